@@ -58,20 +58,33 @@ def environment(name: str, requirements: list[list[str]]) -> Path:
             *step,
         ]
         if subprocess.run(command, cwd=HERE, stdout=sys.stderr).returncode:
-            sys.exit("pip could not install what is needed: see its message above")
+            sys.exit(
+                "pip could not install what is needed: see its message above"
+            )
     stamp.write_text(wanted, "utf-8")
     return binaries
 
 
 def test(arguments: list[str]) -> int:
     """Lint, types and tests; the last line printed is pytest's summary."""
-    groups = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
-    tools = environment(".venv-test", [[TORCH], [*groups["test"], *groups["lint"], "-e", "."]])
-    for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
-        if failed := subprocess.run([str(tools / check[0]), *check[1:]], cwd=HERE).returncode:
+    groups = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))[
+        "dependency-groups"
+    ]
+    tools = environment(
+        ".venv-test", [[TORCH], [*groups["test"], *groups["lint"], "-e", "."]]
+    )
+    for check in (
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["mypy"],
+    ):
+        if failed := subprocess.run(
+            [str(tools / check[0]), *check[1:]], cwd=HERE
+        ).returncode:
             return failed
     return subprocess.run(
-        [str(tools / "python"), "-m", "pytest", "-n", "2", *arguments], cwd=HERE
+        [str(tools / "python"), "-m", "pytest", "-n", "2", *arguments],
+        cwd=HERE,
     ).returncode
 
 
@@ -82,12 +95,21 @@ def main() -> int:
     if sys.argv[1:2] == ["gpu-check"]:
         tools = environment(".venv-gpu", [["-e", ".[train]"]])
         return subprocess.run(
-            [str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]], cwd=HERE
+            [str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]],
+            cwd=HERE,
         ).returncode
-    with_torch = sys.argv[1:2] and sys.argv[1] in NEED_TORCH or "--oracle" in sys.argv
-    requirements = [[TORCH], ["-e", ".[plot,train]"]] if with_torch else [["-e", ".[plot,web]"]]
+    with_torch = (
+        sys.argv[1:2] and sys.argv[1] in NEED_TORCH or "--oracle" in sys.argv
+    )
+    requirements = (
+        [[TORCH], ["-e", ".[plot,train]"]]
+        if with_torch
+        else [["-e", ".[plot,web]"]]
+    )
     tools = environment(".venv-train" if with_torch else ".venv", requirements)
-    return subprocess.run([str(tools / "meshwright"), *sys.argv[1:]]).returncode
+    return subprocess.run(
+        [str(tools / "meshwright"), *sys.argv[1:]]
+    ).returncode
 
 
 if __name__ == "__main__":

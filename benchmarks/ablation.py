@@ -55,7 +55,13 @@ class Law:
 
 def word(mode: str) -> str:
     """A policy as one of three words, as long as a layout knew no others."""
-    return mode if mode in RECOMPUTE else "selective" if mode == "core_attn" else "none"
+    return (
+        mode
+        if mode in RECOMPUTE
+        else "selective"
+        if mode == "core_attn"
+        else "none"
+    )
 
 
 def chip(**values: Any) -> Callable[[Assumptions], Assumptions]:
@@ -71,7 +77,9 @@ def network(**values: Any) -> Callable[[Assumptions], Assumptions]:
 def attention(**values: float) -> Callable[[Kernels], Mapping[str, Any]]:
     """Every fused kernel with other constants."""
     return lambda k: {
-        "attention": {name: replace(law, **values) for name, law in k.attention.items()}
+        "attention": {
+            name: replace(law, **values) for name, law in k.attention.items()
+        }
     }
 
 
@@ -103,7 +111,10 @@ LAWS = (
     Law("unaligned heads of unfused attention", kernels=fixed(alignment=0.0)),
     Law("quantisation of FP8 and FP4", kernels=fixed(quantise={})),
     Law("share of the FP8 and FP4 peaks", kernels=fixed(fp8=1.0, fp4=1.0)),
-    Law("crowds of tokens in an expert's products", kernels=fixed(crowd=0.0, crowd_weights=0.0)),
+    Law(
+        "crowds of tokens in an expert's products",
+        kernels=fixed(crowd=0.0, crowd_weights=0.0),
+    ),
     Law(
         "element-wise passes by software",
         {"elementwise": 1.0, "elementwise_compiled": 1.0, "norm": "fused"},
@@ -121,13 +132,26 @@ LAWS = (
     Law("overlap of the experts' all-to-all", {"ep_overlap": False}),
     Law(
         "data parallelism by software (hidden everywhere)",
-        {"gradient_overlap": profiles.framework("megatron-core").gradient_overlap},
+        {
+            "gradient_overlap": profiles.framework(
+                "megatron-core"
+            ).gradient_overlap
+        },
     ),
-    Law("gradients summed as the software does", {"gradient_collective": "reduce-scatter"}),
+    Law(
+        "gradients summed as the software does",
+        {"gradient_collective": "reduce-scatter"},
+    ),
     Law("gathers of whole weights in 2021", {"gather_share": 1.0}),
-    Law("recomputation by parts and layers (none, selective or full)", recompute=word),
+    Law(
+        "recomputation by parts and layers (none, selective or full)",
+        recompute=word,
+    ),
     Law("stage messages cut by tp", {"stage_message": "whole"}),
-    Law("a step in a run of steps (zero bubble)", {"step_barrier": "global norm"}),
+    Law(
+        "a step in a run of steps (zero bubble)",
+        {"step_barrier": "global norm"},
+    ),
 )
 
 
@@ -135,14 +159,20 @@ def switched_off(law: Law) -> Assumptions:
     """Change what this process has read of the catalogue; the set to validate with."""
     if law.framework:
         every = profiles.frameworks()
-        every.update({name: replace(by, **law.framework) for name, by in every.items()})
+        every.update(
+            {name: replace(by, **law.framework) for name, by in every.items()}
+        )
         said = jobs.said
         names = {f.name for f in fields(Software)} & set(law.framework)
         unsaid: dict[str, Any] = dict.fromkeys(names)
-        jobs.said = lambda row: replace(said(row), settings=replace(said(row).settings, **unsaid))
+        jobs.said = lambda row: replace(
+            said(row), settings=replace(said(row).settings, **unsaid)
+        )
     if law.kernels:
         found = constants.every()
-        found.update({name: replace(k, **law.kernels(k)) for name, k in found.items()})
+        found.update(
+            {name: replace(k, **law.kernels(k)) for name, k in found.items()}
+        )
     if law.recompute:
         policy, taken = jobs.policy, law.recompute
         jobs.policy = lambda row, shape: policy(row, shape)._replace(
@@ -191,7 +221,12 @@ def line(name: str, v: Validation) -> tuple[str, ...]:
     shown = [every["median_abs_error"], every["mean_abs_error"]]
     medians = [of["median_abs_error"] for of in (dense, experts, apart)]
     regret = v.overall["ranking"]["regret_mean"]
-    return (name, *_percents(shown), f"{100 * every['bias']:+.1f}", *_percents([*medians, regret]))
+    return (
+        name,
+        *_percents(shown),
+        f"{100 * every['bias']:+.1f}",
+        *_percents([*medians, regret]),
+    )
 
 
 def _percents(values: Sequence[float | None]) -> Iterator[str]:
@@ -207,8 +242,14 @@ def marked() -> Iterator[tuple[str, ...]]:
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table of Markdown, numbers to the right."""
-    rule = "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"
-    head, *rest = ("| " + " | ".join(cells) + " |" for cells in (header, *lines))
+    rule = (
+        "|"
+        + "|".join("---" if i == 0 else "---:" for i in range(len(header)))
+        + "|"
+    )
+    head, *rest = (
+        "| " + " | ".join(cells) + " |" for cells in (header, *lines)
+    )
     return "\n".join((head, rule, *rest))
 
 
@@ -231,14 +272,19 @@ def written(about: str | None, begin: str, made: Callable[[], str]) -> None:
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "-o", dest="page", type=Path, help="a page to write the tables into, between its markers"
+        "-o",
+        dest="page",
+        type=Path,
+        help="a page to write the tables into, between its markers",
     )
     page, found = parser.parse_args().page, made()
     if page is None:
         print(found)
         return
     before, rest = page.read_text("utf-8").split(begin)
-    page.write_text(f"{before}{begin}\n\n{found}\n\n{END}{rest.split(END, 1)[1]}", "utf-8")
+    page.write_text(
+        f"{before}{begin}\n\n{found}\n\n{END}{rest.split(END, 1)[1]}", "utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,14 @@ from typing import Any
 from ablation import table, written
 
 from meshwright.describe.fitted import parameters
-from meshwright.fitting.answer import Answer, by, coverage, errors, judged, scaled
+from meshwright.fitting.answer import (
+    Answer,
+    by,
+    coverage,
+    errors,
+    judged,
+    scaled,
+)
 from meshwright.fitting.fit import Model, stored
 from meshwright.fitting.runs import runs
 from meshwright.fitting.seen import Seen
@@ -52,15 +59,35 @@ def line(name: str, of: dict[str, Any]) -> tuple[str, ...]:
     """A row of errors."""
     keys = ("median_abs_error", "mean_abs_error", "p90_abs_error")
     cells = (*(percent(of[key]) for key in keys), percent(of["bias"], "+"))
-    return (name, str(of["rows"]), *cells, percent(of["dense"]), percent(of["experts"]))
+    return (
+        name,
+        str(of["rows"]),
+        *cells,
+        percent(of["dense"]),
+        percent(of["experts"]),
+    )
 
 
-HEADER = ("runs predicted", "rows", "median", "mean", "90 %", "bias", "dense", "experts")
+HEADER = (
+    "runs predicted",
+    "rows",
+    "median",
+    "mean",
+    "90 %",
+    "bias",
+    "dense",
+    "experts",
+)
 
 
 def overall(of: Answer) -> str:
     """Left out first, then the rest."""
-    order = ("laboratory left out", "family of chips left out", "priors", "in sample")
+    order = (
+        "laboratory left out",
+        "family of chips left out",
+        "priors",
+        "in sample",
+    )
     names = (
         "without their laboratory",
         "without their family of chips",
@@ -68,7 +95,10 @@ def overall(of: Answer) -> str:
         "in the sample",
     )
     found = of.columns
-    lines = [line(name, errors(found[key])) for key, name in zip(order, names, strict=True)]
+    lines = [
+        line(name, errors(found[key]))
+        for key, name in zip(order, names, strict=True)
+    ]
     scale = scaled(of.laboratories)
     after = (
         f"After one scale from three rows of a source (20 seeded draws) the median on its other rows"
@@ -82,7 +112,9 @@ def classes(of: Answer) -> str:
     """Errors and intervals of each class, the best first."""
     inside = coverage(of.laboratories, of.nested)
     found = by(of.laboratories, lambda s: s.kind)
-    ranked = sorted(found, key=lambda kind: errors(found[kind])["median_abs_error"])
+    ranked = sorted(
+        found, key=lambda kind: errors(found[kind])["median_abs_error"]
+    )
     lines = []
     for kind in ranked:
         e, held = errors(found[kind]), inside[kind]
@@ -110,7 +142,16 @@ def classes(of: Answer) -> str:
                 ", ".join(filter(None, (verdict, few))),
             )
         )
-    header = ("class", "rows", "sources", "median", "mean", "bias", "in the interval", "")
+    header = (
+        "class",
+        "rows",
+        "sources",
+        "median",
+        "mean",
+        "bias",
+        "in the interval",
+        "",
+    )
     score = of.nested.score.mean() / of.one_interval.score.mean()
     sure = (
         f"Intervals (nine of ten), each from the other laboratories alone, hold"
@@ -122,7 +163,9 @@ def classes(of: Answer) -> str:
 
 def sources(of: Answer) -> str:
     """Errors of each source, without and with its laboratory."""
-    left, seen = (by(rows, lambda s: s.source) for rows in (of.laboratories, of.sample))
+    left, seen = (
+        by(rows, lambda s: s.source) for rows in (of.laboratories, of.sample)
+    )
     lines = []
     for name in left:
         e, there = errors(left[name]), errors(seen[name])
@@ -131,8 +174,13 @@ def sources(of: Answer) -> str:
             percent(e["mean_abs_error"]),
             percent(e["bias"], "+"),
         )
-        lines.append((name, str(e["rows"]), *cells, percent(there["median_abs_error"])))
-    return table(("source", "rows", "median", "mean", "bias", "median in the sample"), lines)
+        lines.append(
+            (name, str(e["rows"]), *cells, percent(there["median_abs_error"]))
+        )
+    return table(
+        ("source", "rows", "median", "mean", "bias", "median in the sample"),
+        lines,
+    )
 
 
 def peers(of: Answer) -> str:
@@ -142,11 +190,14 @@ def peers(of: Answer) -> str:
         rows = [
             s
             for s in of.laboratories
-            if s.source == source and (source != "korthikanti2022" or s.run.id in EIGHT)
+            if s.source == source
+            and (source != "korthikanti2022" or s.run.id in EIGHT)
         ]
         e = errors(rows)
         ours = f"{percent(e['mean_abs_error'])} / {percent(e['median_abs_error'])} / {percent(e['bias'], '+')}"
-        lines.append((source, str(len(rows)), program, mean, median, bias, remark, ours))
+        lines.append(
+            (source, str(len(rows)), program, mean, median, bias, remark, ours)
+        )
     header = (
         "rows of",
         "rows",
@@ -176,7 +227,14 @@ def numbers(of: Answer) -> str:
             )
         )
     return table(
-        ("number", "prior", "fitted", "range, one laboratory left out", "identified by"), lines
+        (
+            "number",
+            "prior",
+            "fitted",
+            "range, one laboratory left out",
+            "identified by",
+        ),
+        lines,
     )
 
 
@@ -192,11 +250,11 @@ def picture(name: str, panels: Sequence[str], columns: int) -> None:
         for i, panel in enumerate(panels)
     ]
     size = f'width="{columns * WIDTH:g}" height="{rows * HEIGHT:g}"'
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="10">'
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="10">'
     back = '<rect width="100%" height="100%" fill="#fff"/>'
-    (IMAGES / f"{name}.svg").write_text(head + back + "".join(parts) + "</svg>\n", "utf-8")
+    (IMAGES / f"{name}.svg").write_text(
+        head + back + "".join(parts) + "</svg>\n", "utf-8"
+    )
 
 
 def panel(
@@ -214,17 +272,27 @@ def panel(
         return EDGE + (v - x[0]) / (x[1] - x[0]) * (WIDTH - EDGE - 12)
 
     def up(v: float) -> float:
-        return HEIGHT - 28 - (min(max(v, y[0]), y[1]) - y[0]) / (y[1] - y[0]) * (HEIGHT - 52)
+        return (
+            HEIGHT
+            - 28
+            - (min(max(v, y[0]), y[1]) - y[0]) / (y[1] - y[0]) * (HEIGHT - 52)
+        )
 
     dots = "".join(f"M{across(a):.1f} {up(b):.1f}h0" for a, b in points)
-    words = [f'<text x="{WIDTH / 2:g}" y="14" text-anchor="middle">{title}</text>']
+    words = [
+        f'<text x="{WIDTH / 2:g}" y="14" text-anchor="middle">{title}</text>'
+    ]
     for at, word in marks:
         words.append(
             f'<text x="{across(at):.1f}" y="{HEIGHT - 12:g}" text-anchor="middle">{word}</text>'
         )
     for at, word in levels:
-        words.append(f'<text x="{EDGE - 4:g}" y="{up(at) + 3:.1f}" text-anchor="end">{word}</text>')
-        words.append(f'<path d="M{EDGE:g} {up(at):.1f}H{WIDTH - 12:g}" stroke="#ddd"/>')
+        words.append(
+            f'<text x="{EDGE - 4:g}" y="{up(at) + 3:.1f}" text-anchor="end">{word}</text>'
+        )
+        words.append(
+            f'<path d="M{EDGE:g} {up(at):.1f}H{WIDTH - 12:g}" stroke="#ddd"/>'
+        )
     path = f'<path d="{dots}" stroke="#27c" stroke-opacity=".45" stroke-width="{DOT}" stroke-linecap="round" fill="none"/>'
     drawn = f'<path d="M{across(x[0]):.1f} {up(y[0]):.1f}L{across(x[1]):.1f} {up(y[1]):.1f}" stroke="#333" stroke-width=".7"/>'
     return "".join(words) + path + (drawn if more == "diagonal" else "")
@@ -235,9 +303,18 @@ def pictures(of: Answer) -> None:
     rows = of.laboratories
     ends = (-1.0, 2.6)
     marks = [(v, f"{10**v:g} s") for v in (-1, 0, 1, 2)]
-    points = [(math.log10(s.run.step_s), math.log10(s.run.step_s / s.run.ratio)) for s in rows]
+    points = [
+        (math.log10(s.run.step_s), math.log10(s.run.step_s / s.run.ratio))
+        for s in rows
+    ]
     shown = panel(
-        "predicted against measured step time", points, ends, ends, marks, marks, "diagonal"
+        "predicted against measured step time",
+        points,
+        ends,
+        ends,
+        marks,
+        marks,
+        "diagonal",
     )
     picture("accuracy-times", [shown], 1)
     residual = [(math.log(0.5), "0.5"), (0.0, "1"), (math.log(2.0), "2")]
@@ -255,7 +332,9 @@ def pictures(of: Answer) -> None:
         values = [value(s) for s in rows]
         low, high = min(values), max(values)
         ticks = [low, (low + high) / 2, high]
-        words = [(v, f"{10**v:.2g}" if kind == "log" else f"{v:.2f}") for v in ticks]
+        words = [
+            (v, f"{10**v:.2g}" if kind == "log" else f"{v:.2f}") for v in ticks
+        ]
         dots = [(v, -s.error) for v, s in zip(values, rows, strict=True)]
         found.append(
             panel(
@@ -273,7 +352,11 @@ def pictures(of: Answer) -> None:
 
 def _coverage(of: Answer) -> str:
     """Share of rows of each source inside its interval, and where they lie: 5, 50 and 95 %."""
-    levels, points, marks = [(0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %")], [], []
+    levels, points, marks = (
+        [(0.5, "50 %"), (0.9, "90 %"), (1.0, "100 %")],
+        [],
+        [],
+    )
     names = sorted({s.source for s in of.laboratories})
     for i, name in enumerate(names):
         inside = [
@@ -284,7 +367,9 @@ def _coverage(of: Answer) -> str:
         points.append((float(i), sum(inside) / len(inside)))
         marks.append((float(i), name[:3]))
     title = "rows inside the interval, by source"
-    return panel(title, points, (-0.5, len(names) - 0.5), (0.0, 1.0), marks, levels)
+    return panel(
+        title, points, (-0.5, len(names) - 0.5), (0.0, 1.0), marks, levels
+    )
 
 
 def spread(of: Sequence[Seen]) -> Iterator[float]:

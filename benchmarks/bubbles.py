@@ -83,7 +83,12 @@ def measured(layout: Layout, steps: int) -> Bubble:
         open(os.devnull, "w") as quiet,
         contextlib.redirect_stderr(quiet),
     ):
-        settings = Settings(steps=steps + 3, record=steps, data="synthetic", output=f"{folder}/run")
+        settings = Settings(
+            steps=steps + 3,
+            record=steps,
+            data="synthetic",
+            output=f"{folder}/run",
+        )
         train(job(layout), settings)
         found = compare(read(settings.output)).virtual
     assert found and found.bubble.as_planned
@@ -120,7 +125,13 @@ def row(layout: Layout, b: Bubble) -> tuple[str, ...]:
     ran, promised, name = sides(layout, b)
     shares = (
         f"{share:.4f}"
-        for share in (b.measured_raw, b.measured_steady, b.measured, b.balanced, promised)
+        for share in (
+            b.measured_raw,
+            b.measured_steady,
+            b.measured,
+            b.balanced,
+            promised,
+        )
     )
     return (
         str(int(layout.pp)),
@@ -148,12 +159,15 @@ def main() -> int:
         off.append(abs(ran / promised - 1))
         print(*rows[-1], sep="\t", file=sys.stderr, flush=True)
     table = "\n".join(
-        "| " + " | ".join(cells) + " |" for cells in (HEAD, ("---",) * len(HEAD), *rows)
+        "| " + " | ".join(cells) + " |"
+        for cells in (HEAD, ("---",) * len(HEAD), *rows)
     )
     (
         print(table)
         if given.output is None
-        else Path(given.output).write_text(text(table, given.steps, off), "utf-8")
+        else Path(given.output).write_text(
+            text(table, given.steps, off), "utf-8"
+        )
     )
     return int(max(off) > WITHIN)
 

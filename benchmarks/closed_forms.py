@@ -62,7 +62,10 @@ class Error(NamedTuple):
 
 
 def _passes(c: LayerCost) -> str:
-    return " ".join(f"{x:.3g}" for x in (c.forward, c.backward - c.weight_pass, c.weight_pass))
+    return " ".join(
+        f"{x:.3g}"
+        for x in (c.forward, c.backward - c.weight_pass, c.weight_pass)
+    )
 
 
 def draw(rng: random.Random, name: str) -> Drawn:
@@ -70,11 +73,17 @@ def draw(rng: random.Random, name: str) -> Drawn:
     schedule = get(name)
     while True:
         p = rng.choice([2, 3, 4, 6, 8, 16])
-        v = rng.choice([2, 3, 4, 6]) if schedule.chunks(7) == 7 else int(schedule.chunks(1))
+        v = (
+            rng.choice([2, 3, 4, 6])
+            if schedule.chunks(7) == 7
+            else int(schedule.chunks(1))
+        )
         rounds = rng.choice([0.5, 1.0, 1.0, 1.5, 1.75, 2.0, 3.0, 4.0, 8.0])
         m = max(int(p * rounds) + rng.choice([0, 0, 1]), 1)
         m = p * max(m // p, 1) if name.startswith("interleaved") else m
-        layers = p * v * rng.choice([1, 2, 4]) + rng.choice([0, 0, 1, 2, p - 1, p, p * v - 2])
+        layers = p * v * rng.choice([1, 2, 4]) + rng.choice(
+            [0, 0, 1, 2, p - 1, p, p * v - 2]
+        )
         if layers <= 80 * v and schedule.legal(p, m, v if v > 1 else 1):
             break
     again = rng.choice([0.0, 0.0, 1.0])
@@ -85,7 +94,15 @@ def draw(rng: random.Random, name: str) -> Drawn:
     light = rng.random() * 0.2
     embedding = LayerCost(light, light, weight_pass=0.7 * light)
     send = rng.choice([0.0, 0.1, 0.5]) * rng.random() * layers / p / v
-    return Drawn(name, p, m, v, layers, Body(typical, LayerCost(), embedding, head, 0.0, 0.0), send)
+    return Drawn(
+        name,
+        p,
+        m,
+        v,
+        layers,
+        Body(typical, LayerCost(), embedding, head, 0.0, 0.0),
+        send,
+    )
 
 
 def closed_and_exact(at: Drawn, barrier: str) -> tuple[float, float]:
@@ -94,24 +111,34 @@ def closed_and_exact(at: Drawn, barrier: str) -> tuple[float, float]:
     overlap = replace(REALISTIC.overlap, step_barrier=barrier)
     model = replace(catalog.model("llama3-8b"), layers=at.layers)
     job = Job(
-        model, catalog.cluster("8xh100-sxm"), 64, assumptions=replace(REALISTIC, overlap=overlap)
+        model,
+        catalog.cluster("8xh100-sxm"),
+        64,
+        assumptions=replace(REALISTIC, overlap=overlap),
     )
     layout = Layout(pp=at.p, interleave=at.v, schedule=at.schedule)
     s = stages(layout, at.parts, "none", shares(job, layout, schedule, at.v))
     closed = float(ordered(job, at.p, at.m, s, at.send, schedule, at.v).total)
     passes = stage_seconds(job, layout, at.parts)
     together = barrier != "none" or not schedule.split_backward
-    order, place = schedule.order(at.p, at.m, at.v), schedule.placement(at.p, at.v)
+    order, place = (
+        schedule.order(at.p, at.m, at.v),
+        schedule.placement(at.p, at.v),
+    )
     return closed, step_in_run_s(order, place, passes, at.send, together)
 
 
-def errors(seed: int, draws: int, names: tuple[str, ...] = tuple(SCHEDULES)) -> Iterator[Error]:
+def errors(
+    seed: int, draws: int, names: tuple[str, ...] = tuple(SCHEDULES)
+) -> Iterator[Error]:
     """So many draws of each schedule."""
     for name in names:
         rng = random.Random(f"{seed} {name}")
         for _ in range(draws):
             at = draw(rng, name)
-            for barrier in BARRIERS if get(name).bubble_in_run else BARRIERS[:1]:
+            for barrier in (
+                BARRIERS if get(name).bubble_in_run else BARRIERS[:1]
+            ):
                 closed, exact = closed_and_exact(at, barrier)
                 yield Error(at, barrier, closed / exact - 1)
 
@@ -121,8 +148,14 @@ def table(found: list[Error]) -> Iterator[str]:
     yield "| schedule | steps | draws | median error | too fast by | too slow by | beyond 2 % |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name in SCHEDULES:
-        for barrier, words in zip(BARRIERS, ("by itself", "in a run"), strict=True):
-            mine = [e.value for e in found if e.drawn.schedule == name and e.barrier == barrier]
+        for barrier, words in zip(
+            BARRIERS, ("by itself", "in a run"), strict=True
+        ):
+            mine = [
+                e.value
+                for e in found
+                if e.drawn.schedule == name and e.barrier == barrier
+            ]
             if mine:
                 beyond = sum(abs(x) > WITHIN for x in mine) / len(mine)
                 yield (
@@ -139,14 +172,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=list(SCHEDULES))
     parser.add_argument(
-        "--worst", type=int, default=0, help="print so many of the worst pipelines of each schedule"
+        "--worst",
+        type=int,
+        default=0,
+        help="print so many of the worst pipelines of each schedule",
     )
     given = parser.parse_args()
     found = list(errors(given.seed, given.draws, tuple(given.only)))
     lines = list(table(found))
     print("\n".join(lines))
     for name in given.only:
-        mine = sorted((e for e in found if e.drawn.schedule == name), key=lambda e: -abs(e.value))
+        mine = sorted(
+            (e for e in found if e.drawn.schedule == name),
+            key=lambda e: -abs(e.value),
+        )
         for e in mine[: given.worst]:
             print(f"{e.value:+.2%} {e.barrier}: {e.drawn}", file=sys.stderr)
     if given.output:
@@ -155,7 +194,9 @@ def main() -> int:
             " schedule"
         )
         Path(given.output).write_text(
-            f"{about} (`python benchmarks/closed_forms.py`).\n\n" + "\n".join(lines) + "\n"
+            f"{about} (`python benchmarks/closed_forms.py`).\n\n"
+            + "\n".join(lines)
+            + "\n"
         )
     return 0
 

@@ -32,7 +32,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 # the sources beside this file (or those of another revision) answer, never an installed package
-sys.path.insert(0, os.environ.get("CORPUS_SOURCES") or str(Path(__file__).parents[1] / "src"))
+sys.path.insert(
+    0,
+    os.environ.get("CORPUS_SOURCES") or str(Path(__file__).parents[1] / "src"),
+)
 
 import corpus_questions as questions
 from corpus_diff import Change, changes, report
@@ -58,7 +61,12 @@ LAYOUT = (
     "panels",
     "placement",
 )
-PLAIN = {"sequence_parallel": True, "scheme": "megatron", "recompute": "none", "zero": 0}
+PLAIN = {
+    "sequence_parallel": True,
+    "scheme": "megatron",
+    "recompute": "none",
+    "zero": 0,
+}
 """Fields that name a layout of a plan, and those values (and degrees of 1) that go without
 saying.
 """
@@ -93,7 +101,11 @@ def ask(line: str) -> dict[str, Any] | str:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = inside("main")([*shlex.split(line), "--json"])
     text = out.getvalue()
-    return json.loads(text) if text and code in (0, 1) else " ".join(err.getvalue().split())
+    return (
+        json.loads(text)
+        if text and code in (0, 1)
+        else " ".join(err.getvalue().split())
+    )
 
 
 def answer(line: str) -> dict[str, Any]:
@@ -105,13 +117,18 @@ def kept(line: str, found: dict[str, Any] | str) -> dict[str, Any]:
     """The fields of an answer that are kept."""
     if isinstance(found, str):
         return {"refused": found}
-    return {k: v for k, v in KINDS[line.split()[0]](line, found).items() if v != 0}
+    return {
+        k: v for k, v in KINDS[line.split()[0]](line, found).items() if v != 0
+    }
 
 
 def of_step(line: str, found: dict[str, Any]) -> dict[str, Any]:
     """Step time, its causes, bytes by kind, and what the search uses: a hop and the bound."""
     parts = ("step_time_s", "microbatches", "time_s", "memory_bytes")
-    return {**flat({k: found[k] for k in parts}), **_from_inside(line, found["layout"])}
+    return {
+        **flat({k: found[k] for k in parts}),
+        **_from_inside(line, found["layout"]),
+    }
 
 
 def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
@@ -123,10 +140,23 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     from meshwright import Layout
 
     words = shlex.split(line)[1:]
-    given = {w[2:].replace("-", "_"): v for w, v in zip(words[1::2], words[2::2], strict=True)}
+    given = {
+        w[2:].replace("-", "_"): v
+        for w, v in zip(words[1::2], words[2::2], strict=True)
+    }
     job = inside("read_flags")(words[0], given)
     placed = Layout(**{k: layout[k] for k in LAYOUT if k in layout})
-    degrees = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels", "interleave")
+    degrees = (
+        "tp",
+        "cp",
+        "pp",
+        "dp",
+        "ep",
+        "etp",
+        "microbatch",
+        "panels",
+        "interleave",
+    )
     row = {k: np.array([float(layout[k])]) for k in degrees}
     options = inside("Options")(
         (layout["sequence_parallel"],),
@@ -140,7 +170,9 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     # a bound of seconds alone: everything fits
     roomy = replace(job.assumptions.memory, capacity_share=1e9)
     easy = replace(job, assumptions=replace(job.assumptions, memory=roomy))
-    bound, _ = inside("lower")(easy, space, inside("Best")(10, options), row, row)
+    bound, _ = inside("lower")(
+        easy, space, inside("Best")(10, options), row, row
+    )
     body = inside("body")(job, placed)
     try:
         hop = inside("hop")(placed, body, inside("clock")(job)).seconds
@@ -152,15 +184,22 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
 def _way(layout: dict[str, Any]) -> Any:
     """The schedule as the options of this revision have it."""
     try:
-        return inside("Way")(layout["schedule"], layout["stages"], layout["microbatch_group"])
-    except (KeyError, ImportError):  # before 2026-11-22 it carried its number of chunks
+        return inside("Way")(
+            layout["schedule"], layout["stages"], layout["microbatch_group"]
+        )
+    except (
+        KeyError,
+        ImportError,
+    ):  # before 2026-11-22 it carried its number of chunks
         return layout["schedule"], layout["interleave"]
 
 
 def _sharding(layout: dict[str, Any]) -> Any:
     """The ZeRO stage of a layout, as an option of the search; before 2026-11-22 a number."""
     try:
-        return inside("Sharding")(layout["zero"], layout.get("dp_replicate", 1))
+        return inside("Sharding")(
+            layout["zero"], layout.get("dp_replicate", 1)
+        )
     except ImportError:
         return layout["zero"]
 
@@ -168,7 +207,9 @@ def _sharding(layout: dict[str, Any]) -> Any:
 def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
     """The first ten layouts with seconds and bytes, and how many there were."""
     rows: dict[str, Any] = {"searched": found["searched"]}
-    for i, p in enumerate(filter(None, [found["best"], *found["alternatives"]]), 1):
+    for i, p in enumerate(
+        filter(None, [found["best"], *found["alternatives"]]), 1
+    ):
         rows[f"{i}.layout"] = name_of(p["layout"])
         rows[f"{i}.step_time_s"], rows[f"{i}.total_bytes"] = (
             p["step_time_s"],
@@ -181,21 +222,42 @@ def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def name_of(layout: dict[str, Any]) -> str:
     """The layout as text, defaults left out."""
-    text = [f"{k}={layout[k]}" for k in LAYOUT[:-1] if layout.get(k, 1) != PLAIN.get(k, 1)]
+    text = [
+        f"{k}={layout[k]}"
+        for k in LAYOUT[:-1]
+        if layout.get(k, 1) != PLAIN.get(k, 1)
+    ]
     return " ".join(
-        [*text, *(f"{a}:{'x'.join(f'{n:g}' for n in s)}" for a, s in layout["placement"].items())]
+        [
+            *text,
+            *(
+                f"{a}:{'x'.join(f'{n:g}' for n in s)}"
+                for a, s in layout["placement"].items()
+            ),
+        ]
     )
 
 
 def of_limits(line: str, found: dict[str, Any]) -> dict[str, Any]:
     """The points of the curve, where it ends, and the smooth curve's chips and utilisation."""
     (s,) = found["scenarios"]
-    smooth = [{k: p[k] for k in ("chips", "utilisation")} for p in s["smooth_points"] or ()]
+    smooth = [
+        {k: p[k] for k in ("chips", "utilisation")}
+        for p in s["smooth_points"] or ()
+    ]
     return flat(
         {
             "points": [{k: p[k] for k in POINT} for p in s["points"]],
             "smooth": smooth,
-            **{k: s[k] for k in ("threshold", "crossing", "smooth_crossing", "closed_forms")},
+            **{
+                k: s[k]
+                for k in (
+                    "threshold",
+                    "crossing",
+                    "smooth_crossing",
+                    "closed_forms",
+                )
+            },
         }
     )
 
@@ -223,7 +285,12 @@ def of_roofline(line: str, found: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-KINDS = {"predict": of_step, "plan": of_plan, "limits": of_limits, "roofline": of_roofline}
+KINDS = {
+    "predict": of_step,
+    "plan": of_plan,
+    "limits": of_limits,
+    "roofline": of_roofline,
+}
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -235,14 +302,22 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
             for key, x in pairs
             for k, v in flat(x, f"{name}.{key}" if name else str(key)).items()
         }
-    return {} if value is None else {name: int(value) if isinstance(value, bool) else value}
+    return (
+        {}
+        if value is None
+        else {name: int(value) if isinstance(value, bool) else value}
+    )
 
 
 def drawn() -> Iterator[tuple[str, dict[str, Any]]]:
     """The seeded questions and their answers."""
     for line, found in questions.steps(SEED, ask, STEPS):
         yield line, kept(line, found)
-    for line in (*questions.PLANS, *questions.LIMITS, *questions.rooflines(SEED, ROOFLINES)):
+    for line in (
+        *questions.PLANS,
+        *questions.LIMITS,
+        *questions.rooflines(SEED, ROOFLINES),
+    ):
         yield line, answer(line)
 
 
@@ -257,7 +332,9 @@ def write(reason: str, path: Path = STORED, anew: bool = False) -> None:
     and reason.
     """
     rows: Iterable[tuple[str, dict[str, Any]]] = (
-        drawn() if anew or not path.exists() else ((line, answer(line)) for line in stored(path))
+        drawn()
+        if anew or not path.exists()
+        else ((line, answer(line)) for line in stored(path))
     )
     head = {
         "date": date.today().isoformat(),
@@ -287,21 +364,39 @@ def answers_of(revision: str, path: Path) -> dict[str, dict[str, Any]]:
         git("worktree", "add", "--detach", str(tree), revision)
         try:
             out.write_text(path.read_text("utf-8"), "utf-8")
-            words = [sys.executable, __file__, "write", "--reason", revision, "--corpus", str(out)]
+            words = [
+                sys.executable,
+                __file__,
+                "write",
+                "--reason",
+                revision,
+                "--corpus",
+                str(out),
+            ]
             subprocess.run(
-                words, check=True, env={**os.environ, "CORPUS_SOURCES": str(tree / "src")}
+                words,
+                check=True,
+                env={**os.environ, "CORPUS_SOURCES": str(tree / "src")},
             )
             return stored(out)
         finally:
             git("worktree", "remove", "--force", str(tree))
 
 
-def since(revision: str, path: Path) -> Iterator[tuple[str, list[Change], int]]:
+def since(
+    revision: str, path: Path
+) -> Iterator[tuple[str, list[Change], int]]:
     """(commit, changes, questions) of each commit after a revision that touches the package."""
     before = answers_of(revision, path)
-    for commit in git("log", "--reverse", "--format=%h", f"{revision}..HEAD", "--", "src").split():
+    for commit in git(
+        "log", "--reverse", "--format=%h", f"{revision}..HEAD", "--", "src"
+    ).split():
         after = answers_of(commit, path)
-        yield git("log", "-1", "--format=%h %s", commit), list(changes(before, after)), len(before)
+        yield (
+            git("log", "-1", "--format=%h %s", commit),
+            list(changes(before, after)),
+            len(before),
+        )
         before = after
 
 
@@ -310,17 +405,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("write", "diff"))
     parser.add_argument("--reason", default="", help="why it is written anew")
-    parser.add_argument("--anew", action="store_true", help="draw the questions again, too")
+    parser.add_argument(
+        "--anew", action="store_true", help="draw the questions again, too"
+    )
     parser.add_argument("--corpus", type=Path, default=STORED)
-    parser.add_argument("--since", metavar="REV", help="diff: each commit after REV")
-    parser.add_argument("--rows", type=int, default=30, help="diff: rows shown in full (0: none)")
+    parser.add_argument(
+        "--since", metavar="REV", help="diff: each commit after REV"
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=30,
+        help="diff: rows shown in full (0: none)",
+    )
     parser.add_argument(
         "--tolerance",
         type=float,
         default=0.0,
         help="diff: relative difference that counts as equal",
     )
-    parser.add_argument("--only", default="", help="diff: only questions that contain this text")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="diff: only questions that contain this text",
+    )
     given = parser.parse_args()
     if given.command == "write":
         if not given.reason:
@@ -332,9 +440,19 @@ def main() -> None:
                 f"== {title}\n{report([c for c in found if c.beyond(given.tolerance)], asked, given.rows)}\n"
             )
     else:
-        before = {line: a for line, a in stored(given.corpus).items() if given.only in line}
+        before = {
+            line: a
+            for line, a in stored(given.corpus).items()
+            if given.only in line
+        }
         found = changes(before, {line: answer(line) for line in before})
-        print(report([c for c in found if c.beyond(given.tolerance)], len(before), given.rows))
+        print(
+            report(
+                [c for c in found if c.beyond(given.tolerance)],
+                len(before),
+                given.rows,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ class Change(NamedTuple):
             return None
         if self.before == 0:
             return float("inf")
-        return self.after / self.before - 1 if self.after != self.before else 0.0
+        return (
+            self.after / self.before - 1 if self.after != self.before else 0.0
+        )
 
     def beyond(self, tolerance: float) -> bool:
         """The change counts."""
@@ -45,7 +47,10 @@ def changes(before: Answers, after: Answers) -> Iterator[Change]:
         new = after.get(line, {"refused": "not asked"})
         if ("refused" in old) != ("refused" in new):
             yield Change(
-                line, "refused", old.get("refused", "answered"), new.get("refused", "answered")
+                line,
+                "refused",
+                old.get("refused", "answered"),
+                new.get("refused", "answered"),
             )
             continue
         for field in dict.fromkeys([*old, *new]):
@@ -65,7 +70,9 @@ def report(found: list[Change], asked: int, rows: int) -> str:
     """The summary by verb and field, and the first rows in full."""
     if not found:
         return f"none of {asked} answers changed"
-    changed = Counter(line.split()[0] for line in dict.fromkeys(c.ask for c in found))
+    changed = Counter(
+        line.split()[0] for line in dict.fromkeys(c.ask for c in found)
+    )
     lines = [
         f"{sum(changed.values())} of {asked} answers changed:"
         f" {', '.join(f'{n} {k}' for k, n in changed.items())}"
@@ -76,7 +83,9 @@ def report(found: list[Change], asked: int, rows: int) -> str:
         by_row[change.ask].append(change)
     for line, mine in list(by_row.items())[:rows]:
         lines += ["", line, *(f"    {change}" for change in mine[:24])]
-        lines += [f"    ... and {len(mine) - 24} more fields"] * (len(mine) > 24)
+        lines += [f"    ... and {len(mine) - 24} more fields"] * (
+            len(mine) > 24
+        )
     if rows and len(by_row) > rows:
         lines += ["", f"... and {len(by_row) - rows} more answers (--rows)"]
     return "\n".join(lines)
@@ -86,7 +95,9 @@ def summary(found: list[Change]) -> Iterator[str]:
     """One line for each verb and field: how many rows, from how much to how much."""
     groups: dict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in found:
-        field = ".".join("#" if part.isdigit() else part for part in change.field.split("."))
+        field = ".".join(
+            "#" if part.isdigit() else part for part in change.field.split(".")
+        )
         groups[change.ask.split()[0], field].append(change)
     for (verb, field), mine in groups.items():
         shares = sorted(c.share for c in mine if c.share is not None)

@@ -32,10 +32,29 @@ MODELS = {
         "gpt2-xl",
         "olmo2-13b",
     ),
-    "windows": ("gemma3-27b", "gemma2-9b", "mistral-7b", "gpt-oss-20b", "gpt-oss-120b"),
-    "moe": ("mixtral-8x7b", "mixtral-8x22b", "qwen3-30b-a3b", "qwen3-235b-a22b", "glm4.5-air"),
+    "windows": (
+        "gemma3-27b",
+        "gemma2-9b",
+        "mistral-7b",
+        "gpt-oss-20b",
+        "gpt-oss-120b",
+    ),
+    "moe": (
+        "mixtral-8x7b",
+        "mixtral-8x22b",
+        "qwen3-30b-a3b",
+        "qwen3-235b-a22b",
+        "glm4.5-air",
+    ),
     "mla": ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "kimi-k2"),
-    "odd": ("megatron-18.4b", "falcon-40b", "bloom-176b", "phi4", "llama3.2-1b", "gpt3-1t"),
+    "odd": (
+        "megatron-18.4b",
+        "falcon-40b",
+        "bloom-176b",
+        "phi4",
+        "llama3.2-1b",
+        "gpt3-1t",
+    ),
 }
 CLUSTERS = {
     "switched": (
@@ -134,16 +153,22 @@ def steps(seed: int, ask: Ask, count: int) -> Iterator[tuple[str, dict | str]]:
     """
     rng, kept, refused = random.Random(seed), 0, 0
     while kept < count:
-        line = _step(rng, SETS[kept % len(SETS)] if rng.random() < 0.6 else "realistic")
+        line = _step(
+            rng, SETS[kept % len(SETS)] if rng.random() < 0.6 else "realistic"
+        )
         found = ask(line)
         if isinstance(found, str):
             if refused >= REFUSED_SHARE * (kept + 1):
                 continue
             refused += 1
-        elif rng.random() < 0.3 and (other := _placed_otherwise(rng, found["layout"]["placement"])):
+        elif rng.random() < 0.3 and (
+            other := _placed_otherwise(rng, found["layout"]["placement"])
+        ):
             moved = ask(f"{line} --placement {other}")
             line, found = (
-                (line, found) if isinstance(moved, str) else (f"{line} --placement {other}", moved)
+                (line, found)
+                if isinstance(moved, str)
+                else (f"{line} --placement {other}", moved)
             )
         kept += 1
         yield line, found
@@ -153,7 +178,9 @@ def _step(rng: random.Random, assumptions: str) -> str:
     """A command line of `predict`."""
     kind = rng.choice(list(MODELS))
     chip = rng.choice(
-        HIERARCHY if assumptions == "epoch-2024" else CLUSTERS[rng.choice(list(CLUSTERS))]
+        HIERARCHY
+        if assumptions == "epoch-2024"
+        else CLUSTERS[rng.choice(list(CLUSTERS))]
     )
     summa = kind in ("dense", "odd") and rng.random() < 0.12
     tp, cp = rng.choice((1, 2, 4, 8, 8, 16)), rng.choice((1, 1, 1, 2, 4))
@@ -183,12 +210,18 @@ def _step(rng: random.Random, assumptions: str) -> str:
         flags |= {"scheme": "summa", "panels": rng.choice((8, 16, 32))}
     elif rng.random() < 0.05:
         flags["scheme"] = "context"
-    batch = dp * flags["microbatch"] * rng.choice((1, 2, 4, 8, 16, 32)) + (rng.random() < 0.15)
+    batch = dp * flags["microbatch"] * rng.choice((1, 2, 4, 8, 16, 32)) + (
+        rng.random() < 0.15
+    )
     words = [
         f"predict {rng.choice(MODELS[kind])} --on {chips}x{chip} --batch {batch}seq --assumptions"
         f" {assumptions}"
     ]
-    words += [f"--{name} {value}" for name, value in flags.items() if value != PLAIN.get(name)]
+    words += [
+        f"--{name} {value}"
+        for name, value in flags.items()
+        if value != PLAIN.get(name)
+    ]
     return " ".join([*words, *_numbers(rng)])
 
 
@@ -204,12 +237,16 @@ def _numbers(rng: random.Random) -> Iterator[str]:
         yield "--attention-kernel unfused"
 
 
-def _placed_otherwise(rng: random.Random, placement: dict[str, list[float]]) -> str:
+def _placed_otherwise(
+    rng: random.Random, placement: dict[str, list[float]]
+) -> str:
     """The same degrees with the axes nearest in another order; "" where there is only one
     dimension.
     """
     axes, dims = list(placement), len(next(iter(placement.values())))
-    if dims < 2 or any(n != int(n) for shares in placement.values() for n in shares):
+    if dims < 2 or any(
+        n != int(n) for shares in placement.values() for n in shares
+    ):
         return ""
     room, left = [1] * dims, dict.fromkeys(axes, 1)
     for axis, shares in placement.items():
@@ -228,8 +265,15 @@ def _placed_otherwise(rng: random.Random, placement: dict[str, list[float]]) -> 
             shares.append(take)
             room[i], left[axis] = room[i] // take, left[axis] // take
         found[axis] = [*shares, left[axis]]
-    text = ",".join(f"{axis}={'x'.join(map(str, shares))}" for axis, shares in found.items())
-    return text if found != {a: [int(n) for n in s] for a, s in placement.items()} else ""
+    text = ",".join(
+        f"{axis}={'x'.join(map(str, shares))}"
+        for axis, shares in found.items()
+    )
+    return (
+        text
+        if found != {a: [int(n) for n in s] for a, s in placement.items()}
+        else ""
+    )
 
 
 def rooflines(seed: int, count: int) -> Iterator[str]:
@@ -247,18 +291,25 @@ def rooflines(seed: int, count: int) -> Iterator[str]:
     for _ in range(count):
         chip = rng.choice(list(chips))
         model = rng.choice(
-            ("llama3-70b", "llama3-8b", "gpt3-175b", "mixtral-8x7b", "gemma3-27b", "deepseek-v3")
+            (
+                "llama3-70b",
+                "llama3-8b",
+                "gpt3-175b",
+                "mixtral-8x7b",
+                "gemma3-27b",
+                "deepseek-v3",
+            )
         )
         words = [
             f"roofline {model} --on {rng.choice(chips[chip])}x{chip} --batch"
             f" {rng.choice(('1M', '4M', '16M'))}"
         ]
-        words += [f"--layer {rng.choice(('book', 'mlp', 'projections', 'block'))}"] * (
-            rng.random() < 0.5
-        )
+        words += [
+            f"--layer {rng.choice(('book', 'mlp', 'projections', 'block'))}"
+        ] * (rng.random() < 0.5)
         words += ["--shorthand"] * (rng.random() < 0.3)
         words += [f"--context {rng.choice((2, 4))}"] * (rng.random() < 0.3)
-        words += [f"--assumptions {rng.choice(('realistic', 'scaling-book-max'))}"] * (
-            rng.random() < 0.3
-        )
+        words += [
+            f"--assumptions {rng.choice(('realistic', 'scaling-book-max'))}"
+        ] * (rng.random() < 0.3)
         yield " ".join(words)

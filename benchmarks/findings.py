@@ -55,7 +55,10 @@ ASKED = (
 
 def answers() -> str:
     """All tables."""
-    return "\n\n".join("\n".join(part) for part in (domains(), restarts(), joints(), survivors()))
+    return "\n\n".join(
+        "\n".join(part)
+        for part in (domains(), restarts(), joints(), survivors())
+    )
 
 
 def domains() -> Iterator[str]:
@@ -68,15 +71,25 @@ def domains() -> Iterator[str]:
     first, other = points[0][1], sparse[DOMAINS[0]]
     for n, end, _ in points:
         yield f"| {n} | {end:.2g} | {end / first:.1f}x | {sparse[n] / other:.1f}x |"
-    lines = {"dense": [(n, e) for n, e, _ in points], "sparse": list(sparse.items())}
-    picture("findings-domain", lines, "chips of an NVLink domain", "linear scaling ends at [FLOP]")
+    lines = {
+        "dense": [(n, e) for n, e, _ in points],
+        "sparse": list(sparse.items()),
+    }
+    picture(
+        "findings-domain",
+        lines,
+        "chips of an NVLink domain",
+        "linear scaling ends at [FLOP]",
+    )
 
 
 def joined(scenario: Scenario, size: int) -> Scenario:
     """The scenario with that many chips in the first dimension of its network, real shapes."""
     near, *far = scenario.network.dims
     dims = (replace(near, size=size), *far)
-    return replace(scenario, network=replace(scenario.network, dims=dims)).smooth
+    return replace(
+        scenario, network=replace(scenario.network, dims=dims)
+    ).smooth
 
 
 def reached(scenario: Scenario) -> tuple[float, float]:
@@ -91,7 +104,10 @@ def restarts() -> Iterator[str]:
     yield "### Restarts\n"
     yield "| seconds to restart | linear scaling ends at [FLOP] | largest run [FLOP] |"
     yield "|--:|--:|--:|"
-    found = {s: reached(replace(base, failures=Failures(restart_s=s))) for s in RESTARTS}
+    found = {
+        s: reached(replace(base, failures=Failures(restart_s=s)))
+        for s in RESTARTS
+    }
     for s, (end, most) in found.items():
         yield f"| {s:g} | {end:.2g} | {most:.2g} |"
     end, most = reached(base)
@@ -106,11 +122,19 @@ def restarts() -> Iterator[str]:
 def joints() -> Iterator[str]:
     """One job under every set, and from lbl-2024 to realistic one joint after the other."""
     job = selene(shaped("175B", 96, 12288, 96), 1024, 1536)
-    printed = formulas.flops(job.model, job.batch) / (140e12 * job.cluster.chips)
+    printed = formulas.flops(job.model, job.batch) / (
+        140e12 * job.cluster.chips
+    )
     yield "### One job under every set\n"
     yield "| set of assumptions | step | of the measured one |"
     yield "|---|--:|--:|"
-    for name in ("scaling-book-max", "epoch-2024", "lbl-2024", "megatron-2021", "realistic"):
+    for name in (
+        "scaling-book-max",
+        "epoch-2024",
+        "lbl-2024",
+        "megatron-2021",
+        "realistic",
+    ):
         of = SETS[name]
         asked = job if name == "realistic" else replace(job, framework=None)
         seconds = predict(replace(asked, assumptions=of), LAYOUT).step_time_s
@@ -125,11 +149,15 @@ def joints() -> Iterator[str]:
 def steps(job: Job) -> Iterator[tuple[str, float, float]]:
     """(the joint that is exchanged, seconds of the step then, what it adds)."""
     of = LBL
-    before = predict(replace(job, assumptions=of, framework=None), LAYOUT).step_time_s
+    before = predict(
+        replace(job, assumptions=of, framework=None), LAYOUT
+    ).step_time_s
     yield "lbl-2024", before, 0.0
     for joint in JOINTS:
         chosen: dict[str, Any] = {joint: getattr(REALISTIC, joint)}
-        of = replace(of, name="custom", framework=REALISTIC.framework, **chosen)
+        of = replace(
+            of, name="custom", framework=REALISTIC.framework, **chosen
+        )
         seconds = predict(replace(job, assumptions=of), LAYOUT).step_time_s
         yield f"{joint} of realistic", seconds, seconds - before
         before = seconds
@@ -142,7 +170,13 @@ def survivors() -> Iterator[str]:
     yield "|---|---|---|--:|---|"
     model = catalog.model("gpt3-1t")
     for on, of, precision in ASKED:
-        job = Job(model, catalog.cluster(on), 4096, precision=PRECISIONS[precision], assumptions=of)
+        job = Job(
+            model,
+            catalog.cluster(on),
+            4096,
+            precision=PRECISIONS[precision],
+            assumptions=of,
+        )
         best = plan(job).best
         assert best
         l = best.job.layout
@@ -150,7 +184,9 @@ def survivors() -> Iterator[str]:
         yield f"| {of.name} | {on} | {precision} | {best.step_time_s:.2f} s | {layout} |"
 
 
-def picture(name: str, lines: dict[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:
+def picture(
+    name: str, lines: dict[str, Sequence[tuple[float, float]]], x: str, y: str
+) -> None:
     """docs/images/NAME.svg."""
     from matplotlib.figure import Figure
 

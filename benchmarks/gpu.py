@@ -125,9 +125,9 @@ def job(s: Shape, chip: Chip, toy: bool) -> Job:
 
 def batch(j: Job, step: int, device: torch.device) -> tuple[Any, Any]:
     """Inputs and targets of a step."""
-    whole = torch.from_numpy(Synthetic(j.model.vocab, j.T, 1).samples(step * j.batch, j.batch)).to(
-        device
-    )
+    whole = torch.from_numpy(
+        Synthetic(j.model.vocab, j.T, 1).samples(step * j.batch, j.batch)
+    ).to(device)
     return whole[:, :-1].contiguous(), whole[:, 1:].contiguous()
 
 
@@ -156,14 +156,24 @@ def plain(j: Job, device: torch.device, compiled: bool) -> Iterator[Any]:
     initialise(decoder, j.model, 1)
     run = torch.compile(decoder) if compiled else decoder
     optimizer = torch.optim.AdamW(
-        decoder.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+        decoder.parameters(),
+        lr=3e-4,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        fused=True,
     )
     m = j.batch // int(j.layout.microbatch)
     for step in range(10**6):
         optimizer.zero_grad()
         total = torch.zeros((), device=device)
-        for x, y in zip(*(part.chunk(m) for part in batch(j, step, device)), strict=True):
-            with torch.autocast(device.type, torch.bfloat16, enabled=j.precision.compute == "bf16"):
+        for x, y in zip(
+            *(part.chunk(m) for part in batch(j, step, device)), strict=True
+        ):
+            with torch.autocast(
+                device.type,
+                torch.bfloat16,
+                enabled=j.precision.compute == "bf16",
+            ):
                 value = loss(run(x), y)
             (value / m).backward()
             total += value.detach() / m
@@ -178,7 +188,9 @@ def measured(j: Job, which: Any, device: str) -> float:
         to = Path(folder) / "seconds.json"
 
         def work(place: torch.device) -> None:
-            to.write_text(json.dumps(timed(which(j, place, device == "cuda"), place)))
+            to.write_text(
+                json.dumps(timed(which(j, place, device == "cuda"), place))
+            )
 
         fork_ranks(work, 1, device)
         return float(json.loads(to.read_text()))
@@ -192,14 +204,18 @@ def strict(device: str, devices: int) -> list[tuple[str, float]]:
     for name, layout in LAYOUTS.items():
         if int(layout.chips) <= devices:
             got = losses(layout, device)
-            rows.append((name, max(abs(a - b) for a, b in zip(want, got, strict=True))))
+            rows.append(
+                (name, max(abs(a - b) for a, b in zip(want, got, strict=True)))
+            )
     return rows
 
 
 def losses(layout: Layout, device: str) -> list[float]:
     """Of 20 steps in fp32."""
     chip = Chip("any", {"fp32": 1e11}, 1e10, 1e10, 1e10)
-    cluster = Cluster(chip, Network("one", (Dim("one", 1e9, 1e-4),)), int(layout.chips))
+    cluster = Cluster(
+        chip, Network("one", (Dim("one", 1e9, 1e-4),)), int(layout.chips)
+    )
     j = Job(STRICT, cluster, 8, layout, precision=PRECISIONS["fp32"])
     with tempfile.TemporaryDirectory() as folder:
         to = Path(folder) / "losses.json"
@@ -209,12 +225,22 @@ def losses(layout: Layout, device: str) -> list[float]:
             trainer, found = Trainer(j, settings, place), []
             dp, cp = int(layout.dp), int(layout.cp)
             for step in range(STEPS):
-                if step == STEPS // 2:  # as a run that was killed here: save, resume, step
-                    saved = checkpoint.save(trainer, Path(folder), step, keep=1)
+                if (
+                    step == STEPS // 2
+                ):  # as a run that was killed here: save, resume, step
+                    saved = checkpoint.save(
+                        trainer, Path(folder), step, keep=1
+                    )
                     trainer = Trainer(j, settings, place)
                     assert checkpoint.load(trainer, saved) == step
-                mine = (part.chunk(dp)[trainer.mesh.replica] for part in batch(j, step, place))
-                x, y = (part.chunk(cp, 1)[trainer.mesh.index("cp")].contiguous() for part in mine)
+                mine = (
+                    part.chunk(dp)[trainer.mesh.replica]
+                    for part in batch(j, step, place)
+                )
+                x, y = (
+                    part.chunk(cp, 1)[trainer.mesh.index("cp")].contiguous()
+                    for part in mine
+                )
                 found.append(trainer.step(step, x, y).loss)
             if dist.get_rank() == 0:
                 to.write_text(json.dumps(found))
@@ -223,7 +249,9 @@ def losses(layout: Layout, device: str) -> list[float]:
         return list(json.loads(to.read_text()))
 
 
-def predictions(jobs: list[Job], device: str, folder: Path) -> list[float] | None:
+def predictions(
+    jobs: list[Job], device: str, folder: Path
+) -> list[float] | None:
     """Step times after `meshwright calibrate` of this machine; None where that verb is not
     there.
     """
@@ -262,7 +290,11 @@ def predictions(jobs: list[Job], device: str, folder: Path) -> list[float] | Non
             "--json",
         ]
         told = subprocess.run(
-            [*meshwright, *words], cwd=folder, capture_output=True, text=True, check=False
+            [*meshwright, *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         found.append(float(json.loads(told.stdout)["step_time_s"]))
     return found
@@ -271,7 +303,11 @@ def predictions(jobs: list[Job], device: str, folder: Path) -> list[float] | Non
 def table(head: str, rows: list[tuple[Any, ...]]) -> str:
     """A table in Markdown."""
     names = head.split(", ")
-    lines = [names, ["---"] * len(names), *([str(value) for value in row] for row in rows)]
+    lines = [
+        names,
+        ["---"] * len(names),
+        *([str(value) for value in row] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -279,29 +315,56 @@ def main() -> int:
     """Run all three checks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--chip", default="h100-sxm", help="catalogue name, for MFU")
-    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="only the first of them")
+    parser.add_argument(
+        "--chip", default="h100-sxm", help="catalogue name, for MFU"
+    )
+    parser.add_argument(
+        "--shapes",
+        type=int,
+        default=len(SHAPES),
+        help="only the first of them",
+    )
     parser.add_argument("--no-calibrate", action="store_true")
-    parser.add_argument("--docs", action="store_true", help="write the section of docs/accuracy.md")
+    parser.add_argument(
+        "--docs",
+        action="store_true",
+        help="write the section of docs/accuracy.md",
+    )
     given = parser.parse_args()
     toy = given.device == "cpu"
     if not toy and not nvidia_count():
-        parser.error("there is no GPU here; --device cpu shows that the command works")
+        parser.error(
+            "there is no GPU here; --device cpu shows that the command works"
+        )
     if toy and given.docs:
-        parser.error("--docs needs a GPU: figures of toy sizes are not written down")
+        parser.error(
+            "--docs needs a GPU: figures of toy sizes are not written down"
+        )
     devices, title = (
         (2, "a CPU, toy sizes: these figures mean nothing")
         if toy
         else (nvidia_count(), nvidia_name())
     )
-    chip = Chip("toy", {"fp32": 1e11}, 1e10, 1e10, 1e10) if toy else catalog.chip(given.chip)
+    chip = (
+        Chip("toy", {"fp32": 1e11}, 1e10, 1e10, 1e10)
+        if toy
+        else catalog.chip(given.chip)
+    )
     shapes = SHAPES[: given.shapes]
     jobs = [job(s, chip, toy) for s in shapes]
     same = strict(given.device, devices)
     seconds = [measured(j, ours, given.device) for j in jobs]
-    beside = {i: measured(jobs[i], plain, given.device) for i in COMPARED if i < len(jobs)}
+    beside = {
+        i: measured(jobs[i], plain, given.device)
+        for i in COMPARED
+        if i < len(jobs)
+    }
     with tempfile.TemporaryDirectory() as folder:
-        predicted = None if given.no_calibrate else predictions(jobs, given.device, Path(folder))
+        predicted = (
+            None
+            if given.no_calibrate
+            else predictions(jobs, given.device, Path(folder))
+        )
     text = (
         f"{HEADING}\n\nWritten by `benchmarks/gpu.py` on {title}, PyTorch {torch.__version__},"
         f" {time.strftime('%Y-%m')}.\n\n"
@@ -313,7 +376,12 @@ def main() -> int:
     )
     rows, fine = [], all(difference <= TOLERANCE for _, difference in same)
     for i, (s, j, took) in enumerate(zip(shapes, jobs, seconds, strict=True)):
-        mfu = model_flops(j.model, j.T) * j.batch_tokens / took / chip.peak(j.precision.compute)
+        mfu = (
+            model_flops(j.model, j.T)
+            * j.batch_tokens
+            / took
+            / chip.peak(j.precision.compute)
+        )
         error = predicted[i] / took - 1 if predicted else None
         fine &= toy or (error is not None and abs(error) <= CLOSE)
         rows.append(
@@ -328,11 +396,14 @@ def main() -> int:
             )
         )
     text += "\n" + table(
-        "shape, tokens, batch, ms a step, MFU, plain PyTorch / ours, predicted / measured - 1", rows
+        "shape, tokens, batch, ms a step, MFU, plain PyTorch / ours, predicted / measured - 1",
+        rows,
     )
     print(text)
     if given.docs:
-        before = re.split(rf"^{HEADING}$", DOCS.read_text("utf-8"), flags=re.M)[0].rstrip()
+        before = re.split(
+            rf"^{HEADING}$", DOCS.read_text("utf-8"), flags=re.M
+        )[0].rstrip()
         DOCS.write_text(f"{before}\n\n{text}", "utf-8")
     return 0 if fine else 1
 

@@ -51,16 +51,30 @@ def ask(*words: str) -> tuple[int, dict[str, Any], str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(list(words))
     text = out.getvalue()
-    return code, json.loads(text) if text.startswith("{") else {}, err.getvalue().strip()
+    return (
+        code,
+        json.loads(text) if text.startswith("{") else {},
+        err.getvalue().strip(),
+    )
 
 
 def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
     """What became of one job: the fields of a row."""
     start = time.perf_counter()
     code, planned, said = ask(
-        "plan", *words.split(), "--framework", "meshwright", "--json", "-o", str(file)
+        "plan",
+        *words.split(),
+        "--framework",
+        "meshwright",
+        "--json",
+        "-o",
+        str(file),
     )
-    found: dict[str, Any] = {"job": words, "exit": code, "plan_s": time.perf_counter() - start}
+    found: dict[str, Any] = {
+        "job": words,
+        "exit": code,
+        "plan_s": time.perf_counter() - start,
+    }
     if code:
         return {**found, "why": said or "; ".join(planned.get("notes", []))}
     again_code, again, _ = ask("predict", str(file), "--json")
@@ -86,7 +100,10 @@ def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
         start = time.perf_counter()
         ranks = program.compare(job, settings)
         counted = [
-            row.counted for rank in ranks for row in rank.rows if row.quantity == "peak memory"
+            row.counted
+            for rank in ranks
+            for row in rank.rows
+            if row.quantity == "peak memory"
         ]
         found |= {
             "counted_bytes": max(counted),
@@ -110,9 +127,7 @@ def told(number: int, row: dict[str, Any]) -> str:
         f"{number}  {row['job']}: {layout}; {row['memory_bytes'] / 2**30:.2f} GiB, walk"
         f" {row['walk']:+.2%}; export {row['export']}, "
     )
-    line += (
-        f"predict {row['predict']}, {len(row['differs'])} fields differ; plan {row['plan_s']:.1f} s"
-    )
+    line += f"predict {row['predict']}, {len(row['differs'])} fields differ; plan {row['plan_s']:.1f} s"
     if "oracle" in row:
         line += (
             f"; program {row['counted_bytes'] / 2**30:.2f} GiB ({row['oracle']:+.2%}), counts"
@@ -128,6 +143,11 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for number in chosen:
             print(
-                told(number, loop(JOBS[number], Path(folder) / f"{number}.toml", oracle)),
+                told(
+                    number,
+                    loop(
+                        JOBS[number], Path(folder) / f"{number}.toml", oracle
+                    ),
+                ),
                 flush=True,
             )

@@ -89,9 +89,9 @@ class Mutant(NamedTuple):
     line: int
 
 
-OPERATORS = {name: cosmic_ray.plugins.get_operator(f"core/{name}")() for name in NAMES} | {
-    "Swap": Swap()
-}
+OPERATORS = {
+    name: cosmic_ray.plugins.get_operator(f"core/{name}")() for name in NAMES
+} | {"Swap": Swap()}
 
 
 def every(source: str) -> list[Mutant]:
@@ -115,13 +115,19 @@ def every(source: str) -> list[Mutant]:
 
 def mutated(source: str, mutant: Mutant) -> str:
     """The text with that change."""
-    return str(MutationVisitor.mutate_code(source, OPERATORS[mutant.operator], mutant.occurrence))
+    return str(
+        MutationVisitor.mutate_code(
+            source, OPERATORS[mutant.operator], mutant.occurrence
+        )
+    )
 
 
 def difference(source: str, code: str, around: int = 30) -> tuple[str, str]:
     """What differs between two texts, with a little of its line around it: (before, after)."""
     pairs = zip(source.splitlines(), code.splitlines(), strict=False)
-    old, new = next(((a.strip(), b.strip()) for a, b in pairs if a != b), ("", ""))
+    old, new = next(
+        ((a.strip(), b.strip()) for a, b in pairs if a != b), ("", "")
+    )
     first = len(os.path.commonprefix([old, new]))
     last = len(os.path.commonprefix([old[:first:-1], new[:first:-1]]))
     start = max(first - around, 0)
@@ -133,7 +139,11 @@ def difference(source: str, code: str, around: int = 30) -> tuple[str, str]:
 def _called(node: Any) -> bool:
     """The name is that of a function which is called."""
     after = node.get_next_leaf()
-    return after is not None and after.value == "(" and node.get_previous_leaf().value != "def"
+    return (
+        after is not None
+        and after.value == "("
+        and node.get_previous_leaf().value != "def"
+    )
 
 
 def _worth_it(node: Any) -> bool:
@@ -148,10 +158,15 @@ def _in_annotation(node: Any) -> bool:
         if (
             parent is not None
             and parent.type in ("annassign", "tfpdef")
-            and parent.children.index(node) == (1 if parent.type == "annassign" else 2)
+            and parent.children.index(node)
+            == (1 if parent.type == "annassign" else 2)
         ):
             return True
-        if parent is not None and parent.type == "funcdef" and node is parent.annotation:
+        if (
+            parent is not None
+            and parent.type == "funcdef"
+            and node is parent.annotation
+        ):
             return True
         node = parent
     return False

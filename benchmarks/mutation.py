@@ -41,7 +41,10 @@ SLACK, LEAST_LIMIT_S = 2.0, 30.0
 many.
 """
 
-LBL, BOOK = "tests/reproduce/test_lbl.py::test_", "tests/reproduce/test_scaling_book.py::test_"
+LBL, BOOK = (
+    "tests/reproduce/test_lbl.py::test_",
+    "tests/reproduce/test_scaling_book.py::test_",
+)
 PUBLISHED = (
     LBL + "every_published_configuration_is_reproduced_with_the_defects_on",
     BOOK + "every_case_is_computed_and_agrees",
@@ -60,7 +63,12 @@ ROOMS = {
     ),
     "cost": (("cost/*.py",), ("tests/cost", "tests/step", *PUBLISHED)),
     "step": (
-        ("step/[!m]*.py", "step/microbatch.py", "layout/*.py", "program/cpu.py"),
+        (
+            "step/[!m]*.py",
+            "step/microbatch.py",
+            "layout/*.py",
+            "program/cpu.py",
+        ),
         (
             "tests/step",
             "tests/test_pipeline.py",
@@ -75,7 +83,10 @@ ROOMS = {
         ("schedule/*.py",),
         ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py"),
     ),
-    "memory": (("step/memory.py",), ("tests/step", "tests/test_memory.py", *PUBLISHED)),
+    "memory": (
+        ("step/memory.py",),
+        ("tests/step", "tests/test_memory.py", *PUBLISHED),
+    ),
     "search": (
         ("search/*.py",),
         (
@@ -92,14 +103,30 @@ ROOMS = {
 
 
 LONG = {
-    "tests/test_search.py::test_search_equals_brute_force_equals_a_plain_loop": (0, 3, 5, 10, 11)
+    "tests/test_search.py::test_search_equals_brute_force_equals_a_plain_loop": (
+        0,
+        3,
+        5,
+        10,
+        11,
+    )
     + (14, 25, 30, 33, 37, 39),
-    "tests/test_search_plan.py::test_a_pinned_value_is_never_faster_than_the_free_search": (0, 1, 2)
+    "tests/test_search_plan.py::test_a_pinned_value_is_never_faster_than_the_free_search": (
+        0,
+        1,
+        2,
+    )
     + (3, 4, 6, 7, 8, 9, 11),
-    "tests/test_search_ranked.py::test_the_first_answers_are_the_best_by_replay": (2,),
+    "tests/test_search_ranked.py::test_the_first_answers_are_the_best_by_replay": (
+        2,
+    ),
 }
 """Draws that are left out here: the longest of the search's oracles, three minutes of five."""
-LEFT_OUT = tuple(f"--deselect={test}[{seed}]" for test, seeds in LONG.items() for seed in seeds)
+LEFT_OUT = tuple(
+    f"--deselect={test}[{seed}]"
+    for test, seeds in LONG.items()
+    for seed in seeds
+)
 
 
 class Row(NamedTuple):
@@ -126,9 +153,17 @@ class Row(NamedTuple):
 
 def files(room: str) -> list[Path]:
     """The files of a room that hold formulas."""
-    found = [path for pattern in ROOMS[room][0] for path in sorted(SOURCE.glob(pattern))]
-    if not found or not all((ROOT / test.split("::")[0]).exists() for test in ROOMS[room][1]):
-        sys.exit(f"room {room}: a file or a test has moved; bring ROOMS in {__file__} up to date")
+    found = [
+        path
+        for pattern in ROOMS[room][0]
+        for path in sorted(SOURCE.glob(pattern))
+    ]
+    if not found or not all(
+        (ROOT / test.split("::")[0]).exists() for test in ROOMS[room][1]
+    ):
+        sys.exit(
+            f"room {room}: a file or a test has moved; bring ROOMS in {__file__} up to date"
+        )
     return found
 
 
@@ -172,7 +207,10 @@ def read(results: Path) -> list[Row]:
     """The rows of a results file."""
     if not results.exists():
         return []
-    return [Row(**json.loads(line)) for line in results.read_text("utf-8").splitlines()]
+    return [
+        Row(**json.loads(line))
+        for line in results.read_text("utf-8").splitlines()
+    ]
 
 
 def run(results: Path, count: int, seed: int, hours: float) -> None:
@@ -186,7 +224,9 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
         if (file, mutant.operator, mutant.occurrence, source) in done:
             continue
         if spent > hours * 3600:
-            sys.exit(f"{hours:g} CPU hours are used up: {i - 1} of {count} mutants are done")
+            sys.exit(
+                f"{hours:g} CPU hours are used up: {i - 1} of {count} mutants are done"
+            )
         if room not in whole:
             whole[room] = without(room, path)
             spent += whole[room].cpu_s
@@ -194,7 +234,9 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
         code = mutants.mutated(text, mutant)
         before, after = mutants.difference(text, code)
         limit = max(SLACK * whole[room].cpu_s, LEAST_LIMIT_S)
-        found = trial.run(ROOT, path, code, tests(room), limit, whole[room].seconds)
+        found = trial.run(
+            ROOT, path, code, tests(room), limit, whole[room].seconds
+        )
         spent += found.cpu_s
         row = Row(
             file,
@@ -226,7 +268,9 @@ def without(room: str, path: Path) -> trial.Found:
     """The tests of a room without any mutant: what they take; they must pass."""
     found = trial.run(ROOT, path, path.read_text("utf-8"), tests(room), 3600.0)
     if found.outcome != "survived":
-        sys.exit(f"the tests of room {room} fail without any mutant: {found.test}\n{found.output}")
+        sys.exit(
+            f"the tests of room {room} fail without any mutant: {found.test}\n{found.output}"
+        )
     return found
 
 
@@ -236,7 +280,11 @@ def score(results: Path, count: int, seed: int, commit: str) -> str:
         (str(p.relative_to(SOURCE)), m.operator, m.occurrence, digest(p))
         for _, p, m in sample(count, seed)
     }
-    rows = [row for row in {row.key: row for row in read(results)}.values() if row.key in chosen]
+    rows = [
+        row
+        for row in {row.key: row for row in read(results)}.values()
+        if row.key in chosen
+    ]
     by_file: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         by_file[row.file][row.outcome] += 1
@@ -283,18 +331,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("run", "score"))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--output", type=Path, default=SCORE, help="score: the Markdown file")
+    parser.add_argument(
+        "--output", type=Path, default=SCORE, help="score: the Markdown file"
+    )
     parser.add_argument("--sample", type=int, default=SAMPLE)
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--hours", type=float, default=HOURS, help="run: CPU hours in all")
-    parser.add_argument("--commit", default="", help="score: the commit that was tested")
+    parser.add_argument(
+        "--hours", type=float, default=HOURS, help="run: CPU hours in all"
+    )
+    parser.add_argument(
+        "--commit", default="", help="score: the commit that was tested"
+    )
     given: Any = parser.parse_args()
     os.chdir(ROOT)
     if given.command == "run":
         run(given.results, given.sample, given.seed, given.hours)
     else:
-        commit = given.commit or os.popen("git rev-parse --short HEAD").read().strip()
-        given.output.write_text(score(given.results, given.sample, given.seed, commit), "utf-8")
+        commit = (
+            given.commit
+            or os.popen("git rev-parse --short HEAD").read().strip()
+        )
+        given.output.write_text(
+            score(given.results, given.sample, given.seed, commit), "utf-8"
+        )
         print(given.output.read_text("utf-8"))
 
 

@@ -85,31 +85,50 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
         fully_shard(model, mesh=mesh, reshard_after_forward=False)
     parameters = list(model.parameters())
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+        {
+            "params": [p for p in parameters if p.ndim > 1],
+            "weight_decay": settings.weight_decay,
+        },
+        {
+            "params": [p for p in parameters if p.ndim == 1],
+            "weight_decay": 0.0,
+        },
     ]
     optimizer = torch.optim.AdamW(
-        groups, lr=settings.lr, betas=(0.9, 0.95), foreach=False if name == "tp2" else None
+        groups,
+        lr=settings.lr,
+        betas=(0.9, 0.95),
+        foreach=False if name == "tp2" else None,
     )
 
     def criterion(logits: Any, target: Any) -> Any:
         if name == "tp2":
-            logits = DTensor.from_local(logits, mesh, [Shard(-1)], run_check=False)
-        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), target.flatten())
+            logits = DTensor.from_local(
+                logits, mesh, [Shard(-1)], run_check=False
+            )
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), target.flatten()
+        )
 
     schedule = None
     if name == "pp2 1f1b":
-        stage = PipelineStage(model, rank, 2, torch.device("cpu"), group=mesh.get_group())
+        stage = PipelineStage(
+            model, rank, 2, torch.device("cpu"), group=mesh.get_group()
+        )
         schedule = Schedule1F1B(stage, microbatches, loss_fn=criterion)
     rows = job.batch // 2 if name == "dp2 zero1" else job.batch
     count, steps = (len(data) - 1) // job.T, iter(range(10**9))
 
     def step() -> float:
         number = next(steps)
-        first = number * job.batch + (rank * rows if name == "dp2 zero1" else 0)
+        first = number * job.batch + (
+            rank * rows if name == "dp2 zero1" else 0
+        )
         picked = [(first + i) % count * job.T for i in range(rows)]
         both = torch.from_numpy(
-            np.stack([data[at : at + job.T + 1] for at in picked]).astype(np.int64)
+            np.stack([data[at : at + job.T + 1] for at in picked]).astype(
+                np.int64
+            )
         )
         x, y = both[:, :-1], both[:, 1:]
         optimizer.zero_grad()
@@ -119,10 +138,16 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
                 if rank == 0:
                     schedule.step(x, return_outputs=False)
                 else:
-                    schedule.step(target=y, losses=losses, return_outputs=False)
+                    schedule.step(
+                        target=y, losses=losses, return_outputs=False
+                    )
             else:
                 for i, (a, b) in enumerate(
-                    zip(x.chunk(microbatches), y.chunk(microbatches), strict=True)
+                    zip(
+                        x.chunk(microbatches),
+                        y.chunk(microbatches),
+                        strict=True,
+                    )
                 ):
                     if name == "dp2 zero1":
                         model.set_requires_gradient_sync(i == microbatches - 1)  # type: ignore[operator]
@@ -132,16 +157,24 @@ def plain(name: str, job: Any, settings: Settings, data: np.ndarray) -> Step:
                     losses.append(loss.detach())
         norm = global_norm(name, parameters, mesh)
         nn.utils.clip_grads_with_norm_(
-            parameters, settings.clip, norm, foreach=False if name == "tp2" else None
+            parameters,
+            settings.clip,
+            norm,
+            foreach=False if name == "tp2" else None,
         )
         for group in optimizer.param_groups:
-            group["lr"] = settings.lr * 0.5 * (1 + math.cos(math.pi * number / 1e6))
+            group["lr"] = (
+                settings.lr * 0.5 * (1 + math.cos(math.pi * number / 1e6))
+            )
         optimizer.step()
         mean = (
             torch.zeros(1)
             if not losses
             else torch.stack(
-                [v.detach().full_tensor() if name == "tp2" else v.detach() for v in losses]
+                [
+                    v.detach().full_tensor() if name == "tp2" else v.detach()
+                    for v in losses
+                ]
             ).mean()
         )
         dist.all_reduce(mean)
@@ -157,7 +190,9 @@ def global_norm(name: str, parameters: list[Any], mesh: Any) -> Any:
         for p in parameters:
             if p.grad.placements != p.placements:
                 p.grad = p.grad.redistribute(placements=p.placements)
-        norm = torch.stack([p.grad.norm().full_tensor() for p in parameters]).norm()
+        norm = torch.stack(
+            [p.grad.norm().full_tensor() for p in parameters]
+        ).norm()
     else:
         norm = nn.utils.get_total_norm([p.grad for p in parameters])
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -174,9 +209,13 @@ def sharded(model: Decoder, tp: Any) -> None:
         model,
         tp,
         {
-            "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "embedding": RowwiseParallel(
+                input_layouts=Replicate(), output_layouts=Shard(1)
+            ),
             "norm": SequenceParallel(use_local_output=True),
-            "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1)),
+            "head": ColwiseParallel(
+                input_layouts=Shard(1), output_layouts=Shard(-1)
+            ),
         },
     )
     for block in model.blocks:
@@ -186,7 +225,8 @@ def sharded(model: Decoder, tp: Any) -> None:
             {
                 "attention_norm": SequenceParallel(use_local_output=True),
                 "attention": PrepareModuleInput(
-                    input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)
+                    input_layouts=(Shard(1), None),
+                    desired_input_layouts=(Replicate(), None),
                 ),
                 "attention.wq": ColwiseParallel(),
                 "attention.wk": ColwiseParallel(),
@@ -194,7 +234,8 @@ def sharded(model: Decoder, tp: Any) -> None:
                 "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
                 "ffn_norm": SequenceParallel(use_local_output=True),
                 "ffn": PrepareModuleInput(
-                    input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+                    input_layouts=(Shard(1),),
+                    desired_input_layouts=(Replicate(),),
                 ),
                 "ffn.gate": ColwiseParallel(),
                 "ffn.up": ColwiseParallel(),
@@ -231,7 +272,9 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
     neighbours.
     """
     job = replace(load_job(JOB), layout=LAYOUTS[name])
-    job = replace(job, cluster=replace(job.cluster, chips=int(job.layout.chips)))
+    job = replace(
+        job, cluster=replace(job.cluster, chips=int(job.layout.chips))
+    )
     settings = Settings(
         **{
             **tomllib.loads(JOB.read_text("utf-8"))["train"],
@@ -252,7 +295,9 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def alternate(name: str, plan: run.Plan, pairs: int, to: Path, device: torch.device) -> None:
+def alternate(
+    name: str, plan: run.Plan, pairs: int, to: Path, device: torch.device
+) -> None:
     """What a rank does: a step of ours, a step of the plain loop, and again, in changing order."""
     trainer = Trainer(plan.job, plan.settings, device)
     data = np.memmap(plan.folder / "corpus.bin", "<u2", "r")
@@ -272,13 +317,21 @@ def alternate(name: str, plan: run.Plan, pairs: int, to: Path, device: torch.dev
 def main() -> int:
     """Measure, print and write the table; 1 if a layout is above the limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("layout", nargs="*", choices=[[], *LAYOUTS], help="all by default")
+    parser.add_argument(
+        "layout", nargs="*", choices=[[], *LAYOUTS], help="all by default"
+    )
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = {name: measure(name, given.pairs, Path(folder)) for name in given.layout or LAYOUTS}
-    lines = ["| layout | ours, CPU s a step | plain PyTorch | ours / plain |", "|---|---|---|---|"]
+        rows = {
+            name: measure(name, given.pairs, Path(folder))
+            for name in given.layout or LAYOUTS
+        }
+    lines = [
+        "| layout | ours, CPU s a step | plain PyTorch | ours / plain |",
+        "|---|---|---|---|",
+    ]
     lines += [
         f"| {name} | {r['ours_s']:.4f} | {r['plain_s']:.4f} | {r['ratio']:.3f} |"
         for name, r in rows.items()

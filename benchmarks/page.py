@@ -27,7 +27,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CLIENTS = 20
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 SMALL = {"model": "llama3-8b", "on": "16xh100-sxm", "batch": "64seq"}
 LAYOUT = {"tp": 2, "pp": 2, "zero": 1}
 
@@ -54,7 +59,9 @@ def usage(pid: int) -> tuple[float, float]:
     status = Path(f"/proc/{pid}/status").read_text()
     resident = int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
     times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return resident, (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+    return resident, (int(times[11]) + int(times[12])) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def post(
@@ -62,7 +69,12 @@ def post(
 ) -> tuple[int, bytes]:
     """(status, body) of one request."""
     link = http.client.HTTPConnection(host, port, timeout=timeout)
-    link.request("POST", f"/api/{name}", json.dumps(body), {"content-type": "application/json"})
+    link.request(
+        "POST",
+        f"/api/{name}",
+        json.dumps(body),
+        {"content-type": "application/json"},
+    )
     reply = link.getresponse()
     found = reply.status, reply.read()
     link.close()
@@ -111,7 +123,10 @@ def load(seconds: float) -> None:
                 took[name].append(time.monotonic() - start)
                 statuses[name, status] += 1
 
-        threads = [threading.Thread(target=client, args=(seed,)) for seed in range(CLIENTS)]
+        threads = [
+            threading.Thread(target=client, args=(seed,))
+            for seed in range(CLIENTS)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -127,19 +142,32 @@ def load(seconds: float) -> None:
         print(
             f"  {name:10} median {statistics.median(times):.3f} s, 95 % {times[int(len(times) * 0.95)]:.3f} s"
         )
-    print(f"  memory {before[0]:.0f} -> {after[0]:.0f} MiB, {after[1] - before[1]:.0f} CPU-s")
+    print(
+        f"  memory {before[0]:.0f} -> {after[0]:.0f} MiB, {after[1] - before[1]:.0f} CPU-s"
+    )
 
 
 def leave() -> None:
     """An asker who leaves after 0.3 s, beside one who waits."""
-    body = {"question": {"model": "deepseek-v3", "on": "2048xh100-sxm", "batch": "4Mi"}}
+    body = {
+        "question": {
+            "model": "deepseek-v3",
+            "on": "2048xh100-sxm",
+            "batch": "4Mi",
+        }
+    }
     with served() as (process, host, port):
         for stays in (True, False):
-            body["question"]["tokens"] = f"{10 + stays}T"  # none was answered before
+            body["question"]["tokens"] = (
+                f"{10 + stays}T"  # none was answered before
+            )
             _, start = usage(process.pid)
             link = http.client.HTTPConnection(host, port, timeout=120)
             link.request(
-                "POST", "/api/plan", json.dumps(body), {"content-type": "application/json"}
+                "POST",
+                "/api/plan",
+                json.dumps(body),
+                {"content-type": "application/json"},
             )
             if stays:
                 link.getresponse().read()
@@ -165,7 +193,9 @@ def typing(model: str, on: str, keys: int) -> None:
         browser = p.chromium.launch(executable_path=chromium, args=FLAGS)
         tab = browser.new_page()
         start = time.monotonic()
-        tab.goto(f"http://{host}:{port}/#v=1&view=plan&model={model}&on={on}&batch=4Mi&tokens=15T")
+        tab.goto(
+            f"http://{host}:{port}/#v=1&view=plan&model={model}&on={on}&batch=4Mi&tokens=15T"
+        )
         while tab.evaluate("document.body.dataset.drawn") is None:
             time.sleep(0.005)
         print(
@@ -176,7 +206,9 @@ def typing(model: str, on: str, keys: int) -> None:
             tab.evaluate("meshwright.timings.length = 0")
             _, before = usage(process.pid)
             tab.fill("#q-batch", f"{256 + 32 * (k + 1)}seq")
-            while "plan" not in (seen := dict(tab.evaluate("meshwright.timings"))):
+            while "plan" not in (
+                seen := dict(tab.evaluate("meshwright.timings"))
+            ):
                 time.sleep(0.005)
             spent.append(usage(process.pid)[1] - before)
             planned.append(seen["plan"])

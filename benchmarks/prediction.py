@@ -108,14 +108,25 @@ SETS: dict[str, tuple[Model, int, list[Layout]]] = {
 
 def job(machine: Cluster, model: Model, batch: int, layout: Layout) -> Job:
     cluster = replace(machine, chips=int(layout.chips))
-    return Job(model, cluster, batch, layout, precision=PRECISIONS["fp32"], assumptions=PYTORCH)
+    return Job(
+        model,
+        cluster,
+        batch,
+        layout,
+        precision=PRECISIONS["fp32"],
+        assumptions=PYTORCH,
+    )
 
 
 def name(layout: Layout) -> str:
     """The fields that are not the default."""
     plain = Layout()
     return (
-        ", ".join(f"{k} {v}" for k, v in vars(layout).items() if v != getattr(plain, k))
+        ", ".join(
+            f"{k} {v}"
+            for k, v in vars(layout).items()
+            if v != getattr(plain, k)
+        )
         or "one process"
     )
 
@@ -132,7 +143,15 @@ def probe() -> float:
 def measure(wanted: Job) -> dict[str, Any]:
     """CPU and clock seconds of a step."""
     with tempfile.TemporaryDirectory() as folder:
-        train(wanted, Settings(steps=STEPS, clip=None, data="synthetic", output=folder + "/run"))
+        train(
+            wanted,
+            Settings(
+                steps=STEPS,
+                clip=None,
+                data="synthetic",
+                output=folder + "/run",
+            ),
+        )
         rows = metrics(Path(folder) / "run" / "metrics.jsonl")[WARM:]
     return {
         "cpu_s": low([row["cpu_s"] for row in rows]),
@@ -159,8 +178,13 @@ def on_the_clock(wanted: Job) -> float:
     """Predicted seconds of a step where every rank has a core: the step's, with the engine's CPU
     seconds of a rank, and the optimizer tensor by tensor as those count it."""
     found = predict(wanted)
-    cpu = {cause: float(seconds) for cause, seconds in busy(wanted, found.layout).items()}
-    own = (cpu["engine"] + cpu["accumulate"] + cpu["optimizer"]) / float(found.layout.chips)
+    cpu = {
+        cause: float(seconds)
+        for cause, seconds in busy(wanted, found.layout).items()
+    }
+    own = (cpu["engine"] + cpu["accumulate"] + cpu["optimizer"]) / float(
+        found.layout.chips
+    )
     return found.step_time_s - found.time_s["optimizer"] + own
 
 
@@ -188,7 +212,9 @@ def report(machine: Cluster, found: dict[str, Any]) -> str:
         rows = []
         for layout in layouts:
             if key_of(model, layout) in found:
-                terms = busy(j := job(machine, model, batch, layout), predict(j).layout)
+                terms = busy(
+                    j := job(machine, model, batch, layout), predict(j).layout
+                )
                 rows.append(
                     (
                         name(layout),
@@ -227,7 +253,11 @@ def report(machine: Cluster, found: dict[str, Any]) -> str:
 
 
 def clock(
-    machine: Cluster, model: Model, batch: int, layouts: list[Layout], found: dict[str, Any]
+    machine: Cluster,
+    model: Model,
+    batch: int,
+    layouts: list[Layout],
+    found: dict[str, Any],
 ) -> list[str]:
     """Seconds on the clock, of layouts that have a core for every rank and ran while the machine
     was quiet.
@@ -241,7 +271,8 @@ def clock(
         )
         for layout in layouts
         if layout.chips <= CORES
-        and (got := found.get(key_of(model, layout), NOTHING))["contention"] <= QUIET
+        and (got := found.get(key_of(model, layout), NOTHING))["contention"]
+        <= QUIET
     ]
     if len(rows) < 3:
         return []
@@ -270,8 +301,12 @@ def key_of(model: Model, layout: Layout) -> str:
 
 def main() -> None:
     machine, path = load_machine(sys.argv[1]), Path(sys.argv[2])
-    limit = time.monotonic() + float(sys.argv[3] if len(sys.argv) > 3 else 3600)
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    limit = time.monotonic() + float(
+        sys.argv[3] if len(sys.argv) > 3 else 3600
+    )
+    found: dict[str, Any] = (
+        json.loads(path.read_text()) if path.exists() else {}
+    )
     for model, batch, layouts in SETS.values():
         for layout in layouts:
             if key_of(model, layout) not in found and time.monotonic() < limit:

@@ -29,7 +29,15 @@ from meshwright.search import Space, brute, plan, search
 from meshwright.step import step_time
 
 SPARSE = Model(
-    "moe-64", 64, 7168, 128, 18432, 129280, 8192, head_dim=128, moe=MoE(256, 8, 2048, 2048)
+    "moe-64",
+    64,
+    7168,
+    128,
+    18432,
+    129280,
+    8192,
+    head_dim=128,
+    moe=MoE(256, 8, 2048, 2048),
 )
 """DeepSeek-V3-like: 64 layers, 256 experts, top 8."""
 
@@ -57,7 +65,9 @@ def jobs(chips: int) -> dict[str, Job]:
 
 def one_at_a_time(job: Job) -> float:
     """Layouts a second: the step formulas on plain numbers."""
-    layout = placed(Layout(tp=4, pp=4, dp=job.cluster.chips // 16), job.cluster.sizes)
+    layout = placed(
+        Layout(tp=4, pp=4, dp=job.cluster.chips // 16), job.cluster.sizes
+    )
     return 200 / seconds(lambda: [step_time(job, layout) for _ in range(200)])
 
 
@@ -66,7 +76,9 @@ def rows() -> list[tuple[str, ...]]:
     table = []
     for kind, job in jobs(16384).items():
         single = one_at_a_time(job)
-        table.append((f"{kind}: one layout at a time", f"{single:,.0f} layouts/s", "1"))
+        table.append(
+            (f"{kind}: one layout at a time", f"{single:,.0f} layouts/s", "1")
+        )
         found = brute(job, Space())
         rate = found.evaluated / seconds(
             lambda job=job: brute(job, Space()), 2 if kind == "MoE" else 5
@@ -108,10 +120,14 @@ def rows() -> list[tuple[str, ...]]:
         model("llama3-70b"),
         cluster("1024xh100-sxm"),
         512,
-        Layout(tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1),
+        Layout(
+            tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1
+        ),
     )
     took = seconds(lambda: [predict(job).to_dict() for _ in range(100)]) / 100
-    table.append(("one `predict` with its breakdown", f"{took * 1e3:.2f} ms", ""))
+    table.append(
+        ("one `predict` with its breakdown", f"{took * 1e3:.2f} ms", "")
+    )
     took = seconds(lambda: plan(job))
     table.append(("`plan` of llama3-70b on 1,024 chips", f"{took:.3f} s", ""))
     return table

@@ -69,7 +69,9 @@ def run(
         if not piece:
             break
     os.close(read)
-    if not text:  # neither passed nor failed: it ran out of CPU seconds, or of patience
+    if (
+        not text
+    ):  # neither passed nor failed: it ran out of CPU seconds, or of patience
         os.killpg(child, signal.SIGKILL)
     _, _, used = os.wait4(child, 0)
     cpu_s = used.ru_utime + used.ru_stime
@@ -92,8 +94,12 @@ class _First:
         items.sort(key=lambda item: self.known.get(item.nodeid, 0.0))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if nodeid in self.known:  # SIGPROF ends a process that uses more CPU seconds than this
-            signal.setitimer(signal.ITIMER_PROF, LEAST_S + SLACK * self.known[nodeid])
+        if (
+            nodeid in self.known
+        ):  # SIGPROF ends a process that uses more CPU seconds than this
+            signal.setitimer(
+                signal.ITIMER_PROF, LEAST_S + SLACK * self.known[nodeid]
+            )
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -102,7 +108,10 @@ class _First:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed and not self.test:
-            self.test, self.why = f"{report.nodeid} (not importable)", report.longreprtext[-2000:]
+            self.test, self.why = (
+                f"{report.nodeid} (not importable)",
+                report.longreprtext[-2000:],
+            )
 
 
 def _in_child(
@@ -126,12 +135,25 @@ def _in_child(
         sys.path.insert(0, str(root / "src"))
         sys.meta_path.insert(0, _Instead(root, path, code))  # type: ignore[arg-type]
         warnings.simplefilter("ignore")
-        quiet = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
+        quiet = (
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "--hypothesis-seed=0",
+        )
         harmless = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
         ended = int(pytest.main([*quiet, *harmless, *tests], plugins=[first]))
     except BaseException as error:
         ended, first.why = 1, repr(error)
-    said = {"code": ended, "test": first.test, "why": first.why, "seconds": first.seconds}
+    said = {
+        "code": ended,
+        "test": first.test,
+        "why": first.why,
+        "seconds": first.seconds,
+    }
     with os.fdopen(write, "w") as out:
         json.dump(said, out)
     os._exit(0)

@@ -2,9 +2,14 @@
 
 from meshwright import Job, Layout, cluster, model, plan, predict
 
-job = Job(model("llama3-70b"), cluster("1024xh100-sxm"), batch=512, tokens=15e12)
+job = Job(
+    model("llama3-70b"), cluster("1024xh100-sxm"), batch=512, tokens=15e12
+)
 
-mine = predict(job, Layout(tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1))
+mine = predict(
+    job,
+    Layout(tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1),
+)
 print(
     f"{mine.step_time_s:.2f} s a step, MFU {mine.mfu:.1%},"
     f" {mine.memory_bytes['needed'] / 2**30:.1f} GiB"

@@ -12,7 +12,11 @@ for schedule, chunks in [
     ("zb-h1", 1),
     ("zbv", 1),
 ]:
-    exact = replay(predict(job, Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=chunks)))
+    exact = replay(
+        predict(
+            job, Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=chunks)
+        )
+    )
     held = max(exact.timeline.in_flight)
     print(
         f"{schedule:>11} x{chunks}: {exact.exact_s:6.2f} s exact, closed form"

@@ -47,16 +47,25 @@ MODEL = Model(
     positions="none",
 )
 CHIP = Chip(
-    "by hand", {"bf16": 2.0**24}, vector_flops=1.0, hbm_bytes=1e12, hbm_bandwidth=1.0, power_w=250.0
+    "by hand",
+    {"bf16": 2.0**24},
+    vector_flops=1.0,
+    hbm_bytes=1e12,
+    hbm_bandwidth=1.0,
+    power_w=250.0,
 )
 SET: Assumptions = replace(
     assumptions("lbl-2024"),
     name="by hand",
-    count=Counting(dot_product="2k", causal="full", residual=False, optimizer_step=False),
+    count=Counting(
+        dot_product="2k", causal="full", residual=False, optimizer_step=False
+    ),
     chip=ChipTime(model="peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime(collective="ring", efficiency=1.0),
     overlap=Overlap(dp=HidePass(), pp="none"),
-    memory=MemoryCount(framework_bytes=0.0, capacity_share=1.0, holding=Holding()),
+    memory=MemoryCount(
+        framework_bytes=0.0, capacity_share=1.0, holding=Holding()
+    ),
     precision=None,
     choices=(),
 )

@@ -2,5 +2,7 @@
 
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)  # a loaded machine is no failure
+settings.register_profile(
+    "untimed", deadline=None
+)  # a loaded machine is no failure
 settings.load_profile("untimed")

@@ -36,7 +36,10 @@ def rows() -> list[Row]:
     )
     return (
         every[::SAMPLE]
-        + [next(row for row in every if word in str(row).lower()) for word in wanted[:8]]
+        + [
+            next(row for row in every if word in str(row).lower())
+            for word in wanted[:8]
+        ]
         + unaligned(every)
     )
 
@@ -70,7 +73,9 @@ def without(place: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "place", range(1, len(ablation.LAWS)), ids=lambda place: ablation.LAWS[place].name
+    "place",
+    range(1, len(ablation.LAWS)),
+    ids=lambda place: ablation.LAWS[place].name,
 )
 def test_switching_a_law_off_changes_a_prediction(place: int) -> None:
     assert without(place) != without(0)
@@ -78,8 +83,12 @@ def test_switching_a_law_off_changes_a_prediction(place: int) -> None:
 
 
 def test_the_first_line_has_all_laws() -> None:
-    assert without(0) == {r.id: r.predicted for r in validate(rows()).having("step_time")}
+    assert without(0) == {
+        r.id: r.predicted for r in validate(rows()).having("step_time")
+    }
 
 
 def test_every_number_fitted_to_runs_is_listed() -> None:
-    assert [name for name, *_ in ablation.marked()] == [of.name for of in fitted.parameters()]
+    assert [name for name, *_ in ablation.marked()] == [
+        of.name for of in fitted.parameters()
+    ]

@@ -67,10 +67,18 @@ def imports(file: Path) -> set[str]:
     package = ("meshwright", *file.relative_to(SOURCE).parts[:-1])
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and id(node) not in typing_only:
-            base = package[: len(package) - node.level + 1] if node.level else ()
+            base = (
+                package[: len(package) - node.level + 1] if node.level else ()
+            )
             path = (*base, *(node.module.split(".") if node.module else ()))
-            targets = [(*path, alias.name) for alias in node.names] if len(path) < 2 else [path]
-            found |= {t[1] for t in targets if t[0] == "meshwright" and len(t) > 1}
+            targets = (
+                [(*path, alias.name) for alias in node.names]
+                if len(path) < 2
+                else [path]
+            )
+            found |= {
+                t[1] for t in targets if t[0] == "meshwright" and len(t) > 1
+            }
     return found
 
 
@@ -80,14 +88,20 @@ def room(file: Path) -> str:
     return first.removesuffix(".py")
 
 
-FILES = [f for f in sorted(SOURCE.rglob("*.py")) if f != SOURCE / "__init__.py"]
+FILES = [
+    f for f in sorted(SOURCE.rglob("*.py")) if f != SOURCE / "__init__.py"
+]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "file", FILES, ids=lambda f: str(f.relative_to(SOURCE))
+)
 def test_imports_run_with_the_data(file: Path) -> None:
     here = room(file)
     for other in imports(file) - {"__version__"}:
-        assert LEVEL[other] <= LEVEL[here], f"{here} imports {other}, which stands after it"
+        assert LEVEL[other] <= LEVEL[here], (
+            f"{here} imports {other}, which stands after it"
+        )
 
 
 def test_every_room_has_its_place() -> None:
@@ -95,7 +109,12 @@ def test_every_room_has_its_place() -> None:
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -103,7 +122,9 @@ def run(code: str) -> str:
 def test_importing_loads_nothing_heavy() -> None:
     heavy = "('torch', 'matplotlib', 'starlette', 'rich', 'cyclopts', 'numpy')"
     assert (
-        run(f"import sys, meshwright; print([m for m in {heavy} if m in sys.modules])").strip()
+        run(
+            f"import sys, meshwright; print([m for m in {heavy} if m in sys.modules])"
+        ).strip()
         == "[]"
     )
 
@@ -119,11 +140,17 @@ def test_a_prediction_needs_no_torch_and_no_plots() -> None:
 
 def test_what_is_installed_is_imported() -> None:
     """Every dependency of the core is used somewhere."""
-    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = {re.split(r"[<>=!~\[]", words)[0] for words in project["dependencies"]}
+    project = tomllib.loads(
+        (SOURCE.parents[1] / "pyproject.toml").read_text("utf-8")
+    )["project"]
+    needed = {
+        re.split(r"[<>=!~\[]", words)[0] for words in project["dependencies"]
+    }
     text = "\n".join(file.read_text("utf-8") for file in FILES)
     assert needed == {
-        name for name in needed if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)
+        name
+        for name in needed
+        if re.search(rf"^\s*(?:from|import) {name}\b", text, re.MULTILINE)
     }
 
 
@@ -146,7 +173,9 @@ def test_public_names_exist_and_are_sorted() -> None:
 
 def test_changelog_knows_the_version() -> None:
     text = (SOURCE.parents[1] / "CHANGELOG.md").read_text("utf-8")
-    assert re.search(rf"^## {re.escape(meshwright.__version__)}\b", text, re.MULTILINE)
+    assert re.search(
+        rf"^## {re.escape(meshwright.__version__)}\b", text, re.MULTILINE
+    )
 
 
 def test_nothing_dangerous() -> None:
@@ -155,7 +184,16 @@ def test_nothing_dangerous() -> None:
         tree = ast.parse(file.read_text("utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id not in ("eval", "exec", "compile", "__import__"), file
+                assert node.func.id not in (
+                    "eval",
+                    "exec",
+                    "compile",
+                    "__import__",
+                ), file
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
-                assert not {"pickle", "shelve", "marshal", "dill"} & set(names), file
+                names = [a.name for a in node.names] + [
+                    getattr(node, "module", "") or ""
+                ]
+                assert not {"pickle", "shelve", "marshal", "dill"} & set(
+                    names
+                ), file

@@ -21,7 +21,12 @@ CLASS = "Hopper, Megatron Core, dense"
 
 def known(**changes: Any) -> dict[str, Any]:
     """Evidence of a step that is unsure by a tenth, and of nothing else."""
-    of_class = {"low": -1.0, "high": 2.0, "rows": 7, "sources": ["a", "b", "c"]}
+    of_class = {
+        "low": -1.0,
+        "high": 2.0,
+        "rows": 7,
+        "sources": ["a", "b", "c"],
+    }
     found = {
         "low": -3.0,
         "high": 1.0,
@@ -35,7 +40,9 @@ def known(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def dense() -> Prediction:
-    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), 64, Layout(tp=8, dp=8))
+    job = Job(
+        model("llama3-8b"), cluster("64xh100-sxm"), 64, Layout(tp=8, dp=8)
+    )
     return predict(job)
 
 
@@ -50,7 +57,12 @@ def test_an_interval_is_quantiles_times_the_width(
     told(monkeypatch)
     sure = dense.certainty
     assert sure is not None and dense.interval_s is not None
-    assert (sure.width, sure.kind, sure.rows, sure.note) == (pytest.approx(0.1), CLASS, 7, "")
+    assert (sure.width, sure.kind, sure.rows, sure.note) == (
+        pytest.approx(0.1),
+        CLASS,
+        7,
+        "",
+    )
     assert dense.interval_s == pytest.approx(
         (dense.step_time_s * math.exp(-0.1), dense.step_time_s * math.exp(0.2))
     )
@@ -63,24 +75,46 @@ def test_few_sources_take_the_wider_ends_and_say_so(
     of_class = {"low": -1.0, "high": 2.0, "rows": 7, "sources": ["a", "b"]}
     told(monkeypatch, classes={CLASS: of_class})
     sure = dense.certainty
-    assert sure is not None and "few sources: 2 sources of its class (a, b)" in sure.note
-    assert (sure.low, sure.high) == pytest.approx((math.exp(-0.3), math.exp(0.2)))
+    assert (
+        sure is not None
+        and "few sources: 2 sources of its class (a, b)" in sure.note
+    )
+    assert (sure.low, sure.high) == pytest.approx(
+        (math.exp(-0.3), math.exp(0.2))
+    )
 
 
-def test_parts_widen_by_their_share(monkeypatch: pytest.MonkeyPatch, dense: Prediction) -> None:
+def test_parts_widen_by_their_share(
+    monkeypatch: pytest.MonkeyPatch, dense: Prediction
+) -> None:
     """0.1 of the step and 0.5 of what its messages take: root of the sum of squares."""
     told(monkeypatch, unsure={**NOTHING, "step": 0.1, "messages": 0.5})
-    sure, share = dense.certainty, sum(dense.time_s[cause] for cause in certainty.MESSAGES)
+    sure, share = (
+        dense.certainty,
+        sum(dense.time_s[cause] for cause in certainty.MESSAGES),
+    )
     assert sure is not None and share > 0
-    assert sure.width == pytest.approx(math.hypot(0.1, 0.5 * share / dense.step_time_s))
+    assert sure.width == pytest.approx(
+        math.hypot(0.1, 0.5 * share / dense.step_time_s)
+    )
 
 
 @pytest.mark.parametrize(
     ("part", "changes", "times", "words"),
     [
-        ("chips", {"cluster": "256xh100-sxm"}, 2.0, "more chips"),  # 64 were seen: two doublings
+        (
+            "chips",
+            {"cluster": "256xh100-sxm"},
+            2.0,
+            "more chips",
+        ),  # 64 were seen: two doublings
         ("tokens", {"seq": 16384}, 1.0, "longer sequences"),
-        ("chip", {"cluster": "64xmi300x"}, 1.0, "no published run used such chips"),
+        (
+            "chip",
+            {"cluster": "64xmi300x"},
+            1.0,
+            "no published run used such chips",
+        ),
         ("framework", {"framework": "meshwright"}, 1.0, "used this framework"),
         ("class", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
         ("experts", {"model": "mixtral-8x7b"}, 1.0, ""),
@@ -89,17 +123,28 @@ def test_parts_widen_by_their_share(monkeypatch: pytest.MonkeyPatch, dense: Pred
     ],
 )
 def test_distance_from_evidence_widens(
-    monkeypatch: pytest.MonkeyPatch, part: str, changes: dict[str, Any], times: float, words: str
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    changes: dict[str, Any],
+    times: float,
+    words: str,
 ) -> None:
     told(monkeypatch, unsure={**NOTHING, part: 0.1})
-    named = {"model": "llama3-8b", "cluster": "64xh100-sxm", "batch": 256, **changes}
+    named = {
+        "model": "llama3-8b",
+        "cluster": "64xh100-sxm",
+        "batch": 256,
+        **changes,
+    }
     job = Job(
         model(named.pop("model")),
         cluster(named.pop("cluster")),
         layout=Layout(tp=8, dp=8),
         **named,
     )
-    sure = certainty.certainty(predict(replace(job, layout=Layout(dp=job.cluster.chips, zero=3))))
+    sure = certainty.certainty(
+        predict(replace(job, layout=Layout(dp=job.cluster.chips, zero=3)))
+    )
     assert sure is not None and words in sure.note
     assert sure.width == pytest.approx(0.1 * times)
 
@@ -114,21 +159,40 @@ def test_two_predictions_of_one_class_are_surer_of_their_ratio(
     assert found == pytest.approx((math.exp(-0.06), math.exp(0.06)))
     other = predict(replace(dense.job, cluster=cluster("64xb200")))
     apart = certainty.ratio(dense, other)
-    assert apart is not None and apart[1] > math.exp(3 * math.hypot(0.1, 0.1) - 1e-9)
+    assert apart is not None and apart[1] > math.exp(
+        3 * math.hypot(0.1, 0.1) - 1e-9
+    )
 
 
 def test_no_runs_no_interval() -> None:
-    job = Job(model("gpt3-175b"), cluster("64xa100-80"), 64, Layout(tp=8, pp=8), framework=None)
-    assert predict(replace(job, assumptions="lbl-2024", precision="fp16-pure")).interval_s is None
+    job = Job(
+        model("gpt3-175b"),
+        cluster("64xa100-80"),
+        64,
+        Layout(tp=8, pp=8),
+        framework=None,
+    )
+    assert (
+        predict(
+            replace(job, assumptions="lbl-2024", precision="fp16-pure")
+        ).interval_s
+        is None
+    )
 
 
-def test_the_nearest_runs_are_of_its_chip_and_software(dense: Prediction) -> None:
+def test_the_nearest_runs_are_of_its_chip_and_software(
+    dense: Prediction,
+) -> None:
     """Three configurations, each once; a run that is there is the nearest to itself."""
     found = certainty.nearest(dense.job)
     assert len(found) == 3 == len({run[2:11] for run in found})
-    assert {run.family for run in found} == {"Hopper"} and found[0].framework == "megatron-bridge"
+    assert {run.family for run in found} == {"Hopper"} and found[
+        0
+    ].framework == "megatron-bridge"
     run = next(r for r in certainty.runs() if r.source == "megatron-bridge")
-    again = next(r for r in certainty.nearest(described(run.id)) if r.chip == run.chip)
+    again = next(
+        r for r in certainty.nearest(described(run.id)) if r.chip == run.chip
+    )
     assert again[2:11] == run[2:11]
 
 
@@ -142,6 +206,12 @@ def described(id: str) -> Job:
 
 def test_the_evidence_of_a_prediction_is_told(dense: Prediction) -> None:
     told = dense.to_dict()["evidence"]
-    assert told["class"] == CLASS and told["rows"] > 0 and "few sources" in told["note"]
+    assert (
+        told["class"] == CLASS
+        and told["rows"] > 0
+        and "few sources" in told["note"]
+    )
     assert set(told) == {"class", "rows", "sources", "nearest", "note"}
-    assert {"id", "source", "chips", "step_s", "ratio"} <= set(told["nearest"][0])
+    assert {"id", "source", "chips", "step_s", "ratio"} <= set(
+        told["nearest"][0]
+    )

@@ -49,19 +49,28 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert cli.run([*words]) == 2
     caught = capsys.readouterr()
     assert (
-        caught.out == "" and caught.err.count("\n") == 1 and caught.err.startswith("meshwright: ")
+        caught.out == ""
+        and caught.err.count("\n") == 1
+        and caught.err.startswith("meshwright: ")
     )
     return caught.err
 
 
-def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+def process(
+    *words: str, **options: object
+) -> subprocess.CompletedProcess[str]:
     """The command as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "meshwright", *words], capture_output=True, text=True, **options
+        [sys.executable, "-m", "meshwright", *words],
+        capture_output=True,
+        text=True,
+        **options,
     )  # type: ignore[call-overload]
 
 
-def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_the_contract(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     data = ask(capsys, "predict", *SHARDED, "--tokens", "1T")
     assert data["schema"] == "meshwright/4" and data["verb"] == "predict"
     assert set(data) >= CONTRACT
@@ -75,7 +84,9 @@ def test_predict_prints_the_contract(capsys: pytest.CaptureFixture[str]) -> None
         assert low < data[name.format("")] < high
 
 
-def test_predict_prints_a_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_a_readable_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["predict", *SHARDED]) == 0
     text = capsys.readouterr().out
     for words in (
@@ -100,13 +111,19 @@ def test_what_does_not_fit_is_said_first_and_ends_with_1(
 ) -> None:
     assert cli.run(["predict", *TOO_BIG]) == 1
     text = capsys.readouterr().out
-    assert "short" in text and text.index("does NOT fit") < text.index("step time")
+    assert "short" in text and text.index("does NOT fit") < text.index(
+        "step time"
+    )
     assert cli.run(["predict", *TOO_BIG, "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
-    assert data["fits"] is False and data["step_time_s"] > 0, "predicted all the same"
+    assert data["fits"] is False and data["step_time_s"] > 0, (
+        "predicted all the same"
+    )
 
 
-def test_idle_chips_are_said_before_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_idle_chips_are_said_before_the_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     words = [
         "predict",
         "llama3-8b",
@@ -149,17 +166,28 @@ def test_8k_tokens_are_8192_wherever_a_length_is_given(
 ) -> None:
     exact = ask(capsys, "predict", *SHARDED, "--seq", "8192")
     found = ask(capsys, "predict", *SHARDED, "--seq", "8k")
-    assert found["seq_tokens"] == 8192 and found["step_time_s"] == exact["step_time_s"]
+    assert (
+        found["seq_tokens"] == 8192
+        and found["step_time_s"] == exact["step_time_s"]
+    )
     said = "seq: 8k are 8,192 tokens (in lengths of sequences k is 1,024, as in 8k and 128k)"
-    assert said in found["notes"] and not any("seq" in note for note in exact["notes"])
+    assert said in found["notes"] and not any(
+        "seq" in note for note in exact["notes"]
+    )
     tables = (
         '[job]\nbatch = "64seq"\nseq = "16k"\n[model]\nname = "llama3-8b"\nseq ='
         ' "4k"\n[cluster]\non = "64xh100-sxm"\n'
     )
-    (tmp_path / "job.toml").write_text(tables + "[layout]\ntp = 4\ndp = 16\nzero = 3")
+    (tmp_path / "job.toml").write_text(
+        tables + "[layout]\ntp = 4\ndp = 16\nzero = 3"
+    )
     notes = ask(capsys, "predict", str(tmp_path / "job.toml"))["notes"]
-    assert "seq: 16k are 16,384" in " ".join(notes) and "seq: 4k are 4,096" in " ".join(notes)
-    swept = ask(capsys, "sweep", *SHARDED, "--fixed", "--over", "seq=4k,8Ki,32768")["points"]
+    assert "seq: 16k are 16,384" in " ".join(
+        notes
+    ) and "seq: 4k are 4,096" in " ".join(notes)
+    swept = ask(
+        capsys, "sweep", *SHARDED, "--fixed", "--over", "seq=4k,8Ki,32768"
+    )["points"]
     assert (
         [p["value"] for p in swept]
         == [p["prediction"]["seq_tokens"] for p in swept]
@@ -173,7 +201,17 @@ def test_8k_tokens_are_8192_wherever_a_length_is_given(
 def test_interleave_alone_means_the_interleaved_schedule(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    data = ask(capsys, "predict", *LLAMA, "--pp", "4", "--interleave", "2", "--zero", "1")
+    data = ask(
+        capsys,
+        "predict",
+        *LLAMA,
+        "--pp",
+        "4",
+        "--interleave",
+        "2",
+        "--zero",
+        "1",
+    )
     assert data["layout"]["schedule"] == "interleaved"
 
 
@@ -218,11 +256,21 @@ def test_a_file_and_a_command_line_are_one(
     assert ask(capsys, "predict", str(job)) == flags
 
 
-def test_flags_are_laid_over_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_flags_are_laid_over_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
     changed = ask(
-        capsys, "predict", str(job), "--recompute", "none", "--batch", "64seq", "--headroom", "0.5"
+        capsys,
+        "predict",
+        str(job),
+        "--recompute",
+        "none",
+        "--batch",
+        "64seq",
+        "--headroom",
+        "0.5",
     )
     flags = ask(
         capsys,
@@ -243,11 +291,15 @@ def test_flags_are_laid_over_a_file(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_a_job_on_standard_input() -> None:
     done = process("predict", "-", "--json", input=FILE)
-    assert done.returncode == 0 and json.loads(done.stdout)["layout"]["tp"] == 2
+    assert (
+        done.returncode == 0 and json.loads(done.stdout)["layout"]["tp"] == 2
+    )
 
 
 def test_a_config_beside_a_job_file(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = {
         "model_type": "llama",
@@ -255,14 +307,24 @@ def test_a_config_beside_a_job_file(
         "hidden_size": 512,
         "num_attention_heads": 8,
     }
-    config |= {"intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 1024}
+    config |= {
+        "intermediate_size": 1024,
+        "vocab_size": 1000,
+        "max_position_embeddings": 1024,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "job.toml").write_text(
         'model.config = "config.json"\ncluster.on = "8xh100-sxm"\njob.batch = "8seq"\n'
     )
     from_file = ask(capsys, "predict", str(tmp_path / "job.toml"))
     from_flags = ask(
-        capsys, "predict", str(tmp_path / "config.json"), "--on", "8xh100-sxm", "--batch", "8seq"
+        capsys,
+        "predict",
+        str(tmp_path / "config.json"),
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "8seq",
     )
     assert from_file == from_flags and from_file["layout"]["dp"] == 8
 
@@ -282,18 +344,42 @@ def test_written_json_is_what_is_printed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "out.json"
-    assert ask(capsys, "predict", *SHARDED, "-o", str(path)) == json.loads(path.read_text())
+    assert ask(capsys, "predict", *SHARDED, "-o", str(path)) == json.loads(
+        path.read_text()
+    )
 
 
-def test_plan_finds_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plan_finds_and_explains(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     data = ask(capsys, "plan", *LLAMA, "--tp", "1,2,4", "--top", "3")
-    assert set(data) >= {"best", "alternatives", "searched", "feasible", "rejected", "elapsed_s"}
+    assert set(data) >= {
+        "best",
+        "alternatives",
+        "searched",
+        "feasible",
+        "rejected",
+        "elapsed_s",
+    }
     assert data["best"]["layout"]["tp"] in (1, 2, 4)
     slower = [p["slower"] for p in data["alternatives"]]
     assert slower == sorted(slower) and len(slower) == 2
-    assert [f["name"] for f in data["families"] if f["prediction"] == data["best"]]
+    assert [
+        f["name"] for f in data["families"] if f["prediction"] == data["best"]
+    ]
     assert (
-        cli.run(["plan", *LLAMA, "--tp", "1,2,4", "--top", "3", "-o", str(tmp_path / "plan.toml")])
+        cli.run(
+            [
+                "plan",
+                *LLAMA,
+                "--tp",
+                "1,2,4",
+                "--top",
+                "3",
+                "-o",
+                str(tmp_path / "plan.toml"),
+            ]
+        )
         == 0
     )
     text = capsys.readouterr().out
@@ -304,10 +390,13 @@ def test_plan_finds_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: P
         "again: meshwright predict llama3-8b",
     ):
         assert words in text
-    again = next(line for line in text.splitlines() if line.startswith("again: ")).removeprefix(
-        "again: meshwright "
-    )
-    for words in (shlex.split(again), ["predict", str(tmp_path / "plan.toml")]):
+    again = next(
+        line for line in text.splitlines() if line.startswith("again: ")
+    ).removeprefix("again: meshwright ")
+    for words in (
+        shlex.split(again),
+        ["predict", str(tmp_path / "plan.toml")],
+    ):
         found = ask(capsys, *words)
         assert (found["step_time_s"], found["layout"]) == (
             data["best"]["step_time_s"],
@@ -337,12 +426,17 @@ def test_plan_keeps_constraints(capsys: pytest.CaptureFixture[str]) -> None:
         assert l["tp"] in (2, 4) and l["schedule"] in ("1f1b", "gpipe")
 
 
-@pytest.mark.parametrize(("interleave", "found"), [("1", {1, 2}), ("4", {4}), ("2,4", {2, 4})])
+@pytest.mark.parametrize(
+    ("interleave", "found"), [("1", {1, 2}), ("4", {4}), ("2,4", {2, 4})]
+)
 def test_an_interleave_is_a_constraint_too(
     interleave: str, found: set[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = ask(capsys, "plan", *LLAMA, "--pp", "4", "--interleave", interleave)
-    assert {p["layout"]["interleave"] for p in (data["best"], *data["alternatives"])} <= found
+    assert {
+        p["layout"]["interleave"]
+        for p in (data["best"], *data["alternatives"])
+    } <= found
 
 
 @pytest.mark.parametrize(
@@ -365,8 +459,17 @@ def test_impossible_constraints_are_no_layout(
     assert "no layout fits" in text or "again: " in text
 
 
-def test_plan_under_several_assumptions(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--assumptions", "realistic,megatron-2021", "--pp", "1", "--top", "1"]
+def test_plan_under_several_assumptions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "--assumptions",
+        "realistic,megatron-2021",
+        "--pp",
+        "1",
+        "--top",
+        "1",
+    ]
     data = ask(capsys, "plan", *LLAMA, *words)
     assert list(data["plans"]) == ["realistic", "megatron-2021"]
     best = [plan["best"]["assumptions"] for plan in data["plans"].values()]
@@ -376,8 +479,20 @@ def test_plan_under_several_assumptions(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_file_of_one_job_takes_one_assumption_set(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ["plan", *LLAMA, "--pp", "1", "--top", "1", "--assumptions", "realistic,lbl-2024", "-o"]
-    assert "give one assumption set" in refusal(capsys, *words, str(tmp_path / "x.toml"))
+    words = [
+        "plan",
+        *LLAMA,
+        "--pp",
+        "1",
+        "--top",
+        "1",
+        "--assumptions",
+        "realistic,lbl-2024",
+        "-o",
+    ]
+    assert "give one assumption set" in refusal(
+        capsys, *words, str(tmp_path / "x.toml")
+    )
     assert cli.run([*words, str(tmp_path / "x.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
     assert [row["assumptions"] for row in rows] == ["realistic", "lbl-2024"]
@@ -391,10 +506,14 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("verb", NOT_TAKEN)
-def test_help_lists_what_a_verb_takes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_what_a_verb_takes(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.run([verb, "--help"]) == 0
     text = capsys.readouterr().out
-    assert "--batch" in text and not [flag for flag in NOT_TAKEN[verb] if flag in text.split()]
+    assert "--batch" in text and not [
+        flag for flag in NOT_TAKEN[verb] if flag in text.split()
+    ]
     for flag in NOT_TAKEN[verb]:
         assert flag in refusal(capsys, verb, *LLAMA, flag, "1")
 
@@ -403,21 +522,37 @@ def test_the_catalogue_says_what_is_stated_and_what_is_a_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.run(["catalog", "models", "llama3-70b"]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    rows = {
+        line.split()[0]: line
+        for line in capsys.readouterr().out.splitlines()
+        if line.strip()
+    }
     assert "500000" in rows["rope_base"] and "config.json" in rows["rope_base"]
-    assert rows["norm_epsilon"].split()[-1] == "default" and "default" not in rows["layers"]
+    assert (
+        rows["norm_epsilon"].split()[-1] == "default"
+        and "default" not in rows["layers"]
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["llama3-8b", "llama3-70b", "llama3-405b", "llama3.2-1b", "llama3.2-3b"]
+    "name",
+    ["llama3-8b", "llama3-70b", "llama3-405b", "llama3.2-1b", "llama3.2-3b"],
 )
 def test_llama_3_turns_with_base_500000(name: str) -> None:
     """rope_theta of the config.json of every Llama 3, 3.1 and 3.2; Llama 2 has 10,000."""
-    assert model(name).rope_base == 500_000 and model("llama2-7b").rope_base == 10_000
+    assert (
+        model(name).rope_base == 500_000
+        and model("llama2-7b").rope_base == 10_000
+    )
 
 
 def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["plan", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq"]) == 1
+    assert (
+        cli.run(
+            ["plan", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq"]
+        )
+        == 1
+    )
     text = capsys.readouterr().out
     assert "no layout fits" in text and "closest" in text
 
@@ -437,11 +572,24 @@ def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         str(table),
     )
     assert [p["value"] for p in data["points"]] == [16, 32, 64]
-    assert [p["prediction"]["layout"]["dp"] for p in data["points"]] == [16, 32, 64]
+    assert [p["prediction"]["layout"]["dp"] for p in data["points"]] == [
+        16,
+        32,
+        64,
+    ]
     assert table.read_text().splitlines()[0].startswith("chips,step_time_s,")
     assert (
         cli.run(
-            ["sweep", "llama3-70b", "--on", "1xh100-sxm", "--batch", "8seq", "--over", "chips=1,2"]
+            [
+                "sweep",
+                "llama3-70b",
+                "--on",
+                "1xh100-sxm",
+                "--batch",
+                "8seq",
+                "--over",
+                "chips=1,2",
+            ]
         )
         == 1
     )
@@ -449,7 +597,17 @@ def test_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    data = ask(capsys, "timeline", *LLAMA, "--pp", "4", "--interleave", "2", "-o", str(trace))
+    data = ask(
+        capsys,
+        "timeline",
+        *LLAMA,
+        "--pp",
+        "4",
+        "--interleave",
+        "2",
+        "-o",
+        str(trace),
+    )
     assert data["exact_s"] == pytest.approx(data["closed_form_s"], rel=0.05)
     assert json.loads(trace.read_text())["traceEvents"]
 
@@ -526,7 +684,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_sentence(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert MISTAKES[words] in refusal(capsys, *words.split())
 
 
@@ -536,39 +696,62 @@ def test_other_tools_spellings(capsys: pytest.CaptureFixture[str]) -> None:
         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=4 --vpp 2 --micro-batch-size"
         " 2 --gbs 128 --zero-stage 1"
     )
-    ours = "--tp 2 --pp 4 --interleave 2 --microbatch 2 --batch 128seq --zero 1"
+    ours = (
+        "--tp 2 --pp 4 --interleave 2 --microbatch 2 --batch 128seq --zero 1"
+    )
     job = ["predict", "llama3-8b", "--on", "64xh100-sxm"]
-    assert ask(capsys, *job, *theirs.split()) == ask(capsys, *job, *ours.split())
-    assert ask(capsys, *job, "--zero", "3", "--global-batch-size=128")["batch_sequences"] == 128
+    assert ask(capsys, *job, *theirs.split()) == ask(
+        capsys, *job, *ours.split()
+    )
+    assert (
+        ask(capsys, *job, "--zero", "3", "--global-batch-size=128")[
+            "batch_sequences"
+        ]
+        == 128
+    )
 
 
 def test_an_alias_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     data = ask(capsys, "predict", "llama3.1-8b", *SHARDED[1:])
     assert "llama3.1-8b is llama3-8b of the catalogue" in data["notes"]
-    assert ask(capsys, "catalog", "chip", "h100") == ask(capsys, "catalog", "chips", "h100-sxm")
+    assert ask(capsys, "catalog", "chip", "h100") == ask(
+        capsys, "catalog", "chips", "h100-sxm"
+    )
 
 
-def test_a_row_has_one_value_a_cell(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_row_has_one_value_a_cell(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "x.csv"
-    data = ask(capsys, "plan", *LLAMA, "--pp", "1", "--top", "2", "-o", str(path))
+    data = ask(
+        capsys, "plan", *LLAMA, "--pp", "1", "--top", "2", "-o", str(path)
+    )
     row = next(csv.DictReader(path.read_text().splitlines()))
-    assert [float(row[f"interval_{end}_s"]) for end in ("low", "high")] == data["best"][
-        "interval_s"
-    ]
+    assert [
+        float(row[f"interval_{end}_s"]) for end in ("low", "high")
+    ] == data["best"]["interval_s"]
     assert row["layout.placement.dp"] == "x".join(
         map(str, data["best"]["layout"]["placement"]["dp"])
     )
     assert not [cell for cell in row.values() if cell[:1] in ("[", "(", "{")]
 
 
-def test_a_plan_on_fewer_chips_says_how(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_plan_on_fewer_chips_says_how(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     job = tmp_path / "job.toml"
     job.write_text(FILE)
     told = refusal(capsys, "predict", str(job), "--on", "32xh100-sxm")
-    assert "takes 64 chips, but 32xh100-sxm has 32" in told and "or give --dp 8" in told
-    assert cli.main(["predict", str(job), "--on", "32xh100-sxm", "--dp", "8", "--json"]) == 1, (
-        "half as many do not hold it"
+    assert (
+        "takes 64 chips, but 32xh100-sxm has 32" in told
+        and "or give --dp 8" in told
     )
+    assert (
+        cli.main(
+            ["predict", str(job), "--on", "32xh100-sxm", "--dp", "8", "--json"]
+        )
+        == 1
+    ), "half as many do not hold it"
     assert json.loads(capsys.readouterr().out)["chips"] == 32
 
 
@@ -598,26 +781,36 @@ def test_missing_matplotlib_is_a_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("meshwright.report.files.find_spec", lambda name: None)
-    assert "pip install 'meshwright[plot]'" in refusal(capsys, "predict", *SHARDED, "-o", "x.png")
+    assert "pip install 'meshwright[plot]'" in refusal(
+        capsys, "predict", *SHARDED, "-o", "x.png"
+    )
 
 
 def test_a_broken_pipe_is_quiet() -> None:
-    command = f"{sys.executable} -m meshwright catalog models --json | head -c 10"
+    command = (
+        f"{sys.executable} -m meshwright catalog models --json | head -c 10"
+    )
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert len(done.stdout) == 10 and done.stderr == ""
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:
-    done = process("predict", *SHARDED, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = process(
+        "predict", *SHARDED, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
     assert done.returncode == 0 and done.stderr == ""
-    assert "###" in done.stdout and "?" not in done.stdout.replace("·", "")[-800:]
+    assert (
+        "###" in done.stdout and "?" not in done.stdout.replace("·", "")[-800:]
+    )
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*filter(None, [verb]), "--help"]) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in (VERBS if not verb else ["Usage", verb]))
+    assert all(
+        name in text for name in (VERBS if not verb else ["Usage", verb])
+    )
 
 
 def test_every_field_has_help() -> None:
@@ -639,10 +832,23 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys; from meshwright.cli.main import main; main(['plan', '--help']);"
         " print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert not loaded & {"numpy", "matplotlib", "torch", "starlette", "meshwright.search"}
-    assert "meshwright.cli.main" in loaded, "the list is the one of that process"
+    assert not loaded & {
+        "numpy",
+        "matplotlib",
+        "torch",
+        "starlette",
+        "meshwright.search",
+    }
+    assert "meshwright.cli.main" in loaded, (
+        "the list is the one of that process"
+    )
 
 
 def test_the_three_errors_of_the_family(

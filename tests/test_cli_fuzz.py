@@ -107,7 +107,9 @@ NAMES += [
     "memory",
     "compute/ffn",
 ]
-NUMBERS = [str(n) for n in (1, 2, 3, 4, 7, 8, 16, 64, 100, 4096, 10**6, 10**9, 10**10)] + [
+NUMBERS = [
+    str(n) for n in (1, 2, 3, 4, 7, 8, 16, 64, 100, 4096, 10**6, 10**9, 10**10)
+] + [
     "1,2",
     "1..4",
     "2..2",
@@ -115,13 +117,17 @@ NUMBERS = [str(n) for n in (1, 2, 3, 4, 7, 8, 16, 64, 100, 4096, 10**6, 10**9, 1
 ]
 OUT = ["x.json", "x.toml", "x.csv", "x.svg", "x", ".json", "no/x.json"]
 WORDS = st.one_of(
-    st.sampled_from([*ODD, *NAMES, *NUMBERS]), st.text(max_size=12).filter(lambda t: "/" not in t)
+    st.sampled_from([*ODD, *NAMES, *NUMBERS]),
+    st.text(max_size=12).filter(lambda t: "/" not in t),
 )
 
 
 SWEEPS = st.builds(
     "{}={}".format,
-    WORDS | st.sampled_from(["model.layers", "network.ib.bandwidth", "chip.hbm_bytes"]),
+    WORDS
+    | st.sampled_from(
+        ["model.layers", "network.ib.bandwidth", "chip.hbm_bytes"]
+    ),
     WORDS,
 )
 
@@ -129,23 +135,47 @@ SWEEPS = st.builds(
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """Mostly a verb, its model and flags with values, so that many get past the parser."""
-    verb = draw(st.sampled_from(["predict", "timeline", "plan", "sweep", "catalog", "catalog"]))
+    verb = draw(
+        st.sampled_from(
+            ["predict", "timeline", "plan", "sweep", "catalog", "catalog"]
+        )
+    )
     words = [verb] if draw(st.integers(0, 19)) else [draw(WORDS)]
     if verb in ("predict", "timeline", "plan", "sweep"):
-        words.append(draw(st.sampled_from(NAMES[:3])) if draw(st.integers(0, 9)) else draw(WORDS))
-        for name, usual in (("--on", NAMES[3:7]), ("--batch", ["64seq", "1Mi", "4M"])):
+        words.append(
+            draw(st.sampled_from(NAMES[:3]))
+            if draw(st.integers(0, 9))
+            else draw(WORDS)
+        )
+        for name, usual in (
+            ("--on", NAMES[3:7]),
+            ("--batch", ["64seq", "1Mi", "4M"]),
+        ):
             words += [
                 name,
-                draw(st.sampled_from(usual)) if draw(st.integers(0, 9)) else draw(WORDS),
+                draw(st.sampled_from(usual))
+                if draw(st.integers(0, 9))
+                else draw(WORDS),
             ]
     if verb == "sweep":
         words += [
             "--over",
-            draw(st.sampled_from(["chips=4..8", "tp=1,2,3", "batch=64seq"]) | SWEEPS),
+            draw(
+                st.sampled_from(["chips=4..8", "tp=1,2,3", "batch=64seq"])
+                | SWEEPS
+            ),
         ]
         words += ["--fixed"] if draw(st.integers(0, 2)) else []
-    names = [*(flag.spelled for flag in flags()), "--explain", "--top", "--bogus", "--"]
-    for name in draw(st.lists(st.sampled_from(names), max_size=5, unique=True)):
+    names = [
+        *(flag.spelled for flag in flags()),
+        "--explain",
+        "--top",
+        "--bogus",
+        "--",
+    ]
+    for name in draw(
+        st.lists(st.sampled_from(names), max_size=5, unique=True)
+    ):
         words += [name, draw(WORDS)] if draw(st.integers(0, 19)) else [name]
     if not draw(st.integers(0, 5)):
         words += ["-o", draw(st.sampled_from(OUT))]
@@ -155,23 +185,34 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 def ends_well(words: list[str], stdin: str = "") -> int:
     """Run a command; exit code 0 with a result, 1 or 2 with one sentence."""
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+    with (
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr("sys.stdin", io.StringIO(stdin))
-        patch.setattr("uvicorn.Server.run", lambda *_, **__: None)  # it would never end
+        patch.setattr(
+            "uvicorn.Server.run", lambda *_, **__: None
+        )  # it would never end
         code = cli.run(words)
     if code == 2:
-        assert err.getvalue().startswith("meshwright: ") and err.getvalue().count("\n") == 1, (
-            err.getvalue()
-        )
+        assert (
+            err.getvalue().startswith("meshwright: ")
+            and err.getvalue().count("\n") == 1
+        ), err.getvalue()
         assert len(err.getvalue()) < 3000 and out.getvalue() == ""
     else:
         started = err.getvalue().startswith("the page is at ")
-        assert code in (0, 1) and (started or out.getvalue() and err.getvalue() == "")
+        assert code in (0, 1) and (
+            started or out.getvalue() and err.getvalue() == ""
+        )
     return code
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Files that a command writes land in a folder of their own."""
     monkeypatch.chdir(tmp_path)
     yield
@@ -199,8 +240,12 @@ def test_random_words(elsewhere: None, words: list[str]) -> None:
 
 
 VALUES = st.recursive(
-    st.one_of(WORDS, st.integers(-(10**20), 10**20), st.floats(), st.booleans()),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(WORDS, inner, max_size=3)),
+    st.one_of(
+        WORDS, st.integers(-(10**20), 10**20), st.floats(), st.booleans()
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(WORDS, inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -232,15 +277,23 @@ def job_files(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(0, 4))):
         table = job.get(draw(st.sampled_from([*job])), {})
         if isinstance(table, dict):
-            table[draw(st.sampled_from(fields) if draw(st.integers(0, 9)) else WORDS)] = draw(
-                VALUES
-            )
+            table[
+                draw(
+                    st.sampled_from(fields)
+                    if draw(st.integers(0, 9))
+                    else WORDS
+                )
+            ] = draw(VALUES)
     if not draw(st.integers(0, 9)):
         job[draw(WORDS)] = draw(VALUES)
     text = dumps_toml(job)
     if not draw(st.integers(0, 4)):
         start = draw(st.integers(0, len(text)))
-        text = text[:start] + draw(st.text(max_size=5)) + text[start + draw(st.integers(0, 20)) :]
+        text = (
+            text[:start]
+            + draw(st.text(max_size=5))
+            + text[start + draw(st.integers(0, 20)) :]
+        )
     return text
 
 

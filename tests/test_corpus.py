@@ -36,7 +36,10 @@ def run(corpus: Path, *words: str) -> str:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five questions, answered by this tree."""
     file = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    file.write_text("".join(json.dumps({"ask": ask, "answer": {}}) + "\n" for ask in ASKS), "utf-8")
+    file.write_text(
+        "".join(json.dumps({"ask": ask, "answer": {}}) + "\n" for ask in ASKS),
+        "utf-8",
+    )
     run(file, "write", "--reason", "a test")
     return file
 
@@ -44,17 +47,31 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_same_tree_gives_the_same_answers(corpus: Path) -> None:
     assert run(corpus, "diff") == "none of 5 answers changed\n"
     head, *rows = map(json.loads, corpus.read_text("utf-8").splitlines())
-    assert head["reason"] == "a test" and [row["ask"] for row in rows] == list(ASKS)
-    assert {"step_time_s", "time_s.compute", "memory_bytes.weights", "hop_s", "bound_s"} <= set(
-        rows[0]["answer"]
+    assert head["reason"] == "a test" and [row["ask"] for row in rows] == list(
+        ASKS
     )
+    assert {
+        "step_time_s",
+        "time_s.compute",
+        "memory_bytes.weights",
+        "hop_s",
+        "bound_s",
+    } <= set(rows[0]["answer"])
     for row in (rows[0], rows[4]):
-        assert 0 < row["answer"]["bound_s"] <= row["answer"]["step_time_s"] * (1 + 1e-9)
+        assert (
+            0
+            < row["answer"]["bound_s"]
+            <= row["answer"]["step_time_s"] * (1 + 1e-9)
+        )
     assert "heads 32 cannot be split 3 ways" in rows[1]["answer"]["refused"]
-    assert "1.layout" in rows[2]["answer"] and "hbm_tokens" in rows[3]["answer"]
+    assert (
+        "1.layout" in rows[2]["answer"] and "hbm_tokens" in rows[3]["answer"]
+    )
 
 
-def test_what_changed_is_shown_by_row_and_summed_up(corpus: Path, tmp_path: Path) -> None:
+def test_what_changed_is_shown_by_row_and_summed_up(
+    corpus: Path, tmp_path: Path
+) -> None:
     """A frozen answer 2 % too small, one that was legal before, and a layout that was another
     one.
     """
@@ -67,5 +84,10 @@ def test_what_changed_is_shown_by_row_and_summed_up(corpus: Path, tmp_path: Path
     text = run(other, "diff")
     assert "3 of 5 answers changed: 2 predict, 1 plan" in text
     assert "(+2 %)" in text and "1 rows: +2 % .. +2 %, median +2 %" in text
-    assert "'answered' -> 'meshwright: heads 32" in text and "1.layout: 'another' ->" in text
-    assert "time_s.compute" not in run(other, "diff", "--tolerance", "0.03", "--only", "zero 1")
+    assert (
+        "'answered' -> 'meshwright: heads 32" in text
+        and "1.layout: 'another' ->" in text
+    )
+    assert "time_s.compute" not in run(
+        other, "diff", "--tolerance", "0.03", "--only", "zero 1"
+    )

@@ -10,7 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshwright import BadInput, Choices, Job, Layout, Space, plan, predict, table
+from meshwright import (
+    BadInput,
+    Choices,
+    Job,
+    Layout,
+    Space,
+    plan,
+    predict,
+    table,
+)
 
 JOB = Job("llama3-8b", "8xh100", 64, Layout(dp=8, zero=3))
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "planning.ipynb"
@@ -21,7 +30,9 @@ def test_a_row_is_the_prediction_of_its_layout() -> None:
     assert len(found) == 4
     for layout, p in zip(found.layouts, found.predictions, strict=True):
         assert layout.dp * layout.tp == 8
-        assert p is not None and p.step_time_s == predict(JOB, layout).step_time_s
+        assert (
+            p is not None and p.step_time_s == predict(JOB, layout).step_time_s
+        )
     assert found["step_time_s"].shape == (4,)
     fits = [p for p in found.predictions if p and p.fits]
     assert found.best == min(fits, key=lambda p: p.step_time_s)
@@ -35,9 +46,15 @@ def test_what_cannot_run_is_a_row_that_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "words"),
-    [({}, "give layouts"), ({"tpp": [1]}, "not known"), ({"tp": ["many"]}, "whole number")],
+    [
+        ({}, "give layouts"),
+        ({"tpp": [1]}, "not known"),
+        ({"tp": ["many"]}, "whole number"),
+    ],
 )
-def test_wrong_columns_are_sentences(columns: dict[str, list[object]], words: str) -> None:
+def test_wrong_columns_are_sentences(
+    columns: dict[str, list[object]], words: str
+) -> None:
     with pytest.raises(BadInput, match=words):
         table(JOB, **columns)
 
@@ -53,15 +70,23 @@ def test_everything_has_rows_pictures_and_cells(
     for thing in results:
         rows = thing.to_frame()
         assert rows[0]["step_time_s"] > 0
-        assert all(not isinstance(v, (dict, list, tuple)) for row in rows for v in row.values())
+        assert all(
+            not isinstance(v, (dict, list, tuple))
+            for row in rows
+            for v in row.values()
+        )
         assert "<pre" in thing._repr_html_()
     assert len(results[1].to_frame()) == 1 + len(results[1].alternatives)
     pytest.importorskip("matplotlib")
     file = tmp_path / "p.svg"
-    assert results[0].plot(str(file)).axes and file.read_text("utf-8").startswith("<?xml")
+    assert results[0].plot(str(file)).axes and file.read_text(
+        "utf-8"
+    ).startswith("<?xml")
 
 
-def test_a_frame_without_pandas_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_without_pandas_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(BadInput, match="needs pandas"):
         predict(JOB).to_frame()
@@ -80,7 +105,14 @@ def test_texts_of_the_command_line_make_a_job() -> None:
     """Strings are read alike, and checked when the job is made."""
     job = Job("llama3-8b", "8xh100", batch="64seq", seq="8k", precision="bf16")
     assert (job.batch, job.T) == (64, 8192)
-    assert Job("llama3-8b", "8xh100", batch="1Mi", seq="8k").batch == 2**20 // 8192
-    for wrong in ({"batch": "many"}, {"batch": "64seq", "seq": "long"}, {"batch": "0seq"}):
+    assert (
+        Job("llama3-8b", "8xh100", batch="1Mi", seq="8k").batch
+        == 2**20 // 8192
+    )
+    for wrong in (
+        {"batch": "many"},
+        {"batch": "64seq", "seq": "long"},
+        {"batch": "0seq"},
+    ):
         with pytest.raises(BadInput):
             Job("llama3-8b", "8xh100", **wrong)  # type: ignore[arg-type]

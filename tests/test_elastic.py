@@ -18,11 +18,17 @@ MINE = predict(JOB, Layout(tp=8, dp=2, zero=1))
 def test_each_number_by_itself_is_a_prediction_on_such_a_machine() -> None:
     found = {e.name: e.change for e in elasticities(MINE)}
     assert {*found} == {"flops", "hbm", "memory", "nvlink", "ib", "latency"}
-    assert all(change <= 1e-12 for change in found.values()), "no better machine is slower"
+    assert all(change <= 1e-12 for change in found.values()), (
+        "no better machine is slower"
+    )
     near, far = JOB.cluster.network.dims
-    twice = replace(JOB.cluster.network, dims=(replace(near, bandwidth=2 * near.bandwidth), far))
+    twice = replace(
+        JOB.cluster.network,
+        dims=(replace(near, bandwidth=2 * near.bandwidth), far),
+    )
     other = predict(
-        replace(JOB, cluster=replace(JOB.cluster, network=twice)), Layout(tp=8, dp=2, zero=1)
+        replace(JOB, cluster=replace(JOB.cluster, network=twice)),
+        Layout(tp=8, dp=2, zero=1),
     )
     assert found["nvlink"] == pytest.approx(other.merit_s / MINE.merit_s - 1)
     assert found["nvlink"] < found["ib"], "tp 8 sends inside the node"
@@ -33,19 +39,35 @@ def test_each_number_by_itself_is_a_prediction_on_such_a_machine() -> None:
 def test_the_difference_of_two_layouts_is_split_by_cause() -> None:
     best = predict(JOB, Layout(dp=16, zero=3))
     parts = split(MINE, best)
-    assert sum(parts.values()) == pytest.approx(MINE.step_time_s - best.step_time_s)
+    assert sum(parts.values()) == pytest.approx(
+        MINE.step_time_s - best.step_time_s
+    )
     assert parts["tp_comm"] == MINE.time_s["tp_comm"]
 
 
-def test_why_mine_is_worse(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+def test_why_mine_is_worse(
+    capsys: pytest.CaptureFixture[str], tmp_path
+) -> None:
     """By words and by file: the same layout, the same difference."""
-    asked = ["plan", "llama3-8b", "--on", "16xh100-sxm", "--batch", "32seq", "--pp", "1"]
+    asked = [
+        "plan",
+        "llama3-8b",
+        "--on",
+        "16xh100-sxm",
+        "--batch",
+        "32seq",
+        "--pp",
+        "1",
+    ]
     file = tmp_path / "mine.toml"
     file.write_text("[layout]\ntp = 8\nzero = 1\n")
     for mine in ("tp=8 zero=1", str(file)):
         assert main([*asked, "--against", mine]) == 0
         out = capsys.readouterr().out
-        assert "yours against the best" in out and "yours: tp 8 · dp 2 · ZeRO-1: +" in out
+        assert (
+            "yours against the best" in out
+            and "yours: tp 8 · dp 2 · ZeRO-1: +" in out
+        )
     assert main([*asked, "--against", "tp=3"]) == 2
     assert "heads 32 cannot be split 3 ways" in capsys.readouterr().err
     assert main([*asked, "--against", "tpp=3"]) == 2

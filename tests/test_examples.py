@@ -26,7 +26,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("script", sorted(p.name for p in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "script", sorted(p.name for p in EXAMPLES.glob("*.py"))
+)
 def test_scripts(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     if "plots" in (EXAMPLES / script).read_text():
         pytest.importorskip("matplotlib")
@@ -35,7 +37,9 @@ def test_scripts(script: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["predict", "plan"])
-@pytest.mark.parametrize("job", sorted(p.name for p in EXAMPLES.glob("*.toml")))
+@pytest.mark.parametrize(
+    "job", sorted(p.name for p in EXAMPLES.glob("*.toml"))
+)
 def test_jobs(job: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([verb, f"examples/{job}"]) == 0
     assert "does NOT fit" not in capsys.readouterr().out
@@ -43,7 +47,9 @@ def test_jobs(job: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_commands_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    for command in COMMANDS:  # in order: a later one reads what an earlier one wrote
+    for (
+        command
+    ) in COMMANDS:  # in order: a later one reads what an earlier one wrote
         words = shlex.split(command, comments=True)
         if words[0] not in SLOW:
             assert cli.run(words) == 0, command

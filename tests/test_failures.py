@@ -9,7 +9,14 @@ import pytest
 
 from meshwright import Job, predict
 from meshwright.describe.layout import Layout
-from meshwright.prediction.failures import Failures, goodput, interval, loss, of_family, published
+from meshwright.prediction.failures import (
+    Failures,
+    goodput,
+    interval,
+    loss,
+    of_family,
+    published,
+)
 
 
 def exact(checkpoint: float, mtbf: float) -> float:
@@ -25,31 +32,44 @@ def exact(checkpoint: float, mtbf: float) -> float:
 
 
 @pytest.mark.parametrize("ratio", [1e-4, 0.01, 0.1, 0.5])
-def test_dalys_interval_is_the_optimum_within_a_hundredth(ratio: float) -> None:
+def test_dalys_interval_is_the_optimum_within_a_hundredth(
+    ratio: float,
+) -> None:
     """Daly 2006, equation 37, whose third term counts when a checkpoint takes a good part of the
     time between failures.
     """
-    assert interval(ratio * 1e4, 1e4) == pytest.approx(exact(ratio * 1e4, 1e4), rel=0.01)
+    assert interval(ratio * 1e4, 1e4) == pytest.approx(
+        exact(ratio * 1e4, 1e4), rel=0.01
+    )
 
 
 def test_the_exact_optimum_is_one() -> None:
     tau = exact(10.0, 1e3)
     best = goodput(1e3, 10.0, tau, 5.0)
-    assert best >= max(goodput(1e3, 10.0, tau * k, 5.0) for k in (0.5, 0.9, 1.1, 2.0))
+    assert best >= max(
+        goodput(1e3, 10.0, tau * k, 5.0) for k in (0.5, 0.9, 1.1, 2.0)
+    )
 
 
 def test_what_a_run_loses_adds_up() -> None:
     """Useful work, checkpoints, restarts and work done again are the whole run; by hand from the
     number of interruptions and of checkpoints.
     """
-    f = Failures(chip_mtbf_s=1e8, restart_s=600.0, storage_bytes_per_s=1e8, state_bytes=14.0)
+    f = Failures(
+        chip_mtbf_s=1e8,
+        restart_s=600.0,
+        storage_bytes_per_s=1e8,
+        state_bytes=14.0,
+    )
     lost, whole = loss(f, 10_000, 1e12), 1e7
     parts = lost.parts(whole, f.restart_s)
     assert sum(parts.values()) == pytest.approx(whole)
     assert parts["restarts"] == pytest.approx(whole / 1e4 * 600)
     assert lost.checkpoint_s == pytest.approx(1e12 * 14 / (10_000 * 1e8))
     checkpoints = parts["useful"] / lost.interval_s
-    assert parts["checkpoints"] == pytest.approx(checkpoints * lost.checkpoint_s)
+    assert parts["checkpoints"] == pytest.approx(
+        checkpoints * lost.checkpoint_s
+    )
     # of the failures each loses about half an interval
     half = whole / 1e4 * (lost.interval_s + lost.checkpoint_s) / 2
     assert parts["again"] == pytest.approx(half, rel=0.15)
@@ -60,10 +80,16 @@ def test_rates_of_families_are_those_of_their_sources() -> None:
     of which none is published takes that of Hopper, and says so.
     """
     hopper, ampere = of_family("Hopper"), of_family("Ampere")
-    assert hopper.chip_mtbf_s / 16384 == pytest.approx(54 * 86400 / 419, rel=1e-3)
-    assert 8 / ampere.chip_mtbf_s == pytest.approx(6.5 / (1000 * 86400), rel=1e-3)
+    assert hopper.chip_mtbf_s / 16384 == pytest.approx(
+        54 * 86400 / 419, rel=1e-3
+    )
+    assert 8 / ampere.chip_mtbf_s == pytest.approx(
+        6.5 / (1000 * 86400), rel=1e-3
+    )
     assert of_family("Volta") == of_family("unheard of") == hopper
-    assert published("Hopper") and published("Ampere") and not published("Volta")
+    assert (
+        published("Hopper") and published("Ampere") and not published("Volta")
+    )
 
 
 def test_days_and_dollars_of_a_run_hold_what_is_lost() -> None:
@@ -73,11 +99,15 @@ def test_days_and_dollars_of_a_run_hold_what_is_lost() -> None:
     job = Job("llama3-405b", "16384xh100-sxm", 2048, tokens=15e12)
     p = predict(job, Layout(tp=8, cp=2, pp=16, dp=64, zero=1))
     assert 0.9 < p.useful_time_s / p.train_time_s < 0.97
-    assert p.train_time_s == pytest.approx(p.useful_time_s + sum(p.lost_s.values()))
+    assert p.train_time_s == pytest.approx(
+        p.useful_time_s + sum(p.lost_s.values())
+    )
     assert p.cost_usd == pytest.approx(p.chip_hours * 6.88)
     ends = p.within(p.train_time_s)
     assert [x / p.train_time_s for x in ends] == pytest.approx(
         [x / p.step_time_s for x in p.interval_s]
     )
-    paper = predict(replace(job, assumptions="scaling-book-sum", precision=None), p.layout)
+    paper = predict(
+        replace(job, assumptions="scaling-book-sum", precision=None), p.layout
+    )
     assert paper.lost_s is None and paper.train_time_s == paper.useful_time_s

@@ -28,9 +28,15 @@ LARGE = [
 """200 x 100 = 20,000 points."""
 
 
-def cheap(job: Job, point: Mapping[str, Any], space: object, fixed: bool) -> dict[str, Any]:
+def cheap(
+    job: Job, point: Mapping[str, Any], space: object, fixed: bool
+) -> dict[str, Any]:
     """A row that costs nothing: what is tested is the bookkeeping."""
-    return {**point, "step_time_s": 1.0 / (int(point["chips"]) + int(point["seq"])), "note": ""}
+    return {
+        **point,
+        "step_time_s": 1.0 / (int(point["chips"]) + int(point["seq"])),
+        "note": "",
+    }
 
 
 def test_a_point_is_the_prediction_of_its_values() -> None:
@@ -46,7 +52,9 @@ def test_a_searched_grid_holds_what_a_sweep_finds() -> None:
     few = Space(Choices(tp=(1, 2), pp=(1,), cp=(1,), microbatch=(1,)))
     found = grid(JOB, [("chips", ["8", "16"]), ("seq", ["4096", "8192"])], few)
     alone = sweep(vary(JOB, "chips", "16"), "seq", ["4096", "8192"], few)
-    assert [row["step_time_s"] for row in found.rows[2:]] == [p.step_time_s for _, p in alone.found]
+    assert [row["step_time_s"] for row in found.rows[2:]] == [
+        p.step_time_s for _, p in alone.found
+    ]
 
 
 def test_processes_and_engines_find_the_same() -> None:
@@ -59,7 +67,9 @@ def test_processes_and_engines_find_the_same() -> None:
 @pytest.mark.parametrize("cut", [0, 400_000])
 def test_resumed_equals_uninterrupted(tmp_path: Path, cut: int) -> None:
     """20,000 points; the file is cut off anywhere, as a kill leaves it."""
-    whole = grid(JOB, LARGE, fixed=True, compute=cheap, file=tmp_path / "whole.jsonl")
+    whole = grid(
+        JOB, LARGE, fixed=True, compute=cheap, file=tmp_path / "whole.jsonl"
+    )
     assert len(whole.rows) == 20_000 and not whole.interrupted
     part = tmp_path / "part.jsonl"
     part.write_bytes((tmp_path / "whole.jsonl").read_bytes()[: -cut - 1])
@@ -69,7 +79,10 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, cut: int) -> None:
         calls[0] += 1
         return cheap(*args)
 
-    assert grid(JOB, LARGE, fixed=True, compute=counted, file=part, workers=1) == whole
+    assert (
+        grid(JOB, LARGE, fixed=True, compute=counted, file=part, workers=1)
+        == whole
+    )
     assert 0 < calls[0] < 20_000
     assert sorted(part.read_text().splitlines()) == sorted(
         (tmp_path / "whole.jsonl").read_text().splitlines()
@@ -93,9 +106,13 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL in the middle, then once more: what was done is done."""
     file = tmp_path / "points.jsonl"
     here = str(Path(__file__).parent)
-    run = subprocess.Popen([sys.executable, "-c", KILLED, str(file), here], env={**os.environ})
+    run = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(file), here], env={**os.environ}
+    )
     give_up = time.monotonic() + 60
-    while (not file.exists() or file.stat().st_size < 200_000) and time.monotonic() < give_up:
+    while (
+        not file.exists() or file.stat().st_size < 200_000
+    ) and time.monotonic() < give_up:
         time.sleep(0.005)
     run.send_signal(signal.SIGKILL)
     run.wait()
@@ -124,14 +141,28 @@ def test_what_cannot_be_varied_is_said() -> None:
         grid(JOB, [("batch", range(1, 500)), ("seq", range(1, 500))])
     with pytest.raises(BadInput, match="must look like"):
         engine_at("8786")
-    note = grid(JOB, [("tp", ["3", "1"]), ("seq", ["4096", "8192"])], fixed=True).rows[0]["note"]
+    note = grid(
+        JOB, [("tp", ["3", "1"]), ("seq", ["4096", "8192"])], fixed=True
+    ).rows[0]["note"]
     assert "heads" in note
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from meshwright.cli.main import main
 
-    words = ["sweep", "llama3-8b", "--on", "8xh100", "--batch", "64seq", "--zero", "3", "--fixed"]
+    words = [
+        "sweep",
+        "llama3-8b",
+        "--on",
+        "8xh100",
+        "--batch",
+        "64seq",
+        "--zero",
+        "3",
+        "--fixed",
+    ]
     words += ["--over", "chips=8,16", "--over", "seq=4k,8k"]
     file = tmp_path / "grid.jsonl"
     assert main([*words, "-o", str(file), "--show", "mfu"]) == 0

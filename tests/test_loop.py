@@ -35,8 +35,15 @@ def benchmark() -> Any:
 )
 def test_a_plan_is_run_as_it_was_planned(words: str, tmp_path: Path) -> None:
     row = benchmark().loop(words, tmp_path / "plan.toml", oracle=False)
-    assert (row["exit"], row["export"], row["predict"], row["differs"]) == (0, 0, 0, [])
-    assert 'framework = "meshwright"' in (tmp_path / "plan.toml").read_text("utf-8")
+    assert (row["exit"], row["export"], row["predict"], row["differs"]) == (
+        0,
+        0,
+        0,
+        [],
+    )
+    assert 'framework = "meshwright"' in (tmp_path / "plan.toml").read_text(
+        "utf-8"
+    )
     assert abs(row["walk"]) <= NEAR
 
 
@@ -51,10 +58,15 @@ def test_a_plan_is_run_as_it_was_planned(words: str, tmp_path: Path) -> None:
             "llama2-13b --on 8xa100-40 --batch 4096seq --pp 8 --recompute none",
             "the trainer holds .* GiB activations",
         ),
-        ("deepseek-v2-lite --on 8xh100-sxm --batch 64seq", "latent attention is not trained yet"),
+        (
+            "deepseek-v2-lite --on 8xh100-sxm --batch 64seq",
+            "latent attention is not trained yet",
+        ),
     ],
 )
-def test_what_the_trainer_cannot_hold_is_named(words: str, says: str, tmp_path: Path) -> None:
+def test_what_the_trainer_cannot_hold_is_named(
+    words: str, says: str, tmp_path: Path
+) -> None:
     import re
 
     row = benchmark().loop(words, tmp_path / "plan.toml", oracle=False)

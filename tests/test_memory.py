@@ -24,7 +24,9 @@ from meshwright.schedule.order import held_rank
 from meshwright.step import body, memory
 from test_search import random_job
 
-PLAIN = replace(REALISTIC, memory=MemoryCount(framework_bytes=0.0, holding=Holding()))
+PLAIN = replace(
+    REALISTIC, memory=MemoryCount(framework_bytes=0.0, holding=Holding())
+)
 """States and what layers save, without what a framework holds beside them."""
 
 
@@ -34,7 +36,13 @@ def every_device(job: Job, layout: Layout) -> float:
     followed with what each leaves until its backward.
     """
     parts, schedule = body(job, layout), schedule_named(layout.schedule)
-    t, d, L, pp, v = parts.typical, parts.leading, job.model.layers, layout.pp, layout.interleave
+    t, d, L, pp, v = (
+        parts.typical,
+        parts.leading,
+        job.model.layers,
+        layout.pp,
+        layout.interleave,
+    )
     count = pp * int(schedule.chunks(v))
     lead = job.model.moe.dense_layers if job.model.moe else 0
     most = -(-L // count)
@@ -50,17 +58,37 @@ def every_device(job: Job, layout: Layout) -> float:
     logits = layout.microbatch * job.T * job.model.vocab / layout.tp
     fullest = 0.0
     for rank in range(pp):
-        mine = [schedule.stage_of(rank, chunk, pp, v) for chunk in range(count // pp)]
-        plain = sum((held[s] - dense[s]) * t.weights + dense[s] * d.weights for s in mine)
-        plain += parts.embedding.weights * (0 in mine) + parts.head.weights * (count - 1 in mine)
+        mine = [
+            schedule.stage_of(rank, chunk, pp, v)
+            for chunk in range(count // pp)
+        ]
+        plain = sum(
+            (held[s] - dense[s]) * t.weights + dense[s] * d.weights
+            for s in mine
+        )
+        plain += parts.embedding.weights * (0 in mine) + parts.head.weights * (
+            count - 1 in mine
+        )
         expert = sum(held[s] - dense[s] for s in mine) * t.expert_weights
-        layers = [(held[s] - dense[s]) * t.saved + dense[s] * d.saved for s in mine]
+        layers = [
+            (held[s] - dense[s]) * t.saved + dense[s] * d.saved for s in mine
+        ]
         # until the gradient of its input is there the head keeps its logits in fp32, then their
         # gradient in 16 bits
-        left = [n + parts.head.saved * (s == count - 1) for n, s in zip(layers, mine, strict=True)]
-        late = [n - 2 * logits * (s == count - 1) for n, s in zip(left, mine, strict=True)]
+        left = [
+            n + parts.head.saved * (s == count - 1)
+            for n, s in zip(layers, mine, strict=True)
+        ]
+        late = [
+            n - 2 * logits * (s == count - 1)
+            for n, s in zip(left, mine, strict=True)
+        ]
         states = memory.states(job, layout, (plain, expert), layout.zero).total
-        fullest = max(fullest, states + held_rank(order, rank, left.__getitem__, late.__getitem__))
+        fullest = max(
+            fullest,
+            states
+            + held_rank(order, rank, left.__getitem__, late.__getitem__),
+        )
     return fullest
 
 
@@ -75,7 +103,9 @@ def every_device(job: Job, layout: Layout) -> float:
         ("gemma2-9b", {"pp": 3, "dp": 128, "zero": 1}),
     ],
 )
-def test_the_fullest_device_is_found(name: str, degrees: dict[str, int]) -> None:
+def test_the_fullest_device_is_found(
+    name: str, degrees: dict[str, int]
+) -> None:
     """Models with leading dense layers and with layers that do not divide: the first device is not
     the fullest.
     """
@@ -88,24 +118,39 @@ def test_the_fullest_device_is_found(name: str, degrees: dict[str, int]) -> None
         assumptions=PLAIN,
     )
     layout = placed(layout, job.cluster.sizes)
-    found = float(memory.use(job, layout, body(job, layout), schedule_named("1f1b")).total)
-    assert found == pytest.approx(every_device(replace(job, layout=layout), layout), rel=0.02)
+    found = float(
+        memory.use(
+            job, layout, body(job, layout), schedule_named("1f1b")
+        ).total
+    )
+    assert found == pytest.approx(
+        every_device(replace(job, layout=layout), layout), rel=0.02
+    )
     assert found >= 0.999 * every_device(job, layout)
 
 
 @pytest.mark.parametrize("m", [4, 5, 8, 9, 16])
 @pytest.mark.parametrize("vocab", [32_000, 4_000_000])
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_the_fullest_device_under_every_schedule(name: str, vocab: int, m: int) -> None:
+def test_the_fullest_device_under_every_schedule(
+    name: str, vocab: int, m: int
+) -> None:
     """Heads light and heavy (the last device, or whichever holds the head, is the fullest then),
     few and many microbatches.
     """
-    schedule, v = schedule_named(name), 2 if name.startswith("interleaved") else 1
+    schedule, v = (
+        schedule_named(name),
+        2 if name.startswith("interleaved") else 1,
+    )
     if not schedule.legal(4, m, v):
         return
     model = replace(catalog.model("llama3-8b"), vocab=vocab)
-    layout = placed(Layout(pp=4, dp=2, schedule=name, interleave=v, zero=1), (8, 1))
-    job = Job(model, catalog.cluster("8xh100-sxm"), 2 * m, layout, assumptions=PLAIN)
+    layout = placed(
+        Layout(pp=4, dp=2, schedule=name, interleave=v, zero=1), (8, 1)
+    )
+    job = Job(
+        model, catalog.cluster("8xh100-sxm"), 2 * m, layout, assumptions=PLAIN
+    )
     found = float(memory.use(job, layout, body(job, layout), schedule).total)
     assert found == pytest.approx(every_device(job, layout), rel=1e-9)
 
@@ -120,19 +165,28 @@ def test_gpipe_keeps_the_logits_of_every_microbatch() -> None:
     last = {}
     for name in ("gpipe", "1f1b"):
         layout = Layout(pp=8, dp=8, schedule=name, recompute="full", zero=1)
-        found = predict(Job(model, on, 128, layout, seq=4096, assumptions=PLAIN))
+        found = predict(
+            Job(model, on, 128, layout, seq=4096, assumptions=PLAIN)
+        )
         last[name] = found.memory_by_stage["last"].activations
-    assert last["gpipe"] - last["1f1b"] == pytest.approx(15 * (logits + 2 * x + 4 * x))
+    assert last["gpipe"] - last["1f1b"] == pytest.approx(
+        15 * (logits + 2 * x + 4 * x)
+    )
     assert last["gpipe"] > 16 * logits > 31 * 2**30
 
 
 def uses(job: Job, layout: Layout) -> list[dict[str, memory.Use]]:
     """By ZeRO stage and device."""
-    return [predict(job, replace(layout, zero=zero)).memory_by_stage for zero in range(4)]
+    return [
+        predict(job, replace(layout, zero=zero)).memory_by_stage
+        for zero in range(4)
+    ]
 
 
 @pytest.mark.parametrize("degrees", [{"tp": 8}, {"tp": 2, "pp": 4}, {"pp": 8}])
-def test_one_replica_needs_the_same_under_every_zero_stage(degrees: dict[str, int]) -> None:
+def test_one_replica_needs_the_same_under_every_zero_stage(
+    degrees: dict[str, int],
+) -> None:
     job = Job(catalog.model("llama3-70b"), catalog.cluster("8xgb200"), 64)
     first, *others = uses(job, Layout(**degrees))
     assert all(other == first for other in others)
@@ -143,9 +197,18 @@ def test_whole_units_lie_on_the_devices_that_hold_them() -> None:
     embedding on the first device and the head on the last; in the middle the embedding's 525 M
     parameters are nowhere."""
     layout = Layout(pp=4, dp=2, zero=3)
-    job = Job(catalog.model("llama3-8b"), catalog.cluster("8xh100-sxm"), 64, assumptions=PLAIN)
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("8xh100-sxm"),
+        64,
+        assumptions=PLAIN,
+    )
     D, F, V = 4096, 14336, 128256
-    layer, embedding, head = 2 * D * D + 2 * D * 1024 + 3 * D * F + 2 * D, V * D, V * D + D
+    layer, embedding, head = (
+        2 * D * D + 2 * D * 1024 + 3 * D * F + 2 * D,
+        V * D,
+        V * D + D,
+    )
     by_stage = predict(job, layout).memory_by_stage
     for end, ends in (("first", embedding), ("second", 0), ("last", head)):
         expected = (2 * layer + ends) * 2 + max(layer, ends) * 4
@@ -179,21 +242,35 @@ def test_a_higher_zero_stage_needs_no_more() -> None:
         compared += 1
         zero = uses(job, layout)
         for end in zero[0]:
-            totals, rounding = [z[end].total for z in zero], 1e-9 * zero[0][end].total
+            totals, rounding = (
+                [z[end].total for z in zero],
+                1e-9 * zero[0][end].total,
+            )
             assert totals[1] <= totals[0] + rounding
             assert totals[2] <= totals[1] + zero[2][end].gradients + rounding
             assert totals[3] <= totals[2] + zero[3][end].weights + rounding
-            more += max(totals[2] - totals[1], totals[3] - totals[2]) > rounding
+            more += (
+                max(totals[2] - totals[1], totals[3] - totals[2]) > rounding
+            )
     assert more  # the exception is real: models of a few layers
 
 
 @pytest.mark.parametrize(
-    "name", ["llama3-8b", "llama3-70b", "mixtral-8x7b", "gemma2-9b", "gpt3-175b"]
+    "name",
+    ["llama3-8b", "llama3-70b", "mixtral-8x7b", "gemma2-9b", "gpt3-175b"],
 )
 @pytest.mark.parametrize(
-    "degrees", [{"dp": 64}, {"tp": 8, "dp": 8}, {"tp": 2, "pp": 4, "dp": 8}, {"pp": 2, "dp": 32}]
+    "degrees",
+    [
+        {"dp": 64},
+        {"tp": 8, "dp": 8},
+        {"tp": 2, "pp": 4, "dp": 8},
+        {"pp": 2, "dp": 32},
+    ],
 )
-def test_on_real_models_a_higher_zero_stage_needs_less(name: str, degrees: dict[str, int]) -> None:
+def test_on_real_models_a_higher_zero_stage_needs_less(
+    name: str, degrees: dict[str, int]
+) -> None:
     job = Job(catalog.model(name), catalog.cluster("64xh100-sxm"), 256)
     zero = uses(job, Layout(**degrees))
     for end in zero[0]:
@@ -208,10 +285,18 @@ def test_activations_of_korthikanti(tp: int) -> None:
     """
     model = replace(catalog.model("gpt3-175b"), dropout=True)
     layout = placed(Layout(tp=tp, dp=8 // tp), (8, 1))
-    job = Job(model, catalog.cluster("8xa100-80"), 8, layout, attention_kernel="unfused")
+    job = Job(
+        model,
+        catalog.cluster("8xa100-80"),
+        8,
+        layout,
+        attention_kernel="unfused",
+    )
     t = body(job, layout, again=("selective",)).typical
     sbh = job.T * model.hidden
-    assert float(t.redone["selective"].saved) == pytest.approx(34 * sbh / tp, rel=2e-3)
+    assert float(t.redone["selective"].saved) == pytest.approx(
+        34 * sbh / tp, rel=2e-3
+    )
     assert float(t.saved) == pytest.approx(
         (34 + 5 * model.heads * job.T / model.hidden) * sbh / tp, rel=2e-3
     )
@@ -219,7 +304,10 @@ def test_activations_of_korthikanti(tp: int) -> None:
 
 def test_weights_in_fp32_need_no_master_copy() -> None:
     job = Job(
-        catalog.model("llama3.2-1b"), catalog.cluster("1xh100-sxm"), 8, precision=PRECISIONS["fp32"]
+        catalog.model("llama3.2-1b"),
+        catalog.cluster("1xh100-sxm"),
+        8,
+        precision=PRECISIONS["fp32"],
     )
     use = predict(job).memory_use
     assert use.optimizer == pytest.approx(2 * use.weights)
@@ -229,7 +317,9 @@ def test_more_chips_never_slow_a_layout_down() -> None:
     """Nodes keep their size, whatever the number of chips."""
     layout, model = Layout(tp=8, dp=12, zero=1), catalog.model("llama3-8b")
     times = [
-        predict(Job(model, catalog.cluster(f"{n}xh100-sxm"), 96, layout)).step_time_s
+        predict(
+            Job(model, catalog.cluster(f"{n}xh100-sxm"), 96, layout)
+        ).step_time_s
         for n in (96, 97, 100, 104)
     ]
     assert max(times) == pytest.approx(min(times))
@@ -238,9 +328,20 @@ def test_more_chips_never_slow_a_layout_down() -> None:
 def test_what_does_not_fit_the_last_dimension_is_refused() -> None:
     from meshwright.errors import BadInput
 
-    layout = Layout(tp=8, dp=2, placement={"tp": (1, 8), "cp": (1, 1), "dp": (1, 2), "pp": (1, 1)})
+    layout = Layout(
+        tp=8,
+        dp=2,
+        placement={"tp": (1, 8), "cp": (1, 1), "dp": (1, 2), "pp": (1, 1)},
+    )
     with pytest.raises(BadInput, match="which joins 2"):
-        predict(Job(catalog.model("llama3-8b"), catalog.cluster("16xh100-sxm"), 16, layout))
+        predict(
+            Job(
+                catalog.model("llama3-8b"),
+                catalog.cluster("16xh100-sxm"),
+                16,
+                layout,
+            )
+        )
 
 
 def test_framework_bytes_are_those_of_the_assumption_set() -> None:
@@ -252,10 +353,15 @@ def test_framework_bytes_are_those_of_the_assumption_set() -> None:
         Layout(dp=64, zero=1),
         assumptions=PLAIN,
     )
-    lean, more = (predict(replace(job, assumptions=of)).memory_bytes for of in (PLAIN, heavy))
+    lean, more = (
+        predict(replace(job, assumptions=of)).memory_bytes
+        for of in (PLAIN, heavy)
+    )
     assert lean["allocated"] == more["allocated"] == lean["needed"]
     assert (
-        more["needed"] - lean["needed"] == more["device"] - more["reserved"] == pytest.approx(2e9)
+        more["needed"] - lean["needed"]
+        == more["device"] - more["reserved"]
+        == pytest.approx(2e9)
     )
 
 
@@ -282,5 +388,7 @@ def test_two_ways_to_ask_for_the_trainers_memory_agree(layout: Layout) -> None:
         assumptions="pytorch",
     )
     found = predict(job).memory_use.total
-    walked = max(peak(carried_out(job), rank).highest for rank in range(layout.pp))
+    walked = max(
+        peak(carried_out(job), rank).highest for rank in range(layout.pp)
+    )
     assert found == pytest.approx(walked, rel=0.05)

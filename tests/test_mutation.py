@@ -23,11 +23,18 @@ def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = mutants.every(TEXT)
     changes = sorted(
-        mutants.difference(TEXT, mutants.mutated(TEXT, m))[1].replace(" ", "") for m in found
+        mutants.difference(TEXT, mutants.mutated(TEXT, m))[1].replace(" ", "")
+        for m in found
     )
     assert len(changes) == 5
-    assert "returna-minimum(b,2)*4096" in changes and "returna+minimum(b,2)/4096" in changes
-    assert "returna+minimum(b,3)*4096" in changes and "returna+minimum(b,1)*4096" in changes
+    assert (
+        "returna-minimum(b,2)*4096" in changes
+        and "returna+minimum(b,2)/4096" in changes
+    )
+    assert (
+        "returna+minimum(b,3)*4096" in changes
+        and "returna+minimum(b,1)*4096" in changes
+    )
     assert any("maximum(b,2)" in change for change in changes)
 
 

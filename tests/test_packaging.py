@@ -11,7 +11,9 @@ from pathlib import Path
 import meshwright
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
+    "project"
+]
 
 
 def test_the_citation_knows_the_version_and_the_licence() -> None:
@@ -26,16 +28,25 @@ def test_an_old_python_is_told_kindly() -> None:
         "import sys, runpy; sys.modules['tomllib'] = None;"
         f"sys.argv = ['run.py', 'plan']; runpy.run_path({str(ROOT / 'run.py')!r})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 1
-    assert "needs Python 3.11" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        "needs Python 3.11" in done.stderr and "Traceback" not in done.stderr
+    )
 
 
 def test_extras_are_what_the_sentences_name() -> None:
     """Every `pip install 'meshwright[x]'` in the source is an extra of the project."""
     named: set[str] = set()
     for file in (ROOT / "src").rglob("*.py"):
-        named |= set(re.findall(r"meshwright\[(\w+)\]", file.read_text("utf-8")))
+        named |= set(
+            re.findall(r"meshwright\[(\w+)\]", file.read_text("utf-8"))
+        )
     assert named and named <= set(PROJECT["optional-dependencies"])
 
 

@@ -15,23 +15,44 @@ from meshwright.prediction.replay import replay
 
 
 @pytest.mark.parametrize("network", ["dgx-h100", "ethernet-100g"])
-@pytest.mark.parametrize(("schedule", "v"), [("1f1b", 1), ("interleaved", 2), ("interleaved", 4)])
-def test_sends_hide_only_behind_what_there_is(network: str, schedule: str, v: int) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "v"), [("1f1b", 1), ("interleaved", 2), ("interleaved", 4)]
+)
+def test_sends_hide_only_behind_what_there_is(
+    network: str, schedule: str, v: int
+) -> None:
     layout = Layout(tp=8, pp=8, dp=1, interleave=v, schedule=schedule)
     prediction = predict(
-        Job(catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm", network), 64, layout)
+        Job(
+            catalog.model("llama3-8b"),
+            catalog.cluster("64xh100-sxm", network),
+            64,
+            layout,
+        )
     )
     found = replay(prediction)
-    closed, exact = float(prediction._step.pipeline.total), found.timeline.makespan_s
+    closed, exact = (
+        float(prediction._step.pipeline.total),
+        found.timeline.makespan_s,
+    )
     assert closed > 0.85 * exact, (closed, exact)
 
 
 def test_too_few_layers_are_told_in_the_chunks_of_the_schedule() -> None:
     """dualpipev cuts a device's layers in two, whatever interleave says."""
-    job = Job(replace(catalog.model("llama3-8b"), layers=4), catalog.cluster("8xh100-sxm"), 64)
-    with pytest.raises(BadInput, match=r"4 layers are too few for pp 4 x 2 chunks \(dualpipev\)"):
+    job = Job(
+        replace(catalog.model("llama3-8b"), layers=4),
+        catalog.cluster("8xh100-sxm"),
+        64,
+    )
+    with pytest.raises(
+        BadInput,
+        match=r"4 layers are too few for pp 4 x 2 chunks \(dualpipev\)",
+    ):
         predict(job, Layout(pp=4, dp=2, schedule="dualpipev"))
-    with pytest.raises(BadInput, match="4 layers are too few for pp 8: a chunk needs a layer"):
+    with pytest.raises(
+        BadInput, match="4 layers are too few for pp 8: a chunk needs a layer"
+    ):
         predict(job, Layout(pp=8))
 
 
@@ -39,15 +60,29 @@ def test_too_few_layers_are_told_in_the_chunks_of_the_schedule() -> None:
 def test_devices_hold_the_layers_of_their_chunks(v: int) -> None:
     """Llama 3 405B, 126 layers on 16 ranks: 8 layers on most ranks whatever v, and 128 chunks with
     embedding and head as two of them (Llama Team 2024, arXiv 2407.21783, section 3.3.2)."""
-    layout = Layout(tp=8, pp=16, dp=128, interleave=v, schedule="interleaved", zero=0)
+    layout = Layout(
+        tp=8, pp=16, dp=128, interleave=v, schedule="interleaved", zero=0
+    )
     found = predict(
-        Job(catalog.model("llama3-405b"), catalog.cluster("16384xh100-sxm"), 2048), layout
+        Job(
+            catalog.model("llama3-405b"),
+            catalog.cluster("16384xh100-sxm"),
+            2048,
+        ),
+        layout,
     )
     of = stage_layers(126, 16 * v)
-    held = {rank: sum(len(of[rank + 16 * chunk]) for chunk in range(v)) for rank in (0, 1, 15)}
+    held = {
+        rank: sum(len(of[rank + 16 * chunk]) for chunk in range(v))
+        for rank in (0, 1, 15)
+    }
     layer, ends = (
         found._body.typical.weights,
-        {0: found._body.embedding.weights, 1: 0.0, 15: found._body.head.weights},
+        {
+            0: found._body.embedding.weights,
+            1: 0.0,
+            15: found._body.head.weights,
+        },
     )
     for end, rank in (("first", 0), ("second", 1), ("last", 15)):
         weights = held[rank] * layer + ends[rank]
@@ -55,14 +90,21 @@ def test_devices_hold_the_layers_of_their_chunks(v: int) -> None:
             weights * found.job.precision.weight_bytes
         )
     slowest = max(held.values()) * 3 * found.microbatches
-    assert found.time_s["compute"] < 1.2 * slowest * found._body.typical.forward.compute, (
-        "nothing is padded"
-    )
+    assert (
+        found.time_s["compute"]
+        < 1.2 * slowest * found._body.typical.forward.compute
+    ), "nothing is padded"
 
 
 def test_no_more_chunks_than_layers_and_ends() -> None:
-    job = Job(catalog.model("llama3-405b"), catalog.cluster("16384xh100-sxm"), 2048)
+    job = Job(
+        catalog.model("llama3-405b"), catalog.cluster("16384xh100-sxm"), 2048
+    )
     with pytest.raises(
-        BadInput, match=r"126 layers are too few for pp 16 x 9 chunks .*embedding and head"
+        BadInput,
+        match=r"126 layers are too few for pp 16 x 9 chunks .*embedding and head",
     ):
-        predict(job, Layout(tp=8, pp=16, dp=128, interleave=9, schedule="interleaved"))
+        predict(
+            job,
+            Layout(tp=8, pp=16, dp=128, interleave=9, schedule="interleaved"),
+        )

@@ -35,12 +35,20 @@ def tokens(p: Prediction) -> tuple[float, float]:
 INSIDE = {
     "PaLM 540B, 46.2 % (Chowdhery et al. 2022, table 3)": (
         ("palm-540b", "6144xtpu-v4", 2048, {}),
-        Layout(tp=12, dp=512, zero=3, recompute="full", sequence_parallel=False),
+        Layout(
+            tp=12, dp=512, zero=3, recompute="full", sequence_parallel=False
+        ),
         (mfu, 0.462),
     ),
     "GPT-3 175B on 64 A100, 51.4 % (Korthikanti et al. 2022, table 5)": (
         ("gpt3-175b", "64xa100-80", 64, {"framework": "megatron-2021"}),
-        Layout(tp=8, pp=8, schedule="interleaved", interleave=3, recompute="selective"),
+        Layout(
+            tp=8,
+            pp=8,
+            schedule="interleaved",
+            interleave=3,
+            recompute="selective",
+        ),
         (mfu, 0.514),
     ),
     "Llama 2 7B, 184,320 h for 2e12 tokens (Touvron et al. 2023, table 2)": (
@@ -67,7 +75,9 @@ INSIDE = {
 
 
 @pytest.mark.parametrize("name", INSIDE)
-def test_a_published_figure_lies_inside_the_interval_and_its_run_fits(name: str) -> None:
+def test_a_published_figure_lies_inside_the_interval_and_its_run_fits(
+    name: str,
+) -> None:
     (model, on, batch, more), layout, (what, published) = INSIDE[name]
     p = predict(Job(model, on, batch, **more), layout)
     low, high = what(p)
@@ -79,7 +89,9 @@ NOT_EXPRESSED = {
     "Llama 3 405B, 8,192 tokens: 41 %; its layers are dealt unevenly over 16 stages, its pipeline"
     " holds fewer microbatches than 1F1B, and what it shards of gradients is between ZeRO-1 and 2": (
         ("llama3-405b", "16384xh100-sxm", 2048, {}),
-        Layout(tp=8, pp=16, dp=128, zero=2, schedule="interleaved", interleave=8),
+        Layout(
+            tp=8, pp=16, dp=128, zero=2, schedule="interleaved", interleave=8
+        ),
         (mfu, 0.41),
     ),
     "DeepSeek-V3: 180 k hours for 1e12 tokens; DualPipe with two copies of the weights, AdamW with"

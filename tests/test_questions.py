@@ -49,34 +49,53 @@ def asked(model: str, on: str, batch: int, seq: int, precision: str) -> Job:
     return Job(model, on, batch, seq=seq, precision=precision)
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: f"{q[0]}-{q[1]}-{q[3]}-{q[4]}")
+@pytest.mark.parametrize(
+    "question", QUESTIONS, ids=lambda q: f"{q[0]}-{q[1]}-{q[3]}-{q[4]}"
+)
 def test_the_answer_is_one_that_people_start(question: tuple) -> None:
     job = asked(*question)
     found = plan(job)
     if question[1] in TOO_SMALL:
-        assert found.best is None and any("would make it fit" in note for note in found.notes)
+        assert found.best is None and any(
+            "would make it fit" in note for note in found.notes
+        )
         return
     l: Layout = found.best.layout
     assert not practice.broken(job, l) and not practice.not_proposed(job, l)
     torus = job.cluster.network.dims[0].kind in ("ring", "line")
-    assert torus or l.tp == l.placement["tp"][0], "tp inside the nearest switch"
+    assert torus or l.tp == l.placement["tp"][0], (
+        "tp inside the nearest switch"
+    )
     assert l.interleave <= 8 and (l.cp == 1 or job.T / l.cp >= 4096)
     experts = job.model.moe.experts if job.model.moe else 1
     assert experts / l.ep <= 32
     use = found.best.memory_bytes
-    assert use["needed"] <= 0.95 * use["capacity"] and found.best.risk_of_oom <= 0.1
+    assert (
+        use["needed"] <= 0.95 * use["capacity"]
+        and found.best.risk_of_oom <= 0.1
+    )
     simpler = [p for p in found.alternatives if burden(p.layout) < burden(l)]
     assert not any(found.tie(p) for p in simpler), "of ties the simplest wins"
     for family in found.families:
-        assert family.prediction is None or family.slower >= -resolution(job) / (1 - 0.05)
+        assert family.prediction is None or family.slower >= -resolution(
+            job
+        ) / (1 - 0.05)
 
 
-@pytest.mark.parametrize("question", [QUESTIONS[4], QUESTIONS[7], QUESTIONS[16]], ids=str)
+@pytest.mark.parametrize(
+    "question", [QUESTIONS[4], QUESTIONS[7], QUESTIONS[16]], ids=str
+)
 def test_what_conventions_cost_is_said(question: tuple) -> None:
     """By a search of everything, weighed alike: what it finds faster is shown with the reason."""
     job = asked(*question)
     found = plan(job)
-    free = plan(job, Space(schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"), zero=(0, 1)))
+    free = plan(
+        job,
+        Space(
+            schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
+            zero=(0, 1),
+        ),
+    )
     gain = free.best.merit_s / found.best.merit_s - 1
     if gain < -resolution(job):
         (row,) = found.outside

@@ -24,41 +24,64 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.step import body
 
-LAYERS_ONLY = replace(MEGATRON, count=replace(MEGATRON.count, vocabulary=False))
+LAYERS_ONLY = replace(
+    MEGATRON, count=replace(MEGATRON.count, vocabulary=False)
+)
 
 
 def job(assumptions: Assumptions = LAYERS_ONLY) -> Job:
     """GPT-3 on a network that takes no time."""
     machine = cluster("64xa100-80")
-    dims = tuple(replace(dim, bandwidth=1e30, latency=0.0) for dim in machine.network.dims)
+    dims = tuple(
+        replace(dim, bandwidth=1e30, latency=0.0)
+        for dim in machine.network.dims
+    )
     machine = replace(machine, network=replace(machine.network, dims=dims))
     return Job(model("gpt3-175b"), machine, 64, assumptions=assumptions)
 
 
 @pytest.mark.parametrize(
     ("schedule", "interleave"),
-    [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 4), ("zbv", 1), ("zb-h2", 1)],
+    [
+        ("gpipe", 1),
+        ("1f1b", 1),
+        ("interleaved", 2),
+        ("interleaved", 4),
+        ("zbv", 1),
+        ("zb-h2", 1),
+    ],
 )
-def test_equal_stages_and_free_sends_follow_the_closed_form(schedule: str, interleave: int) -> None:
+def test_equal_stages_and_free_sends_follow_the_closed_form(
+    schedule: str, interleave: int
+) -> None:
     layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
     exact = replay(predict(job(), layout))
     assert exact.exact_s == pytest.approx(exact.closed_s, rel=1e-9)
-    assert exact.send_s < 1e-15 and exact.difference == pytest.approx(0, abs=1e-9)
+    assert exact.send_s < 1e-15 and exact.difference == pytest.approx(
+        0, abs=1e-9
+    )
 
 
-OVERLAPPED = replace(LAYERS_ONLY, overlap=replace(LAYERS_ONLY.overlap, step_barrier="none"))
+OVERLAPPED = replace(
+    LAYERS_ONLY, overlap=replace(LAYERS_ONLY.overlap, step_barrier="none")
+)
 
 
-@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "dualpipev"])
+@pytest.mark.parametrize(
+    "schedule", [name for name in SCHEDULES if name != "dualpipev"]
+)
 @pytest.mark.parametrize("batch", [24, 64])
-def test_closed_form_and_replay_take_the_same_step_in_a_run(schedule: str, batch: int) -> None:
+def test_closed_form_and_replay_take_the_same_step_in_a_run(
+    schedule: str, batch: int
+) -> None:
     """Without a barrier between steps, with as many microbatches as zero bubble asks for or three a
     stage.
     """
     interleave = 2 if schedule.startswith("interleaved") else 1
     layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
     alone, in_run = (
-        replay(predict(replace(job(a), batch=batch), layout)) for a in (LAYERS_ONLY, OVERLAPPED)
+        replay(predict(replace(job(a), batch=batch), layout))
+        for a in (LAYERS_ONLY, OVERLAPPED)
     )
     assert in_run.exact_s == pytest.approx(in_run.closed_s, rel=1e-9)
     assert (
@@ -69,8 +92,12 @@ def test_closed_form_and_replay_take_the_same_step_in_a_run(schedule: str, batch
     )
     f, i, w = in_run.stages[0]
     if schedule == "zb-h2":
-        assert in_run.exact_s == pytest.approx(batch * (f + i + w) + max(0, 7 * (f + i - 2 * w)))
-        assert in_run.bubble_fraction == pytest.approx(1 - batch * (f + i + w) / in_run.exact_s)
+        assert in_run.exact_s == pytest.approx(
+            batch * (f + i + w) + max(0, 7 * (f + i - 2 * w))
+        )
+        assert in_run.bubble_fraction == pytest.approx(
+            1 - batch * (f + i + w) / in_run.exact_s
+        )
         assert "a step by itself takes" in in_run.notes[0] and not alone.notes
     if not schedule_named(schedule).split_backward:
         assert in_run.exact_s == alone.exact_s and in_run.notes == ()
@@ -84,7 +111,9 @@ def test_who_ends_a_step_with_a_barrier() -> None:
     assert asks == {"realistic", "pytorch"}, (
         "frameworks differ: Megatron Core's zero bubble validates afterwards"
     )
-    free = {name for name, s in SETS.items() if s.overlap.step_barrier == "none"}
+    free = {
+        name for name, s in SETS.items() if s.overlap.step_barrier == "none"
+    }
     assert free == {"epoch-2024"}, "the paper takes ZB-H2 for free of bubbles"
     layout, batch = Layout(tp=8, pp=8, dp=1, schedule="zb-h2"), 24
     j = Job(model("gpt3-175b"), cluster("64xa100-80"), batch)
@@ -93,7 +122,8 @@ def test_who_ends_a_step_with_a_barrier() -> None:
             replace(
                 j,
                 assumptions=replace(
-                    SETS["realistic"], overlap=replace(SETS["realistic"].overlap, step_barrier=b)
+                    SETS["realistic"],
+                    overlap=replace(SETS["realistic"].overlap, step_barrier=b),
                 ),
             ),
             layout,
@@ -103,12 +133,15 @@ def test_who_ends_a_step_with_a_barrier() -> None:
     assert free.time_s["bubble"] < fenced.time_s["bubble"]
     # what nobody waits for is a difference of two sums
     for cause in free.time_s.keys() - {"bubble", "pp_comm"}:
-        assert free.time_s[cause] == pytest.approx(fenced.time_s[cause], rel=1e-12, abs=1e-12)
+        assert free.time_s[cause] == pytest.approx(
+            fenced.time_s[cause], rel=1e-12, abs=1e-12
+        )
 
 
 def test_a_heavier_last_stage_is_seen() -> None:
     light, heavy = (
-        replay(predict(job(a), Layout(tp=8, pp=8, dp=1))) for a in (LAYERS_ONLY, MEGATRON)
+        replay(predict(job(a), Layout(tp=8, pp=8, dp=1)))
+        for a in (LAYERS_ONLY, MEGATRON)
     )
     assert heavy.stages[-1] > heavy.stages[3] == pytest.approx(light.stages[3])
     assert heavy.exact_s > light.exact_s
@@ -126,9 +159,13 @@ def test_the_last_and_the_first_stage_hold_fewer() -> None:
     assert [len(of) for of in stage_layers(10, 4)] == [2, 3, 3, 2]
 
 
-@pytest.mark.parametrize(("pp", "schedule"), [(16, "1f1b"), (4, "dualpipev"), (1, "1f1b")])
+@pytest.mark.parametrize(
+    ("pp", "schedule"), [(16, "1f1b"), (4, "dualpipev"), (1, "1f1b")]
+)
 def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
-    j = Job(model("deepseek-v3"), cluster("64xh100-sxm"), 64, assumptions=MEGATRON)
+    j = Job(
+        model("deepseek-v3"), cluster("64xh100-sxm"), 64, assumptions=MEGATRON
+    )
     layout = Layout(pp=pp, dp=64 // pp, schedule=schedule)
     full = placed(layout, j.cluster.sizes)
     parts = body(j, full)
@@ -149,7 +186,9 @@ def test_seconds_of_the_stages_add_up_to_the_busy_time() -> None:
     assert passes.sum() * p.microbatches == pytest.approx(8 * busy)
 
 
-def test_too_long_a_timeline_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_a_timeline_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MOST_ACTIONS", 1000)
     p = predict(job(), Layout(tp=8, pp=8, dp=1))
     with pytest.raises(BadInput, match="1,024 actions"):
@@ -157,7 +196,13 @@ def test_too_long_a_timeline_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_closed_form_is_the_step_without_what_comes_after() -> None:
-    p = predict(Job(model("gpt3-175b"), cluster("64xa100-80"), 64), Layout(tp=4, pp=8, dp=2))
+    p = predict(
+        Job(model("gpt3-175b"), cluster("64xa100-80"), 64),
+        Layout(tp=4, pp=8, dp=2),
+    )
     assert p.time_s["pp_comm"] > 0 and p.time_s["dp_comm"] > 0
-    after = sum(p.time_s[cause] for cause in ("dp_comm", "overlap_slowdown", "optimizer", "other"))
+    after = sum(
+        p.time_s[cause]
+        for cause in ("dp_comm", "overlap_slowdown", "optimizer", "other")
+    )
     assert replay(p).closed_s == pytest.approx(p.step_time_s - after)

@@ -20,7 +20,12 @@ from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.layout.rules import ALWAYS, EVEN_BATCH, EVEN_LAYERS, of_framework
+from meshwright.layout.rules import (
+    ALWAYS,
+    EVEN_BATCH,
+    EVEN_LAYERS,
+    of_framework,
+)
 from meshwright.layout.stages import schedule_of, stage_layers
 from meshwright.num import divisors
 from meshwright.program import resident
@@ -29,7 +34,12 @@ from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
 from meshwright.search.merit import seconds_of
 from meshwright.search.placement import triples
-from meshwright.search.space import RELAXED_MICROBATCH, SMALLEST_SHARD, Space, options
+from meshwright.search.space import (
+    RELAXED_MICROBATCH,
+    SMALLEST_SHARD,
+    Space,
+    options,
+)
 from meshwright.step import body, by_order, memory, room, step
 
 WAYS = [
@@ -51,7 +61,13 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
     experts, layers = rng.choice([0, 0, 4, 8, 6]), rng.choice([2, 3, 4, 6, 8])
     lead = rng.choice([0, 0, 1, layers - 1, layers])
     moe = (
-        MoE(experts, rng.choice([1, 2]), hidden // 2, rng.choice([0, hidden]), lead)
+        MoE(
+            experts,
+            rng.choice([1, 2]),
+            hidden // 2,
+            rng.choice([0, hidden]),
+            lead,
+        )
         if experts
         else None
     )
@@ -81,15 +97,21 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         rng.choice([5e11, 2e12]),
     )
     cluster = Cluster(
-        chip, Network("random", tuple(dims)), rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48])
+        chip,
+        Network("random", tuple(dims)),
+        rng.choice([1, 2, 4, 6, 8, 12, 16, 24, 48]),
     )
     space = Space(
         schedule=tuple(rng.sample(sorted(SCHEDULES), 3)),
         zero=tuple(sorted(rng.sample(range(4), 2))),
         dp_replicate=rng.choice([None, None, None, (1, 2), (2, 4)]),
-        recompute=tuple(rng.sample(["none", "selective", "full", *rng.sample(WAYS, 1)], 2)),
+        recompute=tuple(
+            rng.sample(["none", "selective", "full", *rng.sample(WAYS, 1)], 2)
+        ),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
-        stages=rng.choice([None, ("even", "slots"), ("even", "slots"), ("even",), ("slots",)]),
+        stages=rng.choice(
+            [None, ("even", "slots"), ("even", "slots"), ("even",), ("slots",)]
+        ),
         cp_exchange=rng.choice([None, None, ("ring",), ("all-to-all",)]),
     )
     sets = [SETS["realistic"], SETS["lbl-2024"]]
@@ -107,12 +129,24 @@ def hybrid(rng: random.Random, m: Model) -> Model:
     """The same model with layers of several kinds."""
     state = rng.choice([4, 8])
     shapes = {
-        "linear": Linear(m.heads, state, 2 * state, rng.choice(["delta", "delta", "lightning"])),
-        "ssm": StateSpace(m.heads * 8, state, rng.choice(["mamba2", "mamba2", "mamba"]), m.heads),
+        "linear": Linear(
+            m.heads,
+            state,
+            2 * state,
+            rng.choice(["delta", "delta", "lightning"]),
+        ),
+        "ssm": StateSpace(
+            m.heads * 8,
+            state,
+            rng.choice(["mamba2", "mamba2", "mamba"]),
+            m.heads,
+        ),
         "sparse": Indexer(2, 8, 16),
         "conv": Convolution(3),
     }
-    words = rng.choices(["full", "sliding", *shapes, "none"], [3, 1, 3, 3, 1, 0.3, 1], k=3)
+    words = rng.choices(
+        ["full", "sliding", *shapes, "none"], [3, 1, 3, 3, 1, 0.3, 1], k=3
+    )
     feed = ["+dense", "+none", *(["+experts"] if m.moe else []), ""]
     pattern = tuple(
         f"{rng.choice(['', '2*'])}{word}{rng.choice(feed) if word != 'none' else '+dense'}"
@@ -123,7 +157,10 @@ def hybrid(rng: random.Random, m: Model) -> Model:
 
 def random_dims(rng: random.Random) -> list[Dim]:
     """Two or three dimensions: switches, a mesh near or in the middle, axes of a torus."""
-    kind, domain = rng.choice(["switch", "switch", "mesh", "torus"]), rng.choice([2, 4, 8])
+    kind, domain = (
+        rng.choice(["switch", "switch", "mesh", "torus"]),
+        rng.choice([2, 4, 8]),
+    )
     far = Dim("far", rng.choice([1e9, 2.5e10, 5e10]), rng.choice([5e-6, 1e-5]))
     if kind == "torus":
         axes = [
@@ -132,9 +169,19 @@ def random_dims(rng: random.Random) -> list[Dim]:
         ]
         return [*axes, far]
     near = Dim(
-        "near", rng.choice([1e11, 3e11, 9e11]), rng.choice([0.0, 1e-6, 2.5e-6]), domain, kind
+        "near",
+        rng.choice([1e11, 3e11, 9e11]),
+        rng.choice([0.0, 1e-6, 2.5e-6]),
+        domain,
+        kind,
     )
-    middle = Dim("middle", 6e10, 3e-6, rng.choice([2, 3]), rng.choice(["switch", "mesh"]))
+    middle = Dim(
+        "middle",
+        6e10,
+        3e-6,
+        rng.choice([2, 3]),
+        rng.choice(["switch", "mesh"]),
+    )
     return [near, middle, far] if rng.random() < 0.3 else [near, far]
 
 
@@ -144,8 +191,12 @@ def every_layout(job: Job, space: Space, relaxed: bool):
     """
     m, N, B, T = job.model, job.cluster.chips, job.batch, job.T
     choice = options(job, space)
-    contexts = [cp for cp in divisors(T) if cp == 1 or T // cp >= SMALLEST_SHARD]
-    for tp, cp, pp in itertools.product(divisors(m.heads), contexts, range(1, m.layers + 1)):
+    contexts = [
+        cp for cp in divisors(T) if cp == 1 or T // cp >= SMALLEST_SHARD
+    ]
+    for tp, cp, pp in itertools.product(
+        divisors(m.heads), contexts, range(1, m.layers + 1)
+    ):
         replicas = range(1, N // (tp * cp * pp) + 1)
         for dp, ep, etp, b in itertools.product(
             replicas if relaxed else replicas[-1:],
@@ -163,11 +214,20 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 "microbatch": b,
             }
             exchange = space.values("cp_exchange")[0]
-            bare = Layout(**degrees, sequence_parallel=False, cp_exchange=exchange)
-            if not relaxed and bare.chips < N or not all(r.holds(job, bare) for r in OF_DEGREES):
+            bare = Layout(
+                **degrees, sequence_parallel=False, cp_exchange=exchange
+            )
+            if (
+                not relaxed
+                and bare.chips < N
+                or not all(r.holds(job, bare) for r in OF_DEGREES)
+            ):
                 continue
             places = list(every_placement(job, degrees, relaxed))
-            for (i, sp), (r, recompute), (k, name, dealt, v), (z, sharding) in itertools.product(
+            for (i, sp), (r, recompute), (k, name, dealt, v), (
+                z,
+                sharding,
+            ) in itertools.product(
                 enumerate(choice.sequence_parallel),
                 enumerate(choice.recompute),
                 every_way(job, choice),
@@ -208,7 +268,12 @@ def every_way(job: Job, choice) -> list[tuple[int, str, str, int]]:
 OF_DEGREES = [
     r
     for r in ALWAYS
-    if r.name not in ("schedule", "sequence over cp", "experts need sequence parallelism")
+    if r.name
+    not in (
+        "schedule",
+        "sequence over cp",
+        "experts need sequence parallelism",
+    )
 ]
 """Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at
 all: only a shortcut.
@@ -223,7 +288,11 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
     more = [EVEN_LAYERS] * chunked + [EVEN_BATCH] * (not relaxed)
     return all(
         r.holds(job, layout)
-        for r in (*ALWAYS, *more, *(r for r in of_framework(job) if not r.placed))
+        for r in (
+            *ALWAYS,
+            *more,
+            *(r for r in of_framework(job) if not r.placed),
+        )
     )
 
 
@@ -237,20 +306,30 @@ def groups_of_a_node(job: Job, layout: Layout) -> int:
     return layout.dp // inside if layout.dp > inside else 0
 
 
-def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) -> bool:
+def says_the_same(
+    job: Job, layout: Layout, zero: int, choice, relaxed: bool
+) -> bool:
     """Choices that change nothing count once: sequence parallelism on one rank, schedules of one
     stage, ZeRO without replicas.
 
     Of the schedules that one stage can run, the one that counts holds the fewest microbatches.
     """
-    off = not layout.sequence_parallel and layout.tp == 1 and True in choice.sequence_parallel
-    if off or bool(layout.replicas == 1 and zero and not resident.whole_program(job)):
+    off = (
+        not layout.sequence_parallel
+        and layout.tp == 1
+        and True in choice.sequence_parallel
+    )
+    if off or bool(
+        layout.replicas == 1 and zero and not resident.whole_program(job)
+    ):
         return True
     stages = int(layout.pp * layout.interleave)
     even = "even" in {way.stages for way in choice.schedules}
     if layout.pp > 1:
         layers = job.model.layers
-        same = stage_layers(layers, stages) == stage_layers(layers, stages, layout.stages)
+        same = stage_layers(layers, stages) == stage_layers(
+            layers, stages, layout.stages
+        )
         return bool(layout.stages == "slots" and even and same)
     alike = [
         replace(layout, schedule=name, stages=dealt, interleave=v)
@@ -263,11 +342,19 @@ def says_the_same(job: Job, layout: Layout, zero: int, choice, relaxed: bool) ->
 def held_alone(layout: Layout) -> float:
     """Microbatches of two that one stage holds at once."""
     return float(
-        memory.in_flight(1.0, 2.0, schedule_named(layout.schedule), layout.interleave, "first")
+        memory.in_flight(
+            1.0,
+            2.0,
+            schedule_named(layout.schedule),
+            layout.interleave,
+            "first",
+        )
     )
 
 
-def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0):
+def every_placement(
+    job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
+):
     """All ways to lay the axes over the network's dimensions, from dimension i on."""
     sizes = job.cluster.sizes
     if i == len(sizes) - 1:
@@ -278,14 +365,20 @@ def every_placement(job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
         if degrees["tp"] % tp or degrees["cp"] % cp or degrees["pp"] % pp:
             continue
         room = sizes[i] // (tp * cp * pp)
-        dp = max(d for d in divisors(degrees["dp"]) if d <= room) if relaxed else room
+        dp = (
+            max(d for d in divisors(degrees["dp"]) if d <= room)
+            if relaxed
+            else room
+        )
         if degrees["dp"] % dp:
             continue
         here = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
         left = {a: degrees[a] // here[a] for a in AXES}
         more = room // dp
         if relaxed and any(
-            left[a] % factor == 0 for factor in range(2, more + 1) for a in ("tp", "cp", "pp")
+            left[a] % factor == 0
+            for factor in range(2, more + 1)
+            for a in ("tp", "cp", "pp")
         ):
             continue  # a larger share would fit
         for rest in every_placement(job, {**degrees, **left}, relaxed, i + 1):
@@ -296,15 +389,22 @@ BODY = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "sequence_parallel")
 """What one microbatch costs depends on these and the placement alone (`step.Body`)."""
 
 
-def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
+def loop(
+    job: Job, space: Space, k: int, relaxed: bool
+) -> tuple[list[tuple], int, int]:
     """The k best by (seconds over the chance to fit, bytes, degrees, options, placement); how many were searched; how many
     fit.
     """
     found, searched, bodies = [], 0, {}
     for numbers, layout in every_layout(job, space, relaxed):
-        key = tuple(getattr(layout, f) for f in BODY), *layout.placement.values()
+        key = (
+            tuple(getattr(layout, f) for f in BODY),
+            *layout.placement.values(),
+        )
         if key not in bodies:
-            bodies[key] = body(job, layout, again=options(job, space).recompute)
+            bodies[key] = body(
+                job, layout, again=options(job, space).recompute
+            )
         parts = bodies[key]
         seconds = float(step(job, layout, parts).total)
         use = float(memory.use(job, layout, parts, schedule_of(layout)).total)
@@ -357,13 +457,18 @@ def test_search_equals_brute_force_of_hybrids(seed: int) -> None:
         if job.cluster.chips * job.batch > (100 if relaxed else 250):
             continue
         compared += 1
-        same_by_loop(replace(job, model=hybrid(rng, job.model)), space, relaxed)
+        same_by_loop(
+            replace(job, model=hybrid(rng, job.model)), space, relaxed
+        )
 
 
 def same_by_loop(job: Job, space: Space, relaxed: bool) -> None:
     """Search, brute force and the plain loop agree."""
     expected, searched, feasible = loop(job, space, 5, relaxed)
-    every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+    every, quick = (
+        brute(job, space, 5, relaxed),
+        search(job, space, 5, relaxed),
+    )
     assert (every.searched, every.feasible) == (searched, feasible)
     assert every.rows == expected
     assert quick.rows == every.rows
@@ -375,22 +480,34 @@ def test_no_number_of_microbatches_beats_the_least_bubble() -> None:
     rng = np.random.default_rng(1)
     n = 20000
     f, i, w = (10 ** rng.uniform(-1, 1, n) for _ in range(3))
-    p, m = rng.integers(1, 33, n).astype(float), rng.integers(1, 200, n).astype(float)
+    p, m = (
+        rng.integers(1, 33, n).astype(float),
+        rng.integers(1, 200, n).astype(float),
+    )
     for schedule in SCHEDULES.values():
         v = np.full(n, float(schedule.chunks(3)))
-        short = schedule.bubble(p, m, v, f, i, w) - schedule.least_bubble(p, v, f, i, w)
-        assert np.all(short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32), (
-            schedule.name
+        short = schedule.bubble(p, m, v, f, i, w) - schedule.least_bubble(
+            p, v, f, i, w
         )
+        assert np.all(
+            short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32
+        ), schedule.name
 
 
 def test_any_number_of_chips() -> None:
     """98,304 and 100,000 chips have a plan; the relaxed space may leave some idle."""
-    network = Network("two levels", (Dim("near", 4.5e11, 2.5e-6, 8), Dim("far", 5e10, 5e-6)))
+    network = Network(
+        "two levels", (Dim("near", 4.5e11, 2.5e-6, 8), Dim("far", 5e10, 5e-6))
+    )
     chip = Chip("c", {"bf16": 1e15}, 1e14, 8e10, 3e12)
     model = Model("m", 48, 8192, 64, 28672, 128256, 4096, kv_heads=8)
     for chips in (98304, 100000, 99991):
-        job = Job(model, Cluster(chip, network, chips), 4096, precision=PRECISIONS["bf16"])
+        job = Job(
+            model,
+            Cluster(chip, network, chips),
+            4096,
+            precision=PRECISIONS["bf16"],
+        )
         best = search(job, Space(), 1, relaxed=True)
         layout = best.layouts("megatron", 2)[0]
         assert layout.chips <= chips

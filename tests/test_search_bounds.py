@@ -32,7 +32,10 @@ def test_bounds_lose_nothing(seed: int) -> None:
         if job.cluster.chips * job.batch > (300 if relaxed else 800):
             continue
         compared += 1
-        every, quick = brute(job, space, k, relaxed), search(job, space, k, relaxed)
+        every, quick = (
+            brute(job, space, k, relaxed),
+            search(job, space, k, relaxed),
+        )
         assert quick.rows == every.rows
         assert relaxed or quick.searched == every.searched
 
@@ -41,10 +44,16 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
     """dualpipev needs 2 pp microbatches: with a replica for every sequence it cannot run, with
     fewer it can.
     """
-    network = Network("two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
+    network = Network(
+        "two levels", (Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6))
+    )
     chip = Chip("c", {"bf16": 3e14}, 1e13, 3e9, 2e12)
-    job = Job(Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8)
-    space = Space(schedule=("dualpipev",), microbatch=(1,), tp=(1,), cp=(1,), pp=(1,))
+    job = Job(
+        Model("m", 2, 256, 4, 1024, 0, 256), Cluster(chip, network, 8), 8
+    )
+    space = Space(
+        schedule=("dualpipev",), microbatch=(1,), tp=(1,), cp=(1,), pp=(1,)
+    )
     every = brute(job, space, 5, True)
     assert every.rows
     assert all(dp < 8 for _, _, _, _, _, dp, *_ in every.rows)
@@ -55,14 +64,21 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     """It gathers and scatters nothing: of two chips with room for one layer's weights, gradients
     and a small state, but not for half of them beside a whole layer and its gradient, the relaxed
     search uses one."""
-    network, small = Network("one level", (Dim("near", 9e11, 1e-6),)), OPTIMIZERS["adafactor"]
+    network, small = (
+        Network("one level", (Dim("near", 9e11, 1e-6),)),
+        OPTIMIZERS["adafactor"],
+    )
     model = Model("m", 1, 2048, 16, 8192, 0, 128)
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
     job = Job(model, Cluster(chip, network, 2), 2, optimizer=small)
-    one, two = (predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2))
+    one, two = (
+        predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2)
+    )
     assert one < two
     job = room.just_fitting(job, (one + two) / 2)
-    space = Space(zero=(3,), microbatch=(1,), recompute=("none",), tp=(1,), cp=(1,))
+    space = Space(
+        zero=(3,), microbatch=(1,), recompute=("none",), tp=(1,), cp=(1,)
+    )
     every = brute(job, space, 5, True)
     assert {row[5] for row in every.rows} == {1}
     assert search(job, space, 5, True).rows == every.rows
@@ -72,7 +88,9 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
     """4 to 7 replicas make 2 microbatches of 8 sequences; 7 reach twice the links of 4 and
     synchronise faster.
     """
-    mesh = Network("mesh", (Dim("near", 7e10, 0.0, 8, kind="mesh"), Dim("far", 1e9, 1e-5)))
+    mesh = Network(
+        "mesh", (Dim("near", 7e10, 0.0, 8, kind="mesh"), Dim("far", 1e9, 1e-5))
+    )
     chip = Chip("c", {"bf16": 3e15}, 1e14, 8e10, 2e13)
     job = Job(Model("m", 4, 1024, 4, 4096, 0, 128), Cluster(chip, mesh, 8), 8)
     one = {
@@ -83,13 +101,22 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
         "zero": (0,),
         "schedule": ("1f1b",),
     }
-    times = {dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0] for dp in (4, 5, 6, 7)}
+    times = {
+        dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0]
+        for dp in (4, 5, 6, 7)
+    }
     assert times[7] < times[4], "a larger group is faster here"
     space = Space(**one)
-    rows = cross(shards(job, space, True), pp=np.ones(1), interleave=np.ones(1))
-    near, far = (rows | {"dp": np.full(len(rows["tp"]), dp)} for dp in (4.0, 7.0))
+    rows = cross(
+        shards(job, space, True), pp=np.ones(1), interleave=np.ones(1)
+    )
+    near, far = (
+        rows | {"dp": np.full(len(rows["tp"]), dp)} for dp in (4.0, 7.0)
+    )
     seconds, _ = lower(job, space, Best(1, options(job, space)), near, far)
     assert seconds.min() <= min(times.values())
     pinned = Space(**one, dp=(4, 7))
-    assert search(job, pinned, 2, True).rows == brute(job, pinned, 2, True).rows
+    assert (
+        search(job, pinned, 2, True).rows == brute(job, pinned, 2, True).rows
+    )
     assert search(job, space, 3, True).rows == brute(job, space, 3, True).rows

@@ -26,7 +26,9 @@ def found():
     return plan(JOB, ONE_STAGE, top=12)
 
 
-def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(found) -> None:
+def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(
+    found,
+) -> None:
     """By brute force: every layout that keeps the conventions, weighed and compared."""
     usual = practice.keeping(JOB, practice.kept(JOB))
     spaces, _ = strategies(JOB, ONE_STAGE)
@@ -36,22 +38,34 @@ def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(found) ->
         for row in best.rows
     ]
     least = min(merit for merit, _ in every)
-    ties = [(burden(x), merit) for merit, x in every if merit <= least * (1 + resolution(JOB))]
+    ties = [
+        (burden(x), merit)
+        for merit, x in every
+        if merit <= least * (1 + resolution(JOB))
+    ]
     assert len({b for b, _ in ties}) > 2
     mine = (burden(found.best.layout), found.best.merit_s)
     simplest, merit = min(ties)
     assert mine[0] == simplest and mine[1] == pytest.approx(merit, rel=1e-12)
     merits = [p.merit_s for p in found.alternatives]
-    nearest = sorted(merit for merit, _ in every if merit != pytest.approx(mine[1], rel=1e-12))
+    nearest = sorted(
+        merit
+        for merit, _ in every
+        if merit != pytest.approx(mine[1], rel=1e-12)
+    )
     assert merits == pytest.approx(nearest[: len(merits)], rel=1e-12)
 
 
 def test_what_ranks_is_the_time_over_the_chance_to_fit(found) -> None:
     for p in (found.best, *found.alternatives):
         assert p.merit_s == pytest.approx(p.replayed_s / (1 - p.risk_of_oom))
-        assert found.slower(p) == pytest.approx(p.merit_s / found.best.merit_s - 1)
+        assert found.slower(p) == pytest.approx(
+            p.merit_s / found.best.merit_s - 1
+        )
         shown = found.to_dict()["alternatives"]
-    assert [x["tie"] for x in shown] == [found.tie(p) for p in found.alternatives]
+    assert [x["tie"] for x in shown] == [
+        found.tie(p) for p in found.alternatives
+    ]
 
 
 def test_no_two_ties_are_told_apart(found) -> None:
@@ -63,23 +77,35 @@ def test_no_two_ties_are_told_apart(found) -> None:
 
 def test_families_are_parts_of_the_space_and_each_shows_its_best() -> None:
     """None in two, none left out; each best is that of a plan of its part alone."""
-    every = Space(zero=(0, 1, 3), schedule=("1f1b",), cp=(1,), pp=(1, 2), microbatch=(1,))
+    every = Space(
+        zero=(0, 1, 3), schedule=("1f1b",), cp=(1,), pp=(1, 2), microbatch=(1,)
+    )
     cut = families(JOB, every)
     assert {*cut} == {*NAMES.values()}
     for tp in (1, 2, 4, 8):
         for pp in (1, 2):
             for zero in (0, 1, 3):
-                holds = [s.choices.allows(Layout(tp=tp, pp=pp, zero=zero)) for s in cut.values()]
+                holds = [
+                    s.choices.allows(Layout(tp=tp, pp=pp, zero=zero))
+                    for s in cut.values()
+                ]
                 assert sum(holds) == 1
     whole = plan(JOB, every)
-    assert {f.name for f in whole.families} >= {"FSDP only", "pipelines, ZeRO-0 or 1"}
+    assert {f.name for f in whole.families} >= {
+        "FSDP only",
+        "pipelines, ZeRO-0 or 1",
+    }
     for family in whole.families:
         if family.name in cut:
             exact = replace(JOB, assumptions=replace(REALISTIC, name="exact"))
             alone = plan(exact, cut[family.name]).best
             if family.prediction.layout != whole.best.layout:
-                assert family.prediction.merit_s == pytest.approx(alone.merit_s)
-            assert family.slower == pytest.approx(whole.slower(family.prediction))
+                assert family.prediction.merit_s == pytest.approx(
+                    alone.merit_s
+                )
+            assert family.slower == pytest.approx(
+                whole.slower(family.prediction)
+            )
 
 
 def test_a_paper_ranks_by_its_own_seconds_and_has_no_families() -> None:
@@ -91,7 +117,11 @@ def test_a_paper_ranks_by_its_own_seconds_and_has_no_families() -> None:
 
 BREAK = {
     "tp 16 leaves the nvlink domain": {"tp": (16,)},
-    "20 chunks a device": {"schedule": ("interleaved",), "interleave": (20,), "pp": (4,)},
+    "20 chunks a device": {
+        "schedule": ("interleaved",),
+        "interleave": (20,),
+        "pp": (4,),
+    },
     "cp 8 leaves 1,024 tokens": {"cp": (8,)},
 }
 
@@ -100,9 +130,15 @@ BREAK = {
 def test_what_the_user_names_comes_before_a_convention(sentence: str) -> None:
     """A value that is asked for is searched; left open, none is found that breaks a convention."""
     job = Job("llama3-70b", "64xh100-sxm", 64)
-    asked = plan(job, Space(**BREAK[sentence], microbatch=(1,)), top=3, families=False)
-    assert any(s.startswith(sentence) for s in practice.broken(job, asked.best.layout))
+    asked = plan(
+        job, Space(**BREAK[sentence], microbatch=(1,)), top=3, families=False
+    )
+    assert any(
+        s.startswith(sentence) for s in practice.broken(job, asked.best.layout)
+    )
     free = plan(job, Space(microbatch=(1,)), top=10)
     for p in (free.best, *free.alternatives):
-        assert not practice.broken(job, p.layout) and not practice.not_proposed(job, p.layout)
+        assert not practice.broken(
+            job, p.layout
+        ) and not practice.not_proposed(job, p.layout)
     assert all(f.note and f.slower < -resolution(job) for f in free.outside)

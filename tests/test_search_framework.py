@@ -22,7 +22,9 @@ from meshwright.step import body, room, step
 from test_search import every_layout, random_job
 
 
-def trained_job(rng: random.Random, size: tuple[int, int]) -> tuple[Job, Space, bool]:
+def trained_job(
+    rng: random.Random, size: tuple[int, int]
+) -> tuple[Job, Space, bool]:
     """A random job of the trainer, in a space that has more than it can run, on chips that hold
     some of what it can.
 
@@ -34,14 +36,25 @@ def trained_job(rng: random.Random, size: tuple[int, int]) -> tuple[Job, Space, 
             continue
         moe = job.model.moe and replace(job.model.moe, shared_ffn=0)
         model = replace(
-            job.model, vocab=rng.choice([1000, 1024, 6000]), mtp_layers=0, moe=moe, bias=False
+            job.model,
+            vocab=rng.choice([1000, 1024, 6000]),
+            mtp_layers=0,
+            moe=moe,
+            bias=False,
         )
         job = replace(
-            job, model=model, assumptions=SETS["realistic"], framework=framework("meshwright")
+            job,
+            model=model,
+            assumptions=SETS["realistic"],
+            framework=framework("meshwright"),
         )
         seen = brute(on(job, 1e11), space, 200, relaxed).rows
         if seen:
-            return room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9)), space, relaxed
+            return (
+                room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9)),
+                space,
+                relaxed,
+            )
 
 
 def on(job: Job, hbm_bytes: float) -> Job:
@@ -50,7 +63,9 @@ def on(job: Job, hbm_bytes: float) -> Job:
     return replace(job, cluster=replace(job.cluster, chip=chip))
 
 
-def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], int, int]:
+def loop(
+    job: Job, space: Space, k: int, relaxed: bool
+) -> tuple[list[tuple], int, int]:
     """The k best that the framework runs, by seconds over the chance to fit, how many it runs, how
     many fit: one layout after the other.
     """
@@ -60,7 +75,9 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
             continue
         parts = body(job, layout)
         seconds = float(step(job, layout, parts).total)
-        use = float(resident.use(job, layout, parts, schedule_of(layout)).total)
+        use = float(
+            resident.use(job, layout, parts, schedule_of(layout)).total
+        )
         searched += 1
         if use <= room.limit(job):
             degrees = [getattr(layout, d) for d in DEGREES]
@@ -71,7 +88,11 @@ def loop(job: Job, space: Space, k: int, relaxed: bool) -> tuple[list[tuple], in
                     use,
                     *degrees,
                     *numbers,
-                    *(s for shares in layout.placement.values() for s in shares),
+                    *(
+                        s
+                        for shares in layout.placement.values()
+                        for s in shares
+                    ),
                 )
             )
     return sorted(found)[:k], searched, len(found)
@@ -84,7 +105,10 @@ def test_search_equals_brute_force_equals_a_plain_loop(seed: int) -> None:
     for _ in range(2):
         job, space, relaxed = trained_job(rng, (60, 150))
         expected, searched, feasible = loop(job, space, 5, relaxed)
-        every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+        every, quick = (
+            brute(job, space, 5, relaxed),
+            search(job, space, 5, relaxed),
+        )
         assert expected
         assert (every.searched, every.feasible) == (searched, feasible)
         assert every.rows == expected
@@ -99,7 +123,10 @@ def test_bounds_lose_nothing(seed: int) -> None:
     for _ in range(8):
         job, space, relaxed = trained_job(rng, (300, 800))
         k = rng.choice([1, 3, 5, 10])
-        every, quick = brute(job, space, k, relaxed), search(job, space, k, relaxed)
+        every, quick = (
+            brute(job, space, k, relaxed),
+            search(job, space, k, relaxed),
+        )
         assert quick.rows == every.rows
         tight += every.too_big > 0
     assert tight
@@ -107,7 +134,10 @@ def test_bounds_lose_nothing(seed: int) -> None:
 
 def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
     job = Job(
-        catalog.model("llama3-8b"), catalog.cluster("16xh100-sxm"), 64, framework="meshwright"
+        catalog.model("llama3-8b"),
+        catalog.cluster("16xh100-sxm"),
+        64,
+        framework="meshwright",
     )
     found = plan(job, Space(pp=(2, 4)))
     assert found.best
@@ -116,16 +146,26 @@ def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
         assert predict(job, each.layout).to_dict() == each.to_dict()
     assert found.best.to_dict()["framework"] == "meshwright"
     with pytest.raises(
-        BadInput, match="framework meshwright runs schedule gpipe, 1f1b, .* not zb-h1"
+        BadInput,
+        match="framework meshwright runs schedule gpipe, 1f1b, .* not zb-h1",
     ):
         plan(job, Space(schedule=("zb-h1",)))
-    with pytest.raises(BadInput, match="zero 3 with schedule zbv is not carried out rightly"):
+    with pytest.raises(
+        BadInput, match="zero 3 with schedule zbv is not carried out rightly"
+    ):
         predict(job, Layout(pp=2, dp=8, schedule="zbv", zero=3))
 
 
 @pytest.mark.parametrize(
     "name",
-    ["megatron-2021", "megatron-deepspeed", "deepspeed-zero3", "torchtitan", "maxtext", "unknown"],
+    [
+        "megatron-2021",
+        "megatron-deepspeed",
+        "deepspeed-zero3",
+        "torchtitan",
+        "maxtext",
+        "unknown",
+    ],
 )
 def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
     """Buffers, copies at the step and the larger of head and backward pass, on chips that hold some
@@ -150,7 +190,10 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
             continue
         job = room.just_fitting(job, rng.choice(seen)[1] * (1 + 1e-9))
         expected, searched, feasible = loop(job, space, 5, relaxed)
-        every, quick = brute(job, space, 5, relaxed), search(job, space, 5, relaxed)
+        every, quick = (
+            brute(job, space, 5, relaxed),
+            search(job, space, 5, relaxed),
+        )
         assert (every.searched, every.feasible) == (searched, feasible)
         assert quick.rows == every.rows == expected
         return

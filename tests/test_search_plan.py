@@ -45,7 +45,9 @@ def seconds(job: Job, space: Space, relaxed: bool) -> float:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_pinned_value_is_never_faster_than_the_free_search(seed: int) -> None:
+def test_a_pinned_value_is_never_faster_than_the_free_search(
+    seed: int,
+) -> None:
     """Each degree and each choice of the space held at one of its values, strict and relaxed."""
     rng, tried = random.Random(9000 + seed), 0
     while tried < 4:
@@ -55,14 +57,22 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(seed: int) -> None:
         tried += 1
         free = seconds(job, space, relaxed)
         degrees = divisors(job.cluster.chips)[:4]
-        pins = [{axis: (n,)} for axis in ("tp", "cp", "pp", "dp", "microbatch") for n in degrees]
+        pins = [
+            {axis: (n,)}
+            for axis in ("tp", "cp", "pp", "dp", "microbatch")
+            for n in degrees
+        ]
         for name in ("schedule", "zero", "recompute", "sequence_parallel"):
             pins += [{name: (value,)} for value in space.values(name)]
         for pin in pins:
-            assert seconds(job, replace(space, **pin), relaxed) >= free * (1 - 1e-12), pin
+            assert seconds(job, replace(space, **pin), relaxed) >= free * (
+                1 - 1e-12
+            ), pin
 
 
-def test_rows_that_only_a_choice_without_sequence_parallelism_runs_are_tried() -> None:
+def test_rows_that_only_a_choice_without_sequence_parallelism_runs_are_tried() -> (
+    None
+):
     """tp 3 does not divide 256 tokens: with sequence parallelism 3 sequences go together (PaLM: tp
     12 of 2,048 tokens).
     """
@@ -71,7 +81,8 @@ def test_rows_that_only_a_choice_without_sequence_parallelism_runs_are_tried() -
     job = Job(Model("m", 4, 384, 3, 1536, 0, 256), Cluster(chip, net, 6), 8)
     only = Space(tp=(3,), cp=(1,), pp=(1,))
     free, without = (
-        search(job, replace(only, **x), 1).rows for x in ({}, {"sequence_parallel": (False,)})
+        search(job, replace(only, **x), 1).rows
+        for x in ({}, {"sequence_parallel": (False,)})
     )
     assert free and free[0][0] <= without[0][0]
 
@@ -91,8 +102,15 @@ def test_chips_that_fill_no_nodes(
     """Strict: a sentence and exit code 1. By default: fewer chips, named first."""
     job = job_of(name, on, batch)
     strict = plan(job, Space(relaxed=False))
-    assert strict.best is None and any("do not fill" in note for note in strict.notes)
-    assert cli.run(["plan", name, "--on", on, "--batch", f"{batch}seq", "--strict"]) == 1
+    assert strict.best is None and any(
+        "do not fill" in note for note in strict.notes
+    )
+    assert (
+        cli.run(
+            ["plan", name, "--on", on, "--batch", f"{batch}seq", "--strict"]
+        )
+        == 1
+    )
     out = capsys.readouterr()
     assert "do not fill" in out.out and "internal" not in out.err
     found = plan(job)
@@ -118,10 +136,15 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
     assert plan(job, space).pareto is None
     front = plan(job, space, pareto=True).pareto
     assert front and len(front) > 2
-    every = [(row[1], row[0]) for row in brute(job, space, 100_000, relaxed, weigh=None).rows]
+    every = [
+        (row[1], row[0])
+        for row in brute(job, space, 100_000, relaxed, weigh=None).rows
+    ]
     for one, leaner in zip(front, [*front[1:], None], strict=True):
         less = [
-            seconds for bytes_, seconds in every if bytes_ <= one.memory_bytes["allocated"] * 0.9
+            seconds
+            for bytes_, seconds in every
+            if bytes_ <= one.memory_bytes["allocated"] * 0.9
         ]
         if leaner:
             assert leaner.step_time_s == pytest.approx(min(less), rel=1e-12)
@@ -135,13 +158,20 @@ def test_experts_in_no_layer() -> None:
     """
     net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
     chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    moe = Model("m", 4, 512, 8, 2048, 1000, 512, moe=MoE(4, 1, 8, 0, 4), mtp_layers=1)
+    moe = Model(
+        "m", 4, 512, 8, 2048, 1000, 512, moe=MoE(4, 1, 8, 0, 4), mtp_layers=1
+    )
     job = Job(moe, Cluster(chip, net, 8), 16, assumptions=EXACT)
     for relaxed in (False, True):
         rows = search(job, Space(), 1, relaxed).rows
         found = plan(job, Space(relaxed=relaxed))
-        assert found.best and found.best.merit_s == pytest.approx(rows[0][0], rel=1e-9)
-        assert predict(job, found.best.layout).step_time_s == found.best.step_time_s
+        assert found.best and found.best.merit_s == pytest.approx(
+            rows[0][0], rel=1e-9
+        )
+        assert (
+            predict(job, found.best.layout).step_time_s
+            == found.best.step_time_s
+        )
 
 
 ASKED = [
@@ -160,10 +190,14 @@ def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
 ) -> None:
     found = plan(job_of(name, on, batch), top=3)
     for p in (found.best, *found.alternatives):
-        assert not rules.broken(p.job, p.layout, (*rules.ALWAYS, rules.EVEN_BATCH))
+        assert not rules.broken(
+            p.job, p.layout, (*rules.ALWAYS, rules.EVEN_BATCH)
+        )
         used, chips = int(p.layout.chips), p.job.cluster.chips
         assert (used < chips) == bool(found.idle)
-        assert not found.idle or found.idle.startswith(f"{used:,} of {chips:,} chips")
+        assert not found.idle or found.idle.startswith(
+            f"{used:,} of {chips:,} chips"
+        )
         assert not found.idle or found.to_dict()["notes"][0] == found.idle
 
 
@@ -186,14 +220,18 @@ def test_fewer_chips_are_those_that_batch_and_network_divide() -> None:
 
 @pytest.mark.parametrize("tokens", [15e6, 4e6, 1e6, 123456789.0])
 @pytest.mark.parametrize("chips", [8, 1000, 1024, 2304, 4096])
-def test_tokens_are_rounded_to_sequences_that_the_chips_share(tokens: float, chips: int) -> None:
+def test_tokens_are_rounded_to_sequences_that_the_chips_share(
+    tokens: float, chips: int
+) -> None:
     """No number of sequences within the tolerance has more in common with the chips; sequences are
     never rounded.
     """
     count, said = parse_batch(str(tokens), 4096, chips)
     least, most = tokens / 4096 * (1 - ROUNDED), tokens / 4096 * (1 + ROUNDED)
     assert least <= count <= most and said and f"{count:,} sequences" in said
-    assert gcd(count, chips) == max(gcd(n, chips) for n in range(int(least) + 1, int(most) + 1))
+    assert gcd(count, chips) == max(
+        gcd(n, chips) for n in range(int(least) + 1, int(most) + 1)
+    )
     assert parse_batch(f"{count + 1}seq", 4096, chips) == (count + 1, None)
     assert parse_batch(4096 * 1831 * 2, 4096, chips) == (3662, None)
 
@@ -204,13 +242,29 @@ def test_an_awkward_batch_is_not_answered_without_a_word(
     """15 M tokens are 3,662 = 2 x 1,831 sequences, which 2,304 chips cannot share; the answer keeps
     up with a relaxed one, or says which batch would train faster.
     """
-    deepseek = ["plan", "deepseek-v3", "--on", "2304xgb200", "--json", "--batch"]
-    asked = [_answer(capsys, *deepseek, *more) for more in (["15M"], ["15M", "--relaxed"])]
+    deepseek = [
+        "plan",
+        "deepseek-v3",
+        "--on",
+        "2304xgb200",
+        "--json",
+        "--batch",
+    ]
+    asked = [
+        _answer(capsys, *deepseek, *more)
+        for more in (["15M"], ["15M", "--relaxed"])
+    ]
     rates = [data["best"]["tokens_per_s"] for data in asked]
-    faster = [note for note in asked[0]["notes"] if "times as many tokens a second" in note]
+    faster = [
+        note
+        for note in asked[0]["notes"]
+        if "times as many tokens a second" in note
+    ]
     assert rates[0] > 0.95 * rates[1] or faster
     assert rates[0] > 0.9 * rates[1]
-    assert any("15,000,000 tokens rounded to" in note for note in asked[0]["notes"])
+    assert any(
+        "15,000,000 tokens rounded to" in note for note in asked[0]["notes"]
+    )
     exact = plan(job_of("deepseek-v3", "2304xgb200", 3662), top=1)
     assert exact.best.job.batch == 3662
     assert any("times as many tokens a second" in note for note in exact.notes)
@@ -228,11 +282,17 @@ def test_what_would_make_it_fit_is_the_least_and_true() -> None:
     job = job_of("llama3-70b", "8xh100-sxm", 64)
     notes = plan(job).notes
     assert any(note.startswith("24 chips") for note in notes)
-    assert search(replace(job, cluster=replace(job.cluster, chips=24)), Space(), 1).rows
-    assert not search(replace(job, cluster=replace(job.cluster, chips=16)), Space(), 1).rows
+    assert search(
+        replace(job, cluster=replace(job.cluster, chips=24)), Space(), 1
+    ).rows
+    assert not search(
+        replace(job, cluster=replace(job.cluster, chips=16)), Space(), 1
+    ).rows
 
 
-def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> None:
+def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> (
+    None
+):
     """Chips of one size after the other: what is suggested makes it fit, what is not does not."""
     net = Network("n", (Dim("near", 4e11, 1e-6),))
     small = Model("m", 4, 1024, 8, 4096, 1000, 16384)
@@ -244,30 +304,58 @@ def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> None:
             1,
             assumptions=_bare(),
         )
-        least = predict(base, Layout(recompute="full")).memory_bytes["allocated"]
+        least = predict(base, Layout(recompute="full")).memory_bytes[
+            "allocated"
+        ]
         job = room.just_fitting(base, least * share)
         notes = plan(job).notes
         for words, lighter in (
-            ("--precision bf16-pure", replace(job, precision=PRECISIONS["bf16-pure"])),
-            ("--optimizer adamw-no-master", replace(job, optimizer=OPTIMIZERS["adamw-no-master"])),
-            ("--optimizer adafactor", replace(job, optimizer=OPTIMIZERS["adafactor"])),
+            (
+                "--precision bf16-pure",
+                replace(job, precision=PRECISIONS["bf16-pure"]),
+            ),
+            (
+                "--optimizer adamw-no-master",
+                replace(job, optimizer=OPTIMIZERS["adamw-no-master"]),
+            ),
+            (
+                "--optimizer adafactor",
+                replace(job, optimizer=OPTIMIZERS["adafactor"]),
+            ),
         ):
             named = any(words in note for note in notes)
-            assert named == bool(search(lighter, Space(), 1).rows), (share, words)
+            assert named == bool(search(lighter, Space(), 1).rows), (
+                share,
+                words,
+            )
             suggested |= {words} if named else set()
     assert len(suggested) == 3
 
 
 def _bare():
-    return replace(REALISTIC, memory=replace(REALISTIC.memory, framework_bytes=0.0))
+    return replace(
+        REALISTIC, memory=replace(REALISTIC.memory, framework_bytes=0.0)
+    )
 
 
 def test_the_answer_says_among_what_it_is_the_fastest() -> None:
     job = job_of("llama3-8b", "8xh100-sxm", 16)
     free, pinned = plan(job), plan(job, Space(zero=(1,), tp=(2,)))
-    assert "1f1b, interleaved" in free.tried and "gpipe" in free.untried and "zbv" in free.untried
-    assert "ZeRO 1;" in pinned.tried and "tp 2" in pinned.tried and "ZeRO 0, 2, 3" in pinned.untried
-    told = {"tried": free.tried, "not_tried": free.untried, "kept": list(free.kept)}
+    assert (
+        "1f1b, interleaved" in free.tried
+        and "gpipe" in free.untried
+        and "zbv" in free.untried
+    )
+    assert (
+        "ZeRO 1;" in pinned.tried
+        and "tp 2" in pinned.tried
+        and "ZeRO 0, 2, 3" in pinned.untried
+    )
+    told = {
+        "tried": free.tried,
+        "not_tried": free.untried,
+        "kept": list(free.kept),
+    }
     assert free.to_dict()["space"] == told
 
 
@@ -277,10 +365,14 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     """
     job = Job(model("llama3-8b"), cluster("8xmi300x"), 8)
     dims = job.cluster.network.dims
-    switch = replace(job.cluster.network, dims=(replace(dims[0], kind="switch"), *dims[1:]))
+    switch = replace(
+        job.cluster.network, dims=(replace(dims[0], kind="switch"), *dims[1:])
+    )
     layout = Layout(tp=2, dp=4)
     times = [
-        predict(replace(job, cluster=replace(job.cluster, network=n)), layout).time_s["tp_comm"]
+        predict(
+            replace(job, cluster=replace(job.cluster, network=n)), layout
+        ).time_s["tp_comm"]
         for n in (job.cluster.network, switch)
     ]
     assert 6.5 < times[0] / times[1] < 7
@@ -297,7 +389,11 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
     ],
 )
 def test_plan_says_where_export_refuses_its_answer(
-    name: str, on: str, runs: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    on: str,
+    runs: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A best layout without a note starts; one that the trainer's own memory refuses has its
     sentence in a note.
@@ -305,7 +401,17 @@ def test_plan_says_where_export_refuses_its_answer(
     file = str(tmp_path / "plan.toml")
     assert (
         cli.main(
-            ["plan", name, "--on", on, "--batch", f"{on.split('x')[0]}seq", "-o", file, "--json"]
+            [
+                "plan",
+                name,
+                "--on",
+                on,
+                "--batch",
+                f"{on.split('x')[0]}seq",
+                "-o",
+                file,
+                "--json",
+            ]
         )
         == 0
     )
@@ -313,12 +419,21 @@ def test_plan_says_where_export_refuses_its_answer(
     assert cli.main(["export", file, "--to", "torchrun"]) == (0 if runs else 2)
     refused = capsys.readouterr().err.removeprefix("meshwright: ").strip()
     said = [note for note in notes if "export of this project refuse" in note]
-    assert said == [] if runs else refused and any(refused in note for note in said)
+    assert (
+        said == []
+        if runs
+        else refused and any(refused in note for note in said)
+    )
 
 
 def test_idle_chips_are_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The first line of an answer on fewer chips says so: no second line repeats it."""
-    assert cli.main(["plan", "llama3-8b", "--on", "100xh100-sxm", "--batch", "128seq"]) == 0
+    assert (
+        cli.main(
+            ["plan", "llama3-8b", "--on", "100xh100-sxm", "--batch", "128seq"]
+        )
+        == 0
+    )
     first, *rest = capsys.readouterr().out.splitlines()
     assert "of 100 chips: " in first and not [
         line for line in rest if "idle" in line and "not tried" not in line
@@ -330,17 +445,26 @@ NOWHERE_LEGAL = {
     "dp": ({"dp": (3,)}, ["dp may be 1, 2, 4, 8 here, not 3"]),
     "two by themselves": (
         {"tp": (3,), "cp": (5,)},
-        ["tp may be 1, 2, 4, 8 here, not 3", "cp may be 1, 2, 4, 8 here, not 5"],
+        [
+            "tp may be 1, 2, 4, 8 here, not 3",
+            "cp may be 1, 2, 4, 8 here, not 5",
+        ],
     ),
     "two together": (
         {"tp": (8,), "pp": (4,)},
-        ["tp may be 1, 2 beside the rest, not 8", "pp may be 1 beside the rest, not 4"],
+        [
+            "tp may be 1, 2 beside the rest, not 8",
+            "pp may be 1 beside the rest, not 4",
+        ],
     ),
     "a microbatch that does not divide the batch": (
         {"microbatch": (3,)},
         ["microbatch may be 1, 2, 4, 8 here, not 3"],
     ),
-    "experts that a dense model has not": ({"ep": (2,)}, ["ep may be 1 here, not 2"]),
+    "experts that a dense model has not": (
+        {"ep": (2,)},
+        ["ep may be 1 here, not 2"],
+    ),
 }
 
 
@@ -351,9 +475,15 @@ def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(
 ) -> None:
     asked, sentences = NOWHERE_LEGAL[case]
     found = plan(
-        replace(job_of("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)), Space(**asked)
+        replace(
+            job_of("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)
+        ),
+        Space(**asked),
     )
-    assert found.best is None and found.notes[0] == "no combination of degrees is legal"
+    assert (
+        found.best is None
+        and found.notes[0] == "no combination of degrees is legal"
+    )
     assert list(found.notes[1 : 1 + len(sentences)]) == sentences
 
 

@@ -10,7 +10,13 @@ import pytest
 
 from meshwright import plan, predict
 from meshwright.catalog import cluster, model
-from meshwright.describe.assumptions import REALISTIC, SETS, ChipTime, HidePass, NetworkTime
+from meshwright.describe.assumptions import (
+    REALISTIC,
+    SETS,
+    ChipTime,
+    HidePass,
+    NetworkTime,
+)
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.exact import replayed
@@ -40,12 +46,23 @@ def test_the_first_answers_are_the_best_by_replay(seed: int) -> None:
         k, dims = rng.choice([1, 3, 5]), len(job.cluster.network.dims)
         every = brute(job, space, EVERY, relaxed)
         layouts = every.layouts(space.scheme, dims)
-        chances = [1 - float(room.risk(job, np.array([row[1]]))[0]) for row in every.rows]
-        times = replayed(job, layouts)
-        exact = [float(f"{s / chance:.12g}") for s, chance in zip(times, chances, strict=True)]
-        best = sorted(zip(exact, (row[1:] for row in every.rows), range(len(exact)), strict=True))[
-            :k
+        chances = [
+            1 - float(room.risk(job, np.array([row[1]]))[0])
+            for row in every.rows
         ]
+        times = replayed(job, layouts)
+        exact = [
+            float(f"{s / chance:.12g}")
+            for s, chance in zip(times, chances, strict=True)
+        ]
+        best = sorted(
+            zip(
+                exact,
+                (row[1:] for row in every.rows),
+                range(len(exact)),
+                strict=True,
+            )
+        )[:k]
         found = ranked(job, space, k, relaxed, search(job, space, k, relaxed))
         assert list(found) == [layouts[i] for *_, i in best]
 
@@ -55,13 +72,21 @@ def test_closed_forms_of_a_space_are_never_above_their_replays() -> None:
     rng, compared = random.Random(5), 0
     while compared < 12:
         job, space, relaxed = random_job(rng)
-        if relaxed or job.cluster.chips * job.batch > 400 or job.assumptions.name != "realistic":
+        if (
+            relaxed
+            or job.cluster.chips * job.batch > 400
+            or job.assumptions.name != "realistic"
+        ):
             continue
         compared += 1
         every = brute(job, space, 400)
-        exact = replayed(job, every.layouts(space.scheme, len(job.cluster.network.dims)))
+        exact = replayed(
+            job, every.layouts(space.scheme, len(job.cluster.network.dims))
+        )
         closed = [seconds_of(job, row) for row in every.rows]
-        assert all(c <= e * (1 + 1e-9) for c, e in zip(closed, exact, strict=True))
+        assert all(
+            c <= e * (1 + 1e-9) for c, e in zip(closed, exact, strict=True)
+        )
 
 
 def test_both_numbers_are_shown() -> None:
@@ -70,7 +95,9 @@ def test_both_numbers_are_shown() -> None:
     found = plan(job, Space(pp=(4, 8), schedule=("interleaved", "zb-h1")))
     answers = (found.best, *found.alternatives)
     merits = [p.replayed_s / (1 - p.risk_of_oom) for p in answers]
-    assert merits[1:] == sorted(merits[1:]), "the first is the simplest of ties"
+    assert merits[1:] == sorted(merits[1:]), (
+        "the first is the simplest of ties"
+    )
     for p in answers:
         one = replay(p)
         s = step(p.job, p.layout, body(p.job, p.layout))
@@ -83,7 +110,12 @@ def test_both_numbers_are_shown() -> None:
 
 
 def test_a_paper_is_answered_by_its_closed_form() -> None:
-    job = Job(model("gpt3-175b"), cluster("64xa100-80"), 64, assumptions=SETS["lbl-2024"])
+    job = Job(
+        model("gpt3-175b"),
+        cluster("64xa100-80"),
+        64,
+        assumptions=SETS["lbl-2024"],
+    )
     assert predict(job, Layout(tp=8, pp=8)).replayed_s is None
 
 
@@ -96,10 +128,23 @@ def test_sends_and_a_heavy_last_stage_turn_the_order_of_schedules() -> None:
     """
     layout = Layout(tp=2, cp=2, pp=4, dp=64, zero=2, sequence_parallel=False)
     quiet = replace(REALISTIC.overlap, dp=HidePass("pass"))
-    how = replace(REALISTIC, chip=ChipTime("roofline"), network=NetworkTime("best"), overlap=quiet)
-    job = Job(model("llama3-70b"), cluster("1024xh100-sxm"), 512, assumptions=how)
+    how = replace(
+        REALISTIC,
+        chip=ChipTime("roofline"),
+        network=NetworkTime("best"),
+        overlap=quiet,
+    )
+    job = Job(
+        model("llama3-70b"), cluster("1024xh100-sxm"), 512, assumptions=how
+    )
     ways = (("interleaved", 20), ("interleaved", 10), ("zbv", 2))
-    found = [predict(job, replace(layout, schedule=name, interleave=v)) for name, v in ways]
-    closed, exact = [p.step_time_s for p in found], [p.replayed_s for p in found]
+    found = [
+        predict(job, replace(layout, schedule=name, interleave=v))
+        for name, v in ways
+    ]
+    closed, exact = (
+        [p.step_time_s for p in found],
+        [p.replayed_s for p in found],
+    )
     assert closed == pytest.approx(exact, rel=0.005)
     assert exact[0] > exact[1] > exact[2]

@@ -23,7 +23,9 @@ def runs():
     """chips -> (seconds, dollars) of the whole run."""
     found = {}
     for chips in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256):
-        best = plan(vary(JOB, "chips", chips), SMALL, top=1, families=False).best
+        best = plan(
+            vary(JOB, "chips", chips), SMALL, top=1, families=False
+        ).best
         if best:
             found[chips] = (best.train_time_s, best.cost_usd)
     return found
@@ -34,9 +36,13 @@ def test_numbers_of_chips_are_whole_nodes() -> None:
 
 
 @pytest.mark.parametrize("days", [80, 25, 10])
-def test_a_deadline_takes_the_fewest_chips_that_end_in_time(days: float, runs) -> None:
+def test_a_deadline_takes_the_fewest_chips_that_end_in_time(
+    days: float, runs
+) -> None:
     found = sizing(JOB, SMALL, deadline_s=days * DAY)
-    assert found.chips == min(n for n, (seconds, _) in runs.items() if seconds <= days * DAY)
+    assert found.chips == min(
+        n for n, (seconds, _) in runs.items() if seconds <= days * DAY
+    )
     assert f"{found.chips} chips" in found.why and f"{days} days" in found.why
 
 
@@ -51,7 +57,9 @@ def test_a_budget_takes_the_most_chips_that_it_pays_for(runs) -> None:
 
 def test_what_cannot_be_is_said() -> None:
     none = sizing(replace(JOB, batch=32), SMALL, deadline_s=DAY)
-    assert none.chips is None and none.why.startswith("no number of these chips")
+    assert none.chips is None and none.why.startswith(
+        "no number of these chips"
+    )
     poor = sizing(JOB, SMALL, deadline_s=10 * DAY, budget_usd=1000.0)
     assert poor.chips is None and "cost too much" in poor.why
     with pytest.raises(BadInput, match="--tokens"):
@@ -65,8 +73,12 @@ def test_the_critical_batch_is_that_of_the_laws() -> None:
     flops = model_flops(JOB.model, JOB.T) * 1e12
     found = critical_batch(JOB)
     assert found["deepseek"] == pytest.approx(0.2920 * flops**0.3271)
-    assert found["baseline"] == pytest.approx(2**22 * (flops / 3e23) ** (1 / 6))
-    assert "2.1 M tokens" in batch_beside(JOB) and "hardly" not in batch_beside(JOB)
+    assert found["baseline"] == pytest.approx(
+        2**22 * (flops / 3e23) ** (1 / 6)
+    )
+    assert "2.1 M tokens" in batch_beside(
+        JOB
+    ) and "hardly" not in batch_beside(JOB)
     assert "hardly tokens" in batch_beside(replace(JOB, batch=4096))
     assert (
         batch_beside(replace(JOB, tokens=0.0)) == ""

@@ -49,7 +49,9 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 def test_a_run_makes_its_next_prediction_surer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(json.dumps(CONFIG))
@@ -57,13 +59,26 @@ def test_a_run_makes_its_next_prediction_surer(
     asked = "config.json --on 1x./machine.toml --batch 4seq --seq 64 --framework meshwright"
     plan = ["plan", *asked.split(), "--precision", "fp32", "-o", "plan.toml"]
     assert run(plan) == 0
-    train = ["train", "plan.toml", "--steps", "12", "--device", "cpu", "--output", "run"]
+    train = [
+        "train",
+        "plan.toml",
+        "--steps",
+        "12",
+        "--device",
+        "cpu",
+        "--output",
+        "run",
+    ]
     assert run(train) == 0, capsys.readouterr().err
     beside = told(capsys, "compare", "run")
     measured = beside["step_time_s"]["measured"]
     before = told(capsys, "predict", "plan.toml")
     assert run(["calibrate", "--from", "run", "-o", "ours.toml"]) == 0
-    text = Path("plan.toml").read_text("utf-8").replace("./machine.toml", "./ours.toml")
+    text = (
+        Path("plan.toml")
+        .read_text("utf-8")
+        .replace("./machine.toml", "./ours.toml")
+    )
     Path("again.toml").write_text(text)
     after = told(capsys, "predict", "plan.toml", "--on", "1x./ours.toml")
 

@@ -31,11 +31,15 @@ Not for the ViT: its 64,800 tokens that code also cuts where the paper demands t
 
 
 @pytest.mark.parametrize("scheme", COUNTED)
-def test_the_space_of_lbl_holds_as_many_layouts_as_the_authors_enumerate(scheme: str) -> None:
+def test_the_space_of_lbl_holds_as_many_layouts_as_the_authors_enumerate(
+    scheme: str,
+) -> None:
     for chips, count in COUNTED[scheme].items():
         job = figures.job(figures.GPT, "b200", 8, chips)
         (space,), _ = strategies(job, Space(scheme=scheme))
-        assert search(job, space, 1, bool(space.relaxed)).searched == count, chips
+        assert search(job, space, 1, bool(space.relaxed)).searched == count, (
+            chips
+        )
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -63,7 +67,10 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
     alone = asked(capsys, "--scheme", "megatron")
     one = alone["best"]
     assert one["step_time_s"] == pytest.approx(3.2333444029189, rel=1e-9)
-    assert [one["layout"][k] for k in ("tp", "cp", "pp", "dp", "microbatch", "zero")] == [
+    assert [
+        one["layout"][k]
+        for k in ("tp", "cp", "pp", "dp", "microbatch", "zero")
+    ] == [
         8,
         1,
         64,
@@ -83,7 +90,8 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
     ]
     assert every["searched"] == 2027 + 22696 + 54662
     assert (
-        "the fastest of each scheme: context 2.961 s, megatron 3.233 s, summa" in every["notes"][0]
+        "the fastest of each scheme: context 2.961 s, megatron 3.233 s, summa"
+        in every["notes"][0]
     )
     assert every["space"]["tried"].startswith(
         "lbl-2024: scheme megatron; schedules 1f1b; ZeRO 1; recomputation none"
@@ -94,10 +102,15 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
     assert alone["pareto"] is None and len(front) > 1
     for faster, leaner in zip(front, front[1:], strict=False):
         assert faster["step_time_s"] < leaner["step_time_s"]
-        assert faster["memory_bytes"]["allocated"] > leaner["memory_bytes"]["allocated"]
+        assert (
+            faster["memory_bytes"]["allocated"]
+            > leaner["memory_bytes"]["allocated"]
+        )
 
 
-def spaces(space: Space, job: Job | None = None) -> tuple[list[Space], list[str]]:
+def spaces(
+    space: Space, job: Job | None = None
+) -> tuple[list[Space], list[str]]:
     return strategies(job or figures.job(figures.GPT, "b200", 8, 16384), space)
 
 
@@ -108,13 +121,19 @@ def test_what_a_strategy_has_is_searched_in_those_that_have_it() -> None:
     found, said = spaces(Space(sequence_parallel=False))
     assert [s.scheme for s in found] == ["summa"] and not said
     found, said = spaces(Space(cp=(1, 4)))
-    assert [s.values("cp") for s in found] == [(1,), (1, 4), (1, 4)] and not said
+    assert [s.values("cp") for s in found] == [
+        (1,),
+        (1, 4),
+        (1, 4),
+    ] and not said
 
 
 def test_what_none_has_is_searched_as_asked_and_said_so() -> None:
     found, said = spaces(Space(zero=(1, 3), scheme="megatron"))
     assert [s.values("zero") for s in found] == [(1, 3)]
-    assert said == ["zero 3 is searched as asked; lbl-2024 itself searches zero 1"]
+    assert said == [
+        "zero 3 is searched as asked; lbl-2024 itself searches zero 1"
+    ]
     found, said = spaces(Space(scheme="megatron", cp=(4,)))
     assert [(s.scheme, s.values("cp")) for s in found] == [("megatron", (4,))]
     assert said == ["cp 4 is searched as asked; lbl-2024 itself searches cp 1"]
@@ -125,12 +144,15 @@ def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
     job = figures.job(figures.VIT, "b200", 8, 1024)
     found, _ = spaces(Space(), job)
     assert all(
-        s.relaxed is False and 32 not in s.values("pp") and 16 in s.values("pp") for s in found
+        s.relaxed is False
+        and 32 not in s.values("pp")
+        and 16 in s.values("pp")
+        for s in found
     )
     found, said = spaces(Space(pp=(16, 32)), job)
-    assert all(s.values("pp") == (16, 32) for s in found) and said[0].startswith(
-        "pp 32 is searched as asked"
-    )
+    assert all(s.values("pp") == (16, 32) for s in found) and said[
+        0
+    ].startswith("pp 32 is searched as asked")
     found, _ = spaces(Space(relaxed=True), job)
     assert all(s.relaxed is True and s.values("pp") is None for s in found)
 
@@ -148,12 +170,26 @@ def test_a_framework_proposes_what_its_released_version_runs() -> None:
     """Megatron-Core: no zero bubble, gradients and weights sharded without pipelines only."""
     job = Job("gpt2", "8xh100-sxm", 8)
     (first, second), said = strategies(job, Space())
-    assert not said and first.values("zero") == (0, 1) and first.values("pp") is None
+    assert (
+        not said
+        and first.values("zero") == (0, 1)
+        and first.values("pp") is None
+    )
     assert second.values("zero") == (2, 3) and second.values("pp") == (1,)
-    assert {*first.values("schedule"), *second.values("schedule")} == {"1f1b", "interleaved"}
-    (asked,), said = strategies(job, Space(schedule=("zb-h1",), pp=(2,), zero=(2,)))
-    assert asked.values("schedule") == ("zb-h1",) and asked.values("zero") == (2,)
-    assert [sentence.split(" is searched")[0] for sentence in said] == ["schedule zb-h1", "zero 2"]
+    assert {*first.values("schedule"), *second.values("schedule")} == {
+        "1f1b",
+        "interleaved",
+    }
+    (asked,), said = strategies(
+        job, Space(schedule=("zb-h1",), pp=(2,), zero=(2,))
+    )
+    assert asked.values("schedule") == ("zb-h1",) and asked.values("zero") == (
+        2,
+    )
+    assert [sentence.split(" is searched")[0] for sentence in said] == [
+        "schedule zb-h1",
+        "zero 2",
+    ]
 
 
 def test_several_schemes_are_several_searches() -> None:
@@ -162,9 +198,13 @@ def test_several_schemes_are_several_searches() -> None:
     one, other = (plan(job, Space(scheme=s)) for s in ("megatron", "summa"))
     both = plan(job, Space(scheme=("megatron", "summa")))
     assert one.best and other.best and both.best
-    assert both.best.step_time_s == min(one.best.step_time_s, other.best.step_time_s)
+    assert both.best.step_time_s == min(
+        one.best.step_time_s, other.best.step_time_s
+    )
     assert both.searched == one.searched + other.searched
-    with pytest.raises(BadInput, match="one search takes one scheme, not megatron, summa"):
+    with pytest.raises(
+        BadInput, match="one search takes one scheme, not megatron, summa"
+    ):
         search(job, Space(scheme=("megatron", "summa")), 1)
 
 
@@ -181,15 +221,23 @@ def test_choices_of_a_set_of_ones_own_restrict_the_plan() -> None:
         mine = plan(replace(job, assumptions=how))
         same = plan(job, Space(choices))
         assert mine.best and same.best and choices.allows(mine.best.layout)
-        assert mine.best.layout == same.best.layout and mine.searched == same.searched
+        assert (
+            mine.best.layout == same.best.layout
+            and mine.searched == same.searched
+        )
 
 
-def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -> None:
+def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -> (
+    None
+):
     job = Job("llama3-8b", "16xh100-sxm", 32)
     how = replace(
         REALISTIC,
         name="mine",
-        choices=(Choices(schedule="1f1b", zero=(0, 1)), Choices(zero=(1, 3), pp=1)),
+        choices=(
+            Choices(schedule="1f1b", zero=(0, 1)),
+            Choices(zero=(1, 3), pp=1),
+        ),
     )
     found = plan(replace(job, assumptions=how))
     layouts = [p.layout for p in (found.best, *found.alternatives) if p]
@@ -199,13 +247,16 @@ def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -
 
 
 @pytest.mark.parametrize(
-    "name", ["megatron-2021", "epoch-2024", "scaling-book-sum", "scaling-book-max"]
+    "name",
+    ["megatron-2021", "epoch-2024", "scaling-book-sum", "scaling-book-max"],
 )
 def test_the_sets_of_the_papers_search_their_own_layouts(name: str) -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64, assumptions=name)
     found = plan(job)
     assert found.best
     for p in (found.best, *found.alternatives):
-        assert any(choices.allows(p.layout) for choices in job.assumptions.choices)
+        assert any(
+            choices.allows(p.layout) for choices in job.assumptions.choices
+        )
     assert found.tried.startswith(name)
     assert LBL.choices != job.assumptions.choices

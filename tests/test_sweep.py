@@ -14,7 +14,12 @@ from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.sweep import parse, sweep, values, vary
 
-JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128, layout=Layout(tp=2, dp=32, zero=1))
+JOB = Job(
+    model("llama3-8b"),
+    cluster("64xh100-sxm"),
+    batch=128,
+    layout=Layout(tp=2, dp=32, zero=1),
+)
 
 
 def test_values() -> None:
@@ -42,19 +47,43 @@ CHANGES = {
     "precision": ("fp8", lambda j: j.precision.compute, "fp8"),
     "precision.gradient_bytes": (2, lambda j: j.precision.gradient_bytes, 2),
     "assumptions": ("lbl-2024", lambda j: j.assumptions.name, "lbl-2024"),
-    "assumptions.chip.model": ("roofline", lambda j: j.assumptions.chip, ChipTime("roofline")),
-    "assumptions.chip.optimizer": (3.0, lambda j: j.assumptions.chip.optimizer, 3.0),
-    "assumptions.network.efficiency": (0.5, lambda j: j.assumptions.network.efficiency, 0.5),
-    "assumptions.count.causal": ("full", lambda j: j.assumptions.count.causal, "full"),
+    "assumptions.chip.model": (
+        "roofline",
+        lambda j: j.assumptions.chip,
+        ChipTime("roofline"),
+    ),
+    "assumptions.chip.optimizer": (
+        3.0,
+        lambda j: j.assumptions.chip.optimizer,
+        3.0,
+    ),
+    "assumptions.network.efficiency": (
+        0.5,
+        lambda j: j.assumptions.network.efficiency,
+        0.5,
+    ),
+    "assumptions.count.causal": (
+        "full",
+        lambda j: j.assumptions.count.causal,
+        "full",
+    ),
     "cluster.network.dims[1].bandwidth": (
         "400 Gbit/s",
         lambda j: j.cluster.network.dims[1].bandwidth,
         5e10,
     ),
-    "network.ib.bandwidth": ("800 Gbit/s", lambda j: j.cluster.network.dims[1].bandwidth, 1e11),
+    "network.ib.bandwidth": (
+        "800 Gbit/s",
+        lambda j: j.cluster.network.dims[1].bandwidth,
+        1e11,
+    ),
     "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),
     "chip.hbm_bytes": ("40 GB", lambda j: j.cluster.chip.hbm_bytes, 4e10),
-    "chip.matrix_flops.bf16": ("1 PFLOP/s", lambda j: j.cluster.chip.matrix_flops["bf16"], 1e15),
+    "chip.matrix_flops.bf16": (
+        "1 PFLOP/s",
+        lambda j: j.cluster.chip.matrix_flops["bf16"],
+        1e15,
+    ),
     "zero": (3, lambda j: j.layout.zero, 3),
     "layout.tp": (8, lambda j: (j.layout.tp, j.layout.dp), (8, 8)),
 }
@@ -65,18 +94,31 @@ def test_vary(path: str) -> None:
     value, seen, expected = CHANGES[path]
     changed = vary(JOB, path, value)
     assert seen(changed) == expected
-    assert seen(JOB) != expected or path.endswith("dims[1].bandwidth"), "the field really changes"
+    assert seen(JOB) != expected or path.endswith("dims[1].bandwidth"), (
+        "the field really changes"
+    )
 
 
 def test_a_field_varies_where_the_option_has_it() -> None:
     """A launch is a field of a roofline; kernels by shape have launches of their own."""
     path = "assumptions.chip.launch_s"
-    assert vary(JOB.under("lbl-2024"), path, 1e-5).assumptions.chip.launch_s == 1e-5
-    roofline = replace(JOB, assumptions=replace(REALISTIC, chip=ChipTime("roofline")))
-    assert vary(roofline, path, 1e-5).assumptions.chip == ChipTime("roofline", launch_s=1e-5)
-    assert vary(JOB, "assumptions.chip.model", "roofline").assumptions == roofline.assumptions
+    assert (
+        vary(JOB.under("lbl-2024"), path, 1e-5).assumptions.chip.launch_s
+        == 1e-5
+    )
+    roofline = replace(
+        JOB, assumptions=replace(REALISTIC, chip=ChipTime("roofline"))
+    )
+    assert vary(roofline, path, 1e-5).assumptions.chip == ChipTime(
+        "roofline", launch_s=1e-5
+    )
+    assert (
+        vary(JOB, "assumptions.chip.model", "roofline").assumptions
+        == roofline.assumptions
+    )
     with pytest.raises(
-        BadInput, match=r"^assumptions\.chip\.launch_s means nothing where model is by-shape"
+        BadInput,
+        match=r"^assumptions\.chip\.launch_s means nothing where model is by-shape",
     ):
         vary(JOB, path, 1e-5)
 
@@ -107,7 +149,9 @@ def test_a_changed_cluster_has_no_wrong_name() -> None:
         ("tp.x", 1, "tp.x"),
     ],
 )
-def test_impossible_changes_are_sentences(path: str, value: object, words: str) -> None:
+def test_impossible_changes_are_sentences(
+    path: str, value: object, words: str
+) -> None:
     with pytest.raises(BadInput, match=".*") as caught:
         vary(JOB, path, value)  # type: ignore[arg-type]
     assert words in str(caught.value)
@@ -115,16 +159,28 @@ def test_impossible_changes_are_sentences(path: str, value: object, words: str) 
 
 def test_a_fixed_layout_fills_each_cluster() -> None:
     found = sweep(JOB, "chips", ["16..256"], fixed=True)
-    assert [p.prediction.layout.dp for p in found.points if p.prediction] == [8, 16, 32, 64, 128]
+    assert [p.prediction.layout.dp for p in found.points if p.prediction] == [
+        8,
+        16,
+        32,
+        64,
+        128,
+    ]
     rows = found.rows()
     assert rows[0]["speedup"] == rows[0]["efficiency"] == 1
-    assert rows[2]["speedup"] == pytest.approx(rows[0]["step_time_s"] / rows[2]["step_time_s"])
+    assert rows[2]["speedup"] == pytest.approx(
+        rows[0]["step_time_s"] / rows[2]["step_time_s"]
+    )
     assert rows[2]["efficiency"] == pytest.approx(rows[2]["speedup"] / 4)
 
 
 def test_an_impossible_point_does_not_end_the_sweep() -> None:
     found = sweep(JOB, "tp", [1, 3, 2], fixed=True)
-    assert [p.prediction is not None for p in found.points] == [True, False, True]
+    assert [p.prediction is not None for p in found.points] == [
+        True,
+        False,
+        True,
+    ]
     assert "tp may be" in found.points[1].note
 
 
@@ -134,16 +190,28 @@ def test_ctrl_c_keeps_what_is_done() -> None:
             raise KeyboardInterrupt
 
     found = sweep(
-        JOB, "batch", ["64seq", "128seq", "256seq", "512seq"], fixed=True, progress=impatient
+        JOB,
+        "batch",
+        ["64seq", "128seq", "256seq", "512seq"],
+        fixed=True,
+        progress=impatient,
     )
-    assert found.interrupted and [p.value for p in found.points] == ["64seq", "128seq", "256seq"]
+    assert found.interrupted and [p.value for p in found.points] == [
+        "64seq",
+        "128seq",
+        "256seq",
+    ]
 
 
 def test_the_search_finds_a_layout_for_every_point() -> None:
     found = sweep(JOB, "chips", [8, 16])
-    assert [p.prediction is not None and p.prediction.fits for p in found.points] == [True, True]
+    assert [
+        p.prediction is not None and p.prediction.fits for p in found.points
+    ] == [True, True]
     held = sweep(JOB, "tp", [4]).points[0].prediction
-    assert held and held.layout.tp == 4, "a degree that is varied binds the search"
+    assert held and held.layout.tp == 4, (
+        "a degree that is varied binds the search"
+    )
 
 
 def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
@@ -171,15 +239,29 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
 
 def test_a_row_has_money_and_intervals() -> None:
     """Days and dollars are those of the plan; a ratio is surer than either of its steps."""
-    job = Job(model("llama3-8b"), cluster("8xh100-sxm"), 64, Layout(dp=8, zero=3), tokens=1e12)
+    job = Job(
+        model("llama3-8b"),
+        cluster("8xh100-sxm"),
+        64,
+        Layout(dp=8, zero=3),
+        tokens=1e12,
+    )
     found = sweep(job, "on", ["8xh100-sxm", "8xh200"], fixed=True)
     first, second = found.rows()
     p = found.found[1][1]
-    assert second["train_time_s"] == p.train_time_s and second["cost_usd"] == p.cost_usd
-    assert (second["interval_low_s"], second["interval_high_s"]) == p.interval_s
+    assert (
+        second["train_time_s"] == p.train_time_s
+        and second["cost_usd"] == p.cost_usd
+    )
+    assert (
+        second["interval_low_s"],
+        second["interval_high_s"],
+    ) == p.interval_s
     assert second["tokens_per_usd"] == pytest.approx(1e12 / p.cost_usd)
     assert first["speedup_low"] is None, "against itself"
     assert second["speedup_low"] < second["speedup"] < second["speedup_high"]
     other = sweep(job, "on", ["8xh100-sxm", "8xmi300x"], fixed=True).rows()[1]
-    wide, narrow = (row["speedup_high"] / row["speedup_low"] for row in (other, second))
+    wide, narrow = (
+        row["speedup_high"] / row["speedup_low"] for row in (other, second)
+    )
     assert wide > narrow, "no run of such chips was published"

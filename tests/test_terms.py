@@ -14,11 +14,27 @@ from meshwright.describe.assumptions import SETS, HidePass, Overlap
 from meshwright.describe.job import PRECISIONS, Job
 
 CASES = {
-    "dense": ("llama3-8b", "a100-80", Layout(tp=2, cp=2, pp=2, dp=4, zero=1, recompute="full")),
+    "dense": (
+        "llama3-8b",
+        "a100-80",
+        Layout(tp=2, cp=2, pp=2, dp=4, zero=1, recompute="full"),
+    ),
     "uneven": ("gemma2-9b", "a100-80", Layout(tp=2, pp=4, dp=2)),
-    "alone": ("llama3.2-1b", "a100-80", Layout(dp=8, zero=3, recompute="selective")),
-    "moe": ("deepseek-v2-lite", "a100-80", Layout(tp=2, pp=2, dp=8, ep=8, zero=2)),
-    "folded": ("llama3-8b", "a100-80", Layout(pp=4, dp=4, schedule="zbv", interleave=2)),
+    "alone": (
+        "llama3.2-1b",
+        "a100-80",
+        Layout(dp=8, zero=3, recompute="selective"),
+    ),
+    "moe": (
+        "deepseek-v2-lite",
+        "a100-80",
+        Layout(tp=2, pp=2, dp=8, ep=8, zero=2),
+    ),
+    "folded": (
+        "llama3-8b",
+        "a100-80",
+        Layout(pp=4, dp=4, schedule="zbv", interleave=2),
+    ),
 }
 
 
@@ -49,7 +65,9 @@ def every(term: Term) -> list[Term]:
 
 @pytest.mark.parametrize("assumptions", sorted(SETS))
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_every_term_is_the_sum_of_its_parts(case: str, assumptions: str) -> None:
+def test_every_term_is_the_sum_of_its_parts(
+    case: str, assumptions: str
+) -> None:
     if assumptions == "pytorch" and case in NOT_TRAINED:
         with pytest.raises(BadInput, match=NOT_TRAINED[case]):
             predicted(case, assumptions)
@@ -70,7 +88,10 @@ def test_every_term_is_the_sum_of_its_parts(case: str, assumptions: str) -> None
 def test_every_second_of_work_belongs_to_an_operation(case: str) -> None:
     """Compute, memory and the messages of operations have parts wherever they take time."""
     for term in predicted(case, "realistic").term.parts:
-        if term.name in ("compute", "memory", "tp_comm", "cp_comm", "ep_comm") and term.value:
+        if (
+            term.name in ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
+            and term.value
+        ):
             assert term.parts, term.name
             assert all(part.formula for part in term.parts)
 
@@ -114,7 +135,9 @@ def test_terms_by_path() -> None:
 
 @pytest.mark.parametrize("assumptions", sorted(SETS))
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_everything_that_counts_has_parts_with_sources(case: str, assumptions: str) -> None:
+def test_everything_that_counts_has_parts_with_sources(
+    case: str, assumptions: str
+) -> None:
     if assumptions == "pytorch" and case in NOT_TRAINED:
         return
     p = predicted(case, assumptions)
@@ -133,7 +156,12 @@ def test_the_bubble_by_hand() -> None:
     p = by_hand(Layout(pp=4), 5, model=replace(MODEL, layers=4, vocab=0))
     bubble = next(t for t in p.term.parts if t.name == "bubble")
     one = {
-        way: sum(t.value for t in p.term.find("compute").parts if t.name.endswith(way)) / 5
+        way: sum(
+            t.value
+            for t in p.term.find("compute").parts
+            if t.name.endswith(way)
+        )
+        / 5
         for way in WAYS
     }
     assert {t.name: t.value for t in bubble.parts} == pytest.approx(
@@ -155,8 +183,15 @@ def test_memory_by_hand() -> None:
 
 def test_zero_bubble_fills_with_weight_gradients() -> None:
     """The longest path of ZB-H1 is shorter by the weight gradients that run meanwhile."""
-    bubble = by_hand(Layout(pp=4, schedule="zb-h1"), 8, model=replace(MODEL, layers=4)).term.find(
-        "bubble"
-    )
+    bubble = by_hand(
+        Layout(pp=4, schedule="zb-h1"), 8, model=replace(MODEL, layers=4)
+    ).term.find("bubble")
     assert bubble
-    assert next(t.value for t in bubble.parts if t.name == "layers weight gradients") < 0
+    assert (
+        next(
+            t.value
+            for t in bubble.parts
+            if t.name == "layers weight gradients"
+        )
+        < 0
+    )

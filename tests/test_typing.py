@@ -37,7 +37,9 @@ meshwright.plann(job)  # attr-defined
 def comments(text: str) -> dict[int, str]:
     """line -> what its comment says."""
     return {
-        n: line.split("  # ")[1] for n, line in enumerate(text.splitlines(), 1) if "  # " in line
+        n: line.split("  # ")[1]
+        for n, line in enumerate(text.splitlines(), 1)
+        if "  # " in line
     }
 
 
@@ -47,19 +49,32 @@ def test_mypy_knows_types_and_finds_mistakes(tmp_path: Path) -> None:
     files = {"right.py": RIGHT, "wrong.py": WRONG}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "mypy", "--strict", *(str(tmp_path / name) for name in files)]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300).stdout
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        *(str(tmp_path / name) for name in files),
+    ]
+    told = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=300
+    ).stdout
     said = re.findall(r"(\w+\.py):(\d+): (\w+): (.*)", told)
-    revealed = {int(line): text for file, line, _, text in said if file == "right.py"}
-    assert revealed == {n: f'Revealed type is "{text}"' for n, text in comments(RIGHT).items()}, (
-        told
-    )
-    mistakes = {
-        int(line): text for file, line, kind, text in said if file == "wrong.py" and kind == "error"
+    revealed = {
+        int(line): text for file, line, _, text in said if file == "right.py"
     }
-    assert {n: re.findall(r"\[([\w-]+)\]$", text)[0] for n, text in mistakes.items()} == comments(
-        WRONG
-    ), told
+    assert revealed == {
+        n: f'Revealed type is "{text}"' for n, text in comments(RIGHT).items()
+    }, told
+    mistakes = {
+        int(line): text
+        for file, line, kind, text in said
+        if file == "wrong.py" and kind == "error"
+    }
+    assert {
+        n: re.findall(r"\[([\w-]+)\]$", text)[0]
+        for n, text in mistakes.items()
+    } == comments(WRONG), told
     assert {file for file, *_ in said} <= set(files), told
 
 

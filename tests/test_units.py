@@ -47,7 +47,9 @@ READ = [
 
 @pytest.mark.parametrize(("text", "unit", "value"), READ)
 def test_reads_exactly(text, unit, value):
-    assert parse(text, unit) == value  # no rounding: 2.5 us is the float 2.5e-6
+    assert (
+        parse(text, unit) == value
+    )  # no rounding: 2.5 us is the float 2.5e-6
 
 
 WRONG = [
@@ -72,7 +74,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "unit", "reason"), WRONG, ids=range(len(WRONG)))
+@pytest.mark.parametrize(
+    ("text", "unit", "reason"), WRONG, ids=range(len(WRONG))
+)
 def test_refuses_with_one_sentence(text, unit, reason):
     with pytest.raises(BadInput, match=reason) as caught:
         parse(text, unit, "link.bandwidth")
@@ -110,7 +114,10 @@ def test_a_length_is_no_other_quantity(text):
         parse(text, LENGTH)
 
 
-@given(st.text(max_size=40), st.sampled_from(["B", "B/s", "FLOP/s", "s", "token", ""]))
+@given(
+    st.text(max_size=40),
+    st.sampled_from(["B", "B/s", "FLOP/s", "s", "token", ""]),
+)
 def test_any_text_is_a_finite_number_or_a_sentence(text, unit):
     with contextlib.suppress(BadInput):
         assert math.isfinite(parse(text, unit))
@@ -166,7 +173,9 @@ def test_shows(value, unit, text):
     assert show(value, unit) == text
 
 
-@pytest.mark.parametrize("base", ["B", "B/s", "FLOP", "FLOP/s", "bit/s", "W", "tokens/s"])
+@pytest.mark.parametrize(
+    "base", ["B", "B/s", "FLOP", "FLOP/s", "bit/s", "W", "tokens/s"]
+)
 @pytest.mark.parametrize("value", [0.0, 3.0, 8.22e5, 1.024e9, 7e13, 2e19])
 def test_no_number_has_two_prefixes(base, value):
     """Whatever unit a caller names: with a prefix of its own the number is in it, without one it
@@ -175,7 +184,9 @@ def test_no_number_has_two_prefixes(base, value):
     for prefix in ("", "k", "M", "G", "T", "P", "E"):
         text = show(value, prefix + base, 6)
         number, unit = text.split(" ")
-        assert unit in {p + base for p in SI} and (not prefix or unit == prefix + base), text
-        assert float(number.replace(",", "")) * SI[unit.removesuffix(base)] == pytest.approx(
-            value, rel=1e-4
-        )
+        assert unit in {p + base for p in SI} and (
+            not prefix or unit == prefix + base
+        ), text
+        assert float(number.replace(",", "")) * SI[
+            unit.removesuffix(base)
+        ] == pytest.approx(value, rel=1e-4)

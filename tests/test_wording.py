@@ -9,7 +9,8 @@ import pytest
 import meshwright
 
 SOURCE = "\n".join(
-    path.read_text("utf-8") for path in sorted(Path(meshwright.__file__).parent.rglob("*.py"))
+    path.read_text("utf-8")
+    for path in sorted(Path(meshwright.__file__).parent.rglob("*.py"))
 )
 REPLACED = (
     "times what is predicted for",

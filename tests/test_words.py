@@ -33,18 +33,27 @@ HELP = "communication starts to bind, in both editions of the scaling book.\n"
 @pytest.mark.parametrize("words", OLD)
 def test_translated_words_are_gone(words: str) -> None:
     rooms = [f for f in SOURCE.rglob("*.py") if "web" not in f.parts]
-    found = [f.name for f in rooms if words in re.sub(r'"\s*\n\s*f?"', "", f.read_text("utf-8"))]
+    found = [
+        f.name
+        for f in rooms
+        if words in re.sub(r'"\s*\n\s*f?"', "", f.read_text("utf-8"))
+    ]
     assert not found
 
 
-def test_an_answer_says_what_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_says_what_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The commands it names run as they stand."""
     file = tmp_path / "plan.toml"
     words = ["llama3-8b", "--on", "8xh100", "--batch", "64seq"]
     fixed = ["--tp", "1", "--pp", "1", "--cp", "1", "--microbatch", "1"]
     assert main(["predict", *words, "--zero", "3"]) == 0
     told = capsys.readouterr().out
-    assert "next: meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml" in told
+    assert (
+        "next: meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml"
+        in told
+    )
     assert main(["plan", *words, *fixed, "-o", str(file)]) == 0
     told = capsys.readouterr().out
     commands = re.findall(r"^(?:next: |      )meshwright (.*)$", told, re.M)
@@ -54,7 +63,9 @@ def test_an_answer_says_what_next(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_verbs_and_flags(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_knows_verbs_and_flags(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out
     assert "predict" in text and "global" not in text.split("predict")[0][:40]

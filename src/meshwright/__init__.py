@@ -81,13 +81,17 @@ else:
 
     def __getattr__(name):
         if name not in _WHERE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}"
+            )
         from functools import partial
         from importlib import import_module
 
         display = import_module(".describe.display", __name__)
         if not display.LOADERS:
-            display.LOADERS.append(partial(import_module, ".report.display", __name__))
+            display.LOADERS.append(
+                partial(import_module, ".report.display", __name__)
+            )
         value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
         globals()[name] = value
         return value

@@ -14,7 +14,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -57,7 +63,11 @@ class Grid(Displayed):
     def to_dict(self) -> dict[str, Any]:
         """The fields of `sweep --json` with two axes."""
         axes = [{"over": name, "values": [*vals]} for name, vals in self.axes]
-        return {"axes": axes, "interrupted": self.interrupted, "rows": [*self.rows]}
+        return {
+            "axes": axes,
+            "interrupted": self.interrupted,
+            "rows": [*self.rows],
+        }
 
     def table(self, column: str) -> list[list[Any]]:
         """One column of the rows as a table: a line for each value of the first axis."""
@@ -89,12 +99,17 @@ def grid(
     if len(chosen) != 2 or chosen[0][0] == chosen[1][0]:
         raise BadInput("a grid varies two fields: --over once for each")
     points = [
-        dict(zip((n for n, _ in chosen), v, strict=True)) for v in product(*(v for _, v in chosen))
+        dict(zip((n for n, _ in chosen), v, strict=True))
+        for v in product(*(v for _, v in chosen))
     ]
     if len(points) > MOST:
-        raise BadInput(f"a grid has at most {MOST:,} points, not {len(points):,}")
+        raise BadInput(
+            f"a grid has at most {MOST:,} points, not {len(points):,}"
+        )
     for point in (points[0], points[-1]):
-        varied(job, point)  # a wrong path or value shows before the work starts
+        varied(
+            job, point
+        )  # a wrong path or value shows before the work starts
     work = partial(_rows, job, space, fixed, compute or row)
     with contextlib.ExitStack() as stack:
         done, out = _opened(file, job, chosen, space, fixed, stack)
@@ -111,7 +126,9 @@ def varied(job: Job, point: Mapping[str, Value]) -> Job:
     return job
 
 
-def row(job: Job, point: Mapping[str, Value], space: Space | None, fixed: bool) -> Row:
+def row(
+    job: Job, point: Mapping[str, Value], space: Space | None, fixed: bool
+) -> Row:
     """What comes of one point."""
     try:
         changed = varied(job, point)
@@ -122,8 +139,15 @@ def row(job: Job, point: Mapping[str, Value], space: Space | None, fixed: bool) 
             found, note = planned(changed, [*point], space)
     except MeshwrightError as error:
         found, note = None, str(error)
-    whole = {**point, **(numbers(found) if found else {}), **point, "note": note}
-    plain: Row = json.loads(json.dumps(whole, default=float))  # as the file holds it
+    whole = {
+        **point,
+        **(numbers(found) if found else {}),
+        **point,
+        "note": note,
+    }
+    plain: Row = json.loads(
+        json.dumps(whole, default=float)
+    )  # as the file holds it
     return plain
 
 
@@ -131,10 +155,20 @@ def numbers(p: Prediction) -> Row:
     """What a point is compared by, in SI units."""
     told = p.to_dict()
     names = (
-        *("step_time_s", "tokens_per_s", "tokens_per_s_per_chip", "mfu", "fits", "risk_of_oom"),
+        *(
+            "step_time_s",
+            "tokens_per_s",
+            "tokens_per_s_per_chip",
+            "mfu",
+            "fits",
+            "risk_of_oom",
+        ),
         *("train_time_s", "cost_usd", "energy_j"),
     )
-    found: Row = {"chips": p.job.cluster.chips, **{n: told[n] for n in names if n in told}}
+    found: Row = {
+        "chips": p.job.cluster.chips,
+        **{n: told[n] for n in names if n in told},
+    }
     if interval := told.get("interval_s"):
         found["step_time_low_s"], found["step_time_high_s"] = interval
     return {**found, **{name: getattr(p.layout, name) for name in FIELDS}}
@@ -154,7 +188,9 @@ def _rows(
 class _Here(Executor):
     """An executor that computes at once, in this process."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+    def submit(
+        self, fn: Callable[..., Any], /, *args: Any, **named: Any
+    ) -> Future[Any]:
         future: Future[Any] = Future()
         future.set_result(fn(*args, **named))
         return future
@@ -168,7 +204,9 @@ def _pool(workers: int | None, points: int) -> Executor:
 
 def _run(
     pool: Executor,
-    work: Callable[[Sequence[tuple[int, Mapping[str, Value]]]], list[tuple[int, Row]]],
+    work: Callable[
+        [Sequence[tuple[int, Mapping[str, Value]]]], list[tuple[int, Row]]
+    ],
     points: Sequence[Mapping[str, Value]],
     left: list[int],
     done: dict[int, Row],
@@ -177,7 +215,8 @@ def _run(
 ) -> bool:
     """Compute what is left into `done` and the file; True if Ctrl-C ended it."""
     parts = [
-        [(i, points[i]) for i in left[at : at + AT_ONCE]] for at in range(0, len(left), AT_ONCE)
+        [(i, points[i]) for i in left[at : at + AT_ONCE]]
+        for at in range(0, len(left), AT_ONCE)
     ]
     waiting: set[Future[list[tuple[int, Row]]]] = set()
     try:
@@ -189,7 +228,10 @@ def _run(
             if out:
                 out.flush()
             if progress:
-                progress(f"{len(done):,} of {len(points):,} points", len(done) / len(points))
+                progress(
+                    f"{len(done):,} of {len(points):,} points",
+                    len(done) / len(points),
+                )
     except KeyboardInterrupt:
         for future in waiting:
             future.cancel()
@@ -234,11 +276,17 @@ def _opened(
     """(the points that a file holds, the file to add to)."""
     if file is None:
         return {}, None
-    head = {"meshwright": __version__, "version": VERSION, "of": _mark(job, axes, space, fixed)}
+    head = {
+        "meshwright": __version__,
+        "version": VERSION,
+        "of": _mark(job, axes, space, fixed),
+    }
     path = Path(file)
     try:
         text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]  # a line that was cut off is computed again
+        whole = text[
+            : text.rfind(b"\n") + 1
+        ]  # a line that was cut off is computed again
         done = _held(whole, head, path) if whole else {}
         out = stack.enter_context(path.open("r+b" if path.exists() else "w+b"))
         out.truncate(len(whole))
@@ -267,13 +315,19 @@ def _held(text: bytes, head: Row, path: Path) -> dict[int, Row]:
         found = [json.loads(line) for line in lines]
         rows = {int(line["i"]): dict(line["row"]) for line in found}
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{path} holds no points of a grid: name a new file") from None
+        raise BadInput(
+            f"{path} holds no points of a grid: name a new file"
+        ) from None
     if said != head:
-        raise BadInput(f"{path} holds the points of another job, grid or version: name a new file")
+        raise BadInput(
+            f"{path} holds the points of another job, grid or version: name a new file"
+        )
     return rows
 
 
-def _mark(job: Job, axes: Sequence[Any], space: Space | None, fixed: bool) -> str:
+def _mark(
+    job: Job, axes: Sequence[Any], space: Space | None, fixed: bool
+) -> str:
     """What makes two grids the same one."""
     text = json.dumps([dump_job(job), axes, str(space), fixed], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -296,7 +350,9 @@ def engine_at(address: str) -> Executor:
         if kind == "dask":
             from distributed import Client  # type: ignore[import-not-found, unused-ignore]
 
-            found: Executor = Client(f"tcp://{place}", timeout="10s").get_executor()
+            found: Executor = Client(
+                f"tcp://{place}", timeout="10s"
+            ).get_executor()
             return found
         import ray  # type: ignore[import-not-found, unused-ignore]
 
@@ -304,9 +360,13 @@ def engine_at(address: str) -> Executor:
         return _Ray(ray)
     except ImportError:
         package = {"dask": "distributed", "ray": "ray[client]"}[kind]
-        raise BadInput(f"--engine {kind} needs its package: pip install '{package}'") from None
+        raise BadInput(
+            f"--engine {kind} needs its package: pip install '{package}'"
+        ) from None
     except (OSError, TimeoutError, RuntimeError) as error:
-        raise BadInput(f"nothing answers at {address[:60]}: {str(error)[:80]}") from None
+        raise BadInput(
+            f"nothing answers at {address[:60]}: {str(error)[:80]}"
+        ) from None
 
 
 class _Ray(Executor):
@@ -315,7 +375,11 @@ class _Ray(Executor):
     def __init__(self, ray: Any) -> None:
         self.ray = ray
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+    def submit(
+        self, fn: Callable[..., Any], /, *args: Any, **named: Any
+    ) -> Future[Any]:
         """A task of the cluster."""
-        found: Future[Any] = self.ray.remote(lambda: fn(*args, **named)).remote().future()
+        found: Future[Any] = (
+            self.ray.remote(lambda: fn(*args, **named)).remote().future()
+        )
         return found

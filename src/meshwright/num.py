@@ -52,7 +52,10 @@ def cache_key(*values: Any) -> tuple[Any, ...]:
 
 def content_key(*values: Any) -> tuple[Any, ...]:
     """The same by what arrays hold: for formulas that cost more than reading them once."""
-    return tuple(v if isinstance(v, BY_VALUE) else (v.shape, v.tobytes()) for v in values)
+    return tuple(
+        v if isinstance(v, BY_VALUE) else (v.shape, v.tobytes())
+        for v in values
+    )
 
 
 MANY = 64
@@ -100,7 +103,9 @@ def where(condition: Any, a: Num, b: Num) -> Num:
 
 def anywhere(condition: Any) -> bool:
     """Whether a condition holds, for an array in any place."""
-    return bool(condition if isinstance(condition, SCALARS) else condition.any())
+    return bool(
+        condition if isinstance(condition, SCALARS) else condition.any()
+    )
 
 
 def most(x: Num) -> float:
@@ -149,16 +154,22 @@ def sqrt(x: Num) -> Num:
     return np.sqrt(x)
 
 
-def each(options: tuple[tuple[float, ...], ...], beside: Num) -> NDArray[np.float64]:
+def each(
+    options: tuple[tuple[float, ...], ...], beside: Num
+) -> NDArray[np.float64]:
     """Columns of options, each an array whose first axis lies in front of those of `beside`."""
     return _each(options, getattr(beside, "ndim", 0))
 
 
 @cache
-def _each(options: tuple[tuple[float, ...], ...], axes: int) -> NDArray[np.float64]:
+def _each(
+    options: tuple[tuple[float, ...], ...], axes: int
+) -> NDArray[np.float64]:
     import numpy as np
 
-    return np.reshape(np.transpose(options), (len(options[0]), len(options), *(1,) * axes))
+    return np.reshape(
+        np.transpose(options), (len(options[0]), len(options), *(1,) * axes)
+    )
 
 
 def least(options: Any) -> Num:
@@ -187,10 +198,19 @@ def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
     if same[0].size < MANY:
         return law(*columns)
     flat = [column.ravel() for column in same]
-    key = reduce(np.add, [column * weight for column, weight in zip(flat, WEIGHTS, strict=False)])
+    key = reduce(
+        np.add,
+        [
+            column * weight
+            for column, weight in zip(flat, WEIGHTS, strict=False)
+        ],
+    )
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     few = [column[first] for column in flat]
-    if not all(np.array_equal(one[number], column) for one, column in zip(few, flat, strict=True)):
+    if not all(
+        np.array_equal(one[number], column)
+        for one, column in zip(few, flat, strict=True)
+    ):
         return law(*columns)  # two combinations with the same key
     found: Num = np.asarray(law(*few))[number].reshape(same[0].shape)
     return found
@@ -211,7 +231,9 @@ def apart(of: Any, row: int, axes: int) -> Any:
     """
     if isinstance(of, tuple):
         values = tuple(apart(x, row, axes) for x in of)
-        return type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
+        return (
+            type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
+        )
     return of[row] if getattr(of, "ndim", 0) == axes else of
 
 
@@ -301,12 +323,18 @@ class Itemised(float):
         open_: list[tuple[float, float]] = [(1.0, self)]
         for often, each in open_:
             if type(each) is Item:
-                found[each.name] = found.get(each.name, (0.0,))[0] + often, float(each)
+                found[each.name] = (
+                    found.get(each.name, (0.0,))[0] + often,
+                    float(each),
+                )
             elif type(each) is Itemised:
                 open_ += (often * each.a, each.x), (often * each.b, each.y)
-        left = float(self) - sum(often * each for often, each in found.values())
+        left = float(self) - sum(
+            often * each for often, each in found.values()
+        )
         scale = ROUNDING * (
-            abs(float(self)) + sum(abs(often * each) for often, each in found.values())
+            abs(float(self))
+            + sum(abs(often * each) for often, each in found.values())
         )
         found[""] = 1.0, left
         return {

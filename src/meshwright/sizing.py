@@ -37,7 +37,9 @@ class Size:
 
     __repr__ = shown
 
-    def keeps(self, deadline_s: float | None, budget_usd: float | None) -> bool:
+    def keeps(
+        self, deadline_s: float | None, budget_usd: float | None
+    ) -> bool:
         """Whether the expected run ends in time and within the budget."""
         p = self.prediction
         if p is None or p.train_time_s is None:
@@ -67,7 +69,9 @@ class Sizing:
                 {
                     "chips": size.chips,
                     "train_time_s": p.train_time_s if p else None,
-                    "train_time_interval_s": p.within(p.train_time_s) if p else None,
+                    "train_time_interval_s": p.within(p.train_time_s)
+                    if p
+                    else None,
                     "cost_usd": p.cost_usd if p else None,
                     "cost_interval_usd": p.within(p.cost_usd) if p else None,
                 }
@@ -86,7 +90,9 @@ def sizing(
     pays for. BadInput where the job has no length, or a budget no price.
     """
     if not job.tokens:
-        raise BadInput("a deadline or a budget needs the length of the run: --tokens 15T")
+        raise BadInput(
+            "a deadline or a budget needs the length of the run: --tokens 15T"
+        )
     if budget_usd is not None and not job.cluster.chip.usd_per_hour:
         raise BadInput(
             f"chip {job.cluster.chip.name} has no price in the catalogue: give a chip that has one,"
@@ -108,14 +114,21 @@ def sizing(
         found = _paid(sizes, found, size, budget_usd)
     tried = tuple(seen[i] for i in sorted(seen))
     chosen = seen.get(found)
-    chips = chosen.chips if chosen and chosen.keeps(deadline_s, budget_usd) else None
+    chips = (
+        chosen.chips
+        if chosen and chosen.keeps(deadline_s, budget_usd)
+        else None
+    )
     return Sizing(chips, tried, _why(chosen, deadline_s, budget_usd))
 
 
 def counts(job: Job) -> list[int]:
     """Clean numbers of chips of the job's kind that its network can join, ascending."""
     unit, found = int(job.cluster.sizes[0]), []
-    sizes = sorted({unit * f * 2**k for f in (1, 3) for k in range(18)} | {job.cluster.chips})
+    sizes = sorted(
+        {unit * f * 2**k for f in (1, 3) for k in range(18)}
+        | {job.cluster.chips}
+    )
     for chips in sizes:
         if chips <= MOST_CHIPS:
             try:
@@ -130,7 +143,10 @@ def _size(job: Job, chips: int, space: Space | None) -> Size:
     from .search import plan
 
     try:
-        return Size(chips, plan(vary(job, "chips", chips), space, top=1, families=False).best)
+        return Size(
+            chips,
+            plan(vary(job, "chips", chips), space, top=1, families=False).best,
+        )
     except MeshwrightError:
         return Size(chips, None)
 
@@ -142,7 +158,9 @@ def _start(sizes: list[int], chips: int, size: Callable[[int], Size]) -> int:
     return next((i for i in order if size(i).prediction), own)
 
 
-def _in_time(sizes: list[int], i: int, size: Callable[[int], Size], deadline_s: float) -> int:
+def _in_time(
+    sizes: list[int], i: int, size: Callable[[int], Size], deadline_s: float
+) -> int:
     """From a first guess by chip-hours down while runs end in time, or up until one does.
 
     With too many chips nothing is left of a batch for each, so there is an end upwards too.
@@ -150,17 +168,30 @@ def _in_time(sizes: list[int], i: int, size: Callable[[int], Size], deadline_s: 
     p = size(i).prediction
     if p and p.train_time_s:
         need = sizes[i] * p.train_time_s / deadline_s
-        i = min((k for k, n in enumerate(sizes) if n >= need), default=len(sizes) - 1)
+        i = min(
+            (k for k, n in enumerate(sizes) if n >= need),
+            default=len(sizes) - 1,
+        )
     while i and size(i).prediction is None:
         i -= 1
-    while i + 1 < len(sizes) and not size(i).keeps(deadline_s, None) and size(i + 1).prediction:
+    while (
+        i + 1 < len(sizes)
+        and not size(i).keeps(deadline_s, None)
+        and size(i + 1).prediction
+    ):
         i += 1
-    while i and size(i).keeps(deadline_s, None) and size(i - 1).keeps(deadline_s, None):
+    while (
+        i
+        and size(i).keeps(deadline_s, None)
+        and size(i - 1).keeps(deadline_s, None)
+    ):
         i -= 1
     return i
 
 
-def _paid(sizes: list[int], i: int, size: Callable[[int], Size], budget_usd: float) -> int:
+def _paid(
+    sizes: list[int], i: int, size: Callable[[int], Size], budget_usd: float
+) -> int:
     """Up while the money lasts, or down until it does."""
     while i and size(i).prediction and not size(i).keeps(None, budget_usd):
         i -= 1
@@ -173,7 +204,9 @@ def _paid(sizes: list[int], i: int, size: Callable[[int], Size], budget_usd: flo
     return i
 
 
-def _why(chosen: Size | None, deadline_s: float | None, budget_usd: float | None) -> str:
+def _why(
+    chosen: Size | None, deadline_s: float | None, budget_usd: float | None
+) -> str:
     """The answer as a sentence."""
     goals = [f"{show(deadline_s, 's', 3)}"] if deadline_s is not None else []
     goals += [_money(budget_usd)] if budget_usd is not None else []
@@ -183,9 +216,8 @@ def _why(chosen: Size | None, deadline_s: float | None, budget_usd: float | None
         return f"no number of these chips trains within {goal}"
     if not chosen.keeps(deadline_s, None):
         most = f"{chosen.chips:,} chips, the most with this batch, take"
-        return (
-            f"no number of these chips trains within {goal}: {most} {show(p.train_time_s, 's', 3)}"
-        )
+        time = show(p.train_time_s, "s", 3)
+        return f"no number of these chips trains within {goal}: {most} {time}"
     words = f"{chosen.chips:,} chips: {show(p.train_time_s, 's', 3)}"
     if p.cost_usd is not None:
         words += f", {_money(p.cost_usd)}"
@@ -194,7 +226,11 @@ def _why(chosen: Size | None, deadline_s: float | None, budget_usd: float | None
     ends = p.within(p.train_time_s)
     late = deadline_s is not None and ends is not None and ends[1] > deadline_s
     sure = "; the upper end of the interval is later" if late else ""
-    few = "the fewest that end in time" if deadline_s is not None else "the most it pays for"
+    few = (
+        "the fewest that end in time"
+        if deadline_s is not None
+        else "the most it pays for"
+    )
     return f"within {goal}: {words} ({few}{sure})"
 
 
@@ -226,7 +262,10 @@ def batch_beside(job: Job) -> str:
     found = critical_batch(job)
     if not found:
         return ""
-    each = ", ".join(f"{show(tokens / 1e6, '', 2)} M ({name})" for name, tokens in found.items())
+    each = ", ".join(
+        f"{show(tokens / 1e6, '', 2)} M ({name})"
+        for name, tokens in found.items()
+    )
     times = job.batch_tokens / max(found.values())
     said = f"batch: {show(job.batch_tokens / 1e6, '', 2)} M tokens; critical batch by law: {each}"
     if times > 1:

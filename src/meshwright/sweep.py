@@ -85,14 +85,17 @@ class Sweep(Displayed):
             "mfu": p.mfu,
             "speedup": p.tokens_per_s / first.tokens_per_s,
             **_ends("speedup", "", speedup(p, first)),
-            "efficiency": p.tokens_per_s_per_chip / first.tokens_per_s_per_chip,
+            "efficiency": p.tokens_per_s_per_chip
+            / first.tokens_per_s_per_chip,
             "memory_bytes": p.memory_bytes["needed"],
             "fits": p.fits,
             "train_time_s": p.train_time_s,
             **_ends("train_time", "s", p.within(p.train_time_s)),
             "cost_usd": p.cost_usd,
             **_ends("cost", "usd", p.within(p.cost_usd)),
-            "tokens_per_usd": p.job.tokens / p.cost_usd if p.cost_usd else None,
+            "tokens_per_usd": p.job.tokens / p.cost_usd
+            if p.cost_usd
+            else None,
             "energy_j": p.energy_j,
         }
         layout = {name: getattr(p.layout, name) for name in FIELDS}
@@ -108,7 +111,11 @@ class Sweep(Displayed):
             }
             for p in self.points
         ]
-        return {"over": self.over, "interrupted": self.interrupted, "points": points}
+        return {
+            "over": self.over,
+            "interrupted": self.interrupted,
+            "points": points,
+        }
 
 
 def speedup(p: Prediction, first: Prediction) -> tuple[float, float] | None:
@@ -117,10 +124,14 @@ def speedup(p: Prediction, first: Prediction) -> tuple[float, float] | None:
     """
     sure = ratio(first, p)
     times = p.tokens_per_s / first.tokens_per_s
-    return (times * sure[0], times * sure[1]) if sure and p is not first else None
+    return (
+        (times * sure[0], times * sure[1]) if sure and p is not first else None
+    )
 
 
-def _ends(name: str, unit: str, ends: tuple[float, float] | None) -> dict[str, float | None]:
+def _ends(
+    name: str, unit: str, ends: tuple[float, float] | None
+) -> dict[str, float | None]:
     """An interval as two numbers of a row."""
     low, high = ends or (None, None)
     tail = f"_{unit}" if unit else ""
@@ -136,7 +147,9 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
         if isinstance(text, str) and (match := DOUBLING.fullmatch(text[:100])):
             low, high = int(match[1]), int(match[2])
             if not 0 < low <= high <= 10**12:
-                raise BadInput(f"range {text.strip()!r} must rise from at least 1 to at most 1e12")
+                raise BadInput(
+                    f"range {text.strip()!r} must rise from at least 1 to at most 1e12"
+                )
             while low <= high:
                 found.append(low)
                 low *= 2
@@ -153,7 +166,9 @@ def parse(over: str) -> tuple[str, list[str]]:
     """
     field, equals, texts = over.partition("=")
     if not equals or not field.strip():
-        raise BadInput(f"--over {over[:60]!r} must look like chips=64..4096 or batch=1M,4M")
+        raise BadInput(
+            f"--over {over[:60]!r} must look like chips=64..4096 or batch=1M,4M"
+        )
     return field.strip(), [text.strip() for text in texts.split(",")]
 
 
@@ -205,7 +220,11 @@ def _points(
 
 def _told(over: str, value: Value, varied: Job) -> Value:
     """The value as it is shown: a length of sequences in tokens, since 8k are 8,192."""
-    lengths = {"seq": varied.T, "job.seq": varied.T, "model.seq": varied.model.seq}
+    lengths = {
+        "seq": varied.T,
+        "job.seq": varied.T,
+        "model.seq": varied.model.seq,
+    }
     return lengths.get(over, value)
 
 
@@ -215,7 +234,9 @@ def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
     return Point(value, job, found, note)
 
 
-def planned(job: Job, over: Sequence[str], space: Space | None) -> tuple[Prediction | None, str]:
+def planned(
+    job: Job, over: Sequence[str], space: Space | None
+) -> tuple[Prediction | None, str]:
     """(the best layout where these fields are varied, or why there is none)."""
     from .search import Space, plan
 
@@ -228,7 +249,9 @@ def planned(job: Job, over: Sequence[str], space: Space | None) -> tuple[Predict
         if name in FIELDS:
             space = space.but(**{name: getattr(job.layout, name)})
     found = plan(job, space, top=1)
-    return found.best, "" if found.best else "; ".join(found.notes) or "nothing fits"
+    return found.best, "" if found.best else "; ".join(
+        found.notes
+    ) or "nothing fits"
 
 
 def vary(job: Job, path: str, value: Value) -> Job:
@@ -248,7 +271,9 @@ def vary(job: Job, path: str, value: Value) -> Job:
     else:
         changed = _set(job, _rooted(steps, path), value, path)
     if changed.T != job.T:
-        changed = replace(changed, batch=max(round(job.batch_tokens / changed.T), 1))
+        changed = replace(
+            changed, batch=max(round(job.batch_tokens / changed.T), 1)
+        )
     if changed.cluster != job.cluster:
         changed = replace(changed, cluster=_renamed(changed.cluster))
     if job.layout.chips == job.cluster.chips and steps[-1:] != ["dp"]:
@@ -259,7 +284,11 @@ def vary(job: Job, path: str, value: Value) -> Job:
 def _filling(job: Job) -> Layout:
     """The job's layout with as many replicas as there is room for."""
     l = job.layout
-    return replace(l, dp=max(job.cluster.chips // int(l.tp * l.cp * l.pp), 1), placement={})
+    return replace(
+        l,
+        dp=max(job.cluster.chips // int(l.tp * l.cp * l.pp), 1),
+        placement={},
+    )
 
 
 def _rooted(steps: list[str], path: str) -> list[str]:
@@ -275,20 +304,38 @@ def _rooted(steps: list[str], path: str) -> list[str]:
     for table, fields in names.items():
         if first in fields:
             return [table, *steps] if table else steps
-    raise unknown("field", path, [name for fields in names.values() for name in fields])
+    raise unknown(
+        "field", path, [name for fields in names.values() for name in fields]
+    )
 
 
 def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
     """The thing with the field at `steps` replaced; `read` checks it."""
     if isinstance(thing, tuple):
         index = _index(thing, steps[0], path)
-        return (*thing[:index], _set(thing[index], steps[1:], value, path), *thing[index + 1 :])
-    if not dataclasses.is_dataclass(thing) or isinstance(thing, type) or not steps:
-        raise BadInput(f"field {path!r} is not a number or a name that can be varied")
-    fields = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
+        return (
+            *thing[:index],
+            _set(thing[index], steps[1:], value, path),
+            *thing[index + 1 :],
+        )
+    if (
+        not dataclasses.is_dataclass(thing)
+        or isinstance(thing, type)
+        or not steps
+    ):
+        raise BadInput(
+            f"field {path!r} is not a number or a name that can be varied"
+        )
+    fields = {
+        f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)
+    }
     name, rest = steps[0], steps[1:]
     if name not in fields and (
-        named := [f for f, v in fields.items() if isinstance(v, tuple) and name in _names(v)]
+        named := [
+            f
+            for f, v in fields.items()
+            if isinstance(v, tuple) and name in _names(v)
+        ]
     ):
         name, rest = named[0], steps  # network.ib for network.dims[1]
     if name not in fields:
@@ -317,9 +364,17 @@ def _given(thing: Any, name: str, value: Any) -> dict[str, Any]:
     """
     cls: Any = type(thing)
     usual = {f.name: f.default for f in dataclasses.fields(cls)}
-    said = {n: v for n in usual if (v := getattr(thing, n)) is not usual[n] and v != usual[n]}
+    said = {
+        n: v
+        for n in usual
+        if (v := getattr(thing, n)) is not usual[n] and v != usual[n]
+    }
     changed = {**{n: getattr(thing, n) for n in usual}, name: value}
-    lost = {n for n, _, only in belonging(cls) if changed[only.option] not in (*only.values, ASK)}
+    lost = {
+        n
+        for n, _, only in belonging(cls)
+        if changed[only.option] not in (*only.values, ASK)
+    }
     return {**{n: v for n, v in said.items() if n not in lost}, name: value}
 
 
@@ -346,7 +401,9 @@ def _renamed(cluster: Cluster) -> Cluster:
     for what in (cluster.chip.name, cluster.network.name):
         name = f"{cluster.chips}x{what}"
         try:
-            if replace(resolve.cluster(name), name="") == replace(cluster, name=""):
+            if replace(resolve.cluster(name), name="") == replace(
+                cluster, name=""
+            ):
                 return replace(cluster, name=name)
         except BadInput:
             pass

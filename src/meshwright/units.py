@@ -34,7 +34,13 @@ SI = {
     "n": 1e-9,
     "p": 1e-12,
 }
-IEC = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+IEC = {
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+}
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
 GB = 1e9
 DAY_S = 86400.0
@@ -78,7 +84,9 @@ LENGTH = "tokens of a sequence"
 """
 LENGTHS = {"": 1.0, "k": KIB, "K": KIB, "Ki": KIB, "M": MIB, "Mi": MIB}
 PER_SECOND = {"FLOPS": (1.0, "FLOP"), "bps": (0.125, "B"), "Bps": (1.0, "B")}
-NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
+NUMBER = re.compile(
+    r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$"
+)
 
 
 def parse(text: str | float | int, unit: str, field: str = "value") -> float:
@@ -89,15 +97,24 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
     Raises BadInput if the text has no number, an unknown unit, or another dimension than asked for.
     """
     if isinstance(text, bool):
-        raise BadInput(f"{field} must be a number with a unit such as {example(unit)}, not {text}")
+        raise BadInput(
+            f"{field} must be a number with a unit such as {example(unit)}, not {text}"
+        )
     if isinstance(text, (int, float)):
         return finite(text, field)
-    match = NUMBER.match(text) if isinstance(text, str) and len(text) <= 100 else None
+    match = (
+        NUMBER.match(text)
+        if isinstance(text, str) and len(text) <= 100
+        else None
+    )
     if not match:
         raise BadInput(
             f"{field} {str(text)[:60]!r} has no number in it; write it like {example(unit)}"
         )
-    number, rest = finite(match[1].replace(",", "").replace("_", ""), field), match[2]
+    number, rest = (
+        finite(match[1].replace(",", "").replace("_", ""), field),
+        match[2],
+    )
     if not rest:
         return number
     factor, found = _unit(rest, unit, field, str(text))
@@ -117,23 +134,32 @@ def finite(number: str | float | int, field: str) -> float:
     except (ValueError, OverflowError):
         value = math.inf
     if not math.isfinite(value):
-        shown = "one of more than 300 digits" if isinstance(number, int) else str(number)[:40]
+        shown = (
+            "one of more than 300 digits"
+            if isinstance(number, int)
+            else str(number)[:40]
+        )
         raise BadInput(f"{field} must be a finite number, not {shown}")
     return value
 
 
 def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
     """Factor and base unit of `text`; a lone prefix ("4M") takes the wanted unit."""
-    numerator, _, denominator = text.replace(" per ", "/").replace(" ", "").partition("/")
+    numerator, _, denominator = (
+        text.replace(" per ", "/").replace(" ", "").partition("/")
+    )
     for table, rate in ((PER_SECOND, "/s"), (UNITS, "")):
         for name, (size, base) in table.items():
             if (
                 numerator.endswith(name)
-                and (scale := _prefix(numerator[: -len(name)], wanted)) is not None
+                and (scale := _prefix(numerator[: -len(name)], wanted))
+                is not None
             ):
                 if base == "token" and wanted == LENGTH and not denominator:
                     return scale, LENGTH
-                if denominator == "" or (denominator in ("s", "sec") and not rate):
+                if denominator == "" or (
+                    denominator in ("s", "sec") and not rate
+                ):
                     return scale * size, base + ("/s" if denominator else rate)
                 if denominator in ("h", "hour") and not rate:
                     return scale * size, base + "/h"
@@ -145,7 +171,9 @@ def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
 
 
 def _prefix(text: str, wanted: str) -> float | None:
-    return LENGTHS.get(text) if wanted == LENGTH else SI.get(text, IEC.get(text))
+    return (
+        LENGTHS.get(text) if wanted == LENGTH else SI.get(text, IEC.get(text))
+    )
 
 
 def example(unit: str) -> str:
@@ -160,7 +188,10 @@ def example(unit: str) -> str:
         LENGTH: "8192 or '8k' (8,192)",
     }
     return examples.get(
-        unit, {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(unit, "'0.8'")
+        unit,
+        {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(
+            unit, "'0.8'"
+        ),
     )
 
 
@@ -178,7 +209,9 @@ def show(value: float, unit: str, digits: int = 3) -> str:
         return f"{_round(value / size, digits)} {unit}"
     if unit == "s" and abs(value) >= 60:
         size, name = next(
-            (s, n) for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min")) if abs(value) >= s
+            (s, n)
+            for s, n in ((DAY_S, "days"), (3600.0, "h"), (60.0, "min"))
+            if abs(value) >= s
         )
         return f"{_round(value / size, digits)} {name}"
     if unit in ("", "%", "chips"):

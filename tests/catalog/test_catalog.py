@@ -13,10 +13,18 @@ from meshwright.describe.read import to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import resolve
 
-CHIPS, NETWORKS, MODELS = (catalog.names(kind) for kind in ("chips", "networks", "models"))
-PAPERS = [name for name in CHIPS if name.startswith(("lbl-", "epoch-", "book-"))]
+CHIPS, NETWORKS, MODELS = (
+    catalog.names(kind) for kind in ("chips", "networks", "models")
+)
+PAPERS = [
+    name for name in CHIPS if name.startswith(("lbl-", "epoch-", "book-"))
+]
 """Machines of a paper: all numbers of an entry are from one source."""
-GET = {"chips": catalog.chip, "networks": catalog.network, "models": catalog.model}
+GET = {
+    "chips": catalog.chip,
+    "networks": catalog.network,
+    "models": catalog.model,
+}
 
 
 def test_there_is_enough_of_each_kind():
@@ -113,16 +121,24 @@ def test_numbers_that_a_datasheet_does_not_print_have_their_own_source():
     for name in CHIPS:
         chip = catalog.chip(name)
         for field in ("sustained", "usd_per_hour"):
-            assert field in chip.sources or not getattr(chip, field), (name, field)
-        assert name in PAPERS or chip.hierarchy is None or "hierarchy.boost_hz" in chip.sources, (
-            name
-        )
+            assert field in chip.sources or not getattr(chip, field), (
+                name,
+                field,
+            )
+        assert (
+            name in PAPERS
+            or chip.hierarchy is None
+            or "hierarchy.boost_hz" in chip.sources
+        ), name
     for name in NETWORKS:
         network = catalog.network(name)
         for i, dim in enumerate(network.dims):
             if network.chip not in PAPERS:
                 assert f"dims[{i}].latency" in network.sources, name
-                assert dim.efficiency is None or f"dims[{i}].efficiency" in network.sources, name
+                assert (
+                    dim.efficiency is None
+                    or f"dims[{i}].efficiency" in network.sources
+                ), name
 
 
 @pytest.mark.parametrize("name", [n for n in CHIPS if n not in PAPERS])
@@ -134,7 +150,9 @@ def test_peaks_are_dense_and_of_one_chip(name):
     tf32 = 1.0 if name == "trainium2" else 0.5  # its TF32 runs as fast as BF16
     for precision, share in (("tf32", tf32), ("fp8", 2.0), ("fp16", 1.0)):
         if precision in peak:
-            assert peak[precision] / half == pytest.approx(share, rel=0.03), precision
+            assert peak[precision] / half == pytest.approx(share, rel=0.03), (
+                precision
+            )
     # tensor cores of GeForce cards that add up in FP32 run at half their rate
     assert chip.vector_flops < half / (1.9 if name.startswith("rtx-") else 3)
     assert 0 <= chip.power_w <= 1500
@@ -142,10 +160,14 @@ def test_peaks_are_dense_and_of_one_chip(name):
     assert 0.7e12 < chip.hbm_bandwidth <= 8e12
 
 
-@pytest.mark.parametrize("name", [n for n in CHIPS if catalog.chip(n).hierarchy])
+@pytest.mark.parametrize(
+    "name", [n for n in CHIPS if catalog.chip(n).hierarchy]
+)
 def test_clock_and_units_give_the_peak(name):
     chip, h = catalog.chip(name), catalog.chip(name).hierarchy
-    assert h.flop_per_clock * 128 * h.sms * h.boost_hz == pytest.approx(chip.peak("fp16"), rel=0.01)
+    assert h.flop_per_clock * 128 * h.sms * h.boost_hz == pytest.approx(
+        chip.peak("fp16"), rel=0.01
+    )
 
 
 def test_columns_of_lbl_as_printed():
@@ -163,16 +185,29 @@ def test_columns_of_lbl_as_printed():
             float(f"{tensor}e12"),
             float(f"{vector}e12"),
         )
-        assert (chip.hbm_bandwidth, chip.hbm_bytes) == (hbm_rate * 1e9, hbm * 1e9)
+        assert (chip.hbm_bandwidth, chip.hbm_bytes) == (
+            hbm_rate * 1e9,
+            hbm * 1e9,
+        )
         for size in (4, 8, 64):
             fast, slow = catalog.network(f"lbl-{gpu}-nvs{size}").dims
-            assert (fast.size, fast.bandwidth, fast.latency, fast.efficiency) == (
+            assert (
+                fast.size,
+                fast.bandwidth,
+                fast.latency,
+                fast.efficiency,
+            ) == (
                 size,
                 nvlink * 1e9,
                 2.5e-6,
                 0.7,
             )
-            assert (slow.size, slow.bandwidth, slow.latency, slow.efficiency) == (
+            assert (
+                slow.size,
+                slow.bandwidth,
+                slow.latency,
+                slow.efficiency,
+            ) == (
                 None,
                 ib * 1e9,
                 5e-6,
@@ -246,19 +281,29 @@ PUBLISHED = {  # billions of parameters: model cards and papers
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_as_published(name):
-    assert parameters(catalog.model(name)) / 1e9 == pytest.approx(PUBLISHED[name], rel=6e-4)
+    assert parameters(catalog.model(name)) / 1e9 == pytest.approx(
+        PUBLISHED[name], rel=6e-4
+    )
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n.startswith("megatron-")])
+@pytest.mark.parametrize(
+    "name", [n for n in MODELS if n.startswith("megatron-")]
+)
 def test_megatron_table_1(name):
     """The names are the paper's own count in billions, to one decimal."""
-    assert parameters(catalog.model(name)) / 1e9 == pytest.approx(float(name[9:-1]), abs=0.051)
+    assert parameters(catalog.model(name)) / 1e9 == pytest.approx(
+        float(name[9:-1]), abs=0.051
+    )
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n.startswith("gpt3-") and n != "gpt3-1t"])
+@pytest.mark.parametrize(
+    "name", [n for n in MODELS if n.startswith("gpt3-") and n != "gpt3-1t"]
+)
 def test_gpt3_sizes_are_those_of_their_names(name):
     size = float(name[5:-1]) / (1e3 if name.endswith("m") else 1)
-    assert parameters(catalog.model(name)) / 1e9 == pytest.approx(size, rel=0.021)
+    assert parameters(catalog.model(name)) / 1e9 == pytest.approx(
+        size, rel=0.021
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -266,7 +311,10 @@ def test_models_are_consistent(name):
     model = catalog.model(name)
     assert hash(model) == hash(dataclasses.replace(model))
     assert model.heads % model.K == 0
-    assert model.moe is None or parameters(model, active=True) < parameters(model) / 2
+    assert (
+        model.moe is None
+        or parameters(model, active=True) < parameters(model) / 2
+    )
     assert model.window is None or model.window <= model.seq
     assert to_dict(model)["name"] == name
 
@@ -277,11 +325,21 @@ def test_entries_are_read_once():
 
 def test_cluster_text():
     cluster = catalog.cluster("1,024 x H100-SXM")
-    assert (cluster.chips, cluster.sizes, cluster.network.name) == (1024, (8, 128), "dgx-h100")
-    assert catalog.cluster("256xh100", network="superpod-h100").sizes == (8, 32, 1)
+    assert (cluster.chips, cluster.sizes, cluster.network.name) == (
+        1024,
+        (8, 128),
+        "dgx-h100",
+    )
+    assert catalog.cluster("256xh100", network="superpod-h100").sizes == (
+        8,
+        32,
+        1,
+    )
     assert catalog.cluster("512xselene").chip.name == "a100-80"
     assert (
-        catalog.cluster("8xh100", network=catalog.network("ethernet-100g")).network.name
+        catalog.cluster(
+            "8xh100", network=catalog.network("ethernet-100g")
+        ).network.name
         == "ethernet-100g"
     )
 
@@ -308,11 +366,18 @@ def test_wrong_clusters_are_sentences(text, reason):
 
 
 def test_unknown_names_are_sentences():
-    with pytest.raises(BadInput, match="chip 'h20' is not known; did you mean h200"):
+    with pytest.raises(
+        BadInput, match="chip 'h20' is not known; did you mean h200"
+    ):
         catalog.chip("h20")
-    with pytest.raises(BadInput, match="network 'selena' is not known; did you mean selene"):
+    with pytest.raises(
+        BadInput, match="network 'selena' is not known; did you mean selene"
+    ):
         catalog.cluster("8xh100", network="selena")
-    with pytest.raises(BadInput, match="model 'llama3-71b' is not known; did you mean llama3-70b"):
+    with pytest.raises(
+        BadInput,
+        match="model 'llama3-71b' is not known; did you mean llama3-70b",
+    ):
         catalog.model("llama3-71b")
     with pytest.raises(BadInput, match="catalogue 'chip' is not known"):
         catalog.names("chip")
@@ -329,5 +394,7 @@ def test_unknown_names_are_answered_with_each_known_one_once():
     """A chip may lend its name to its network."""
     with pytest.raises(BadInput) as caught:
         catalog.cluster("8xwafer")
-    known = str(caught.value).split("known: ")[1].removesuffix(", ...").split(", ")
+    known = (
+        str(caught.value).split("known: ")[1].removesuffix(", ...").split(", ")
+    )
     assert len(known) == len(set(known)) > 5

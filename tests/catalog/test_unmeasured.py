@@ -20,9 +20,15 @@ from meshwright.describe.kernels import kernels
 from meshwright.report.predict import report
 
 PAPERS = ("lbl-", "epoch-", "book-")
-CHIPS = [catalog.chip(name) for name in catalog.names("chips") if not name.startswith(PAPERS)]
+CHIPS = [
+    catalog.chip(name)
+    for name in catalog.names("chips")
+    if not name.startswith(PAPERS)
+]
 NETWORKS = [
-    catalog.network(name) for name in catalog.names("networks") if not name.startswith(PAPERS)
+    catalog.network(name)
+    for name in catalog.names("networks")
+    if not name.startswith(PAPERS)
 ]
 SET = assumptions("realistic")
 
@@ -45,7 +51,9 @@ def test_an_unmeasured_chip_is_never_better_than_the_worst_measured() -> None:
         )
     for how in (ROOFLINE, SET.chip):
         known = catalog.chip("h100-sxm")
-        assert share(replace(known, sustained=None, kernel_law=""), how) <= share(known, how)
+        assert share(
+            replace(known, sustained=None, kernel_law=""), how
+        ) <= share(known, how)
 
 
 def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
@@ -53,7 +61,10 @@ def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
     some; an unknown chip has its share.
     """
     held = kernels("a100").clock
-    assert share(catalog.chip("a100-80"), SET.chip) == pytest.approx(0.87 * held) and held < 1
+    assert (
+        share(catalog.chip("a100-80"), SET.chip) == pytest.approx(0.87 * held)
+        and held < 1
+    )
     for chip in CHIPS:
         if not chip.kernel_law:
             assert share(chip, SET.chip) == pytest.approx(share(chip))
@@ -63,22 +74,36 @@ def test_an_unmeasured_link_is_never_better_than_the_worst_measured() -> None:
     """Omni-Path apart, whose share (0.14) is what NCCL makes of a fabric that it does not drive by
     itself.
     """
-    dims = [dim for network in NETWORKS for dim in network.dims if dim.name != "opa"]
+    dims = [
+        dim
+        for network in NETWORKS
+        for dim in network.dims
+        if dim.name != "opa"
+    ]
     measured = [dim.efficiency for dim in dims if dim.efficiency is not None]
     assert min(measured) == links.UNMEASURED
     for network in NETWORKS:
-        for dim, rate in zip(network.dims, Fabric.of(network, SET.network).rates, strict=True):
-            assert rate * dim.shared_by / dim.bandwidth <= (dim.efficiency or min(measured)) * (
-                1 + 1e-12
-            )
+        for dim, rate in zip(
+            network.dims, Fabric.of(network, SET.network).rates, strict=True
+        ):
+            assert rate * dim.shared_by / dim.bandwidth <= (
+                dim.efficiency or min(measured)
+            ) * (1 + 1e-12)
     assert catalog.network("mi300x-node").dims[0].efficiency is None
 
 
 @pytest.mark.parametrize("name", [chip.name for chip in CHIPS])
 def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
     """Forgetting what was measured of a chip and its network cannot make the same step faster."""
-    job = Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4))
-    dims = tuple(replace(dim, efficiency=None) for dim in job.cluster.network.dims)
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster(f"16x{name}"),
+        32,
+        Layout(tp=4, dp=4),
+    )
+    dims = tuple(
+        replace(dim, efficiency=None) for dim in job.cluster.network.dims
+    )
     blank = replace(
         job.cluster,
         chip=replace(job.cluster.chip, sustained=None),
@@ -89,7 +114,9 @@ def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
     except BadInput:  # a V100 has no bf16
         job = replace(job, precision=replace(job.precision, compute="fp16"))
         known = predict(job)
-    assert predict(replace(job, cluster=blank)).step_time_s >= known.step_time_s * (1 - 1e-12)
+    assert predict(
+        replace(job, cluster=blank)
+    ).step_time_s >= known.step_time_s * (1 - 1e-12)
 
 
 ASSUMED = {"mi300x": 0.55, "tpu-v5p": 0.9025}
@@ -98,44 +125,79 @@ the others are in tables.
 """
 
 
-@pytest.mark.parametrize("name", ["mi300x", "b200", "tpu-v5p", "h100-sxm", "a100-80"])
+@pytest.mark.parametrize(
+    "name", ["mi300x", "b200", "tpu-v5p", "h100-sxm", "a100-80"]
+)
 def test_the_answer_says_what_is_unmeasured(name: str) -> None:
     p = predict(
-        Job(catalog.model("llama3-8b"), catalog.cluster(f"16x{name}"), 32, Layout(tp=4, dp=4))
+        Job(
+            catalog.model("llama3-8b"),
+            catalog.cluster(f"16x{name}"),
+            32,
+            Layout(tp=4, dp=4),
+        )
     )
     assumed = ASSUMED.get(name)
     said = [
-        note for note in p.to_dict()["notes"] if note.startswith(f"chip {name} is unmeasured: ")
+        note
+        for note in p.to_dict()["notes"]
+        if note.startswith(f"chip {name} is unmeasured: ")
     ]
     assert bool(said) == p.unmeasured == (assumed is not None)
     shown = Console(width=240, file=io.StringIO())
     shown.print(report(p))
-    assert (f"{name} (unmeasured)" in shown.file.getvalue()) == (assumed is not None)  # type: ignore[attr-defined]
+    assert (f"{name} (unmeasured)" in shown.file.getvalue()) == (
+        assumed is not None
+    )  # type: ignore[attr-defined]
     if said:
         assert f": {assumed} of its peak is assumed" in said[0]
     if name == "mi300x":
-        assert "lowest measured share" in said[0] and "arXiv 2411.01137" in said[0]
+        assert (
+            "lowest measured share" in said[0]
+            and "arXiv 2411.01137" in said[0]
+        )
 
 
 def test_the_answer_says_which_links_are_unmeasured() -> None:
     def said(on: str, name: str = "realistic") -> list[str]:
         job = Job(
-            catalog.model("llama3-8b"), catalog.cluster(on), 32, assumptions=assumptions(name)
+            catalog.model("llama3-8b"),
+            catalog.cluster(on),
+            32,
+            assumptions=assumptions(name),
         )
         return [
             note
-            for note in predict(job, Layout(tp=2, dp=job.cluster.chips // 2)).notes
+            for note in predict(
+                job, Layout(tp=2, dp=job.cluster.chips // 2)
+            ).notes
             if note.startswith("network")
         ]
 
-    assert "dimension infinity is unmeasured: 0.7 of the bandwidth" in said("16xmi300x")[0]
+    assert (
+        "dimension infinity is unmeasured: 0.7 of the bandwidth"
+        in said("16xmi300x")[0]
+    )
     assert not said("16xh100-sxm")
-    assert said("16xtpu-v5p") == []  # a slice does not touch the data-centre network
-    assert not said("16xmi300x", "megatron-2021") and not said("16xmi300x", "scaling-book-sum")
+    assert (
+        said("16xtpu-v5p") == []
+    )  # a slice does not touch the data-centre network
+    assert not said("16xmi300x", "megatron-2021") and not said(
+        "16xmi300x", "scaling-book-sum"
+    )
 
 
 def test_a_share_that_a_set_names_is_not_called_the_lowest() -> None:
     how = replace(SET, chip=replace(SET.chip, sustained=0.6))
-    job = Job(catalog.model("llama3-8b"), catalog.cluster("8xmi300x"), 8, assumptions=how)
-    note = next(note for note in predict(job, Layout(tp=8)).notes if "unmeasured" in note)
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("8xmi300x"),
+        8,
+        assumptions=how,
+    )
+    note = next(
+        note
+        for note in predict(job, Layout(tp=8)).notes
+        if "unmeasured" in note
+    )
     assert note == "chip mi300x is unmeasured: 0.6 of its peak is assumed"

@@ -40,13 +40,21 @@ def job(layout: Layout, batch: int = 8) -> Job:
 
 
 def pipeline_run(
-    folder: Path, layout: Layout, passes: list[Passes], steps: int = 3, batch: int = 8
+    folder: Path,
+    layout: Layout,
+    passes: list[Passes],
+    steps: int = 3,
+    batch: int = 8,
 ) -> Path:
     """A run of one replica whose actions take exactly the given CPU seconds, and SLOWER times as
     long on the clock.
     """
     described = job(layout, batch)
-    schedule, p, v = get(layout.schedule), int(layout.pp), int(layout.interleave)
+    schedule, p, v = (
+        get(layout.schedule),
+        int(layout.pp),
+        int(layout.interleave),
+    )
     order = schedule.order(p, batch // int(layout.microbatch), v)
     ran = timeline(order, schedule.placement(p, v), passes)
     (folder / "record").mkdir(parents=True)
@@ -57,7 +65,9 @@ def pipeline_run(
         "cpu_s": sum(ran.busy_s),
     }
     (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps({"step": k + 1, **row}) + "\n" for k in range(steps))
+        "".join(
+            json.dumps({"step": k + 1, **row}) + "\n" for k in range(steps)
+        )
     )
     for rank, actions in enumerate(order):
         parts: list[Any] = [
@@ -76,7 +86,9 @@ def pipeline_run(
             ["reduce", 0, -1, end, end, 0.0],
             ["pipeline", -1, -1, 0.0, end, ran.busy_s[rank]],
         ]
-        parts += [["optimizer", -1, -1, end, end + SLOWER * OPTIMIZER_S, OPTIMIZER_S]]
+        parts += [
+            ["optimizer", -1, -1, end, end + SLOWER * OPTIMIZER_S, OPTIMIZER_S]
+        ]
         lines = [
             {
                 "schema": "meshwright-record/1",
@@ -96,7 +108,12 @@ def pipeline_run(
                 "wall_s": end + SLOWER * OPTIMIZER_S,
                 "thread_cpu_s": ran.busy_s[rank] + OPTIMIZER_S,
                 "process_cpu_s": ran.busy_s[rank] + OPTIMIZER_S,
-                "bytes": {"weights": 100 + rank, "gradients": 100, "optimizer": 200, "peak": 1e6},
+                "bytes": {
+                    "weights": 100 + rank,
+                    "gradients": 100,
+                    "optimizer": 200,
+                    "peak": 1e6,
+                },
                 "parts": parts,
             }
             for k in range(steps)

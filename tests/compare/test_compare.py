@@ -31,7 +31,9 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_bubbles_of_a_run_are_those_of_its_schedule(name: str, tmp_path: Path) -> None:
+def test_bubbles_of_a_run_are_those_of_its_schedule(
+    name: str, tmp_path: Path
+) -> None:
     """Equal stages: the replay of the records gives the closed form, whatever the clock says."""
     layout = LAYOUTS[name]
     chunks = int(get(name).chunks(layout.interleave))
@@ -39,22 +41,42 @@ def test_bubbles_of_a_run_are_those_of_its_schedule(name: str, tmp_path: Path) -
     found = compare(
         read(
             pipeline_run(
-                tmp_path / "run", layout, [(f / chunks, i / chunks, w / chunks)] * 4 * chunks
+                tmp_path / "run",
+                layout,
+                [(f / chunks, i / chunks, w / chunks)] * 4 * chunks,
             )
         )
     ).virtual
     assert found
-    expected = SCHEDULES[name].bubble(4, 8, layout.interleave, f, i, w) / (8 * (f + i + w))
+    expected = SCHEDULES[name].bubble(4, 8, layout.interleave, f, i, w) / (
+        8 * (f + i + w)
+    )
     assert found.bubble.as_planned
-    assert found.bubble.expected == pytest.approx(expected) == found.bubble.closed_form
-    assert found.bubble.measured == pytest.approx(expected) == found.bubble.measured_raw
-    assert found.step_s == pytest.approx(8 * (f + i + w) * (1 + expected) + OPTIMIZER_S)
+    assert (
+        found.bubble.expected
+        == pytest.approx(expected)
+        == found.bubble.closed_form
+    )
+    assert (
+        found.bubble.measured
+        == pytest.approx(expected)
+        == found.bubble.measured_raw
+    )
+    assert found.step_s == pytest.approx(
+        8 * (f + i + w) * (1 + expected) + OPTIMIZER_S
+    )
 
 
-def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> None:
+def test_causes_and_remainder_add_up_to_the_measured_step(
+    tmp_path: Path,
+) -> None:
     found = compare(
         read(
-            pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2)
+            pipeline_run(
+                tmp_path / "run",
+                LAYOUTS["1f1b"],
+                [(1.0, 1.0, 1.0), (1.0, 1.5, 1.0)] * 2,
+            )
         )
     )
     step = found.step
@@ -64,9 +86,9 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
         "backward"
     ].measured_s == pytest.approx(20)
     assert by["optimizer"].measured_s == pytest.approx(OPTIMIZER_S)
-    assert sum(cause.measured_s or 0 for cause in step.causes) + step.remainder_s == pytest.approx(
-        step.measured_s, rel=1e-12
-    )
+    assert sum(
+        cause.measured_s or 0 for cause in step.causes
+    ) + step.remainder_s == pytest.approx(step.measured_s, rel=1e-12)
     assert sum(step.remainder.values()) == pytest.approx(step.remainder_s)
     assert sum(cause.predicted_s for cause in step.causes) == pytest.approx(
         found.predicted.step_time_s
@@ -81,25 +103,50 @@ def test_causes_and_remainder_add_up_to_the_measured_step(tmp_path: Path) -> Non
 def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:
     """The third of four equal stages takes twice as long; then none does, though all are slow."""
     slow = [(1.0, 1.0, 1.0)] * 2 + [(2.0, 2.0, 2.0), (1.0, 1.0, 1.0)]
-    why = [*compare(read(pipeline_run(tmp_path / "slow", LAYOUTS["1f1b"], slow))).why()]
+    why = [
+        *compare(
+            read(pipeline_run(tmp_path / "slow", LAYOUTS["1f1b"], slow))
+        ).why()
+    ]
     named = [line for line in why if "straggler" in line]
     assert len(named) == 1 and named[0].startswith("rank 2 on ")
     assert not any("the machine is slower" in line for line in why)
     even = [(2.0, 2.0, 2.0)] * 4
-    why = [*compare(read(pipeline_run(tmp_path / "even", LAYOUTS["1f1b"], even))).why()]
+    why = [
+        *compare(
+            read(pipeline_run(tmp_path / "even", LAYOUTS["1f1b"], even))
+        ).why()
+    ]
     assert not any("straggler" in line for line in why)
 
 
 def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
     """A third of the time goes to data, next to none to checkpoints."""
-    folder = pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    folder = pipeline_run(
+        tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
+    )
+    rows = [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
     for row in rows:
-        row |= {"elapsed_s": 30.0, "data_s": 10.0, "checkpoint_s": 0.1, "eval_s": 0.0}
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        row |= {
+            "elapsed_s": 30.0,
+            "data_s": 10.0,
+            "checkpoint_s": 0.1,
+            "eval_s": 0.0,
+        }
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows)
+    )
     why = [*compare(read(folder)).why()]
-    assert any("33% of the time the run waits for its data, 10 s a step" in line for line in why)
-    assert not any("checkpoints" in line or "evaluates" in line for line in why)
+    assert any(
+        "33% of the time the run waits for its data, 10 s a step" in line
+        for line in why
+    )
+    assert not any(
+        "checkpoints" in line or "evaluates" in line for line in why
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +155,11 @@ def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
         ("job.toml", None, "not a run folder"),
         ("metrics.jsonl", "", "no finished step"),
         ("metrics.jsonl", '{"step": 1}\n', "step_time_s must be a number"),
-        ("metrics.jsonl", "oops\n{}\n", "metrics.jsonl, line 1: not a line of JSON"),
+        (
+            "metrics.jsonl",
+            "oops\n{}\n",
+            "metrics.jsonl, line 1: not a line of JSON",
+        ),
         ("record/rank-0001.jsonl", None, "not those of ranks 0 to 3"),
         ("record/rank-0001.jsonl", "{}\n", "is no record of a rank"),
         (
@@ -124,16 +175,26 @@ def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_bad_run_folders_are_refused_with_a_sentence(
-    file: str, text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str,
+    text: str | None,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
-    (folder / file).unlink() if text is None else (folder / file).write_text(text)
+    folder = pipeline_run(
+        tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
+    )
+    (folder / file).unlink() if text is None else (folder / file).write_text(
+        text
+    )
     assert cli.run(["compare", str(folder)]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_a_step_is_recorded_once(tmp_path: Path) -> None:
-    folder = pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    folder = pipeline_run(
+        tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
+    )
     file = folder / "record" / "rank-0001.jsonl"
     lines = file.read_text().splitlines(True)
     file.write_text("".join([*lines, lines[1]]))
@@ -149,17 +210,31 @@ def with_more_ranks(run: Run, busy: dict[tuple[str, int], float]) -> Run:
     for (axis, index), factor in busy.items():
         for rank in run.ranks:
             steps = tuple(
-                replace(s, parts=tuple(p._replace(busy_s=p.busy_s * factor) for p in s.parts))
+                replace(
+                    s,
+                    parts=tuple(
+                        p._replace(busy_s=p.busy_s * factor) for p in s.parts
+                    ),
+                )
                 for s in rank.steps
             )
             ranks.append(
-                replace(rank, rank=len(ranks), place={**rank.place, axis: index}, steps=steps)
+                replace(
+                    rank,
+                    rank=len(ranks),
+                    place={**rank.place, axis: index},
+                    steps=steps,
+                )
             )
     return replace(run, ranks=tuple(ranks))
 
 
-def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(tmp_path: Path) -> None:
-    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(
+    tmp_path: Path,
+) -> None:
+    run = read(
+        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    )
     alone, pair = virtual(run), virtual(with_more_ranks(run, {("tp", 1): 2.0}))
     assert pair.raw.makespan_s == pytest.approx(2 * alone.raw.makespan_s)
     assert len(pair.raw.order) == 4, "one pipeline"
@@ -167,15 +242,26 @@ def test_the_slowest_of_a_tensor_parallel_group_sets_its_pace(tmp_path: Path) ->
 
 def test_replicas_are_pipelines_of_their_own(tmp_path: Path) -> None:
     """The median one is shown; medians of actions are over all of them."""
-    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
-    alone, three = virtual(run), virtual(with_more_ranks(run, {("dp", 1): 1.5, ("dp", 2): 4.0}))
+    run = read(
+        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    )
+    alone, three = (
+        virtual(run),
+        virtual(with_more_ranks(run, {("dp", 1): 1.5, ("dp", 2): 4.0})),
+    )
     for line in (three.raw, three.typical):
         assert line.makespan_s == pytest.approx(1.5 * alone.raw.makespan_s)
     assert three.bubble.measured == pytest.approx(alone.bubble.measured)
 
 
-def test_noise_moves_the_raw_bubble_and_not_the_typical_one(tmp_path: Path) -> None:
-    run = read(pipeline_run(tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8))
+def test_noise_moves_the_raw_bubble_and_not_the_typical_one(
+    tmp_path: Path,
+) -> None:
+    run = read(
+        pipeline_run(
+            tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8
+        )
+    )
     noise = random.Random(1)
     ranks = [
         replace(
@@ -184,7 +270,10 @@ def test_noise_moves_the_raw_bubble_and_not_the_typical_one(tmp_path: Path) -> N
                 replace(
                     s,
                     parts=tuple(
-                        p._replace(busy_s=p.busy_s * noise.choice([1, 1, 1, 1.3])) for p in s.parts
+                        p._replace(
+                            busy_s=p.busy_s * noise.choice([1, 1, 1, 1.3])
+                        )
+                        for p in s.parts
                     ),
                 )
                 for s in r.steps
@@ -192,16 +281,25 @@ def test_noise_moves_the_raw_bubble_and_not_the_typical_one(tmp_path: Path) -> N
         )
         for r in run.ranks
     ]
-    quiet, noisy = virtual(run).bubble, virtual(replace(run, ranks=tuple(ranks))).bubble
+    quiet, noisy = (
+        virtual(run).bubble,
+        virtual(replace(run, ranks=tuple(ranks))).bubble,
+    )
     assert noisy.measured == pytest.approx(quiet.measured)
     assert abs(noisy.measured_raw - quiet.measured_raw) > 1e-3
 
 
-def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(tmp_path: Path) -> None:
+def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(
+    tmp_path: Path,
+) -> None:
     """In each of three steps another action of every rank takes twice its time; what is slow in
     every step stays.
     """
-    run = read(pipeline_run(tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8))
+    run = read(
+        pipeline_run(
+            tmp_path / "run", LAYOUTS["interleaved"], [(0.5, 0.6, 0.4)] * 8
+        )
+    )
 
     def longer(odd: tuple[int, int, int], always: int) -> Virtual:
         ranks = [
@@ -211,7 +309,10 @@ def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(tmp_path: Pat
                     replace(
                         s,
                         parts=tuple(
-                            p._replace(busy_s=p.busy_s * (2 if i in (k, always) else 1))
+                            p._replace(
+                                busy_s=p.busy_s
+                                * (2 if i in (k, always) else 1)
+                            )
                             for i, p in enumerate(s.parts)
                         ),
                     )
@@ -233,14 +334,21 @@ def test_one_long_action_a_step_leaves_the_steady_bubble_as_it_was(tmp_path: Pat
 
 
 def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:
-    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+    run = read(
+        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    )
     other = with_more_ranks(run, {("tp", 1): 1.0})
     last = other.ranks[-1]
-    less = replace(last, steps=tuple(replace(s, parts=s.parts[1:]) for s in last.steps))
-    with pytest.raises(BadInput, match="does not hold the same actions as its neighbours"):
+    less = replace(
+        last, steps=tuple(replace(s, parts=s.parts[1:]) for s in last.steps)
+    )
+    with pytest.raises(
+        BadInput, match="does not hold the same actions as its neighbours"
+    ):
         virtual(replace(other, ranks=(*other.ranks[:-1], less)))
     first = replace(
-        run.ranks[0], steps=tuple(replace(s, parts=s.parts[1:]) for s in run.ranks[0].steps)
+        run.ranks[0],
+        steps=tuple(replace(s, parts=s.parts[1:]) for s in run.ranks[0].steps),
     )
     with pytest.raises(BadInput, match="deadlock"):
         virtual(replace(run, ranks=(first, *run.ranks[1:])))
@@ -249,7 +357,9 @@ def test_ranks_that_ran_different_actions_are_refused(tmp_path: Path) -> None:
 def test_an_order_that_is_not_the_plans_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = pipeline_run(tmp_path / "run", LAYOUTS["gpipe"], [(1.0, 1.0, 1.0)] * 4)
+    folder = pipeline_run(
+        tmp_path / "run", LAYOUTS["gpipe"], [(1.0, 1.0, 1.0)] * 4
+    )
     job = folder / "job.toml"
     job.write_text(job.read_text().replace('"gpipe"', '"1f1b"'))
     assert not virtual(read(folder)).bubble.as_planned
@@ -259,41 +369,70 @@ def test_an_order_that_is_not_the_plans_is_told(
 
 def test_clocks_of_ranks_are_aligned(tmp_path: Path) -> None:
     """A rank that began its step a second later did everything a second later."""
-    run = read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4))
+    run = read(
+        pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)
+    )
     late = replace(
         run.ranks[2],
-        steps=tuple(replace(s, began_unix_s=s.began_unix_s + 1) for s in run.ranks[2].steps),
+        steps=tuple(
+            replace(s, began_unix_s=s.began_unix_s + 1)
+            for s in run.ranks[2].steps
+        ),
     )
-    line, moved = on_the_clock(run.ranks, 0), on_the_clock((*run.ranks[:2], late, run.ranks[3]), 0)
+    line, moved = (
+        on_the_clock(run.ranks, 0),
+        on_the_clock((*run.ranks[:2], late, run.ranks[3]), 0),
+    )
     assert line.start_s[0][0] == 0 and line.makespan_s == pytest.approx(
         SLOWER * virtual(run).raw.makespan_s, abs=1e-5
     )
-    assert [b - a for a, b in zip(line.start_s[2], moved.start_s[2], strict=True)] == pytest.approx(
-        [1] * 16, abs=1e-5
-    )
+    assert [
+        b - a for a, b in zip(line.start_s[2], moved.start_s[2], strict=True)
+    ] == pytest.approx([1] * 16, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "json"])
 def test_timelines_are_drawn_one_above_the_other(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.5, 0.5)] * 8)
-    assert cli.run(["compare", str(folder), "-o", str(tmp_path / f"x.{kind}")]) == 0
+    folder = pipeline_run(
+        tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.5, 0.5)] * 8
+    )
+    assert (
+        cli.run(["compare", str(folder), "-o", str(tmp_path / f"x.{kind}")])
+        == 0
+    )
     told = capsys.readouterr().out
-    for name in ("predicted", "measured on the clock", "measured in virtual time"):
+    for name in (
+        "predicted",
+        "measured on the clock",
+        "measured in virtual time",
+    ):
         assert f"\n{name}: " in told
     data = (tmp_path / f"x.{kind}").read_bytes()
-    assert data.startswith({"png": b"\x89PNG", "svg": b"<?xml", "json": b"{"}[kind])
+    assert data.startswith(
+        {"png": b"\x89PNG", "svg": b"<?xml", "json": b"{"}[kind]
+    )
     if kind == "json":
-        slices = [e for e in json.loads(data)["traceEvents"] if e["ph"] == "X" and e["tid"] == 0]
-        assert {e["pid"] for e in slices} == {*range(12)} and len(slices) == 3 * 4 * 8 * 2 * 3
+        slices = [
+            e
+            for e in json.loads(data)["traceEvents"]
+            if e["ph"] == "X" and e["tid"] == 0
+        ]
+        assert {e["pid"] for e in slices} == {*range(12)} and len(
+            slices
+        ) == 3 * 4 * 8 * 2 * 3
 
 
-def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(tmp_path: Path) -> None:
+def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(
+    tmp_path: Path,
+) -> None:
     found = virtual(
         read(
             pipeline_run(
-                tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2
+                tmp_path / "run",
+                LAYOUTS["1f1b"],
+                [(1.0, 1.0, 1.0), (1.25, 1.25, 1.25)] * 2,
             )
         )
     )
@@ -303,27 +442,53 @@ def test_unequal_stages_count_as_idle_time_but_not_with_equally_busy_ranks(tmp_p
         == pytest.approx(found.typical.makespan_s / 27 - 1)
         == found.bubble.expected
     )
-    assert found.bubble.balanced == pytest.approx(3 / 8) == found.bubble.closed_form
+    assert (
+        found.bubble.balanced
+        == pytest.approx(3 / 8)
+        == found.bubble.closed_form
+    )
     assert found.bubble.measured > 0.45
 
 
 def test_both_halves_of_split_backward_passes_count(tmp_path: Path) -> None:
     step = compare(
-        read(pipeline_run(tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8))
+        read(
+            pipeline_run(
+                tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.75, 0.25)] * 8
+            )
+        )
     ).step
     assert step
     by = {cause.name: cause.measured_s for cause in step.causes}
-    assert by["forward"] == pytest.approx(8) and by["backward"] == pytest.approx(16)
+    assert by["forward"] == pytest.approx(8) and by[
+        "backward"
+    ] == pytest.approx(16)
 
 
-def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(tmp_path: Path) -> None:
-    found = compare(read(pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4)))
-    assert found.to_dict()["cpu_s"] == {"predicted": None, "measured": pytest.approx(96)}
+def test_predicted_cpu_seconds_are_shown_where_a_machine_was_calibrated(
+    tmp_path: Path,
+) -> None:
+    found = compare(
+        read(
+            pipeline_run(
+                tmp_path / "run", LAYOUTS["1f1b"], [(1.0, 1.0, 1.0)] * 4
+            )
+        )
+    )
+    assert found.to_dict()["cpu_s"] == {
+        "predicted": None,
+        "measured": pytest.approx(96),
+    }
     job = found.run.job
     cost = Overhead((1.0,), (0.5,), (0.0,), (0.0,), (0.0,))
     machine = replace(job.cluster, engine={"plain": cost, "1f1b": cost})
-    known = compare(replace(found.run, job=replace(job, cluster=machine, assumptions=PYTORCH)))
+    known = compare(
+        replace(
+            found.run, job=replace(job, cluster=machine, assumptions=PYTORCH)
+        )
+    )
     assert (
-        known.cpu_s == pytest.approx(sum((known.predicted.cpu_time_s or {}).values()))
+        known.cpu_s
+        == pytest.approx(sum((known.predicted.cpu_time_s or {}).values()))
         and known.cpu_s > 0
     )

@@ -23,7 +23,11 @@ from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.transport import Transport, transport
 
 PUBLISHED = Path(__file__).parents[1] / "published"
-KINDS = {"allgather": "all_gather", "reducescatter": "reduce_scatter", "allreduce": "all_reduce"}
+KINDS = {
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "allreduce": "all_reduce",
+}
 LEAST_STEP, ROUNDS, SOFT = 3e-3, 40, 0.02
 Numbers = dict[str, float]
 
@@ -47,17 +51,23 @@ class Rows(NamedTuple):
         found = np.zeros(len(self.bytes))
         for kind in np.unique(self.kind):
             at = self.kind == kind
-            found[at] = fabric.time(str(kind), self.bytes[at], (self.g[at], self.nodes[at]))
+            found[at] = fabric.time(
+                str(kind), self.bytes[at], (self.g[at], self.nodes[at])
+            )
         return found
 
 
 def _lines(text: str) -> Iterable[dict[str, str]]:
-    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    return csv.DictReader(
+        line for line in text.splitlines() if not line.startswith("#")
+    )
 
 
 def perlmutter() -> Rows:
     """816 NCCL tests, arXiv 2410.00273."""
-    text = (resources.files("meshwright.catalog") / "runs" / "perlmutter.csv").read_text("utf-8")
+    text = (
+        resources.files("meshwright.catalog") / "runs" / "perlmutter.csv"
+    ).read_text("utf-8")
     rows = [
         (
             KINDS[r["collective"]],
@@ -76,7 +86,14 @@ def tables() -> Rows:
     """A sample of measured tables of seven chips."""
     text = (PUBLISHED / "nccl_tables.csv").read_text("utf-8")
     rows = [
-        (r["collective"], float(r["gpus"]), 1.0, float(r["bytes"]), float(r["seconds"]), r["chip"])
+        (
+            r["collective"],
+            float(r["gpus"]),
+            1.0,
+            float(r["bytes"]),
+            float(r["seconds"]),
+            r["chip"],
+        )
         for r in _lines(text)
     ]
     return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
@@ -87,7 +104,9 @@ def errors(predicted: Any, measured: Any) -> Any:
     return np.abs(predicted / measured - 1)
 
 
-def fitted(start: Numbers, predict: Callable[[Numbers], Any], seconds: Any) -> Numbers:
+def fitted(
+    start: Numbers, predict: Callable[[Numbers], Any], seconds: Any
+) -> Numbers:
     """The numbers with the least loss, from `start`."""
 
     def loss(numbers: Numbers) -> float:
@@ -100,7 +119,11 @@ def fitted(start: Numbers, predict: Callable[[Numbers], Any], seconds: Any) -> N
             for factor in (1 + step[name], 1 / (1 + step[name])):
                 tried = start | {name: start[name] * factor}
                 if (found := loss(tried)) < best - 1e-9:
-                    start, best, step[name] = tried, found, min(1.5 * step[name], 0.5)
+                    start, best, step[name] = (
+                        tried,
+                        found,
+                        min(1.5 * step[name], 0.5),
+                    )
                     break
             else:
                 step[name] *= 0.5
@@ -114,7 +137,13 @@ FAR = ("launch", "alone", "ll", "ll_node", "climb_rate_ll", "mix", "mix_ll")
 START = (
     {f"near.{name}": getattr(transport("nvlink3"), name) for name in NEAR}
     | {f"far.{name}": getattr(transport("infiniband"), name) for name in FAR}
-    | {"far.launch": 1e-5, "hops": 1.0, "climbs": 1.0, "near.rate": 0.78, "far.rate": 0.7}
+    | {
+        "far.launch": 1e-5,
+        "hops": 1.0,
+        "climbs": 1.0,
+        "near.rate": 0.78,
+        "far.rate": 0.7,
+    }
 )
 """Before Perlmutter is seen: its A100 as those behind a switch, Slingshot as InfiniBand."""
 
@@ -124,9 +153,17 @@ def machine(numbers: Numbers) -> Fabric:
     base = Fabric.of(network("perlmutter"), NetworkTime("nccl"))
     near, far = transport("nvlink3-mesh"), transport("infiniband")
     near = replace(near, **{name: numbers[f"near.{name}"] for name in NEAR})
-    hops = {name: getattr(far, name) * numbers["hops"] for name in ("hop", "hop_ll")}
-    climbs = {name: getattr(far, name) * numbers["climbs"] for name in ("climb", "climb_ll")}
-    far = replace(far, **{name: numbers[f"far.{name}"] for name in FAR}, **hops, **climbs)
+    hops = {
+        name: getattr(far, name) * numbers["hops"]
+        for name in ("hop", "hop_ll")
+    }
+    climbs = {
+        name: getattr(far, name) * numbers["climbs"]
+        for name in ("climb", "climb_ll")
+    }
+    far = replace(
+        far, **{name: numbers[f"far.{name}"] for name in FAR}, **hops, **climbs
+    )
     rates = tuple(
         d.bandwidth * numbers[f"{side}.rate"]
         for d, side in zip(base.dims, ("near", "far"), strict=True)
@@ -137,7 +174,9 @@ def machine(numbers: Numbers) -> Fabric:
 def without(rows: Rows, nodes: float) -> Numbers:
     """Fitted to all tests but those on so many nodes."""
     kept = rows.those(rows.nodes != nodes)
-    return fitted(START, lambda numbers: kept.predicted(machine(numbers)), kept.seconds)
+    return fitted(
+        START, lambda numbers: kept.predicted(machine(numbers)), kept.seconds
+    )
 
 
 GENERATIONS = {
@@ -145,7 +184,11 @@ GENERATIONS = {
     "nvlink4": ("h100-sxm", "h200"),
     "nvlink5": ("b200", "b300", "gb200", "gb300"),
 }
-NETWORKS = {"nvlink3": "dgx-a100", "nvlink4": "dgx-h100", "nvlink5": "dgx-b200"}
+NETWORKS = {
+    "nvlink3": "dgx-a100",
+    "nvlink4": "dgx-h100",
+    "nvlink5": "dgx-b200",
+}
 OWN = (
     "launch",
     "hop",
@@ -174,14 +217,24 @@ def generation(name: str, rows: Rows) -> Transport:
     def predict(numbers: Numbers) -> Any:
         return rows.predicted(node(name, replace(of, **numbers)))
 
-    return replace(of, **fitted({n: getattr(of, n) for n in free}, predict, rows.seconds))
+    return replace(
+        of, **fitted({n: getattr(of, n) for n in free}, predict, rows.seconds)
+    )
 
 
 if __name__ == "__main__":
     tests, measured = perlmutter(), tables()
     print(
         "perlmutter",
-        fitted(START, lambda numbers: tests.predicted(machine(numbers)), tests.seconds),
+        fitted(
+            START,
+            lambda numbers: tests.predicted(machine(numbers)),
+            tests.seconds,
+        ),
     )
     for generation_, chips in GENERATIONS.items():
-        print(generation(generation_, measured.those(np.isin(measured.chip, chips))))
+        print(
+            generation(
+                generation_, measured.those(np.isin(measured.chip, chips))
+            )
+        )

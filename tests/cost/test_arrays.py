@@ -21,7 +21,12 @@ from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.layer import Seconds
 from meshwright.cost.load import Busy, Load
 from meshwright.count.work import Pass
-from meshwright.describe.assumptions import LBL, REALISTIC, Assumptions, HidePass
+from meshwright.describe.assumptions import (
+    LBL,
+    REALISTIC,
+    Assumptions,
+    HidePass,
+)
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
@@ -31,24 +36,52 @@ from meshwright.reproduce.lbl.defects import LBL_CODE
 from meshwright.schedule import get
 from meshwright.step import memory
 
-DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels")
+DEGREES = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "microbatch",
+    "interleave",
+    "panels",
+)
 CHOICES: list[dict[str, Any]] = [
     {"zero": 0, "recompute": "none", "schedule": "1f1b"},
     {"zero": 1, "recompute": "selective", "schedule": "interleaved"},
-    {"zero": 2, "recompute": "full", "schedule": "gpipe", "sequence_parallel": False},
+    {
+        "zero": 2,
+        "recompute": "full",
+        "schedule": "gpipe",
+        "sequence_parallel": False,
+    },
     {"zero": 3, "recompute": "full", "schedule": "zbv"},
     {"zero": 1, "recompute": "none", "schedule": "1f1b", "scheme": "summa"},
 ]
-MODELS = ("llama3-8b", "gpt3-175b", "deepseek-v3", "gemma2-9b", "falcon-40b", "gpt-oss-120b")
+MODELS = (
+    "llama3-8b",
+    "gpt3-175b",
+    "deepseek-v3",
+    "gemma2-9b",
+    "falcon-40b",
+    "gpt-oss-120b",
+)
 
 
 def job_of(model: str, a: Assumptions, chips: int = 512) -> Job:
     return Job(
-        catalog.model(model), catalog.cluster(f"{chips}xh100-sxm"), 1024, seq=4096, assumptions=a
+        catalog.model(model),
+        catalog.cluster(f"{chips}xh100-sxm"),
+        1024,
+        seq=4096,
+        assumptions=a,
     )
 
 
-def legal(job: Job, choice: dict[str, Any], wanted: int, seed: str) -> list[Layout]:
+def legal(
+    job: Job, choice: dict[str, Any], wanted: int, seed: str
+) -> list[Layout]:
     """Random layouts that keep the rules, each with a random placement that fits the nodes."""
     rng, found = random.Random(seed), []
     for _ in range(4000):
@@ -57,7 +90,9 @@ def legal(job: Job, choice: dict[str, Any], wanted: int, seed: str) -> list[Layo
             degrees[axis] = rng.choice([d for d in divisors(rest) if d <= 16])
             rest //= degrees[axis]
         ep = rng.choice([1, 2, 4, 8]) if job.model.moe else 1
-        chunks = rng.choice([2, 3]) if choice["schedule"] == "interleaved" else 1
+        chunks = (
+            rng.choice([2, 3]) if choice["schedule"] == "interleaved" else 1
+        )
         layout = Layout(
             **degrees,
             dp=rest,
@@ -68,7 +103,11 @@ def legal(job: Job, choice: dict[str, Any], wanted: int, seed: str) -> list[Layo
             **choice,
         )
         if all(bool(rule.holds(job, layout)) for rule in ALWAYS):
-            found.append(replace(layout, placement=shuffled(rng, layout, job.cluster.sizes)))
+            found.append(
+                replace(
+                    layout, placement=shuffled(rng, layout, job.cluster.sizes)
+                )
+            )
         if len(found) == wanted:
             break
     return found
@@ -89,10 +128,15 @@ def shuffled(
 
 def table(rows: list[Layout]) -> Layout:
     """The same layouts as one, its numbers arrays."""
-    arrays = {name: np.array([float(getattr(r, name)) for r in rows]) for name in DEGREES}
+    arrays = {
+        name: np.array([float(getattr(r, name)) for r in rows])
+        for name in DEGREES
+    }
     dims = range(len(rows[0].placement["tp"]))
     placement = {
-        a: tuple(np.array([float(r.placement[a][i]) for r in rows]) for i in dims)
+        a: tuple(
+            np.array([float(r.placement[a][i]) for r in rows]) for i in dims
+        )
         for a in rows[0].placement
     }
     return replace(rows[0], **arrays, placement=MappingProxyType(placement))
@@ -101,29 +145,45 @@ def table(rows: list[Layout]) -> Layout:
 def same(a: Any, b: list[Any]) -> bool:
     return bool(
         np.array_equal(
-            np.broadcast_to(np.asarray(a, dtype=float), (len(b),)), np.asarray(b, dtype=float)
+            np.broadcast_to(np.asarray(a, dtype=float), (len(b),)),
+            np.asarray(b, dtype=float),
         )
     )
 
 
-@pytest.mark.parametrize("assumptions", [REALISTIC, LBL, LBL_CODE], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "assumptions", [REALISTIC, LBL, LBL_CODE], ids=lambda a: a.name
+)
 @pytest.mark.parametrize(
     "choice",
     CHOICES,
-    ids=lambda c: f"{c.get('scheme', 'megatron')}-{c['schedule']}-zero{c['zero']}",
+    ids=lambda c: (
+        f"{c.get('scheme', 'megatron')}-{c['schedule']}-zero{c['zero']}"
+    ),
 )
 @pytest.mark.parametrize("model", MODELS)
-def test_step_time_and_memory(model: str, choice: dict[str, Any], assumptions: Assumptions) -> None:
+def test_step_time_and_memory(
+    model: str, choice: dict[str, Any], assumptions: Assumptions
+) -> None:
     job = job_of(model, assumptions)
     rows = legal(job, choice, 25, seed=f"{model} {choice}")
     if not rows:
-        pytest.skip("no legal layout")  # summa is not defined for mixtures of experts
+        pytest.skip(
+            "no legal layout"
+        )  # summa is not defined for mixtures of experts
     at_once, schedule = table(rows), get(choice["schedule"])
-    assert same(ours.step_time(job, at_once), [ours.step_time(job, row) for row in rows])
+    assert same(
+        ours.step_time(job, at_once),
+        [ours.step_time(job, row) for row in rows],
+    )
     used = memory.use(job, at_once, ours.body(job, at_once), schedule)
-    one_by_one = [memory.use(job, row, ours.body(job, row), schedule) for row in rows]
+    one_by_one = [
+        memory.use(job, row, ours.body(job, row), schedule) for row in rows
+    ]
     for name in used._fields:
-        assert same(getattr(used, name), [getattr(u, name) for u in one_by_one]), name
+        assert same(
+            getattr(used, name), [getattr(u, name) for u in one_by_one]
+        ), name
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3"])
@@ -139,17 +199,24 @@ def test_every_cost_of_a_layer(model: str) -> None:
         costs = [getattr(b, part) for b in one_by_one]
         # the last ones: what runs again (none), and what explains a single layout
         for name in costs[0]._fields[:-2]:
-            whole, each = getattr(getattr(at_once, part), name), [getattr(c, name) for c in costs]
+            whole, each = (
+                getattr(getattr(at_once, part), name),
+                [getattr(c, name) for c in costs],
+            )
             causes = whole._fields if isinstance(whole, Seconds) else ()
             for cause in causes:
-                assert same(getattr(whole, cause), [getattr(s, cause) for s in each]), (
+                assert same(
+                    getattr(whole, cause), [getattr(s, cause) for s in each]
+                ), (
                     part,
                     name,
                     cause,
                 )
             if isinstance(whole, Load):
                 for i, value in enumerate((*whole[:2], *whole.busy)):
-                    assert same(value, [(*load[:2], *load.busy)[i] for load in each]), (
+                    assert same(
+                        value, [(*load[:2], *load.busy)[i] for load in each]
+                    ), (
                         part,
                         name,
                         i,
@@ -166,30 +233,45 @@ TIME, COUNT = st.floats(0, 10), st.integers(1, 100)
     st.sampled_from(["shared", "serial", "free"]),
 )
 def test_overlap(rows: list[tuple[float, float, int]], links: str) -> None:
-    comm, work, count = (np.array(x, dtype=float) for x in zip(*rows, strict=True))
+    comm, work, count = (
+        np.array(x, dtype=float) for x in zip(*rows, strict=True)
+    )
     how = HidePass("pass", links=links)
 
     def shown(comm: Any, work: Any) -> Any:
         own = Load(work / 2, 0.0, Busy((work / 2,)))
-        return overlap.behind(work, own, Load(comm, 0.0, Busy((comm,))), how).total
+        return overlap.behind(
+            work, own, Load(comm, 0.0, Busy((comm,))), how
+        ).total
 
     assert same(shown(comm, work), [shown(c, w) for c, w, _ in rows])
-    assert same(overlap.summa(comm, work, count), [overlap.summa(c, w, n) for c, w, n in rows])
+    assert same(
+        overlap.summa(comm, work, count),
+        [overlap.summa(c, w, n) for c, w, n in rows],
+    )
 
 
 FLOPS = st.floats(0, 1e18)
 
 
-@given(st.lists(st.tuples(FLOPS, FLOPS, FLOPS), min_size=1, max_size=10), st.floats(1, 10))
+@given(
+    st.lists(st.tuples(FLOPS, FLOPS, FLOPS), min_size=1, max_size=10),
+    st.floats(1, 10),
+)
 def test_chip(rows: list[tuple[float, float, float]], k: float) -> None:
     r = rates(catalog.chip("h100-sxm"), "bf16", REALISTIC.chip)
-    faster = r._replace(matrix=r.matrix * k, vector=r.vector * k, memory=r.memory * k)
+    faster = r._replace(
+        matrix=r.matrix * k, vector=r.vector * k, memory=r.memory * k
+    )
     at_once = Pass(*(np.array(x) for x in zip(*rows, strict=True)))
     compute = compute_time(at_once, r)
     assert same(compute, [compute_time(Pass(*row), r) for row in rows])
     assert same(
         exposed_memory(at_once, compute, r),
-        [exposed_memory(Pass(*row), compute_time(Pass(*row), r), r) for row in rows],
+        [
+            exposed_memory(Pass(*row), compute_time(Pass(*row), r), r)
+            for row in rows
+        ],
     )
     quick = compute_time(at_once, faster)
     before, after = (
@@ -204,21 +286,43 @@ def test_a_better_machine_is_never_slower(model: str) -> None:
     job = job_of(model, REALISTIC)
     chip, net = job.cluster.chip, job.cluster.network
     better = [
-        replace(job.cluster, chip=replace(chip, hbm_bandwidth=2 * chip.hbm_bandwidth)),
         replace(
             job.cluster,
-            chip=replace(chip, matrix_flops={p: 2 * x for p, x in chip.matrix_flops.items()}),
+            chip=replace(chip, hbm_bandwidth=2 * chip.hbm_bandwidth),
         ),
-        replace(job.cluster, chip=replace(chip, vector_flops=2 * chip.vector_flops)),
+        replace(
+            job.cluster,
+            chip=replace(
+                chip,
+                matrix_flops={p: 2 * x for p, x in chip.matrix_flops.items()},
+            ),
+        ),
+        replace(
+            job.cluster, chip=replace(chip, vector_flops=2 * chip.vector_flops)
+        ),
     ]
     for i, dim in enumerate(net.dims):
-        for change in ({"bandwidth": 2 * dim.bandwidth}, {"latency": dim.latency / 2}):
-            dims = tuple(replace(d, **change) if j == i else d for j, d in enumerate(net.dims))
-            better.append(replace(job.cluster, network=replace(net, dims=dims)))
-    rows = table(legal(job, CHOICES[1], 40, seed="3") or legal(job, CHOICES[0], 40, seed="3"))
+        for change in (
+            {"bandwidth": 2 * dim.bandwidth},
+            {"latency": dim.latency / 2},
+        ):
+            dims = tuple(
+                replace(d, **change) if j == i else d
+                for j, d in enumerate(net.dims)
+            )
+            better.append(
+                replace(job.cluster, network=replace(net, dims=dims))
+            )
+    rows = table(
+        legal(job, CHOICES[1], 40, seed="3")
+        or legal(job, CHOICES[0], 40, seed="3")
+    )
     before = ours.step_time(job, rows)
     for cluster in better:
-        assert np.all(ours.step_time(replace(job, cluster=cluster), rows) <= before * (1 + 1e-12))
+        assert np.all(
+            ours.step_time(replace(job, cluster=cluster), rows)
+            <= before * (1 + 1e-12)
+        )
 
 
 def test_one_chip_waits_for_nobody() -> None:
@@ -230,6 +334,9 @@ def test_one_chip_waits_for_nobody() -> None:
     layout = placed(Layout(), (1, 1))
     busy = float(ours.step_time(job, layout))
     silent = replace(
-        job, assumptions=replace(REALISTIC, network=replace(REALISTIC.network, collective="free"))
+        job,
+        assumptions=replace(
+            REALISTIC, network=replace(REALISTIC.network, collective="free")
+        ),
     )
     assert busy == float(ours.step_time(silent, layout))

@@ -23,7 +23,10 @@ EIGHT = placed(Layout(tp=8), (8, 1))
 
 
 def timer() -> Timer:
-    return Timer(Clock(rates(chip("h100-sxm"), "bf16", SET.chip), FABRIC, Overlap()), EIGHT)
+    return Timer(
+        Clock(rates(chip("h100-sxm"), "bf16", SET.chip), FABRIC, Overlap()),
+        EIGHT,
+    )
 
 
 @pytest.mark.parametrize("panels", [(0.0, 4, 1), (4, 0.0, 2), (2.0, 8.0, 0.0)])
@@ -33,9 +36,14 @@ def test_a_message_whole_and_in_panels(panels: tuple[float, ...]) -> None:
     """
     asked, message = timer(), Message("all_gather", "tp", 100e6)
     for pieces in panels:
-        expected = FABRIC.time("all_gather", message.bytes / (pieces or 1), (8, 1))
+        expected = FABRIC.time(
+            "all_gather", message.bytes / (pieces or 1), (8, 1)
+        )
         assert asked.message(message, pieces).seconds == expected
-    assert asked.message(message, 4).seconds < 0.5 * asked.message(message).seconds
+    assert (
+        asked.message(message, 4).seconds
+        < 0.5 * asked.message(message).seconds
+    )
 
 
 def test_messages_of_a_table_of_layouts() -> None:
@@ -44,9 +52,15 @@ def test_messages_of_a_table_of_layouts() -> None:
     """
     asked, sizes = timer(), np.array([1e6, 1e8])
     for pieces in (0.0, 4.0, np.array([2.0, 4.0])):
-        whole = sizes if isinstance(pieces, float) and not pieces else sizes / pieces
+        whole = (
+            sizes
+            if isinstance(pieces, float) and not pieces
+            else sizes / pieces
+        )
         got = asked.message(Message("all_gather", "tp", sizes), pieces).seconds
-        assert np.array_equal(got, [FABRIC.time("all_gather", float(b), (8, 1)) for b in whole])
+        assert np.array_equal(
+            got, [FABRIC.time("all_gather", float(b), (8, 1)) for b in whole]
+        )
     first = asked.message(Message("all_gather", "tp", 3.0 * 1e7))
     known = len(asked._loads)
     assert asked.message(Message("all_gather", "tp", 3e7)) == first
@@ -61,7 +75,11 @@ def test_identities_of_arrays_stay_theirs() -> None:
     gc.collect()
     assert len(keys) == 50
     array = np.ones(3)
-    assert cache_key(array, 2) == cache_key(array, 2.0) != cache_key(array.copy(), 2)
+    assert (
+        cache_key(array, 2)
+        == cache_key(array, 2.0)
+        != cache_key(array.copy(), 2)
+    )
 
 
 def test_equal_products_are_timed_once_and_others_apart() -> None:

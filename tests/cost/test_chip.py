@@ -9,7 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright.cost.chip import compute_time, exposed_memory, pass_time, rates, wider
+from meshwright.cost.chip import (
+    compute_time,
+    exposed_memory,
+    pass_time,
+    rates,
+    wider,
+)
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import ChipTime
 from meshwright.describe.chip import Chip
@@ -23,23 +29,33 @@ CHIP = Chip(
     hbm_bandwidth=MEMORY,
     sustained=0.5,
 )
-HOW = ChipTime(matrix_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0, launch_s=0.25)
+HOW = ChipTime(
+    matrix_efficiency=1.0,
+    vector_efficiency=1.0,
+    memory_efficiency=1.0,
+    launch_s=0.25,
+)
 
 
 def test_arithmetic_is_launch_matrix_and_vector() -> None:
     """0.25 s + 300 / 100 + 20 / 10."""
-    assert compute_time(Pass(300.0, 20.0, 0.0), rates(CHIP, "bf16", HOW)) == pytest.approx(
-        0.25 + 3 + 2
-    )
+    assert compute_time(
+        Pass(300.0, 20.0, 0.0), rates(CHIP, "bf16", HOW)
+    ) == pytest.approx(0.25 + 3 + 2)
 
 
 @pytest.mark.parametrize(
-    ("bytes_", "exposed"), [(0.0, 0.0), (100.0, 0.0), (162.5, 0.0), (500.0, 10 - 3.25)]
+    ("bytes_", "exposed"),
+    [(0.0, 0.0), (100.0, 0.0), (162.5, 0.0), (500.0, 10 - 3.25)],
 )
-def test_memory_shows_what_outlasts_arithmetic(bytes_: float, exposed: float) -> None:
+def test_memory_shows_what_outlasts_arithmetic(
+    bytes_: float, exposed: float
+) -> None:
     """At 50 B/s beside 3.25 s of arithmetic."""
     r, work = rates(CHIP, "bf16", HOW), Pass(300.0, 0.0, bytes_)
-    assert exposed_memory(work, compute_time(work, r), r) == pytest.approx(exposed)
+    assert exposed_memory(work, compute_time(work, r), r) == pytest.approx(
+        exposed
+    )
     assert pass_time([work, work], r) == pytest.approx(2 * (3.25 + exposed))
 
 
@@ -51,7 +67,8 @@ def test_peak_counts_matrices_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_set", "of_chip", "share"), [(0.8, 0.5, 0.8), (None, 0.5, 0.5), (None, None, 0.75)]
+    ("of_set", "of_chip", "share"),
+    [(0.8, 0.5, 0.8), (None, 0.5, 0.5), (None, None, 0.75)],
 )
 def test_the_share_of_the_peak_is_the_set_s_then_the_chip_s_then_the_default(
     of_set: float | None, of_chip: float | None, share: float
@@ -65,7 +82,8 @@ def test_the_share_of_the_peak_is_the_set_s_then_the_chip_s_then_the_default(
 
 
 @pytest.mark.parametrize(
-    ("sustained", "forward", "backward"), [(0.9, 0.73, 0.63), (0.7, 0.7, 0.63), (0.5, 0.5, 0.5)]
+    ("sustained", "forward", "backward"),
+    [(0.9, 0.73, 0.63), (0.7, 0.7, 0.63), (0.5, 0.5, 0.5)],
 )
 def test_fused_attention_is_no_faster_than_its_kernel_nor_than_the_chip(
     sustained: float, forward: float, backward: float
@@ -81,8 +99,12 @@ def test_fused_attention_is_no_faster_than_its_kernel_nor_than_the_chip(
         launch_s=0.0,
     )
     r = rates(CHIP, "bf16", how)
-    assert compute_time(Pass(PEAK, engine="attention forward"), r) == pytest.approx(1 / forward)
-    assert compute_time(Pass(PEAK, engine="attention backward"), r) == pytest.approx(1 / backward)
+    assert compute_time(
+        Pass(PEAK, engine="attention forward"), r
+    ) == pytest.approx(1 / forward)
+    assert compute_time(
+        Pass(PEAK, engine="attention backward"), r
+    ) == pytest.approx(1 / backward)
 
 
 def test_attention_without_a_measured_kernel_is_like_other_products() -> None:
@@ -97,13 +119,21 @@ def test_in_eight_bits_only_plain_matrices_are_faster() -> None:
         for engine in ("matrix", "wide", "attention forward")
     }
     assert times == {"matrix": 1.0, "wide": 2.0, "attention forward": 2.0}
-    assert [wider(CHIP, p) for p in ("fp8", "bf16", "fp32")] == ["bf16", "bf16", "fp32"]
+    assert [wider(CHIP, p) for p in ("fp8", "bf16", "fp32")] == [
+        "bf16",
+        "bf16",
+        "fp32",
+    ]
     only8 = replace(CHIP, matrix_flops={"fp8": PEAK8})
     assert wider(only8, "fp8") == "fp8"
 
 
 def test_a_faster_chip_is_never_slower_and_arrays_are_scalars() -> None:
-    work = Pass(np.array([0.0, 10.0, 1e3]), np.array([1.0, 5.0, 0.0]), np.array([1e3, 1.0, 50.0]))
+    work = Pass(
+        np.array([0.0, 10.0, 1e3]),
+        np.array([1.0, 5.0, 0.0]),
+        np.array([1e3, 1.0, 50.0]),
+    )
     r = rates(CHIP, "bf16", HOW)
     many = pass_time([work], r)
     assert many == pytest.approx(

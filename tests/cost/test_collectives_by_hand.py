@@ -13,10 +13,14 @@ BYTE = 1 / RATE
 BEST = Fabric((RATE, RATE), (NEAR, FAR), (False, False), NetworkTime("best"))
 
 
-@pytest.mark.parametrize(("units", "steps"), [(4, 2), (5, 3), (6, 3), (8, 3), (9, 4)])
+@pytest.mark.parametrize(
+    ("units", "steps"), [(4, 2), (5, 3), (6, 3), (8, 3), (9, 4)]
+)
 def test_a_binary_tree_has_whole_levels(units: int, steps: int) -> None:
     """A binary tree over six nodes is three hops deep, up and down again; a ring would take ten."""
-    assert BEST.time("all_reduce", 1.0, (1, units)) == pytest.approx(2 * steps * FAR + 2 * BYTE)
+    assert BEST.time("all_reduce", 1.0, (1, units)) == pytest.approx(
+        2 * steps * FAR + 2 * BYTE
+    )
 
 
 def test_a_tree_chains_the_ranks_of_a_node() -> None:
@@ -29,9 +33,18 @@ def test_a_tree_chains_the_ranks_of_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "wait"), [((8, 1), NEAR), ((1, 8), FAR), ((8, 8), FAR), ((2, 1), NEAR), ((1, 1), 0.0)]
+    ("group", "wait"),
+    [
+        ((8, 1), NEAR),
+        ((1, 8), FAR),
+        ((8, 8), FAR),
+        ((2, 1), NEAR),
+        ((1, 1), 0.0),
+    ],
 )
-def test_an_all_to_all_starts_all_messages_at_once(group: tuple[int, int], wait: float) -> None:
+def test_an_all_to_all_starts_all_messages_at_once(
+    group: tuple[int, int], wait: float
+) -> None:
     """One latency, that of the farthest message, however many ranks there are."""
     found = BEST.time("all_to_all", 1.0, group)
     n = group[0] * group[1]
@@ -43,5 +56,9 @@ def test_bytes_of_an_all_to_all_that_stay_near_do_not_cross() -> None:
     """Four ranks in each of two nodes, 8 MB each: 3 of 8 parts stay in the node, and each of four
     sends 4 parts out.
     """
-    free = Fabric((RATE, RATE), (0.0, 0.0), (False, False), NetworkTime("ring"))
-    assert free.time("all_to_all", 8e6, (4, 2)) == pytest.approx(3e6 / RATE + 4e6 / RATE)
+    free = Fabric(
+        (RATE, RATE), (0.0, 0.0), (False, False), NetworkTime("ring")
+    )
+    assert free.time("all_to_all", 8e6, (4, 2)) == pytest.approx(
+        3e6 / RATE + 4e6 / RATE
+    )

@@ -28,12 +28,19 @@ def test_places_reached_by_the_copies_of_a_token() -> None:
     """Two copies over four nodes: one node with chance 1/4, two with 3/4."""
     assert reached(4.0, 2) == pytest.approx(1.75)
     assert reached(1.0, 8) == 1.0
-    assert power(3.0, 5) == 243.0 and power(np.array([2.0, 3.0]), 5).tolist() == [32.0, 243.0]
+    assert power(3.0, 5) == 243.0 and power(
+        np.array([2.0, 3.0]), 5
+    ).tolist() == [32.0, 243.0]
 
 
 @pytest.mark.parametrize(
     ("nodes", "way", "error"),
-    [(2, "dispatch", 0.12), (4, "dispatch", 0.06), (4, "combine", 0.06), (2, "combine", 0.20)],
+    [
+        (2, "dispatch", 0.12),
+        (4, "dispatch", 0.06),
+        (4, "combine", 0.06),
+        (2, "combine", 0.20),
+    ],
 )
 def test_measured_kernels(nodes: int, way: str, error: float) -> None:
     """DeepEP on nodes of 8 H100. On 8 nodes the same table has the FP8 dispatch as slow as 16 bits:
@@ -42,7 +49,9 @@ def test_measured_kernels(nodes: int, way: str, error: float) -> None:
     text = (PUBLISHED / "deepep.csv").read_text("utf-8")
     rows = [
         r
-        for r in csv.DictReader(line for line in text.splitlines() if line[0] != "#")
+        for r in csv.DictReader(
+            line for line in text.splitlines() if line[0] != "#"
+        )
         if r["nodes"] == str(nodes)
     ]
     wide = 1.0 if way == "dispatch" else 2.0
@@ -52,7 +61,9 @@ def test_measured_kernels(nodes: int, way: str, error: float) -> None:
         V = float(r["tokens"]) * k * float(r["hidden"]) * wide
         errors.append(
             abs(
-                once_a_node(H100, V, (8, nodes), k, "deepep").seconds * 1e6 / float(r[f"{way}_us"])
+                once_a_node(H100, V, (8, nodes), k, "deepep").seconds
+                * 1e6
+                / float(r[f"{way}_us"])
                 - 1
             )
         )
@@ -66,11 +77,15 @@ def test_measured_kernels_of_hybridep(way: str) -> None:
     """
     text = (PUBLISHED / "hybridep.csv").read_text("utf-8")
     errors = []
-    for r in csv.DictReader(line for line in text.splitlines() if line[0] != "#"):
+    for r in csv.DictReader(
+        line for line in text.splitlines() if line[0] != "#"
+    ):
         n, k, width = int(r["ranks"]), 8, 4096 * 7168 * 2.0
         received = width * n * (1 - (1 - 1 / n) ** k)
         net = Fabric.of(
-            catalog.network("gb200-nvl72" if r["chip"] == "gb200" else "dgx-b200"),
+            catalog.network(
+                "gb200-nvl72" if r["chip"] == "gb200" else "dgx-b200"
+            ),
             NetworkTime("nccl"),
         )
         group = (float(n), *(1.0 for _ in net.rates[1:]))
@@ -84,10 +99,15 @@ def test_tokens_that_travel_once_are_copied_once() -> None:
     all-to-all moves each copy four times.
     """
     layout = Layout(dp=4, ep=4)
-    job = Job(catalog.model("mixtral-8x7b"), catalog.cluster("8xh100-sxm"), 8, layout)
+    job = Job(
+        catalog.model("mixtral-8x7b"), catalog.cluster("8xh100-sxm"), 8, layout
+    )
     copies, width = 2 * 4096.0, job.model.hidden * 2
     once = replace(job, software=Software(dispatcher="hybridep"))
-    assert moe.dispatch(job, layout, copies, "dispatch").forward.memory == 4 * copies * width
+    assert (
+        moe.dispatch(job, layout, copies, "dispatch").forward.memory
+        == 4 * copies * width
+    )
     assert (
         moe.dispatch(once, layout, copies, "dispatch").forward.memory
         == (1.75 / 2 + 1) * copies * width
@@ -101,15 +121,23 @@ def test_nothing_far_is_sent_twice() -> None:
     V, k = 8e9, 8
     far = once_a_node(H100, V, (8, 2), k, "deepep").busy[1]
     assert far == pytest.approx(V / k * 0.99609 / H100.rates[1], rel=1e-4)
-    assert H100.load("all_to_all", V, (8, 2)).busy[1] == pytest.approx(V / 2 / H100.rates[1])
+    assert H100.load("all_to_all", V, (8, 2)).busy[1] == pytest.approx(
+        V / 2 / H100.rates[1]
+    )
 
 
 def test_arrays_busy_and_floor() -> None:
-    V, g, n = np.array([0.0, 1e6, 1e9]), np.array([8.0, 8.0, 4.0]), np.array([1.0, 4.0, 16.0])
+    V, g, n = (
+        np.array([0.0, 1e6, 1e9]),
+        np.array([8.0, 8.0, 4.0]),
+        np.array([1.0, 4.0, 16.0]),
+    )
     load = H100.load("deepep", V, (g, n), 8)
     one = [
         H100.load("deepep", *row, 8)
-        for row in zip(V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True)
+        for row in zip(
+            V.tolist(), zip(g.tolist(), n.tolist(), strict=True), strict=True
+        )
     ]
     assert np.array_equal(load.seconds, [x.seconds for x in one])
     assert all(x.busy.most <= x.seconds for x in one)

@@ -10,9 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright import BadInput, Job, Layout, assumptions, chip, cluster, model, predict
+from meshwright import (
+    BadInput,
+    Job,
+    Layout,
+    assumptions,
+    chip,
+    cluster,
+    model,
+    predict,
+)
 from meshwright.cost.chip import compute_time, exposed_memory, rates
-from meshwright.cost.hierarchy import Levels, boundaries, levels, product_time, tiles, time
+from meshwright.cost.hierarchy import (
+    Levels,
+    boundaries,
+    levels,
+    product_time,
+    tiles,
+    time,
+)
 from meshwright.count.blocks import matmul
 from meshwright.count.work import Product
 from meshwright.describe.assumptions import ChipTime
@@ -42,7 +58,9 @@ ORACLE = [
 
 @pytest.mark.parametrize(("name", "shape", "us"), ORACLE)
 def test_oracle(name: str, shape: tuple[int, int, int], us: float) -> None:
-    assert product_time(of(name), Product(*shape)) * 1e6 == pytest.approx(us, rel=1e-4)
+    assert product_time(of(name), Product(*shape)) * 1e6 == pytest.approx(
+        us, rel=1e-4
+    )
 
 
 def test_the_peak_follows_from_the_hierarchy() -> None:
@@ -53,13 +71,19 @@ def test_the_peak_follows_from_the_hierarchy() -> None:
 
 def test_scalars_and_arrays_agree() -> None:
     rng = np.random.default_rng(1)
-    out, inner, tokens = (np.floor(2 ** rng.uniform(0, 16, 200)) for _ in range(3))
+    out, inner, tokens = (
+        np.floor(2 ** rng.uniform(0, 16, 200)) for _ in range(3)
+    )
     for gradient in (False, True):
         for name in ("epoch-v100", "epoch-h100"):
-            table = product_time(of(name), Product(out, inner, tokens, gradient))
+            table = product_time(
+                of(name), Product(out, inner, tokens, gradient)
+            )
             one = [
                 product_time(of(name), Product(*row, gradient))
-                for row in zip(out.tolist(), inner.tolist(), tokens.tolist(), strict=True)
+                for row in zip(
+                    out.tolist(), inner.tolist(), tokens.tolist(), strict=True
+                )
             ]
             assert table == pytest.approx(one, rel=1e-15)
 
@@ -89,10 +113,15 @@ def test_bounds(out: int, inner: int, tokens: int, gradient: bool) -> None:
     and outputs once.
     """
     machine = of("epoch-a100")
-    seconds = product_time(machine, Product(out, inner, tokens, gradient)) - machine.launch_s
+    seconds = (
+        product_time(machine, Product(out, inner, tokens, gradient))
+        - machine.launch_s
+    )
     assert seconds >= 2.0 * out * inner * tokens / machine.matrix * (1 - 1e-9)
     weights = 2.0 * out * inner * (2 if gradient else 1)
-    stays = 2 * 2.0 * out * inner <= max(machine.l2_bytes, 4 * machine.register_bytes)
+    stays = 2 * 2.0 * out * inner <= max(
+        machine.l2_bytes, 4 * machine.register_bytes
+    )
     moved = (0.0 if stays else weights) + 2.0 * (out + inner) * tokens
     assert seconds >= moved / machine.hbm * (1 - 1e-9)
 
@@ -104,13 +133,20 @@ def test_tiles_cover_the_matrix() -> None:
         (7.0, 9.0, 1e6),
     ):
         rows, columns = tiles(out, inner, capacity, 2.0)
-        assert rows * columns == pytest.approx(math.ceil(out * inner * 2 / capacity))
+        assert rows * columns == pytest.approx(
+            math.ceil(out * inner * 2 / capacity)
+        )
         assert 2 * (out / rows) * (inner / columns) <= capacity * (1 + 1e-9)
 
 
-def test_exchange_between_multiprocessors_only_with_their_own_network() -> None:
+def test_exchange_between_multiprocessors_only_with_their_own_network() -> (
+    None
+):
     with_it, without = of("epoch-h100"), of("epoch-h100")._replace(dsmem=False)
-    a, b = boundaries(with_it, 8192, 8192, False), boundaries(without, 8192, 8192, False)
+    a, b = (
+        boundaries(with_it, 8192, 8192, False),
+        boundaries(without, 8192, 8192, False),
+    )
     assert a[0] == b[0]
     assert a[1].per_token < b[1].per_token  # one large tile: fewer trips to L2
     assert time(with_it, []) == 0.0
@@ -129,9 +165,13 @@ def test_any_model_can_be_timed_with_it() -> None:
     backward = compute_time(op.backward, r) + exposed_memory(
         op.backward, compute_time(op.backward, r), r
     )
-    assert forward == pytest.approx(product_time(of("epoch-h100"), Product(3072, 1024, 4096)))
+    assert forward == pytest.approx(
+        product_time(of("epoch-h100"), Product(3072, 1024, 4096))
+    )
     both = [Product(1024, 3072, 4096), Product(3072, 1024, 4096, True)]
-    assert backward == pytest.approx(sum(product_time(of("epoch-h100"), p) for p in both))
+    assert backward == pytest.approx(
+        sum(product_time(of("epoch-h100"), p) for p in both)
+    )
 
 
 def test_a_transformer_under_the_set() -> None:
@@ -145,7 +185,12 @@ def test_a_transformer_under_the_set() -> None:
     )
     job = replace(job, precision=replace(job.precision, compute="fp16"))
     shown = predict(job)
-    peak = replace(job, assumptions=replace(job.assumptions, chip=ChipTime("peak", launch_s=0.0)))
+    peak = replace(
+        job,
+        assumptions=replace(
+            job.assumptions, chip=ChipTime("peak", launch_s=0.0)
+        ),
+    )
     assert shown.step_time_s > predict(peak).step_time_s
     assert 0 < shown.mfu < 0.7
 
@@ -154,18 +199,25 @@ def test_dimensions_are_padded_to_eight() -> None:
     """Compute-bound products: 1,017 to 1,024 cost the same arithmetic, 1,025 to 1,032 one step
     more.
     """
-    machine = of("epoch-h100")._replace(hbm=1e30, l2=1e30, shared=1e30, launch_s=0.0)
+    machine = of("epoch-h100")._replace(
+        hbm=1e30, l2=1e30, shared=1e30, launch_s=0.0
+    )
     step = 2.0 * 4096 * 4096 / machine.matrix
-    times = [product_time(machine, Product(4096, 4096, n)) for n in (1017, 1024, 1025, 1032, 1033)]
-    assert times == pytest.approx([1024 * step, 1024 * step, 1032 * step, 1032 * step, 1040 * step])
+    times = [
+        product_time(machine, Product(4096, 4096, n))
+        for n in (1017, 1024, 1025, 1032, 1033)
+    ]
+    assert times == pytest.approx(
+        [1024 * step, 1024 * step, 1032 * step, 1032 * step, 1040 * step]
+    )
 
 
 def test_experts_share_the_tokens() -> None:
     machine = of("epoch-h100")
     one = product_time(machine, Product(4096, 1024, 512)) - machine.launch_s
-    assert product_time(machine, Product(4096, 1024, 4 * 512, copies=4)) == pytest.approx(
-        4 * one + machine.launch_s
-    )
+    assert product_time(
+        machine, Product(4096, 1024, 4 * 512, copies=4)
+    ) == pytest.approx(4 * one + machine.launch_s)
 
 
 def test_a_chip_without_the_data_says_so() -> None:

@@ -31,33 +31,47 @@ Row = dict[str, str]
 @cache
 def rows(name: str) -> tuple[Row, ...]:
     lines = (TABLES / f"{name}.csv").read_text("utf-8").splitlines()
-    return tuple(csv.DictReader(line for line in lines if not line.startswith("#")))
+    return tuple(
+        csv.DictReader(line for line in lines if not line.startswith("#"))
+    )
 
 
-def grouped_by(name: str, *keys: str) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
+def grouped_by(
+    name: str, *keys: str
+) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
     found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows(name):
         found[tuple(row[key] for key in keys)].append(row)
     yield from found.items()
 
 
-def rates(chip: str, precision: str = "bf16", clock: float = 1.0, **stack: object) -> shapes.Rates:
+def rates(
+    chip: str, precision: str = "bf16", clock: float = 1.0, **stack: object
+) -> shapes.Rates:
     """At the clock that the peak is quoted at: one call does not heat a chip. Constants are those
     of kernels alone, before any run.
     """
     of = catalog.chip(chip)
-    how = ChipTime("by-shape", Stack(**stack), kernels=as_written()[of.kernel_law])
+    how = ChipTime(
+        "by-shape", Stack(**stack), kernels=as_written()[of.kernel_law]
+    )
     found = shapes.rates(of, precision, "bf16", how)
     held = found.of.clock / clock
     return found._replace(
-        matrix=found.matrix / held, wide=found.wide / held, peak16=found.peak16 / held
+        matrix=found.matrix / held,
+        wide=found.wide / held,
+        peak16=found.peak16 / held,
     )
 
 
-def error(name: str, seconds: Callable[[Row], tuple[float, float]], of: list[Row]) -> float:
+def error(
+    name: str, seconds: Callable[[Row], tuple[float, float]], of: list[Row]
+) -> float:
     """Median |ln(law / measured)|."""
     pairs = [seconds(row) for row in of]
-    return float(np.median([abs(np.log(law / measured)) for law, measured in pairs]))
+    return float(
+        np.median([abs(np.log(law / measured)) for law, measured in pairs])
+    )
 
 
 def gemm(row: Row, r: shapes.Rates) -> float:
@@ -69,10 +83,21 @@ def gemm(row: Row, r: shapes.Rates) -> float:
 GEMM = dict(grouped_by("gemm", "chip", "dtype", "table"))
 
 
-@pytest.mark.parametrize("key", [key for key in GEMM if key[1] == "bfloat16"], ids="-".join)
-def test_products_of_training_shapes_are_within_nine_percent(key: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(
+    "key", [key for key in GEMM if key[1] == "bfloat16"], ids="-".join
+)
+def test_products_of_training_shapes_are_within_nine_percent(
+    key: tuple[str, str, str],
+) -> None:
     r = rates(key[0])
-    assert error("gemm", lambda row: (gemm(row, r), float(row["seconds"])), GEMM[key]) < 0.09
+    assert (
+        error(
+            "gemm",
+            lambda row: (gemm(row, r), float(row["seconds"])),
+            GEMM[key],
+        )
+        < 0.09
+    )
 
 
 RECIPES = {
@@ -87,9 +112,13 @@ for the weight gradient.
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in GEMM if key[1] != "bfloat16" and "vllm" not in key[2]], ids="-".join
+    "key",
+    [key for key in GEMM if key[1] != "bfloat16" and "vllm" not in key[2]],
+    ids="-".join,
 )
-def test_narrow_products_with_their_quantisation(key: tuple[str, str, str]) -> None:
+def test_narrow_products_with_their_quantisation(
+    key: tuple[str, str, str],
+) -> None:
     """FP8 within 16 % (blockwise kernels of H100 and H200 differ by more than that), FP4 within 20
     % (B300 and GB300 scatter by that).
     """
@@ -104,14 +133,18 @@ def test_narrow_products_with_their_quantisation(key: tuple[str, str, str]) -> N
         weights = shapes.WEIGHTS_QUANTISED * k * n * r.quantise / r.memory
         return gemm(row, r) - weights, float(row["seconds"])
 
-    assert error("gemm", seconds, GEMM[key]) < (0.16 if precision == "fp8" else 0.20)
+    assert error("gemm", seconds, GEMM[key]) < (
+        0.16 if precision == "fp8" else 0.20
+    )
 
 
 ATTENTION = dict(grouped_by("attention", "chip", "table"))
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in ATTENTION if key != ("a100-80", "trtllm/1.0.0")], ids="-".join
+    "key",
+    [key for key in ATTENTION if key != ("a100-80", "trtllm/1.0.0")],
+    ids="-".join,
 )
 def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
     """Of TensorRT-LLM 1.0.0 on A100 the law is 20 % too fast: an old kernel, left out."""
@@ -119,7 +152,8 @@ def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
 
     def seconds(row: Row) -> tuple[float, float]:
         b, T, H, K, q = (
-            float(row[name]) for name in ("batch", "seq", "heads", "kv_heads", "head_dim")
+            float(row[name])
+            for name in ("batch", "seq", "heads", "kv_heads", "head_dim")
         )
         op = blocks.attention(
             "attention/core",
@@ -137,7 +171,9 @@ def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
             fused=True,
             output_twice=False,
         )
-        return sum(map(float, shapes.alone(op.forward, r))), float(row["seconds"])
+        return sum(map(float, shapes.alone(op.forward, r))), float(
+            row["seconds"]
+        )
 
     assert error("attention", seconds, ATTENTION[key]) < 0.11
 
@@ -150,14 +186,28 @@ def looped(row: Row, r: shapes.Rates) -> float:
     """ln(law / measured) of one pass of a product, or of those of experts."""
     m, n, k, groups = (float(row[name]) for name in ("m", "n", "k", "groups"))
     op = blocks.matmul(
-        "x", m * groups, k, n, one=0.0, act=2.0, wgt=2.0, gradient=4.0, copies=groups
+        "x",
+        m * groups,
+        k,
+        n,
+        one=0.0,
+        act=2.0,
+        wgt=2.0,
+        gradient=4.0,
+        copies=groups,
     )
     d_input, d_weight = op.backward.parts
-    work = {"grouped-bwd_grad_act": d_input, "grouped-bwd_grad_w": d_weight}.get(
-        row["kind"], op.forward
-    )
+    work = {
+        "grouped-bwd_grad_act": d_input,
+        "grouped-bwd_grad_w": d_weight,
+    }.get(row["kind"], op.forward)
     measured = (
-        2 * m * n * k * groups / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
+        2
+        * m
+        * n
+        * k
+        * groups
+        / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
     )
     return float(np.log(sum(map(float, shapes.alone(work, r))) / measured))
 
@@ -166,7 +216,9 @@ def looped(row: Row, r: shapes.Rates) -> float:
 def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
     """At the clock of the machine's own long loops, which its dense products show."""
     r = rates(CHIPS[chip])
-    clock = float(np.exp(np.median([looped(row, r) for row in GROUPED[chip, "dense"]])))
+    clock = float(
+        np.exp(np.median([looped(row, r) for row in GROUPED[chip, "dense"]]))
+    )
     held = rates(CHIPS[chip], clock=clock)
     experts = [
         row
@@ -180,13 +232,22 @@ def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
 SIZE = st.integers(1, 20000)
 
 
-@given(st.sampled_from(sorted(every())), SIZE, SIZE, SIZE, st.sampled_from((1.0, 8.0)), SIZE)
+@given(
+    st.sampled_from(sorted(every())),
+    SIZE,
+    SIZE,
+    SIZE,
+    st.sampled_from((1.0, 8.0)),
+    SIZE,
+)
 def test_more_of_any_size_never_takes_less(
     name: str, m: int, n: int, k: int, groups: float, more: int
 ) -> None:
     of = kernels(name)
     for weight_gradient in (False, True):
-        one = products.arithmetic(products.Shape(m, n, k, groups), of, weight_gradient)
+        one = products.arithmetic(
+            products.Shape(m, n, k, groups), of, weight_gradient
+        )
         for larger in ((m + more, n, k), (m, n + more, k), (m, n, k + more)):
             assert products.arithmetic(
                 products.Shape(*larger, groups), of, weight_gradient
@@ -197,11 +258,14 @@ def test_more_of_any_size_never_takes_less(
     st.sampled_from(sorted(every())),
     st.lists(st.tuples(SIZE, SIZE, SIZE, st.integers(1, 64)), min_size=1),
 )
-def test_a_table_is_its_rows(name: str, sizes: list[tuple[int, int, int, int]]) -> None:
+def test_a_table_is_its_rows(
+    name: str, sizes: list[tuple[int, int, int, int]]
+) -> None:
     of, columns = kernels(name), np.array(sizes, dtype=float).T
     table = products.arithmetic(products.Shape(*columns), of)
     assert list(table) == [
-        products.arithmetic(products.Shape(*map(float, row)), of) for row in sizes
+        products.arithmetic(products.Shape(*map(float, row)), of)
+        for row in sizes
     ]
 
 
@@ -211,7 +275,8 @@ def test_what_a_product_pays_for_by_hand() -> None:
     """
     of, tile = kernels("a100"), 256.0 * 128.0
     one = [
-        products.paid(products.Shape(256.0 * count, 128.0, 64.0), of) for count in (54, 108, 109)
+        products.paid(products.Shape(256.0 * count, 128.0, 64.0), of)
+        for count in (54, 108, 109)
     ]
     assert one[1] == 108 * tile
     assert one[0] <= one[1]
@@ -224,7 +289,9 @@ def test_attention_by_hand() -> None:
     """
     of = kernels("h100")
     law = of.fused("cudnn")
-    assert attention.fused_rate(law.length, 128, False, "cudnn", of) == pytest.approx(law.share / 2)
+    assert attention.fused_rate(
+        law.length, 128, False, "cudnn", of
+    ) == pytest.approx(law.share / 2)
     assert attention.fused_rate(1e12, 128, True, "cudnn", of) == pytest.approx(
         law.share * law.backward
     )
@@ -235,7 +302,8 @@ def test_attention_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "two"), [(128, 128), (150, 2), (96, 32), (450, 2), (64, 64), (75, 1), (0.5, 1)]
+    ("width", "two"),
+    [(128, 128), (150, 2), (96, 32), (450, 2), (64, 64), (75, 1), (0.5, 1)],
 )
 def test_heads_that_are_not_aligned(width: float, two: int) -> None:
     assert attention.aligned(width) == two
@@ -254,25 +322,41 @@ def test_the_host_rules_short_layers_only() -> None:
     assert host.added(0.0, 1.0) == 0 == host.added(1.0, 0.0)
     rest, weights = host.split(2.0, 1.0, 4.0)  # half of the host each
     assert rest == weights == pytest.approx((1 + 16) ** 0.25 - 1)
-    assert host.split(2.0, 0.0, 4.0) == (pytest.approx((16 + 256) ** 0.25 - 2), 0.0)
+    assert host.split(2.0, 0.0, 4.0) == (
+        pytest.approx((16 + 256) ** 0.25 - 2),
+        0.0,
+    )
 
 
-@pytest.mark.parametrize(("graphs", "left"), [("off", 1.0), ("parts", 0.5), ("full", 0.02)])
+@pytest.mark.parametrize(
+    ("graphs", "left"), [("off", 1.0), ("parts", 0.5), ("full", 0.02)]
+)
 def test_graphs_launch_for_the_host(graphs: str, left: float) -> None:
     how = ChipTime("by-shape", Stack(host_s=1e-3, cuda_graphs=graphs))
-    assert host.seconds(how, "layer", False) == pytest.approx((left * 1e-3, left * 2e-3))
+    assert host.seconds(how, "layer", False) == pytest.approx(
+        (left * 1e-3, left * 2e-3)
+    )
     assert host.seconds(how, "layer", True)[0] == pytest.approx(left * 3e-3)
-    assert host.seconds(how, "embedding", False)[0] == pytest.approx(left * 0.3e-3)
-    assert host.seconds(replace(how, stack=Stack(cuda_graphs=graphs)), "layer", True) == (0.0, 0.0)
+    assert host.seconds(how, "embedding", False)[0] == pytest.approx(
+        left * 0.3e-3
+    )
+    assert host.seconds(
+        replace(how, stack=Stack(cuda_graphs=graphs)), "layer", True
+    ) == (0.0, 0.0)
 
 
 def test_what_is_quantised_by_hand() -> None:
     """Y[10, 30] = X[10, 20] W[20, 30]: forward X and half of W, backward dY once for both
     gradients.
     """
-    op = blocks.matmul("x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
+    op = blocks.matmul(
+        "x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0
+    )
     forward = shapes.quantised_elements(op.forward, op.forward.products[0])
-    back = [shapes.quantised_elements(part, part.products[0]) for part in op.backward.parts]
+    back = [
+        shapes.quantised_elements(part, part.products[0])
+        for part in op.backward.parts
+    ]
     assert (forward, back) == (10 * 20 + 20 * 30 / 2, [10 * 30, 0.0])
 
 
@@ -280,47 +364,80 @@ def test_an_engine_counts_its_own_casts() -> None:
     """Transformer Engine, one scale a tensor: read 2 B for the largest value, read 2 B again, write
     1 B twice; others: the chip's table.
     """
-    op = blocks.matmul("x", 8192.0, 4096.0, 4096.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
+    op = blocks.matmul(
+        "x", 8192.0, 4096.0, 4096.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0
+    )
     every = frameworks()
     seconds = {}
     for name in ("megatron-core", "torchtitan"):
         stack = every[name].stack
-        r = shapes.rates(catalog.chip("h100-sxm"), "fp8", "bf16", ChipTime("by-shape", stack))
+        r = shapes.rates(
+            catalog.chip("h100-sxm"),
+            "fp8",
+            "bf16",
+            ChipTime("by-shape", stack),
+        )
         seconds[name] = sum(map(float, shapes.alone(op.forward, r)))
         assert r.quantise == (
-            2 + 2 + 1 + 1 if name == "megatron-core" else r.of.quantise["tensorwise"]
+            2 + 2 + 1 + 1
+            if name == "megatron-core"
+            else r.of.quantise["tensorwise"]
         )
     weights = (
         shapes.WEIGHTS_QUANTISED * 4096 * 4096
     )  # of torchtitan in each pass, cached by the other
     others = r.of.quantise["tensorwise"]
     saved = (8192 * 4096 * (others - 6) + weights * others) / r.memory
-    assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(saved)
+    assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(
+        saved
+    )
 
 
-def test_weights_are_quantised_once_a_step_where_they_are_kept_narrow() -> None:
+def test_weights_are_quantised_once_a_step_where_they_are_kept_narrow() -> (
+    None
+):
     """Y[10, 30] = X[10, 20] W[20, 30]: of each microbatch X alone; of a step half of W, if its
     framework says so.
     """
-    op = blocks.matmul("x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0)
+    op = blocks.matmul(
+        "x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0
+    )
     product = op.forward.products[0]
     assert shapes.quantised_elements(op.forward, product, once=True) == 10 * 20
     found = {}
     for when in ("step", "pass"):
-        how = ChipTime("by-shape", Stack(float8="mxfp8", weights_quantised=when))
+        how = ChipTime(
+            "by-shape", Stack(float8="mxfp8", weights_quantised=when)
+        )
         r = shapes.rates(catalog.chip("b200"), "fp8", "bf16", how)
         found[when] = shapes.step_quantises(20.0 * 30.0, r) * r.memory
-    assert found == {"step": pytest.approx(0.5 * 20 * 30 * r.quantise), "pass": 0.0}
+    assert found == {
+        "step": pytest.approx(0.5 * 20 * 30 * r.quantise),
+        "pass": 0.0,
+    }
 
 
-@pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "rowwise", "blockwise"])
+@pytest.mark.parametrize(
+    "recipe", ["delayed", "tensorwise", "rowwise", "blockwise"]
+)
 def test_fp8_is_faster_only_where_products_are_large(recipe: str) -> None:
     """Quantising moves bytes: a wide product gains, a narrow one loses."""
-    wide = blocks.matmul("x", 8192.0, 16384.0, 16384.0, one=0.0, act=2.0, wgt=2.0).forward
-    narrow = blocks.matmul("x", 8192.0, 1024.0, 128.0, one=0.0, act=2.0, wgt=2.0).forward
+    wide = blocks.matmul(
+        "x", 8192.0, 16384.0, 16384.0, one=0.0, act=2.0, wgt=2.0
+    ).forward
+    narrow = blocks.matmul(
+        "x", 8192.0, 1024.0, 128.0, one=0.0, act=2.0, wgt=2.0
+    ).forward
 
     def seconds(work: Pass, precision: str) -> float:
-        return sum(map(float, shapes.alone(work, rates("h100-sxm", precision, float8=recipe))))
+        return sum(
+            map(
+                float,
+                shapes.alone(
+                    work, rates("h100-sxm", precision, float8=recipe)
+                ),
+            )
+        )
 
     assert seconds(wide, "fp8") < seconds(wide, "bf16")
     assert seconds(narrow, "fp8") > seconds(narrow, "bf16")
@@ -331,14 +448,18 @@ def test_a_lower_power_limit_is_a_slower_clock() -> None:
         shapes.rates(catalog.chip(name), "bf16", "bf16", ChipTime("by-shape"))
         for name in ("h100-sxm", "h100-96-hbm2e")
     )
-    assert less.peak16 / full.peak16 == pytest.approx((500 / 700) ** full.of.power_exponent)
+    assert less.peak16 / full.peak16 == pytest.approx(
+        (500 / 700) ** full.of.power_exponent
+    )
 
 
 def test_a_chip_that_nobody_measured_has_its_sustained_rate() -> None:
     chip = catalog.chip("mi300x")
     assert not chip.kernel_law
     found = shapes.rates(chip, "bf16", "bf16", ChipTime("by-shape"))
-    assert found.matrix == pytest.approx(chip.peak("bf16") * (chip.sustained or 0.55))
+    assert found.matrix == pytest.approx(
+        chip.peak("bf16") * (chip.sustained or 0.55)
+    )
     assert shapes.rates(
         chip, "bf16", "bf16", ChipTime("by-shape", matrix_efficiency=0.5)
     ).matrix == pytest.approx(chip.peak("bf16") / 2)
@@ -347,5 +468,12 @@ def test_a_chip_that_nobody_measured_has_its_sustained_rate() -> None:
 @pytest.mark.parametrize("name", sorted(every()))
 def test_every_constant_has_its_source(name: str) -> None:
     of = kernels(name)
-    unsourced = {"name", "units", "power_w", "sources"}  # of the chip's own data sheet
-    assert {field for field in vars(of) if field not in unsourced} <= set(of.sources)
+    unsourced = {
+        "name",
+        "units",
+        "power_w",
+        "sources",
+    }  # of the chip's own data sheet
+    assert {field for field in vars(of) if field not in unsourced} <= set(
+        of.sources
+    )

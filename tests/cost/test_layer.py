@@ -7,25 +7,53 @@ from __future__ import annotations
 import pytest
 
 from meshwright.cost.chip import rates
-from meshwright.cost.layer import CAUSES, Clock, LayerCost, Seconds, Timer, mean
+from meshwright.cost.layer import (
+    CAUSES,
+    Clock,
+    LayerCost,
+    Seconds,
+    Timer,
+    mean,
+)
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Op, Pass
-from meshwright.describe.assumptions import ChipTime, Hide, NetworkTime, Overlap
+from meshwright.describe.assumptions import (
+    ChipTime,
+    Hide,
+    NetworkTime,
+    Overlap,
+)
 from meshwright.describe.chip import Chip
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 
-CHIP = Chip("unit", {"bf16": 1.0}, vector_flops=1.0, hbm_bytes=1.0, hbm_bandwidth=1.0)
-HOW = ChipTime(matrix_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0, launch_s=0.0)
-LAYOUT = Layout(tp=2, cp=2, dp=2, ep=2, placement={"tp": (2,), "cp": (2,), "dp": (2,), "pp": (1,)})
+CHIP = Chip(
+    "unit", {"bf16": 1.0}, vector_flops=1.0, hbm_bytes=1.0, hbm_bandwidth=1.0
+)
+HOW = ChipTime(
+    matrix_efficiency=1.0,
+    vector_efficiency=1.0,
+    memory_efficiency=1.0,
+    launch_s=0.0,
+)
+LAYOUT = Layout(
+    tp=2,
+    cp=2,
+    dp=2,
+    ep=2,
+    placement={"tp": (2,), "cp": (2,), "dp": (2,), "pp": (1,)},
+)
 
 
 def timer(overlap: Overlap | None = None) -> Timer:
     fabric = Fabric.of(
-        Network("unit", (Dim("switch", 1.0, 0.0),)), NetworkTime("ring", efficiency=1.0)
+        Network("unit", (Dim("switch", 1.0, 0.0),)),
+        NetworkTime("ring", efficiency=1.0),
     )
-    return Timer(Clock(rates(CHIP, "bf16", HOW), fabric, overlap or Overlap()), LAYOUT)
+    return Timer(
+        Clock(rates(CHIP, "bf16", HOW), fabric, overlap or Overlap()), LAYOUT
+    )
 
 
 def message(axis: str, seconds: float) -> Message:
@@ -34,7 +62,15 @@ def message(axis: str, seconds: float) -> Message:
 
 
 WORK = Pass(
-    6.0, 1.0, 10.0, (message("tp", 4.0), message("cp", 2.0), message("ep", 8.0), message("tp", 1.0))
+    6.0,
+    1.0,
+    10.0,
+    (
+        message("tp", 4.0),
+        message("cp", 2.0),
+        message("ep", 8.0),
+        message("tp", 1.0),
+    ),
 )
 
 
@@ -70,11 +106,17 @@ PLAIN = dict.fromkeys(CAUSES, 0.0) | {
 @pytest.mark.parametrize(
     ("overlap", "shown"),
     [
-        (Overlap(tp=Hide("layer", share=0.4)), {"tp_comm": 5 - 4.0}),  # behind 4 of 10 s
+        (
+            Overlap(tp=Hide("layer", share=0.4)),
+            {"tp_comm": 5 - 4.0},
+        ),  # behind 4 of 10 s
         (Overlap(tp=Hide("layer")), {"tp_comm": 0.0}),
         (Overlap(tp=Hide("layer", most=0.5)), {"tp_comm": 2.5}),
         # half a second of slower compute for each second that hides
-        (Overlap(tp=Hide("layer", slow=0.5)), {"tp_comm": 0.0, "overlap_slowdown": 2.5}),
+        (
+            Overlap(tp=Hide("layer", slow=0.5)),
+            {"tp_comm": 0.0, "overlap_slowdown": 2.5},
+        ),
         (
             Overlap(tp=Hide("layer", share=0.4, slow=0.5)),
             {"tp_comm": 1.0, "overlap_slowdown": 2.0},
@@ -89,7 +131,9 @@ PLAIN = dict.fromkeys(CAUSES, 0.0) | {
         ),
     ],
 )
-def test_what_hides_behind_an_operation(overlap: Overlap, shown: dict[str, float]) -> None:
+def test_what_hides_behind_an_operation(
+    overlap: Overlap, shown: dict[str, float]
+) -> None:
     found = timer(overlap).layer([Op("x", "vector", WORK, Pass())])
     assert seconds(found.forward) == pytest.approx(PLAIN | shown)
     assert found.sent.seconds == 15, "hidden or not, it is sent"
@@ -99,7 +143,9 @@ def test_a_gather_hides_behind_the_products_of_its_sublayer() -> None:
     """The norm that sends takes no time; the product that follows takes 4 s, that of the other
     sublayer 9 s.
     """
-    norm = Op("attention/norm", "vector", Pass(comm=(message("tp", 6.0),)), Pass())
+    norm = Op(
+        "attention/norm", "vector", Pass(comm=(message("tp", 6.0),)), Pass()
+    )
     product = Op("attention/qkv", "matmul", Pass(4.0, 0.0, 1.0), Pass())
     other = Op("ffn/up", "matmul", Pass(9.0, 0.0, 1.0), Pass())
     for scope, shown in (
@@ -115,12 +161,19 @@ def test_a_gather_hides_behind_the_products_of_its_sublayer() -> None:
 def test_a_ring_of_keys_outlasts_little_work() -> None:
     short = Pass(0.5, 0.0, 0.1, (message("cp", 2.0),))
     ring = timer(Overlap(cp=Hide("operation")))
-    assert ring.layer([Op("x", "attention", short, Pass())]).forward.cp_comm == pytest.approx(1.5)
+    assert ring.layer(
+        [Op("x", "attention", short, Pass())]
+    ).forward.cp_comm == pytest.approx(1.5)
 
 
 def test_a_layer_is_the_sum_of_its_operations() -> None:
     product = Op(
-        "a", "matmul", Pass(4.0, 0.0, 1.0), Pass(8.0, 0.0, 10.0), saved=100.0, weights=30.0
+        "a",
+        "matmul",
+        Pass(4.0, 0.0, 1.0),
+        Pass(8.0, 0.0, 10.0),
+        saved=100.0,
+        weights=30.0,
     )
     core = Op(
         "b",
@@ -132,13 +185,26 @@ def test_a_layer_is_the_sum_of_its_operations() -> None:
         needs=10.0,
     )
     experts = Op(
-        "c", "matmul", Pass(1.0, 0.0, 1.0), Pass(2.0, 0.0, 2.0), saved=1.0, weights=7.0, expert=True
+        "c",
+        "matmul",
+        Pass(1.0, 0.0, 1.0),
+        Pass(2.0, 0.0, 2.0),
+        saved=1.0,
+        weights=7.0,
+        expert=True,
     )
     core = core._replace(name="attention/core")
-    found = timer().layer([product, core, experts], ways={"selective": "core_attn"})
-    assert (found.forward.total, found.backward.total) == (4 + 2 + 1, 10 + 3 + 2)
+    found = timer().layer(
+        [product, core, experts], ways={"selective": "core_attn"}
+    )
+    assert (found.forward.total, found.backward.total) == (
+        4 + 2 + 1,
+        10 + 3 + 2,
+    )
     again = found.redone["selective"]
-    assert again.time.total == 2  # selective recomputation repeats the core of attention alone
+    assert (
+        again.time.total == 2
+    )  # selective recomputation repeats the core of attention alone
     assert (found.saved, again.saved) == (1101, 111)
     assert (found.weights, found.expert_weights) == (30, 7)
     # part of the products', none of the core's
@@ -151,10 +217,17 @@ def test_means_and_sums_of_kinds_of_layer() -> None:
         LayerCost(Seconds(4.0), Seconds(8.0), saved=40.0),
     )
     both = mean({"a": a, "b": b}, (("a", 2), ("b", 1)))
-    assert (both.forward.compute, both.backward.compute, both.saved) == pytest.approx(
-        (2.0, 4.0, 20.0)
+    assert (
+        both.forward.compute,
+        both.backward.compute,
+        both.saved,
+    ) == pytest.approx((2.0, 4.0, 20.0))
+    assert (
+        mean(
+            {"a": a, "b": b}, (("a", 2), ("b", 1)), divide=False
+        ).forward.compute
+        == 6.0
     )
-    assert mean({"a": a, "b": b}, (("a", 2), ("b", 1)), divide=False).forward.compute == 6.0
     assert mean({}, ()).forward.total == 0
 
 
@@ -168,7 +241,10 @@ def test_panels_hide_behind_the_product() -> None:
     """Four panels of two broadcasts, 3 s and 1 s in all: the first panel takes 1 s, 10 s of work
     hide the rest.
     """
-    broadcasts = (Message("broadcast", "tp", 3.0), Message("broadcast", "cp", 1.0))
+    broadcasts = (
+        Message("broadcast", "tp", 3.0),
+        Message("broadcast", "cp", 1.0),
+    )
     work = Pass(10.0, 0.0, 1.0, broadcasts)
     assert timer().half(
         Op("x", "matmul", work, work, panels=4.0), work

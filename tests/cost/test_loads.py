@@ -19,8 +19,14 @@ from meshwright.describe.network import Dim, Network
 from meshwright.reproduce.lbl.rings import DefectiveRing
 from meshwright.search.nearest import Nearest
 
-RATES, WAITS, BYTES = st.floats(1e9, 1e12), st.floats(0, 1e-4), st.floats(1.0, 1e11)
-COLLECTIVE = st.sampled_from(["nccl", "ring", "best", "levels", "book", "free"])
+RATES, WAITS, BYTES = (
+    st.floats(1e9, 1e12),
+    st.floats(0, 1e-4),
+    st.floats(1.0, 1e11),
+)
+COLLECTIVE = st.sampled_from(
+    ["nccl", "ring", "best", "levels", "book", "free"]
+)
 SIZES = (4, 3, 8)
 
 
@@ -28,21 +34,39 @@ SIZES = (4, 3, 8)
 def networks(draw: st.DrawFn) -> Network:
     """Three dimensions of any kind, in no order of speed."""
     kinds = draw(
-        st.lists(st.sampled_from(["switch", "mesh", "ring", "line"]), min_size=3, max_size=3)
+        st.lists(
+            st.sampled_from(["switch", "mesh", "ring", "line"]),
+            min_size=3,
+            max_size=3,
+        )
     )
     dims = [
-        Dim(str(i), draw(RATES), draw(WAITS), size, kind, reduces=draw(st.booleans()))
+        Dim(
+            str(i),
+            draw(RATES),
+            draw(WAITS),
+            size,
+            kind,
+            reduces=draw(st.booleans()),
+        )
         for i, (kind, size) in enumerate(zip(kinds, SIZES, strict=True))
     ]
     return Network("any", tuple(dims))
 
 
-GROUPS = st.tuples(*(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]) for n in SIZES))
+GROUPS = st.tuples(
+    *(
+        st.sampled_from([d for d in range(1, n + 1) if n % d == 0])
+        for n in SIZES
+    )
+)
 
 
 @settings(max_examples=300)
 @given(networks(), COLLECTIVE, st.sampled_from(KINDS), BYTES, GROUPS)
-def test_no_dimension_is_busy_for_longer_than_it_takes(net, option, kind, V, group) -> None:
+def test_no_dimension_is_busy_for_longer_than_it_takes(
+    net, option, kind, V, group
+) -> None:
     load = Fabric.of(net, NetworkTime(option)).load(kind, V, group)
     assert load.busy.most <= load.seconds * (1 + 1e-12)
     assert 0 <= load.latency <= load.seconds * (1 + 1e-12)
@@ -58,32 +82,52 @@ def test_a_floor_holds_for_every_place_and_every_larger_group(
     fabric = Fabric.of(net, NetworkTime(option))
     if prod(few) > prod(many):
         few, many = many, few
-    nearest: Group = Nearest(dp=prod(few), placement={}, sizes=SIZES).group("dp")
+    nearest: Group = Nearest(dp=prod(few), placement={}, sizes=SIZES).group(
+        "dp"
+    )
     floor = fabric.bound.load(kind, V, nearest)
     for group in (few, many):
         load = fabric.load(kind, V, group)
         assert floor.seconds <= load.seconds * (1 + 1e-9)
-    stages: Group = Nearest(pp=prod(few), placement={}, sizes=SIZES).group("pp")
-    assert fabric.bound.hop(V, stages).seconds <= fabric.hop(V, few).seconds * (1 + 1e-9)
+    stages: Group = Nearest(pp=prod(few), placement={}, sizes=SIZES).group(
+        "pp"
+    )
+    assert fabric.bound.hop(V, stages).seconds <= fabric.hop(
+        V, few
+    ).seconds * (1 + 1e-9)
 
 
 @settings(max_examples=200)
-@given(st.tuples(RATES, RATES), st.tuples(WAITS, WAITS), BYTES, st.integers(0, 1), st.floats(1, 10))
+@given(
+    st.tuples(RATES, RATES),
+    st.tuples(WAITS, WAITS),
+    BYTES,
+    st.integers(0, 1),
+    st.floats(1, 10),
+)
 def test_a_faster_link_is_never_busier(rates, waits, V, i, faster) -> None:
     """Where it flips the choice from ring to tree, the tree's longer traffic does not count against
     it.
     """
 
     def cost(speed: tuple[float, float]) -> Load:
-        dims = [Dim(str(k), r, w, 4) for k, (r, w) in enumerate(zip(speed, waits, strict=True))]
-        return Fabric.of(Network("two", tuple(dims)), NetworkTime("best")).load(
-            "all_reduce", V, (4, 4)
-        )
+        dims = [
+            Dim(str(k), r, w, 4)
+            for k, (r, w) in enumerate(zip(speed, waits, strict=True))
+        ]
+        return Fabric.of(
+            Network("two", tuple(dims)), NetworkTime("best")
+        ).load("all_reduce", V, (4, 4))
 
     before = cost(rates)
-    after = cost(tuple(r * (faster if k == i else 1.0) for k, r in enumerate(rates)))
+    after = cost(
+        tuple(r * (faster if k == i else 1.0) for k, r in enumerate(rates))
+    )
     assert after.seconds <= before.seconds * (1 + 1e-12)
-    assert all(a <= b * (1 + 1e-12) for a, b in zip(after.busy, before.busy, strict=True))
+    assert all(
+        a <= b * (1 + 1e-12)
+        for a, b in zip(after.busy, before.busy, strict=True)
+    )
 
 
 def test_a_ring_keeps_both_dimensions_busy() -> None:
@@ -91,7 +135,11 @@ def test_a_ring_keeps_both_dimensions_busy() -> None:
     interface beyond.
     """
     net = Network(
-        "two", (Dim("near", 1e10, 0.0, 4, efficiency=1.0), Dim("far", 1e9, 0.0, efficiency=1.0))
+        "two",
+        (
+            Dim("near", 1e10, 0.0, 4, efficiency=1.0),
+            Dim("far", 1e9, 0.0, efficiency=1.0),
+        ),
     )
     load = Fabric.of(net, NetworkTime("ring")).load("all_gather", 80e9, (4, 2))
     assert load.busy == pytest.approx((7.0, 17.5))
@@ -115,8 +163,17 @@ def test_free_far_hops_have_no_floor() -> None:
     """The defect of the LBL code makes a pipeline that is farther away the faster one."""
     net = Network("two", (Dim("near", 1e10, 1e-6, 4), Dim("far", 1e9, 1e-5)))
     fabric = Fabric.of(
-        net, NetworkTime("ring", hop="mean", algorithm=DefectiveRing(free_hops=True))
+        net,
+        NetworkTime(
+            "ring", hop="mean", algorithm=DefectiveRing(free_hops=True)
+        ),
     )
-    far, near = Layout(pp=8, placement={"pp": (2, 4)}), Layout(pp=8, placement={"pp": (4, 2)})
-    assert fabric.hop(1e9, far.group("pp")).seconds < fabric.hop(1e9, near.group("pp")).seconds
+    far, near = (
+        Layout(pp=8, placement={"pp": (2, 4)}),
+        Layout(pp=8, placement={"pp": (4, 2)}),
+    )
+    assert (
+        fabric.hop(1e9, far.group("pp")).seconds
+        < fabric.hop(1e9, near.group("pp")).seconds
+    )
     assert fabric.bound.hop(1e9, near.group("pp")).seconds == 0

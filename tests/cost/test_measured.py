@@ -37,23 +37,33 @@ TABLE = Table(
     POINTS,
     tuple(gemm(*sizes) for sizes in itertools.product(*POINTS)),
 )
-RANDOM = replace(TABLE, seconds=tuple(1e-6 * (3 + 7 * i % 5) for i in range(12)))
+RANDOM = replace(
+    TABLE, seconds=tuple(1e-6 * (3 + 7 * i % 5) for i in range(12))
+)
 
 
 def test_points_are_read_as_measured() -> None:
-    for sizes, seconds in zip(itertools.product(*POINTS), RANDOM.seconds, strict=True):
-        assert measured.seconds(RANDOM, sizes) == pytest.approx(seconds, rel=1e-12)
+    for sizes, seconds in zip(
+        itertools.product(*POINTS), RANDOM.seconds, strict=True
+    ):
+        assert measured.seconds(RANDOM, sizes) == pytest.approx(
+            seconds, rel=1e-12
+        )
 
 
 @given(st.floats(16, 4096), st.floats(32, 2048), st.floats(64, 1024))
 def test_a_law_of_launch_flops_and_bytes_is_reproduced_between_and_beyond(
     t: float, k: float, n: float
 ) -> None:
-    assert measured.seconds(TABLE, (t, k, n)) == pytest.approx(gemm(t, k, n), rel=1e-9)
+    assert measured.seconds(TABLE, (t, k, n)) == pytest.approx(
+        gemm(t, k, n), rel=1e-9
+    )
 
 
 def test_below_the_first_point_the_first_point_holds() -> None:
-    assert measured.seconds(TABLE, (1.0, 32.0, 64.0)) == measured.seconds(TABLE, (16.0, 32.0, 64.0))
+    assert measured.seconds(TABLE, (1.0, 32.0, 64.0)) == measured.seconds(
+        TABLE, (16.0, 32.0, 64.0)
+    )
 
 
 def test_arrays_are_scalars() -> None:
@@ -74,9 +84,17 @@ def test_what_leaves_the_range_is_named() -> None:
 
 
 def test_an_overhead_adds_up() -> None:
-    of = Overhead((2.0, 4.0), (1.0, 2.0), (0.5, 0.5), (0.25, 0.25), (0.125, 0.375))
-    assert measured.overhead(of, 2.0, 8.0, 4.0) == 1 + 4 * 0.5 + 8 * 0.25 + 32 * 0.125
-    assert measured.overhead(of, 3.0, 8.0, 4.0) == 1.5 + 4 * 0.5 + 8 * 0.25 + 32 * 0.25
+    of = Overhead(
+        (2.0, 4.0), (1.0, 2.0), (0.5, 0.5), (0.25, 0.25), (0.125, 0.375)
+    )
+    assert (
+        measured.overhead(of, 2.0, 8.0, 4.0)
+        == 1 + 4 * 0.5 + 8 * 0.25 + 32 * 0.125
+    )
+    assert (
+        measured.overhead(of, 3.0, 8.0, 4.0)
+        == 1.5 + 4 * 0.5 + 8 * 0.25 + 32 * 0.25
+    )
 
 
 @given(st.floats(1e-7, 1e-2), st.floats(1e6, 1e12))
@@ -92,56 +110,92 @@ def test_alpha_beta_recovers_a_line(latency: float, rate: float) -> None:
 
 def test_alpha_beta_says_how_far_off_it_is() -> None:
     assert alpha_beta([1.0, 2.0, 3.0], [1.0, 3.0, 3.0]).error > 0.05
-    assert alpha_beta([1.0, 2.0], [2.0, 1.0]).rate == float("inf")  # never a negative time per byte
+    assert alpha_beta([1.0, 2.0], [2.0, 1.0]).rate == float(
+        "inf"
+    )  # never a negative time per byte
     with pytest.raises(ValueError, match="two different sizes"):
         alpha_beta([1.0, 1.0], [2.0, 2.0])
 
 
-def test_bilinear_recovers_its_four_numbers_and_takes_none_that_is_negative() -> None:
+def test_bilinear_recovers_its_four_numbers_and_takes_none_that_is_negative() -> (
+    None
+):
     want = (3.0, 0.5, 0.25, 0.125)
-    rows = [(l, m, 3 + m * 0.5 + l * 0.25 + l * m * 0.125) for l in (4.0, 8.0) for m in (2.0, 6.0)]
+    rows = [
+        (l, m, 3 + m * 0.5 + l * 0.25 + l * m * 0.125)
+        for l in (4.0, 8.0)
+        for m in (2.0, 6.0)
+    ]
     found, error = bilinear(rows)
     assert found == pytest.approx(want) and error < 1e-9
     found, error = bilinear([(l, m, l * m - 1.0) for l, m, _ in rows])
-    assert min(found) == 0 and found[3] == pytest.approx(1.0, rel=0.1) and error > 0
+    assert (
+        min(found) == 0
+        and found[3] == pytest.approx(1.0, rel=0.1)
+        and error > 0
+    )
 
 
 def chip(**kernels: Table) -> object:
     return replace(
         catalog.chip("a100-80"),
-        kernels={f"bf16/{name.replace('_', ' ')}": table for name, table in kernels.items()},
+        kernels={
+            f"bf16/{name.replace('_', ' ')}": table
+            for name, table in kernels.items()
+        },
     )
 
 
 def test_a_calibrated_chip_takes_what_was_measured() -> None:
     r = rates(chip(matmul_forward=RANDOM), "bf16", PYTORCH.chip)
-    op = blocks.matmul("x", 128.0, 512.0, 512.0, one=0.0, act=2.0, wgt=2.0, calls=2.0)
+    op = blocks.matmul(
+        "x", 128.0, 512.0, 512.0, one=0.0, act=2.0, wgt=2.0, calls=2.0
+    )
     expected = 2 * measured.seconds(RANDOM, (128.0, 512.0, 256.0))
     assert compute_time(op.forward, r) == expected
     assert exposed_memory(op.forward, expected, r) == 0
-    plain = rates(catalog.chip("a100-80"), "bf16", replace(PYTORCH.chip, model="roofline"))
+    plain = rates(
+        catalog.chip("a100-80"),
+        "bf16",
+        replace(PYTORCH.chip, model="roofline"),
+    )
     # not measured: the roofline
     assert compute_time(op.backward, r) == compute_time(op.backward, plain)
 
 
 def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:
-    assert not rates(chip(matmul_forward=RANDOM), "bf16", REALISTIC.chip).kernels
+    assert not rates(
+        chip(matmul_forward=RANDOM), "bf16", REALISTIC.chip
+    ).kernels
     assert not rates(chip(matmul_forward=RANDOM), "fp16", PYTORCH.chip).kernels
 
 
-def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() -> None:
-    table = Table(("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4))
-    dims = (Dim("near", 1e9, 1e-6, 4, collectives={"all_gather": table}), Dim("far", 1e8, 1e-5))
+def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() -> (
+    None
+):
+    table = Table(
+        ("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4)
+    )
+    dims = (
+        Dim("near", 1e9, 1e-6, 4, collectives={"all_gather": table}),
+        Dim("far", 1e8, 1e-5),
+    )
     fabric, formula = (
-        Fabric.of(Network("x", dims), how) for how in (PYTORCH.network, NetworkTime("best"))
+        Fabric.of(Network("x", dims), how)
+        for how in (PYTORCH.network, NetworkTime("best"))
     )
     assert fabric.time("all_gather", 1e6, (4.0, 1.0)) == pytest.approx(5e-4)
     assert fabric.time("all_gather", 1e6, (1.0, 1.0)) == 0
-    assert fabric.time("all_gather", 1e6, (2.0, 2.0)) == formula.time("all_gather", 1e6, (2.0, 2.0))
-    assert fabric.time("all_reduce", 1e6, (4.0, 1.0)) == formula.time("all_reduce", 1e6, (4.0, 1.0))
+    assert fabric.time("all_gather", 1e6, (2.0, 2.0)) == formula.time(
+        "all_gather", 1e6, (2.0, 2.0)
+    )
+    assert fabric.time("all_reduce", 1e6, (4.0, 1.0)) == formula.time(
+        "all_reduce", 1e6, (4.0, 1.0)
+    )
     group = (np.array([4.0, 2.0, 1.0]), np.array([1.0, 2.0, 1.0]))
     alone = [
-        fabric.time("all_gather", 1e6, (float(a), float(b))) for a, b in zip(*group, strict=True)
+        fabric.time("all_gather", 1e6, (float(a), float(b)))
+        for a, b in zip(*group, strict=True)
     ]
     assert fabric.time("all_gather", 1e6, group) == pytest.approx(alone)
 

@@ -26,7 +26,8 @@ HOW = NetworkTime("nccl")
 SWITCHED = [
     name
     for name in catalog.names("networks")
-    if len(network(name).dims) > 1 and all(d.kind in ("switch", "mesh") for d in network(name).dims)
+    if len(network(name).dims) > 1
+    and all(d.kind in ("switch", "mesh") for d in network(name).dims)
 ]
 FABRICS = {name: Fabric.of(network(name), HOW) for name in SWITCHED}
 PERLMUTTER, H100 = FABRICS["perlmutter"], FABRICS["dgx-h100"]
@@ -40,7 +41,8 @@ def groups(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
     name = draw(st.sampled_from(SWITCHED))
     sizes = [d.size or 512 for d in network(name).dims]
     return name, tuple(
-        draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in sizes
+        draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
+        for n in sizes
     )
 
 
@@ -53,8 +55,12 @@ def test_a_ring_of_two_nodes_by_hand() -> None:
     waits = slingshot.hop + 6 * mesh.hop
     moved = V * 7 / 8 / (4 * 0.7 * 25e9)
     start = mesh.launch + slingshot.launch
-    expected = start + sqrt(waits**2 + 2 * slingshot.mix * waits * moved + moved**2)
-    assert PERLMUTTER.time("all_gather", V, (4, 2)) == pytest.approx(expected, rel=1e-12)
+    expected = start + sqrt(
+        waits**2 + 2 * slingshot.mix * waits * moved + moved**2
+    )
+    assert PERLMUTTER.time("all_gather", V, (4, 2)) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_a_tree_by_hand() -> None:
@@ -64,8 +70,14 @@ def test_a_tree_by_hand() -> None:
     slingshot, mesh = transport("slingshot"), transport("nvlink3-mesh")
     waits = 2 * (3 * mesh.hop_ll + 5 * slingshot.climb_ll)
     moved = 2 * 65536 / (4 * 0.7 * 25e9 * slingshot.climb_rate_ll)
-    expected = mesh.launch + slingshot.launch + together(waits, moved, slingshot.mix_ll)
-    assert PERLMUTTER.time("all_reduce", 65536.0, (4, 32)) == pytest.approx(expected, rel=1e-12)
+    expected = (
+        mesh.launch
+        + slingshot.launch
+        + together(waits, moved, slingshot.mix_ll)
+    )
+    assert PERLMUTTER.time("all_reduce", 65536.0, (4, 32)) == pytest.approx(
+        expected, rel=1e-12
+    )
     assert expected == pytest.approx(186e-6, rel=0.15)
 
 
@@ -74,20 +86,34 @@ def test_the_tuner_changes_protocol_where_measured() -> None:
     (ai-dynamo/aiconfigurator): no smooth law has both. 512 ranks of Perlmutter: 64 MiB by LL take
     longer than 128 MiB by Simple."""
     b200 = FABRICS["dgx-b200"]
-    assert b200.time("all_gather", 2.0**23, (8, 1)) == pytest.approx(44e-6, rel=0.1)
-    assert b200.time("all_gather", 2.0**24, (8, 1)) == pytest.approx(104e-6, rel=0.1)
+    assert b200.time("all_gather", 2.0**23, (8, 1)) == pytest.approx(
+        44e-6, rel=0.1
+    )
+    assert b200.time("all_gather", 2.0**24, (8, 1)) == pytest.approx(
+        104e-6, rel=0.1
+    )
     assert PERLMUTTER.time("all_gather", 2.0**26, (4, 128)) > PERLMUTTER.time(
         "all_gather", 2.0**27, (4, 128)
     )
 
 
-@pytest.mark.parametrize(("gpus", "gain"), [(4, 1.0), (5, 1.14), (6, 1.19), (7, 1.26), (8, 1.29)])
-def test_the_switch_gains_with_the_gpus_that_take_part(gpus: int, gain: float) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "gain"), [(4, 1.0), (5, 1.14), (6, 1.19), (7, 1.26), (8, 1.29)]
+)
+def test_the_switch_gains_with_the_gpus_that_take_part(
+    gpus: int, gain: float
+) -> None:
     """H200, 8 GiB, over the ring of 4 (stas00/ml-engineering, network/README.md)."""
     h200 = FABRICS["dgx-h200"]
 
     def bus(n: int) -> float:
-        return 2 * (n - 1) / n * 2.0**33 / h200.time("all_reduce", 2.0**33, (n, 1))
+        return (
+            2
+            * (n - 1)
+            / n
+            * 2.0**33
+            / h200.time("all_reduce", 2.0**33, (n, 1))
+        )
 
     assert bus(gpus) / bus(4) == pytest.approx(gain, rel=0.06)
 
@@ -98,15 +124,24 @@ def test_the_switch_adds_up_only_where_it_can() -> None:
     """
     plain = replace(H100, reduces=(False, False))
     for V in (1e6, 1e9):
-        assert plain.time("all_reduce", V, (8, 1)) > H100.time("all_reduce", V, (8, 1)) or V < 1e9
-        assert plain.time("all_reduce", V, (8, 4)) == H100.time("all_reduce", V, (8, 4))
-        assert plain.time("all_gather", V, (8, 1)) == H100.time("all_gather", V, (8, 1))
+        assert (
+            plain.time("all_reduce", V, (8, 1))
+            > H100.time("all_reduce", V, (8, 1))
+            or V < 1e9
+        )
+        assert plain.time("all_reduce", V, (8, 4)) == H100.time(
+            "all_reduce", V, (8, 4)
+        )
+        assert plain.time("all_gather", V, (8, 1)) == H100.time(
+            "all_gather", V, (8, 1)
+        )
 
 
 def test_a_rank_of_a_mesh_has_the_links_to_its_group() -> None:
     """Two of four A100 in a mesh: a third of the rate."""
     two, four = (
-        PERLMUTTER.time("all_gather", 2.0**34, (g, 1)) * g / (g - 1 + 0.34) for g in (2, 4)
+        PERLMUTTER.time("all_gather", 2.0**34, (g, 1)) * g / (g - 1 + 0.34)
+        for g in (2, 4)
     )
     assert two / four == pytest.approx(3.0, rel=0.01)
 
@@ -127,10 +162,16 @@ def test_an_oversubscribed_level_sets_the_pace() -> None:
     """
     full = network("superpod-h100")
     thin = replace(
-        full, dims=(*full.dims[:2], replace(full.dims[2], bandwidth=full.dims[2].bandwidth / 64))
+        full,
+        dims=(
+            *full.dims[:2],
+            replace(full.dims[2], bandwidth=full.dims[2].bandwidth / 64),
+        ),
     )
     a, b = Fabric.of(full, HOW), Fabric.of(thin, HOW)
-    assert a.time("all_gather", 1e10, (8, 32, 1)) == b.time("all_gather", 1e10, (8, 32, 1))
+    assert a.time("all_gather", 1e10, (8, 32, 1)) == b.time(
+        "all_gather", 1e10, (8, 32, 1)
+    )
     assert b.time("all_gather", 1e10, (8, 32, 4)) / a.time(
         "all_gather", 1e10, (8, 32, 4)
     ) == pytest.approx(2, rel=0.1)
@@ -159,21 +200,33 @@ def test_arrays_are_scalars(name, kind, rows) -> None:
     fabric = FABRICS[name]
     rest = (1,) * (len(fabric.rates) - 2)
     one_by_one = [fabric.load(kind, V, (g, *rest, n)) for V, g, n in rows]
-    V, g, n = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    V, g, n = (
+        np.array(column, dtype=float) for column in zip(*rows, strict=True)
+    )
     load = fabric.load(kind, V, (g, *(np.ones(len(rows)) for _ in rest), n))
     assert np.array_equal(load.seconds, [x.seconds for x in one_by_one])
-    assert np.array_equal(np.broadcast_to(load.latency, len(rows)), [x.latency for x in one_by_one])
+    assert np.array_equal(
+        np.broadcast_to(load.latency, len(rows)),
+        [x.latency for x in one_by_one],
+    )
 
 
 @settings(max_examples=400)
 @given(groups(), groups(), st.sampled_from(KINDS), BYTES)
-def test_a_floor_holds_for_every_place_and_every_larger_group(few, many, kind, V) -> None:
+def test_a_floor_holds_for_every_place_and_every_larger_group(
+    few, many, kind, V
+) -> None:
     """On the machines of the catalogue, where the nearest group is the quickest, and more bytes
     never lower it.
     """
     name = few[0]
     sizes = tuple(d.size or 512 for d in network(name).dims)
-    a, b = few[1], tuple(min(x, y) for x, y in zip((*many[1], 1, 1), sizes, strict=False))
+    a, b = (
+        few[1],
+        tuple(
+            min(x, y) for x, y in zip((*many[1], 1, 1), sizes, strict=False)
+        ),
+    )
     if prod(a) > prod(b):
         a, b = b, a
     nearest = Nearest(dp=prod(a), placement={}, sizes=sizes).group("dp")
@@ -181,25 +234,41 @@ def test_a_floor_holds_for_every_place_and_every_larger_group(few, many, kind, V
     floor = bound.load(kind, V, nearest)
     for group in (a, b):
         assert floor.seconds <= FABRICS[name].time(kind, V, group) * (1 + 1e-9)
-    assert floor.seconds <= bound.load(kind, 1.3 * V, nearest).seconds * (1 + 1e-12)
+    assert floor.seconds <= bound.load(kind, 1.3 * V, nearest).seconds * (
+        1 + 1e-12
+    )
 
 
 def test_the_machines_of_the_catalogue_have_tight_floors() -> None:
     """Else the search would fall back to what all links of a chip can carry."""
-    assert [name for name in SWITCHED if not nearer_is_quicker(FABRICS[name].bound)] == []
+    assert [
+        name for name in SWITCHED if not nearer_is_quicker(FABRICS[name].bound)
+    ] == []
 
 
 @settings(max_examples=300)
-@given(groups(), st.sampled_from(KINDS), BYTES, st.integers(0, 2), st.floats(1, 10))
-def test_a_faster_link_never_costs_time_with_the_same_choice(where, kind, V, i, faster) -> None:
+@given(
+    groups(),
+    st.sampled_from(KINDS),
+    BYTES,
+    st.integers(0, 2),
+    st.floats(1, 10),
+)
+def test_a_faster_link_never_costs_time_with_the_same_choice(
+    where, kind, V, i, faster
+) -> None:
     name, group = where
     net = network(name)
     dims = tuple(
         replace(d, bandwidth=d.bandwidth * (faster if j == i else 1))
         for j, d in enumerate(net.dims)
     )
-    better = Fabric.of(replace(net, dims=dims), replace(HOW, algorithm=Nccl(seen=net.dims)))
-    assert better.time(kind, V, group) <= FABRICS[name].time(kind, V, group) * (1 + 1e-12)
+    better = Fabric.of(
+        replace(net, dims=dims), replace(HOW, algorithm=Nccl(seen=net.dims))
+    )
+    assert better.time(kind, V, group) <= FABRICS[name].time(
+        kind, V, group
+    ) * (1 + 1e-12)
 
 
 def test_the_gain_of_no_switch_is_above_what_floors_assume() -> None:
@@ -210,9 +279,9 @@ def test_the_gain_of_no_switch_is_above_what_floors_assume() -> None:
 
 def test_a_kind_of_link_that_nobody_knows_is_refused() -> None:
     with pytest.raises(BadInput, match="transport 'infinband'.*infiniband"):
-        Fabric.of(Network("n", (Dim("a", 1e9, 0.0, transport="infinband"),)), HOW).time(
-            "all_gather", 1e6, (2,)
-        )
+        Fabric.of(
+            Network("n", (Dim("a", 1e9, 0.0, transport="infinband"),)), HOW
+        ).time("all_gather", 1e6, (2,))
 
 
 def test_every_kind_of_link_says_where_its_numbers_are_from() -> None:

@@ -30,19 +30,25 @@ def test_each_node_count_of_perlmutter_is_predicted_by_the_others() -> None:
     predicted = np.zeros(len(rows.bytes))
     for nodes in NODES:
         at = rows.nodes == nodes
-        predicted[at] = rows.those(at).predicted(fit.machine(fit.without(rows, nodes)))
+        predicted[at] = rows.those(at).predicted(
+            fit.machine(fit.without(rows, nodes))
+        )
     between = rows.nodes > 1
     middle = between & (rows.bytes >= 2**20) & (rows.bytes <= 2**26)
     e = fit.errors(predicted, rows.seconds)
     assert np.median(e[between]) <= 0.047
     assert np.median(e[middle]) <= 0.065
-    assert abs(np.median(predicted[between] / rows.seconds[between]) - 1) <= 0.01
+    assert (
+        abs(np.median(predicted[between] / rows.seconds[between]) - 1) <= 0.01
+    )
 
 
 def test_the_catalogue_predicts_perlmutter() -> None:
     """With the rates of the catalogue, in a node too."""
     rows = fit.perlmutter()
-    e = fit.errors(rows.predicted(Fabric.of(network("perlmutter"), HOW)), rows.seconds)
+    e = fit.errors(
+        rows.predicted(Fabric.of(network("perlmutter"), HOW)), rows.seconds
+    )
     assert np.median(e) <= 0.055
     assert np.median(e[rows.nodes == 1]) <= 0.08
 
@@ -70,7 +76,9 @@ def test_a_table_is_predicted_by_constants_of_half_of_it(name: str) -> None:
     rows = rows.those(np.isin(rows.chip, fit.GENERATIONS[name]))
     odd = np.arange(len(rows.bytes)) % 2 == 1
     held = rows.those(~odd)
-    predicted = held.predicted(fit.node(name, fit.generation(name, rows.those(odd))))
+    predicted = held.predicted(
+        fit.node(name, fit.generation(name, rows.those(odd)))
+    )
     assert np.median(fit.errors(predicted, held.seconds)) <= 0.12
 
 
@@ -79,11 +87,25 @@ def machine(name: str) -> Fabric:
     """A network of the catalogue, or of a row."""
     if name == "4 HDR":  # one 200 Gbit/s adapter for two A100
         net = network("dgx-a100")
-        return Fabric.of(replace(net, dims=(net.dims[0], replace(net.dims[1], shared_by=2))), HOW)
-    if name == "mi300x of two":  # 47.67 GB/s between two MI300X, of a link's 64
+        return Fabric.of(
+            replace(
+                net, dims=(net.dims[0], replace(net.dims[1], shared_by=2))
+            ),
+            HOW,
+        )
+    if (
+        name == "mi300x of two"
+    ):  # 47.67 GB/s between two MI300X, of a link's 64
         net = network("mi300x-node")
         return Fabric.of(
-            replace(net, dims=(replace(net.dims[0], efficiency=47.671 / 64), net.dims[1])), HOW
+            replace(
+                net,
+                dims=(
+                    replace(net.dims[0], efficiency=47.671 / 64),
+                    net.dims[1],
+                ),
+            ),
+            HOW,
         )
     return Fabric.of(network(name), HOW)
 
@@ -96,18 +118,26 @@ def published(which: str) -> list[dict[str, str]]:
 
 def seconds(row: dict[str, str]) -> tuple[float, float]:
     """(predicted, measured)."""
-    g, nodes, size = float(row["gpus"]), float(row["nodes"]), float(row["bytes"])
+    g, nodes, size = (
+        float(row["gpus"]),
+        float(row["nodes"]),
+        float(row["bytes"]),
+    )
     n, kind, fabric = g * nodes, row["collective"], machine(row["network"])
     if row["switch"] == "off":
         fabric = replace(fabric, reduces=(False,) * len(fabric.rates))
     moved = (2 if kind == "all_reduce" else 1) * (n - 1) / n * size
-    return fabric.time(kind, size, (g, nodes)), moved / (float(row["GB_per_s"]) * 1e9)
+    return fabric.time(kind, size, (g, nodes)), moved / (
+        float(row["GB_per_s"]) * 1e9
+    )
 
 
 @pytest.mark.parametrize(
     "row",
     published("plateau"),
-    ids=lambda r: f"{r['network']}-{r['collective']}-{r['gpus']}x{r['nodes']}{r['switch']}",
+    ids=lambda r: (
+        f"{r['network']}-{r['collective']}-{r['gpus']}x{r['nodes']}{r['switch']}"
+    ),
 )
 def test_large_messages_of_other_machines(row: dict[str, str]) -> None:
     predicted, measured = seconds(row)
@@ -123,11 +153,15 @@ def test_curves_of_reduction_in_the_switch(name: str) -> None:
     its median.
     """
     curve = [
-        (float(row["bytes"]), *seconds(row)) for row in published("curve") if row["network"] == name
+        (float(row["bytes"]), *seconds(row))
+        for row in published("curve")
+        if row["network"] == name
     ]
     _, predicted, measured = min(curve)
     launch = measured - predicted
-    errors = [abs((p + launch) / m - 1) for size, p, m in curve if size >= 2**21]
+    errors = [
+        abs((p + launch) / m - 1) for size, p, m in curve if size >= 2**21
+    ]
     assert median(errors) <= 0.10
     if name == "dgx-h200":
         assert max(errors) <= 0.10

@@ -26,9 +26,20 @@ FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
 NEAR, FAR = 2.5e-6, 5e-6
 """Latency of a hop inside and between domains."""
 LBL, CODE = (
-    Fabric.of(network("lbl-b200-nvs64"), how.network) for how in (assumptions("lbl-2024"), LBL_CODE)
+    Fabric.of(network("lbl-b200-nvs64"), how.network)
+    for how in (assumptions("lbl-2024"), LBL_CODE)
 )
-GROUPS = [(1, 1), (8, 1), (64, 1), (1, 8), (1, 512), (8, 16), (2, 3), (64, 4), (4, 128)]
+GROUPS = [
+    (1, 1),
+    (8, 1),
+    (64, 1),
+    (1, 8),
+    (1, 512),
+    (8, 16),
+    (2, 3),
+    (64, 4),
+    (4, 128),
+]
 VOLUMES = (0.0, 3e3, 1e6, 105e6, 8e9)
 
 
@@ -51,24 +62,33 @@ def table(kind: str, V: float, near: int, far: int) -> float:
 
 
 @pytest.mark.parametrize(
-    "kind", ["all_gather", "reduce_scatter", "broadcast", "reduce", "all_reduce"]
+    "kind",
+    ["all_gather", "reduce_scatter", "broadcast", "reduce", "all_reduce"],
 )
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("V", VOLUMES)
-def test_every_row_of_the_code_s_table(kind: str, group: tuple[int, int], V: float) -> None:
-    assert CODE.time(kind, V, group) == pytest.approx(table(kind, V, *group), rel=1e-12)
+def test_every_row_of_the_code_s_table(
+    kind: str, group: tuple[int, int], V: float
+) -> None:
+    assert CODE.time(kind, V, group) == pytest.approx(
+        table(kind, V, *group), rel=1e-12
+    )
     if kind != "all_reduce":
         assert LBL.time(kind, V, group) == CODE.time(kind, V, group)
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_repaired_all_reduce_is_always_both_halves(group: tuple[int, int]) -> None:
+def test_repaired_all_reduce_is_always_both_halves(
+    group: tuple[int, int],
+) -> None:
     assert LBL.time("all_reduce", 1e8, group) == pytest.approx(
         2 * table("all_gather", 1e8, *group), rel=1e-12
     )
 
 
-@pytest.mark.parametrize(("near", "stages"), [(1, 1), (1, 16), (4, 4), (4, 16), (8, 64), (2, 6)])
+@pytest.mark.parametrize(
+    ("near", "stages"), [(1, 1), (1, 16), (4, 4), (4, 16), (8, 64), (2, 6)]
+)
 def test_pipeline_hop(near: int, stages: int) -> None:
     """The mean over the p - 1 links, of which p / near - 1 leave the domain; the code takes those
     as free unless all do.
@@ -81,10 +101,20 @@ def test_pipeline_hop(near: int, stages: int) -> None:
     assert LBL.hop(V, group).seconds == pytest.approx(
         ((links - slow) * fast + slow * far if stages > 1 else 0) / links
     )
-    code = 0.0 if stages == 1 else far if near == 1 else (links - slow) * fast / links
+    code = (
+        0.0
+        if stages == 1
+        else far
+        if near == 1
+        else (links - slow) * fast / links
+    )
     assert CODE.hop(V, group).seconds == pytest.approx(code)
-    worst = Fabric.of(network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest"))
-    assert worst.hop(V, group).seconds == pytest.approx(0 if stages == 1 else far if slow else fast)
+    worst = Fabric.of(
+        network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest")
+    )
+    assert worst.hop(V, group).seconds == pytest.approx(
+        0 if stages == 1 else far if slow else fast
+    )
 
 
 def test_point_to_point() -> None:
@@ -105,7 +135,9 @@ GROUP = st.tuples(RANKS, RANKS, RANKS)
 BYTES = st.floats(1, 1e12)
 
 
-def fabric(rates: tuple[float, ...], waits: tuple[float, ...], how: NetworkTime) -> Fabric:
+def fabric(
+    rates: tuple[float, ...], waits: tuple[float, ...], how: NetworkTime
+) -> Fabric:
     return Fabric(rates, waits, (False,) * len(rates), how)
 
 
@@ -116,20 +148,32 @@ def test_a_faster_link_or_a_shorter_wait_never_costs_time(
     before = fabric(rates, waits, how).time(kind, V, group)
     faster = tuple(r * k if j == i else r for j, r in enumerate(rates))
     sooner = tuple(w / k if j == i else w for j, w in enumerate(waits))
-    assert fabric(faster, waits, how).time(kind, V, group) <= before * (1 + 1e-12)
-    assert fabric(rates, sooner, how).time(kind, V, group) <= before * (1 + 1e-12)
+    assert fabric(faster, waits, how).time(kind, V, group) <= before * (
+        1 + 1e-12
+    )
+    assert fabric(rates, sooner, how).time(kind, V, group) <= before * (
+        1 + 1e-12
+    )
 
 
 @given(*THREE, HOW, KIND, BYTES, GROUP, st.floats(1, 100))
-def test_more_bytes_never_take_less(rates, waits, how, kind, V, group, k) -> None:
+def test_more_bytes_never_take_less(
+    rates, waits, how, kind, V, group, k
+) -> None:
     net = fabric(rates, waits, how)
-    assert net.time(kind, V, group) <= net.time(kind, V * k, group) * (1 + 1e-12)
+    assert net.time(kind, V, group) <= net.time(kind, V * k, group) * (
+        1 + 1e-12
+    )
 
 
 @given(*THREE, BYTES, GROUP)
-def test_ring_all_reduce_is_reduce_scatter_and_all_gather(rates, waits, V, group) -> None:
+def test_ring_all_reduce_is_reduce_scatter_and_all_gather(
+    rates, waits, V, group
+) -> None:
     net = fabric(rates, waits, NetworkTime("ring"))
-    both = net.time("reduce_scatter", V, group) + net.time("all_gather", V, group)
+    both = net.time("reduce_scatter", V, group) + net.time(
+        "all_gather", V, group
+    )
     assert net.time("all_reduce", V, group) == pytest.approx(both)
     best = fabric(rates, waits, NetworkTime("best"))
     assert best.time("all_reduce", V, group) <= both * (1 + 1e-12)
@@ -146,16 +190,26 @@ def test_one_rank_or_no_bytes_cost_nothing(rates, waits, how, kind, V) -> None:
 def test_dimensions_that_are_alike_are_one(rate, wait, kind, V, n) -> None:
     """n ranks side by side in one dimension cost the same wherever that dimension stands."""
     net = fabric((rate,) * 3, (wait,) * 3, NetworkTime("ring"))
-    times = [net.time(kind, V, tuple(n if j == i else 1 for j in range(3))) for i in range(3)]
+    times = [
+        net.time(kind, V, tuple(n if j == i else 1 for j in range(3)))
+        for i in range(3)
+    ]
     assert times == pytest.approx([times[0]] * 3)
 
 
-@given(*THREE, HOW, KIND, st.lists(st.tuples(BYTES, GROUP), min_size=1, max_size=20))
+@given(
+    *THREE,
+    HOW,
+    KIND,
+    st.lists(st.tuples(BYTES, GROUP), min_size=1, max_size=20),
+)
 def test_arrays_are_scalars(rates, waits, how, kind, rows) -> None:
     net = fabric(rates, waits, how)
     V, groups = (
         np.array([v for v, _ in rows]),
-        tuple(np.array([g[i] for _, g in rows], dtype=float) for i in range(3)),
+        tuple(
+            np.array([g[i] for _, g in rows], dtype=float) for i in range(3)
+        ),
     )
     one_by_one = [net.time(kind, v, g) for v, g in rows]
     assert np.array_equal(net.time(kind, V, groups), one_by_one)
@@ -168,7 +222,12 @@ def test_arrays_are_scalars(rates, waits, how, kind, rows) -> None:
 
 NVLINK, BEYOND = 360e9, 50e9
 """Bytes a second and way: NVLink of an H100 as NCCL reaches it, and a 400 Gbit/s interface."""
-SHARP = Fabric((NVLINK, BEYOND), (1e-6, 5e-6), (True, False), NetworkTime(collective="best"))
+SHARP = Fabric(
+    (NVLINK, BEYOND),
+    (1e-6, 5e-6),
+    (True, False),
+    NetworkTime(collective="best"),
+)
 """A switch of 8 that adds up, and a network beyond it that does not."""
 
 
@@ -176,23 +235,31 @@ def test_a_switch_that_adds_up() -> None:
     """8 H100, 1 GB: 2 x 7/8 x 1e9 / 360e9 s of a ring over 480/370 (NCCL issue 1455) = 3.747106 ms,
     and a hop up and down.
     """
-    assert SHARP.time("all_reduce", 1e9, (8, 1)) == pytest.approx(3.749106e-3, rel=1e-6)
+    assert SHARP.time("all_reduce", 1e9, (8, 1)) == pytest.approx(
+        3.749106e-3, rel=1e-6
+    )
     plain = replace(SHARP, reduces=(False, False))
     assert plain.time("all_reduce", 1e9, (8, 1)) == pytest.approx(
         2 * (7 / 8 * 1e9 / NVLINK + 7e-6), rel=1e-12
     )
 
 
-def test_adding_up_in_the_network_is_never_slower_and_needs_every_dimension() -> None:
+def test_adding_up_in_the_network_is_never_slower_and_needs_every_dimension() -> (
+    None
+):
     """Groups that leave the switch are as without it; inside it the switch only helps, most where
     latency counts.
     """
     plain = replace(SHARP, reduces=(False, False))
     for V in VOLUMES:
         for group in [(1, 1), (2, 1), (8, 1)]:
-            assert SHARP.time("all_reduce", V, group) <= plain.time("all_reduce", V, group)
+            assert SHARP.time("all_reduce", V, group) <= plain.time(
+                "all_reduce", V, group
+            )
         for group in [(1, 8), (8, 4), (2, 3)]:
-            assert SHARP.time("all_reduce", V, group) == plain.time("all_reduce", V, group)
+            assert SHARP.time("all_reduce", V, group) == plain.time(
+                "all_reduce", V, group
+            )
     assert SHARP.time("all_reduce", 0.0, (8, 1)) == 0.0
     assert SHARP.time("all_reduce", 1e6, (1, 1)) == 0.0
     several = np.array(VOLUMES)
@@ -210,7 +277,9 @@ def test_two_levels_that_add_up() -> None:
     both, V = replace(SHARP, reduces=(True, True)), 1e9
     slowest = max(V / NVLINK, V / (8 * BEYOND))
     expected = 2 * slowest * 15 / 16 * 370 / 480 + 2 * (1e-6 + 5e-6)
-    assert both.time("all_reduce", V, (8, 2)) == pytest.approx(expected, rel=1e-12)
+    assert both.time("all_reduce", V, (8, 2)) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 LINK = 64e9
@@ -224,7 +293,9 @@ def of_dims(*dims: Dim, collective: str = "ring") -> Fabric:
 
 
 @pytest.mark.parametrize("collective", ["ring", "best", "levels", "book"])
-@pytest.mark.parametrize(("g", "seconds"), [(2, 0.5e-3), (4, 0.25e-3), (8, 0.125e-3)])
+@pytest.mark.parametrize(
+    ("g", "seconds"), [(2, 0.5e-3), (4, 0.25e-3), (8, 0.125e-3)]
+)
 def test_a_group_in_a_mesh_has_only_the_links_between_its_members(
     collective: str, g: int, seconds: float
 ) -> None:
@@ -232,25 +303,41 @@ def test_a_group_in_a_mesh_has_only_the_links_between_its_members(
     links.
     """
     net = of_dims(MESH, collective=collective)
-    assert net.time("all_gather", 64e6, (g,)) == pytest.approx(seconds, rel=1e-12)
-    assert net.time("reduce_scatter", 64e6, (g,)) == pytest.approx(seconds, rel=1e-12)
-    assert net.time("all_reduce", 64e6, (g,)) == pytest.approx(2 * seconds, rel=1e-12)
+    assert net.time("all_gather", 64e6, (g,)) == pytest.approx(
+        seconds, rel=1e-12
+    )
+    assert net.time("reduce_scatter", 64e6, (g,)) == pytest.approx(
+        seconds, rel=1e-12
+    )
+    assert net.time("all_reduce", 64e6, (g,)) == pytest.approx(
+        2 * seconds, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("g", [2, 4, 8])
-def test_an_exchange_in_a_mesh_sends_each_part_over_its_own_link(g: int) -> None:
+def test_an_exchange_in_a_mesh_sends_each_part_over_its_own_link(
+    g: int,
+) -> None:
     """V/g goes to each other member, all at once: V/g over one link, however many there are."""
-    assert of_dims(MESH).time("all_to_all", 64e6, (g,)) == pytest.approx(64e6 / g / LINK, rel=1e-12)
+    assert of_dims(MESH).time("all_to_all", 64e6, (g,)) == pytest.approx(
+        64e6 / g / LINK, rel=1e-12
+    )
     across = of_dims(MESH, BEYOND_THE_MESH).time("all_to_all", 64e6, (g, 3))
-    assert across == pytest.approx(64e6 / (3 * g) / LINK + 64e6 * 2 / 3 / 50e9, rel=1e-12)
+    assert across == pytest.approx(
+        64e6 / (3 * g) / LINK + 64e6 * 2 / 3 / 50e9, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("g", [2, 4, 8])
 def test_broadcast_and_tree_in_a_mesh(g: int) -> None:
     """The whole vector over the g - 1 links of a rank; twice for a tree."""
     once = 64e6 / ((g - 1) * LINK)
-    assert of_dims(MESH).time("broadcast", 64e6, (g,)) == pytest.approx(once, rel=1e-12)
-    assert tree_all_reduce(of_dims(MESH), 64e6, (g,)).seconds == pytest.approx(2 * once, rel=1e-12)
+    assert of_dims(MESH).time("broadcast", 64e6, (g,)) == pytest.approx(
+        once, rel=1e-12
+    )
+    assert tree_all_reduce(of_dims(MESH), 64e6, (g,)).seconds == pytest.approx(
+        2 * once, rel=1e-12
+    )
 
 
 def test_a_message_in_a_mesh_takes_one_link() -> None:
@@ -258,11 +345,17 @@ def test_a_message_in_a_mesh_takes_one_link() -> None:
     net = of_dims(MESH, BEYOND_THE_MESH)
     assert point_to_point(net, 64e6, 0) == pytest.approx(1e-3, rel=1e-12)
     for stages in (2, 4, 8):
-        assert net.hop(64e6, (stages, 1)).seconds == pytest.approx(1e-3, rel=1e-12)
-    assert point_to_point(net, 64e6, 1) == pytest.approx(64e6 / 50e9, rel=1e-12)
+        assert net.hop(64e6, (stages, 1)).seconds == pytest.approx(
+            1e-3, rel=1e-12
+        )
+    assert point_to_point(net, 64e6, 1) == pytest.approx(
+        64e6 / 50e9, rel=1e-12
+    )
 
 
-def test_a_whole_mesh_is_as_a_switch_and_a_part_has_its_share_for_numbers_and_arrays() -> None:
+def test_a_whole_mesh_is_as_a_switch_and_a_part_has_its_share_for_numbers_and_arrays() -> (
+    None
+):
     """Only the whole group uses all links; beyond the mesh, 2 ranks of it carry half of what one
     would.
     """
@@ -274,7 +367,9 @@ def test_a_whole_mesh_is_as_a_switch_and_a_part_has_its_share_for_numbers_and_ar
         assert mesh.time(kind, 64e6, (8, 4)) == switch.time(kind, 64e6, (8, 4))
         sizes = np.array([2.0, 4.0, 8.0])
         one_by_one = [mesh.time(kind, 64e6, (g, 1)) for g in sizes.tolist()]
-        assert np.array_equal(mesh.time(kind, 64e6, (sizes, np.ones(3))), one_by_one)
+        assert np.array_equal(
+            mesh.time(kind, 64e6, (sizes, np.ones(3))), one_by_one
+        )
     slow = of_dims(MESH, replace(BEYOND_THE_MESH, bandwidth=10e9))
     assert slow.time("all_gather", 64e6, (2, 4)) == pytest.approx(
         7 / 8 * 64e6 / (2 * 10e9), rel=1e-12

@@ -14,9 +14,13 @@ from meshwright.describe.kernels import kernels
 from meshwright.describe.network import Dim, Network
 
 
-def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> None:
+def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> (
+    None
+):
     """8 chips of 100 GB/s: 2 (n-1)/n V / W over the gain, and the switch is busy for just that."""
-    net = Network("n", (Dim("nvlink", 1e11, 0.0, size=8, efficiency=1.0, reduces=True),))
+    net = Network(
+        "n", (Dim("nvlink", 1e11, 0.0, size=8, efficiency=1.0, reduces=True),)
+    )
     links = Fabric.of(net, LBL.network)
     slow = Load(1.0, 0.0, Busy((1.0,)))
     found = in_network.all_reduce(links, 8e9, (8.0,), slow)
@@ -27,7 +31,11 @@ def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> None
 
 def test_what_leaves_a_chip_pays_for_the_farthest() -> None:
     """Of messages of which a half stays, a quarter goes near and a quarter far, a half pays far."""
-    assert hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (0.5, 0.25, 0.25)
+    assert hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (
+        0.5,
+        0.25,
+        0.25,
+    )
     stays, near, far = hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "slowest")
     assert (stays, near, far) == (0.5, 0.0, 0.5)
 
@@ -44,6 +52,6 @@ def test_only_products_of_experts_are_crowded() -> None:
         assert products.arithmetic(plain, of, gradient) == products.arithmetic(
             plain, bare, gradient
         )
-        assert products.arithmetic(experts, of, gradient) > products.arithmetic(
-            experts, bare, gradient
-        )
+        assert products.arithmetic(
+            experts, of, gradient
+        ) > products.arithmetic(experts, bare, gradient)

@@ -21,7 +21,14 @@ V = 1e12
 
 def dim(n, kind="ring", name="x", rate=W):
     """An axis; a line of one link has half the rate of a ring."""
-    return Dim(name, rate if kind == "ring" else rate / 2, 1e-6, n, kind, efficiency=1.0)
+    return Dim(
+        name,
+        rate if kind == "ring" else rate / 2,
+        1e-6,
+        n,
+        kind,
+        efficiency=1.0,
+    )
 
 
 def rings(*sizes, kind="ring"):
@@ -56,7 +63,11 @@ def steps(a, b, n, kind):
         if 2 * ahead > n
         else [(1, ahead), (-1, ahead)]
     )
-    return [(((a + s * i) % n, s), 1 / len(ways)) for s, hops in ways for i in range(hops)]
+    return [
+        (((a + s * i) % n, s), 1 / len(ways))
+        for s, hops in ways
+        for i in range(hops)
+    ]
 
 
 def exchange_seconds(shape, kind, S):
@@ -77,7 +88,19 @@ def exchange_seconds(shape, kind, S):
 
 @pytest.mark.parametrize("kind", ["ring", "line"])
 @pytest.mark.parametrize(
-    "shape", [(2,), (3,), (4,), (7,), (8,), (4, 4), (2, 4), (3, 5), (4, 2, 4), (2, 3, 4)]
+    "shape",
+    [
+        (2,),
+        (3,),
+        (4,),
+        (7,),
+        (8,),
+        (4, 4),
+        (2, 4),
+        (3, 5),
+        (4, 2, 4),
+        (2, 3, 4),
+    ],
 )
 def test_all_to_all_is_the_load_of_the_busiest_link(shape, kind):
     S = 1e11
@@ -88,8 +111,12 @@ def test_all_to_all_is_the_load_of_the_busiest_link(shape, kind):
 
 def test_all_to_all_on_an_even_ring_is_a_quarter_of_an_all_gather():
     assert all_to_all(V / 16, rings(16)) == pytest.approx(V / (4 * W))
-    assert all_to_all(V / 16, rings(16)) == pytest.approx(gather(V, rings(16), whole=True) / 4)
-    assert all_to_all(V / 256, rings(16, 16)) == pytest.approx(V * 16 / (4 * 256 * W))
+    assert all_to_all(V / 16, rings(16)) == pytest.approx(
+        gather(V, rings(16), whole=True) / 4
+    )
+    assert all_to_all(V / 256, rings(16, 16)) == pytest.approx(
+        V * 16 / (4 * 256 * W)
+    )
 
 
 def gather_seconds(n, stride, size, kind):
@@ -103,10 +130,21 @@ def gather_seconds(n, stride, size, kind):
     closed = kind == "ring" and n * stride == size
     for group in groups:
         for i, a in enumerate(group):
-            order = [group[(i + k) % n] for k in range(1, n)] if closed else group[i + 1 :]
+            order = (
+                [group[(i + k) % n] for k in range(1, n)]
+                if closed
+                else group[i + 1 :]
+            )
             back = order[::-1] if closed else group[:i][::-1]
-            ahead = [(order, 1, (n - 1) / 2)] if closed else [(order, 1, len(order))]
-            for members, sign, hops in [*ahead, (back, -1, (n - 1) / 2 if closed else len(back))]:
+            ahead = (
+                [(order, 1, (n - 1) / 2)]
+                if closed
+                else [(order, 1, len(order))]
+            )
+            for members, sign, hops in [
+                *ahead,
+                (back, -1, (n - 1) / 2 if closed else len(back)),
+            ]:
                 x = a
                 for k, b in enumerate(members):
                     share = min(1.0, max(0.0, hops - k))
@@ -144,7 +182,9 @@ def test_all_gather_on_a_whole_axis_or_a_part_of_it(n, stride, size, kind):
     )
 
 
-@pytest.mark.parametrize("shape", [(2, 4), (4, 4), (2, 2, 4), (2, 16), (4, 5, 7), (3, 3, 3)])
+@pytest.mark.parametrize(
+    "shape", [(2, 4), (4, 4), (2, 2, 4), (2, 16), (4, 5, 7), (3, 3, 3)]
+)
 def test_axes_side_by_side_can_be_kept_equally_busy(shape):
     """Cut the vector in parts that pass the axes in different orders: a mixture loads all axes
     alike, as we say.
@@ -159,7 +199,9 @@ def test_axes_side_by_side_can_be_kept_equally_busy(shape):
         orders.append(load)
     loads = np.array(orders)
     weight = np.ones(len(loads)) / len(loads)
-    for _ in range(20000):  # the price of a busy axis rises until no order is better than another
+    for _ in range(
+        20000
+    ):  # the price of a busy axis rises until no order is better than another
         total = weight @ loads
         price = np.exp(400 * (total - total.max()))
         weight = 0.999 * weight
@@ -169,18 +211,24 @@ def test_axes_side_by_side_can_be_kept_equally_busy(shape):
 
 
 def test_more_axes_add_bandwidth_and_lines_have_half():
-    one, two, three = (gather(V, rings(*[16] * k), whole=True) for k in (1, 2, 3))
+    one, two, three = (
+        gather(V, rings(*[16] * k), whole=True) for k in (1, 2, 3)
+    )
     assert (
         one == pytest.approx(V / W)
         and two == pytest.approx(one / 2)
         and three == pytest.approx(one / 3)
     )
-    assert gather(V, rings(16, kind="line")) == pytest.approx(2 * gather(V, rings(16)))
+    assert gather(V, rings(16, kind="line")) == pytest.approx(
+        2 * gather(V, rings(16))
+    )
 
 
 def test_an_axis_of_one_chip_changes_nothing():
     for kind in ("ring", "line"):
-        assert gather(V, rings(1, 8, 1, kind=kind)) == pytest.approx(gather(V, rings(8, kind=kind)))
+        assert gather(V, rings(1, 8, 1, kind=kind)) == pytest.approx(
+            gather(V, rings(8, kind=kind))
+        )
         assert all_to_all(V, rings(1, 8, 1, kind=kind)) == pytest.approx(
             all_to_all(V, rings(8, kind=kind))
         )
@@ -188,8 +236,12 @@ def test_an_axis_of_one_chip_changes_nothing():
 
 
 def test_two_chips_cost_half_with_the_exact_factor():
-    assert gather(V, rings(2)) == pytest.approx(gather(V, rings(2), whole=True) / 2)
-    assert gather(V, rings(16)) == pytest.approx(gather(V, rings(16), whole=True) * 15 / 16)
+    assert gather(V, rings(2)) == pytest.approx(
+        gather(V, rings(2), whole=True) / 2
+    )
+    assert gather(V, rings(16)) == pytest.approx(
+        gather(V, rings(16), whole=True) * 15 / 16
+    )
 
 
 def test_short_messages_take_the_hops():
@@ -213,28 +265,47 @@ def test_levels_of_a_hierarchy():
         (torus.axis(Dim("nvlink", 450e9, 0.0, 8, efficiency=1.0), 8),),
         (torus.axis(Dim("ib", 50e9, 0.0, 4, efficiency=1.0), 4),),
     )
-    assert gather(V, levels) == pytest.approx(V * max(7 / 8 / 450e9, 3 / 4 / 400e9))
+    assert gather(V, levels) == pytest.approx(
+        V * max(7 / 8 / 450e9, 3 / 4 / 400e9)
+    )
     assert all_to_all(V / 32, levels) == pytest.approx(V * 3 / 16 / 400e9)
 
 
 def test_a_network_under_the_book_option_is_the_same_torus():
-    network = Network("t", (dim(4), dim(8, name="y"), Dim("dcn", 6.25e9, 1e-6, efficiency=1.0)))
+    network = Network(
+        "t",
+        (dim(4), dim(8, name="y"), Dim("dcn", 6.25e9, 1e-6, efficiency=1.0)),
+    )
     f = Fabric.of(network, replace(BOOK_SUM.network, ring_factor="exact"))
-    assert f.time("all_gather", V, (4, 8, 1)) == pytest.approx(gather(V, rings(4, 8)))
-    assert f.time("all_reduce", V, (4, 8, 1)) == pytest.approx(2 * gather(V, rings(4, 8)))
+    assert f.time("all_gather", V, (4, 8, 1)) == pytest.approx(
+        gather(V, rings(4, 8))
+    )
+    assert f.time("all_reduce", V, (4, 8, 1)) == pytest.approx(
+        2 * gather(V, rings(4, 8))
+    )
     # half an axis
-    assert f.time("all_gather", V, (1, 4, 1)) == pytest.approx(gather(V, rings(4, kind="line")))
-    assert f.time("all_reduce", V, (4, 8, 16)) == pytest.approx(2 * V / 32 * 15 / 16 / 6.25e9)
+    assert f.time("all_gather", V, (1, 4, 1)) == pytest.approx(
+        gather(V, rings(4, kind="line"))
+    )
+    assert f.time("all_reduce", V, (4, 8, 16)) == pytest.approx(
+        2 * V / 32 * 15 / 16 / 6.25e9
+    )
     assert f.time("all_gather", V, (1, 1, 1)) == 0
     short = Fabric.of(network, BOOK_SUM.network)
     assert short.time("all_gather", V, (4, 8, 1)) == pytest.approx(V / (2 * W))
 
 
 def test_arrays_give_what_numbers_give():
-    sizes, volumes = np.array([1.0, 2.0, 7.0, 16.0]), np.array([0.0, 10.0, 1e9, 1e12])
+    sizes, volumes = (
+        np.array([1.0, 2.0, 7.0, 16.0]),
+        np.array([0.0, 10.0, 1e9, 1e12]),
+    )
     at = torus.axis(dim(16), sizes)
     for f in (gather, all_reduce, all_to_all):
-        each = [f(v, ((torus.axis(dim(16), n),),)) for v, n in zip(volumes, sizes, strict=True)]
+        each = [
+            f(v, ((torus.axis(dim(16), n),),))
+            for v, n in zip(volumes, sizes, strict=True)
+        ]
         assert np.allclose(f(volumes, ((at,),)), each, rtol=1e-14)
 
 
@@ -247,5 +318,7 @@ def test_a_group_may_lie_on_its_own_parts_of_the_axes():
         for i, d, stride in ((2, network.dims[2], 1), (1, network.dims[1], 2))
     )
     load = f.load("all_gather", V, torus.Placed.on((1, 4, 4), ((z,), (y,))))
-    assert load.busy == pytest.approx((0, V / 4 * 3 / 4 / (W / 2), V * 3 / 4 / W))
+    assert load.busy == pytest.approx(
+        (0, V / 4 * 3 / 4 / (W / 2), V * 3 / 4 / W)
+    )
     assert load.seconds == max(load.busy)

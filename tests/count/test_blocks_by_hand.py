@@ -28,7 +28,9 @@ def test_a_bias_reads_its_input_and_itself_and_keeps_its_input() -> None:
     assert op.weights == N
 
 
-@pytest.mark.parametrize(("fused", "dropout"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize(
+    ("fused", "dropout"), [(True, False), (False, False), (False, True)]
+)
 def test_attention_reads_grouped_keys_once(fused: bool, dropout: bool) -> None:
     """3 sequences, 8 heads, 2 key heads, 16 queries, 32 keys, widths 5 (q, k) and 6 (v), all seen.
 
@@ -54,8 +56,12 @@ def test_attention_reads_grouped_keys_once(fused: bool, dropout: bool) -> None:
     rows, scores = 3 * 8 * 16, 3 * 8 * 16 * 32
     queries, keys = 3 * 8 * 16 * (5 + 6), 3 * 2 * 32 * (5 + 6)
     assert op.forward.matrix == 2 * scores * (5 + 6)
-    assert op.forward.memory == (queries + keys + rows) * 2 + (0 if fused else 5 * scores * 2)
-    assert op.backward.matrix == 2 * op.forward.matrix + (2 * scores * 5 if fused else 0)
+    assert op.forward.memory == (queries + keys + rows) * 2 + (
+        0 if fused else 5 * scores * 2
+    )
+    assert op.backward.matrix == 2 * op.forward.matrix + (
+        2 * scores * 5 if fused else 0
+    )
     here = 3 * 2 * 16 * (5 + 6)
     mask = 0 if fused else scores * (5 if dropout else 2)
     assert op.saved == (queries + here + 2 * rows) * 2 + mask
@@ -64,7 +70,16 @@ def test_attention_reads_grouped_keys_once(fused: bool, dropout: bool) -> None:
 def test_summa_writes_its_output_once_a_panel() -> None:
     """Y[T, n/n1] = X[T, k] W[k, n/n1]: X and W read once, Y written in each of 3 panels."""
     op = blocks.summa_matmul(
-        "s", T, 10.0, 12.0, n1=2.0, n2=4.0, panels=3.0, one=1.0, act=2.0, wgt=4.0
+        "s",
+        T,
+        10.0,
+        12.0,
+        n1=2.0,
+        n2=4.0,
+        panels=3.0,
+        one=1.0,
+        act=2.0,
+        wgt=4.0,
     )
     assert op.forward.memory == T * 10 * 2 + 10 * 6 * 4 + 3 * T * 6 * 2
     assert op.forward.matrix == 2 * T * 6 * 10
@@ -87,29 +102,43 @@ def test_rotation_apart_turns_all_heads() -> None:
     """Queries and keys: (H + K) heads of width q; unlike the product it is a pass of its own."""
     base = by_hand(Layout()).job
     model = replace(catalog.model("llama3-8b"), layers=2, seq=64)
-    how = replace(base.assumptions, count=replace(base.assumptions.count, rotary="apart"))
+    how = replace(
+        base.assumptions, count=replace(base.assumptions.count, rotary="apart")
+    )
     job = replace(base, model=model, assumptions=how)
-    ops = {op.name: op for op in layer(job, placed(Layout(), (1,)), Kind(None, False))}
+    ops = {
+        op.name: op
+        for op in layer(job, placed(Layout(), (1,)), Kind(None, False))
+    }
     half = replace(model, kv_heads=model.heads)
     more = {
         op.name: op
-        for op in layer(replace(job, model=half), placed(Layout(), (1,)), Kind(None, False))
+        for op in layer(
+            replace(job, model=half), placed(Layout(), (1,)), Kind(None, False)
+        )
     }
     turned, all_heads = ops["attention/rotary"], more["attention/rotary"]
-    assert turned.forward.vector / all_heads.forward.vector == pytest.approx((32 + 8) / (32 + 32))
+    assert turned.forward.vector / all_heads.forward.vector == pytest.approx(
+        (32 + 8) / (32 + 32)
+    )
 
 
 def test_a_biased_gate_has_two_biases() -> None:
     """SUMMA's feed-forward: F numbers for the way up, and F more for the gate."""
     base = by_hand(Layout()).job
-    how = replace(base.assumptions, count=replace(base.assumptions.count, summa_width=None))
+    how = replace(
+        base.assumptions,
+        count=replace(base.assumptions.count, summa_width=None),
+    )
     found = []
     for gated in (False, True):
         model = replace(base.model, bias=True, gated=gated)
         job = replace(base, model=model, assumptions=how)
         lay = placed(Layout(tp=1, scheme="summa"), (1,))
         ops = layer(job, lay, Kind(None, False))
-        found.append(next(op.weights for op in ops if op.name == "ffn/up bias"))
+        found.append(
+            next(op.weights for op in ops if op.name == "ffn/up bias")
+        )
     assert found[1] == 2 * found[0]
 
 

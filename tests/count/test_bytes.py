@@ -21,7 +21,10 @@ def test_a_gate_is_an_activation_and_a_product() -> None:
     """y = f(g) u: one multiplication more than f(g); backward dg = dy u f'(g) and du = dy f(g): two
     more than f' dy.
     """
-    plain, gated = blocks.gelu("x", X, act=2.0), blocks.gated_activation("x", X, act=2.0)
+    plain, gated = (
+        blocks.gelu("x", X, act=2.0),
+        blocks.gated_activation("x", X, act=2.0),
+    )
     assert gated.forward.vector == plain.forward.vector + X
     assert gated.backward.vector == plain.backward.vector + 2 * X
 
@@ -43,7 +46,11 @@ def test_the_loss_goes_over_its_scores_more_than_once() -> None:
     at least twice, and backward reads each and writes its gradient."""
     model = Model("loss", 2, 64, 4, 256, vocab=1000, seq=128)
     job = replace(by_hand(Layout()).job, model=model)
-    loss = next(op for op in vocabulary.head(job, placed(Layout(), (1,))) if op.name == "head/loss")
+    loss = next(
+        op
+        for op in vocabulary.head(job, placed(Layout(), (1,)))
+        if op.name == "head/loss"
+    )
     scores = 128 * 1000 * 4.0
     assert 2 * scores <= loss.forward.memory <= 4 * scores
     assert loss.backward.memory == pytest.approx(2 * scores)
@@ -65,8 +72,13 @@ def test_multi_token_prediction_shares_the_head() -> None:
     the model's head.
     """
     model = Model("m", 2, 64, 4, 256, 1000, 128, mtp_layers=1)
-    job = replace(by_hand(Layout(), model=model).job, assumptions=assumptions("realistic"))
+    job = replace(
+        by_hand(Layout(), model=model).job,
+        assumptions=assumptions("realistic"),
+    )
     layout = placed(Layout(), (1,))
     own = sum(op.weights for op in next_token(job, layout))
     one = sum(op.weights for op in layer(job, layout, kinds(model)[0]))
-    assert own == one + 2 * 64 * 64 + 3 * 64, "three norms: hidden state, token and the head's own"
+    assert own == one + 2 * 64 * 64 + 3 * 64, (
+        "three norms: hidden state, token and the head's own"
+    )

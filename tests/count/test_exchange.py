@@ -22,7 +22,11 @@ RESULTS = 2 * 64 / 4 * 8 * 8
 @pytest.mark.parametrize(
     ("name", "forward", "backward"),
     [
-        ("gather", [("all_gather", KEYS)], [("all_gather", KEYS), ("reduce_scatter", KEYS)]),
+        (
+            "gather",
+            [("all_gather", KEYS)],
+            [("all_gather", KEYS), ("reduce_scatter", KEYS)],
+        ),
         ("ring", [("ring", KEYS)], [("ring", 2 * KEYS)]),
         (
             "all-to-all",
@@ -55,7 +59,10 @@ def test_a_layer_computes_the_same(name: str) -> None:
         for x in ("gather", name)
     )
     for a, b in zip(one, other, strict=True):
-        assert a.forward.matrix == b.forward.matrix and a.backward.matrix == b.backward.matrix
+        assert (
+            a.forward.matrix == b.forward.matrix
+            and a.backward.matrix == b.backward.matrix
+        )
 
 
 def test_a_ring_takes_as_many_hops_as_there_are_other_ranks() -> None:
@@ -65,7 +72,9 @@ def test_a_ring_takes_as_many_hops_as_there_are_other_ranks() -> None:
     fabric = clock(JOB).fabric
     volume, group = 8e8, (4.0, 1.0)
     hop = fabric.hop(volume / 4, group)
-    assert fabric.load("ring", volume, group).seconds == pytest.approx(3 * hop.seconds)
+    assert fabric.load("ring", volume, group).seconds == pytest.approx(
+        3 * hop.seconds
+    )
     assert fabric.load("ring", volume, (1.0, 1.0)).seconds == 0
 
 
@@ -73,7 +82,9 @@ def test_heads_that_cannot_be_cut_are_refused_by_name() -> None:
     layout = Layout(tp=4, cp=4, dp=4, cp_exchange="all-to-all")
     assert "all-to-all cuts heads over tp x cp" in broken(JOB, layout)[0]
     assert broken(JOB, replace(layout, tp=2, dp=8)) == []
-    with pytest.raises(BadInput, match="did you mean ring|gather, ring, all-to-all"):
+    with pytest.raises(
+        BadInput, match="did you mean ring|gather, ring, all-to-all"
+    ):
         Layout(cp_exchange="rings")
     trained = Layout(tp=8, cp=2, dp=4, cp_exchange="ring")
     why = broken(replace(JOB, framework="meshwright"), trained)
@@ -84,8 +95,9 @@ def test_ulysses_sends_less_the_more_ranks_there_are() -> None:
     """Jacobs et al. 2023: bytes of a rank fall with cp; those of a gather do not."""
 
     def seconds(name: str, cp: int) -> float:
-        return predict(JOB, Layout(cp=cp, dp=8, zero=1, cp_exchange=name, recompute="full")).time_s[
-            "cp_comm"
-        ]
+        return predict(
+            JOB,
+            Layout(cp=cp, dp=8, zero=1, cp_exchange=name, recompute="full"),
+        ).time_s["cp_comm"]
 
     assert seconds("all-to-all", 8) < seconds("gather", 8)

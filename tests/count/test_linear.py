@@ -43,7 +43,9 @@ def test_backward_moves_the_gradient_in_fp32_and_reads_it_too_when_it_is_added_u
 
 
 def test_gradients_in_16_bits_move_half():
-    op = linear(job(64, precision=PRECISIONS["bf16-pure"]), Layout(), "x", T, K, N)
+    op = linear(
+        job(64, precision=PRECISIONS["bf16-pure"]), Layout(), "x", T, K, N
+    )
     assert op.backward.memory == 2 * TOKENS + (2 + 2 + 2) * K * N
 
 
@@ -61,7 +63,9 @@ def test_papers_write_dW_as_wide_as_W_in_one_pass():
 def test_a_table_of_replicas_counts_as_each_of_them():
     dp = np.array([1.0, 4.0, 8.0])
     table = linear(job(8), Layout(dp=dp), "x", T, K, N).backward.memory
-    assert list(table) == [linear(job(8), Layout(dp=d), "x", T, K, N).backward.memory for d in dp]
+    assert list(table) == [
+        linear(job(8), Layout(dp=d), "x", T, K, N).backward.memory for d in dp
+    ]
     assert table[0] == table[1] > table[2]
 
 
@@ -91,14 +95,19 @@ def test_few_tokens_a_device_are_no_bargain():
     big = Job(model("llama3-405b"), cluster("16384xh100-sxm"), 2048)
     corner = Layout(tp=1, cp=32, pp=64, dp=8, schedule="zb-h2", zero=1)
     usual = Layout(tp=4, cp=8, pp=64, dp=8, schedule="zb-h2", zero=1)
-    assert predict(big, corner).step_time_s > 1.4 * predict(big, usual).step_time_s
+    assert (
+        predict(big, corner).step_time_s
+        > 1.4 * predict(big, usual).step_time_s
+    )
 
 
 BLOCKS = {"fp8": 1 + 1 / 32, "fp4": 0.5 + 1 / 16}
 
 
 @pytest.mark.parametrize("precision", ["fp8", "fp4"])
-def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(precision):
+def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(
+    precision,
+):
     op = linear(job(precision=PRECISIONS[precision]), Layout(), "x", T, K, N)
     assert op.saved == T * K * BLOCKS[precision]
 
@@ -111,7 +120,9 @@ def test_low_precision_saves_only_on_inputs_of_linear_layers():
 
     def saved(precision):
         ops = layer(
-            job(precision=PRECISIONS[precision]), placed(Layout(), (8, 1)), Kind(None, False)
+            job(precision=PRECISIONS[precision]),
+            placed(Layout(), (8, 1)),
+            Kind(None, False),
         )
         return {op.name: op.saved for op in ops}
 
@@ -125,7 +136,10 @@ def test_low_precision_saves_only_on_inputs_of_linear_layers():
 
 
 def test_sixteen_bits_keep_what_they_kept():
-    assert PRECISIONS["bf16"].kept_input_bytes == PRECISIONS["bf16"].activation_bytes
+    assert (
+        PRECISIONS["bf16"].kept_input_bytes
+        == PRECISIONS["bf16"].activation_bytes
+    )
     wider = replace(PRECISIONS["bf16"], activation_bytes=4.0)
     assert wider.kept_input_bytes == 4.0
 
@@ -138,15 +152,25 @@ def test_nvfp4_recipe_of_llama3_8b_on_8_b200_fits():
     0.5).
     """
     run = Job(
-        model("llama3-8b"), cluster("8xb200"), 128, precision=PRECISIONS["fp4-pure"], headroom=0.5
+        model("llama3-8b"),
+        cluster("8xb200"),
+        128,
+        precision=PRECISIONS["fp4-pure"],
+        headroom=0.5,
     )
     layout = Layout(dp=8, zero=1, microbatch=4)
     assert predict(run, layout).fits
-    assert not predict(replace(run, precision=PRECISIONS["bf16-pure"]), layout).fits
+    assert not predict(
+        replace(run, precision=PRECISIONS["bf16-pure"]), layout
+    ).fits
 
 
 def test_reference_counts_both_gradients():
     op = matmul("x", T, K, N, one=0.0, act=2.0, wgt=2.0, gradient=8.0)
-    assert op.backward.matrix == sum(part.matrix for part in op.backward.parts) == 4 * T * K * N
+    assert (
+        op.backward.matrix
+        == sum(part.matrix for part in op.backward.parts)
+        == 4 * T * K * N
+    )
     assert op.backward.memory == sum(part.memory for part in op.backward.parts)
     assert framework("megatron-core").weight_gradient == "apart"

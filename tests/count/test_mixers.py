@@ -21,17 +21,33 @@ D, T = 64, 128
 PLAIN = Model("m", 1, D, 4, 256, 0, T)
 MODELS = {
     "delta": replace(
-        PLAIN, pattern=("linear+none",), linear=Linear(8, 16, 32, key_heads=4, conv=4, vectors=16)
+        PLAIN,
+        pattern=("linear+none",),
+        linear=Linear(8, 16, 32, key_heads=4, conv=4, vectors=16),
     ),
     "lightning": replace(
         PLAIN,
         pattern=("linear+none",),
-        linear=Linear(4, 16, 16, "lightning", decay="fixed", write_gate=False, norm="whole"),
+        linear=Linear(
+            4,
+            16,
+            16,
+            "lightning",
+            decay="fixed",
+            write_gate=False,
+            norm="whole",
+        ),
     ),
     "mamba2": replace(
-        PLAIN, pattern=("ssm+none",), ssm=StateSpace(128, 16, heads=8, groups=4, chunk=32)
+        PLAIN,
+        pattern=("ssm+none",),
+        ssm=StateSpace(128, 16, heads=8, groups=4, chunk=32),
     ),
-    "mamba": replace(PLAIN, pattern=("ssm+none",), ssm=StateSpace(128, 16, "mamba", dt_rank=4)),
+    "mamba": replace(
+        PLAIN,
+        pattern=("ssm+none",),
+        ssm=StateSpace(128, 16, "mamba", dt_rank=4),
+    ),
     "conv": replace(PLAIN, pattern=("conv+none",), conv=Convolution(3)),
     "sparse": replace(
         PLAIN,
@@ -43,11 +59,25 @@ MODELS = {
 NORM = D
 WEIGHTS = {
     # q, k of 4 x 16, v and gate of 8 x 32, decay and strength a head; taps; norm; out
-    "delta": D * (2 * 64 + 2 * 256 + 2 * 8) + 4 * (2 * 64 + 256) + 16 + 32 + 256 * D,
+    "delta": D * (2 * 64 + 2 * 256 + 2 * 8)
+    + 4 * (2 * 64 + 256)
+    + 16
+    + 32
+    + 256 * D,
     "lightning": D * 4 * 64 + 64 + 64 * D,
     # x and its gate, B and C of 4 groups, a step a head; taps and bias; A, D, dt; norm; out
-    "mamba2": D * (2 * 128 + 2 * 64 + 8) + 5 * (128 + 128) + 3 * 8 + 128 + 128 * D,
-    "mamba": D * 256 + 5 * 128 + 128 * (4 + 32) + 4 * 128 + 128 + 128 * 17 + 128 * D,
+    "mamba2": D * (2 * 128 + 2 * 64 + 8)
+    + 5 * (128 + 128)
+    + 3 * 8
+    + 128
+    + 128 * D,
+    "mamba": D * 256
+    + 5 * 128
+    + 128 * (4 + 32)
+    + 4 * 128
+    + 128
+    + 128 * 17
+    + 128 * D,
     "conv": D * 3 * D + 3 * D + D * D,
     "sparse": (D * 40 + 40 + 40 * 4 * 24)
     + (D * 32 + 24 + 24 * 4 * 32)
@@ -59,7 +89,8 @@ SCAN = {
     "delta": 2 * 8 * (2 * 64**2 * (2 * 16 + 32) + 6 * 64 * 16 * 32),
     "lightning": 2 * 4 * (2 * 64**2 * 32 + 4 * 64 * 16 * 16),
     # 4 chunks of 32: scores of 4 groups, 8 heads of 16 channels
-    "mamba2": 4 * (2 * 32**2 * 16 * 4 + 8 * (2 * 32**2 * 16 + 4 * 32 * 16 * 16)),
+    "mamba2": 4
+    * (2 * 32**2 * 16 * 4 + 8 * (2 * 32**2 * 16 + 4 * 32 * 16 * 16)),
     "mamba": 0,
     "sparse": 2 * T * T * 2 * (8 + 1),
 }
@@ -84,7 +115,9 @@ def test_products_of_a_scan_by_hand(name: str) -> None:
 
 def ops(name: str, **degrees: int) -> list[Op]:
     job = Job(MODELS[name], "8xh100-sxm", 8)
-    return layer(job, placed(Layout(**degrees), job.cluster.sizes), kinds(job.model)[0])
+    return layer(
+        job, placed(Layout(**degrees), job.cluster.sizes), kinds(job.model)[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["delta", "mamba2"])
@@ -95,7 +128,9 @@ def test_tp_and_cp_share_the_work(name: str) -> None:
     whole, part = ops(name), ops(name, tp=2, cp=2, sequence_parallel=True)
     for a, b in zip(whole, part, strict=True):
         assert b.forward.matrix == pytest.approx(a.forward.matrix / 4), a.name
-        assert b.backward.matrix == pytest.approx(a.backward.matrix / 4), a.name
+        assert b.backward.matrix == pytest.approx(a.backward.matrix / 4), (
+            a.name
+        )
     kinds_ = [m.kind for op in part for m in op.forward.comm if m.axis == "cp"]
     assert kinds_ == ["all_to_all", "all_to_all"]
 
@@ -105,9 +140,17 @@ def test_sparse_attention_reads_the_chosen_keys_only() -> None:
     model = replace(MODELS["sparse"], seq=1024)
     job = Job(model, "8xh100-sxm", 8)
     at = placed(Layout(), job.cluster.sizes)
-    core = {op.name: op for op in layer(job, at, Kind(None, False, "sparse", False))}
-    near = {op.name: op for op in layer(job, at, Kind(16, False, "full", False))}
-    assert core["attention/core"].forward.matrix == near["attention/core"].forward.matrix
+    core = {
+        op.name: op
+        for op in layer(job, at, Kind(None, False, "sparse", False))
+    }
+    near = {
+        op.name: op for op in layer(job, at, Kind(16, False, "full", False))
+    }
+    assert (
+        core["attention/core"].forward.matrix
+        == near["attention/core"].forward.matrix
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,9 +161,17 @@ def test_sparse_attention_reads_the_chosen_keys_only() -> None:
             {"tp": 2},
             "no framework trains Mamba layers of the first kind with tp 2 or cp 1",
         ),
-        ("conv", {"cp": 2}, "no framework trains convolution layers with tp 1 or cp 2"),
+        (
+            "conv",
+            {"cp": 2},
+            "no framework trains convolution layers with tp 1 or cp 2",
+        ),
         ("lightning", {"tp": 2}, "no framework trains lightning attention"),
-        ("delta", {"tp": 8}, "linear.key_heads 4 cannot be split 8 ways: tp may be 1, 2, 4"),
+        (
+            "delta",
+            {"tp": 8},
+            "linear.key_heads 4 cannot be split 8 ways: tp may be 1, 2, 4",
+        ),
         ("delta", {"tp": 2, "cp": 4}, "tp x cp may be 1, 2, 4"),
     ],
 )

@@ -17,9 +17,21 @@ def test_totals_of_the_paper() -> None:
     assert flops == pytest.approx(training_flops(1, D, F) * b)
     assert sum(op.weights for op in ops) * m * f == parameters(1, 1, D, F)
     ranks = {"tp_model": m, "tp_ff": f}
-    messages = [x for op in ops for half in (op.forward, op.backward) for x in half.comm]
+    messages = [
+        x
+        for op in ops
+        for half in (op.forward, op.backward)
+        for x in half.comm
+    ]
     # an all-reduce among n ranks brings 2 (n-1)/n of the vector to each of them
-    words = sum(2 * (ranks[x.axis] - 1) / ranks[x.axis] * x.bytes / 2.0 for x in messages) * m * f
+    words = (
+        sum(
+            2 * (ranks[x.axis] - 1) / ranks[x.axis] * x.bytes / 2.0
+            for x in messages
+        )
+        * m
+        * f
+    )
     assert words == pytest.approx(4 * b * (F * (m - 1) + D * (f - 1)))
 
 

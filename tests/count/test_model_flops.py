@@ -20,7 +20,9 @@ def test_a_window_counts_as_wide_as_it_is() -> None:
     T, w = 131072, 4096
     cut = replace(whole, window=w, full_every=0)
     scores = 12.0 * whole.layers * whole.heads * whole.h
-    assert model_flops(whole, T) - model_flops(cut, T) == pytest.approx(scores * (T - w))
+    assert model_flops(whole, T) - model_flops(cut, T) == pytest.approx(
+        scores * (T - w)
+    )
 
 
 @pytest.mark.parametrize("name", catalog.names("models"))
@@ -45,8 +47,12 @@ MATRICES = 3 * (512 * (512 + 2 * 128) + 512 * 512 + 3 * 512 * 1536)
 T = 1024
 
 
-@pytest.mark.parametrize(("recompute", "passes", "scores"), [("none", 3, 7), ("full", 4, 9)])
-def test_executed_flops_by_hand(recompute: str, passes: int, scores: int) -> None:
+@pytest.mark.parametrize(
+    ("recompute", "passes", "scores"), [("none", 3, 7), ("full", 4, 9)]
+)
+def test_executed_flops_by_hand(
+    recompute: str, passes: int, scores: int
+) -> None:
     """Flash attention: 2 products of scores forward and 5 backward, each over the T (T + 1)/2 pairs
     that the mask leaves; matrices 1 and 2 times; recomputation runs the layers, not the head,
     forward once more."""
@@ -58,10 +64,13 @@ def test_executed_flops_by_hand(recompute: str, passes: int, scores: int) -> Non
 
 def test_nothing_skipped_and_nothing_repeated_is_the_model_itself() -> None:
     counting = replace(REALISTIC.count, causal="full", selective="core_attn")
-    assert executed_flops(TOY, T, counting, "unfused", "none") == pytest.approx(
-        model_flops(TOY, T) * T, rel=1e-12
+    assert executed_flops(
+        TOY, T, counting, "unfused", "none"
+    ) == pytest.approx(model_flops(TOY, T) * T, rel=1e-12)
+    again = (
+        executed_flops(TOY, T, counting, "unfused", "selective")
+        - model_flops(TOY, T) * T
     )
-    again = executed_flops(TOY, T, counting, "unfused", "selective") - model_flops(TOY, T) * T
     # the core of attention, forward
     assert again == pytest.approx(2 * 2 * T * T * 512 * 3, rel=1e-12)
 

@@ -16,7 +16,9 @@ MUON, ADAMW = OPTIMIZERS["muon"], OPTIMIZERS["adamw"]
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (4, 32), (32, 4)])
-def test_newton_schulz_multiplies_as_often_as_its_products(shape: tuple[int, int]) -> None:
+def test_newton_schulz_multiplies_as_often_as_its_products(
+    shape: tuple[int, int],
+) -> None:
     """Run it: X (transposed if it is tall) keeps its shape, and every product of an iteration
     counts 2 a multiply-add.
     """
@@ -33,24 +35,34 @@ def test_newton_schulz_multiplies_as_often_as_its_products(shape: tuple[int, int
         gram = times(x, x.T)
         x = a * x + times(b * gram + c * times(gram, gram), x)
     assert newton_schulz(*shape, 5) == flops
-    assert 0.5 < np.linalg.svd(x, compute_uv=False).min() < 1.5  # it is orthogonal, roughly
+    assert (
+        0.5 < np.linalg.svd(x, compute_uv=False).min() < 1.5
+    )  # it is orthogonal, roughly
 
 
 def test_matrices_of_a_model() -> None:
     dense = Model("m", 2, 64, 4, 256, 1000, 32, gated=False)
     assert orthogonal_flops(dense, 5) == 2 * sum(
-        newton_schulz(m, n, 5) for m, n in ((192, 64), (64, 64), (64, 256), (256, 64))
+        newton_schulz(m, n, 5)
+        for m, n in ((192, 64), (64, 64), (64, 256), (256, 64))
     )
     experts = Model("m", 2, 64, 4, 256, 0, 32, gated=False, moe=MoE(8, 2, 128))
     each = newton_schulz(64, 128, 5)
-    mixers = newton_schulz(192, 64, 5) + newton_schulz(64, 64, 5) + newton_schulz(8, 64, 5)
+    mixers = (
+        newton_schulz(192, 64, 5)
+        + newton_schulz(64, 64, 5)
+        + newton_schulz(8, 64, 5)
+    )
     assert orthogonal_flops(experts, 5) == 2 * (mixers + 8 * 2 * each)
 
 
 def test_muon_says_what_it_leaves_out() -> None:
     def said(optimizer: object) -> list[str]:
         job = Job(
-            catalog.model("llama3-70b"), catalog.cluster("64xh100-sxm"), 64, optimizer=optimizer
+            catalog.model("llama3-70b"),
+            catalog.cluster("64xh100-sxm"),
+            64,
+            optimizer=optimizer,
         )  # type: ignore[arg-type]
         return [
             note
@@ -64,7 +76,9 @@ def test_muon_says_what_it_leaves_out() -> None:
         "without its 5 Newton-Schulz iterations" in note
         and "8 B of state for every parameter" in note
     )
-    assert f"{orthogonal_flops(catalog.model('llama3-70b'), 5):.3g} FLOPs" in note
+    assert (
+        f"{orthogonal_flops(catalog.model('llama3-70b'), 5):.3g} FLOPs" in note
+    )
 
 
 @pytest.mark.parametrize(

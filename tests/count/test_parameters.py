@@ -21,10 +21,15 @@ TABLE: dict[str, Any] = tomllib.loads(
 
 @pytest.mark.parametrize("name", TABLE["transformers"])
 def test_modules_of_transformers(name: str) -> None:
-    assert parameters(catalog.model(name)) == TABLE["transformers"][name]["parameters"]
+    assert (
+        parameters(catalog.model(name))
+        == TABLE["transformers"][name]["parameters"]
+    )
 
 
-@pytest.mark.parametrize("row", TABLE["published"], ids=lambda row: row["model"])
+@pytest.mark.parametrize(
+    "row", TABLE["published"], ids=lambda row: row["model"]
+)
 def test_exact_totals_others_print(row: dict[str, Any]) -> None:
     assert parameters(catalog.model(row["model"])) == row["parameters"]
 
@@ -32,9 +37,13 @@ def test_exact_totals_others_print(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", TABLE["rounded"], ids=lambda row: row["model"])
 def test_totals_of_papers(row: dict[str, Any]) -> None:
     model = catalog.model(row["model"])
-    assert parameters(model) == pytest.approx(row["parameters"], rel=row["within"])
+    assert parameters(model) == pytest.approx(
+        row["parameters"], rel=row["within"]
+    )
     if "active" in row:
-        embedding = model.vocab * model.hidden if row.get("without_embedding") else 0
+        embedding = (
+            model.vocab * model.hidden if row.get("without_embedding") else 0
+        )
         assert parameters(model, active=True) - embedding == pytest.approx(
             row["active"], rel=row["active_within"]
         )
@@ -46,7 +55,9 @@ def test_every_model_with_a_vocabulary_is_checked() -> None:
         *(row["model"] for row in TABLE["rounded"]),
         "turing-nlg-530b",
     }
-    assert {n for n in catalog.names("models") if catalog.model(n).vocab} <= checked
+    assert {
+        n for n in catalog.names("models") if catalog.model(n).vocab
+    } <= checked
 
 
 def test_norms_without_parameters_have_none() -> None:
@@ -55,4 +66,7 @@ def test_norms_without_parameters_have_none() -> None:
     """
     model = catalog.model("llama3-8b")
     bare = replace(model, norm="nonparametric")
-    assert parameters(model) - parameters(bare) == (2 * model.layers + 1) * model.hidden
+    assert (
+        parameters(model) - parameters(bare)
+        == (2 * model.layers + 1) * model.hidden
+    )

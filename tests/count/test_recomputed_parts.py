@@ -33,7 +33,9 @@ def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
 def a_token(job: Job, parts: str, **layout: int) -> float:
     """Bytes a layer keeps of one token of a device."""
     of, edge = ops(job, **layout)
-    return float(kept(of, again(of, parts), edge)) * layout.get("tp", 1) / job.T
+    return (
+        float(kept(of, again(of, parts), edge)) * layout.get("tp", 1) / job.T
+    )
 
 
 def test_names_of_operations_are_known() -> None:
@@ -41,7 +43,10 @@ def test_names_of_operations_are_known() -> None:
     for name in catalog.names("models"):
         job = Job(name, "8xh100-sxm", 8)
         for kind in {*kinds(job.model)}:
-            found = {op.name for op in layer(job, placed(Layout(), job.cluster.sizes), kind)}
+            found = {
+                op.name
+                for op in layer(job, placed(Layout(), job.cluster.sizes), kind)
+            }
             assert found <= {*OPERATIONS}, name
 
 
@@ -52,11 +57,20 @@ def test_operation_level_checkpointing_of_torchtitan() -> None:
     """
     h, F, share = 4096, 14336, 8 / 32
     statistics = 2 * 32 * BF16  # of attention's rows
-    assert a_token(LLAMA, "op") == pytest.approx(h * BF16 * (4 + share + F / h) + statistics)
+    assert a_token(LLAMA, "op") == pytest.approx(
+        h * BF16 * (4 + share + F / h) + statistics
+    )
     of, _ = ops(LLAMA)
-    runs = {op.name: one.share for op, one in zip(of, again(of, "op"), strict=True)}
+    runs = {
+        op.name: one.share for op, one in zip(of, again(of, "op"), strict=True)
+    }
     assert runs["attention/qkv"] == pytest.approx(8 / (32 + 8 + 8))  # wk
-    assert (runs["attention/core"], runs["attention/out"], runs["ffn/up"], runs["ffn/down"]) == (
+    assert (
+        runs["attention/core"],
+        runs["attention/out"],
+        runs["ffn/up"],
+        runs["ffn/down"],
+    ) == (
         0,
         1,
         0.5,
@@ -72,13 +86,23 @@ def test_modules_of_megatron_core() -> None:
     nothing = a_token(LLAMA, "none")
     # inputs of qkv and up
     assert nothing - a_token(LLAMA, "layernorm") == pytest.approx(2 * h * BF16)
-    assert nothing - a_token(LLAMA, "mlp") == pytest.approx(3 * F * BF16)  # gate, up, their product
-    assert nothing - a_token(LLAMA, "layernorm+mlp") == pytest.approx((2 * h + 3 * F) * BF16)
-    assert a_token(LLAMA, "core_attn") == nothing  # nothing inside a fused kernel is worth it
+    assert nothing - a_token(LLAMA, "mlp") == pytest.approx(
+        3 * F * BF16
+    )  # gate, up, their product
+    assert nothing - a_token(LLAMA, "layernorm+mlp") == pytest.approx(
+        (2 * h + 3 * F) * BF16
+    )
+    assert (
+        a_token(LLAMA, "core_attn") == nothing
+    )  # nothing inside a fused kernel is worth it
     experts, heads, width = 8, 128, 2048
     plain = a_token(V3, "none")
-    assert plain - a_token(V3, "moe_act") == pytest.approx(experts * width * BF16)
-    assert plain - a_token(V3, "shared_experts") == pytest.approx(3 * width * BF16)
+    assert plain - a_token(V3, "moe_act") == pytest.approx(
+        experts * width * BF16
+    )
+    assert plain - a_token(V3, "shared_experts") == pytest.approx(
+        3 * width * BF16
+    )
     # queries and keys of 192, values of 128 for every head; the latents' norms are made again too
     latents = 1536 + 512
     assert plain - a_token(V3, "mla_up_proj") == pytest.approx(
@@ -92,7 +116,9 @@ def test_unfused_attention_keeps_no_scores_with_its_core_recomputed() -> None:
     """
     model = replace(catalog.model("gpt3-175b"), dropout=True)
     job = Job(model, "8xa100-80", 8, attention_kernel="unfused")
-    assert a_token(job, "core_attn") == pytest.approx(34 * model.hidden, rel=2e-3)
+    assert a_token(job, "core_attn") == pytest.approx(
+        34 * model.hidden, rel=2e-3
+    )
 
 
 def test_remat_policies_of_maxtext() -> None:
@@ -108,7 +134,9 @@ def test_remat_policies_of_maxtext() -> None:
         ("minimal", 3 * h + qkv + 2 * F),
     ):
         assert a_token(LLAMA, name) == pytest.approx(values * BF16), name
-    with_context = a_token(LLAMA, "minimal_with_context") - a_token(LLAMA, "minimal")
+    with_context = a_token(LLAMA, "minimal_with_context") - a_token(
+        LLAMA, "minimal"
+    )
     assert with_context == pytest.approx(h * BF16 + 2 * 32 * BF16)
 
 
@@ -120,7 +148,13 @@ def test_messages_are_sent_again_with_the_matrix_that_needs_them() -> None:
 
     def messages(parts: str) -> list[str]:
         runs = zip(of, again(of, parts), strict=True)
-        return [m.kind for op, one in runs if one.share for m in op.forward.comm if m.axis == "tp"]
+        return [
+            m.kind
+            for op, one in runs
+            if one.share
+            for m in op.forward.comm
+            if m.axis == "tp"
+        ]
 
     assert messages("mlp") == ["all_gather", "reduce_scatter"]
     assert messages("layernorm") == []
@@ -136,7 +170,8 @@ def test_more_recomputation_never_keeps_more(seed: int) -> None:
     )
     words = rng.sample(modules, 3)
     bytes_ = [
-        a_token(job, "+".join(sorted(words[:n])) or "none", tp=rng.choice([1])) for n in range(4)
+        a_token(job, "+".join(sorted(words[:n])) or "none", tp=rng.choice([1]))
+        for n in range(4)
     ]
     assert bytes_ == sorted(bytes_, reverse=True)
     assert a_token(job, "full") <= bytes_[-1]
@@ -147,23 +182,34 @@ def test_the_first_layers_of_each_chunk() -> None:
     are all.
     """
     model = replace(LLAMA.model, vocab=0)
-    job = replace(LLAMA, model=model, cluster=catalog.cluster("16xh100-sxm"), batch=32)
+    job = replace(
+        LLAMA, model=model, cluster=catalog.cluster("16xh100-sxm"), batch=32
+    )
 
     def found(text: str) -> tuple[float, float]:
         p = predict(job, Layout(tp=4, pp=4, dp=1, recompute=text))
-        return p.time_s["compute"] + p.time_s["memory"], float(p.memory_bytes["activations"])
+        return p.time_s["compute"] + p.time_s["memory"], float(
+            p.memory_bytes["activations"]
+        )
 
     none, some, every = (found(text) for text in ("none", "full:2", "full"))
     assert some[0] - none[0] == pytest.approx((every[0] - none[0]) / 4)
-    assert found("full:8") == pytest.approx(every) and found("full:100") == pytest.approx(every)
+    assert found("full:8") == pytest.approx(every) and found(
+        "full:100"
+    ) == pytest.approx(every)
     kept = job.T * job.model.hidden * 2 / 4  # its input
     # what of a layer is made again is there once, however many are
     one = a_token(job, "none", tp=4) * job.T / 4 - kept
-    assert some[1] - one - none[1] == pytest.approx((every[1] - one - none[1]) / 4)
+    assert some[1] - one - none[1] == pytest.approx(
+        (every[1] - one - none[1]) / 4
+    )
 
 
 def test_words_are_read_once_and_refused_by_name() -> None:
-    assert Layout(recompute="moe_act + layernorm:2").recompute == "layernorm+moe_act:2"
+    assert (
+        Layout(recompute="moe_act + layernorm:2").recompute
+        == "layernorm+moe_act:2"
+    )
     assert recompute("none:3") == recompute("none")
     for wrong, says in (
         ("layernom", "'layernom' is not known; did you mean layernorm"),

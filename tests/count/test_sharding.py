@@ -23,7 +23,11 @@ from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 
-NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
+NOWHERE = Cluster(
+    Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0),
+    Network("", (Dim("", 1.0, 0.0),)),
+    1,
+)
 FULL = replace(REALISTIC, count=replace(REALISTIC.count, causal="full"))
 DENSE = Model(
     "dense",
@@ -39,10 +43,37 @@ DENSE = Model(
     norm="layernorm",
     gated=False,
 )
-GROUPED = Model("grouped", 4, 512, 16, 1536, 4096, 256, kv_heads=4, head_dim=64, qk_norm=True)
-LATENT = Model("latent", 4, 512, 16, 1536, 4096, 256, mla=MLA(64, 32, 16, 32, q_lora_rank=96))
+GROUPED = Model(
+    "grouped",
+    4,
+    512,
+    16,
+    1536,
+    4096,
+    256,
+    kv_heads=4,
+    head_dim=64,
+    qk_norm=True,
+)
+LATENT = Model(
+    "latent",
+    4,
+    512,
+    16,
+    1536,
+    4096,
+    256,
+    mla=MLA(64, 32, 16, 32, q_lora_rank=96),
+)
 SPARSE = Model(
-    "sparse", 4, 512, 16, 1536, 4096, 256, moe=MoE(16, 4, 256, shared_ffn=512, shared_gate=True)
+    "sparse",
+    4,
+    512,
+    16,
+    1536,
+    4096,
+    256,
+    moe=MoE(16, 4, 256, shared_ffn=512, shared_gate=True),
 )
 POWERS = st.sampled_from([1, 2, 4, 8])
 CUT_BY_TP = (
@@ -68,10 +99,16 @@ def ops_of(model: Model, layout: Layout) -> dict[str, Op]:
     """One layer of each kind, embedding and head, by name."""
     layout = placed(layout, (1, int(layout.chips)))
     job = job_of(model, layout)
-    ops = [op for kind, _ in groups(model)[1] for op in layer(job, layout, kind)]
+    ops = [
+        op for kind, _ in groups(model)[1] for op in layer(job, layout, kind)
+    ]
     return {
         op.name: op
-        for op in (*ops, *vocabulary.embedding(job, layout), *vocabulary.head(job, layout))
+        for op in (
+            *ops,
+            *vocabulary.embedding(job, layout),
+            *vocabulary.head(job, layout),
+        )
     }
 
 
@@ -91,11 +128,18 @@ def test_work_and_weights_of_all_ranks_are_the_whole(
     one = ops_of(model, Layout(microbatch=b))
     for name, op in ops_of(
         model,
-        Layout(tp=tp, cp=cp, microbatch=b, sequence_parallel=sequence or model.moe is not None),
+        Layout(
+            tp=tp,
+            cp=cp,
+            microbatch=b,
+            sequence_parallel=sequence or model.moe is not None,
+        ),
     ).items():
         whole, last = one[name], name.split("/")[-1]
         copied = (
-            max(tp / model.K, 1) if last in ("qkv", "qkv bias", "qk norm") and not model.mla else 1
+            max(tp / model.K, 1)
+            if last in ("qkv", "qkv bias", "qk norm") and not model.mla
+            else 1
         )
         alone = last in (
             "norm",
@@ -110,32 +154,49 @@ def test_work_and_weights_of_all_ranks_are_the_whole(
         )
         ranks = cp * tp if not alone or sequence or model.moe else cp
         if copied == 1:
-            assert op.forward.matrix * ranks == pytest.approx(whole.forward.matrix)
-            assert op.backward.matrix * ranks == pytest.approx(whole.backward.matrix)
-        if last in CUT_BY_TP and not name.startswith("experts") and copied == 1:
+            assert op.forward.matrix * ranks == pytest.approx(
+                whole.forward.matrix
+            )
+            assert op.backward.matrix * ranks == pytest.approx(
+                whole.backward.matrix
+            )
+        if (
+            last in CUT_BY_TP
+            and not name.startswith("experts")
+            and copied == 1
+        ):
             assert op.weights * tp == whole.weights
         elif not name.startswith("experts") and copied == 1:
             assert op.weights == whole.weights
 
 
 @given(POWERS, POWERS, st.sampled_from([1, 2]), st.sampled_from([1, 2]))
-def test_experts_of_all_ranks_are_the_whole(ep: int, dp: int, etp: int, tp: int) -> None:
+def test_experts_of_all_ranks_are_the_whole(
+    ep: int, dp: int, etp: int, tp: int
+) -> None:
     dp = max(dp, ep * etp)
-    one, cut = ops_of(SPARSE, Layout()), ops_of(SPARSE, Layout(tp=tp, dp=dp, ep=ep, etp=etp))
+    one, cut = (
+        ops_of(SPARSE, Layout()),
+        ops_of(SPARSE, Layout(tp=tp, dp=dp, ep=ep, etp=etp)),
+    )
     for name in ("experts/up", "experts/down"):
         assert cut[name].weights * ep * etp == one[name].weights
         assert (
             cut[name].forward.matrix * tp == one[name].forward.matrix
         )  # balanced: each replica's tokens cost what they would at home
     sent = [m for m in cut["experts/dispatch"].forward.comm if m.axis == "ep"]
-    assert sent[0].bytes * tp == 256 * 4 * 512 * 2  # k copies of a token of D bf16 numbers
+    assert (
+        sent[0].bytes * tp == 256 * 4 * 512 * 2
+    )  # k copies of a token of D bf16 numbers
 
 
 @given(POWERS, POWERS)
 def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
     plain = replace(DENSE, qkv_bias=False)
     one = ops_of(plain, Layout(scheme="summa"))
-    for name, op in ops_of(plain, Layout(tp=n1, cp=n2, scheme="summa", panels=2)).items():
+    for name, op in ops_of(
+        plain, Layout(tp=n1, cp=n2, scheme="summa", panels=2)
+    ).items():
         if op.kind == "matmul" and name.split("/")[0] != "head":
             assert op.weights * n1 * n2 == one[name].weights
             assert op.forward.matrix * n1 * n2 == one[name].forward.matrix
@@ -143,24 +204,32 @@ def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
 
 def test_on_one_device_every_scheme_holds_the_same() -> None:
     held = {
-        scheme: sum(op.weights for op in ops_of(DENSE, Layout(scheme=scheme)).values())
+        scheme: sum(
+            op.weights for op in ops_of(DENSE, Layout(scheme=scheme)).values()
+        )
         for scheme in ("megatron", "summa")
     }
     assert held["summa"] == held["megatron"]
 
 
-@pytest.mark.parametrize("model", [DENSE, GROUPED, LATENT, SPARSE], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "model", [DENSE, GROUPED, LATENT, SPARSE], ids=lambda m: m.name
+)
 def test_parameters_are_those_of_one_device(model: Model) -> None:
     held = sum(op.weights * n for op, n in operations(model))
     assert held == parameters(model)
     assert (parameters(model, active=True) < held) == (model.moe is not None)
 
 
-@given(st.sampled_from([DENSE, GROUPED, LATENT]), st.sampled_from([16, 64, 256]))
+@given(
+    st.sampled_from([DENSE, GROUPED, LATENT]), st.sampled_from([16, 64, 256])
+)
 def test_backward_is_twice_forward(model: Model, T: int) -> None:
     for op, _ in operations(model, T, kernel="unfused"):
         assert op.backward.matrix == pytest.approx(2 * op.forward.matrix)
-    flash = {op.name: op for op, _ in operations(model, T, kernel="flash")}["attention/core"]
+    flash = {op.name: op for op, _ in operations(model, T, kernel="flash")}[
+        "attention/core"
+    ]
     q, v = (48, 32) if model.mla else (model.h, model.h)
     assert flash.backward.matrix / flash.forward.matrix == pytest.approx(
         (3 * q + 2 * v) / (q + v)
@@ -172,10 +241,14 @@ def test_backward_is_twice_forward(model: Model, T: int) -> None:
     st.one_of(st.none(), st.integers(1, 400)),
     st.sampled_from(["causal", "full"]),
 )
-def test_share_of_keys_seen(T: int, window: int | None, attention: str) -> None:
+def test_share_of_keys_seen(
+    T: int, window: int | None, attention: str
+) -> None:
     """Against counting them one by one."""
     job = replace(
-        job_of(replace(DENSE, attention=attention), Layout()), seq=T, assumptions=REALISTIC
+        job_of(replace(DENSE, attention=attention), Layout()),
+        seq=T,
+        assumptions=REALISTIC,
     )
     w = window or T
     if attention == "causal":
@@ -186,13 +259,17 @@ def test_share_of_keys_seen(T: int, window: int | None, attention: str) -> None:
     assert seen(replace(job, assumptions=FULL), window) == 1
 
 
-def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> None:
+def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> (
+    None
+):
     def volume(sequence: bool) -> dict[str, float]:
         found: dict[str, float] = {}
         layout = placed(Layout(tp=4, sequence_parallel=sequence), (4,))
         kept = replace(FULL, count=replace(FULL.count, gathered_inputs="kept"))
         for op in layer(
-            replace(job_of(DENSE, layout), assumptions=kept), layout, Kind(None, False)
+            replace(job_of(DENSE, layout), assumptions=kept),
+            layout,
+            Kind(None, False),
         ):
             for m in op.forward.comm + op.backward.comm:
                 if m.axis == "tp":
@@ -200,4 +277,7 @@ def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> N
         return found
 
     halves, whole = volume(True), volume(False)
-    assert halves == {"all_gather": whole["all_reduce"], "reduce_scatter": whole["all_reduce"]}
+    assert halves == {
+        "all_gather": whole["all_reduce"],
+        "reduce_scatter": whole["all_reduce"],
+    }

@@ -11,7 +11,13 @@ import pytest
 
 from meshwright import Job, Layout, dump_job, load_job
 from meshwright.cli.main import main
-from meshwright.describe.assumptions import BOOK_SUM, EPOCH, LBL, SETS, demand_read
+from meshwright.describe.assumptions import (
+    BOOK_SUM,
+    EPOCH,
+    LBL,
+    SETS,
+    demand_read,
+)
 from meshwright.describe.choices import Choices
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.read import read, to_dict
@@ -21,7 +27,15 @@ from meshwright.formats.toml import known
 from meshwright.sweep import sweep
 from meshwright.units import GB
 
-PAPER = ["gpt3-1t", "--on", "16384xlbl-b200", "--batch", "4096seq", "--assumptions", "lbl-2024"]
+PAPER = [
+    "gpt3-1t",
+    "--on",
+    "16384xlbl-b200",
+    "--batch",
+    "4096seq",
+    "--assumptions",
+    "lbl-2024",
+]
 """The system of Subramanian et al. 2024, figure 1: GPT3-1T on 16,384 B200 in domains of 8."""
 LAYOUT = ["--tp", "8", "--pp", "64", "--zero", "1"]
 
@@ -41,7 +55,9 @@ def test_the_name_of_the_set_gives_the_numbers_of_the_paper(
     """
     found = asked(capsys, "predict", *PAPER, *LAYOUT, "--tokens", "1T")
     assert found["step_time_s"] == pytest.approx(3.2333444, rel=1e-8)
-    assert found["memory_bytes"]["allocated"] / GB == pytest.approx(65.6665619, rel=1e-8)
+    assert found["memory_bytes"]["allocated"] / GB == pytest.approx(
+        65.6665619, rel=1e-8
+    )
     assert found["train_time_s"] / 86400 == pytest.approx(4.46, abs=0.005)
     assert found["precision"] == "fp16"
 
@@ -51,7 +67,11 @@ def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(
 ) -> None:
     """The strategy that comes nearest names what it would not take."""
     *degrees, _, _ = LAYOUT
-    assert not [n for n in asked(capsys, "predict", *PAPER, *LAYOUT)["notes"] if "searches" in n]
+    assert not [
+        n
+        for n in asked(capsys, "predict", *PAPER, *LAYOUT)["notes"]
+        if "searches" in n
+    ]
     notes = asked(capsys, "predict", *PAPER, *degrees)["notes"]
     assert (
         "this layout is none of those that lbl-2024 searches: lbl-2024 allows zero 1, not 0"
@@ -59,7 +79,9 @@ def test_a_layout_that_the_paper_does_not_search_is_said_to_be_none_of_its(
     )
 
 
-def test_numbers_that_are_named_win(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_that_are_named_win(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """fp32 gradients are twice the bytes of 2-byte ones."""
     own, said = (
         asked(capsys, "predict", *PAPER, *LAYOUT, *more)["memory_bytes"]
@@ -69,7 +91,9 @@ def test_numbers_that_are_named_win(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def job(assumptions: str, chip: str = "8xh100-sxm", **more: Any) -> Job:
-    return Job("llama3-8b", chip, 8, Layout(dp=8), assumptions=assumptions, **more)
+    return Job(
+        "llama3-8b", chip, 8, Layout(dp=8), assumptions=assumptions, **more
+    )
 
 
 def again(job: Job) -> Job:
@@ -103,7 +127,9 @@ def test_16_bits_are_of_the_kind_a_chip_has() -> None:
 def test_under_another_set_its_numbers_follow_unless_they_were_named() -> None:
     assert job("realistic").under("lbl-2024") == job("lbl-2024")
     assert job("lbl-2024").under("realistic") == job("realistic")
-    assert job("lbl-2024", precision="fp8").under("realistic") == job("realistic", precision="fp8")
+    assert job("lbl-2024", precision="fp8").under("realistic") == job(
+        "realistic", precision="fp8"
+    )
 
 
 def test_several_sets_have_their_own_numbers_unless_they_are_named(
@@ -119,8 +145,13 @@ def test_several_sets_have_their_own_numbers_unless_they_are_named(
         "--assumptions",
         "realistic,lbl-2024",
     ]
-    own, said = (asked(capsys, *words, *more)["plans"] for more in ((), ("--precision", "bf16")))
-    assert {name: found["best"]["precision"] for name, found in own.items()} == {
+    own, said = (
+        asked(capsys, *words, *more)["plans"]
+        for more in ((), ("--precision", "bf16"))
+    )
+    assert {
+        name: found["best"]["precision"] for name, found in own.items()
+    } == {
         "realistic": "bf16",
         "lbl-2024": "fp16",
     }
@@ -129,36 +160,61 @@ def test_several_sets_have_their_own_numbers_unless_they_are_named(
 
 def test_a_sweep_over_sets_takes_the_numbers_of_each() -> None:
     points = sweep(
-        job("realistic"), "assumptions", ["realistic", "lbl-2024", "scaling-book-sum"], fixed=True
+        job("realistic"),
+        "assumptions",
+        ["realistic", "lbl-2024", "scaling-book-sum"],
+        fixed=True,
     ).points
-    assert [p.job.precision.name for p in points] == ["bf16", "fp16-pure", "bf16-pure"]
+    assert [p.job.precision.name for p in points] == [
+        "bf16",
+        "fp16-pure",
+        "bf16-pure",
+    ]
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_goes_through_a_file_and_a_pickle(name: str) -> None:
     how = SETS[name]
-    assert pickle.loads(pickle.dumps(how)) == how and hash(how) == hash(SETS[name])
-    assert read(type(how), to_dict(how, defaults=True), "assumptions", known) == how
+    assert pickle.loads(pickle.dumps(how)) == how and hash(how) == hash(
+        SETS[name]
+    )
+    assert (
+        read(type(how), to_dict(how, defaults=True), "assumptions", known)
+        == how
+    )
 
 
 def test_choices_of_a_set_in_a_file() -> None:
     """A wrong one is a sentence with the path of the field."""
     tables: dict[str, Any] = {"model": "llama3-8b", "cluster": "8xh100-sxm"}
-    mine = {"name": "lbl-2024", "choices": [{"zero": [3], "schedule": ["zbv"]}], "precision": "fp8"}
+    mine = {
+        "name": "lbl-2024",
+        "choices": [{"zero": [3], "schedule": ["zbv"]}],
+        "precision": "fp8",
+    }
     found = load_job({**tables, "job": {"batch": "8seq", "assumptions": mine}})
     assert found.assumptions == replace(
-        LBL, choices=(Choices(zero=(3,), schedule=("zbv",)),), precision=PRECISIONS["fp8"]
+        LBL,
+        choices=(Choices(zero=(3,), schedule=("zbv",)),),
+        precision=PRECISIONS["fp8"],
     )
     assert found.precision == PRECISIONS["fp8"]
     wrong = {**mine, "choices": [{"zero": [5]}]}
     with pytest.raises(
-        BadInput, match=r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5"
+        BadInput,
+        match=r"job.assumptions.choices\[0\]: layout.zero must be between 0 and 3, not 5",
     ):
         load_job({**tables, "job": {"batch": "8seq", "assumptions": wrong}})
 
 
 def test_a_verb_refuses_numbers_and_choices_that_it_does_not_read() -> None:
     for base in (EPOCH, BOOK_SUM):
-        for field, value in (("precision", PRECISIONS["fp8"]), ("choices", ()), ("strict", True)):
+        for field, value in (
+            ("precision", PRECISIONS["fp8"]),
+            ("choices", ()),
+            ("strict", True),
+        ):
             with pytest.raises(BadInput, match=f"would ignore its {field}"):
-                demand_read(replace(base, **{field: value}), base, ("count",), "limits")
+                demand_read(
+                    replace(base, **{field: value}), base, ("count",), "limits"
+                )

@@ -13,8 +13,22 @@ from typing import Any
 import pytest
 
 import meshwright.describe
-from meshwright import BadInput, Job, Layout, assumptions, cluster, model, predict
-from meshwright.describe.assumptions import SETS, ChipTime, Counting, NetworkTime, Overlap
+from meshwright import (
+    BadInput,
+    Job,
+    Layout,
+    assumptions,
+    cluster,
+    model,
+    predict,
+)
+from meshwright.describe.assumptions import (
+    SETS,
+    ChipTime,
+    Counting,
+    NetworkTime,
+    Overlap,
+)
 from meshwright.describe.fields import Unit
 from meshwright.describe.fitted import Parameter
 from meshwright.describe.framework import Framework, framework
@@ -71,7 +85,15 @@ def test_every_text_has_its_list_or_is_free() -> None:
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "HidePass": {"scope": "pass"},
-    "Model": {"name": "m", "layers": 1, "hidden": 8, "heads": 1, "ffn": 8, "vocab": 8, "seq": 8},
+    "Model": {
+        "name": "m",
+        "layers": 1,
+        "hidden": 8,
+        "heads": 1,
+        "ffn": 8,
+        "vocab": 8,
+        "seq": 8,
+    },
     "Chip": {
         "name": "c",
         "matrix_flops": {"bf16": 1.0},
@@ -80,7 +102,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "hbm_bandwidth": 1.0,
     },
     "Dim": {"name": "d", "bandwidth": 1.0, "latency": 0.0},
-    "Job": {"model": model("gpt2"), "cluster": cluster("8xh100-sxm"), "batch": 8},
+    "Job": {
+        "model": model("gpt2"),
+        "cluster": cluster("8xh100-sxm"),
+        "batch": 8,
+    },
     "RopeScaling": {"kind": "linear"},
     "Linear": {"heads": 1, "key_dim": 8, "value_dim": 8},
     "StateSpace": {"inner": 8, "state": 8},
@@ -89,7 +115,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         for field in dataclasses.fields(Framework)
     },
     "Kernels": {
-        field.name: getattr(kernels("h100"), field.name) for field in dataclasses.fields(Kernels)
+        field.name: getattr(kernels("h100"), field.name)
+        for field in dataclasses.fields(Kernels)
     },
     "Scenario": {
         field.name: getattr(preset("h100"), field.name)
@@ -105,11 +132,22 @@ def test_a_wrong_text_cannot_be_made(field: str) -> None:
     the other branch of an if.
     """
     cls, name = FIELDS[field], field.split(".")[1]
-    kind, nearly = str(typing.get_type_hints(cls)[name]), CHOICES[field][0][:-1] + "q"
-    wrong: Any = {nearly: (1, 1)} if "Mapping" in kind else (nearly,) if "tuple" in kind else nearly
+    kind, nearly = (
+        str(typing.get_type_hints(cls)[name]),
+        CHOICES[field][0][:-1] + "q",
+    )
+    wrong: Any = (
+        {nearly: (1, 1)}
+        if "Mapping" in kind
+        else (nearly,)
+        if "tuple" in kind
+        else nearly
+    )
     given = {**ARGUMENTS.get(cls.__name__, {}), name: wrong}
     for make in (lambda: cls(**given), lambda: read(cls, given)):
-        with pytest.raises(BadInput, match=f"{name}.*is not known; (did you mean|known: )"):
+        with pytest.raises(
+            BadInput, match=f"{name}.*is not known; (did you mean|known: )"
+        ):
             make()
 
 
@@ -118,7 +156,13 @@ def test_every_listed_text_can_be_made(field: str) -> None:
     cls, name = FIELDS[field], field.split(".")[1]
     kind = str(typing.get_type_hints(cls)[name])
     for text in CHOICES[field]:
-        value: Any = {text: 1.0} if "Mapping" in kind else (text,) if "tuple" in kind else text
+        value: Any = (
+            {text: 1.0}
+            if "Mapping" in kind
+            else (text,)
+            if "tuple" in kind
+            else text
+        )
         cls(**{**ARGUMENTS.get(cls.__name__, {}), name: value})
 
 
@@ -132,7 +176,10 @@ def test_a_job_file_names_the_field_of_a_set() -> None:
     tables = {"model": "llama3-8b", "cluster": "8xh100-sxm"}
     wrong = {
         "batch": "8seq",
-        "assumptions": {"name": "realistic", "count": {"gathered_keys": "keep"}},
+        "assumptions": {
+            "name": "realistic",
+            "count": {"gathered_keys": "keep"},
+        },
     }
     with pytest.raises(
         BadInput,
@@ -140,15 +187,21 @@ def test_a_job_file_names_the_field_of_a_set() -> None:
     ):
         load_job({**tables, "job": wrong})
     with pytest.raises(
-        BadInput, match=r"assumption set 'realistc' is not known; did you mean realistic"
+        BadInput,
+        match=r"assumption set 'realistc' is not known; did you mean realistic",
     ):
-        load_job({**tables, "job": {"batch": "8seq", "assumptions": "realistc"}})
+        load_job(
+            {**tables, "job": {"batch": "8seq", "assumptions": "realistc"}}
+        )
 
 
 def test_a_schedule_is_one_of_those_that_exist() -> None:
-    with pytest.raises(BadInput, match=r"schedule '1fb1' is not known; did you mean 1f1b"):
+    with pytest.raises(
+        BadInput, match=r"schedule '1fb1' is not known; did you mean 1f1b"
+    ):
         predict(
-            Job(model("llama3-8b"), cluster("8xh100-sxm"), 8), Layout(dp=4, pp=2, schedule="1fb1")
+            Job(model("llama3-8b"), cluster("8xh100-sxm"), 8),
+            Layout(dp=4, pp=2, schedule="1fb1"),
         )
     assert "1f1b" in SCHEDULES
 
@@ -157,7 +210,9 @@ def test_a_listed_text_means_something() -> None:
     """Another listed text is another number: keys that are kept are not gathered a second time."""
     job = Job(model("llama3-8b"), cluster("8xh100-sxm"), 8)
     layout, base = Layout(cp=2, dp=4), assumptions("realistic")
-    kept = dataclasses.replace(base, count=dataclasses.replace(base.count, gathered_keys="kept"))
+    kept = dataclasses.replace(
+        base, count=dataclasses.replace(base.count, gathered_keys="kept")
+    )
     assert (
         predict(dataclasses.replace(job, assumptions=kept), layout).step_time_s
         < predict(job, layout).step_time_s
@@ -175,5 +230,8 @@ def test_a_listed_text_means_something() -> None:
     ],
 )
 def test_a_set_made_in_python(make: Any) -> None:
-    with pytest.raises(BadInput, match="did you mean (kept|autograd|roofline|ring|interleaved)"):
+    with pytest.raises(
+        BadInput,
+        match="did you mean (kept|autograd|roofline|ring|interleaved)",
+    ):
         make()

@@ -19,7 +19,8 @@ def test_a_network_that_joins_fewer_chips_is_refused() -> None:
     network = Network("small", (NEAR, FAR))
     assert Cluster(chip("h100-sxm"), network, 12).sizes == (4, 3)
     with pytest.raises(
-        BadInput, match=r"network small \(near 4 x far 3\) joins at most 12 chips, not 13"
+        BadInput,
+        match=r"network small \(near 4 x far 3\) joins at most 12 chips, not 13",
     ):
         _ = Cluster(chip("h100-sxm"), network, 13).sizes
 
@@ -32,7 +33,15 @@ def test_a_last_dimension_without_a_size_takes_all() -> None:
 def test_nothing_is_predicted_or_planned_on_it() -> None:
     """One dimension of 2 for 8 chips: collectives would run over 8 all the same."""
     network = Network("pair", (Dim("near", 9e11, 1e-6, 2),))
-    job = Job(model("llama3-8b"), Cluster(chip("h100-sxm"), network, 8), 64, Layout(dp=8))
+    job = Job(
+        model("llama3-8b"),
+        Cluster(chip("h100-sxm"), network, 8),
+        64,
+        Layout(dp=8),
+    )
     for answer in (lambda: predict(job), lambda: plan(job)):
-        with pytest.raises(BadInput, match="network pair .near 2. joins at most 2 chips, not 8"):
+        with pytest.raises(
+            BadInput,
+            match="network pair .near 2. joins at most 2 chips, not 8",
+        ):
             answer()

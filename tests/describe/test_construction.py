@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright import BadInput, Job, Layout, assumptions, cluster, model, plan, predict
+from meshwright import (
+    BadInput,
+    Job,
+    Layout,
+    assumptions,
+    cluster,
+    model,
+    plan,
+    predict,
+)
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 
 GOOD: dict[str, Any] = {
@@ -45,14 +54,19 @@ def test_whole_numbers_are_kept_as_such() -> None:
     assert layout == Layout(tp=8, dp=4) and type(layout.tp) is int
     assert type(Job(**{**GOOD, "batch": np.int64(512)}).batch) is int
     column = np.array([1.0, 2.0, 0.5])
-    assert Layout(tp=column).tp is column, "columns of a table of layouts pass as they are"
+    assert Layout(tp=column).tp is column, (
+        "columns of a table of layouts pass as they are"
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"model": "llama3-7b"}, "did you mean llama3"),
-        ({"model": 70}, "job.model must be a Model or the name of one, not '70'"),
+        (
+            {"model": 70},
+            "job.model must be a Model or the name of one, not '70'",
+        ),
         ({"cluster": 512}, "job.cluster must be a Cluster"),
         ({"cluster": "h100"}, "such as '1024xh100-sxm'"),
         ({"batch": "4 many"}, "4 many"),
@@ -63,12 +77,17 @@ def test_whole_numbers_are_kept_as_such() -> None:
         ({"layout": 8}, "job.layout must be a Layout"),
         ({"seq": -1}, "job.seq must be at least 0, not -1"),
         ({"seq": "long"}, "job.seq 'long' has no number"),
-        ({"precision": "bf17"}, "precision 'bf17' is not known; did you mean bf16"),
+        (
+            {"precision": "bf17"},
+            "precision 'bf17' is not known; did you mean bf16",
+        ),
         ({"optimizer": "adamz"}, "did you mean adam"),
         ({"assumptions": "papers"}, "assumption set 'papers' is not known"),
     ],
 )
-def test_a_wrong_job_is_told_at_once(changes: dict[str, Any], says: str) -> None:
+def test_a_wrong_job_is_told_at_once(
+    changes: dict[str, Any], says: str
+) -> None:
     with pytest.raises(BadInput, match=says):
         Job(**{**GOOD, **changes})
 
@@ -84,18 +103,28 @@ def test_a_wrong_job_is_told_at_once(changes: dict[str, Any], says: str) -> None
         ({"tp": [1, 2]}, "layout.tp must be a whole number"),
         ({"microbatch": True}, "layout.microbatch must be a whole number"),
         ({"zero": 4}, "layout.zero must be one of 0, 1, 2, 3, not '4'"),
-        ({"recompute": "some"}, "recompute .some. is not known; did you mean moe or none"),
-        ({"scheme": "3d"}, "scheme .3d. is not known; known: context, megatron"),
+        (
+            {"recompute": "some"},
+            "recompute .some. is not known; did you mean moe or none",
+        ),
+        (
+            {"scheme": "3d"},
+            "scheme .3d. is not known; known: context, megatron",
+        ),
     ],
 )
-def test_a_wrong_layout_is_told_at_once(fields: dict[str, Any], says: str) -> None:
+def test_a_wrong_layout_is_told_at_once(
+    fields: dict[str, Any], says: str
+) -> None:
     with pytest.raises(BadInput, match=says):
         Layout(**fields)
 
 
 def test_verbs_say_what_they_need() -> None:
     for verb in (predict, plan):
-        with pytest.raises(BadInput, match="a Job is needed.*not 'llama3-70b'"):
+        with pytest.raises(
+            BadInput, match="a Job is needed.*not 'llama3-70b'"
+        ):
             verb("llama3-70b")  # type: ignore[operator]
     with pytest.raises(BadInput, match="a Layout is needed.*not '3'"):
         predict(Job(**GOOD), 3)  # type: ignore[arg-type]

@@ -54,14 +54,21 @@ def job(
     **layout: Any,
 ) -> Job:
     return Job(
-        of, on, 128, Layout(**layout), attention_kernel=kernel, assumptions=assumptions(set_)
+        of,
+        on,
+        128,
+        Layout(**layout),
+        attention_kernel=kernel,
+        assumptions=assumptions(set_),
     )
 
 
 def hiding(of: Job) -> Job:
     """The job under a set that hides what it can."""
     layer = Hide("layer", share=0.9)
-    overlap = Overlap(dp=HidePass("pass", share=0.9), tp=layer, cp=layer, ep=layer)
+    overlap = Overlap(
+        dp=HidePass("pass", share=0.9), tp=layer, cp=layer, ep=layer
+    )
     return replace(of, assumptions=replace(of.assumptions, overlap=overlap))
 
 
@@ -74,13 +81,24 @@ def running(of: Job, **stack: Any) -> Job:
 JOBS = (
     job(tp=4, cp=2, pp=2, dp=4, zero=1),
     job(tp=4, cp=2, pp=2, dp=4, zero=1, sequence_parallel=False),
-    job(tp=2, pp=4, dp=8, zero=3, interleave=2, schedule="interleaved", recompute="selective"),
+    job(
+        tp=2,
+        pp=4,
+        dp=8,
+        zero=3,
+        interleave=2,
+        schedule="interleaved",
+        recompute="selective",
+    ),
     job(tp=16, dp=4, zero=3, recompute="full"),
     job(pp=8, dp=8, schedule="zb-h2", microbatch=4),
     job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
     job(GPT, tp=4, dp=16, kernel="unfused"),
     job(GPT, tp=4, dp=16, kernel="unfused", set_="lbl-2024"),
-    replace(job(GPT, tp=4, cp=2, dp=8, scheme="summa", panels=4, set_="lbl-2024"), seq=4096),
+    replace(
+        job(GPT, tp=4, cp=2, dp=8, scheme="summa", panels=4, set_="lbl-2024"),
+        seq=4096,
+    ),
     job(set_="epoch-2024", on=EPOCH, tp=4, pp=2, dp=8),
     job(
         set_="epoch-2024",
@@ -97,7 +115,10 @@ JOBS = (
     hiding(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1)),
     running(job(tp=4, dp=16, zero=1), norm="torch", cuda_graphs="parts"),
     running(
-        replace(job(MIXTRAL, tp=2, dp=32, ep=8, zero=1), precision=PRECISIONS["fp8"]),
+        replace(
+            job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
+            precision=PRECISIONS["fp8"],
+        ),
         cuda_graphs="full",
     ),
 )
@@ -113,7 +134,9 @@ OBJECTS = {
 """Fields that hold what only Python can give, or a framework."""
 
 
-def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type, Any]]:
+def leaves(
+    value: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], type, Any]]:
     """(path, class that has the field, its value) of every field below a joint."""
     for field in fields(value):
         inner = getattr(value, field.name)
@@ -144,7 +167,12 @@ def changed(on: Any, path: tuple[str, ...], value: Any) -> Any:
     """The description with one field changed."""
     first, *rest = path
     return replace(
-        on, **{first: changed(getattr(on, first), tuple(rest), value) if rest else value}
+        on,
+        **{
+            first: changed(getattr(on, first), tuple(rest), value)
+            if rest
+            else value
+        },
     )
 
 
@@ -157,7 +185,9 @@ FIELDS = sorted(
     {
         path
         for joint in JOINTS
-        for path, *_ in leaves(getattr(assumptions("realistic"), joint), (joint,))
+        for path, *_ in leaves(
+            getattr(assumptions("realistic"), joint), (joint,)
+        )
     }
 )
 
@@ -167,13 +197,18 @@ def test_a_change_changes_some_number(path: tuple[str, ...]) -> None:
     for of in JOBS:
         for owner, value in [
             (owner, v)
-            for p, owner, v in leaves(getattr(of.assumptions, path[0]), path[:1])
+            for p, owner, v in leaves(
+                getattr(of.assumptions, path[0]), path[:1]
+            )
             if p == path
         ]:
             for other in others(owner, path[-1], value):
                 try:
                     if numbers(
-                        replace(of, assumptions=changed(of.assumptions, path, other))
+                        replace(
+                            of,
+                            assumptions=changed(of.assumptions, path, other),
+                        )
                     ) != numbers(of):
                         return
                 except BadInput:  # refused by name
@@ -190,15 +225,26 @@ NUMBERS = {
         "launch_s",
     ),
     ("network", "collective"): ("efficiency", "ring_factor", "hop"),
-    ("memory", "resident"): ("framework_bytes", "capacity_share", "working_set"),
+    ("memory", "resident"): (
+        "framework_bytes",
+        "capacity_share",
+        "working_set",
+    ),
 }
 """(joint, option) -> fields that not every choice of it may have."""
 CASES = [
     (joint, option, choice, field)
     for (joint, option), names in NUMBERS.items()
-    for choice in CHOICES[f"{type(getattr(assumptions('realistic'), joint)).__name__}.{option}"]
+    for choice in CHOICES[
+        f"{type(getattr(assumptions('realistic'), joint)).__name__}.{option}"
+    ]
     for field in names
-    if choice not in ("framework", "measured", "calibrated")  # these ask what was measured
+    if choice
+    not in (
+        "framework",
+        "measured",
+        "calibrated",
+    )  # these ask what was measured
 ]
 
 
@@ -217,14 +263,25 @@ def test_an_option_has_the_fields_it_reads_and_no_others(
             new = changed(at, (joint, field), other)
             written = written or new != at
             try:
-                if numbers(replace(of, assumptions=new)) != numbers(replace(of, assumptions=at)):
+                if numbers(replace(of, assumptions=new)) != numbers(
+                    replace(of, assumptions=at)
+                ):
                     return
             except BadInput:  # refused by name
                 continue
     assert not written, (
         f"{joint}.{field} can be written where {option} is {choice}, and changes nothing"
     )
-    value = others(owner, field, getattr(getattr(assumptions("realistic"), joint), field))[0]
-    table = {"name": "mine", "source": "mine", joint: {option: choice, field: value}}
-    with pytest.raises(BadInput, match=f"{joint}.{field} means nothing where {option} is {choice}"):
+    value = others(
+        owner, field, getattr(getattr(assumptions("realistic"), joint), field)
+    )[0]
+    table = {
+        "name": "mine",
+        "source": "mine",
+        joint: {option: choice, field: value},
+    }
+    with pytest.raises(
+        BadInput,
+        match=f"{joint}.{field} means nothing where {option} is {choice}",
+    ):
         read(Assumptions, table, "assumptions")

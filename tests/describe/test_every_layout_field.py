@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from meshwright import BadInput, Job, Layout, Prediction, dump_job, load_job, plan
+from meshwright import (
+    BadInput,
+    Job,
+    Layout,
+    Prediction,
+    dump_job,
+    load_job,
+    plan,
+)
 from meshwright.cli.main import main
 from meshwright.describe.choices import FIELDS, Choices
 from meshwright.describe.layout import DEGREES
@@ -56,7 +64,9 @@ def another(name: str) -> Any:
         "stages": ("slots",),
         "microbatch_group": (2,),
     }
-    return next(v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default)
+    return next(
+        v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default
+    )
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,17 @@ def test_flags_and_files_carry_it(name: str) -> None:
     layout = replace(Layout(), **{name: another(name)})
     words = write_flags(layout, JOB)
     given = {
-        word[2:].replace("-", "_"): text for word, text in zip(words[::2], words[1::2], strict=True)
+        word[2:].replace("-", "_"): text
+        for word, text in zip(words[::2], words[1::2], strict=True)
     }
     base = {"on": "64xh100-sxm", "batch": "64seq", "schedule": layout.schedule}
     assert read_flags("llama3-8b", base | given, fill=False).layout == layout
-    assert load_job(parse_toml(dump_job(replace(JOB, layout=layout)), "a file")).layout == layout
+    assert (
+        load_job(
+            parse_toml(dump_job(replace(JOB, layout=layout)), "a file")
+        ).layout
+        == layout
+    )
     assert name in {flag.name for flag in flags()}
 
 
@@ -83,11 +99,14 @@ def test_flags_and_files_carry_it(name: str) -> None:
 def test_json_text_and_tables_show_it(name: str) -> None:
     """What two layouts differ in stands in each of them."""
     one, other = (
-        predicted(replace(Layout(tp=4, pp=4), **more)) for more in ({}, {name: another(name)})
+        predicted(replace(Layout(tp=4, pp=4), **more))
+        for more in ({}, {name: another(name)})
     )
     assert one.to_dict()["layout"][name] != other.to_dict()["layout"][name]
     assert layout_words(one.layout) != layout_words(other.layout)
-    first, second = (Sweep("batch", (Point(1, p.job, p),)).rows()[0] for p in (one, other))
+    first, second = (
+        Sweep("batch", (Point(1, p.job, p),)).rows()[0] for p in (one, other)
+    )
     assert first[name] != second[name]
 
 
@@ -100,7 +119,9 @@ def test_a_field_of_tomorrow() -> None:
     assert p.to_dict()["layout"]["exchange"] == "ulysses"
     assert "exchange ulysses" in layout_words(wide)
     found = Plan(p, (predicted(Wider(tp=2)),))
-    assert "ulysses" in printed(ranking("layouts", (p, *found.alternatives), found))
+    assert "ulysses" in printed(
+        ranking("layouts", (p, *found.alternatives), found)
+    )
     assert write_flags(wide, JOB)[-2:] == ["--exchange", "ulysses"]
     assert 'exchange = "ulysses"' in dump_job(replace(JOB, layout=wide))
 
@@ -112,7 +133,10 @@ def test_a_search_refuses_a_field_that_its_tables_do_not_hold(
     from meshwright.search import space
 
     monkeypatch.setattr(space, "SEARCHED", space.SEARCHED - {"panels"})
-    with pytest.raises(BadInput, match="panels is not searched: it can only be given to predict"):
+    with pytest.raises(
+        BadInput,
+        match="panels is not searched: it can only be given to predict",
+    ):
         split({"panels": "8"})
 
 
@@ -131,14 +155,22 @@ def test_a_search_keeps_to_it(name: str) -> None:
         more = {"tp": 2}
     found = plan(job, Space(**{**more, name: value}), top=4)
     assert found.best
-    assert {getattr(p.layout, name) for p in (found.best, *found.alternatives)} == {value}
+    assert {
+        getattr(p.layout, name) for p in (found.best, *found.alternatives)
+    } == {value}
 
 
-def test_every_field_can_be_a_constraint_of_plan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_field_can_be_a_constraint_of_plan(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """But the placement, which is refused by name."""
     for field in fields(Layout):
         name = field.name.replace("_", "-")
-        text = "tp=8x1" if name == "placement" else str(another(field.name)).lower()
+        text = (
+            "tp=8x1"
+            if name == "placement"
+            else str(another(field.name)).lower()
+        )
         code = main(
             [
                 "plan",

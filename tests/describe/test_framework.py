@@ -13,7 +13,13 @@ import meshwright
 from meshwright import BadInput, Job, cluster, model
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.fields import ASK
-from meshwright.describe.framework import ANSWERS, answered, asked, framework, frameworks
+from meshwright.describe.framework import (
+    ANSWERS,
+    answered,
+    asked,
+    framework,
+    frameworks,
+)
 from meshwright.describe.holding import Holding
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.software import Software
@@ -25,12 +31,19 @@ PAPERS = [name for name in SETS if name not in ("realistic", "pytorch")]
 
 def job(**fields: object) -> Job:
     return Job(
-        **{"model": model("llama3-8b"), "cluster": cluster("8xh100-sxm"), "batch": 8, **fields}
+        **{
+            "model": model("llama3-8b"),
+            "cluster": cluster("8xh100-sxm"),
+            "batch": 8,
+            **fields,
+        }
     )
 
 
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
-    every = {(joint, name) for joint, names in ANSWERS.items() for name in names}
+    every = {
+        (joint, name) for joint, names in ANSWERS.items() for name in names
+    }
     assert set(asked(SETS["realistic"])) == every
     # its kernels and its host are measured
     assert set(asked(SETS["pytorch"])) == every - {("chip", "stack")}
@@ -41,14 +54,24 @@ def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
 def test_a_framework_leaves_nothing_open(name: str) -> None:
     found = job(framework=name)
     assert not asked(found.how)
-    assert repr(ASK) not in repr(found.how.count) + repr(found.how.overlap) + repr(found.how.memory)
+    assert repr(ASK) not in repr(found.how.count) + repr(
+        found.how.overlap
+    ) + repr(found.how.memory)
 
 
 @pytest.mark.parametrize("name", sorted(frameworks()))
 def test_every_field_has_its_source(name: str) -> None:
     profile = frameworks()[name]
-    about = {f.name for f in fields(profile)} - {"name", "choices", "rules", "sources", "holding"}
-    about -= {"proposes"} if not profile.proposes else set()  # says nothing: whatever it runs
+    about = {f.name for f in fields(profile)} - {
+        "name",
+        "choices",
+        "rules",
+        "sources",
+        "holding",
+    }
+    about -= (
+        {"proposes"} if not profile.proposes else set()
+    )  # says nothing: whatever it runs
     held = profile.holding
     about |= {
         f"holding.{f.name}"
@@ -78,13 +101,20 @@ def test_the_frameworks_of_the_house_are_there() -> None:
 def test_the_usual_framework_is_that_of_the_chip() -> None:
     assert job().profile.name == "megatron-core"
     assert job(cluster=cluster("8xtpu-v5p")).profile.name == "maxtext"
-    assert job(cluster=cluster("8xtpu-v5p"), assumptions="pytorch").profile.name == "meshwright"
+    assert (
+        job(cluster=cluster("8xtpu-v5p"), assumptions="pytorch").profile.name
+        == "meshwright"
+    )
 
 
 def test_what_a_job_says_of_its_software_stands_before_the_framework() -> None:
     said = Software(cuda_graphs="full", compiled=False, tp_overlap="all")
     found = job(framework="torchtitan", software=said).profile
-    assert (found.cuda_graphs, found.compiled, found.tp_overlap) == ("full", False, "all")
+    assert (found.cuda_graphs, found.compiled, found.tp_overlap) == (
+        "full",
+        False,
+        "all",
+    )
     assert (found.name, found.norm, found.host_s) == (
         "torchtitan",
         "fused",
@@ -98,17 +128,29 @@ def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
         return found.profile.attention, found.fused_attention
 
     assert (
-        kernel("framework", "megatron-core") == kernel("flash", "megatron-core") == ("cudnn", True)
+        kernel("framework", "megatron-core")
+        == kernel("flash", "megatron-core")
+        == ("cudnn", True)
     )
     assert (
         kernel("framework", "megatron-2021")
         == kernel("unfused", "megatron-core")
         == ("fused-softmax", False)
     )
-    assert kernel("flash", "megatron-2021") == kernel("fa1", "fsdp") == ("fa1", True)
-    assert kernel("unfused", "fsdp") == kernel("torch", "megatron-core") == ("torch", False)
+    assert (
+        kernel("flash", "megatron-2021")
+        == kernel("fa1", "fsdp")
+        == ("fa1", True)
+    )
+    assert (
+        kernel("unfused", "fsdp")
+        == kernel("torch", "megatron-core")
+        == ("torch", False)
+    )
     assert job(assumptions="lbl-2024").fused_attention
-    assert not job(assumptions="lbl-2024", attention_kernel="unfused").fused_attention
+    assert not job(
+        assumptions="lbl-2024", attention_kernel="unfused"
+    ).fused_attention
 
 
 def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
@@ -119,47 +161,73 @@ def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
         ).precision.gradient_bytes
         == 4.0
     )
-    assert job(framework="megatron-bridge", precision="bf16").precision.gradient_bytes == 4.0
+    assert (
+        job(
+            framework="megatron-bridge", precision="bf16"
+        ).precision.gradient_bytes
+        == 4.0
+    )
     assert (
         job(precision="bf16", software=Software(gradients="half")).precision
         == PRECISIONS["bf16-pure"]
     )
 
 
-def test_software_is_refused_by_sets_that_ask_nothing_and_by_words_that_mean_nothing() -> None:
+def test_software_is_refused_by_sets_that_ask_nothing_and_by_words_that_mean_nothing() -> (
+    None
+):
     with pytest.raises(
-        BadInput, match="assumptions lbl-2024 say themselves .* software.cuda_graphs"
+        BadInput,
+        match="assumptions lbl-2024 say themselves .* software.cuda_graphs",
     ):
         job(assumptions="lbl-2024", software=Software(cuda_graphs="full"))
     with pytest.raises(
-        BadInput, match="Software.dispatcher 'deepepp' is not known; did you mean deepep"
+        BadInput,
+        match="Software.dispatcher 'deepepp' is not known; did you mean deepep",
     ):
         Software(dispatcher="deepepp")
 
 
 def test_a_job_keeps_its_software_in_a_file_and_takes_it_from_flags() -> None:
     described = job(
-        software=Software(cuda_graphs="full", ep_overlap=False), layout=meshwright.Layout(dp=8)
+        software=Software(cuda_graphs="full", ep_overlap=False),
+        layout=meshwright.Layout(dp=8),
     )
     text = dump_job(described)
     assert load_job(tomllib.loads(text)) == described
-    words = {"on": "8xh100-sxm", "batch": "8seq", "cuda_graphs": "full", "ep_overlap": "false"}
+    words = {
+        "on": "8xh100-sxm",
+        "batch": "8seq",
+        "cuda_graphs": "full",
+        "ep_overlap": "false",
+    }
     assert read_flags("llama3-8b", words).software == described.software
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_set_that_answers_itself_refuses_a_framework_by_name(name: str) -> None:
+def test_a_set_that_answers_itself_refuses_a_framework_by_name(
+    name: str,
+) -> None:
     with pytest.raises(
-        BadInput, match=f"assumptions {name} say themselves .* framework meshwright"
+        BadInput,
+        match=f"assumptions {name} say themselves .* framework meshwright",
     ):
         job(assumptions=name, framework="meshwright")
     assert job(assumptions=name).profile is None
 
 
 def test_what_the_user_says_is_not_asked() -> None:
-    overlap = replace(SETS["realistic"].overlap, dp="first and last microbatch")
-    found = job(assumptions=replace(SETS["realistic"], overlap=overlap), framework="meshwright")
-    assert (found.how.overlap.dp, found.how.overlap.pp) == ("first and last microbatch", "none")
+    overlap = replace(
+        SETS["realistic"].overlap, dp="first and last microbatch"
+    )
+    found = job(
+        assumptions=replace(SETS["realistic"], overlap=overlap),
+        framework="meshwright",
+    )
+    assert (found.how.overlap.dp, found.how.overlap.pp) == (
+        "first and last microbatch",
+        "none",
+    )
 
 
 def test_pytorch_is_realistic_on_the_trainers_framework() -> None:
@@ -176,22 +244,30 @@ def test_a_job_keeps_its_framework_in_a_file() -> None:
     assert 'framework = "meshwright"' in text
     assert load_job(tomllib.loads(text)) == described
     with pytest.raises(
-        BadInput, match="framework 'meshwrigt' is not known; did you mean meshwright"
+        BadInput,
+        match="framework 'meshwrigt' is not known; did you mean meshwright",
     ):
         job(framework="meshwrigt")
 
 
 def test_answers_do_not_change_a_set_without_questions() -> None:
-    assert answered(SETS["lbl-2024"], framework("meshwright")) is SETS["lbl-2024"]
+    assert (
+        answered(SETS["lbl-2024"], framework("meshwright")) is SETS["lbl-2024"]
+    )
 
 
 def test_the_joints_of_a_job_are_read_with_their_answers() -> None:
     """`job.assumptions.overlap` may hold a question: what a formula reads is `job.how`."""
-    read = re.compile(r"\b(?:job|j)\.assumptions\.(?:count|overlap|memory|chip|network)\b")
+    read = re.compile(
+        r"\b(?:job|j)\.assumptions\.(?:count|overlap|memory|chip|network)\b"
+    )
     source = Path(meshwright.__file__).parent
     raw = {
-        str(f.relative_to(source)): read.findall(f.read_text("utf-8")) for f in source.rglob("*.py")
+        str(f.relative_to(source)): read.findall(f.read_text("utf-8"))
+        for f in source.rglob("*.py")
     }
     # change one field of the set and keep the rest
     allowed = {"step/room.py": 1, "validate/layouts.py": 1}
-    assert {file: len(found) for file, found in raw.items() if found} == allowed
+    assert {
+        file: len(found) for file, found in raw.items() if found
+    } == allowed

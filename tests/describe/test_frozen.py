@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright import Job, Layout, Space, catalog, chip, cluster, model, network, plan, predict
+from meshwright import (
+    Job,
+    Layout,
+    Space,
+    catalog,
+    chip,
+    cluster,
+    model,
+    network,
+    plan,
+    predict,
+)
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.frozen import COLUMNS, LINES, FrozenDict
 from meshwright.prediction.replay import replay
@@ -64,7 +75,11 @@ def test_copies_are_equal(name: str, copied: Callable[[Any], Any]) -> None:
 def test_what_was_computed_is_not_pickled() -> None:
     """A prediction that was read through is as small as a new one."""
     new = pickle.dumps(predict(JOB))
-    assert PREDICTION.term and PREDICTION.to_dict() and len(pickle.dumps(PREDICTION)) == len(new)
+    assert (
+        PREDICTION.term
+        and PREDICTION.to_dict()
+        and len(pickle.dumps(PREDICTION)) == len(new)
+    )
 
 
 @pytest.mark.parametrize("name", THINGS)
@@ -74,7 +89,9 @@ def test_asdict_gives_plain_tables(name: str) -> None:
         dataclasses.is_dataclass(value) for value in walk(table)
     )
     if name == "Job":
-        assert table["cluster"]["chip"]["matrix_flops"]["bf16"] == JOB.cluster.chip.peak("bf16")
+        assert table["cluster"]["chip"]["matrix_flops"][
+            "bf16"
+        ] == JOB.cluster.chip.peak("bf16")
         assert json.loads(json.dumps(table["layout"]))["tp"] == 2
 
 
@@ -91,23 +108,45 @@ def walk(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Job", "Layout", "Prediction", "Chip", "Network", "Model", "Cluster", "Assumptions"]
+    "name",
+    [
+        "Job",
+        "Layout",
+        "Prediction",
+        "Chip",
+        "Network",
+        "Model",
+        "Cluster",
+        "Assumptions",
+    ],
 )
 def test_equal_things_hash_alike(name: str) -> None:
     thing = THINGS[name]
-    assert hash(thing) == hash(copy.deepcopy(thing)) and len({thing, copy.deepcopy(thing)}) == 1
+    assert (
+        hash(thing) == hash(copy.deepcopy(thing))
+        and len({thing, copy.deepcopy(thing)}) == 1
+    )
 
 
 def test_every_catalogue_entry_hashes_and_pickles() -> None:
-    for kind, find in (("chips", chip), ("networks", network), ("models", model)):
+    for kind, find in (
+        ("chips", chip),
+        ("networks", network),
+        ("models", model),
+    ):
         for name in catalog.names(kind):
             thing = find(name)
-            assert pickle.loads(pickle.dumps(thing)) == thing and isinstance(hash(thing), int)
+            assert pickle.loads(pickle.dumps(thing)) == thing and isinstance(
+                hash(thing), int
+            )
 
 
 def test_predictions_can_be_cached() -> None:
     cached = lru_cache(predict)
-    assert cached(JOB) is cached(copy.deepcopy(JOB)) and cached.cache_info().hits == 1
+    assert (
+        cached(JOB) is cached(copy.deepcopy(JOB))
+        and cached.cache_info().hits == 1
+    )
 
 
 def test_a_table_of_a_user_is_frozen() -> None:
@@ -140,18 +179,26 @@ def test_a_frozen_dict_stays_as_it_is(change: Callable[[Any], Any]) -> None:
 def test_at_most_five_short_lines(name: str) -> None:
     for text in (repr(THINGS[name]), str(THINGS[name])):
         lines = text.splitlines()
-        assert name in lines[0] and len(lines) <= LINES and max(map(len, lines)) <= COLUMNS + 4
+        assert (
+            name in lines[0]
+            and len(lines) <= LINES
+            and max(map(len, lines)) <= COLUMNS + 4
+        )
 
 
 def test_what_is_printed_says_what_matters() -> None:
-    assert repr(Layout(tp=8, dp=2, zero=1)) == "Layout(tp=8, dp=2, zero=1)", "no defaults"
+    assert repr(Layout(tp=8, dp=2, zero=1)) == "Layout(tp=8, dp=2, zero=1)", (
+        "no defaults"
+    )
     assert repr(JOB).startswith(
         "Job(model='mixtral-8x7b', cluster='16xh100-sxm', batch=32, layout=Layout(tp=2, pp=2,"
     )
-    assert f"MFU {PREDICTION.mfu:.1%}" in repr(PREDICTION) and "does NOT fit" in repr(PREDICTION)
-    assert f"{PLAN.searched:,} layouts" in repr(PLAN) and repr(PLAN.best).splitlines()[0] in repr(
-        PLAN
-    )
+    assert f"MFU {PREDICTION.mfu:.1%}" in repr(
+        PREDICTION
+    ) and "does NOT fit" in repr(PREDICTION)
+    assert f"{PLAN.searched:,} layouts" in repr(PLAN) and repr(
+        PLAN.best
+    ).splitlines()[0] in repr(PLAN)
     assert repr(Layout(tp=np.ones(1000))) == "Layout(tp=<1000 values>)", (
         "a column of a table of layouts"
     )

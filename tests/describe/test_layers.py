@@ -17,14 +17,28 @@ from meshwright.errors import BadInput
 
 PLAIN = Model("m", 8, 64, 4, 128, 100, 32)
 HYBRID = replace(
-    PLAIN, pattern=("3*linear", "full"), linear=Linear(4, 16, 16), moe=MoE(4, 2, 32, dense_layers=1)
+    PLAIN,
+    pattern=("3*linear", "full"),
+    linear=Linear(4, 16, 16),
+    moe=MoE(4, 2, 32, dense_layers=1),
 )
 
 
-def test_a_pattern_is_repeated_and_leaves_the_feed_forward_to_the_model() -> None:
+def test_a_pattern_is_repeated_and_leaves_the_feed_forward_to_the_model() -> (
+    None
+):
     linear, full = Kind(None, True, "linear"), Kind(None, True, "full")
     first = linear._replace(moe=False)
-    assert kinds(HYBRID) == (first, linear, linear, full, linear, linear, linear, full)
+    assert kinds(HYBRID) == (
+        first,
+        linear,
+        linear,
+        full,
+        linear,
+        linear,
+        linear,
+        full,
+    )
     assert leading(HYBRID) == 1
 
 
@@ -35,7 +49,9 @@ def test_leading_layers_are_those_before_experts_in_all_others() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["full", "ssm&full", "none"]), st.just("dense")), min_size=1, max_size=30))  # fmt: skip
-def test_a_pattern_says_what_it_was_written_from(every: list[tuple[str, str]]) -> None:
+def test_a_pattern_says_what_it_was_written_from(
+    every: list[tuple[str, str]],
+) -> None:
     model = replace(PLAIN, layers=len(every), pattern=written(every))
     assert [(kind.mixer, "dense") for kind in kinds(model)] == every
 
@@ -52,7 +68,14 @@ def test_a_pattern_says_what_it_was_written_from(every: list[tuple[str, str]]) -
     ],
 )
 def test_wrong_patterns_are_sentences(pattern: list[str], reason: str) -> None:
-    table = {"layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 100, "seq": 32}
+    table = {
+        "layers": 4,
+        "hidden": 64,
+        "heads": 4,
+        "ffn": 128,
+        "vocab": 100,
+        "seq": 32,
+    }
     with pytest.raises(BadInput, match=reason):
         read(Model, {"name": "m", **table, "pattern": pattern})
 
@@ -66,4 +89,6 @@ def test_the_mix_is_said_in_natural_words() -> None:
         "latent attention + experts": 58,
         "latent attention + dense feed-forward": 3,
     }
-    assert mix(catalog.model("llama3-8b")) == {"full attention + dense feed-forward": 32}
+    assert mix(catalog.model("llama3-8b")) == {
+        "full attention + dense feed-forward": 32
+    }

@@ -20,13 +20,19 @@ from meshwright.layout.stages import stage_layers
         ("Et|t||tt|tL", (1, 1, 0, 2, 1)),
     ],
 )
-def test_words_and_numbers_say_the_same(text: str, layers: tuple[int, ...]) -> None:
+def test_words_and_numbers_say_the_same(
+    text: str, layers: tuple[int, ...]
+) -> None:
     assert stages(text).layers == layers
     assert stages(stages(text).text) == stages(text)
-    assert [len(of) for of in stage_layers(sum(layers), len(layers), text)] == list(layers)
+    assert [
+        len(of) for of in stage_layers(sum(layers), len(layers), text)
+    ] == list(layers)
 
 
-@pytest.mark.parametrize("text", ["", "7;8", "tt|tL", "Et|t", "E|xL", "evn", "1,,2", "-1,2"])
+@pytest.mark.parametrize(
+    "text", ["", "7;8", "tt|tL", "Et|t", "E|xL", "evn", "1,,2", "-1,2"]
+)
 def test_what_names_no_stages_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(BadInput, match="layout.stages"):
         Layout(stages=text)
@@ -35,10 +41,18 @@ def test_what_names_no_stages_is_refused_in_a_sentence(text: str) -> None:
 def test_slots_are_those_of_megatron() -> None:
     """`account_for_embedding_in_pipeline_split` and `..._loss_...`: (layers + 2) / stages slots
     each, of which the first and the last stage give one to embedding and loss."""
-    for layers, stages_ in ((126, 128), (126, 32), (30, 8), (62, 16), (78, 20)):
+    for layers, stages_ in (
+        (126, 128),
+        (126, 32),
+        (30, 8),
+        (62, 16),
+        (78, 20),
+    ):
         slots = (layers + 2) // stages_
         expected = [slots - 1, *[slots] * (stages_ - 2), slots - 1]
-        assert [len(of) for of in stage_layers(layers, stages_, "slots")] == expected
+        assert [
+            len(of) for of in stage_layers(layers, stages_, "slots")
+        ] == expected
 
 
 def test_slots_keep_all_layers_and_order() -> None:

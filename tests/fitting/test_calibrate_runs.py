@@ -15,7 +15,9 @@ from meshwright.formats.machine import load_machine
 from meshwright.formats.toml import dump_job
 from meshwright.prediction import certainty
 
-JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), 256, Layout(dp=64, zero=3))
+JOB = Job(
+    model("llama3-8b"), cluster("64xh100-sxm"), 256, Layout(dp=64, zero=3)
+)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -30,7 +32,20 @@ def scaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("job.toml").write_text(dump_job(JOB))
     seconds = 1.3 * predict(JOB).step_time_s
     steps = ",".join(f"{seconds:.6f}" for _ in range(3))
-    assert main(["calibrate", "--from", "job.toml", "--steps", steps, "-o", "ours.toml"]) == 0
+    assert (
+        main(
+            [
+                "calibrate",
+                "--from",
+                "job.toml",
+                "--steps",
+                steps,
+                "-o",
+                "ours.toml",
+            ]
+        )
+        == 0
+    )
     return tmp_path / "ours.toml"
 
 
@@ -42,14 +57,26 @@ def test_a_scale_multiplies_every_later_step_and_narrows_its_interval(
     assert machine.installation.scale == pytest.approx(1.3**0.75, abs=1e-4)
     assert machine.installation.steps == 3
     capsys.readouterr()
-    asked = ["--batch", "512seq", "--tp", "8", "--dp", "8", "--zero", "1", "--json"]
+    asked = [
+        "--batch",
+        "512seq",
+        "--tp",
+        "8",
+        "--dp",
+        "8",
+        "--zero",
+        "1",
+        "--json",
+    ]
     main(["predict", "llama3-8b", "--on", "64xh100-sxm", *asked])
     before = told(capsys)
     main(["predict", "llama3-8b", "--on", f"64x{scaled}", *asked])
     after = told(capsys)
     times = after["step_time_s"] / before["step_time_s"]
     assert times == pytest.approx(machine.installation.scale)
-    assert after["time_s"]["other"] == pytest.approx((times - 1) * before["step_time_s"])
+    assert after["time_s"]["other"] == pytest.approx(
+        (times - 1) * before["step_time_s"]
+    )
     assert sum(after["time_s"].values()) == pytest.approx(after["step_time_s"])
 
     def width(of: dict[str, Any]) -> float:
@@ -61,10 +88,16 @@ def test_a_scale_multiplies_every_later_step_and_narrows_its_interval(
 
 
 def test_an_explained_step_adds_up_with_a_scale(scaled: Path) -> None:
-    job = Job(model("llama3-8b"), cluster(f"64x{scaled}"), 256, Layout(dp=64, zero=3))
+    job = Job(
+        model("llama3-8b"), cluster(f"64x{scaled}"), 256, Layout(dp=64, zero=3)
+    )
     p = predict(job)
-    assert sum(term.value for term in p.term.parts) == pytest.approx(p.step_time_s)
-    assert p.replayed_s is None or p.replayed_s == pytest.approx(p.step_time_s, rel=0.02)
+    assert sum(term.value for term in p.term.parts) == pytest.approx(
+        p.step_time_s
+    )
+    assert p.replayed_s is None or p.replayed_s == pytest.approx(
+        p.step_time_s, rel=0.02
+    )
     assert certainty.certainty(p) is not None
 
 

@@ -20,9 +20,18 @@ from meshwright.prediction.certainty import runs as seen_runs
 from meshwright.validate import published
 from meshwright.validate.as_run import predicted
 
-CLOCK = Parameter("clock", ("kernels/a100:clock",), 0.95, 10.0, 0.3, 1.0, "by hand", 0.95)
+CLOCK = Parameter(
+    "clock", ("kernels/a100:clock",), 0.95, 10.0, 0.3, 1.0, "by hand", 0.95
+)
 HOST = Parameter(
-    "host", ("frameworks/llm-foundry:host_s",), 0.8e-3, 0.2, 1e-5, 1e-1, "by hand", 0.8e-3
+    "host",
+    ("frameworks/llm-foundry:host_s",),
+    0.8e-3,
+    0.2,
+    1e-5,
+    1e-1,
+    "by hand",
+    0.8e-3,
 )
 
 
@@ -36,15 +45,20 @@ def few(*sources: str) -> tuple[Measured, ...]:
     return runs(rows)
 
 
-def made(of: tuple[Measured, ...], values: dict[str, float]) -> tuple[Measured, ...]:
+def made(
+    of: tuple[Measured, ...], values: dict[str, float]
+) -> tuple[Measured, ...]:
     """Runs that took what the laws say with these values."""
     every = {p.name: p for p in (CLOCK, HOST)}
     return tuple(
-        replace(run, step_s=predicted(by_hand(run, values, every)).step_time_s) for run in of
+        replace(run, step_s=predicted(by_hand(run, values, every)).step_time_s)
+        for run in of
     )
 
 
-def by_hand(run: Measured, values: dict[str, float], every: dict[str, Parameter]):  # type: ignore[no-untyped-def]
+def by_hand(
+    run: Measured, values: dict[str, float], every: dict[str, Parameter]
+):  # type: ignore[no-untyped-def]
     """Its job with other numbers, set one by one."""
     law = kernels.as_written()[run.job.cluster.chip.kernel_law]
     if "clock" in values:
@@ -71,12 +85,16 @@ def test_a_fit_finds_the_numbers_that_runs_were_made_with() -> None:
     found = fit(Model(of, (CLOCK,)))
     assert found.values["clock"] == pytest.approx(0.8, abs=0.002)
     odd = (replace(of[0], step_s=2 * of[0].step_s), *of[1:])
-    assert fit(Model(odd, (CLOCK,))).values["clock"] == pytest.approx(0.8, abs=0.02)
+    assert fit(Model(odd, (CLOCK,))).values["clock"] == pytest.approx(
+        0.8, abs=0.02
+    )
 
 
 @pytest.mark.usefixtures("only")
 def test_a_number_of_one_laboratory_falls_back_without_it() -> None:
-    of = made(few("korthikanti2022", "llm-foundry"), {"clock": 0.8, "host": 1.6e-3})
+    of = made(
+        few("korthikanti2022", "llm-foundry"), {"clock": 0.8, "host": 1.6e-3}
+    )
     found = fit(Model(of, (CLOCK, HOST)))
     assert set(found.without) == {"korthikanti2022", "llm-foundry"}
     assert found.without["llm-foundry"]["host"] == pytest.approx(HOST.prior)
@@ -93,7 +111,9 @@ def test_a_prediction_is_asked_once_for_what_its_job_reads() -> None:
     model = Model(of, (CLOCK, HOST))
     model.errors({"clock": 0.9, "host": 1e-3})
     known = len(model.known)
-    model.errors({"clock": 0.9, "host": 2e-3})  # none of them runs on llm-foundry
+    model.errors(
+        {"clock": 0.9, "host": 2e-3}
+    )  # none of them runs on llm-foundry
     assert len(model.known) == known
     model.errors({"clock": 0.8, "host": 2e-3})
     assert len(model.known) == 2 * known
@@ -106,15 +126,23 @@ def test_the_catalogue_says_what_is_fitted_and_to_what() -> None:
     assert 1 <= len(of) <= 25
     sources = {run.source for run in seen_runs()} - {*framework.frameworks()}
     for p in of:
-        assert p.least <= p.value <= p.most and p.range[0] <= p.range[1] and p.source
-        assert not any(source in where for source in sources for where in p.where)
+        assert (
+            p.least <= p.value <= p.most
+            and p.range[0] <= p.range[1]
+            and p.source
+        )
+        assert not any(
+            source in where for source in sources for where in p.where
+        )
         for where in p.where:
             place, path = where.split(":")
-            assert value(place, path, False) == pytest.approx(1.0 if p.times else p.prior) or (
-                p.times
-            )
+            assert value(place, path, False) == pytest.approx(
+                1.0 if p.times else p.prior
+            ) or (p.times)
             changed = value(place, path, True) / value(place, path, False)
-            assert changed == pytest.approx(p.value if p.times else p.value / p.prior)
+            assert changed == pytest.approx(
+                p.value if p.times else p.value / p.prior
+            )
 
 
 def value(place: str, path: str, after: bool) -> float:
@@ -122,7 +150,9 @@ def value(place: str, path: str, after: bool) -> float:
     kind, name = place.split("/")
     things = {
         "kernels": kernels.every() if after else kernels.as_written(),
-        "frameworks": framework.frameworks() if after else framework.as_written(),
+        "frameworks": framework.frameworks()
+        if after
+        else framework.as_written(),
         "set": {"chip": REALISTIC.chip if after else BY_SHAPE_AS_WRITTEN},
     }
     thing = things[kind][name]  # type: ignore[index]
@@ -135,13 +165,21 @@ def test_the_fit_of_the_catalogue_is_the_one_that_it_holds() -> None:
     """A step from the stored numbers on, with all effects anew, changes none by more than a
     hundredth of its prior's width; the numbers without a laboratory are stored for all eleven."""
     kept = stored()
-    assert len(kept.without) == 11 and set(kept.families) >= {"Ampere", "Hopper", "Blackwell"}
+    assert len(kept.without) == 11 and set(kept.families) >= {
+        "Ampere",
+        "Hopper",
+        "Blackwell",
+    }
     assert {p.name for p in fitted.parameters()} == set(kept.values)
     every = runs(published())
     some = tuple(run for i, run in enumerate(every) if i % 9 == 0)
     job = with_values(some[0].job, kept.values)
-    assert predicted(job).step_time_s == pytest.approx(predicted(some[0].job).step_time_s)
+    assert predicted(job).step_time_s == pytest.approx(
+        predicted(some[0].job).step_time_s
+    )
     assert (
         fits.NOISE > 0
-        and np.isfinite(Model(some[:5], fitted.parameters()).errors(kept.values)).all()
+        and np.isfinite(
+            Model(some[:5], fitted.parameters()).errors(kept.values)
+        ).all()
     )

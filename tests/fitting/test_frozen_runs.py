@@ -48,22 +48,32 @@ def test_a_class_stays_as_good_as_it_was(kind: str) -> None:
     of = [one for one in seen() if one.kind == kind]
     frozen = of[:: max(1, len(of) // EACH)]
     assert median(abs(1 / one.run.ratio - 1) for one in of) <= BOUNDS[kind]
-    assert median(abs(1 / one.run.ratio - 1) for one in frozen) <= 2 * BOUNDS[kind]
+    assert (
+        median(abs(1 / one.run.ratio - 1) for one in frozen)
+        <= 2 * BOUNDS[kind]
+    )
 
 
 def test_the_evidence_is_that_of_these_runs() -> None:
     """Widths, quantiles and nearest runs as the catalogue has them are made of left-out
     predictions. A change of the physics that moves them further than this asks for a new fit:
     meshwright calibrate --runs published."""
-    kept, now = certainty.evidence()["realistic"], tomllib.loads(evidence(seen(), "realistic"))
+    kept, now = (
+        certainty.evidence()["realistic"],
+        tomllib.loads(evidence(seen(), "realistic")),
+    )
     told = now["realistic"]
     assert kept["unsure"] == pytest.approx(told["unsure"], rel=0.1)
-    assert (kept["low"], kept["high"]) == pytest.approx((told["low"], told["high"]), rel=0.1)
+    assert (kept["low"], kept["high"]) == pytest.approx(
+        (told["low"], told["high"]), rel=0.1
+    )
     assert kept["classes"].keys() == told["classes"].keys()
     for kind, of in told["classes"].items():
         assert kept["classes"][kind]["sources"] == of["sources"]
         assert kept["classes"][kind]["rows"] == of["rows"]
     ratios = {run.id: run.ratio for run in certainty.runs()}
     assert ratios.keys() == {one.run.id for one in seen()}
-    moved = sorted(abs(one.run.ratio / ratios[one.run.id] - 1) for one in seen())
+    moved = sorted(
+        abs(one.run.ratio / ratios[one.run.id] - 1) for one in seen()
+    )
     assert moved[len(moved) // 2] < 0.01

@@ -16,37 +16,71 @@ from meshwright.prediction.certainty import PARTS, Run
 STEP = {name: float(name == "step") for name in PARTS}
 
 
-def one(source: str, error: float, kind: str = "a", workload: str = "", **parts: float) -> Seen:
+def one(
+    source: str,
+    error: float,
+    kind: str = "a",
+    workload: str = "",
+    **parts: float,
+) -> Seen:
     """A run of 1 s times e^error."""
     seconds = math.exp(error)
-    run = Run(source, source, "m", "c", "f", "s", kind, "bf16", 8, 1e9, 2048, seconds, seconds)
-    return Seen(run, source, kind, error, {**STEP, **parts}, (source, workload))
+    run = Run(
+        source,
+        source,
+        "m",
+        "c",
+        "f",
+        "s",
+        kind,
+        "bf16",
+        8,
+        1e9,
+        2048,
+        seconds,
+        seconds,
+    )
+    return Seen(
+        run, source, kind, error, {**STEP, **parts}, (source, workload)
+    )
 
 
 def test_sources_weigh_alike() -> None:
     """90 runs of one source at 0 and 3 of another at ln 2: half of the weight lies there, so the
     upper end does."""
     of = [one("large", 0.0)] * 90 + [one("small", math.log(2))] * 3
-    found = intervals.ends(np.array([s.error for s in of]), intervals.alike(of))
+    found = intervals.ends(
+        np.array([s.error for s in of]), intervals.alike(of)
+    )
     assert found == pytest.approx((0.0, math.log(2)))
 
 
 def test_a_class_of_few_sources_is_never_surer_than_all_runs() -> None:
-    of = [one(str(i), e) for i, e in enumerate((-0.2, -0.1, 0.1, 0.2))] + [one("4", 0.0, "b")]
+    of = [one(str(i), e) for i, e in enumerate((-0.2, -0.1, 0.1, 0.2))] + [
+        one("4", 0.0, "b")
+    ]
     z = np.array([s.error for s in of])
     pooled = intervals.ends(z, intervals.alike(of))
     assert intervals.of_class("b", of, z) == pooled
-    assert intervals.of_class("a", of, z) == intervals.ends(z[:4], intervals.alike(of[:4]))
+    assert intervals.of_class("a", of, z) == intervals.ends(
+        z[:4], intervals.alike(of[:4])
+    )
 
 
 def test_parts_that_go_with_larger_errors_are_less_sure() -> None:
     """Two kinds of runs, one with ten times the errors: its part takes them, the step stays."""
     signs = (-1, 1) * 10
     of = [one(f"s{i % 4}", 0.02 * sign) for i, sign in enumerate(signs)]
-    of += [one(f"s{i % 4}", 0.3 * sign, experts=1.0) for i, sign in enumerate(signs)]
+    of += [
+        one(f"s{i % 4}", 0.3 * sign, experts=1.0)
+        for i, sign in enumerate(signs)
+    ]
     found = intervals.unsure(of)
     declared = {name: width for name, (width, _) in intervals.DECLARED.items()}
-    assert found["step"] < declared["step"] and found["experts"] > declared["experts"]
+    assert (
+        found["step"] < declared["step"]
+        and found["experts"] > declared["experts"]
+    )
     assert found["fp8"] == declared["fp8"]  # no run has any
 
 
@@ -58,7 +92,9 @@ def test_nested_intervals_do_not_know_the_laboratory_that_they_judge() -> None:
     found = intervals.nested(of)
     assert not found.inside[-2:].any() and found.inside[:9].all()
     width, beyond = found.high - found.low, of[-1].error - found.high
-    assert found.score[-1] == pytest.approx(width[-1] + 2 / (1 - intervals.SHARE) * beyond[-1])
+    assert found.score[-1] == pytest.approx(
+        width[-1] + 2 / (1 - intervals.SHARE) * beyond[-1]
+    )
 
 
 def test_the_resolution_is_where_pairs_are_in_order() -> None:
@@ -72,7 +108,21 @@ def test_the_resolution_is_where_pairs_are_in_order() -> None:
 def timed(measured: float, predicted: float) -> Seen:
     """A layout of one workload."""
     ratio = measured / predicted
-    run = Run("r", "s", "m", "c", "f", "s", "a", "bf16", 8, 1e9, 2048, measured, ratio)
+    run = Run(
+        "r",
+        "s",
+        "m",
+        "c",
+        "f",
+        "s",
+        "a",
+        "bf16",
+        8,
+        1e9,
+        2048,
+        measured,
+        ratio,
+    )
     return Seen(run, "s", "a", math.log(ratio), STEP, ("w",))
 
 
@@ -88,7 +138,11 @@ def test_one_scale_of_an_installation() -> None:
 def test_a_scale_narrows_what_a_source_has_in_common() -> None:
     """Sources off as a whole by 30 %, rows of one within 2 %: after a scale the ends are close."""
     rng = (0.98, 1.0, 1.02, 0.99, 1.01, 1.0, 0.98, 1.02)
-    of = [one(n, math.log(r * f)) for n, f in (("a", 1.3), ("b", 0.75)) for r in rng]
+    of = [
+        one(n, math.log(r * f))
+        for n, f in (("a", 1.3), ("b", 0.75))
+        for r in rng
+    ]
     by = {name: 0.1 * (name == "step") + 1e-9 for name in PARTS}
     before = intervals.ends(intervals.standard(of, by), intervals.alike(of))
     after = intervals.after_scale(of, by)

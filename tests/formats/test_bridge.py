@@ -66,7 +66,16 @@ def test_a_megatron_script_is_the_job_it_starts(tmp_path: Path) -> None:
     job = job_of(tmp_path, "train.sh", EXAMPLE, on="h100-sxm")
     assert job.cluster.chips == 32  # 8 GPUs on 4 nodes
     mine = model("llama3-8b")
-    for name in ("layers", "hidden", "heads", "ffn", "vocab", "K", "tied_embeddings", "gated"):
+    for name in (
+        "layers",
+        "hidden",
+        "heads",
+        "ffn",
+        "vocab",
+        "K",
+        "tied_embeddings",
+        "gated",
+    ):
         assert getattr(job.model, name) == getattr(mine, name), name
     assert job.layout == Layout(
         tp=2,
@@ -107,7 +116,9 @@ def test_what_a_job_cannot_hold_is_said() -> None:
         ("cat <<EOF\n--not read\nEOF\ngo on", ["cat"]),
     ],
 )
-def test_a_shell_script_is_read_and_not_run(text: str, words: list[str]) -> None:
+def test_a_shell_script_is_read_and_not_run(
+    text: str, words: list[str]
+) -> None:
     assert shell.read(text).commands[0] == words
 
 
@@ -131,13 +142,26 @@ def test_stages_in_megatrons_words() -> None:
 
 
 RECIPES = json.loads((HERE / "bridge_recipes.json").read_text("utf-8"))
-BEYOND = ("vl", "nemotron", "glm5", "deepseek_v4", "wan", "lora", "sft", "peft", "vr200", "r100")
+BEYOND = (
+    "vl",
+    "nemotron",
+    "glm5",
+    "deepseek_v4",
+    "wan",
+    "lora",
+    "sft",
+    "peft",
+    "vr200",
+    "r100",
+)
 """Words in names of recipes of models, tasks and chips that are not described here."""
 
 
 def is_described(row: dict[str, object]) -> bool:
     name = str(row["recipe"])
-    return not name.startswith("_") and not any(word in name for word in BEYOND)
+    return not name.startswith("_") and not any(
+        word in name for word in BEYOND
+    )
 
 
 def test_published_recipes_are_expressed() -> None:
@@ -148,7 +172,10 @@ def test_published_recipes_are_expressed() -> None:
         if not is_described(row) or "global_batch_size" not in row:
             continue
         keys = {k: v for k, v in row.items() if k != "file"}
-        found = bridge.found("megatron-bridge", bridge.TOOLS["megatron-bridge"].of_tree(keys, ""))
+        found = bridge.found(
+            "megatron-bridge",
+            bridge.TOOLS["megatron-bridge"].of_tree(keys, ""),
+        )
         job = job_from(found)
         if rules.broken(job, job.layout):
             refused.append(row["recipe"])
@@ -158,7 +185,9 @@ def test_published_recipes_are_expressed() -> None:
             exact += 1
     assert exact + said >= 80
     assert exact >= 0.86 * (exact + said), (exact, said)
-    assert len(refused) == 2 and all("qwen3_235b_a22b_pretrain_64gpu" in r for r in refused)
+    assert len(refused) == 2 and all(
+        "qwen3_235b_a22b_pretrain_64gpu" in r for r in refused
+    )
 
 
 def job_from(found: bridge.Found) -> Job:
@@ -188,7 +217,17 @@ LAYOUTS = st.builds(
     zero=st.sampled_from([0, 1, 2, 3, 3]),
     schedule=st.sampled_from(["1f1b", "interleaved", "gpipe", "zbv"]),
     recompute=st.sampled_from(
-        ["none", "full", "none", "full", "selective", "full:2", "layernorm+mlp", "op", "minimal"]
+        [
+            "none",
+            "full",
+            "none",
+            "full",
+            "selective",
+            "full:2",
+            "layernorm+mlp",
+            "op",
+            "minimal",
+        ]
     ),
     sequence_parallel=st.booleans(),
     dp_replicate=st.sampled_from([1, 1, 2]),
@@ -205,8 +244,12 @@ JOBS = st.builds(
         framework=framework,
     ),
     LAYOUTS,
-    st.sampled_from(["llama3-8b", "mixtral-8x7b", "qwen3-8b", "deepseek-v3", "gpt3-13b"]),
-    st.sampled_from(["bf16", "bf16", "bf16", "fp8", "bf16-pure", "fp16", "fp32"]),
+    st.sampled_from(
+        ["llama3-8b", "mixtral-8x7b", "qwen3-8b", "deepseek-v3", "gpt3-13b"]
+    ),
+    st.sampled_from(
+        ["bf16", "bf16", "bf16", "fp8", "bf16-pure", "fp16", "fp32"]
+    ),
     st.sampled_from([2048, 8192]),
     st.sampled_from([256, 512]),
     st.builds(
@@ -249,7 +292,10 @@ def sayable(job: Job, name: str) -> Job:
     if told_always is not table.UNSAID:
         l = replace(l, sequence_parallel=told_always)
     for f in fields(Layout):
-        if f"layout.{f.name}" not in cells and f.name not in ("placement", "dp"):
+        if f"layout.{f.name}" not in cells and f.name not in (
+            "placement",
+            "dp",
+        ):
             l = replace(l, **{f.name: f.default})
     for g in fields(Software):
         if f"software.{g.name}" not in cells:
@@ -265,7 +311,11 @@ def test_what_is_written_reads_back(name: str, tmp_path: Path) -> None:
     done = [0]
 
     @given(job=JOBS)
-    @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+    @settings(
+        max_examples=100,
+        deadline=None,
+        suppress_health_check=[HealthCheck.filter_too_much],
+    )
     def check(job: Job) -> None:
         job = simplest(sayable(job, name))
         try:
@@ -308,7 +358,9 @@ def described(job: Job, other: Job) -> dict[str, object]:
     """Everything of a job that a run is made of."""
     job = simplest(job)
     names = [f.name for f in fields(Layout) if f.name != "placement"]
-    shape = {f.name: getattr(job.model, f.name) for f in fields(type(job.model))}
+    shape = {
+        f.name: getattr(job.model, f.name) for f in fields(type(job.model))
+    }
     for name in ("name", "notes", "sources", "seq", "rope_scaling"):
         shape.pop(name)
     return {
@@ -326,7 +378,9 @@ def described(job: Job, other: Job) -> dict[str, object]:
         "optimizer": job.optimizer,
         "kernel": job.attention_kernel,
         "software": {
-            f.name: getattr(job.profile, f.name) for f in fields(Software) if f.name != "gradients"
+            f.name: getattr(job.profile, f.name)
+            for f in fields(Software)
+            if f.name != "gradients"
         },
     }
 
@@ -335,18 +389,29 @@ def described(job: Job, other: Job) -> dict[str, object]:
 
 
 BASE = Job(model("llama3-8b"), "8xh100-sxm", 64, Layout(dp=8), framework=None)
-OTHER = {"recompute": "save_qkv_proj", "schedule": "zb-h2", "scheme": "summa", "zero": 2}
+OTHER = {
+    "recompute": "save_qkv_proj",
+    "schedule": "zb-h2",
+    "scheme": "summa",
+    "zero": 2,
+}
 
 
 @pytest.mark.parametrize("name", [*bridge.TOOLS])
-@pytest.mark.parametrize("field", [f.name for f in fields(Layout) if f.name != "placement"])
-def test_a_field_is_written_or_refused_with_a_sentence(name: str, field: str) -> None:
+@pytest.mark.parametrize(
+    "field", [f.name for f in fields(Layout) if f.name != "placement"]
+)
+def test_a_field_is_written_or_refused_with_a_sentence(
+    name: str, field: str
+) -> None:
     """Whatever a layout says is in the text, or refused by the name of the field: never dropped."""
     plain = next(f.default for f in fields(Layout) if f.name == field)
     other = OTHER.get(field, 2 if isinstance(plain, int) else plain)
     if field == "sequence_parallel":
         job = replace(BASE, layout=replace(BASE.layout, tp=2, dp=4))
-        changed = replace(job, layout=replace(job.layout, sequence_parallel=False))
+        changed = replace(
+            job, layout=replace(job.layout, sequence_parallel=False)
+        )
     elif field == "schedule":
         job = replace(BASE, layout=replace(BASE.layout, pp=2, dp=4))
         changed = replace(job, layout=replace(job.layout, schedule="zb-h2"))
@@ -366,7 +431,10 @@ def test_a_field_is_written_or_refused_with_a_sentence(name: str, field: str) ->
 @pytest.mark.parametrize("name", [*bridge.TOOLS])
 def test_another_placement_is_refused(name: str) -> None:
     job = replace(BASE, cluster="16xh100-sxm", layout=Layout(tp=2, dp=8))
-    other = replace(job.layout, placement={"tp": (1, 2), "cp": (1, 1), "dp": (8, 1), "pp": (1, 1)})
+    other = replace(
+        job.layout,
+        placement={"tp": (1, 2), "cp": (1, 1), "dp": (8, 1), "pp": (1, 1)},
+    )
     with pytest.raises(BadInput, match="tp nearest"):
         bridge.write(replace(job, layout=other), name, PLACE)
 
@@ -384,12 +452,18 @@ def test_every_key_of_the_table_is_asked_for_once() -> None:
         seen: dict[str, str] = {}
         for path, cell in table.get(name).cells.items():
             for key in cell.keys:
-                assert cell.by or key not in seen, (name, key, path, seen.get(key))
+                assert cell.by or key not in seen, (
+                    name,
+                    key,
+                    path,
+                    seen.get(key),
+                )
                 seen[key] = path
 
 
 YAML_BOMB = "a: &a [x]\n" + "".join(
-    f"b{i}: &b{i} [{', '.join(['*b' + str(i - 1)] * 9)}]\n" for i in range(1, 9)
+    f"b{i}: &b{i} [{', '.join(['*b' + str(i - 1)] * 9)}]\n"
+    for i in range(1, 9)
 ).replace("*b0", "*a")
 
 
@@ -435,9 +509,18 @@ def test_read_says_what_is_missing_and_what_next(
     told = capsys.readouterr().out
     assert "--on h100-sxm" in told and "strange_new_flag" in told
     job = tmp_path / "job.toml"
-    assert main(["read", str(script), "--on", "h100-sxm", "-o", str(job), "--json"]) == 0
+    assert (
+        main(
+            ["read", str(script), "--on", "h100-sxm", "-o", str(job), "--json"]
+        )
+        == 0
+    )
     data = json.loads(capsys.readouterr().out)
-    assert data["format"] == "megatron" and data["chips"] == 32 and not data["missing"]
+    assert (
+        data["format"] == "megatron"
+        and data["chips"] == 32
+        and not data["missing"]
+    )
     assert flags.read_flags(str(job), {}).layout.interleave == 4
     assert main(["predict", str(script)]) == 2
     assert "which chips" in capsys.readouterr().err
@@ -450,15 +533,35 @@ def test_a_batch_script_starts_their_program_on_gpus(
 
     path = plan_file(tmp_path, dp=64, zero=3)
     for name in ("torchtitan", "accelerate", "megatron"):
-        assert main(["export", path, "--to", "sbatch", "--starts", name, "--time", "10"]) == 0
+        assert (
+            main(
+                [
+                    "export",
+                    path,
+                    "--to",
+                    "sbatch",
+                    "--starts",
+                    name,
+                    "--time",
+                    "10",
+                ]
+            )
+            == 0
+        )
         text = capsys.readouterr().out
-        assert "#SBATCH --gpus-per-node=8" in text and "#SBATCH --nodes=8" in text
+        assert (
+            "#SBATCH --gpus-per-node=8" in text and "#SBATCH --nodes=8" in text
+        )
         assert "meshwright train" not in text and "#SBATCH --time=10" in text
-    assert main(["export", path, "--to", "megatron", "--partition", "gpu"]) == 2
+    assert (
+        main(["export", path, "--to", "megatron", "--partition", "gpu"]) == 2
+    )
     assert "sbatch" in capsys.readouterr().err
 
 
-def test_a_plan_of_one_framework_is_not_written_for_another(tmp_path: Path) -> None:
+def test_a_plan_of_one_framework_is_not_written_for_another(
+    tmp_path: Path,
+) -> None:
     job = replace(BASE, layout=Layout(dp=8, zero=3), framework="torchtitan")
     with pytest.raises(BadInput, match="this plan is for torchtitan"):
         bridge.write(job, "maxtext", PLACE)
@@ -469,4 +572,6 @@ def test_a_plan_of_one_framework_is_not_written_for_another(tmp_path: Path) -> N
 
 def test_the_documentation_shows_the_table() -> None:
     text = (HERE.parents[1] / "docs" / "bridges.md").read_text("utf-8")
-    assert table.markdown() in text, "write table.markdown() into docs/bridges.md"
+    assert table.markdown() in text, (
+        "write table.markdown() into docs/bridges.md"
+    )

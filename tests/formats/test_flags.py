@@ -47,31 +47,43 @@ LAYOUTS = st.builds(
     interleave=st.sampled_from([1, 2, 4]),
     zero=st.integers(0, 3),
     schedule=st.sampled_from(["1f1b", "gpipe", "interleaved"]),
-    recompute=st.sampled_from(["none", "selective", "full", "layernorm+mlp:2"]),
+    recompute=st.sampled_from(
+        ["none", "selective", "full", "layernorm+mlp:2"]
+    ),
     sequence_parallel=st.booleans(),
 )
 
 
 @given(LAYOUTS, st.booleans())
-def test_a_written_layout_is_read_again(layout: Layout, everything: bool) -> None:
+def test_a_written_layout_is_read_again(
+    layout: Layout, everything: bool
+) -> None:
     given_ = parsed(write_flags(layout, JOB, everything))
     if "interleave" in given_ and "schedule" not in given_:
-        given_["schedule"] = "1f1b"  # a lone --interleave asks for the interleaved schedule
+        given_["schedule"] = (
+            "1f1b"  # a lone --interleave asks for the interleaved schedule
+        )
     assert read_flags("llama3-8b", {**BASE, **given_}).layout == layout
 
 
 def test_a_placement_is_written_only_if_it_is_unusual() -> None:
     usual = placed(Layout(tp=2, dp=32), JOB.cluster.sizes)
     assert "--placement" not in write_flags(usual, JOB)
-    odd = replace(usual, placement={**usual.placement, "tp": (1, 2), "dp": (8, 4)})
+    odd = replace(
+        usual, placement={**usual.placement, "tp": (1, 2), "dp": (8, 4)}
+    )
     words = parsed(write_flags(odd, JOB))
     assert words["placement"] == "tp=1x2,cp=1x1,dp=8x4,pp=1x1"
-    assert dict(read_flags("llama3-8b", {**BASE, **words}).layout.placement) == dict(odd.placement)
+    assert dict(
+        read_flags("llama3-8b", {**BASE, **words}).layout.placement
+    ) == dict(odd.placement)
 
 
 def test_a_command_line_repeats_what_the_user_wrote() -> None:
     layout = Layout(tp=2, dp=32)
-    line = command_line("my model", {**BASE, "precision": "fp8"}, Prediction(JOB, layout))
+    line = command_line(
+        "my model", {**BASE, "precision": "fp8"}, Prediction(JOB, layout)
+    )
     assert shlex.split(line) == [
         "meshwright",
         "predict",
@@ -93,9 +105,13 @@ def test_a_command_line_repeats_what_the_user_wrote() -> None:
 
 
 def test_replicas_fill_the_cluster_unless_they_are_given() -> None:
-    assert read_flags("llama3-8b", {**BASE, "tp": "2", "pp": "4"}).layout.dp == 8
+    assert (
+        read_flags("llama3-8b", {**BASE, "tp": "2", "pp": "4"}).layout.dp == 8
+    )
     assert read_flags("llama3-8b", {**BASE, "dp": "3"}).layout.dp == 3
-    assert read_flags("llama3-8b", {**BASE, "tp": "2"}, fill=False).layout.dp == 1
+    assert (
+        read_flags("llama3-8b", {**BASE, "tp": "2"}, fill=False).layout.dp == 1
+    )
     notes: list[str] = []
     read_flags("llama3-8b", {**BASE, "tp": "2"}, notes)
     assert notes == ["dp not given: 64 / (tp 2 x cp 1 x pp 1) = 32"]
@@ -158,7 +174,11 @@ def test_docs_are_read_from_the_fields() -> None:
 
 @pytest.mark.parametrize(
     ("name", "spread", "listed"),
-    [("zero", "0..2", "0,1,2"), ("tp", "1..4,8", "1,2,3,4,8"), ("pp", "1,2..4", "1,2,3,4")],
+    [
+        ("zero", "0..2", "0,1,2"),
+        ("tp", "1..4,8", "1,2,3,4,8"),
+        ("pp", "1,2..4", "1,2,3,4"),
+    ],
 )
 def test_a_range_is_the_list_of_its_numbers(name, spread, listed):
     assert split({name: spread}) == split({name: listed})

@@ -71,7 +71,14 @@ CONFIGS = {
         pretraining_tp=1,
     ),
     "llama2-7b": shape(
-        32, 4096, 32, 11008, 32000, 4096, model_type="llama", num_key_value_heads=32
+        32,
+        4096,
+        32,
+        11008,
+        32000,
+        4096,
+        model_type="llama",
+        num_key_value_heads=32,
     ),
     "llama3.2-1b": shape(
         16,
@@ -378,7 +385,13 @@ def alike(model: Model) -> Model:
     """The shapes of the model in one spelling: defaults written out, no length, and not what the
     files above leave out.
     """
-    shapes = replace(model, name="", seq=1, kv_heads=model.K, head_dim=0 if model.mla else model.h)
+    shapes = replace(
+        model,
+        name="",
+        seq=1,
+        kv_heads=model.K,
+        head_dim=0 if model.mla else model.h,
+    )
     return replace(
         shapes,
         activation=None,
@@ -410,11 +423,17 @@ def test_spellings_of_new_and_old_versions():
     }
     assert alike(read_hf(old)) == alike(read_hf(new))
     gpt = CONFIGS["gpt-oss-20b"]
-    assert read_hf({k: v for k, v in gpt.items() if k != "layer_types"}) == read_hf(gpt)
-    moe = {k: v for k, v in CONFIGS["glm4.5"].items() if k != "first_k_dense_replace"}
-    assert read_hf({**moe, "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 89}) == read_hf(
-        CONFIGS["glm4.5"]
-    )
+    assert read_hf(
+        {k: v for k, v in gpt.items() if k != "layer_types"}
+    ) == read_hf(gpt)
+    moe = {
+        k: v
+        for k, v in CONFIGS["glm4.5"].items()
+        if k != "first_k_dense_replace"
+    }
+    assert read_hf(
+        {**moe, "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 89}
+    ) == read_hf(CONFIGS["glm4.5"])
 
 
 def test_architectures_that_are_not_in_the_catalogue():
@@ -433,14 +452,32 @@ def test_architectures_that_are_not_in_the_catalogue():
         shared_expert_intermediate_size=5632,
     )
     model = read_hf(qwen)
-    assert (model.moe.shared_ffn, model.moe.shared_gate, model.qkv_bias) == (5632, True, True)
+    assert (model.moe.shared_ffn, model.moe.shared_gate, model.qkv_bias) == (
+        5632,
+        True,
+        True,
+    )
     assert (
-        read_hf(shape(16, 2048, 16, 8192, 50304, 2048, model_type="olmo")).norm == "nonparametric"
+        read_hf(shape(16, 2048, 16, 8192, 50304, 2048, model_type="olmo")).norm
+        == "nonparametric"
     )
     olmo3 = read_hf(
-        shape(32, 4096, 32, 11008, 100278, 65536, model_type="olmo3", sliding_window=4096)
+        shape(
+            32,
+            4096,
+            32,
+            11008,
+            100278,
+            65536,
+            model_type="olmo3",
+            sliding_window=4096,
+        )
     )
-    assert (olmo3.window, olmo3.full_every, olmo3.qk_norm_whole) == (4096, 4, True)
+    assert (olmo3.window, olmo3.full_every, olmo3.qk_norm_whole) == (
+        4096,
+        4,
+        True,
+    )
     glm = read_hf(
         shape(
             40,
@@ -469,18 +506,32 @@ def test_architectures_that_are_not_in_the_catalogue():
             "parallel_attn": False,
         }
     )
-    assert (rw.positions, rw.norms_per_layer, rw.K, rw.bias) == ("alibi", 2, 32, True)
+    assert (rw.positions, rw.norms_per_layer, rw.K, rw.bias) == (
+        "alibi",
+        2,
+        32,
+        True,
+    )
 
 
 SHORT = CONFIGS["llama3-8b"]
 WRONG = [
     ({}, "model_type 'nothing' is not known"),
-    ({"model_type": "zamba"}, "the name of another family would give wrong counts"),
+    (
+        {"model_type": "zamba"},
+        "the name of another family would give wrong counts",
+    ),
     ({"model_type": ["llama"]}, "model_type 'a list' is not known"),
     ({"model_type": "llama", "hidden_size": None}, "has no hidden_size"),
     (SHORT | {"intermediate_size": None}, "has no intermediate_size"),
-    ({"model_type": "kimi_k2", "hidden_size": 7168}, "has no num_attention_heads"),
-    (SHORT | {"num_hidden_layers": "32"}, "num_hidden_layers must be a whole number"),
+    (
+        {"model_type": "kimi_k2", "hidden_size": 7168},
+        "has no num_attention_heads",
+    ),
+    (
+        SHORT | {"num_hidden_layers": "32"},
+        "num_hidden_layers must be a whole number",
+    ),
     (SHORT | {"num_hidden_layers": 0}, "layers must be between 1"),
     (SHORT | {"hidden_size": -4}, "hidden_size must be a whole number"),
     (SHORT | {"hidden_size": 10**400}, "a number of more than 40 digits"),
@@ -514,7 +565,9 @@ def case(kind, change, left_out):
     """A class's default configuration with keys changed and left out."""
     config = {"model_type": kind, **CASES["bases"][kind], **change}
     if config.get("layer_types"):
-        config["layer_types"] = [KINDS[letter] for letter in config["layer_types"]]
+        config["layer_types"] = [
+            KINDS[letter] for letter in config["layer_types"]
+        ]
     return {key: value for key, value in config.items() if key not in left_out}
 
 
@@ -523,8 +576,12 @@ def windows(model):
     return sum(kind.window is not None for kind in kinds(model))
 
 
-@pytest.mark.parametrize(("kind", "change", "left_out", "weights", "sliding"), CASES["rows"])
-def test_counts_are_those_of_transformers_or_refused(kind, change, left_out, weights, sliding):
+@pytest.mark.parametrize(
+    ("kind", "change", "left_out", "weights", "sliding"), CASES["rows"]
+)
+def test_counts_are_those_of_transformers_or_refused(
+    kind, change, left_out, weights, sliding
+):
     try:
         model = read_hf(case(kind, change, left_out))
     except BadInput:
@@ -537,24 +594,39 @@ def test_counts_are_those_of_transformers_or_refused(kind, change, left_out, wei
 
 def test_a_file_that_names_only_its_family_is_the_default_of_the_class():
     counts = {
-        kind: n for kind, change, left_out, n, _ in CASES["rows"] if not change and not left_out
+        kind: n
+        for kind, change, left_out, n, _ in CASES["rows"]
+        if not change and not left_out
     }
     found = {
-        kind: parameters(read_hf({"model_type": kind})) for kind in counts if kind != "deepseek_v2"
+        kind: parameters(read_hf({"model_type": kind}))
+        for kind in counts
+        if kind != "deepseek_v2"
     }
-    assert len(found) == 19 and found == {kind: n for kind, n in counts.items() if kind in found}
+    assert len(found) == 19 and found == {
+        kind: n for kind, n in counts.items() if kind in found
+    }
 
 
 def test_a_mixture_of_experts_never_becomes_dense():
     """DeepSeek-V3 without the number of experts: its class has 256, and null is no number."""
     config = CONFIGS["deepseek-v3"]
-    assert parameters(read_hf({k: v for k, v in config.items() if k != "n_routed_experts"})) > 600e9
+    assert (
+        parameters(
+            read_hf(
+                {k: v for k, v in config.items() if k != "n_routed_experts"}
+            )
+        )
+        > 600e9
+    )
     with pytest.raises(BadInput, match="n_routed_experts"):
         read_hf({**config, "n_routed_experts": None})
 
 
 def test_every_family_has_the_keys_of_a_class():
-    assert {family.like or kind for kind, family in FAMILIES.items()} == set(classes())
+    assert {family.like or kind for kind, family in FAMILIES.items()} == set(
+        classes()
+    )
 
 
 OTHERS = [
@@ -625,13 +697,21 @@ def test_keys_that_change_nothing_are_not():
         "typical_p": 1.0,
         "auto_map": {"AutoModel": "x.y"},
     }
-    assert read_hf(SHORT | same) == plain and not read_hf(SHORT | same).notes and not plain.notes
+    assert (
+        read_hf(SHORT | same) == plain
+        and not read_hf(SHORT | same).notes
+        and not plain.notes
+    )
 
 
 def test_multimodal_files_say_that_only_the_language_model_is_counted():
     (note,) = read_hf(CONFIGS["gemma3-27b"]).notes
     assert "language model only" in note and "vision_config" in note
-    text = {**SHORT, "tie_word_embeddings": True, "architectures": ["LlamaForCausalLM"]}
+    text = {
+        **SHORT,
+        "tie_word_embeddings": True,
+        "architectures": ["LlamaForCausalLM"],
+    }
     outer = {
         "model_type": "anything",
         "architectures": ["AnythingForConditionalGeneration"],
@@ -639,7 +719,9 @@ def test_multimodal_files_say_that_only_the_language_model_is_counted():
     }
     assert (
         read_hf(outer).tied_embeddings
-        and not read_hf({**outer, "tie_word_embeddings": False}).tied_embeddings
+        and not read_hf(
+            {**outer, "tie_word_embeddings": False}
+        ).tied_embeddings
     )
     assert "towers and projectors" in read_hf(outer).notes[0]
 
@@ -652,20 +734,34 @@ def test_layer_types_decide_over_the_flag(kind):
         "use_sliding_window": False,
         "sliding_window": 1024,
     }
-    some = read_hf({**layers, "layer_types": ["sliding_attention", "full_attention"] * 2})
-    assert (some.window, windows(some)) == (1024, 2) and read_hf(layers).window is None
+    some = read_hf(
+        {**layers, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    )
+    assert (some.window, windows(some)) == (1024, 2) and read_hf(
+        layers
+    ).window is None
     with pytest.raises(
-        BadInput, match="layer_types has sliding_attention, but sliding_window is nothing"
+        BadInput,
+        match="layer_types has sliding_attention, but sliding_window is nothing",
     ):
-        read_hf({**layers, "sliding_window": None, "layer_types": ["sliding_attention"] * 4})
-    with pytest.raises(BadInput, match="layer_types lists 3 layers, num_hidden_layers is 4"):
+        read_hf(
+            {
+                **layers,
+                "sliding_window": None,
+                "layer_types": ["sliding_attention"] * 4,
+            }
+        )
+    with pytest.raises(
+        BadInput, match="layer_types lists 3 layers, num_hidden_layers is 4"
+    ):
         read_hf({**layers, "layer_types": ["full_attention"] * 3})
 
 
 def test_falcon_has_two_norms_only_where_it_says_two():
     falcon = CONFIGS["falcon-40b"]
     norms = [
-        read_hf({**falcon, "num_ln_in_parallel_attn": n}).norms_per_layer for n in (None, 1, 2, 64)
+        read_hf({**falcon, "num_ln_in_parallel_attn": n}).norms_per_layer
+        for n in (None, 1, 2, 64)
     ]
     assert norms == [2, 1, 2, 1]
 
@@ -673,12 +769,17 @@ def test_falcon_has_two_norms_only_where_it_says_two():
 def test_two_names_of_one_key_must_agree():
     gpt = {"model_type": "gpt2", "n_layer": 12}
     assert read_hf({**gpt, "num_hidden_layers": 12}) == read_hf(gpt)
-    with pytest.raises(BadInput, match="n_layer and num_hidden_layers are one key, but 12 and 24"):
+    with pytest.raises(
+        BadInput,
+        match="n_layer and num_hidden_layers are one key, but 12 and 24",
+    ):
         read_hf({**gpt, "num_hidden_layers": 24})
 
 
 def test_predictions_and_plans_repeat_the_notes(tmp_path, capsys):
-    (file := tmp_path / "config.json").write_text(json.dumps(SHORT | {"block_size": 6}))
+    (file := tmp_path / "config.json").write_text(
+        json.dumps(SHORT | {"block_size": 6})
+    )
     line = [str(file), "--batch", "64seq", "--json"]
     for verb in (
         ["predict", "--on", "8xh100-sxm", "--zero", "3"],
@@ -699,7 +800,8 @@ JUNK = st.recursive(
     | st.text(max_size=8)
     | st.sampled_from([10**400, 2**63, 0, -1, 1e308]),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -717,14 +819,20 @@ KEYS = sorted(
 )
 
 
-@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=2000,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     st.sampled_from(sorted(CONFIGS)),
     st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=4),
     st.sets(st.sampled_from(KEYS), max_size=2),
 )
 def test_malformed_files_give_a_model_or_a_sentence(name, junk, dropped):
-    config = {k: v for k, v in (CONFIGS[name] | junk).items() if k not in dropped}
+    config = {
+        k: v for k, v in (CONFIGS[name] | junk).items() if k not in dropped
+    }
     try:
         model = read_hf(config)
     except BadInput as error:
@@ -737,7 +845,9 @@ def test_malformed_files_give_a_model_or_a_sentence(name, junk, dropped):
 @settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(sorted(FAMILIES)),
-    st.dictionaries(st.sampled_from(KEYS), st.integers(0, 64) | JUNK, min_size=5),
+    st.dictionaries(
+        st.sampled_from(KEYS), st.integers(0, 64) | JUNK, min_size=5
+    ),
 )
 def test_every_family_survives_random_files(kind, config):
     try:
@@ -758,7 +868,10 @@ def test_files(tmp_path):
         ("{", "not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
         ("9" * 5000, "not valid JSON"),
-        ('{"model_type": "llama", "hidden_size": ' + "9" * 4000 + "}", "more than 40 digits"),
+        (
+            '{"model_type": "llama", "hidden_size": ' + "9" * 4000 + "}",
+            "more than 40 digits",
+        ),
         (" " * (5 * 2**20), "larger than 4 MiB"),
     ):
         file.write_text(text)
@@ -767,6 +880,11 @@ def test_files(tmp_path):
     file.write_bytes(b"\xff\xfe{}")
     with pytest.raises(BadInput, match="UTF-8"):
         load_hf(file)
-    for path in ("no/such/config.json", "x\0y.json", "a" * 5000 + ".json", str(tmp_path)):
+    for path in (
+        "no/such/config.json",
+        "x\0y.json",
+        "a" * 5000 + ".json",
+        str(tmp_path),
+    ):
         with pytest.raises(BadInput, match="cannot be read"):
             load_hf(path)

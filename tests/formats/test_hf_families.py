@@ -23,9 +23,13 @@ from meshwright.formats.hf import FAMILIES, read_hf
 from meshwright.num import ceil_div
 
 TOKENS = 256
-TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "hf_families.json").read_text())
+TABLE: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "hf_families.json").read_text()
+)
 ROWS = pytest.mark.parametrize(
-    ("kind", "config", "weights", "flops"), TABLE["rows"], ids=[row[0] for row in TABLE["rows"]]
+    ("kind", "config", "weights", "flops"),
+    TABLE["rows"],
+    ids=[row[0] for row in TABLE["rows"]],
 )
 
 
@@ -58,7 +62,14 @@ def of_plain_versions(kind: str, model: Model) -> float:
     for layer in kinds(model):
         if "ssm" in layer.mixers and of and of.kind == "mamba2":
             chunks = ceil_div(T, of.chunk)
-            scores = 2 * of.chunk * of.state * chunks * of.chunk * (of.heads - of.groups)
+            scores = (
+                2
+                * of.chunk
+                * of.state
+                * chunks
+                * of.chunk
+                * (of.heads - of.groups)
+            )
             found += scores + 2 * (chunks + 1) ** 2 * of.inner * of.state
         elif "ssm" in layer.mixers and of:
             found += 2 * of.inner * of.state * T
@@ -86,7 +97,9 @@ def test_every_family_is_in_the_table() -> None:
         ("got_ocr2", "qwen2", "qwen2"),
     ],
 )
-def test_language_models_of_multimodal_files(outer: str, inner: str, like: str) -> None:
+def test_language_models_of_multimodal_files(
+    outer: str, inner: str, like: str
+) -> None:
     """They are as the family they are made of, and the note names what is left out."""
     text = {
         "hidden_size": 256,
@@ -129,5 +142,7 @@ def test_a_key_of_another_architecture_is_never_passed_over(kind: str) -> None:
             model = read_hf({"model_type": kind, **rows[kind], key: value})
         except BadInput:
             continue
-        known = parameters(model) != plain or any(key in note for note in model.notes)
+        known = parameters(model) != plain or any(
+            key in note for note in model.notes
+        )
         assert known or key == "index_topk", key

@@ -27,16 +27,26 @@ TITAN = """[rank0]:[titan] 2025-02-02 12:00:00,000 - root - INFO - Training star
 
 def test_megatron() -> None:
     log = steps_of(MEGATRON)
-    assert log.kind == "megatron" and [s.iteration for s in log.steps] == [10, 20, 30]
+    assert log.kind == "megatron" and [s.iteration for s in log.steps] == [
+        10,
+        20,
+        30,
+    ]
     assert log.steps[0].seconds == pytest.approx(12.0005)
     assert log.steps[1].batch == 1024 and log.steps[1].tflops_per_chip == 436.9
     assert log.steps[1].loss == 8.1
-    assert log.step_time_s() == pytest.approx(8.51)  # the median without the first line
+    assert log.step_time_s() == pytest.approx(
+        8.51
+    )  # the median without the first line
 
 
 def test_nemo() -> None:
     log = steps_of(NEMO)
-    assert log.kind == "nemo" and [s.iteration for s in log.steps] == [8, 9, 10]
+    assert log.kind == "nemo" and [s.iteration for s in log.steps] == [
+        8,
+        9,
+        10,
+    ]
     assert log.step_time_s() == pytest.approx(9.3)
     assert log.steps[0].batch == 512 and log.steps[2].loss == 10.9
 
@@ -63,7 +73,10 @@ def test_a_text_without_steps_is_a_sentence() -> None:
 @given(text=st.text(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_no_text_breaks_the_reader(text: str) -> None:
-    for line in (text, f"iteration {text}/ elapsed time per iteration (ms): {text}"):
+    for line in (
+        text,
+        f"iteration {text}/ elapsed time per iteration (ms): {text}",
+    ):
         try:
             steps_of(line)
         except BadInput as error:

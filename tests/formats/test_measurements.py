@@ -63,9 +63,9 @@ def test_nccl_tests_are_read_and_fitted(tmp_path: Path) -> None:
         ("all_reduce", 2, 2, 2**n) for n in (20, 21, 22)
     ]
     line = nccl_tests.fits(samples)["all_reduce", 2, 2]
-    assert line.latency == pytest.approx(20e-6, rel=1e-2) and line.rate == pytest.approx(
-        1e10, rel=1e-2
-    )
+    assert line.latency == pytest.approx(
+        20e-6, rel=1e-2
+    ) and line.rate == pytest.approx(1e10, rel=1e-2)
     assert line.error < 1e-3
 
 
@@ -74,22 +74,30 @@ def test_the_text_says_the_collective_or_the_file_does(tmp_path: Path) -> None:
     file.write_text(HEAD + ROWS)
     with pytest.raises(BadInput, match="does not say which collective"):
         nccl_tests.load(file)
-    file.write_text("# Collective test starting: reduce_scatter_perf\n" + HEAD + ROWS)
+    file.write_text(
+        "# Collective test starting: reduce_scatter_perf\n" + HEAD + ROWS
+    )
     assert nccl_tests.load(file)[0].kind == "reduce_scatter"
 
 
 NCCL = Path(__file__).parent / "nccl"
 EXPECTED = {
-    k: v for k, v in json.loads((NCCL / "expected.json").read_text()).items() if k != "about"
+    k: v
+    for k, v in json.loads((NCCL / "expected.json").read_text()).items()
+    if k != "about"
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_version_and_prefix_of_nccl_tests_is_read(name: str) -> None:
     told = EXPECTED[name]
-    (found,) = (s for s in nccl_tests.load(NCCL / name) if s.bytes == told["bytes"])
+    (found,) = (
+        s for s in nccl_tests.load(NCCL / name) if s.bytes == told["bytes"]
+    )
     assert found.seconds == pytest.approx(told["seconds"], rel=1e-6)
-    assert found.nodes == told.get("nodes", 1) and found.nodes * found.per_node == told.get(
+    assert found.nodes == told.get(
+        "nodes", 1
+    ) and found.nodes * found.per_node == told.get(
         "ranks", told.get("nodes", 1) * told.get("per_node", 8)
     )
 
@@ -109,11 +117,15 @@ def test_every_version_and_prefix_of_nccl_tests_is_read(name: str) -> None:
         "launcher-1  | ",
     ],
 )
-def test_what_a_launcher_writes_before_a_line_changes_nothing(tmp_path: Path, prefix: str) -> None:
+def test_what_a_launcher_writes_before_a_line_changes_nothing(
+    tmp_path: Path, prefix: str
+) -> None:
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD + ROWS)
     plain = nccl_tests.load(file)
-    file.write_text("".join(f"{prefix}{line}\r\n" for line in (HEAD + ROWS).splitlines()))
+    file.write_text(
+        "".join(f"{prefix}{line}\r\n" for line in (HEAD + ROWS).splitlines())
+    )
     assert nccl_tests.load(file) == plain and len(plain) == 3
 
 
@@ -154,25 +166,42 @@ CELL = st.sampled_from(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15), CELL), max_size=5))
-def test_damaged_output_is_samples_or_a_sentence(changes: list[tuple[int, int, str]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 15), CELL), max_size=5
+    )
+)
+def test_damaged_output_is_samples_or_a_sentence(
+    changes: list[tuple[int, int, str]],
+) -> None:
     lines = [line.split(" ") for line in (HEAD + ROWS).splitlines()]
     for at, cell, text in changes:
         words = lines[at % len(lines)]
         full = [i for i, word in enumerate(words) if word] or [0]
         words[full[cell % len(full)] : full[cell % len(full)] + 1] = [text]
     try:
-        found = list(nccl_tests.of_text("\n".join(map(" ".join, lines)), "all_reduce", "x.txt"))
+        found = list(
+            nccl_tests.of_text(
+                "\n".join(map(" ".join, lines)), "all_reduce", "x.txt"
+            )
+        )
     except BadInput as error:
         assert "\n" not in str(error) and len(str(error)) < 600
     else:
-        assert all(0 < s.seconds < 1e9 and s.bytes > 0 and s.per_node * s.nodes > 1 for s in found)
+        assert all(
+            0 < s.seconds < 1e9 and s.bytes > 0 and s.per_node * s.nodes > 1
+            for s in found
+        )
 
 
-def test_the_time_of_a_launch_is_no_time_of_a_collective(tmp_path: Path) -> None:
+def test_the_time_of_a_launch_is_no_time_of_a_collective(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "all_reduce_perf.txt"
     file.write_text(HEAD.replace("   time", "cputime") + ROWS)
-    with pytest.raises(BadInput, match="has no column time.*measure without -C"):
+    with pytest.raises(
+        BadInput, match="has no column time.*measure without -C"
+    ):
         nccl_tests.load(file)
 
 
@@ -188,7 +217,9 @@ def test_columns_that_a_collective_leaves_blank(tmp_path: Path) -> None:
     ]
 
 
-def test_runs_after_each_other_keep_their_collectives_and_groups(tmp_path: Path) -> None:
+def test_runs_after_each_other_keep_their_collectives_and_groups(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "log.txt"
     one = HEAD.replace("node1", "node0")
     file.write_text(
@@ -205,11 +236,28 @@ def test_a_table_of_collectives_becomes_a_measured_network(
     table, out = tmp_path / "perlmutter.csv", tmp_path / "machine.toml"
     table.write_text(PERLMUTTER)
     assert (
-        main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(out), "--json"]) == 0
+        main(
+            [
+                "calibrate",
+                "--read",
+                str(table),
+                "--on",
+                "a100-40",
+                "-o",
+                str(out),
+                "--json",
+            ]
+        )
+        == 0
     )
     fits = json.loads(capsys.readouterr().out)["collectives"]
-    assert [(f["collective"], f["nodes"]) for f in fits] == [("all_gather", 2), ("all_gather", 8)]
-    assert fits[0]["rate_bytes_per_s"] == pytest.approx(27e9, rel=0.1)  # 1 GiB in 39.5 ms
+    assert [(f["collective"], f["nodes"]) for f in fits] == [
+        ("all_gather", 2),
+        ("all_gather", 8),
+    ]
+    assert fits[0]["rate_bytes_per_s"] == pytest.approx(
+        27e9, rel=0.1
+    )  # 1 GiB in 39.5 ms
     gather = load_machine(out).network.dims[1].collectives["all_gather"]
     assert gather.points == ((2.0, 8.0), (32768.0, 1048576.0))
     assert gather.seconds == (3.359e-05, 9.3395e-05, 6.92e-05, 0.0002671)
@@ -228,7 +276,9 @@ def test_a_table_of_collectives_becomes_a_measured_network(
         ),
     ],
 )
-def test_what_is_no_measurement_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_no_measurement_is_refused(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     file = tmp_path / "all_gather_perf.txt"
     file.write_text(text)
     with pytest.raises(BadInput, match=sentence):
@@ -250,13 +300,34 @@ def test_where_nothing_can_be_written_is_told_first(
     (tmp_path / "m.toml").touch()
     (table := tmp_path / "t.csv").write_text(PERLMUTTER)
     assert (
-        main(["calibrate", "--read", str(table), "--on", "a100-40", "-o", str(tmp_path / to)]) == 2
+        main(
+            [
+                "calibrate",
+                "--read",
+                str(table),
+                "--on",
+                "a100-40",
+                "-o",
+                str(tmp_path / to),
+            ]
+        )
+        == 2
     )
     assert says in capsys.readouterr().err
 
 
-def event(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = 1) -> dict[str, Any]:
-    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+def event(
+    name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = 1
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+    }
 
 
 CPU = [
@@ -274,7 +345,9 @@ CPU = [
 def test_operators_count_without_those_inside(tmp_path: Path) -> None:
     file = tmp_path / "trace.json.gz"
     file.write_bytes(
-        gzip.compress(json.dumps({"traceEvents": [*CPU, {"ph": "M"}, "junk"]}).encode())
+        gzip.compress(
+            json.dumps({"traceEvents": [*CPU, {"ph": "M"}, "junk"]}).encode()
+        )
     )
     found = kineto.load(file)
     assert {kind: round(c.seconds * 1e6) for kind, c in found.items()} == {
@@ -306,9 +379,11 @@ def test_on_a_gpu_its_kernels_count() -> None:
         ),
     }
     for name, kind in names.items():
-        assert list(kineto.classes([event(name, 0, 5, "kernel"), event("aten::mm", 0, 50)])) == [
-            kind
-        ], name
+        assert list(
+            kineto.classes(
+                [event(name, 0, 5, "kernel"), event("aten::mm", 0, 50)]
+            )
+        ) == [kind], name
 
 
 NATIVE = "void at::native::"
@@ -335,7 +410,8 @@ NAMES = {
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7",
     ],
     "optimizer": [
-        NATIVE + "multi_tensor_apply_kernel<TensorListMetadata<4>, LAMBStage1Functor<float>>",
+        NATIVE
+        + "multi_tensor_apply_kernel<TensorListMetadata<4>, LAMBStage1Functor<float>>",
         "lamb_stage2",
         "aten::_fused_adamw_",
     ],
@@ -343,7 +419,8 @@ NAMES = {
         NATIVE + "elementwise_kernel<128, 2,"
         " gpu_kernel_impl<direct_copy_kernel_cuda(TensorIteratorBase&)::{lambda()#2}>>",
         "__amd_rocclr_copyBuffer",
-        NATIVE + "(anonymous namespace)::CatArrayBatchedCopy_aligned16_contig<>",
+        NATIVE
+        + "(anonymous namespace)::CatArrayBatchedCopy_aligned16_contig<>",
         "void cudnn::ops::nchwToNhwcKernel<>",
         "Memset (Device)",
     ],
@@ -356,14 +433,20 @@ NAMES = {
         "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>",
         NATIVE + "convert_element_type_kernel<LAMBDA>",
     ],
-    "all_to_all": ["ncclDevKernel_AllToAll_RING", "void deep_ep::intranode::dispatch<8>"],
+    "all_to_all": [
+        "ncclDevKernel_AllToAll_RING",
+        "void deep_ep::intranode::dispatch<8>",
+    ],
     "reduce": ["ncclDevKernel_Reduce_Sum_f32_RING_LL"],
-    "communication": ["ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"],
+    "communication": [
+        "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+    ],
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names]
+    ("kind", "name"),
+    [(kind, name) for kind, names in NAMES.items() for name in names],
 )
 def test_a_name_says_what_a_kernel_does(kind: str, name: str) -> None:
     assert kineto.class_of(name) == kind
@@ -379,26 +462,35 @@ EXCHANGE = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned lo
         [{}, event("nccl:all_to_all", 95, 20, "gpu_user_annotation")],
         [
             {"args": {"correlation": 7}},
-            event("cudaLaunchKernel", 12, 2, "cuda_runtime", 3) | {"args": {"correlation": 7}},
+            event("cudaLaunchKernel", 12, 2, "cuda_runtime", 3)
+            | {"args": {"correlation": 7}},
             event("nccl:all_to_all", 10, 6, "user_annotation", 3),
         ],
         [
             {"args": {"External id": 9}},
-            event("c10d::alltoall_base_", 10, 6) | {"args": {"External id": 9}},
+            event("c10d::alltoall_base_", 10, 6)
+            | {"args": {"External id": 9}},
         ],
     ],
 )
-def test_nccl_sends_of_an_all_to_all_belong_to_it(others: list[dict[str, Any]]) -> None:
+def test_nccl_sends_of_an_all_to_all_belong_to_it(
+    others: list[dict[str, Any]],
+) -> None:
     """By the argument, the annotation on the stream, the operation around the launch, or the
     operation's number.
     """
     kernel = event(EXCHANGE, 100, 5, "kernel") | others[0]
     assert list(kineto.classes([kernel, *others[1:]])) == ["all_to_all"]
-    assert list(kineto.classes([event(EXCHANGE, 200, 5, "kernel"), *others[1:]])) == ["send"]
+    assert list(
+        kineto.classes([event(EXCHANGE, 200, 5, "kernel"), *others[1:]])
+    ) == ["send"]
 
 
 def test_streams_that_overlap_are_told() -> None:
-    after = [event("a_gemm", 0, 10, "kernel"), event("b_gemm", 10, 10, "kernel", tid=2)]
+    after = [
+        event("a_gemm", 0, 10, "kernel"),
+        event("b_gemm", 10, 10, "kernel", tid=2),
+    ]
     assert kineto.classes(after).notes == ()
     (note,) = kineto.classes(
         [*after, event("ncclDevKernel_AllReduce_Sum", 5, 10, "kernel", tid=3)]
@@ -410,15 +502,22 @@ def test_streams_that_overlap_are_told() -> None:
     )
 
 
-def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(tmp_path: Path) -> None:
+def test_categories_of_old_traces_count_and_nothing_to_count_is_a_sentence(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "t.json"
     file.write_text(
         json.dumps(
-            [event("volta_sgemm_128x64_nn", 0, 5, "Kernel"), event("aten::mul", 0, 9, "Operator")]
+            [
+                event("volta_sgemm_128x64_nn", 0, 5, "Kernel"),
+                event("aten::mul", 0, 9, "Operator"),
+            ]
         )
     )
     assert kineto.load(file) == {"gemm": (5e-6, 1)}
-    file.write_text(json.dumps([event("ProfilerStep#1", 0, 9, "user_annotation")]))
+    file.write_text(
+        json.dumps([event("ProfilerStep#1", 0, 9, "user_annotation")])
+    )
     with pytest.raises(BadInput, match="holds neither kernels nor operators"):
         kineto.load(file)
 
@@ -440,7 +539,9 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
         kineto.load(tmp_path / "t.json")
 
 
-def test_the_verb_shows_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_shows_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": CPU}))
     assert main(["calibrate", "--read", f"{tmp_path}/t.json", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["kernels"][0]

@@ -31,11 +31,20 @@ def test_slices_of_a_track_do_not_overlap(name: str, send_s: float) -> None:
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
             assert event["ts"] >= 0 and event["dur"] > 0
-            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+            tracks[event["pid"], event["tid"]].append(
+                (event["ts"], event["ts"] + event["dur"])
+            )
     for slices in tracks.values():
         # 0.1 ns of rounding
-        assert all(after[0] >= before[1] - 1e-4 for before, after in pairwise(sorted(slices)))
-    names = {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["name"] == "thread_name"}
+        assert all(
+            after[0] >= before[1] - 1e-4
+            for before, after in pairwise(sorted(slices))
+        )
+    names = {
+        (e["pid"], e["tid"])
+        for e in trace["traceEvents"]
+        if e["name"] == "thread_name"
+    }
     assert names == set(tracks)
 
 
@@ -55,25 +64,45 @@ def test_every_action_and_every_message_is_there() -> None:
         computed[0]["args"] == {"stage": 0, "chunk": 0, "microbatch": 0}
         and computed[0]["cat"] == "forward"
     )
-    starts, ends = ({e["id"]: e for e in events if e["ph"] == ph} for ph in "sf")
-    assert starts.keys() == ends.keys() and len(starts) == len(result.sends) == 2 * 8 * 6
+    starts, ends = (
+        {e["id"]: e for e in events if e["ph"] == ph} for ph in "sf"
+    )
+    assert (
+        starts.keys() == ends.keys()
+        and len(starts) == len(result.sends) == 2 * 8 * 6
+    )
     assert {(starts[k]["pid"], ends[k]["pid"]) for k in starts} == {
         (a, b) for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4
     }
     slices = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
     # arrows have ends
-    assert all((e["pid"], e["tid"], e["ts"]) in slices for e in [*starts.values(), *ends.values()])
+    assert all(
+        (e["pid"], e["tid"], e["ts"]) in slices
+        for e in [*starts.values(), *ends.values()]
+    )
     assert trace["otherData"]["title"] == "ZB-V"
 
 
 def test_streams_and_ranks_have_names() -> None:
     events = perfetto.write(example("1f1b", 0.9))["traceEvents"]
-    threads = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
-    assert {(0, "compute"), (0, "send"), (0, "send 2"), (0, "receive"), (3, "compute")} <= threads
-    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {
-        f"rank {r}" for r in range(4)
+    threads = {
+        (e["pid"], e["args"]["name"])
+        for e in events
+        if e["name"] == "thread_name"
     }
+    assert {
+        (0, "compute"),
+        (0, "send"),
+        (0, "send 2"),
+        (0, "receive"),
+        (3, "compute"),
+    } <= threads
+    assert {
+        e["args"]["name"] for e in events if e["name"] == "process_name"
+    } == {f"rank {r}" for r in range(4)}
 
 
 def test_free_sends_are_not_drawn() -> None:
-    assert {e["tid"] for e in perfetto.write(example("gpipe", 0.0))["traceEvents"]} == {0}
+    assert {
+        e["tid"] for e in perfetto.write(example("gpipe", 0.0))["traceEvents"]
+    } == {0}

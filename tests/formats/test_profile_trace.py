@@ -11,9 +11,7 @@ import pytest
 from meshwright.errors import BadInput
 from meshwright.formats.profile_trace import read
 
-STEP = (
-    '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step 3", "ts": 1, "dur": 7}]}'
-)
+STEP = '{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "step 3", "ts": 1, "dur": 7}]}'
 
 
 def part(name: str, begin: float, end: float) -> dict[str, Any]:
@@ -29,7 +27,12 @@ def part(name: str, begin: float, end: float) -> dict[str, Any]:
 
 
 def memory(at: float, total: float) -> dict[str, Any]:
-    return {"ph": "i", "name": "[memory]", "ts": at, "args": {"Total Allocated": total, "Bytes": 1}}
+    return {
+        "ph": "i",
+        "name": "[memory]",
+        "ts": at,
+        "args": {"Total Allocated": total, "Bytes": 1},
+    }
 
 
 def test_waits_within_microbatches_count_and_memory_is_that_of_the_first_step(
@@ -77,5 +80,7 @@ def test_waits_within_microbatches_count_and_memory_is_that_of_the_first_step(
 )
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(BadInput, match=r"t.json (is not a trace|holds no profiled step)"):
+    with pytest.raises(
+        BadInput, match=r"t.json (is not a trace|holds no profiled step)"
+    ):
         read(tmp_path / "t.json")

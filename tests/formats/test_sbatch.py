@@ -30,7 +30,13 @@ from meshwright.report.text import seconds
 TABLES: dict[str, Any] = {
     "model": "llama3-8b",
     "cluster": {"on": "64xh100-sxm"},
-    "layout": {"tp": 4, "pp": 2, "dp": 8, "zero": 1, "sequence_parallel": True},
+    "layout": {
+        "tp": 4,
+        "pp": 2,
+        "dp": 8,
+        "zero": 1,
+        "sequence_parallel": True,
+    },
     "job": {"batch": "256seq", "seq": 4096},
 }
 GOLDEN = """\
@@ -75,7 +81,11 @@ def job(name: str = "job.toml", **changes: Any) -> str:
     """A JOB.toml, with other tables than usual; None leaves one out."""
     tables = {
         key: value
-        for key, value in {**TABLES, "train": {"device": "cuda", "threads": 2}, **changes}.items()
+        for key, value in {
+            **TABLES,
+            "train": {"device": "cuda", "threads": 2},
+            **changes,
+        }.items()
         if value is not None
     }
     Path(name).write_text(dumps_toml(tables), "utf-8")
@@ -88,14 +98,27 @@ def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_the_whole_script(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (job(), "--to", "sbatch", "--partition", "gpu", "--time", "24:00:00")
+    words = (
+        job(),
+        "--to",
+        "sbatch",
+        "--partition",
+        "gpu",
+        "--time",
+        "24:00:00",
+    )
     assert exported(capsys, *words) == GOLDEN
     assert (
         exported(capsys, *words, "-o", "job.sbatch") == ""
         and Path("job.sbatch").read_text("utf-8") == GOLDEN
     )
     data = json.loads(exported(capsys, *words, "--json"))
-    assert (data["verb"], data["nodes"], data["ranks_per_node"], data["text"]) == (
+    assert (
+        data["verb"],
+        data["nodes"],
+        data["ranks_per_node"],
+        data["text"],
+    ) == (
         "export",
         8,
         8,
@@ -126,7 +149,9 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
     for name, text in fakes.items():
         (Path("bin") / name).write_text(f"#!{bash}\n{text}\n")
         (Path("bin") / name).chmod(0o755)
-    script = sbatch.write(launch(8, 8, "my job's.toml"), Slurm(container="img:1"))
+    script = sbatch.write(
+        launch(8, 8, "my job's.toml"), Slurm(container="img:1")
+    )
     environment = {
         "PATH": f"{Path('bin').resolve()}:/usr/bin:/bin",
         "SLURM_JOB_NODELIST": "n[1-2]",
@@ -135,7 +160,9 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
     }
     for warned in (True, False):
         Path("log").write_text("")
-        with subprocess.Popen([bash, "-u", "-c", script], env=environment) as process:
+        with subprocess.Popen(
+            [bash, "-u", "-c", script], env=environment
+        ) as process:
             while not Path("up").exists():
                 assert process.poll() is None
             process.send_signal(10) if warned else Path("up").unlink()
@@ -143,26 +170,51 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
         Path("up").unlink(missing_ok=True)
         log = Path("log").read_text().splitlines()
         assert (
-            "--rdzv-endpoint=n1:29500" in log and "--rdzv-id=42.0" in log and "my job's.toml" in log
+            "--rdzv-endpoint=n1:29500" in log
+            and "--rdzv-id=42.0" in log
+            and "my job's.toml" in log
         )
         assert "--container-image=img:1" in log
         assert log[-2 if warned else -4 :] == (
-            ["TERM", "requeue 42"] if warned else ["my job's.toml", "--device", "cuda", "--resume"]
+            ["TERM", "requeue 42"]
+            if warned
+            else ["my job's.toml", "--device", "cuda", "--resume"]
         )
 
 
 def test_the_line_for_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(
-        exported(capsys, job("a b.toml"), "--to", "torchrun", "--restarts", "0", "--per-node", "4")
+        exported(
+            capsys,
+            job("a b.toml"),
+            "--to",
+            "torchrun",
+            "--restarts",
+            "0",
+            "--per-node",
+            "4",
+        )
     )
-    assert words[:3] == ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=2", "torchrun"]
+    assert words[:3] == [
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+        "OMP_NUM_THREADS=2",
+        "torchrun",
+    ]
     assert {
         "--nnodes=16",
         "--nproc-per-node=4",
         "--max-restarts=0",
         "--rdzv-endpoint=$HEAD:29500",
     } <= set(words)
-    assert words[-7:] == ["-m", "meshwright", "train", "a b.toml", "--device", "cuda", "--resume"]
+    assert words[-7:] == [
+        "-m",
+        "meshwright",
+        "train",
+        "a b.toml",
+        "--device",
+        "cuda",
+        "--resume",
+    ]
 
 
 def test_torchrun_knows_every_option() -> None:
@@ -170,7 +222,12 @@ def test_torchrun_knows_every_option() -> None:
     run = pytest.importorskip("torch.distributed.run")
     words = shlex.split(torchrun.write(launch(8, 8)))
     parsed = run.parse_args(words[words.index("torchrun") + 1 :])
-    assert (parsed.nnodes, parsed.nproc_per_node, parsed.max_restarts, parsed.shutdown_timeout) == (
+    assert (
+        parsed.nnodes,
+        parsed.nproc_per_node,
+        parsed.max_restarts,
+        parsed.shutdown_timeout,
+    ) == (
         "8",
         "8",
         3,
@@ -181,7 +238,13 @@ def test_torchrun_knows_every_option() -> None:
         True,
         "meshwright",
     )
-    assert parsed.training_script_args == ["train", "job.toml", "--device", "cuda", "--resume"]
+    assert parsed.training_script_args == [
+        "train",
+        "job.toml",
+        "--device",
+        "cuda",
+        "--resume",
+    ]
 
 
 def test_nodes_follow_the_network() -> None:
@@ -192,26 +255,46 @@ def test_nodes_follow_the_network() -> None:
         and torchrun.nodes(small) == (1, 4)
         and torchrun.nodes(whole, 16) == (4, 16)
     )
-    with pytest.raises(BadInput, match="64 ranks do not fill nodes of 5.*may be 1, 2, 4, 8"):
+    with pytest.raises(
+        BadInput, match="64 ranks do not fill nodes of 5.*may be 1, 2, 4, 8"
+    ):
         torchrun.nodes(whole, 5)
     ring = replace(
         whole.cluster.network,
-        dims=(Dim("x", 1e9, 1e-6, 8, kind="ring"), *whole.cluster.network.dims[1:]),
+        dims=(
+            Dim("x", 1e9, 1e-6, 8, kind="ring"),
+            *whole.cluster.network.dims[1:],
+        ),
     )
     with pytest.raises(BadInput, match="its first dimension is a ring"):
-        torchrun.nodes(replace(whole, cluster=replace(whole.cluster, network=ring)))
-    wide = replace(whole.cluster.network, dims=(replace(whole.cluster.network.dims[0], size=64),))
-    with pytest.raises(BadInput, match="joins 64 chips over several servers: give --per-node"):
-        torchrun.nodes(replace(whole, cluster=replace(whole.cluster, network=wide)))
+        torchrun.nodes(
+            replace(whole, cluster=replace(whole.cluster, network=ring))
+        )
+    wide = replace(
+        whole.cluster.network,
+        dims=(replace(whole.cluster.network.dims[0], size=64),),
+    )
+    with pytest.raises(
+        BadInput, match="joins 64 chips over several servers: give --per-node"
+    ):
+        torchrun.nodes(
+            replace(whole, cluster=replace(whole.cluster, network=wide))
+        )
 
 
 SERVER = {"gb200": 4, "gb300": 4, "lbl-a100": 4, "h100-pcie": 4}
 """GPUs of a server where they are not 8."""
-GPUS = [name for name in catalog.names("chips") if catalog.chip(name).vendor in ("NVIDIA", "AMD")]
+GPUS = [
+    name
+    for name in catalog.names("chips")
+    if catalog.chip(name).vendor in ("NVIDIA", "AMD")
+]
 
 
 @pytest.mark.parametrize("chip", GPUS)
-def test_the_job_of_every_gpu_asks_for_gpus(chip: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_job_of_every_gpu_asks_for_gpus(
+    chip: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whatever [train] leaves open: as many GPUs of each node as there are in it, for sbatch and
     srun, and cuda for the ranks.
     """
@@ -226,22 +309,36 @@ def test_the_job_of_every_gpu_asks_for_gpus(chip: str, capsys: pytest.CaptureFix
     script = exported(capsys, described, "--to", "sbatch")
     size = SERVER.get(chip, 8)
     lines = script.splitlines()
-    assert f"#SBATCH --gpus-per-node={size}" in lines and f"#SBATCH --nodes={64 // size}" in lines
+    assert (
+        f"#SBATCH --gpus-per-node={size}" in lines
+        and f"#SBATCH --nodes={64 // size}" in lines
+    )
     start = next(line for line in lines if line.startswith("srun "))
     assert (
-        f" --gpus-per-node={size} " in start and ' --cpus-per-task="$SLURM_CPUS_ON_NODE" ' in start
+        f" --gpus-per-node={size} " in start
+        and ' --cpus-per-task="$SLURM_CPUS_ON_NODE" ' in start
     )
     assert " train job.toml --device cuda " in script
-    assert not re.search(r"= |=$", script, re.MULTILINE), "shellcheck SC1007: a name=, then a space"
+    assert not re.search(r"= |=$", script, re.MULTILINE), (
+        "shellcheck SC1007: a name=, then a space"
+    )
     assert "--device cuda" in exported(capsys, described, "--to", "torchrun")
 
 
-def test_cpus_for_gpus_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["export", job(train={"device": "cpu", "threads": 3}), "--to", "sbatch"]
+def test_cpus_for_gpus_only_if_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "export",
+        job(train={"device": "cpu", "threads": 3}),
+        "--to",
+        "sbatch",
+    ]
     assert cli.run(words) == 2
     told = capsys.readouterr().err
     assert (
-        "this plan is for h100-sxm, but [train] device is 'cpu'" in told and "--device cpu" in told
+        "this plan is for h100-sxm, but [train] device is 'cpu'" in told
+        and "--device cpu" in told
     )
     assert cli.run([*words, "--device", "cpu"]) == 0
     text, told = capsys.readouterr()
@@ -251,12 +348,15 @@ def test_cpus_for_gpus_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None
         and "run on CPUs" in told
     )
     assert (
-        "srun --kill-on-bad-exit=1 --cpus-per-task=24 " in text and "--device cpu --resume" in text
+        "srun --kill-on-bad-exit=1 --cpus-per-task=24 " in text
+        and "--device cpu --resume" in text
     )
     assert "--time" not in text and "--partition" not in text
 
 
-def test_an_unknown_vendor_runs_as_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_vendor_runs_as_the_file_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for train, device in ((None, "cpu"), ({"device": "cuda"}, "cuda")):
         own = {"on": "64xh100-sxm", "chip": {"vendor": ""}}
         assert f"--device {device} " in exported(
@@ -264,7 +364,9 @@ def test_an_unknown_vendor_runs_as_the_file_says(capsys: pytest.CaptureFixture[s
         )
 
 
-def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_written_plan_is_started_on_gpus(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """plan -o says the device; train reads it, export agrees."""
     words = [
         "llama3-8b",
@@ -283,7 +385,10 @@ def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -
     ]
     assert cli.run(["plan", *words, "-o", "plan.toml"]) == 0
     written = tomllib.loads(Path("plan.toml").read_text("utf-8"))
-    assert written["train"] == {"device": "cuda"} and not {"tokens", "seq"} & set(written["job"])
+    assert written["train"] == {"device": "cuda"} and not {
+        "tokens",
+        "seq",
+    } & set(written["job"])
     first = Path("plan.toml").read_text("utf-8").splitlines()[0]
     capsys.readouterr()
     assert cli.run(["predict", "plan.toml", "--json"]) == 0
@@ -300,7 +405,18 @@ def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -
     ("changes", "words", "says"),
     [
         ({"layout": None}, (), "has no table [layout]: meshwright plan"),
-        ({"layout": {**TABLES["layout"], "scheme": "summa", "pp": 1, "tp": 8}}, (), "scheme summa"),
+        (
+            {
+                "layout": {
+                    **TABLES["layout"],
+                    "scheme": "summa",
+                    "pp": 1,
+                    "tp": 8,
+                }
+            },
+            (),
+            "scheme summa",
+        ),
         ({}, ("--to", "sbach"), "did you mean sbatch"),
         ({}, ("--to", "torchrun", "--time", "1"), "--time is for --to sbatch"),
         ({}, ("--time", "soon"), "must look like"),
@@ -309,8 +425,16 @@ def test_a_written_plan_is_started_on_gpus(capsys: pytest.CaptureFixture[str]) -
         ({}, ("--container", "$(reboot)"), "may only hold"),
         ({}, ("--restarts", "-1"), "at least 0"),
         ({}, ("--device", "tpu"), "--device must be cpu or cuda"),
-        ({"cluster": {"on": "64xtpu-v5p"}}, ("--per-node", "4"), "tpu-v5p of Google"),
-        ({}, ("--restarts", "3", "--to", "safetensors"), "--restarts is for what starts a job"),
+        (
+            {"cluster": {"on": "64xtpu-v5p"}},
+            ("--per-node", "4"),
+            "tpu-v5p of Google",
+        ),
+        (
+            {},
+            ("--restarts", "3", "--to", "safetensors"),
+            "--restarts is for what starts a job",
+        ),
         ({}, ("--per-node", "0"), "do not fill nodes of 0"),
         ({}, ("-o", "nowhere/x"), "cannot be written"),
     ],
@@ -320,7 +444,12 @@ def test_refusals_are_sentences(
 ) -> None:
     assert (
         cli.run(
-            ["export", job(**changes), *(() if "--to" in words else ("--to", "sbatch")), *words]
+            [
+                "export",
+                job(**changes),
+                *(() if "--to" in words else ("--to", "sbatch")),
+                *words,
+            ]
         )
         == 2
     )
@@ -328,6 +457,8 @@ def test_refusals_are_sentences(
     assert says in told and told.count("\n") == 1
 
 
-def test_no_model_in_place_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_model_in_place_of_a_job(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["export", "llama3-8b", "--to", "sbatch"]) == 2
     assert "export needs a JOB.toml" in capsys.readouterr().err

@@ -29,21 +29,34 @@ def test_names() -> None:
     mine = load_scenario("h100-sxm@dgx-h100/sparse")
     assert mine.law.experts and mine.network.name == "dgx-h100"
     plain = load_scenario("tpu-v5e")
-    assert plain.assumptions.chip.model == "roofline" and plain.precision.compute == "bf16"
+    assert (
+        plain.assumptions.chip.model == "roofline"
+        and plain.precision.compute == "bf16"
+    )
 
 
 def test_files(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(MINE)
     found = load_scenario(str(tmp_path / "two.toml"))
-    assert found.name == "two" and found.duration_s == 30 * 86400 and len(found.network.dims) == 3
-    assert found.law.batch.exponent == 0.2 and found.law.experts and found.law.experts(1.0) == 16
+    assert (
+        found.name == "two"
+        and found.duration_s == 30 * 86400
+        and len(found.network.dims) == 3
+    )
+    assert (
+        found.law.batch.exponent == 0.2
+        and found.law.experts
+        and found.law.experts(1.0) == 16
+    )
     assert found.failures and found.failures.restart_s == 300
     with pytest.raises(BadInput, match="files are not read"):
         load_scenario(str(tmp_path / "two.toml"), files=False)
 
 
 def test_defaults() -> None:
-    found = read_scenario({"chip": "h100-sxm", "network": "dgx-h100", "law": "deepseek"})
+    found = read_scenario(
+        {"chip": "h100-sxm", "network": "dgx-h100", "law": "deepseek"}
+    )
     assert (
         found.law.name == "deepseek"
         and found.duration_s == 3 * MONTH_S
@@ -72,7 +85,15 @@ def test_mistakes_are_sentences(table: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["h101", "h100-sxm@nowhere", "h100-sxm@dgx-h100/spars", "", "@", "missing.toml"]
+    "text",
+    [
+        "h101",
+        "h100-sxm@nowhere",
+        "h100-sxm@dgx-h100/spars",
+        "",
+        "@",
+        "missing.toml",
+    ],
 )
 def test_bad_names(text: str) -> None:
     with pytest.raises(BadInput):

@@ -14,9 +14,12 @@ def test_what_is_written_is_read_back(name: str) -> None:
     schedule, v = get(name), 3 if name.startswith("interleaved") else 1
     order = schedule.order(4, 8, v)
     placement = [
-        [schedule.stage_of(r, c, 4, v) for c in range(int(schedule.chunks(v)))] for r in range(4)
+        [schedule.stage_of(r, c, 4, v) for c in range(int(schedule.chunks(v)))]
+        for r in range(4)
     ]
-    assert schedule_csv.read(schedule_csv.write(order, schedule.placement(4, v))) == (
+    assert schedule_csv.read(
+        schedule_csv.write(order, schedule.placement(4, v))
+    ) == (
         order,
         placement,
     )
@@ -24,17 +27,36 @@ def test_what_is_written_is_read_back(name: str) -> None:
 
 def test_cells() -> None:
     assert (
-        schedule_csv.write(get("1f1b").order(2, 2, 1), lambda rank, chunk: rank)
+        schedule_csv.write(
+            get("1f1b").order(2, 2, 1), lambda rank, chunk: rank
+        )
         == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
     )
-    order, placement = schedule_csv.read("0F0,,3F0,(0F1;3B0)OVERLAP_F_B\n,1I3, 2W1\n")
-    assert order[0] == [Action("F", 0, 0), Action("F", 1, 0), Action("F", 0, 1), Action("B", 1, 0)]
+    order, placement = schedule_csv.read(
+        "0F0,,3F0,(0F1;3B0)OVERLAP_F_B\n,1I3, 2W1\n"
+    )
+    assert order[0] == [
+        Action("F", 0, 0),
+        Action("F", 1, 0),
+        Action("F", 0, 1),
+        Action("B", 1, 0),
+    ]
     assert order[1] == [Action("I", 0, 3), Action("W", 1, 1)]
     assert placement == [[0, 3], [1, 2]]
 
 
 @pytest.mark.parametrize(
-    "cell", ["1UNSHARD", "3SEND_F1", "0F", "F0", "0X1", "-1F0", "(0F1;4B0)", "(0F1;4Q0)OVERLAP_F_B"]
+    "cell",
+    [
+        "1UNSHARD",
+        "3SEND_F1",
+        "0F",
+        "F0",
+        "0X1",
+        "-1F0",
+        "(0F1;4B0)",
+        "(0F1;4Q0)OVERLAP_F_B",
+    ],
 )
 def test_communication_and_nonsense_are_refused(cell: str) -> None:
     with pytest.raises(BadInput, match="row 2 of the schedule CSV has"):
@@ -46,5 +68,7 @@ def test_the_writer_refuses_what_the_format_cannot_say() -> None:
     # two copies of the model, one in each direction
     with pytest.raises(BadInput, match="stage 0 is on 0 and 1"):
         schedule_csv.write(both, lambda rank, chunk: chunk)
-    with pytest.raises(BadInput, match=r"chunks out of order: rank 0 has stages \[1, 0\]"):
+    with pytest.raises(
+        BadInput, match=r"chunks out of order: rank 0 has stages \[1, 0\]"
+    ):
         schedule_csv.write(both[:1], lambda rank, chunk: 1 - chunk)

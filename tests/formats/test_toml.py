@@ -33,7 +33,10 @@ from meshwright.limits import laws, scenario
 from meshwright.prediction import failures
 from meshwright.train import settings as train_settings
 
-TEXT = st.text(st.characters(categories=("L", "N", "P", "S"), include_characters=" "), max_size=12)
+TEXT = st.text(
+    st.characters(categories=("L", "N", "P", "S"), include_characters=" "),
+    max_size=12,
+)
 SIZE = st.integers(1, 10**6)
 FLAG = st.booleans()
 POSITIVE = st.floats(1e-9, 1e18)
@@ -41,7 +44,9 @@ SHARE = st.floats(1e-3, 1)
 ORIGIN = st.fixed_dictionaries(
     {}, optional={"source": TEXT, "date": st.just("2024-10"), "note": TEXT}
 )
-SOURCES = st.dictionaries(TEXT.filter(bool), ORIGIN, max_size=2).map(MappingProxyType)
+SOURCES = st.dictionaries(TEXT.filter(bool), ORIGIN, max_size=2).map(
+    MappingProxyType
+)
 
 
 def choice(field):
@@ -50,7 +55,11 @@ def choice(field):
 
 @st.composite
 def models(draw):
-    kv, group, head = draw(st.integers(1, 16)), draw(st.integers(1, 8)), draw(st.integers(1, 256))
+    kv, group, head = (
+        draw(st.integers(1, 16)),
+        draw(st.integers(1, 8)),
+        draw(st.integers(1, 256)),
+    )
     moe = st.integers(1, 64).flatmap(
         lambda e: st.builds(
             model.MoE,
@@ -86,7 +95,8 @@ def models(draw):
             tied_embeddings=FLAG,
             moe=st.none() | moe,
             mtp_layers=st.integers(0, 2),
-            mla=st.none() | st.builds(model.MLA, SIZE, SIZE, SIZE, SIZE, st.none() | SIZE),
+            mla=st.none()
+            | st.builds(model.MLA, SIZE, SIZE, SIZE, SIZE, st.none() | SIZE),
             sources=SOURCES,
         )
     )
@@ -100,15 +110,23 @@ CHIPS = st.builds(
     hbm_bandwidth=POSITIVE,
     network=TEXT,
     vendor=TEXT,
-    matrix_flops=st.dictionaries(choice("Chip.matrix_flops"), POSITIVE, min_size=1).map(
-        MappingProxyType
-    ),
+    matrix_flops=st.dictionaries(
+        choice("Chip.matrix_flops"), POSITIVE, min_size=1
+    ).map(MappingProxyType),
     sustained=st.none() | SHARE,
     power_w=st.just(0.0) | POSITIVE,
     usd_per_hour=st.just(0.0) | POSITIVE,
     aliases=st.lists(TEXT, max_size=2).map(tuple),
     hierarchy=st.none()
-    | st.builds(chip.Hierarchy, SIZE, POSITIVE, POSITIVE, POSITIVE, POSITIVE, dsmem=FLAG),
+    | st.builds(
+        chip.Hierarchy,
+        SIZE,
+        POSITIVE,
+        POSITIVE,
+        POSITIVE,
+        POSITIVE,
+        dsmem=FLAG,
+    ),
     sources=SOURCES,
 )
 
@@ -132,14 +150,24 @@ def networks(draw):
     ]
     aliases = tuple(draw(st.lists(TEXT, max_size=2)))
     return network.Network(
-        draw(TEXT), tuple(dims), draw(TEXT), aliases, cubes=draw(FLAG), sources=draw(SOURCES)
+        draw(TEXT),
+        tuple(dims),
+        draw(TEXT),
+        aliases,
+        cubes=draw(FLAG),
+        sources=draw(SOURCES),
     )
 
 
-CLUSTERS = st.builds(cluster.Cluster, CHIPS, networks(), st.integers(1, 10**6), TEXT)
+CLUSTERS = st.builds(
+    cluster.Cluster, CHIPS, networks(), st.integers(1, 10**6), TEXT
+)
 PLACEMENTS = st.integers(1, 3).flatmap(
     lambda n: st.fixed_dictionaries(
-        {a: st.lists(SIZE, min_size=n, max_size=n).map(tuple) for a in layout.AXES}
+        {
+            a: st.lists(SIZE, min_size=n, max_size=n).map(tuple)
+            for a in layout.AXES
+        }
     )
 )
 LAYOUTS = st.builds(
@@ -165,7 +193,11 @@ ASSUMPTIONS = st.sampled_from(list(assumptions.SETS.values())) | st.builds(
     TEXT,
     TEXT,
     st.just(assumptions.LBL.count),
-    st.builds(assumptions.ChipTime, choice("ChipTime.model"), matrix_efficiency=st.none() | SHARE),
+    st.builds(
+        assumptions.ChipTime,
+        choice("ChipTime.model"),
+        matrix_efficiency=st.none() | SHARE,
+    ),
     st.builds(assumptions.NetworkTime, st.just("free")),
     st.builds(
         assumptions.Overlap,
@@ -189,7 +221,9 @@ JOBS = st.builds(
     assumptions=ASSUMPTIONS,
 )
 
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @SLOW
@@ -247,48 +281,88 @@ def test_a_job_says_only_what_differs():
             job__assumptions="lbl-2024",
         )
     )
-    assert thing.model == dataclasses.replace(catalog.model("llama3-8b"), seq=4096, window=1024)
-    assert (thing.batch, thing.tokens, thing.assumptions) == (977, 15e12, assumptions.LBL)
+    assert thing.model == dataclasses.replace(
+        catalog.model("llama3-8b"), seq=4096, window=1024
+    )
+    assert (thing.batch, thing.tokens, thing.assumptions) == (
+        977,
+        15e12,
+        assumptions.LBL,
+    )
     assert load_job(
         describe(job__optimizer={"name": "sgd", "flops": 5})
     ).optimizer == job.Optimizer("sgd", 8.0, flops=5.0)
-    assert load_job(describe(job__precision={"compute": "fp8"})).precision == job.Precision("fp8")
+    assert load_job(
+        describe(job__precision={"compute": "fp8"})
+    ).precision == job.Precision("fp8")
     changed = load_job(
-        describe(job__assumptions={"name": "realistic", "count": {"causal": "full"}})
+        describe(
+            job__assumptions={"name": "realistic", "count": {"causal": "full"}}
+        )
     ).assumptions
     assert changed == dataclasses.replace(
-        assumptions.REALISTIC, count=dataclasses.replace(assumptions.REALISTIC.count, causal="full")
+        assumptions.REALISTIC,
+        count=dataclasses.replace(assumptions.REALISTIC.count, causal="full"),
     )
 
 
 def test_chips_and_networks_by_name_by_table_or_changed():
     h100 = catalog.chip("h100")
-    by_name = load_job({**describe(), "cluster": {"chips": 16, "chip": "h100-sxm"}}).cluster
-    assert (by_name.chip, by_name.network.name, by_name.sizes) == (h100, "dgx-h100", (8, 2))
+    by_name = load_job(
+        {**describe(), "cluster": {"chips": 16, "chip": "h100-sxm"}}
+    ).cluster
+    assert (by_name.chip, by_name.network.name, by_name.sizes) == (
+        h100,
+        "dgx-h100",
+        (8, 2),
+    )
     changed = load_job(
-        describe(cluster__chip={"hbm_bytes": "96 GB"}, cluster__network="superpod-h100")
+        describe(
+            cluster__chip={"hbm_bytes": "96 GB"},
+            cluster__network="superpod-h100",
+        )
     ).cluster
     assert (changed.chip, changed.network.name) == (
         dataclasses.replace(h100, hbm_bytes=96e9),
         "superpod-h100",
     )
     assert (
-        "hbm_bytes" not in changed.chip.sources and "sustained" in changed.chip.sources
+        "hbm_bytes" not in changed.chip.sources
+        and "sustained" in changed.chip.sources
     )  # a changed number loses its source
     slow = load_job(
         describe(
             cluster__network={
-                "dims": [{"name": "lan", "bandwidth": "10 Gbit/s", "latency": "50 us"}]
+                "dims": [
+                    {
+                        "name": "lan",
+                        "bandwidth": "10 Gbit/s",
+                        "latency": "50 us",
+                    }
+                ]
             }
         )
     ).cluster
-    assert (slow.network.dims[0].bandwidth, slow.network.name) == (1.25e9, "dgx-h100")
-    assert load_job({**describe(), "cluster": "512xselene"}).cluster.chip.name == "a100-80"
+    assert (slow.network.dims[0].bandwidth, slow.network.name) == (
+        1.25e9,
+        "dgx-h100",
+    )
+    assert (
+        load_job({**describe(), "cluster": "512xselene"}).cluster.chip.name
+        == "a100-80"
+    )
 
 
 def test_numbers_with_their_source():
-    value = {"value": "3.35 TB/s", "source": "a datasheet", "date": "2023-03", "note": "dense"}
-    thing = load_job(describe(cluster__chip={"hbm_bandwidth": value})).cluster.chip
+    value = {
+        "value": "3.35 TB/s",
+        "source": "a datasheet",
+        "date": "2023-03",
+        "note": "dense",
+    }
+    thing = load_job(
+        describe(cluster__chip={"hbm_bandwidth": value})
+    ).cluster.chip
     assert thing.hbm_bandwidth == 3.35e12
     assert thing.sources["hbm_bandwidth"] == {
         "source": "a datasheet",
@@ -305,7 +379,11 @@ def test_files(tmp_path):
         '{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads":'
         ' 4, "vocab_size": 9}'
     )
-    file.write_text(dumps_toml({**describe(), "model": {"config": "config.json", "seq": 512}}))
+    file.write_text(
+        dumps_toml(
+            {**describe(), "model": {"config": "config.json", "seq": 512}}
+        )
+    )
     assert (load_job(file).model.hidden, load_job(file).T) == (256, 512)
     with pytest.raises(BadInput, match="files are not read here"):
         load_job(file, files=False)
@@ -326,7 +404,12 @@ def test_files(tmp_path):
 
 
 BATCHES = [
-    ("4M", 8192, 488, "4,000,000 tokens rounded to 488 sequences of 8,192 (3,997,696 tokens)"),
+    (
+        "4M",
+        8192,
+        488,
+        "4,000,000 tokens rounded to 488 sequences of 8,192 (3,997,696 tokens)",
+    ),
     ("4Mi", 8192, 512, None),
     ("512seq", 8192, 512, None),
     ("512 sequences", 1, 512, None),
@@ -347,10 +430,18 @@ def test_batches(text, seq, sequences, note):
 def test_rounding_is_said():
     notes: list[str] = []
     assert load_job(describe(job__batch="1M"), notes=notes).batch == 122
-    assert notes == ["batch: 1,000,000 tokens rounded to 122 sequences of 8,192 (999,424 tokens)"]
+    assert notes == [
+        "batch: 1,000,000 tokens rounded to 122 sequences of 8,192 (999,424 tokens)"
+    ]
 
 
-NEW_CHIP = {"matrix_flops": {}, "name": "x", "vector_flops": 1, "hbm_bytes": 1, "hbm_bandwidth": 1}
+NEW_CHIP = {
+    "matrix_flops": {},
+    "name": "x",
+    "vector_flops": 1,
+    "hbm_bytes": 1,
+    "hbm_bandwidth": 1,
+}
 DEEP: dict = {}
 DEEP["model"] = DEEP
 WRONG = [
@@ -365,16 +456,28 @@ WRONG = [
     (describe(job__batch=-5), "between 1"),
     (describe(job__batch=10**5000), "finite"),
     (describe(job__batch="4 GB"), "is in B, but token"),
-    (describe(job__batch=[4]), "batch must be tokens such as '4M', .* not a list"),
+    (
+        describe(job__batch=[4]),
+        "batch must be tokens such as '4M', .* not a list",
+    ),
     (describe(job__batch=True), "not true"),
     ({**describe(), "job": {}}, "job needs batch"),
     ({**describe(), "job": 3}, "job must be a table, not 3"),
-    ({**describe(), "run": {}}, "table 'run' is not known; known: cluster, job"),
+    (
+        {**describe(), "run": {}},
+        "table 'run' is not known; known: cluster, job",
+    ),
     ({**describe(), 7: {}}, "table '7' is not known"),
-    (describe(model__heades=3), "model: field 'heades' is not known; did you mean heads"),
+    (
+        describe(model__heades=3),
+        "model: field 'heades' is not known; did you mean heads",
+    ),
     (describe(model__layers=0), "model.layers must be between"),
     (describe(model__layers=-(10**400)), "model.layers must be a finite"),
-    (describe(model__layers=1.5), "model.layers must be a whole number, not 1.5"),
+    (
+        describe(model__layers=1.5),
+        "model.layers must be a whole number, not 1.5",
+    ),
     (describe(model__layers=True), "model.layers must be a number, not true"),
     (describe(model__layers=[1]), "model.layers must be a number, not a list"),
     (
@@ -386,7 +489,10 @@ WRONG = [
     (describe(model__norm="x" * 10**6), "printable"),
     (describe(model__name="a\nb"), "one line"),
     (describe(model__name="\ud800"), "printable"),
-    (describe(model__gated="maybe"), "model.gated must be true or false, not 'maybe'"),
+    (
+        describe(model__gated="maybe"),
+        "model.gated must be true or false, not 'maybe'",
+    ),
     (describe(model__kv_heads=5), "kv_heads 5 must divide heads 32"),
     (
         describe(model__name="llama3-9b"),
@@ -410,7 +516,10 @@ WRONG = [
     ({**describe(), "model": {}}, "model needs name, layers"),
     ({**describe(), "model": DEEP}, "field 'model' is not known"),
     (describe(cluster__on=5), "cluster.on must be a text"),
-    (describe(cluster__on="64xh900"), "chip 'h900' is not known; did you mean"),
+    (
+        describe(cluster__on="64xh900"),
+        "chip 'h900' is not known; did you mean",
+    ),
     (describe(cluster__chips=0), "cluster.chips must be between 1"),
     (
         describe(cluster__chip={"hbm_bytes": "80 GB/s"}),
@@ -420,39 +529,69 @@ WRONG = [
         describe(cluster__chip={"hbm_bytes": float("nan")}),
         "cluster.chip.hbm_bytes must be a finite number",
     ),
-    (describe(cluster__chip={"hbm_bytes": -1}), "cluster.chip.hbm_bytes must be more than 0"),
+    (
+        describe(cluster__chip={"hbm_bytes": -1}),
+        "cluster.chip.hbm_bytes must be more than 0",
+    ),
     (
         describe(cluster__chip={"matrix_flops": {"fp12": 1}}),
         "cluster.chip.matrix_flops 'fp12' is not known; did you mean",
     ),
     (
-        {**describe(), "cluster": {"chips": 8, "network": "dgx-h100", "chip": NEW_CHIP}},
+        {
+            **describe(),
+            "cluster": {"chips": 8, "network": "dgx-h100", "chip": NEW_CHIP},
+        },
         "matrix_flops must name at least one precision",
     ),
-    (describe(cluster__network={"dims": []}), "cluster.network: dims must have at least one"),
+    (
+        describe(cluster__network={"dims": []}),
+        "cluster.network: dims must have at least one",
+    ),
     (
         describe(cluster__network={"dims": [{"name": "x"}]}),
         r"cluster.network.dims\[0\] needs bandwidth, latency",
     ),
-    (describe(cluster__network={"dims": 3}), "cluster.network.dims must be a list, not 3"),
+    (
+        describe(cluster__network={"dims": 3}),
+        "cluster.network.dims must be a list, not 3",
+    ),
     (describe(cluster__network={"dims": [3] * 2000}), "at most 1000"),
-    (describe(cluster__network="x"), "cluster.network|network 'x' is not known"),
+    (
+        describe(cluster__network="x"),
+        "cluster.network|network 'x' is not known",
+    ),
     (
         describe(
-            cluster__network={"dims": [{"name": n, "bandwidth": 1, "latency": 0} for n in "ab"]}
+            cluster__network={
+                "dims": [
+                    {"name": n, "bandwidth": 1, "latency": 0} for n in "ab"
+                ]
+            }
         ),
         "only the last dimension may be without a size",
     ),
     (describe(layout__tp=0), "layout.tp must be between 1"),
     (describe(layout__zero=4), "layout.zero must be between 0 and 3"),
-    (describe(layout__placement={"tp": [1]}), "placement must give each of tp, cp, dp, pp"),
+    (
+        describe(layout__placement={"tp": [1]}),
+        "placement must give each of tp, cp, dp, pp",
+    ),
     ({**describe(), "layout": "x"}, "layout must be a table"),
-    (describe(layout__placement={"xp": [1]}), "layout.placement 'xp' is not known"),
+    (
+        describe(layout__placement={"xp": [1]}),
+        "layout.placement 'xp' is not known",
+    ),
     (describe(job__precision="bf61"), "did you mean bf16"),
     (describe(job__assumptions="lbl"), "assumption set 'lbl' is not known"),
     (describe(job__tokens="1 day"), "job.tokens '1 day' is in s, but token"),
     (
-        describe(job__assumptions={"name": "realistic", "overlap": {"tp": {"share": 2}}}),
+        describe(
+            job__assumptions={
+                "name": "realistic",
+                "overlap": {"tp": {"share": 2}},
+            }
+        ),
         "job.assumptions.overlap.tp.share must be between 0 and 1, not 2",
     ),
 ]
@@ -477,7 +616,8 @@ ATOMS = (
 JUNK = st.recursive(
     ATOMS,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=6), inner, max_size=3)
     ),
     max_leaves=5,
 )
@@ -491,12 +631,14 @@ PLACES = [
     )
     for f in dataclasses.fields(cls)
 ]
-NESTED = [("cluster", "chip", f.name) for f in dataclasses.fields(chip.Chip)] + [
-    ("model", "moe", f.name) for f in dataclasses.fields(model.MoE)
-]
+NESTED = [
+    ("cluster", "chip", f.name) for f in dataclasses.fields(chip.Chip)
+] + [("model", "moe", f.name) for f in dataclasses.fields(model.MoE)]
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(st.sampled_from(PLACES + NESTED), JUNK)
 def test_junk_anywhere_is_a_job_or_a_sentence(place, junk):
     tables = {name: dict(table) for name, table in describe().items()}
@@ -511,7 +653,9 @@ def test_junk_anywhere_is_a_job_or_a_sentence(place, junk):
 @given(st.text(max_size=200) | JUNK)
 def test_junk_files_are_sentences(text):
     with pytest.raises(BadInput):
-        load_job(parse_toml(text, "x") if isinstance(text, str) else {"model": text})
+        load_job(
+            parse_toml(text, "x") if isinstance(text, str) else {"model": text}
+        )
 
 
 def test_texts_of_a_url_are_enough():
@@ -523,7 +667,12 @@ def test_texts_of_a_url_are_enough():
         job__seq="2048",
     )
     thing = load_job(texts)
-    assert (thing.layout.tp, thing.layout.sequence_parallel, thing.model.layers, thing.seq) == (
+    assert (
+        thing.layout.tp,
+        thing.layout.sequence_parallel,
+        thing.model.layers,
+        thing.seq,
+    ) == (
         4,
         False,
         3,
@@ -575,7 +724,9 @@ def test_a_writer_refuses_what_a_file_cannot_hold():
 
     with pytest.raises(BadInput, match="tp holds a ndarray"):
         to_dict(layout.Layout(tp=np.ones(3)))
-    row = layout.Layout(tp=np.float64(8), dp=np.int64(4))  # one row of a table of layouts
-    assert read(layout.Layout, parse_toml(dumps_toml(to_dict(row)), "x")) == layout.Layout(
-        tp=8, dp=4
-    )
+    row = layout.Layout(
+        tp=np.float64(8), dp=np.int64(4)
+    )  # one row of a table of layouts
+    assert read(
+        layout.Layout, parse_toml(dumps_toml(to_dict(row)), "x")
+    ) == layout.Layout(tp=8, dp=4)

@@ -30,12 +30,23 @@ def degrees(s: Shape, chips: int, schedules: tuple[str, ...]) -> list[Degrees]:
                 ms = [m for m in all_divisors(b // (E * dp)) if m >= pp]
                 if "1f1b" in schedules:
                     found += [
-                        Degrees(dp, tp // ff, ff, pp, ep, m, L // pp if pp > 1 else 1, 0)
+                        Degrees(
+                            dp,
+                            tp // ff,
+                            ff,
+                            pp,
+                            ep,
+                            m,
+                            L // pp if pp > 1 else 1,
+                            0,
+                        )
                         for m in ms[:4]
                     ]
                 if "zb-h2" in schedules:
                     found += [
-                        Degrees(dp, tp // ff, ff, pp, ep, m, 1, 1) for m in ms if m >= 2 * pp
+                        Degrees(dp, tp // ff, ff, pp, ep, m, 1, 1)
+                        for m in ms
+                        if m >= 2 * pp
                     ][:1]
     return found
 
@@ -47,10 +58,14 @@ def all_divisors(n: int) -> list[int]:
     odd, two = n, 1
     while odd % 2 == 0:
         odd, two = odd // 2, two * 2
-    return sorted(o * 2**k for o in divisors(odd) for k in range(two.bit_length()))
+    return sorted(
+        o * 2**k for o in divisors(odd) for k in range(two.bit_length())
+    )
 
 
-def placements(sizes: tuple[int, ...], d: Degrees) -> list[dict[str, tuple[float, ...]]]:
+def placements(
+    sizes: tuple[int, ...], d: Degrees
+) -> list[dict[str, tuple[float, ...]]]:
     """All ways to lie in levels of these sizes (the last one unlimited)."""
     if not sizes:
         return [{a: (float(getattr(d, a)),) for a in AXES}]
@@ -59,9 +74,17 @@ def placements(sizes: tuple[int, ...], d: Degrees) -> list[dict[str, tuple[float
         if math.prod(shares) == sizes[0] and all(
             getattr(d, a) % n == 0 for a, n in zip(AXES, shares, strict=True)
         ):
-            rest = d._replace(**{a: getattr(d, a) // n for a, n in zip(AXES, shares, strict=True)})
+            rest = d._replace(
+                **{
+                    a: getattr(d, a) // n
+                    for a, n in zip(AXES, shares, strict=True)
+                }
+            )
             found += [
-                {a: (float(n), *more[a]) for a, n in zip(AXES, shares, strict=True)}
+                {
+                    a: (float(n), *more[a])
+                    for a, n in zip(AXES, shares, strict=True)
+                }
                 for more in placements(sizes[1:], rest)
             ]
     return found
@@ -69,16 +92,31 @@ def placements(sizes: tuple[int, ...], d: Degrees) -> list[dict[str, tuple[float
 
 def brute(scenario: Scenario, s: Shape, chips: int) -> tuple[float, float]:
     """(seconds of the fastest step, least traffic among the equally fast); inf if there is none."""
-    on, sizes = scenario.machine, tuple(d.size for d in scenario.network.dims[:-1])
+    on, sizes = (
+        scenario.machine,
+        tuple(d.size for d in scenario.network.dims[:-1]),
+    )
     rows: list[tuple[Degrees, dict[str, tuple[float, ...]]]] = []
     for d in degrees(s, chips, scenario.schedules):
-        if chips * on.memory >= s.parameters * on.precision.weight_bytes * (d.dp + 4):
-            rows += [(d, g) for g in placements(tuple(min(n or chips, chips) for n in sizes), d)]
+        if chips * on.memory >= s.parameters * on.precision.weight_bytes * (
+            d.dp + 4
+        ):
+            rows += [
+                (d, g)
+                for g in placements(
+                    tuple(min(n or chips, chips) for n in sizes), d
+                )
+            ]
     if not rows:
         return math.inf, math.inf
-    columns = Degrees(*(np.array(x, float) for x in zip(*(d for d, _ in rows), strict=True)))
+    columns = Degrees(
+        *(np.array(x, float) for x in zip(*(d for d, _ in rows), strict=True))
+    )
     groups = {
-        a: tuple(np.array(x) for x in zip(*(g[a] for _, g in rows), strict=True)) for a in AXES
+        a: tuple(
+            np.array(x) for x in zip(*(g[a] for _, g in rows), strict=True)
+        )
+        for a in AXES
     }
     step = simulate(on, s, columns, groups)
     best = float(step.total.min())

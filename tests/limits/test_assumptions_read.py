@@ -29,19 +29,35 @@ def machine_under(how: Assumptions) -> Machine:
         ("count", {"dot_product": "2k-1"}),
     ],
 )
-def test_limits_refuses_what_it_would_ignore(joint: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match=f"limits would ignore its {joint}.{next(iter(changes))}"):
-        machine_under(replace(EPOCH, **{joint: replace(getattr(EPOCH, joint), **changes)}))
+def test_limits_refuses_what_it_would_ignore(
+    joint: str, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        BadInput,
+        match=f"limits would ignore its {joint}.{next(iter(changes))}",
+    ):
+        machine_under(
+            replace(
+                EPOCH, **{joint: replace(getattr(EPOCH, joint), **changes)}
+            )
+        )
 
 
 def test_what_is_read_changes_the_answer() -> None:
     half = replace(EPOCH, network=replace(EPOCH.network, efficiency=0.5))
-    assert machine_under(half).fabric.rates[0] == pytest.approx(H100.machine.fabric.rates[0] / 2)
+    assert machine_under(half).fabric.rates[0] == pytest.approx(
+        H100.machine.fabric.rates[0] / 2
+    )
 
 
 @pytest.mark.parametrize(
-    "name", sorted(SETS.keys() - {"epoch-2024", "scaling-book-sum", "scaling-book-max"})
+    "name",
+    sorted(
+        SETS.keys() - {"epoch-2024", "scaling-book-sum", "scaling-book-max"}
+    ),
 )
 def test_sets_of_others_are_refused_by_name(name: str) -> None:
-    with pytest.raises(BadInput, match=f"assumptions {name}: limits would ignore"):
+    with pytest.raises(
+        BadInput, match=f"assumptions {name}: limits would ignore"
+    ):
         machine_under(assumptions(name))

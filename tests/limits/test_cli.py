@@ -24,36 +24,56 @@ def test_tables(capsys: Capture) -> None:
 
 def test_json_has_both_crossings(capsys: Capture) -> None:
     found = json.loads(told(capsys, "h100", "v100/sparse", "--json"))
-    assert found["verb"] == "limits" and [s["scenario"] for s in found["scenarios"]] == [
+    assert found["verb"] == "limits" and [
+        s["scenario"] for s in found["scenarios"]
+    ] == [
         "h100",
         "v100/sparse",
     ]
     crossing = found["scenarios"][0]["crossing"]
-    assert f"{crossing['first_flops']:.0e} {crossing['last_flops']:.0e}" == "2e+28 7e+28"
+    assert (
+        f"{crossing['first_flops']:.0e} {crossing['last_flops']:.0e}"
+        == "2e+28 7e+28"
+    )
     assert found["scenarios"][0]["bills"][0]["energy_j"] > 0
 
 
 def test_questions(capsys: Capture) -> None:
-    both = json.loads(told(capsys, "h100", "--run", "1e27", "--chips", "1e5", "--json"))["answers"]
-    assert both[0]["flops"] == pytest.approx(1e27, rel=1e-6) and both[1]["chips"] <= 1e5
+    both = json.loads(
+        told(capsys, "h100", "--run", "1e27", "--chips", "1e5", "--json")
+    )["answers"]
+    assert (
+        both[0]["flops"] == pytest.approx(1e27, rel=1e-6)
+        and both[1]["chips"] <= 1e5
+    )
     assert "200" not in told(capsys, "h100", "--run", "1e26").splitlines()[0]
 
 
 def test_options_change_the_answer(capsys: Capture) -> None:
     ends = {}
     for words in ((), ("--months", "6"), ("--overlap",), ("--failures",)):
-        scenario = json.loads(told(capsys, "h100", *words, "--json"))["scenarios"][0]
+        scenario = json.loads(told(capsys, "h100", *words, "--json"))[
+            "scenarios"
+        ][0]
         ends[words] = scenario["crossing"]["first_flops"]
     base = ends[()]
-    assert ends[("--months", "6")] > base and ends[("--overlap",)] > base > ends[("--failures",)]
+    assert (
+        ends[("--months", "6")] > base
+        and ends[("--overlap",)] > base > ends[("--failures",)]
+    )
 
 
 @pytest.mark.slow
 def test_realistic(capsys: Capture) -> None:
-    ladder = json.loads(told(capsys, "h100", "--model", "realistic", "--json"))["ladders"][0]
+    ladder = json.loads(
+        told(capsys, "h100", "--model", "realistic", "--json")
+    )["ladders"][0]
     names = [c["name"] for c in ladder["realistic"]]
     assert names[:2] == ["everything counted", "chips never fail"]
-    assert ladder["realistic"][0]["largest_flops"] < ladder["realistic"][1]["largest_flops"]
+    assert (
+        ladder["realistic"][0]["largest_flops"]
+        < ladder["realistic"][1]["largest_flops"]
+    )
 
 
 @pytest.mark.parametrize("name", ["l.csv", "l.json", "l.png", "l.svg"])
@@ -63,7 +83,9 @@ def test_files(name: str, tmp_path: Path, capsys: Capture) -> None:
     assert written.stat().st_size > 1000
     if name.endswith("csv"):
         rows = list(csv.DictReader(written.read_text().splitlines()))
-        assert len(rows) == 31 and float(rows[-1]["flops"]) == pytest.approx(2.707375e31, rel=1e-6)
+        assert len(rows) == 31 and float(rows[-1]["flops"]) == pytest.approx(
+            2.707375e31, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +104,11 @@ def test_files(name: str, tmp_path: Path, capsys: Capture) -> None:
 def test_mistakes(words: tuple[str, ...], capsys: Capture) -> None:
     assert main(["limits", *words]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("meshwright: ") and error.count("\n") == 1 and "Traceback" not in error
+    assert (
+        error.startswith("meshwright: ")
+        and error.count("\n") == 1
+        and "Traceback" not in error
+    )
 
 
 def test_nothing_does_it(capsys: Capture) -> None:

@@ -25,7 +25,9 @@ def test_no_growth_is_the_plain_formula() -> None:
     """Appendix 8.3 at exponent 0 is equations 13 and 18, whatever the units of T0."""
     x = cf.latency_reach(RUN)
     for macs in (False, True):
-        assert cf.scaled_flops(RUN, x, 0.0, macs=macs) == pytest.approx(cf.critical_flops(RUN, x))
+        assert cf.scaled_flops(RUN, x, 0.0, macs=macs) == pytest.approx(
+            cf.critical_flops(RUN, x)
+        )
     assert cf.scaled_flops(RUN, x, 0.2, macs=True) == pytest.approx(
         cf.scaled_flops(RUN, x, 0.2) * 2 ** (0.4 / 0.6)
     )
@@ -43,7 +45,9 @@ def test_largest_model_and_largest_run_agree() -> None:
     """T = 60 N^2/E multiply-adds at the N of equation 17 is equation 18's T."""
     N = cf.largest_parameters(RUN)
     assert (
-        pytest.approx(cf.critical_flops(RUN, cf.latency_reach(RUN), cf.LATENCY_CONSTANT))
+        pytest.approx(
+            cf.critical_flops(RUN, cf.latency_reach(RUN), cf.LATENCY_CONSTANT)
+        )
         == 2 * 60 * N**2
     )
 
@@ -52,13 +56,14 @@ def test_directions() -> None:
     base = cf.closed_forms(H100, RUN)
     assert (
         cf.closed_forms(
-            replace(H100, network_words_per_s=2 * H100.network_words_per_s), RUN
+            replace(H100, network_words_per_s=2 * H100.network_words_per_s),
+            RUN,
         ).critical_flops
         > base.critical_flops
     )
-    assert cf.closed_forms(H100, replace(RUN, experts=4)).critical_flops == pytest.approx(
-        base.critical_flops / 4
-    )
+    assert cf.closed_forms(
+        H100, replace(RUN, experts=4)
+    ).critical_flops == pytest.approx(base.critical_flops / 4)
     assert cf.closed_forms(
         H100, replace(RUN, duration_s=2 * RUN.duration_s)
     ).limit_flops == pytest.approx(4 * base.limit_flops)
@@ -67,7 +72,9 @@ def test_directions() -> None:
 
 def test_without_memories() -> None:
     with pytest.raises(BadInput, match="memory hierarchy"):
-        cf.node(replace(chip("epoch-h100"), hierarchy=None), network("epoch-h100"))
+        cf.node(
+            replace(chip("epoch-h100"), hierarchy=None), network("epoch-h100")
+        )
 
 
 def test_growth_of_a_law_follows_from_its_exponents() -> None:

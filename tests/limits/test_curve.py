@@ -57,14 +57,20 @@ def test_limits_move_as_they_should() -> None:
         > base
         > smooth_end(replace(H100, duration_s=MONTH_S))
     )
-    assert smooth_end(bandwidth(H100, 2.0)) > base > smooth_end(bandwidth(H100, 0.5))
+    assert (
+        smooth_end(bandwidth(H100, 2.0))
+        > base
+        > smooth_end(bandwidth(H100, 0.5))
+    )
     assert smooth_end(latency(H100, 100.0)) <= base * 1.001
     # latency sets the wall: with more of it less can be trained, with a tenth much more
     wall = curve(H100).points[-1].flops
     assert curve(preset("h100-low-latency")).points[-1].flops > 100 * wall
     slow = replace(H100.assumptions.chip, launch_s=9e-6)
     assert (
-        curve(replace(H100, assumptions=replace(H100.assumptions, chip=slow))).points[-1].flops
+        curve(replace(H100, assumptions=replace(H100.assumptions, chip=slow)))
+        .points[-1]
+        .flops
         < wall
     )
 
@@ -79,7 +85,9 @@ def test_smooth_runs_take_all_the_time() -> None:
 
 def test_chips_between_two_numbers() -> None:
     """Time goes with a power of the chips: 8 chips in 0.5, 2 in 2.0, so 4 in 1.0."""
-    some = replace(curve(H100, np.array([12288.0])).points[0], chips=8.0, duration_s=0.5)
+    some = replace(
+        curve(H100, np.array([12288.0])).points[0], chips=8.0, duration_s=0.5
+    )
     moved = exactly(H100.machine, some, 2.0, 2.0, 1.0)
     assert moved.chips == pytest.approx(4.0) and moved.duration_s == 1.0
 
@@ -125,7 +133,12 @@ def test_bills() -> None:
     assert paid["chip_hours"] == pytest.approx(2048 * p.duration_s / 3600)
     assert paid["cost_usd"] == pytest.approx(3.5 * 2048 * p.duration_s / 3600)
     assert paid["energy_j"] == pytest.approx(700 * 2048 * p.duration_s)
-    assert bill(p, replace(H100, chip=replace(H100.chip, usd_per_hour=0.0)))["cost_usd"] is None
+    assert (
+        bill(p, replace(H100, chip=replace(H100.chip, usd_per_hour=0.0)))[
+            "cost_usd"
+        ]
+        is None
+    )
     assert months(p.duration_s) == pytest.approx(1.733884, rel=1e-6)
 
 

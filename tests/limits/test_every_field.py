@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput
-from meshwright.describe.assumptions import EPOCH, JOINTS, NOT_HIDDEN, Assumptions, HidePass
+from meshwright.describe.assumptions import (
+    EPOCH,
+    JOINTS,
+    NOT_HIDDEN,
+    Assumptions,
+    HidePass,
+)
 from meshwright.describe.fields import ASK
 from meshwright.describe.ranges import CHOICES
 from meshwright.limits import Scenario, preset
@@ -48,13 +54,19 @@ def options(joint: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
         if is_dataclass(value):
             yield from options(value, f"{name}.{field.name}")
         else:
-            yield f"{name}.{field.name}", f"{type(joint).__name__}.{field.name}", value
+            yield (
+                f"{name}.{field.name}",
+                f"{type(joint).__name__}.{field.name}",
+                value,
+            )
 
 
 def others(field: str, value: Any) -> tuple[Any, ...]:
     """Values that an option may have instead."""
     if field in CHOICES:
-        return tuple(text for text in CHOICES[field] if text not in (value, ASK))
+        return tuple(
+            text for text in CHOICES[field] if text not in (value, ASK)
+        )
     if isinstance(value, bool):
         return (not value,)
     if not value:
@@ -65,7 +77,12 @@ def others(field: str, value: Any) -> tuple[Any, ...]:
 def changed(how: Any, name: str, value: Any) -> Any:
     """The set with another value of an option ("overlap.dp.scope")."""
     first, _, rest = name.partition(".")
-    return replace(how, **{first: changed(getattr(how, first), rest, value) if rest else value})
+    return replace(
+        how,
+        **{
+            first: changed(getattr(how, first), rest, value) if rest else value
+        },
+    )
 
 
 CASES = [
@@ -76,7 +93,10 @@ CASES = [
 ]
 EXERCISED = {
     "chip.memory_efficiency": ("chip.model", "roofline"),
-    "memory.holding.allocator_need": ("memory.capacity_share", 0.02),  # hardly more than is needed
+    "memory.holding.allocator_need": (
+        "memory.capacity_share",
+        0.02,
+    ),  # hardly more than is needed
     "memory.headroom": ("memory.risk_width", 3.0),
     "memory.risk_width": ("memory.headroom", 1e-6),
     "network.ring_factor": ("network.collective", "book"),
@@ -100,7 +120,10 @@ def answer(how: Assumptions) -> tuple[Any, ...]:
             scenario.machine,
             SHAPE,
             d,
-            {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)},
+            {
+                a: (n, getattr(d, a) / n)
+                for a, n in zip(AXES, low, strict=True)
+            },
         )
         for d, low in SPREAD
     ]
@@ -121,7 +144,10 @@ def test_it_is_read_or_refused(name: str, value: Any) -> None:
         told = str(refused)
         assert (
             name in told
-            and ("limits would ignore" in told or "limits knows one budget" in told)
+            and (
+                "limits would ignore" in told
+                or "limits knows one budget" in told
+            )
             or NOTHING in told
         )
 
@@ -131,7 +157,12 @@ def test_what_is_read() -> None:
     refused.
     """
     read = {name for name, value in CASES if not refused(name, value)}
-    assert {name.partition(".")[0] for name in read} == {"chip", "network", "overlap", "memory"}
+    assert {name.partition(".")[0] for name in read} == {
+        "chip",
+        "network",
+        "overlap",
+        "memory",
+    }
     assert {
         "network.collective",
         "network.hop",
@@ -158,14 +189,28 @@ def refused(name: str, value: Any) -> bool:
 @pytest.mark.parametrize("collective", ["free", "levels"])
 def test_free_communication_costs_nothing(collective: str) -> None:
     """Nothing is sent, nothing is waited for: the step is its products and its bubble."""
-    on = replace(SCENARIO, assumptions=changed(EPOCH, "network.collective", collective)).machine
+    on = replace(
+        SCENARIO, assumptions=changed(EPOCH, "network.collective", collective)
+    ).machine
     for d, low in SPREAD:
         s = simulate(
-            on, SHAPE, d, {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)}
+            on,
+            SHAPE,
+            d,
+            {
+                a: (n, getattr(d, a) / n)
+                for a, n in zip(AXES, low, strict=True)
+            },
         )
         sent = (s.tp, s.dp, s.p2p, s.tp_wait, s.dp_wait, s.p2p_wait)
-        assert all(x == 0 for x in sent) if collective == "free" else all(x > 0 for x in sent)
-        assert collective != "free" or s.total == pytest.approx(s.matmul / (1 - s.bubble))
+        assert (
+            all(x == 0 for x in sent)
+            if collective == "free"
+            else all(x > 0 for x in sent)
+        )
+        assert collective != "free" or s.total == pytest.approx(
+            s.matmul / (1 - s.bubble)
+        )
 
 
 def test_messages_to_experts_hide_as_the_set_says() -> None:
@@ -173,16 +218,24 @@ def test_messages_to_experts_hide_as_the_set_says() -> None:
     still hide.
     """
     d, low = Degrees(16, 2, 4, 32, SHAPE.E, 64, 1, 1), (1, 2, 2, 2, 1)
-    groups = {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)}
+    groups = {
+        a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)
+    }
 
     def step(how: Assumptions) -> Any:
-        return simulate(replace(SCENARIO, assumptions=how).machine, SHAPE, d, groups)
+        return simulate(
+            replace(SCENARIO, assumptions=how).machine, SHAPE, d, groups
+        )
 
     hidden, shown = step(EPOCH), step(changed(EPOCH, "overlap.ep", NOT_HIDDEN))
-    both = step(changed(changed(EPOCH, "overlap.ep", NOT_HIDDEN), "overlap.pp", "none"))
+    both = step(
+        changed(changed(EPOCH, "overlap.ep", NOT_HIDDEN), "overlap.pp", "none")
+    )
     work = max(hidden.matmul, hidden.tp)
     assert hidden.total == pytest.approx(
         max(hidden.matmul, hidden.tp + hidden.p2p) + hidden.dp + hidden.dp_wait
     )
-    assert both.total == pytest.approx(work + hidden.p2p + hidden.dp + hidden.dp_wait)
+    assert both.total == pytest.approx(
+        work + hidden.p2p + hidden.dp + hidden.dp_wait
+    )
     assert hidden.total < shown.total < both.total

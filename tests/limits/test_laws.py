@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput
-from meshwright.limits.laws import LAWS, SPARSE, Law, Power, law, rounded, shape, widths
+from meshwright.limits.laws import (
+    LAWS,
+    SPARSE,
+    Law,
+    Power,
+    law,
+    rounded,
+    shape,
+    widths,
+)
 
 
 def test_the_grid_of_the_paper() -> None:
@@ -14,17 +23,28 @@ def test_the_grid_of_the_paper() -> None:
     assert len(grid) == 55 and grid[0] == 12288 and grid[-1] == 128 * 12288
     dense = shape(LAWS["baseline"], grid)
     assert dense.flops[0] == pytest.approx(6.454885e24, rel=1e-6)
-    assert shape(replace(LAWS["baseline"], experts=SPARSE), grid).flops[0] == pytest.approx(
-        5.163908e25, rel=1e-6
-    )
-    assert (dense.tokens == 20 * dense.parameters).all() and (dense.F == 4 * dense.D).all()
+    assert shape(replace(LAWS["baseline"], experts=SPARSE), grid).flops[
+        0
+    ] == pytest.approx(5.163908e25, rel=1e-6)
+    assert (dense.tokens == 20 * dense.parameters).all() and (
+        dense.F == 4 * dense.D
+    ).all()
     # T = 120 N^2 / E, the closed form of section 1
     assert dense.flops == pytest.approx(120 * dense.parameters**2 / dense.E)
 
 
 @pytest.mark.parametrize(
     ("x", "near"),
-    [(0.2, 1), (5.4, 5), (11, 10), (13, 12), (576.2, 576), (95, 96), (15, 14), (1.5, 1)],
+    [
+        (0.2, 1),
+        (5.4, 5),
+        (11, 10),
+        (13, 12),
+        (576.2, 576),
+        (95, 96),
+        (15, 14),
+        (1.5, 1),
+    ],
 )
 def test_rounding(x: float, near: float) -> None:
     """To f 2^k, the smaller of two equally near: 11 lies between 10 and 12, 15 between 14 and 16,

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from meshwright.cost.layer import LayerCost, Timer
 from meshwright.cost.links import Group
 from meshwright.count.mlp2d import parameters
-from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Assumptions, Hide, HidePass
+from meshwright.describe.assumptions import (
+    EPOCH,
+    NOT_HIDDEN,
+    Assumptions,
+    Hide,
+    HidePass,
+)
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -61,7 +67,11 @@ def flat(d: Degrees) -> Places:
 
 
 def by_limits(
-    s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: Places | None = None
+    s: Shape,
+    d: Degrees,
+    how: Assumptions,
+    on: Network = FLAT,
+    places: Places | None = None,
 ) -> Step:
     """The step that `limits` places on the network."""
     scenario = Scenario("flat", H100.chip, on, assumptions=how)
@@ -69,19 +79,29 @@ def by_limits(
 
 
 def by_step(
-    s: Shape, d: Degrees, how: Assumptions, on: Network = FLAT, places: Places | None = None
+    s: Shape,
+    d: Degrees,
+    how: Assumptions,
+    on: Network = FLAT,
+    places: Places | None = None,
 ) -> float:
     """Seconds of the step of `predict`, whose layers are the same operations: of one expert of a
     block, as EP is E.
     """
     scenario = Scenario("flat", H100.chip, on, assumptions=how)
     tokens = s.batch / (s.E * d.dp * d.microbatches)
-    model = Model("mlp", int(s.L), int(s.D), 1, int(s.F), vocab=0, seq=int(tokens))
+    model = Model(
+        "mlp", int(s.L), int(s.D), 1, int(s.F), vocab=0, seq=int(tokens)
+    )
     layout = Plane(
         tp=int(d.tp_model * d.tp_ff),
         dp=int(d.dp),
         pp=int(d.pp),
-        schedule="zb-h2" if d.zero_bubble else "interleaved" if d.interleave > 1 else "1f1b",
+        schedule="zb-h2"
+        if d.zero_bubble
+        else "interleaved"
+        if d.interleave > 1
+        else "1f1b",
         interleave=int(d.interleave),
         places=tuple((places or flat(d)).items()),
     )
@@ -97,7 +117,11 @@ def by_step(
     at = clock(job)
     block = Timer(at, layout).layer(expert(scenario.machine, s, d))
     nothing = LayerCost()
-    return float(step(job, layout, Body(block, nothing, nothing, nothing, 0.0, 0.0), at).total)
+    return float(
+        step(
+            job, layout, Body(block, nothing, nothing, nothing, 0.0, 0.0), at
+        ).total
+    )
 
 
 def under(**overlap: Hide) -> Assumptions:
@@ -108,8 +132,12 @@ def under(**overlap: Hide) -> Assumptions:
 SETS = {
     "epoch-2024": EPOCH,
     "nothing hides": under(tp=NOT_HIDDEN),
-    "half of the products hides, and slows them": under(tp=Hide("step", 0.5, 0.25)),
-    "gradients too, on links of their own": under(dp=HidePass("step", links="free")),
+    "half of the products hides, and slows them": under(
+        tp=Hide("step", 0.5, 0.25)
+    ),
+    "gradients too, on links of their own": under(
+        dp=HidePass("step", links="free")
+    ),
     "gradients too, on the same links": under(dp=HidePass("step")),
 }
 POWER = st.sampled_from([1, 2, 4, 8])
@@ -150,7 +178,13 @@ thirds), on links that gradients leave alone."""
     rounds=st.sampled_from([2, 4, 64]),
 )
 def test_so_does_one_in_a_pipeline_on_two_levels(
-    name: str, experts: int, ranks: tuple[int, ...], axis: str, schedule: str, pp: int, rounds: int
+    name: str,
+    experts: int,
+    ranks: tuple[int, ...],
+    axis: str,
+    schedule: str,
+    pp: int,
+    rounds: int,
 ) -> None:
     """Collectives over two levels, stages in any order, experts on chips of their own; where
     messages between blocks, which the paper counts block by block, hide behind the products with
@@ -172,9 +206,15 @@ def test_so_does_one_in_a_pipeline_on_two_levels(
         bubbles,
     )
     places: Places = {other: (1.0, float(getattr(d, other))) for other in AXES}
-    places |= {axis: (float(near), float(far)), "dp": (float(dp_near), float(dp_far))}
+    places |= {
+        axis: (float(near), float(far)),
+        "dp": (float(dp_near), float(dp_far)),
+    }
     found = by_limits(s, d, SETS[name], LEVELS, places)
-    assume(float(found.tp + found.p2p) < SETS[name].overlap.tp.share * float(found.matmul))
+    assume(
+        float(found.tp + found.p2p)
+        < SETS[name].overlap.tp.share * float(found.matmul)
+    )
     # the paper takes the three passes of zero bubble as equally long
     nearly = 1e-2 if d.zero_bubble else 1e-12
     assert by_step(s, d, SETS[name], LEVELS, places) == pytest.approx(
@@ -187,7 +227,13 @@ def test_the_choices_of_that_test_differ() -> None:
     rest.
     """
     s = shape(LAWS["baseline"], 2048.0)
-    some = [Degrees(dp, 8, 8, 1, 1, m, 1, 0) for dp, m in ((8, 4), (8, 1024), (1, 64))]
+    some = [
+        Degrees(dp, 8, 8, 1, 1, m, 1, 0)
+        for dp, m in ((8, 4), (8, 1024), (1, 64))
+    ]
     assert len(
-        {tuple(float(by_limits(s, d, how).total) for d in some) for how in SETS.values()}
+        {
+            tuple(float(by_limits(s, d, how).total) for d in some)
+            for how in SETS.values()
+        }
     ) == len(SETS)

@@ -19,31 +19,43 @@ from .brute import all_divisors, brute
 WIDTHS = (12288.0, 53248.0, 131072.0)
 
 
-def same_as_brute(name: str | Scenario, widths: tuple[float, ...], doublings: int) -> None:
+def same_as_brute(
+    name: str | Scenario, widths: tuple[float, ...], doublings: int
+) -> None:
     scenario = preset(name) if isinstance(name, str) else name
     s = shape(scenario.law, np.array(widths))
     for double in range(doublings):
-        chips = first_guess(scenario.machine, s, scenario.duration_s) * 2.0**double
+        chips = (
+            first_guess(scenario.machine, s, scenario.duration_s) * 2.0**double
+        )
         found = fastest(scenario, s, chips, np.full(len(widths), np.inf))
         budget = scenario.duration_s / s.steps
         limited = fastest(scenario, s, chips, budget)
         for i, n in enumerate(chips):
-            seconds, traffic = brute(scenario, Shape(*(float(x[i]) for x in s)), int(n))
+            seconds, traffic = brute(
+                scenario, Shape(*(float(x[i]) for x in s)), int(n)
+            )
             assert found.feasible[i] == np.isfinite(seconds)
             if np.isfinite(seconds):
                 assert found.seconds[i] == pytest.approx(seconds, rel=1e-12)
-                assert found.traffic[i] == pytest.approx(traffic, rel=1e-9, abs=1e-15)
+                assert found.traffic[i] == pytest.approx(
+                    traffic, rel=1e-9, abs=1e-15
+                )
             assert limited.feasible[i] == (seconds < budget[i])
 
 
-@pytest.mark.parametrize("name", ["v100", "h100/sparse", "h100-global-nvlink-low-latency/sparse"])
+@pytest.mark.parametrize(
+    "name", ["v100", "h100/sparse", "h100-global-nvlink-low-latency/sparse"]
+)
 def test_equals_brute_force(name: str) -> None:
     same_as_brute(name, WIDTHS, 1)
 
 
 @pytest.mark.parametrize("joint", ["network", "overlap"])
 @pytest.mark.parametrize("choice", range(3))
-def test_equals_brute_force_under_other_choices(joint: str, choice: int) -> None:
+def test_equals_brute_force_under_other_choices(
+    joint: str, choice: int
+) -> None:
     """Bounds hold for every algorithm, and whatever hides behind what."""
     options: dict[str, tuple[dict[str, Any], ...]] = {
         "network": (
@@ -53,12 +65,25 @@ def test_equals_brute_force_under_other_choices(joint: str, choice: int) -> None
         ),
         "overlap": (
             {"dp": HidePass("step")},
-            {"tp": NOT_HIDDEN, "ep": Hide("step", 0.5, 0.25), "pp": "interleaved"},
-            {"dp": HidePass("step", links="serial"), "step_barrier": "global norm", "pp": "none"},
+            {
+                "tp": NOT_HIDDEN,
+                "ep": Hide("step", 0.5, 0.25),
+                "pp": "interleaved",
+            },
+            {
+                "dp": HidePass("step", links="serial"),
+                "step_barrier": "global norm",
+                "pp": "none",
+            },
         ),
     }
-    how = replace(EPOCH, **{joint: replace(getattr(EPOCH, joint), **options[joint][choice])})
-    same_as_brute(replace(preset("h100/sparse"), assumptions=how), (16384.0,), 1)
+    how = replace(
+        EPOCH,
+        **{joint: replace(getattr(EPOCH, joint), **options[joint][choice])},
+    )
+    same_as_brute(
+        replace(preset("h100/sparse"), assumptions=how), (16384.0,), 1
+    )
 
 
 def test_equals_brute_force_on_three_levels() -> None:
@@ -76,10 +101,12 @@ def test_one_schedule(schedules: tuple[str, ...]) -> None:
     scenario = replace(preset("a100/sparse"), schedules=schedules)
     s = shape(scenario.law, np.array([16384.0]))
     chips = first_guess(scenario.machine, s, scenario.duration_s) * 4
-    seconds, _ = brute(scenario, Shape(*(float(x[0]) for x in s)), int(chips[0]))
-    assert fastest(scenario, s, chips, np.array([np.inf])).seconds[0] == pytest.approx(
-        seconds, rel=1e-12
+    seconds, _ = brute(
+        scenario, Shape(*(float(x[0]) for x in s)), int(chips[0])
     )
+    assert fastest(scenario, s, chips, np.array([np.inf])).seconds[
+        0
+    ] == pytest.approx(seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["h100", "h100/sparse"])
@@ -92,7 +119,9 @@ def test_where_latency_binds(name: str) -> None:
     chips = s.E * 2.0**20
     found = fastest(scenario, s, chips, np.full(2, np.inf))
     for i in range(2):
-        seconds, traffic = brute(scenario, Shape(*(float(x[i]) for x in s)), int(chips[i]))
+        seconds, traffic = brute(
+            scenario, Shape(*(float(x[i]) for x in s)), int(chips[i])
+        )
         assert found.seconds[i] == pytest.approx(seconds, rel=1e-12)
         assert found.traffic[i] == pytest.approx(traffic, rel=1e-9)
 
@@ -102,9 +131,9 @@ def test_a_cluster_smaller_than_a_node() -> None:
     s = shape(scenario.law, np.array([2048.0]))
     for n in (1.0, 2.0, 4.0):
         seconds, _ = brute(scenario, Shape(*(float(x[0]) for x in s)), int(n))
-        assert fastest(scenario, s, np.array([n]), np.array([np.inf])).seconds[0] == pytest.approx(
-            seconds, rel=1e-12
-        )
+        assert fastest(scenario, s, np.array([n]), np.array([np.inf])).seconds[
+            0
+        ] == pytest.approx(seconds, rel=1e-12)
 
 
 def test_microbatches_are_the_next_divisors() -> None:
@@ -138,7 +167,9 @@ def test_axes_are_placed_one_after_the_other() -> None:
     """
     for sizes in ((), (8,), (8, 32)):
         rounds = placings(sizes).rounds
-        for (entries, before), (former, _) in zip(rounds[1:], rounds, strict=False):
+        for (entries, before), (former, _) in zip(
+            rounds[1:], rounds, strict=False
+        ):
             assert {*before.tolist()} == {*range(len(former[0]))}
             for mine, its in zip(entries, former, strict=True):
                 assert np.all((its[before] == mine) | (its[before] == BEST))

@@ -14,7 +14,13 @@ from meshwright.describe.assumptions import HidePass
 from meshwright.limits.laws import LAWS, SPARSE, shape
 from meshwright.limits.scenario import preset
 from meshwright.limits.sensitivity import bandwidth, how, latency
-from meshwright.limits.simulate import AXES, Degrees, bytes_needed, idle_share, simulate
+from meshwright.limits.simulate import (
+    AXES,
+    Degrees,
+    bytes_needed,
+    idle_share,
+    simulate,
+)
 from meshwright.schedule import get
 
 H100 = preset("h100")
@@ -26,7 +32,9 @@ def spread(d: Degrees, low: tuple[int, ...]) -> dict[str, tuple[float, float]]:
     return {a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)}
 
 
-def step(scenario: Any, d: Degrees, low: tuple[int, ...] = (1, 4, 2, 1, 1)) -> Any:
+def step(
+    scenario: Any, d: Degrees, low: tuple[int, ...] = (1, 4, 2, 1, 1)
+) -> Any:
     return simulate(scenario.machine, SHAPE, d, spread(d, low))
 
 
@@ -35,31 +43,46 @@ D = Degrees(16, 8, 16, 32, SHAPE.E, 64, 1, 1)
 
 @given(dp=POWER, up=POWER, ff=POWER, pp=POWER)
 @settings(max_examples=50)
-def test_a_flat_hierarchy_is_a_single_level(dp: int, up: int, ff: int, pp: int) -> None:
+def test_a_flat_hierarchy_is_a_single_level(
+    dp: int, up: int, ff: int, pp: int
+) -> None:
     """Two levels with everything in one of them do what one level does."""
     d = Degrees(dp, up, ff, pp, SHAPE.E, 2 * pp, 1, 0)
     one = replace(H100, network=network("epoch-h100-global-nvlink"))
     dims = (replace(one.network.dims[0], size=8), one.network.dims[0])
     two = replace(H100, network=replace(one.network, dims=dims))
     flat = simulate(one.machine, SHAPE, d, {a: (getattr(d, a),) for a in AXES})
-    upper = simulate(two.machine, SHAPE, d, {a: (1, getattr(d, a)) for a in AXES})
-    lower = simulate(two.machine, SHAPE, d, {a: (getattr(d, a), 1) for a in AXES})
+    upper = simulate(
+        two.machine, SHAPE, d, {a: (1, getattr(d, a)) for a in AXES}
+    )
+    lower = simulate(
+        two.machine, SHAPE, d, {a: (getattr(d, a), 1) for a in AXES}
+    )
     assert upper == pytest.approx(flat) and lower == pytest.approx(flat)
 
 
 def test_nothing_cut_sends_nothing() -> None:
     dense = shape(LAWS["baseline"], 16384.0)
     alone = simulate(
-        H100.machine, dense, Degrees(1, 1, 1, 1, 1, 1, 1, 0), dict.fromkeys(AXES, (1, 1))
+        H100.machine,
+        dense,
+        Degrees(1, 1, 1, 1, 1, 1, 1, 0),
+        dict.fromkeys(AXES, (1, 1)),
     )
     assert alone.total == alone.matmul > 0
     assert alone[2:] == (0,) * 7
 
 
-@pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 3), (8, 8, 2), (2, 64, 1), (16, 32, 4)])
-def test_the_bubble_is_that_of_interleaved_1f1b(p: int, m: int, v: int) -> None:
+@pytest.mark.parametrize(
+    ("p", "m", "v"), [(4, 8, 3), (8, 8, 2), (2, 64, 1), (16, 32, 4)]
+)
+def test_the_bubble_is_that_of_interleaved_1f1b(
+    p: int, m: int, v: int
+) -> None:
     idle = idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0))
-    assert idle == pytest.approx(get("interleaved").bubble(p, m, v, 1, 1, 1) / (3 * m))
+    assert idle == pytest.approx(
+        get("interleaved").bubble(p, m, v, 1, 1, 1) / (3 * m)
+    )
     assert idle == pytest.approx((p - 1) / (v * m))
 
 
@@ -69,22 +92,31 @@ def test_zero_bubble_needs_steps_that_overlap() -> None:
     """
     d = Degrees(1, 1, 1, 8, 1, 16, 1, 1)
     assert idle_share(H100.machine, d) == pytest.approx(0, abs=1e-15)
-    barrier = how(H100, overlap=replace(H100.assumptions.overlap, step_barrier="global norm"))
+    barrier = how(
+        H100,
+        overlap=replace(H100.assumptions.overlap, step_barrier="global norm"),
+    )
     assert idle_share(barrier.machine, d) == pytest.approx(7 / 3 / 16)
 
 
 def test_too_few_microbatches_cost_more_in_the_paper() -> None:
     p, m, v = 8, 4, 3
     z = (v - 1) * (p - m)
-    assert idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0)) == pytest.approx(
-        (p - 1 + z) / (v * m)
-    )
+    assert idle_share(
+        H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0)
+    ) == pytest.approx((p - 1 + z) / (v * m))
 
 
 def test_gradients_overlap_or_add_up() -> None:
     apart = step(H100, D)
     beside = step(
-        how(H100, overlap=replace(H100.assumptions.overlap, dp=HidePass("step", links="free"))), D
+        how(
+            H100,
+            overlap=replace(
+                H100.assumptions.overlap, dp=HidePass("step", links="free")
+            ),
+        ),
+        D,
     )
     assert apart.total == pytest.approx(
         max(apart.matmul, apart.tp + apart.p2p) + apart.dp + apart.dp_wait
@@ -99,7 +131,11 @@ def test_latency_counts_only_without_zero_bubble() -> None:
     s = step(H100, d)
     idle = s.bubble / (1 - s.bubble)
     assert s.total == pytest.approx(
-        max(s.matmul, s.tp + s.p2p) * (1 + idle) + s.tp_wait + s.p2p_wait + s.dp + s.dp_wait
+        max(s.matmul, s.tp + s.p2p) * (1 + idle)
+        + s.tp_wait
+        + s.p2p_wait
+        + s.dp
+        + s.dp_wait
     )
 
 

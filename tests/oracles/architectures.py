@@ -17,9 +17,19 @@ GPT = Model(
     bias=True,
     tied_embeddings=True,
 )
-LLAMA = Model("Llama style: grouped queries, SwiGLU", 4, 64, 8, 176, 320, 48, kv_heads=2)
+LLAMA = Model(
+    "Llama style: grouped queries, SwiGLU", 4, 64, 8, 176, 320, 48, kv_heads=2
+)
 MIXTRAL = Model(
-    "Mixtral style: top-2 of 8 experts", 2, 64, 4, 224, 256, 32, kv_heads=2, moe=MoE(8, 2, 224)
+    "Mixtral style: top-2 of 8 experts",
+    2,
+    64,
+    4,
+    224,
+    256,
+    32,
+    kv_heads=2,
+    moe=MoE(8, 2, 224),
 )
 DEEPSEEK = Model(
     "DeepSeek-V3 style: latent attention, leading dense layers, shared experts, a next-token block",

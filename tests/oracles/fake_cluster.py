@@ -16,14 +16,20 @@ from meshwright.train.traffic import Traffic as Record
 
 
 @contextmanager
-def fake_cluster(rank: int = 0, **axes: int) -> Iterator[tuple[DeviceMesh, Record]]:
+def fake_cluster(
+    rank: int = 0, **axes: int
+) -> Iterator[tuple[DeviceMesh, Record]]:
     """The mesh of `axes` (slowest first, such as dp=2, tp=4) as rank `rank` sees it, and the record
     of what it sends; bf16.
     """
     before = torch.get_default_dtype()
     with fake_world(rank, prod(axes.values())):
-        mesh = init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
-        record = Record({mesh.get_group(axis).group_name: axis for axis in axes})
+        mesh = init_device_mesh(
+            "cpu", tuple(axes.values()), mesh_dim_names=tuple(axes)
+        )
+        record = Record(
+            {mesh.get_group(axis).group_name: axis for axis in axes}
+        )
         try:
             with without_storage(), record:
                 torch.set_default_dtype(torch.bfloat16)

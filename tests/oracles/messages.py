@@ -19,7 +19,12 @@ from meshwright.layout.placement import placed
 
 ENGINE = replace(
     REALISTIC,
-    count=replace(REALISTIC.count, gathered_inputs="kept", causal="full", stage_message="whole"),
+    count=replace(
+        REALISTIC.count,
+        gathered_inputs="kept",
+        causal="full",
+        stage_message="whole",
+    ),
 )
 """PyTorch's DTensor keeps the gathered input of a column-parallel matrix (Megatron-LM keeps the
 shard and gathers it again), its FLOP counter does not know of the causal mask, and its pipelines
@@ -30,7 +35,9 @@ send the activation as each tp rank holds it.
 def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
     """A job in bf16 on a cluster that only counts its chips."""
     chip = Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0)
-    cluster = Cluster(chip, Network("", (Dim("", 1.0, 0.0),)), int(layout.chips))
+    cluster = Cluster(
+        chip, Network("", (Dim("", 1.0, 0.0),)), int(layout.chips)
+    )
     return Job(
         model,
         cluster,
@@ -47,9 +54,17 @@ def operations(job: Job, ends: bool = True) -> list[Op]:
     head.
     """
     lead, body = groups(job.model)
-    ops = [op for kind, n in (*lead, *body) for op in layer(job, job.layout, kind) * n]
+    ops = [
+        op
+        for kind, n in (*lead, *body)
+        for op in layer(job, job.layout, kind) * n
+    ]
     return (
-        ops + [*vocabulary.embedding(job, job.layout), *vocabulary.head(job, job.layout)]
+        ops
+        + [
+            *vocabulary.embedding(job, job.layout),
+            *vocabulary.head(job, job.layout),
+        ]
         if ends
         else ops
     )

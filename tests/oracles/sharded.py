@@ -29,7 +29,16 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional as fn
 from torch.utils.checkpoint import checkpoint
-from torch_models import Block, Core, Experts, Grouped, Head, Kernel, activation, norm_of
+from torch_models import (
+    Block,
+    Core,
+    Experts,
+    Grouped,
+    Head,
+    Kernel,
+    activation,
+    norm_of,
+)
 
 from meshwright.describe.model import Model
 
@@ -46,16 +55,24 @@ class Stage(nn.Module):
         first, last = layers.start == 0, layers.stop == m.layers
         self.embedding = nn.Embedding(m.vocab, m.hidden) if first else None
         self.positions = (
-            nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+            nn.Embedding(m.seq, m.hidden)
+            if first and m.positions == "learned"
+            else None
         )
-        self.embedding_norm = norm_of(m) if first and m.embedding_norm else None
+        self.embedding_norm = (
+            norm_of(m) if first and m.embedding_norm else None
+        )
         self.layers = nn.ModuleList(Block(m, i, kernel) for i in layers)
         self.head = Head(m) if last else None
 
     def forward(self, x: Tensor) -> Tensor:
         if self.embedding is not None:
             x = self.embedding(x)
-            x = x if self.positions is None else x + self.positions(torch.arange(x.shape[1]))
+            x = (
+                x
+                if self.positions is None
+                else x + self.positions(torch.arange(x.shape[1]))
+            )
             x = x if self.embedding_norm is None else self.embedding_norm(x)
         for block in self.layers:
             x = block(x)
@@ -73,12 +90,16 @@ def step(stage: Stage, tokens: Tensor) -> None:
         cross_entropy(stage(tokens), tokens).backward()
 
 
-def tensor_parallel(stage: Stage, m: Model, mesh: DeviceMesh, sequence: bool) -> None:
+def tensor_parallel(
+    stage: Stage, m: Model, mesh: DeviceMesh, sequence: bool
+) -> None:
     """Cut a stage over the tp mesh, in place."""
     cut = Shard(1) if sequence else Replicate()
     plan: Plan = {}
     if stage.embedding is not None:
-        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=cut)
+        plan["embedding"] = RowwiseParallel(
+            input_layouts=Replicate(), output_layouts=cut
+        )
     if stage.head is not None:
         plan["head.logits"] = ColwiseParallel(
             input_layouts=cut, output_layouts=Shard(-1), use_local_output=False
@@ -97,8 +118,16 @@ def block_plan(block: Block, cut: Any, m: Model) -> Plan:
     """How the modules of a block are cut."""
     column = ColwiseParallel(input_layouts=cut)
     row = RowwiseParallel(output_layouts=cut)
-    plan: Plan = {f"{part}.up": column for part in ("ffn", "shared") if hasattr(block, part)}
-    plan |= {f"{part}.down": row for part in ("ffn", "shared") if hasattr(block, part)}
+    plan: Plan = {
+        f"{part}.up": column
+        for part in ("ffn", "shared")
+        if hasattr(block, part)
+    }
+    plan |= {
+        f"{part}.down": row
+        for part in ("ffn", "shared")
+        if hasattr(block, part)
+    }
     alone = ["norms." + str(i) for i in range(len(block.norms))]
     if m.mla:
         up = ("q_up", "kv_up") if m.mla.q_lora_rank else ("q", "kv_up")
@@ -118,7 +147,9 @@ def block_plan(block: Block, cut: Any, m: Model) -> Plan:
     if isinstance(cut, Shard):
         dims = {"experts.router": 0}
         plan |= {
-            name: SequenceParallel(sequence_dim=dims.get(name, 1), use_local_output=True)
+            name: SequenceParallel(
+                sequence_dim=dims.get(name, 1), use_local_output=True
+            )
             for name in alone
         }
     return plan | parallel_block_plan(cut) if len(block.norms) == 1 else plan
@@ -128,9 +159,13 @@ def parallel_block_plan(cut: Any) -> Plan:
     """Attention and feed-forward side by side: one gather for both, one sum of both."""
     row = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
     return {
-        "into": PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),)),
+        "into": PrepareModuleInput(
+            input_layouts=(cut,), desired_input_layouts=(Replicate(),)
+        ),
         "out_of": PrepareModuleInput(
-            input_layouts=(Partial(),), desired_input_layouts=(cut,), use_local_output=True
+            input_layouts=(Partial(),),
+            desired_input_layouts=(cut,),
+            use_local_output=True,
         ),
         "attention.qkv": ColwiseParallel(),
         "ffn.up": ColwiseParallel(),
@@ -156,7 +191,9 @@ class Rotary(nn.Module):
         self.mesh, self.cut = mesh, cut
 
     def forward(self, x: Tensor) -> Tensor:
-        whole = DTensor.from_local(x, self.mesh, [self.cut]).redistribute(placements=[Replicate()])
+        whole = DTensor.from_local(x, self.mesh, [self.cut]).redistribute(
+            placements=[Replicate()]
+        )
         return whole.to_local(grad_placements=[Partial()])
 
 
@@ -177,24 +214,43 @@ class ExpertParallel(nn.Module):
             m.moe.experts // ep.size(),
             m.moe.expert_ffn // (etp.size() if etp else 1),
         )
-        self.up = Grouped(self.here, m.hidden, width * (2 if m.gated else 1), m.moe.expert_bias)
+        self.up = Grouped(
+            self.here,
+            m.hidden,
+            width * (2 if m.gated else 1),
+            m.moe.expert_bias,
+        )
         self.down = Grouped(self.here, width, m.hidden, m.moe.expert_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, 1)
         share, chosen = self.router(tokens).softmax(-1).topk(self.k)
         order = chosen.flatten().argsort()
-        got = all_to_all_single_autograd(tokens[order // self.k], None, None, self.ep)
+        got = all_to_all_single_autograd(
+            tokens[order // self.k], None, None, self.ep
+        )
         got = all_gather_single_autograd(got, 0, self.etp) if self.etp else got
         sources = self.ep.size() * (self.etp.size() if self.etp else 1)
-        by_expert = got.unflatten(0, (sources, self.here, -1)).transpose(0, 1).flatten(1, 2)
+        by_expert = (
+            got.unflatten(0, (sources, self.here, -1))
+            .transpose(0, 1)
+            .flatten(1, 2)
+        )
         done = self.down(activation(self.up(by_expert), self.gated))
         done = done.unflatten(1, (sources, -1)).transpose(0, 1).flatten(0, 2)
-        done = reduce_scatter_single_autograd(done, "sum", 0, self.etp) if self.etp else done
-        back = all_to_all_single_autograd(done, None, None, self.ep) * share.flatten()[
-            order
-        ].unsqueeze(-1)
-        return torch.zeros_like(tokens).index_add(0, order // self.k, back).view_as(x)
+        done = (
+            reduce_scatter_single_autograd(done, "sum", 0, self.etp)
+            if self.etp
+            else done
+        )
+        back = all_to_all_single_autograd(
+            done, None, None, self.ep
+        ) * share.flatten()[order].unsqueeze(-1)
+        return (
+            torch.zeros_like(tokens)
+            .index_add(0, order // self.k, back)
+            .view_as(x)
+        )
 
 
 def expert_parallel(stage: Stage, m: Model, ep: Any, etp: Any = None) -> None:

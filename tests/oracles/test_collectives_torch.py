@@ -18,7 +18,13 @@ torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402
 from fake_cluster import Record, fake_cluster  # noqa: E402
 from messages import flops, job_of, operations, sent  # noqa: E402
-from sharded import Stage, context_parallel, expert_parallel, step, tensor_parallel  # noqa: E402
+from sharded import (  # noqa: E402
+    Stage,
+    context_parallel,
+    expert_parallel,
+    step,
+    tensor_parallel,
+)  # noqa: E402
 from torch_models import flash  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -42,26 +48,39 @@ def run_tp(model: Model, tp: int, b: int, sequence: bool) -> Record:
 
 
 DENSE = [known.GPT, known.LLAMA, known.FALCON, known.GEMMA, known.BLOOM]
-LATENT = [replace(m, moe=None, mtp_layers=0) for m in (known.DEEPSEEK, known.DEEPSEEK_LITE)]
-NAME = {"ids": lambda m: m.name.split(":")[0] if isinstance(m, Model) else str(m)}
+LATENT = [
+    replace(m, moe=None, mtp_layers=0)
+    for m in (known.DEEPSEEK, known.DEEPSEEK_LITE)
+]
+NAME = {
+    "ids": lambda m: m.name.split(":")[0] if isinstance(m, Model) else str(m)
+}
 
 
 @pytest.mark.parametrize("sequence", [True, False])
 @pytest.mark.parametrize(
     ("model", "tp", "b"),
-    [(m, 2, 1) for m in [*DENSE, *LATENT]] + [(known.GPT, 2, 3), (LATENT[0], 4, 2)],
+    [(m, 2, 1) for m in [*DENSE, *LATENT]]
+    + [(known.GPT, 2, 3), (LATENT[0], 4, 2)],
     **NAME,
 )
-def test_tensor_parallel(model: Model, tp: int, b: int, sequence: bool) -> None:
+def test_tensor_parallel(
+    model: Model, tp: int, b: int, sequence: bool
+) -> None:
     model = replace(model, kv_heads=max(model.K, tp))
     layout = Layout(tp=tp, microbatch=b, sequence_parallel=sequence)
-    record, ops = run_tp(model, tp, b, sequence), operations(job_of(model, layout, b))
+    record, ops = (
+        run_tp(model, tp, b, sequence),
+        operations(job_of(model, layout, b)),
+    )
     assert record.over("tp") == sent(ops, "tp")
     assert record.flops == flops(ops)
 
 
 @pytest.mark.parametrize("ep", [2, 4])
-@pytest.mark.parametrize("model", [known.MIXTRAL, known.QWEN, known.GPT_OSS], **NAME)
+@pytest.mark.parametrize(
+    "model", [known.MIXTRAL, known.QWEN, known.GPT_OSS], **NAME
+)
 def test_experts_over_data_parallel_ranks(model: Model, ep: int) -> None:
     layout = Layout(dp=ep, ep=ep, microbatch=2)
     with fake_cluster(dp=ep) as (mesh, record):
@@ -73,7 +92,9 @@ def test_experts_over_data_parallel_ranks(model: Model, ep: int) -> None:
     assert record.flops == flops(ops)
 
 
-@pytest.mark.parametrize("model", [known.DEEPSEEK, known.QWEN2_MOE, known.MIXTRAL], **NAME)
+@pytest.mark.parametrize(
+    "model", [known.DEEPSEEK, known.QWEN2_MOE, known.MIXTRAL], **NAME
+)
 def test_experts_over_tensor_parallel_ranks(model: Model) -> None:
     """Each tp rank sends the tokens of its own shard of the sequence; shared experts are cut like a
     dense feed-forward.
@@ -97,7 +118,9 @@ def test_experts_cut_in_two() -> None:
     ops = operations(job_of(model, Layout(dp=4, ep=2, etp=2), 4))
     with fake_cluster(ep=2, etp=2) as (mesh, record):
         stage = whole(model)
-        expert_parallel(stage, model, mesh.get_group("ep"), mesh.get_group("etp"))
+        expert_parallel(
+            stage, model, mesh.get_group("ep"), mesh.get_group("etp")
+        )
         step(stage, tokens(1, model.seq))
     assert record.over("ep") == sent(ops, "ep")
     assert record.over("etp") == sent(ops, "etp")

@@ -39,19 +39,28 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce")
 def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """Bytes of the full vectors of one kind in a step."""
     monkeypatch.setattr(
-        Fabric, "load", lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V)
+        Fabric,
+        "load",
+        lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V),
     )
     at, layout = ours.clock(job), job.layout
-    parts, by = ours.body(job, layout, at), ours.shares(job, layout, get("1f1b"), 1)
+    parts, by = (
+        ours.body(job, layout, at),
+        ours.shares(job, layout, get("1f1b"), 1),
+    )
     of = ours.devices(job, layout, parts, by, (layout.zero,), at)
-    return float(ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp).total)
+    return float(
+        ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp).total
+    )
 
 
 def shard(stage: Stage, mesh: Any, zero: int) -> None:
     """Each block a unit of its own, the rest (embedding, final norm, head) another."""
     how = {
         "mesh": mesh,
-        "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        "mp_policy": MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        ),
     }
     wrap: Callable[..., Any] = replicate if zero == 0 else fully_shard
     if zero:
@@ -77,13 +86,23 @@ def run(model: Model, dp: int, zero: int) -> Record:
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 @pytest.mark.parametrize(
-    "model", [known.GPT, known.LLAMA, known.GEMMA], ids=lambda m: m.name.split(":")[0]
+    "model",
+    [known.GPT, known.LLAMA, known.GEMMA],
+    ids=lambda m: m.name.split(":")[0],
 )
-def test_bytes_of_a_step(model: Model, zero: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_a_step(
+    model: Model, zero: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = run(model, 2, zero)
     job = job_of(model, Layout(dp=2, zero=zero), 2 * MICROBATCHES)
-    silent = replace(job.assumptions, overlap=replace(job.assumptions.overlap, dp=HidePass()))
+    silent = replace(
+        job.assumptions,
+        overlap=replace(job.assumptions.overlap, dp=HidePass()),
+    )
     expected = {
-        kind: predicted(replace(job, assumptions=silent), kind, monkeypatch) for kind in KINDS
+        kind: predicted(replace(job, assumptions=silent), kind, monkeypatch)
+        for kind in KINDS
     }
-    assert {kind: record.volume("dp").get(kind, 0) for kind in KINDS} == expected
+    assert {
+        kind: record.volume("dp").get(kind, 0) for kind in KINDS
+    } == expected

@@ -20,7 +20,9 @@ from torch_models import flash, unfused  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 KERNELS = {"flash": flash, "unfused": unfused}
-MODELS = pytest.mark.parametrize("model", architectures.ALL, ids=lambda m: m.name.split(":")[0])
+MODELS = pytest.mark.parametrize(
+    "model", architectures.ALL, ids=lambda m: m.name.split(":")[0]
+)
 
 
 def ours(model: Model, T: int, kernel: str) -> tuple[Flops, Flops]:
@@ -60,7 +62,10 @@ def test_every_operation_of_real_models(name: str, T: int) -> None:
     """At full width and length; a few layers of each kind are enough, more only repeat them."""
     model = catalog.model(name)
     model = replace(
-        model, layers=min(model.layers, 4 + (model.moe.dense_layers if model.moe else 0))
+        model,
+        layers=min(
+            model.layers, 4 + (model.moe.dense_layers if model.moe else 0)
+        ),
     )
     assert ours(model, T, "flash") == counted(model, T, flash)
 
@@ -72,4 +77,6 @@ def test_model_flops_are_the_counter_s_total(model: Model) -> None:
     """
     model = replace(model, window=None)
     forward, backward = counted(model, 32, unfused)
-    assert model_flops(model, 32) * 32 == sum(forward.values()) + sum(backward.values())
+    assert model_flops(model, 32) * 32 == sum(forward.values()) + sum(
+        backward.values()
+    )

@@ -53,9 +53,16 @@ def test_fully_sharded_over_128() -> None:
     with fake_cluster(dp=128, tp=TP) as (mesh, record):
         stage = Stage(GPT3, range(96), flash)
         tensor_parallel(stage, GPT3, mesh["tp"], True)
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        )
         for part in (*stage.layers, stage):
-            fully_shard(part, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=True)
+            fully_shard(
+                part,
+                mesh=mesh["dp"],
+                mp_policy=policy,
+                reshard_after_forward=True,
+            )
         step(stage, torch.zeros(1, GPT3.seq, dtype=torch.long))
     weights = sum(float(op.weights) for op in ops)
     assert record.flops == flops(ops) == pytest.approx(2.768063e14, rel=1e-6)
@@ -71,16 +78,24 @@ def run_stage(model: Model, rank: int, pp: int, m: int) -> Record:
     """A 1F1B step of one pipeline rank."""
     n = model.layers // pp
     with fake_cluster(rank * 16 * TP, pp=pp, dp=16, tp=TP) as (mesh, record):
-        stage = stage_of(model, range(rank * n, (rank + 1) * n), mesh, True, rank, pp)
+        stage = stage_of(
+            model, range(rank * n, (rank + 1) * n), mesh, True, rank, pp
+        )
         tokens = torch.zeros(m, model.seq, dtype=torch.long)
-        first, last = (tokens,) if rank == 0 else (), {"target": tokens} if rank == pp - 1 else {}
+        first, last = (
+            (tokens,) if rank == 0 else (),
+            {"target": tokens} if rank == pp - 1 else {},
+        )
         with loss_parallel():
-            Schedule1F1B(stage, m, loss_fn=cross_entropy).step(*first, **last, return_outputs=False)
+            Schedule1F1B(stage, m, loss_fn=cross_entropy).step(
+                *first, **last, return_outputs=False
+            )
     return record
 
 
 @pytest.mark.parametrize(
-    ("rank", "end"), [(0, vocabulary.embedding), (3, None), (7, vocabulary.head)]
+    ("rank", "end"),
+    [(0, vocabulary.embedding), (3, None), (7, vocabulary.head)],
 )
 def test_pipeline_of_8(rank: int, end: Any) -> None:
     """tp 8, pp 8, dp 16, 16 microbatches: the first, a middle and the last stage."""
@@ -89,6 +104,10 @@ def test_pipeline_of_8(rank: int, end: Any) -> None:
     ops = device(job, 96 // pp, *([end] if end else []))
     record = run_stage(GPT3, rank, pp, m)
     assert record.flops == m * flops(ops)
-    assert record.over("tp") == {key: m * n for key, n in sent(ops, "tp").items()}
+    assert record.over("tp") == {
+        key: m * n for key, n in sent(ops, "tp").items()
+    }
     neighbours = 1 if end else 2
-    assert record.over("pp") == {("send", int(ours.stage_message(job, job.layout))): m * neighbours}
+    assert record.over("pp") == {
+        ("send", int(ours.stage_message(job, job.layout))): m * neighbours
+    }

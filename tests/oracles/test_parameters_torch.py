@@ -46,7 +46,9 @@ def decoder(model: Model) -> Decoder:
         return Decoder(model)
 
 
-@pytest.mark.parametrize("model", architectures.ALL, ids=lambda m: m.name.split(":")[0])
+@pytest.mark.parametrize(
+    "model", architectures.ALL, ids=lambda m: m.name.split(":")[0]
+)
 def test_small_models(model: Model) -> None:
     module = decoder(model)
     assert parameters(model) == numel(module) - numel(module.mtp)

@@ -34,9 +34,9 @@ class ByName(TorchDispatchMode):
         self.running = [""]
         self.made_by: dict[int, str] = {}
         for path, module in root.named_modules():
-            name = "/".join([part for part in path.split(".") if not part.isdigit()][-2:]).replace(
-                "_", " "
-            )
+            name = "/".join(
+                [part for part in path.split(".") if not part.isdigit()][-2:]
+            ).replace("_", " ")
             module.register_forward_pre_hook(partial(self.enter, name))
             module.register_forward_hook(self.leave)
 
@@ -46,13 +46,19 @@ class ByName(TorchDispatchMode):
     def leave(self, *_: Any) -> None:
         self.running.pop()
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = op(*args, **(kwargs or {}))
         node = torch._C._current_autograd_node()
         if node is None:
-            self.made_by.setdefault(torch.autograd._get_sequence_nr() - 1, self.running[-1])  # type: ignore[attr-defined]
+            self.made_by.setdefault(
+                torch.autograd._get_sequence_nr() - 1, self.running[-1]
+            )  # type: ignore[attr-defined]
         if op._overloadpacket in flop_registry:
-            flops = flop_registry[op._overloadpacket](*args, **(kwargs or {}), out_val=result)
+            flops = flop_registry[op._overloadpacket](
+                *args, **(kwargs or {}), out_val=result
+            )
             if node is None:
                 self.forward[self.running[-1]] += flops
             else:
@@ -65,8 +71,14 @@ def counted(model: Model, T: int, kernel: Kernel) -> tuple[Flops, Flops]:
     over layers.
     """
     with torch.device("meta"):
-        decoder, tokens = Decoder(model, kernel), torch.empty(1, T, dtype=torch.long)
+        decoder, tokens = (
+            Decoder(model, kernel),
+            torch.empty(1, T, dtype=torch.long),
+        )
     with FlopCounterMode(display=False) as total, ByName(decoder) as named:
         torch.stack([y.sum() for y in decoder(tokens)]).sum().backward()
-    assert named.forward.total() + named.backward.total() == total.get_total_flops()
+    assert (
+        named.forward.total() + named.backward.total()
+        == total.get_total_flops()
+    )
     return dict(named.forward), dict(named.backward)

@@ -39,7 +39,9 @@ def flash(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
     memory-efficient sibling.
     """
     if q.shape[-1] == v.shape[-1]:
-        result: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+        result: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(
+            q, k, v, 0.0, True
+        )[0]
     else:
         result = torch.ops.aten._scaled_dot_product_efficient_attention(
             q, k, v, None, True, 0.0, True
@@ -52,13 +54,18 @@ class Core(nn.Module):
     logit a head.
     """
 
-    def __init__(self, H: int, kernel: Kernel, window: int | None, sinks: bool) -> None:
+    def __init__(
+        self, H: int, kernel: Kernel, window: int | None, sinks: bool
+    ) -> None:
         super().__init__()
         self.kernel, self.window = kernel, window
         self.sinks = nn.Parameter(torch.zeros(H)) if sinks else None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        k, v = (
+            x.repeat_interleave(q.shape[1] // x.shape[1], dim=1)
+            for x in (k, v)
+        )
         return self.kernel(q, k, v, self.window).transpose(1, 2).flatten(2)
 
 
@@ -67,22 +74,33 @@ class Attention(nn.Module):
 
     def __init__(self, m: Model, kernel: Kernel, window: int | None) -> None:
         super().__init__()
-        self.H, self.K, self.h = m.heads, m.kv_heads or m.heads, m.head_dim or m.hidden // m.heads
-        self.qkv = nn.Linear(m.hidden, (self.H + 2 * self.K) * self.h, bias=m.qkv_bias)
+        self.H, self.K, self.h = (
+            m.heads,
+            m.kv_heads or m.heads,
+            m.head_dim or m.hidden // m.heads,
+        )
+        self.qkv = nn.Linear(
+            m.hidden, (self.H + 2 * self.K) * self.h, bias=m.qkv_bias
+        )
         self.out = nn.Linear(self.H * self.h, m.hidden, bias=m.bias)
         self.core = Core(self.H, kernel, window, m.attention_sinks)
         self.whole = m.qk_norm_whole
         if m.qk_norm:
             self.q_norm, self.k_norm = (
-                nn.RMSNorm(heads * self.h if self.whole else self.h) for heads in (self.H, self.K)
+                nn.RMSNorm(heads * self.h if self.whole else self.h)
+                for heads in (self.H, self.K)
             )
         self.normed = m.qk_norm
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).split([self.H * self.h, self.K * self.h, self.K * self.h], dim=-1)
+        q, k, v = self.qkv(x).split(
+            [self.H * self.h, self.K * self.h, self.K * self.h], dim=-1
+        )
         if self.normed and self.whole:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = (y.unflatten(-1, (-1, self.h)).transpose(1, 2) for y in (q, k, v))
+        q, k, v = (
+            y.unflatten(-1, (-1, self.h)).transpose(1, 2) for y in (q, k, v)
+        )
         if self.normed and not self.whole:
             q, k = self.q_norm(q), self.k_norm(k)
         result: Tensor = self.out(self.core(q, k, v))
@@ -115,18 +133,31 @@ class Latent(nn.Module):
         self.compressed = bool(mla.q_lora_rank)
         self.kv_down = nn.Linear(m.hidden, self.latent + self.rope, bias=False)
         self.kv_norm = nn.RMSNorm(self.latent)
-        self.kv_up = nn.Linear(self.latent, self.H * (self.nope + self.value), bias=False)
+        self.kv_up = nn.Linear(
+            self.latent, self.H * (self.nope + self.value), bias=False
+        )
         self.rotary = nn.Identity()
         self.core = Core(self.H, kernel, None, False)
         self.out = nn.Linear(self.H * self.value, m.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        q = self.q_up(self.q_norm(self.q_down(x))) if self.compressed else self.q(x)
+        q = (
+            self.q_up(self.q_norm(self.q_down(x)))
+            if self.compressed
+            else self.q(x)
+        )
         q = q.unflatten(-1, (self.H, -1)).transpose(1, 2)
         latent, rope = self.kv_down(x).split([self.latent, self.rope], dim=-1)
-        kv = self.kv_up(self.kv_norm(latent)).unflatten(-1, (self.H, -1)).transpose(1, 2)
+        kv = (
+            self.kv_up(self.kv_norm(latent))
+            .unflatten(-1, (self.H, -1))
+            .transpose(1, 2)
+        )
         k, v = kv.split([self.nope, self.value], dim=-1)
-        k = torch.cat([k, self.rotary(rope).unsqueeze(1).expand(-1, self.H, -1, -1)], dim=-1)
+        k = torch.cat(
+            [k, self.rotary(rope).unsqueeze(1).expand(-1, self.H, -1, -1)],
+            dim=-1,
+        )
         result: Tensor = self.out(self.core(q, k, v))
         return result
 
@@ -174,7 +205,9 @@ class Experts(nn.Module):
         super().__init__()
         self.E, self.k, self.gated = moe.experts, moe.top_k, gated
         self.router = nn.Linear(D, self.E, bias=moe.router_bias)
-        self.up = Grouped(self.E, D, moe.expert_ffn * (2 if gated else 1), moe.expert_bias)
+        self.up = Grouped(
+            self.E, D, moe.expert_ffn * (2 if gated else 1), moe.expert_bias
+        )
         self.down = Grouped(self.E, moe.expert_ffn, D, moe.expert_bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -182,10 +215,14 @@ class Experts(nn.Module):
         share, chosen = self.router(tokens).softmax(-1).topk(self.k)
         order = chosen.flatten().argsort()
         sent = tokens[order // self.k].unflatten(0, (self.E, -1))
-        got = self.down(activation(self.up(sent), self.gated)).flatten(0, 1) * share.flatten()[
-            order
-        ].unsqueeze(-1)
-        return torch.zeros_like(tokens).index_add(0, order // self.k, got).view_as(x)
+        got = self.down(activation(self.up(sent), self.gated)).flatten(
+            0, 1
+        ) * share.flatten()[order].unsqueeze(-1)
+        return (
+            torch.zeros_like(tokens)
+            .index_add(0, order // self.k, got)
+            .view_as(x)
+        )
 
 
 class Shared(FeedForward):
@@ -215,7 +252,9 @@ class Block(nn.Module):
 
     def __init__(self, m: Model, layer: int, kernel: Kernel) -> None:
         super().__init__()
-        attends_to_all = m.window is None or (m.full_every > 0 and (layer + 1) % m.full_every == 0)
+        attends_to_all = m.window is None or (
+            m.full_every > 0 and (layer + 1) % m.full_every == 0
+        )
         self.attention = (
             Latent(m, kernel)
             if m.mla
@@ -225,10 +264,14 @@ class Block(nn.Module):
         if sparse:
             self.experts = Experts(m.hidden, sparse, m.gated)
             if sparse.shared_ffn:
-                self.shared = Shared(m.hidden, sparse.shared_ffn, m.gated, sparse.shared_gate)
+                self.shared = Shared(
+                    m.hidden, sparse.shared_ffn, m.gated, sparse.shared_gate
+                )
         else:
             self.ffn = FeedForward(m.hidden, m.ffn, m.gated, m.bias)
-        self.norms = nn.ModuleList(norm_of(m) for _ in range(m.norms_per_layer))
+        self.norms = nn.ModuleList(
+            norm_of(m) for _ in range(m.norms_per_layer)
+        )
         self.into, self.out_of = nn.Identity(), nn.Identity()
         self.parts = (
             ("experts", "shared")
@@ -282,7 +325,9 @@ class NextToken(nn.Module):
 
     def forward(self, x: Tensor, token: Tensor) -> Tensor:
         result: Tensor = self.block(
-            self.project(torch.cat([self.norms[0](x), self.norms[1](token)], dim=-1))
+            self.project(
+                torch.cat([self.norms[0](x), self.norms[1](token)], dim=-1)
+            )
         )
         return result
 
@@ -293,20 +338,29 @@ class Decoder(nn.Module):
     def __init__(self, m: Model, kernel: Kernel = unfused) -> None:
         super().__init__()
         self.embedding = nn.Embedding(m.vocab, m.hidden)
-        self.positions = nn.Embedding(m.seq, m.hidden) if m.positions == "learned" else None
+        self.positions = (
+            nn.Embedding(m.seq, m.hidden) if m.positions == "learned" else None
+        )
         self.embedding_norm = norm_of(m) if m.embedding_norm else None
-        self.layers = nn.ModuleList(Block(m, i, kernel) for i in range(m.layers))
+        self.layers = nn.ModuleList(
+            Block(m, i, kernel) for i in range(m.layers)
+        )
         self.head = Head(m)
         if m.tied_embeddings:
             self.head.logits.weight = self.embedding.weight
-        self.mtp = nn.ModuleList(NextToken(m, kernel) for _ in range(m.mtp_layers))
+        self.mtp = nn.ModuleList(
+            NextToken(m, kernel) for _ in range(m.mtp_layers)
+        )
 
     def forward(self, tokens: Tensor) -> list[Tensor]:
         embedded = self.embedding(tokens)
         x = (
             embedded
             if self.positions is None
-            else embedded + self.positions(torch.arange(embedded.shape[1], device=tokens.device))
+            else embedded
+            + self.positions(
+                torch.arange(embedded.shape[1], device=tokens.device)
+            )
         )
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         for block in self.layers:

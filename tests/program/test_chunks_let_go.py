@@ -20,7 +20,11 @@ def order(text: str) -> list[Action]:
         ("F0 F1 F2 F3 B3 B2 B1 B0", False, {0: 2, 1: 1, 2: 1, 3: 1}),
         ("F0 F1 F2 B2 B1 B0", False, {0: 1, 1: 1, 2: 1}),
         # five chunks: 0 and 1 went
-        ("F0 F1 F2 F3 F4 B4 B3 B2 B1 B0", False, {0: 2, 1: 2, 2: 1, 3: 1, 4: 1}),
+        (
+            "F0 F1 F2 F3 F4 B4 B3 B2 B1 B0",
+            False,
+            {0: 2, 1: 2, 2: 1, 3: 1, 4: 1},
+        ),
         # sharded weights go after every forward pass too
         ("F0 F1 F2 B2 B1 B0", True, {0: 2, 1: 2, 2: 2}),
     ],
@@ -35,10 +39,22 @@ def test_chunks_that_come_no_time_soon_are_let_go(
     ("text", "first", "piles"),
     [
         ("F0 B0", False, True),
-        ("F0 I0 W0", False, False),  # the one gradient of weights is reduced as it was made
-        ("F0 F0 I0 I0 W0 W0", False, False),  # no gradient of an input comes after it
+        (
+            "F0 I0 W0",
+            False,
+            False,
+        ),  # the one gradient of weights is reduced as it was made
+        (
+            "F0 F0 I0 I0 W0 W0",
+            False,
+            False,
+        ),  # no gradient of an input comes after it
         ("F0 F0 I0 W0 I0 W0", False, True),
-        ("F0 F0 I0 I0 W0 W0", True, True),  # nothing to hand on: W is a whole backward pass
+        (
+            "F0 F0 I0 I0 W0 W0",
+            True,
+            True,
+        ),  # nothing to hand on: W is a whole backward pass
     ],
 )
 def test_gradients_pile_up_when_a_gradient_of_an_input_follows(

@@ -38,7 +38,9 @@ MODELS = (
     "llama3-70b",
     "qwen3-8b",
 )
-RUNNABLE = [name for name, schedule in SCHEDULES.items() if schedule.torch_name]
+RUNNABLE = [
+    name for name, schedule in SCHEDULES.items() if schedule.torch_name
+]
 
 
 def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
@@ -52,7 +54,9 @@ def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
         schedule="1f1b" if pp == 1 else schedule,
         zero=rng.choice([0, 1, 2, 3]),
         microbatch=rng.choice([1, 2, 4]),
-        interleave=rng.choice([2, 2, 3, 4, 5]) if schedule.startswith("interleaved") else 1,
+        interleave=rng.choice([2, 2, 3, 4, 5])
+        if schedule.startswith("interleaved")
+        else 1,
         recompute=rng.choice(["none", "selective", "full"]),
         sequence_parallel=rng.choice([True, True, False]),
     )
@@ -61,17 +65,32 @@ def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
     precision = PRECISIONS[rng.choice(["bf16", "bf16", "bf16", "fp32"])]
     batch = int(layout.dp * layout.microbatch) * m
     model = catalog.model(rng.choice(MODELS))
-    return Job(model, on, batch, layout, seq=rng.choice([512, 2048, 8192]), precision=precision), m
+    return Job(
+        model,
+        on,
+        batch,
+        layout,
+        seq=rng.choice([512, 2048, 8192]),
+        precision=precision,
+    ), m
 
 
 def runs(job: Job, m: int) -> bool:
     """PyTorch runs it, on stages of equal chunks."""
     layout, schedule = job.layout, schedule_named(job.layout.schedule)
-    halves = schedule.split_backward and (layout.zero == 3 or layout.recompute == "full")
+    halves = schedule.split_backward and (
+        layout.zero == 3 or layout.recompute == "full"
+    )
     chunks = layout.pp * schedule.chunks(layout.interleave)
     uneven = chunks > layout.pp and job.model.layers % chunks
     starved = layout.pp > 1 and schedule.name != "gpipe" and m < layout.pp
-    return not (halves or uneven or starved or job.model.K % layout.tp or broken(job, layout))
+    return not (
+        halves
+        or uneven
+        or starved
+        or job.model.K % layout.tp
+        or broken(job, layout)
+    )
 
 
 def jobs(rng: random.Random, schedule: str, count: int) -> Iterator[Job]:
@@ -80,13 +99,20 @@ def jobs(rng: random.Random, schedule: str, count: int) -> Iterator[Job]:
         job, m = drawn(rng, schedule)
         if runs(job, m):
             count -= 1
-            yield carried_out(replace(job, layout=placed(job.layout, job.cluster.sizes)))
+            yield carried_out(
+                replace(job, layout=placed(job.layout, job.cluster.sizes))
+            )
 
 
-def totals(job: Job, layout: Layout, recompute: str, zero: int) -> dict[str, list[Any]]:
+def totals(
+    job: Job, layout: Layout, recompute: str, zero: int
+) -> dict[str, list[Any]]:
     """End of the pipeline -> bytes at each moment, of a layout or a table of them."""
     schedule = schedule_named(layout.schedule)
-    by, of = shares(job, layout, schedule, layout.interleave), closed.units(job, layout, recompute)
+    by, of = (
+        shares(job, layout, schedule, layout.interleave),
+        closed.units(job, layout, recompute),
+    )
     found = {}
     for end in ENDS:
         at = closed.device(job, layout, schedule, layout.interleave, by, end)
@@ -112,7 +138,10 @@ def test_the_closed_form_is_near_the_walk(schedule: str) -> None:
         l = job.layout
         walked = max(peak(job, rank).highest for rank in range(int(l.pp)))
         known = f"{job.model.name} {l} {job.batch} {job.seq}"
-        if l.schedule.startswith("interleaved") and microbatches(job, l) % l.pp:
+        if (
+            l.schedule.startswith("interleaved")
+            and microbatches(job, l) % l.pp
+        ):
             assert fullest(job) >= walked * (1 - NEAR), known
         else:
             assert fullest(job) == pytest.approx(walked, rel=NEAR), known
@@ -135,20 +164,35 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
             microbatch=job.layout.microbatch,
             placement={},
         )
-        wide = replace(first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch, layout=layout)
+        wide = replace(
+            first,
+            cluster=catalog.cluster("65536xh100-sxm"),
+            batch=batch,
+            layout=layout,
+        )
         if runs(wide, int(microbatches(wide, layout))):
             rows.append(layout)
-    names = [f.name for f in fields(Layout) if f.name in ("tp", "cp", "pp", "dp", "microbatch")]
-    columns: dict[str, Any] = {n: np.array([float(getattr(row, n)) for row in rows]) for n in names}
-    job = replace(first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch)
+    names = [
+        f.name
+        for f in fields(Layout)
+        if f.name in ("tp", "cp", "pp", "dp", "microbatch")
+    ]
+    columns: dict[str, Any] = {
+        n: np.array([float(getattr(row, n)) for row in rows]) for n in names
+    }
+    job = replace(
+        first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch
+    )
     for zero in (0, 1, 2, 3):
-        table = totals(job, replace(rows[0], **columns), first.layout.recompute, zero)
+        table = totals(
+            job, replace(rows[0], **columns), first.layout.recompute, zero
+        )
         for i, row in enumerate(rows):
             one = totals(job, row, first.layout.recompute, zero)
             for end in ENDS:
-                assert [float(np.broadcast_to(x, len(rows))[i]) for x in table[end]] == [
-                    float(x) for x in one[end]
-                ]
+                assert [
+                    float(np.broadcast_to(x, len(rows))[i]) for x in table[end]
+                ] == [float(x) for x in one[end]]
 
 
 def test_numbers_worked_out_by_hand() -> None:
@@ -161,20 +205,27 @@ def test_numbers_worked_out_by_hand() -> None:
     layout = Layout(dp=64, zero=3, recompute="full")
     job = carried_out(Job(model, on, 128, layout))
     T, D, V, parameters = 8192, 4096, 128256, 8.030e9
-    states = (12 + 4) * parameters / 64  # and gradients of the first microbatch, already reduced
+    states = (
+        (12 + 4) * parameters / 64
+    )  # and gradients of the first microbatch, already reduced
     kept = 32 * T * D * 2 + T * D * 2 + 2 * T * D * 4
     logits = 2 * T * V * 2 + 4 * 2**24
-    assert fullest(job) == pytest.approx(states + kept + logits + 2 * V * D * 2, rel=2e-3)
+    assert fullest(job) == pytest.approx(
+        states + kept + logits + 2 * V * D * 2, rel=2e-3
+    )
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv", "dualpipev", "interleaved-zb"])
+@pytest.mark.parametrize(
+    "schedule", ["1f1b", "interleaved", "zbv", "dualpipev", "interleaved-zb"]
+)
 def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
     """That is what these schedules are for: what waits is bounded by the pipeline."""
     v = 2 if schedule.startswith("interleaved") else 1
     layout = Layout(pp=4, schedule=schedule, interleave=v)
     on = catalog.cluster("4xh100-sxm")
     few, many = (
-        carried_out(Job(catalog.model("llama3-8b"), on, m, layout, seq=2048)) for m in (64, 512)
+        carried_out(Job(catalog.model("llama3-8b"), on, m, layout, seq=2048))
+        for m in (64, 512)
     )
     for rank in (0, 1, 3):
         assert peak(few, rank).highest == peak(many, rank).highest

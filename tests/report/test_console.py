@@ -7,7 +7,13 @@ import json
 
 import pytest
 
-from meshwright.report.console import envelope, needed, progress, show, show_json
+from meshwright.report.console import (
+    envelope,
+    needed,
+    progress,
+    show,
+    show_json,
+)
 from meshwright.report.predict import plain
 
 LONG = "words that may be folded, and folded again, until they fit"
@@ -29,14 +35,19 @@ def table() -> object:
 
 
 @pytest.mark.parametrize("columns", [20, 80, 300])
-def test_numbers_are_never_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_never_cut(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))
     show(table())  # type: ignore[arg-type]
     text = terminal.getvalue()
     assert (
-        all(f"{i}.123456 GiB" in text and f"number {i}" in text for i in range(12))
+        all(
+            f"{i}.123456 GiB" in text and f"number {i}" in text
+            for i in range(12)
+        )
         and "…" not in text
     )
     assert (LONG in text) == (columns == 300), "only text folds"

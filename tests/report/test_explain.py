@@ -18,7 +18,12 @@ from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.explain import find, rates, to_dict
 
 P = predict(
-    Job(model("mixtral-8x7b"), cluster("64xh100-sxm"), 128, Layout(tp=2, pp=2, dp=16, zero=1))
+    Job(
+        model("mixtral-8x7b"),
+        cluster("64xh100-sxm"),
+        128,
+        Layout(tp=2, pp=2, dp=16, zero=1),
+    )
 )
 
 
@@ -48,7 +53,9 @@ def test_a_term_and_its_parts_are_not_both_listed() -> None:
 
 def test_parts_add_up() -> None:
     (data,) = to_dict(P, "compute")
-    assert sum(part["value"] for part in data["parts"]) == pytest.approx(data["value"])
+    assert sum(part["value"] for part in data["parts"]) == pytest.approx(
+        data["value"]
+    )
     assert data["formula"] and data["source"]
 
 
@@ -78,33 +85,61 @@ PAPERS = {
 }
 """Assumption set -> whose options its terms name; any other author of a set in a term is wrong."""
 AUTHORS = ("Subramanian", "Narayanan", "Erdil", "How To Scale Your Model")
-CHOSEN = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "optimizer")
+CHOSEN = (
+    "compute",
+    "memory",
+    "tp_comm",
+    "cp_comm",
+    "ep_comm",
+    "pp_comm",
+    "dp_comm",
+    "optimizer",
+)
 """Causes that an option of the set decides; the bubble is the schedule's."""
 
 
 def under(name: str, on: str = "64xh100-sxm") -> Prediction:
     layout = Layout(tp=2, cp=2, pp=2, dp=8, ep=4, zero=1)
     return predict(
-        Job(model("mixtral-8x7b"), cluster(on), 128, layout, assumptions=assumptions(name))
+        Job(
+            model("mixtral-8x7b"),
+            cluster(on),
+            128,
+            layout,
+            assumptions=assumptions(name),
+        )
     )
 
 
 @pytest.mark.parametrize("name", [*SETS, *ELSEWHERE])
-def test_the_source_of_a_term_is_that_of_the_option_that_ran(name: str) -> None:
+def test_the_source_of_a_term_is_that_of_the_option_that_ran(
+    name: str,
+) -> None:
     for part in under(name).term.parts:
         if part.name in CHOSEN:
-            assert re.search(PAPERS[name], part.source), (part.name, part.source)
+            assert re.search(PAPERS[name], part.source), (
+                part.name,
+                part.source,
+            )
     if name.startswith(("epoch", "scaling", "megatron")):
-        sources = " ".join(part.source for part in under(name).term.parts if part.name in CHOSEN)
+        sources = " ".join(
+            part.source
+            for part in under(name).term.parts
+            if part.name in CHOSEN
+        )
         assert "Subramanian" not in sources
     if name.startswith("epoch"):
-        assert not any(other in sources for other in AUTHORS if other != "Erdil")
+        assert not any(
+            other in sources for other in AUTHORS if other != "Erdil"
+        )
 
 
 def test_every_option_has_its_formula_and_source() -> None:
     assert set(MODELS) == set(CHOICES["ChipTime.model"])
     assert set(ALGORITHMS) == set(CHOICES["NetworkTime.collective"])
-    assert all(all(texts) for texts in (*MODELS.values(), *ALGORITHMS.values()))
+    assert all(
+        all(texts) for texts in (*MODELS.values(), *ALGORITHMS.values())
+    )
 
 
 def test_the_formula_is_that_of_the_chip_model() -> None:
@@ -119,14 +154,21 @@ def test_the_formula_is_that_of_the_chip_model() -> None:
         in terms["memory"].formula
     )
     terms = {part.name: part for part in under("realistic").term.parts}
-    assert terms["memory"].formula.startswith("bytes / 2.682e+12 B/s")  # 0.8 x 3352 GB/s
+    assert terms["memory"].formula.startswith(
+        "bytes / 2.682e+12 B/s"
+    )  # 0.8 x 3352 GB/s
     terms = {part.name: part for part in under("megatron-2021").term.parts}
     assert (
-        terms["memory"].formula.startswith("0: memory takes no time") and terms["memory"].value == 0
+        terms["memory"].formula.startswith("0: memory takes no time")
+        and terms["memory"].value == 0
     )
-    assert terms["tp_comm"].value == 0 and "no time" in terms["tp_comm"].formula
+    assert (
+        terms["tp_comm"].value == 0 and "no time" in terms["tp_comm"].formula
+    )
 
 
 def test_a_torus_has_its_own_algorithm() -> None:
-    terms = {part.name: part for part in under("realistic", "64xtpu-v5p").term.parts}
+    terms = {
+        part.name: part for part in under("realistic", "64xtpu-v5p").term.parts
+    }
     assert terms["tp_comm"].source == ALGORITHMS["book"][1]

@@ -18,7 +18,9 @@ from meshwright.search.families import Family
 from meshwright.search.plan import Plan
 
 JOB = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
-FAST, SLOW, BIG = (predict(JOB, Layout(tp=tp, dp=64 // tp, zero=1)) for tp in (2, 8, 1))
+FAST, SLOW, BIG = (
+    predict(JOB, Layout(tp=tp, dp=64 // tp, zero=1)) for tp in (2, 8, 1)
+)
 NEXT = predict(JOB, Layout(tp=2, dp=32, zero=2))
 
 
@@ -55,18 +57,34 @@ def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
     assert "tensor-parallel communication" in text
     loss = SLOW.merit_s / FAST.merit_s - 1
     gain = SLOW.time_s["tp_comm"] - FAST.time_s["tp_comm"]
-    assert f"{100 * loss:+.1f} %" in text and f"tp_comm +{seconds(gain)}" in text
-    assert "tie" not in text and ", a tie" in printed(*why(plan(alternatives=(NEXT,))))
+    assert (
+        f"{100 * loss:+.1f} %" in text and f"tp_comm +{seconds(gain)}" in text
+    )
+    assert "tie" not in text and ", a tie" in printed(
+        *why(plan(alternatives=(NEXT,)))
+    )
 
 
 def test_a_ranking_counts_from_the_first_and_marks_ties() -> None:
     rows = (FAST, NEXT, NEXT, SLOW)
-    shown = printed(ranking("layouts", rows, plan(alternatives=rows[1:]))).splitlines()
+    shown = printed(
+        ranking("layouts", rows, plan(alternatives=rows[1:]))
+    ).splitlines()
     header, first, second, last, ties = shown
-    assert header.split() == ["layouts", "step", "vs", "first", "memory", "risk", "what"]
+    assert header.split() == [
+        "layouts",
+        "step",
+        "vs",
+        "first",
+        "memory",
+        "risk",
+        "what",
+    ]
     assert first.startswith("1 ") and "%  " not in first.partition("=")[0]
     assert " = " in second and " = " not in last and "as good as" in ties
-    assert last.startswith("4 ") and "tp 8" in last, "the same layout is shown once"
+    assert last.startswith("4 ") and "tp 8" in last, (
+        "the same layout is shown once"
+    )
 
 
 def test_families_are_marked_with_ties_and_reasons() -> None:
@@ -77,13 +95,29 @@ def test_families_are_marked_with_ties_and_reasons() -> None:
     )
     text = printed(*families(plan(families=rows, kept=("tp inside a node",))))
     best, tie, slow, *said = text.splitlines()[1:]
-    assert "best" in best and "+1 % tie" in tie and "+40 %" in slow and "tie" not in slow
-    assert said == ["kept, as in published runs: tp inside a node", "c: a reason"]
+    assert (
+        "best" in best
+        and "+1 % tie" in tie
+        and "+40 %" in slow
+        and "tie" not in slow
+    )
+    assert said == [
+        "kept, as in published runs: tp inside a node",
+        "c: a reason",
+    ]
 
 
 def test_everything_fits_80_columns() -> None:
     """On a terminal of 80; a command to copy is never broken, and in a pipe no line is."""
-    rows = (Family("outside published practice", SLOW, 0.4, False, "a long reason " * 20),)
+    rows = (
+        Family(
+            "outside published practice",
+            SLOW,
+            0.4,
+            False,
+            "a long reason " * 20,
+        ),
+    )
     note = "a sentence that is longer than one line of any terminal, " * 4
     one = plan(notes=(note,), families=rows)
     for width in (80, 120):
@@ -92,8 +126,13 @@ def test_everything_fits_80_columns() -> None:
             console.print(part)
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert max(map(len, lines)) <= width
-        assert any("+40 %" in line for line in lines) and "…" not in "".join(lines)
-        assert any(line.startswith("      longer") or "      " in line[:6] for line in lines)
+        assert any("+40 %" in line for line in lines) and "…" not in "".join(
+            lines
+        )
+        assert any(
+            line.startswith("      longer") or "      " in line[:6]
+            for line in lines
+        )
     console = Console(width=80, soft_wrap=True, file=io.StringIO())
     console.print(Line(note))
     assert console.file.getvalue() == f"{note}\n"  # type: ignore[attr-defined]
@@ -112,14 +151,27 @@ def test_the_whole_report() -> None:
 
 
 def test_the_front_is_shown_if_asked_for() -> None:
-    asked, not_asked = (printed(report(plan(pareto=front), "")) for front in ((FAST, SLOW), None))
-    assert "time against memory" in asked and "time against memory" not in not_asked
+    asked, not_asked = (
+        printed(report(plan(pareto=front), ""))
+        for front in ((FAST, SLOW), None)
+    )
+    assert (
+        "time against memory" in asked
+        and "time against memory" not in not_asked
+    )
 
 
 def test_nothing_fits() -> None:
     text = printed(
         report(
-            plan(best=None, alternatives=(), pareto=(), closest=BIG, notes=("take 4 chips",)), ""
+            plan(
+                best=None,
+                alternatives=(),
+                pareto=(),
+                closest=BIG,
+                notes=("take 4 chips",),
+            ),
+            "",
         )
     )
     assert (
@@ -130,6 +182,8 @@ def test_nothing_fits() -> None:
 
 
 def test_several_assumption_sets() -> None:
-    lines = printed(comparison({"a": plan(), "b": plan(best=None)})).splitlines()
+    lines = printed(
+        comparison({"a": plan(), "b": plan(best=None)})
+    ).splitlines()
     assert lines[1].startswith("a ") and seconds(FAST.step_time_s) in lines[1]
     assert lines[2].split() == ["b", "no", "layout", "fits"]

@@ -28,10 +28,20 @@ def test_bars_are_as_high_as_the_terms() -> None:
     figure = plots.layouts(PREDICTIONS, ("a", "b", "c"), "title")
     top, middle, low = figure.axes
     for x, p in enumerate(PREDICTIONS):
-        for axes, total in ((top, p.step_time_s), (middle, p.memory_bytes["allocated"] / 2**30)):
-            heights = [bar.get_height() for bars in axes.containers for bar in [bars[x]]]
+        for axes, total in (
+            (top, p.step_time_s),
+            (middle, p.memory_bytes["allocated"] / 2**30),
+        ):
+            heights = [
+                bar.get_height()
+                for bars in axes.containers
+                for bar in [bars[x]]
+            ]
             assert sum(heights) == pytest.approx(total)
-    assert top.get_ylabel() == "step time [s]" and middle.get_ylabel() == "memory [GiB]"
+    assert (
+        top.get_ylabel() == "step time [s]"
+        and middle.get_ylabel() == "memory [GiB]"
+    )
     cells = [text.get_text() for text in low.texts]
     assert {"1", "2", "8", f"{100 * PREDICTIONS[0].mfu:.1f}%"} <= set(cells)
 
@@ -39,8 +49,14 @@ def test_bars_are_as_high_as_the_terms() -> None:
 def test_every_two_parts_differ_in_black_and_white() -> None:
     for parts in (plots.CAUSES, plots.KINDS):
         for a, b in combinations(parts, 2):
-            (colour_a, hatch_a), (colour_b, hatch_b) = plots.STYLE[a], plots.STYLE[b]
-            assert hatch_a != hatch_b or abs(_grey(colour_a) - _grey(colour_b)) > 0.3, (a, b)
+            (colour_a, hatch_a), (colour_b, hatch_b) = (
+                plots.STYLE[a],
+                plots.STYLE[b],
+            )
+            assert (
+                hatch_a != hatch_b
+                or abs(_grey(colour_a) - _grey(colour_b)) > 0.3
+            ), (a, b)
 
 
 def _grey(colour: str) -> float:
@@ -79,8 +95,13 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
         str(picture),
     ]
     assert cli.run(["sweep", *words]) == 0 and picture.stat().st_size > 10_000
-    jobs = [replace(PREDICTIONS[2].job, model=model(name)) for name in ("gpt3-175b", "gpt3-13b")]
-    found = Sweep("model", tuple(Point(j.model.name, j, predict(j)) for j in jobs))
+    jobs = [
+        replace(PREDICTIONS[2].job, model=model(name))
+        for name in ("gpt3-175b", "gpt3-13b")
+    ]
+    found = Sweep(
+        "model", tuple(Point(j.model.name, j, predict(j)) for j in jobs)
+    )
     top, _ = plots.scaling(found).axes
     assert (
         "gpt3" not in top.get_title()
@@ -90,10 +111,14 @@ def test_a_sweep_over_names_is_drawn(tmp_path: Path) -> None:
     assert top.get_ylim()[0] == 0 and top.lines[0].get_linestyle() == "None"
 
 
-def test_pictures_name_their_assumptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_name_their_assumptions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two sets: the best of each, under its name and its own capacity; one set: in the title."""
     drawn: list[Any] = []
-    monkeypatch.setattr(plots, "image", lambda figure, kind: drawn.append(figure) or b"")
+    monkeypatch.setattr(
+        plots, "image", lambda figure, kind: drawn.append(figure) or b""
+    )
     words = [
         "plan",
         "llama3-8b",
@@ -107,16 +132,29 @@ def test_pictures_name_their_assumptions(tmp_path: Path, monkeypatch: pytest.Mon
         "3",
     ]
     for sets in ("realistic,megatron-2021", "megatron-2021"):
-        assert cli.run([*words, "--assumptions", sets, "-o", str(tmp_path / "x.png")]) == 0
+        assert (
+            cli.run(
+                [*words, "--assumptions", sets, "-o", str(tmp_path / "x.png")]
+            )
+            == 0
+        )
     both, one = drawn
     assert [label.get_text() for label in both.axes[2].get_xticklabels()] == [
         "realistic",
         "megatron-2021",
     ]
-    heights = {line[0][1] for line in both.axes[1].collections[0].get_segments()}
+    heights = {
+        line[0][1] for line in both.axes[1].collections[0].get_segments()
+    }
     assert len(heights) == 2, "each set has its own share of memory"
-    assert "megatron-2021" in one.get_suptitle() and len(one.axes[2].get_xticklabels()) == 3
-    assert "assumptions realistic" in plots.pipeline(replay(PREDICTIONS[2])).axes[0].get_title()
+    assert (
+        "megatron-2021" in one.get_suptitle()
+        and len(one.axes[2].get_xticklabels()) == 3
+    )
+    assert (
+        "assumptions realistic"
+        in plots.pipeline(replay(PREDICTIONS[2])).axes[0].get_title()
+    )
 
 
 def test_a_pipeline_has_a_box_for_every_action() -> None:
@@ -124,10 +162,17 @@ def test_a_pipeline_has_a_box_for_every_action() -> None:
     (axes,) = plots.pipeline(r).axes
     boxes = sum(len(c.get_paths()) for c in axes.collections)
     assert boxes == sum(map(len, r.timeline.order))
-    assert axes.get_xlabel() == "time [s]" and axes.get_ylabel() == "pipeline rank"
+    assert (
+        axes.get_xlabel() == "time [s]"
+        and axes.get_ylabel() == "pipeline rank"
+    )
 
 
-@pytest.mark.parametrize(("kind", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("kind", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml")]
+)
 def test_images_are_repeatable(kind: str, begin: bytes) -> None:
-    images = [plots.image(plots.layouts(PREDICTIONS[:1]), kind) for _ in range(2)]
+    images = [
+        plots.image(plots.layouts(PREDICTIONS[:1]), kind) for _ in range(2)
+    ]
     assert images[0] == images[1] and images[0].startswith(begin)

@@ -43,15 +43,27 @@ def test_reproduced_shows_the_worst_first() -> None:
             "note": "misprint",
         },
     ]
-    summary = dict.fromkeys(STATUSES, 0) | {"match": 1, "erratum": 1, "mismatch": 1}
+    summary = dict.fromkeys(STATUSES, 0) | {
+        "match": 1,
+        "erratum": 1,
+        "mismatch": 1,
+    }
     summary |= {"worst_match": 1e-3, "by_source": {"printed": 2, "own": 1}}
     text = printed(
-        reproduced({"paper": "lbl", "checks": checks, "summary": summary, "notes": ["a note"]})
+        reproduced(
+            {
+                "paper": "lbl",
+                "checks": checks,
+                "summary": summary,
+                "notes": ["a note"],
+            }
+        )
     )
     assert text.index("bad") < text.index("odd") < text.index("fine")
     assert (
         "3 checks" in text
-        and "2 printed in the paper, 1 from an independent implementation of ours" in text
+        and "2 printed in the paper, 1 from an independent implementation of ours"
+        in text
         and "+100 %" in text
         and "misprint" in text
         and "a note" in text
@@ -73,7 +85,20 @@ def test_validated_shows_errors_and_skips() -> None:
         "ranking": {"groups": 2, "spearman_median": None},
     }
     text = printed(
-        validated({"overall": overall, "sources": {"someone": stats}, "skipped": {"no chip": 4}})
+        validated(
+            {
+                "overall": overall,
+                "sources": {"someone": stats},
+                "skipped": {"no chip": 4},
+            }
+        )
     )
-    for words in ("12.3 %", "-10.0 %", "someone", "skipped 4: no chip", "accuracy 0.5", "groups 2"):
+    for words in (
+        "12.3 %",
+        "-10.0 %",
+        "someone",
+        "skipped 4: no chip",
+        "accuracy 0.5",
+        "groups 2",
+    ):
         assert words in text

@@ -82,7 +82,18 @@ FORMATTERS = [
     lambda x: value(Term("x", x, "s", "", "")),
     *(
         partial(show, unit=unit)
-        for unit in ("B", "B/s", "FLOP/s", "s", "W", "Wh", "USD", "GiB", "MB", "")
+        for unit in (
+            "B",
+            "B/s",
+            "FLOP/s",
+            "s",
+            "W",
+            "Wh",
+            "USD",
+            "GiB",
+            "MB",
+            "",
+        )
     ),
 ]
 
@@ -95,14 +106,24 @@ FORMATTERS = [
 @example(number=-math.inf)
 @example(number=math.nan)
 @example(number=5e-324)
-def test_every_number_can_be_written(formatter: Callable[[float], str], number: float) -> None:
+def test_every_number_can_be_written(
+    formatter: Callable[[float], str], number: float
+) -> None:
     text = formatter(number)
     assert isinstance(text, str) and "\n" not in text
 
 
 @given(
     st.floats(1e-3, 1e15),
-    st.sampled_from([count, percent, seconds, partial(show, unit="B/s"), partial(show, unit="s")]),
+    st.sampled_from(
+        [
+            count,
+            percent,
+            seconds,
+            partial(show, unit="B/s"),
+            partial(show, unit="s"),
+        ]
+    ),
 )
 def test_below_zero_a_number_has_a_sign_more(
     number: float, formatter: Callable[[float], str]
@@ -117,19 +138,30 @@ def test_counts_are_never_a_thousand_of_a_prefix(number: float) -> None:
 
 
 def test_a_layout_in_words() -> None:
-    words = layout_words(Layout(tp=8, pp=4, dp=2, interleave=2, schedule="interleaved", zero=1), 16)
+    words = layout_words(
+        Layout(tp=8, pp=4, dp=2, interleave=2, schedule="interleaved", zero=1),
+        16,
+    )
     assert (
-        words == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no"
+        words
+        == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no"
         " recomputation"
     )
-    assert "no sequence parallelism" in layout_words(Layout(tp=2, sequence_parallel=False))
-    assert "ep 8" in layout_words(Layout(ep=8)) and "cp 4" in layout_words(Layout(cp=4))
+    assert "no sequence parallelism" in layout_words(
+        Layout(tp=2, sequence_parallel=False)
+    )
+    assert "ep 8" in layout_words(Layout(ep=8)) and "cp 4" in layout_words(
+        Layout(cp=4)
+    )
 
 
 def test_the_headline_says_what_was_predicted() -> None:
     p = predict(JOB)
     text = " ".join(headline(p))
-    assert seconds(p.step_time_s) in text and f"{p.tokens_per_s_per_chip:,.0f} per chip" in text
+    assert (
+        seconds(p.step_time_s) in text
+        and f"{p.tokens_per_s_per_chip:,.0f} per chip" in text
+    )
     assert f"{100 * p.mfu:.1f} %" in text and "fits" in text
     days = p.train_time_s
     assert days is not None and f"{days / 86400:.3g}" in whole_run(p)
@@ -141,14 +173,28 @@ def test_the_headline_says_how_sure_it_is() -> None:
     low, high = p.interval_s
     text = " ".join(headline(p))
     assert low < p.step_time_s < high
-    assert f"{seconds(p.step_time_s)} (90 %: {between(low, high, seconds)})" in text
+    assert (
+        f"{seconds(p.step_time_s)} (90 %: {between(low, high, seconds)})"
+        in text
+    )
     assert between(7.25, 8.6, seconds) == "7.25 to 8.6 s"
     assert between(0.5, 1.5, seconds) == "500 ms to 1.5 s"
-    assert any(run in " ".join(evidence(p)) for run in ("nearest runs", "megatron-bridge"))
-    unproved = predict(
-        Job(model("llama3-8b"), cluster("64xh100-sxm"), 128, JOB.layout, assumptions=MEGATRON)
+    assert any(
+        run in " ".join(evidence(p))
+        for run in ("nearest runs", "megatron-bridge")
     )
-    assert unproved.interval_s is None and "published runs" not in " ".join(headline(unproved))
+    unproved = predict(
+        Job(
+            model("llama3-8b"),
+            cluster("64xh100-sxm"),
+            128,
+            JOB.layout,
+            assumptions=MEGATRON,
+        )
+    )
+    assert unproved.interval_s is None and "published runs" not in " ".join(
+        headline(unproved)
+    )
 
 
 def test_every_cause_is_explained() -> None:
@@ -157,4 +203,9 @@ def test_every_cause_is_explained() -> None:
 
 @pytest.mark.parametrize("chips", [1, 8])
 def test_a_run_without_length_has_no_costs(chips: int) -> None:
-    assert whole_run(predict(Job(model("llama3-8b"), cluster(f"{chips}xh100-sxm"), 8))) == ""
+    assert (
+        whole_run(
+            predict(Job(model("llama3-8b"), cluster(f"{chips}xh100-sxm"), 8))
+        )
+        == ""
+    )

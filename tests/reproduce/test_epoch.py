@@ -17,10 +17,19 @@ from meshwright.reproduce.epoch.figures import figure_11
 
 
 def test_tables_and_worked_numbers() -> None:
-    checks = [*tables.linear_scaling(), *tables.closed(), *tables.products(), *tables.example()]
+    checks = [
+        *tables.linear_scaling(),
+        *tables.closed(),
+        *tables.products(),
+        *tables.example(),
+    ]
     assert {c.status for c in checks} <= {"match", "explained", "erratum"}
     assert (
-        sum(c.id.startswith(("table 3", "table 4")) and c.status == "match" for c in checks) == 14
+        sum(
+            c.id.startswith(("table 3", "table 4")) and c.status == "match"
+            for c in checks
+        )
+        == 14
     )
     assert {c.id for c in checks if c.status == "erratum"} == {
         "appendix 8.3/limit in consistent units"
@@ -29,7 +38,10 @@ def test_tables_and_worked_numbers() -> None:
 
 
 def test_digits() -> None:
-    assert [tables.digits(x) for x in ("3e27", "26.7e3", ".04300", "0.70", "1171.04")] == [
+    assert [
+        tables.digits(x)
+        for x in ("3e27", "26.7e3", ".04300", "0.70", "1171.04")
+    ] == [
         1,
         3,
         4,
@@ -38,7 +50,10 @@ def test_digits() -> None:
     ]
     assert tables.rounds("x", "3e27", 2.51e27).status == "match"
     assert tables.rounds("x", "3e27", 2.49e27).status == "mismatch"
-    assert tables.rounds("x", "3e27", 2.49e27, "because", 0.2).status == "explained"
+    assert (
+        tables.rounds("x", "3e27", 2.49e27, "because", 0.2).status
+        == "explained"
+    )
 
 
 @pytest.mark.parametrize("curve", shipped(), ids=lambda g: g.name)
@@ -86,7 +101,9 @@ def write(path: Path, scenario: str, change: float = 0.0) -> None:
             )
 
 
-@pytest.mark.parametrize("scenario", [n for n in presets() if "superpod" not in n])
+@pytest.mark.parametrize(
+    "scenario", [n for n in presets() if "superpod" not in n]
+)
 def test_rows_tell_scenarios(scenario: str, tmp_path: Path) -> None:
     """Whatever a file is called."""
     write(tmp_path / "curve_1.csv", scenario)
@@ -96,27 +113,44 @@ def test_rows_tell_scenarios(scenario: str, tmp_path: Path) -> None:
 def test_a_wrong_curve_is_a_mismatch(tmp_path: Path) -> None:
     write(tmp_path / "fig6_a100_dense.csv", "a100", change=2e-9)
     checks = list(golden.checks(golden.read(tmp_path / "fig6_a100_dense.csv")))
-    assert all(c.status == "match" for c in checks if c.id.endswith(("/chips", "/points")))
-    assert all(c.status == "mismatch" for c in checks if c.id.endswith("/utilisation"))
+    assert all(
+        c.status == "match"
+        for c in checks
+        if c.id.endswith(("/chips", "/points"))
+    )
+    assert all(
+        c.status == "mismatch" for c in checks if c.id.endswith("/utilisation")
+    )
 
 
 def test_wrong_chips_and_missing_points(tmp_path: Path) -> None:
     curve = shipped()[0]
-    wrong = replace(curve, rows=(replace(curve.rows[0], chips=1.0), *curve.rows[1:-1]))
+    wrong = replace(
+        curve, rows=(replace(curve.rows[0], chips=1.0), *curve.rows[1:-1])
+    )
     checks = {c.id: c for c in golden.checks(wrong)}
     assert checks[f"{curve.name}/points"].status == "mismatch"
-    assert checks[f"{curve.name}/{curve.rows[0].flops:.7g}/chips"].status == "mismatch"
+    assert (
+        checks[f"{curve.name}/{curve.rows[0].flops:.7g}/chips"].status
+        == "mismatch"
+    )
     strange = replace(curve, rows=(replace(curve.rows[0], flops=1e20),))
     assert {c.status for c in golden.checks(strange)} == {"mismatch"}
 
 
 def test_printed() -> None:
-    assert golden.printed("0.0720276", 0.07202764) and not golden.printed("0.0720276", 0.07202766)
-    assert golden.printed("7.2e-2", 0.0724) and not golden.printed("7.2e-2", 0.0726)
+    assert golden.printed("0.0720276", 0.07202764) and not golden.printed(
+        "0.0720276", 0.07202766
+    )
+    assert golden.printed("7.2e-2", 0.0724) and not golden.printed(
+        "7.2e-2", 0.0726
+    )
     assert golden.printed("1", 1 + 1e-10)
 
 
-@pytest.mark.parametrize("line", ["1e25,x,0.5", "1e25,8,-1", "1e25", "nan,8,0.5", "1e25,8,inf"])
+@pytest.mark.parametrize(
+    "line", ["1e25,x,0.5", "1e25,8,-1", "1e25", "nan,8,0.5", "1e25,8,inf"]
+)
 def test_bad_files(line: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text(f"T_flop,n_gpu,util_vs_boost_peak\n{line}\n")
@@ -130,13 +164,17 @@ def test_against_a_file(tmp_path: Path) -> None:
     assert report.summary["mismatch"] == 0 and report.summary["match"] > 62
     assert [t.name for t in report.tables] == ["epoch-fig6_a100_dense"]
     curve = [c for c in report.checks if c.id.startswith("fig6_a100_dense/")]
-    assert max(abs(c.rel_diff) for c in curve) <= 1e-7  # as many digits as the file has
+    assert (
+        max(abs(c.rel_diff) for c in curve) <= 1e-7
+    )  # as many digits as the file has
     assert {c.source for c in curve} == {"printed"}
 
 
 def test_what_is_printed_with_one_digit_keeps_its_difference() -> None:
     """Table 3: 2e27 is printed, 1.57e27 is ours; a match, and 22 % off all the same."""
-    (check,) = (c for c in tables.linear_scaling() if c.id == "table 3/v100/sparse")
+    (check,) = (
+        c for c in tables.linear_scaling() if c.id == "table 3/v100/sparse"
+    )
     assert check.status == "match"
     assert check.computed == pytest.approx(1.569e27, rel=1e-3)
     assert check.rel_diff == pytest.approx(-0.216, abs=1e-3)
@@ -153,10 +191,16 @@ def test_own_numbers_are_not_called_printed() -> None:
 
 def test_figures_can_be_drawn() -> None:
     assert figure_11().axes[0].get_xlabel()
-    names = {f.name for f in reproduce("epoch", against=next(iter_files())).figures}
-    assert {f"epoch-figure-{n}" for n in ("1", "6", "7", "8", "9", "11")} <= names
+    names = {
+        f.name for f in reproduce("epoch", against=next(iter_files())).figures
+    }
+    assert {
+        f"epoch-figure-{n}" for n in ("1", "6", "7", "8", "9", "11")
+    } <= names
 
 
 def iter_files() -> Iterator[Path]:
-    folder = Path(golden.__file__).parents[2] / "catalog" / "published" / "epoch"
+    folder = (
+        Path(golden.__file__).parents[2] / "catalog" / "published" / "epoch"
+    )
     return iter(sorted(folder.glob("*.csv")))

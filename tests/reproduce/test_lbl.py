@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 
 from meshwright import dump_job, load_job
 from meshwright.cost.network import Fabric
-from meshwright.describe.assumptions import LBL, SETS, Counting, NetworkTime, assumptions
+from meshwright.describe.assumptions import (
+    LBL,
+    SETS,
+    Counting,
+    NetworkTime,
+    assumptions,
+)
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
@@ -37,7 +43,12 @@ from meshwright.reproduce.lbl import (
 )
 
 FILE = Path(__file__).parents[1] / "published" / "lbl_optima.json"
-SHIPPED = Path(saved.__file__).parents[2] / "catalog" / "published" / "lbl_optima.json"
+SHIPPED = (
+    Path(saved.__file__).parents[2]
+    / "catalog"
+    / "published"
+    / "lbl_optima.json"
+)
 
 
 @cache
@@ -50,22 +61,35 @@ def shipped() -> tuple[saved.Case, ...]:
     return saved.read(SHIPPED)
 
 
-def test_every_published_configuration_is_reproduced_with_the_defects_on() -> None:
+def test_every_published_configuration_is_reproduced_with_the_defects_on() -> (
+    None
+):
     every = [s for case in shipped() for s in case.saved]
     assert len(every) == 1198
     for s in every:
-        p = Prediction(replace(s.job, assumptions=defects.LBL_CODE), s.job.layout)
+        p = Prediction(
+            replace(s.job, assumptions=defects.LBL_CODE), s.job.layout
+        )
         assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
-        assert p.memory_bytes["allocated"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
+        assert p.memory_bytes["allocated"] == pytest.approx(
+            s.memory_bytes, rel=1e-12
+        ), s.id
 
 
 def test_untouched_configurations_need_no_defect() -> None:
-    untouched = [s for case in shipped() for s in case.saved if not defects.touching(s.job.layout)]
+    untouched = [
+        s
+        for case in shipped()
+        for s in case.saved
+        if not defects.touching(s.job.layout)
+    ]
     assert len(untouched) > 400
     for s in untouched:
         p = Prediction(s.job, s.job.layout)
         assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
-        assert p.memory_bytes["allocated"] == pytest.approx(s.memory_bytes, rel=1e-12), s.id
+        assert p.memory_bytes["allocated"] == pytest.approx(
+            s.memory_bytes, rel=1e-12
+        ), s.id
 
 
 def test_report_has_no_mismatch_and_explains_with_named_defects() -> None:
@@ -82,22 +106,36 @@ def test_report_has_no_mismatch_and_explains_with_named_defects() -> None:
 def test_every_published_number_has_a_check() -> None:
     ids = {c.id for c in report().checks}
     best = "2d_tp_summa/gpt3_1T/B200-NVS8/16384"
-    parts = ("time", "memory", *saved_checks.TIME_PARTS, *saved_checks.MEMORY_PARTS, "days")
+    parts = (
+        "time",
+        "memory",
+        *saved_checks.TIME_PARTS,
+        *saved_checks.MEMORY_PARTS,
+        "days",
+    )
     assert {f"{best}/best/{part}" for part in parts} <= ids
     assert {f"{best}/runner-up-2/time", f"{best}/search"} <= ids
     assert "1d_tp/vit_era5/B200-NVS8/16384/infeasible" in ids
 
 
 def test_effects_of_defects_add_up_to_the_published_number() -> None:
-    (c,) = [c for c in report().checks if c.id == "2d_tp_summa/gpt3_1T/B200-NVS8/16384/best/time"]
-    steps = [float(part.split()[-2]) for part in c.note.split("; ")[1].split(", ")]
+    (c,) = [
+        c
+        for c in report().checks
+        if c.id == "2d_tp_summa/gpt3_1T/B200-NVS8/16384/best/time"
+    ]
+    steps = [
+        float(part.split()[-2]) for part in c.note.split("; ")[1].split(", ")
+    ]
     assert c.computed is not None and c.published is not None
     assert c.computed + sum(steps) == pytest.approx(c.published, rel=1e-5)
     assert len(steps) == 2
 
 
 @pytest.mark.parametrize("strategy", ["1d_tp", "2d_tp_context", "2d_tp_summa"])
-def test_numbers_that_nothing_accounts_for_are_mismatches(strategy: str) -> None:
+def test_numbers_that_nothing_accounts_for_are_mismatches(
+    strategy: str,
+) -> None:
     case = next(c for c in shipped() if c.strategy == strategy and c.saved)
     wrong = replace(
         case.saved[0],
@@ -105,11 +143,15 @@ def test_numbers_that_nothing_accounts_for_are_mismatches(strategy: str) -> None
         memory_bytes=case.saved[0].memory_bytes * 0.99,
     )
     status = {
-        c.id.split("/")[-1]: c.status for c in saved_checks.checks(replace(case, saved=(wrong,)))
+        c.id.split("/")[-1]: c.status
+        for c in saved_checks.checks(replace(case, saved=(wrong,)))
     }
     assert status["time"] == status["memory"] == "mismatch"
     assert status["t_comp"] == "match"
-    faster = replace(case, saved=(replace(case.saved[0], time_s=case.saved[0].time_s * 0.99),))
+    faster = replace(
+        case,
+        saved=(replace(case.saved[0], time_s=case.saved[0].time_s * 0.99),),
+    )
     assert optima.check(faster).status == "mismatch"
 
 
@@ -119,7 +161,9 @@ def test_an_optimum_of_the_authors_that_we_miss_is_a_mismatch() -> None:
     assert optima.check(replace(case, saved=())).status == "mismatch"
 
 
-@pytest.mark.parametrize(("n", "seconds"), [(256, 117.03), (1024, 30.57), (4096, 9.168)])
+@pytest.mark.parametrize(
+    ("n", "seconds"), [(256, 117.03), (1024, 30.57), (4096, 9.168)]
+)
 def test_optimum_with_sends_charged(n: int, seconds: float) -> None:
     """GPT3-1T, 1D, B200-NVS8 re-optimised with far sends charged: 116.20 -> 117.03 s, 30.13 ->
     30.57, 9.039 -> 9.168.
@@ -133,7 +177,10 @@ def test_optimum_with_sends_charged(n: int, seconds: float) -> None:
 def code_alone(joint: type, option: str) -> bool:
     """Is this an option that only `lbl-2024-code` sets?"""
     name = {Counting: "count", NetworkTime: "network"}[joint]
-    default, code = getattr(joint(), option), getattr(getattr(defects.LBL_CODE, name), option)
+    default, code = (
+        getattr(joint(), option),
+        getattr(getattr(defects.LBL_CODE, name), option),
+    )
     return code != default and all(
         getattr(getattr(how, name), option) == default for how in SETS.values()
     )
@@ -152,10 +199,16 @@ def test_the_core_knows_no_defect() -> None:
     assert only == {"summa_width", "algorithm"}
     code = defects.LBL_CODE
     assert (LBL.count.summa_width, LBL.network.algorithm) == (None, None)
-    assert code == assumptions("lbl-2024-code") == pickle.loads(pickle.dumps(code))
+    assert (
+        code
+        == assumptions("lbl-2024-code")
+        == pickle.loads(pickle.dumps(code))
+    )
     job = figures.job(figures.GPT, "b200", 8, 1024, code)
     assert load_job(parse_toml(dump_job(job), "a file")) == job
-    with pytest.raises(BadInput, match="holds an object, which a file cannot hold"):
+    with pytest.raises(
+        BadInput, match="holds an object, which a file cannot hold"
+    ):
         dump_job(replace(job, assumptions=replace(code, name="mine")))
     for joint, field in (("count", "summa_width"), ("network", "algorithm")):
         tables: dict[str, Any] = {"model": "gpt2", "cluster": "8xh100-sxm"}
@@ -172,7 +225,9 @@ def test_an_all_reduce_with_the_defect_moves_its_bytes_once() -> None:
     defect.
     """
     network = Network("one", (Dim("near", 1e9, 0.0, 8, efficiency=1.0),))
-    right, wrong = (Fabric.of(network, how.network) for how in (LBL, defects.LBL_CODE))
+    right, wrong = (
+        Fabric.of(network, how.network) for how in (LBL, defects.LBL_CODE)
+    )
     assert right.time("all_reduce", 1e9, (2,)) == pytest.approx(1.0)
     assert wrong.time("all_reduce", 1e9, (2,)) == pytest.approx(0.5)
 
@@ -182,7 +237,9 @@ def test_optimum_with_the_norm_repaired() -> None:
     width repaired.
     """
     only = replace(defects.LBL_CODE, count=LBL.count)
-    found = optima.optimum("2d_tp_summa", figures.job(figures.GPT, "b200", 8, 16384, only))
+    found = optima.optimum(
+        "2d_tp_summa", figures.job(figures.GPT, "b200", 8, 16384, only)
+    )
     assert found is not None and found[0] == pytest.approx(3.291, abs=6e-4)
     assert found[1].pp == 64
 
@@ -194,9 +251,14 @@ def test_spot_checks_both_ways() -> None:
     moved = {
         c.id.split("/")[1]
         for c in found
-        if c.status == "explained" and "repaired" in c.note and c.id.count("/") == 2
+        if c.status == "explained"
+        and "repaired" in c.note
+        and c.id.count("/") == 2
     }
-    assert moved == {"ln1", "ln2"}  # of case C; every other operation is untouched
+    assert moved == {
+        "ln1",
+        "ln2",
+    }  # of case C; every other operation is untouched
     (norm,) = [c for c in found if c.id == "spot-C/ln1/saved MB"]
     assert norm.published == 2.0972 and norm.computed == pytest.approx(26.2144)
 
@@ -213,7 +275,9 @@ def test_statements() -> None:
     assert found["validation/175B, rank 1, pp"].status == "match"
 
 
-def test_a_wrong_statement_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_statement_is_a_mismatch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wrong = statements.Statement("x", 1.0, lambda a: 2.0, 0.1, (3.0, "known"))
     monkeypatch.setattr(statements, "statements", lambda: (wrong,))
     assert [c.status for c in statements.checks()] == ["mismatch"]
@@ -226,8 +290,14 @@ def test_hardware_and_models_come_from_the_file(tmp_path: Path) -> None:
         gpu["matrix_flops_fp16"] *= 1.5
     (tmp_path / "x.json").write_text(json.dumps(changed))
     case = next(c for c in saved.read(tmp_path / "x.json") if c.saved)
-    checks = {c.id.split("/")[-1]: c for c in saved_checks.checks(case) if "/best/" in c.id}
-    assert checks["time"].status == "mismatch" and checks["time"].rel_diff < -0.1
+    checks = {
+        c.id.split("/")[-1]: c
+        for c in saved_checks.checks(case)
+        if "/best/" in c.id
+    }
+    assert (
+        checks["time"].status == "mismatch" and checks["time"].rel_diff < -0.1
+    )
     assert checks["memory"].status == "match"
     changed["_models"]["gpt3_1T"]["depth"] = 256
     (tmp_path / "x.json").write_text(json.dumps(changed))
@@ -256,9 +326,17 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
         ([*BEST, "config", "dp"], 1.5, "dp must be a whole number"),
         ([*BEST, "config", "tp1"], True, "tp1 must be a positive number"),
         ([*BEST, "config", "nvs_placement"], {"tp1": 3}, "must divide tp1 8"),
-        ([*BEST, "config", "nvs_placement"], {"tp1": 8, "dp": 2}, "16 GPUs in a domain of 8"),
+        (
+            [*BEST, "config", "nvs_placement"],
+            {"tp1": 8, "dp": 2},
+            "16 GPUs in a domain of 8",
+        ),
         ([*BEST, "config", "micro_batch_size"], 3, "the batch of 4096"),
-        ([*BEST, "iteration_time_s"], float("nan"), "iteration_time_s must be a positive number"),
+        (
+            [*BEST, "iteration_time_s"],
+            float("nan"),
+            "iteration_time_s must be a positive number",
+        ),
         ([*BEST, "iteration_time_s"], "fast", "not 'fast'"),
         ([*BEST, "runners_up"], {}, "runners_up must be a list"),
         (["_gpus", "B200", "nic_factor"], 2, "nic_factor 2 is not supported"),
@@ -271,7 +349,11 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
             {},
             "'many' is not a number of GPUs",
         ),
-        (["data", "1d_tp", "gpt3_1T", "B200-NVS8", "nvs"], -8, "nvs must be a positive number"),
+        (
+            ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "nvs"],
+            -8,
+            "nvs must be a positive number",
+        ),
     ],
 )
 def test_bad_files_are_one_sentence(
@@ -289,9 +371,9 @@ SMALL = json.dumps(
         "data": {
             "1d_tp": {
                 "gpt3_1T": {
-                    "B200-NVS8": json.loads(FILE.read_text())["data"]["1d_tp"]["gpt3_1T"][
-                        "B200-NVS8"
-                    ]
+                    "B200-NVS8": json.loads(FILE.read_text())["data"]["1d_tp"][
+                        "gpt3_1T"
+                    ]["B200-NVS8"]
                 }
             }
         },
@@ -319,10 +401,14 @@ def places(at: Any) -> list[tuple[Any, Any]]:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_any_damage_ends_in_a_result_or_a_sentence(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_damage_ends_in_a_result_or_a_sentence(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     root = json.loads(SMALL)
     every = places(root)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -342,8 +428,15 @@ def test_any_damage_ends_in_a_result_or_a_sentence(tmp_path: Path, data: st.Data
 def test_collectives_of_figure_a1() -> None:
     rows = nccl.read()
     checks = {c.id: c for c in nccl.checks(rows)}
-    assert checks["fig-A1/allgather/32 GPUs, 4 a node/B_per_s of large messages"].status == "match"
-    one = checks["fig-A1/allgather/32 GPUs, 1 a node/B_per_s of large messages"]
+    assert (
+        checks[
+            "fig-A1/allgather/32 GPUs, 4 a node/B_per_s of large messages"
+        ].status
+        == "match"
+    )
+    one = checks[
+        "fig-A1/allgather/32 GPUs, 1 a node/B_per_s of large messages"
+    ]
     # one GPU a node reaches 0.57 of 25 GB/s, not 0.70
     assert one.status == "explained" and "57%" in one.note
     assert not [c for c in checks.values() if c.status == "mismatch"]
@@ -356,9 +449,13 @@ def test_collectives_of_figure_a1() -> None:
 
 
 def test_collectives_in_a_file(tmp_path: Path) -> None:
-    header = "collective,gpus_total,nodes,gpus_per_node,size_bytes,time_mean_s\n"
+    header = (
+        "collective,gpus_total,nodes,gpus_per_node,size_bytes,time_mean_s\n"
+    )
     (tmp_path / "x.csv").write_text(header + "allgather,8,2,4,1e9,0.0137\n")
-    assert [c.status for c in reproduce("lbl", tmp_path / "x.csv").checks] == ["match"]
+    assert [c.status for c in reproduce("lbl", tmp_path / "x.csv").checks] == [
+        "match"
+    ]
     for row in (
         "allgather,8,2,4,1e9,fast\n",
         "sing,8,2,4,1e9,1\n",
@@ -371,7 +468,9 @@ def test_collectives_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lbl-fig-1", "lbl-fig-A1"])
-def test_figures_are_drawn_with_their_tables(tmp_path: Path, name: str) -> None:
+def test_figures_are_drawn_with_their_tables(
+    tmp_path: Path, name: str
+) -> None:
     pytest.importorskip("matplotlib")
     figures_ = tuple(f for f in report().figures if f.name == name)
     Report("lbl", (), figures=figures_).write(tmp_path)
@@ -382,7 +481,9 @@ def test_figures_are_drawn_with_their_tables(tmp_path: Path, name: str) -> None:
 
 def test_all_figures_of_the_paper_are_there() -> None:
     numbers = [f.name.removeprefix("lbl-fig-") for f in report().figures]
-    expected = "1 2a 2b 3a 3b 4a 4b 5a 5b A1 A2a A2b A3a A3b A4a A4b A5a A5b A6a A6b"
+    expected = (
+        "1 2a 2b 3a 3b 4a 4b 5a 5b A1 A2a A2b A3a A3b A4a A4b A5a A5b A6a A6b"
+    )
     assert numbers == expected.split()
 
 
@@ -392,5 +493,7 @@ def test_more_memory_or_arithmetic_never_takes_longer() -> None:
     key = (figures.VIT, "2d_tp_context")
     row = [days(*key, 1.0, x, x) for x in (0.4, 1.0, 2.0)]
     column = [days(*key, x, 1.0, 1.0) for x in (0.25, 1.0, 1.5)]
-    assert row == sorted(row, reverse=True) and column == sorted(column, reverse=True)
+    assert row == sorted(row, reverse=True) and column == sorted(
+        column, reverse=True
+    )
     assert row[1] == column[1] == pytest.approx(2.0463, abs=1e-3)

@@ -8,7 +8,13 @@ import pytest
 
 from meshwright import catalog
 from meshwright.reproduce import Report, reproduce
-from meshwright.reproduce.megatron import analysis, formulas, tables, takeaways, traffic
+from meshwright.reproduce.megatron import (
+    analysis,
+    formulas,
+    tables,
+    takeaways,
+    traffic,
+)
 
 UNEXPLAINED = {
     "fig-8/1B, batch 128/best microbatch",
@@ -33,35 +39,56 @@ def report() -> Report:
 
 
 def test_only_microbatches_and_a_near_tie_differ() -> None:
-    assert {c.id for c in report().checks if c.status == "mismatch"} == UNEXPLAINED
+    assert {
+        c.id for c in report().checks if c.status == "mismatch"
+    } == UNEXPLAINED
     assert not [c.id for c in report().checks if c.status == "explained"]
     assert report().summary["by_source"] == {"printed": 66, "formula": 99}
 
 
-@pytest.mark.parametrize("row", tables.published()["table_1"], ids=lambda row: row[0])
+@pytest.mark.parametrize(
+    "row", tables.published()["table_1"], ids=lambda row: row[0]
+)
 def test_table_1_to_the_printed_digits(row: list[float]) -> None:
     name, size, _, _, gpus, batch, rate, percent, total = row
     model = catalog.model(str(name))
     assert round(formulas.parameters(model) / 1e9, 1) == size
     assert round(100 * rate * 1e12 / formulas.PEAK) == percent
-    assert (rate - 0.5) * gpus / 1e3 <= total + 0.05 and total - 0.05 <= (rate + 0.5) * gpus / 1e3
+    assert (rate - 0.5) * gpus / 1e3 <= total + 0.05 and total - 0.05 <= (
+        rate + 0.5
+    ) * gpus / 1e3
     assert tables.recomputed_flops(model) * batch == pytest.approx(
         formulas.flops(model, batch), rel=1e-12
     )
 
 
-def test_days_follow_from_the_flops_of_a_step_not_from_the_approximation() -> None:
+def test_days_follow_from_the_flops_of_a_step_not_from_the_approximation() -> (
+    None
+):
     """GPT-3 on 384 GPUs with ZeRO-3: 90 days are printed; 8 T P/(n X) would give 88."""
-    (check,) = [c for c in report().checks if c.id == "table-2/ZeRO-3/174.6B/384 GPUs/days"]
+    (check,) = [
+        c
+        for c in report().checks
+        if c.id == "table-2/ZeRO-3/174.6B/384 GPUs/days"
+    ]
     assert check.computed == pytest.approx(90.05, abs=0.01)
-    assert formulas.rough_days(174.6e9, 300e9, 384, 144e12) == pytest.approx(87.7, abs=0.05)
+    assert formulas.rough_days(174.6e9, 300e9, 384, 144e12) == pytest.approx(
+        87.7, abs=0.05
+    )
 
 
-def test_a_printed_number_out_of_rounding_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = {**tables.published(), "table_1": [["megatron-1.7b", 1.8, 1, 1, 32, 512, 137, 45, 4.5]]}
+def test_a_printed_number_out_of_rounding_is_a_mismatch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = {
+        **tables.published(),
+        "table_1": [["megatron-1.7b", 1.8, 1, 1, 32, 512, 137, 45, 4.5]],
+    }
     monkeypatch.setattr(tables, "published", lambda: wrong)
     status = {c.id.split("/")[-1]: c.status for c in tables.table_1()}
-    assert [k for k, v in status.items() if v == "mismatch"] == ["parameters 1e9"]
+    assert [k for k, v in status.items() if v == "mismatch"] == [
+        "parameters 1e9"
+    ]
 
 
 def test_measured_throughput_is_held_against_predictions() -> None:
@@ -71,12 +98,18 @@ def test_measured_throughput_is_held_against_predictions() -> None:
     one = rows["table-1/GPT 1008B/TFLOP_per_s a GPU"]
     assert one.published == 163
     assert one.computed not in (163, None)
-    assert all(c.status == "match" for k, c in rows.items() if k.startswith("table-2/"))
+    assert all(
+        c.status == "match"
+        for k, c in rows.items()
+        if k.startswith("table-2/")
+    )
 
 
 @pytest.mark.parametrize(("name", "p", "m", "v"), analysis.TIMELINES)
 def test_bubbles_of_the_timeline(name: str, p: int, m: int, v: int) -> None:
-    assert analysis.makespan(name, p, m, v) / 3 == pytest.approx(m + (p - 1) / v, rel=1e-12)
+    assert analysis.makespan(name, p, m, v) / 3 == pytest.approx(
+        m + (p - 1) / v, rel=1e-12
+    )
 
 
 def test_volumes_of_a_layer() -> None:
@@ -84,14 +117,19 @@ def test_volumes_of_a_layer() -> None:
     every rank.
     """
     found = {c.id: c for c in analysis.volumes()}
-    assert found["volume/t 8, b 1/tensor parallel, a layer"].computed == pytest.approx(
-        8 * 2048 * 12288 * 7 / 8
-    )
+    assert found[
+        "volume/t 8, b 1/tensor parallel, a layer"
+    ].computed == pytest.approx(8 * 2048 * 12288 * 7 / 8)
     assert found["volume/t 8, b 1/stage boundary"].computed == 2048 * 12288
-    assert found["volume/t 8, b 1/scatter and gather"].computed == 2048 * 12288 / 8
+    assert (
+        found["volume/t 8, b 1/scatter and gather"].computed
+        == 2048 * 12288 / 8
+    )
 
 
-def test_the_checkpoint_of_the_paper_is_2_percent_smaller_than_fourteen_bytes_make() -> None:
+def test_the_checkpoint_of_the_paper_is_2_percent_smaller_than_fourteen_bytes_make() -> (
+    None
+):
     (check,) = [c for c in analysis.memory() if c.id == "checkpoint/1T, TB"]
     assert check.computed == pytest.approx(14 * 1.008e12 / 1e12, rel=1e-3)
     assert check.status == "mismatch"
@@ -114,7 +152,9 @@ def test_traffic_across_the_bisection() -> None:
 
 def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    Report("megatron", report().checks, report().tables, report().figures[:1]).write(tmp_path)
+    Report(
+        "megatron", report().checks, report().tables, report().figures[:1]
+    ).write(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert {
         "megatron-table-1-predicted.csv",
@@ -123,7 +163,10 @@ def test_tables_and_a_figure_are_written(tmp_path: Path) -> None:
         "megatron-fig-6.png",
     } <= names
     assert [f.name for f in report().figures] == [
-        *(f"megatron-fig-{n}" for n in (6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18)),
+        *(
+            f"megatron-fig-{n}"
+            for n in (6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18)
+        ),
         "megatron-table-1",
     ]
 
@@ -173,7 +216,9 @@ def test_throughput_of_both_tables_is_foreseen() -> None:
     in the median.
     """
     first = [abs(row[-1]) for row in tables.predicted_table_1().rows]
-    second = [abs(row[3] / row[2] - 1) for row in tables.predicted_table_2().rows]
+    second = [
+        abs(row[3] / row[2] - 1) for row in tables.predicted_table_2().rows
+    ]
     assert len(first) == 10
     assert len(second) == 6
     assert median(first) <= 0.10

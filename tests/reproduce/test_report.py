@@ -33,7 +33,10 @@ def test_summary_counts_and_worst_match() -> None:
         "worst_match": pytest.approx(5e-4),
         "by_source": {"printed": 2, "formula": 1},
     }
-    assert json.loads(json.dumps(report.to_dict()))["checks"][1]["status"] == "mismatch"
+    assert (
+        json.loads(json.dumps(report.to_dict()))["checks"][1]["status"]
+        == "mismatch"
+    )
 
 
 def test_relative_difference_has_no_meaning_from_zero() -> None:
@@ -46,7 +49,9 @@ def test_relative_difference_has_no_meaning_from_zero() -> None:
 
 def test_merge_prefixes_ids_with_the_paper() -> None:
     one = Report("lbl", (check("a", 1, 1, 0),), notes=("n",), elapsed_s=1.0)
-    both = merge("all", [one, Report("epoch", (check("a", 1, 2, 0),), elapsed_s=2.0)])
+    both = merge(
+        "all", [one, Report("epoch", (check("a", 1, 2, 0),), elapsed_s=2.0)]
+    )
     assert [c.id for c in both.checks] == ["lbl/a", "epoch/a"]
     assert both.summary["match"] == both.summary["mismatch"] == 1
     assert both.notes == ("lbl: n",)
@@ -54,10 +59,16 @@ def test_merge_prefixes_ids_with_the_paper() -> None:
 
 
 def test_tables_are_written_in_full_and_to_read(tmp_path: Path) -> None:
-    table = Table("t", "A title", ("name", "value"), (("a|b", 1 / 3), ("c", None)))
+    table = Table(
+        "t", "A title", ("name", "value"), (("a|b", 1 / 3), ("c", None))
+    )
     Report("x", (check("a", 3.0, 3.0, 0),), (table,)).write(tmp_path / "new")
     with (tmp_path / "new" / "t.csv").open(newline="") as f:
-        assert list(csv.reader(f)) == [["name", "value"], ["a|b", repr(1 / 3)], ["c", ""]]
+        assert list(csv.reader(f)) == [
+            ["name", "value"],
+            ["a|b", repr(1 / 3)],
+            ["c", ""],
+        ]
     assert "| a\\|b | 0.333333 |" in (tmp_path / "new" / "t.md").read_text()
     assert (tmp_path / "new" / "x-checks.csv").exists()
 
@@ -90,7 +101,9 @@ def test_format_is_told_by_content_not_by_name(tmp_path: Path) -> None:
         find(tmp_path / "4.json")
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "{} x", '{"a": ' * 3000, "\0\1", '{"a": 1e400}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", "{} x", '{"a": ' * 3000, "\0\1", '{"a": 1e400}']
+)
 def test_broken_files_are_sentences(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(BadInput):

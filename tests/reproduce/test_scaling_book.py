@@ -51,32 +51,49 @@ def test_a_match_is_the_printed_number_to_its_digits(report):
             assert abs(check.computed - check.published) <= 0.501 * unit, check
         assert (check.status == "open") == (check.published is None)
     status = {c.id: c.status for c in report.checks}
-    assert {status[k] for k in ("P5-19", "P5-19b", "P5-25", "P5-33")} == {"loose"}
+    assert {status[k] for k in ("P5-19", "P5-19b", "P5-25", "P5-33")} == {
+        "loose"
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_our_answer(case):
     rel = 4e-3 if case.id in ROUNDED else 1e-9
-    assert published.COMPUTED[case.id]() == pytest.approx(case.expected, rel=rel)
+    assert published.COMPUTED[case.id]() == pytest.approx(
+        case.expected, rel=rel
+    )
 
 
 def test_errata_show_what_should_have_been_printed(report):
     for check in report.checks:
         if check.status == "erratum":
             assert check.note and abs(check.rel_diff) > 0.005
-    assert next(c for c in report.checks if c.id == "P5-17").computed == pytest.approx(
-        1.6256e6, rel=1e-4
-    )
+    assert next(
+        c for c in report.checks if c.id == "P5-17"
+    ).computed == pytest.approx(1.6256e6, rel=1e-4)
 
 
 def test_a_wrong_number_is_a_mismatch():
     case = next(c for c in CASES if c.id == "P5-04")
     assert published.judge(case, case).status == "match"
-    assert published.judge(replace(case, printed=900.0), case).status == "mismatch"
-    assert published.judge(replace(case, expected=900.0), case).status == "mismatch"
-    assert published.judge(replace(case, kind="erratum", expected=700.0), case).status == "mismatch"
     assert (
-        published.judge(replace(case, kind="derived", printed=None, expected=700.0), case).status
+        published.judge(replace(case, printed=900.0), case).status
+        == "mismatch"
+    )
+    assert (
+        published.judge(replace(case, expected=900.0), case).status
+        == "mismatch"
+    )
+    assert (
+        published.judge(
+            replace(case, kind="erratum", expected=700.0), case
+        ).status
+        == "mismatch"
+    )
+    assert (
+        published.judge(
+            replace(case, kind="derived", printed=None, expected=700.0), case
+        ).status
         == "mismatch"
     )
     unknown = published.judge(replace(case, id="P5-99"), None)
@@ -86,20 +103,34 @@ def test_a_wrong_number_is_a_mismatch():
         and "no computation" in unknown.note
     )
     assert (
-        "inputs differ" in published.judge(replace(case, asked=("", "alpha 3000", "")), case).note
+        "inputs differ"
+        in published.judge(
+            replace(case, asked=("", "alpha 3000", "")), case
+        ).note
     )
 
 
 def test_against_a_file(tmp_path):
     rows = [
-        {"id": "P5-04", "printed": 850, "computed": 850.0, "tol": 0.02, "kind": "ok"},
+        {
+            "id": "P5-04",
+            "printed": 850,
+            "computed": 850.0,
+            "tol": 0.02,
+            "kind": "ok",
+        },
         {"id": "X", "printed": 1},
     ]
     file = tmp_path / "cases.json"
     file.write_text(json.dumps({"cases": rows}))
     summary = reproduce("scaling-book", file).summary
     assert (summary["match"], summary["mismatch"]) == (1, 1)
-    for wrong in ({"id": 3}, {"id": "a", "printed": "1"}, {"id": "a", "kind": "odd"}, []):
+    for wrong in (
+        {"id": 3},
+        {"id": "a", "printed": "1"},
+        {"id": "a", "kind": "odd"},
+        [],
+    ):
         file.write_text(json.dumps({"cases": [wrong]}))
         with pytest.raises(BadInput, match="case 1"):
             reproduce("scaling-book", file)
@@ -118,9 +149,9 @@ def test_times_have_the_plateaus_of_the_printed_figure():
     rows = [row for row in tables.times() if row[2] == tables.BATCHES[0]]
     flat = {row[0]: row[4] for row in rows}
     assert flat[4096] == pytest.approx(1.99e-3, rel=0.01)
-    assert flat[512] == pytest.approx(373e-6, rel=0.01) and flat[256] == pytest.approx(
-        186e-6, rel=0.01
-    )
+    assert flat[512] == pytest.approx(373e-6, rel=0.01) and flat[
+        256
+    ] == pytest.approx(186e-6, rel=0.01)
 
 
 @pytest.mark.parametrize("figure", figures.figures(), ids=lambda f: f.name)
@@ -129,7 +160,9 @@ def test_figures_have_labelled_axes(figure):
     labels = [drawn.get_supxlabel(), drawn.get_supylabel()] + [
         t for ax in drawn.axes for t in (ax.get_xlabel(), ax.get_ylabel())
     ]
-    assert any("tokens" in t for t in labels) and any("time" in t or "T_{" in t for t in labels)
+    assert any("tokens" in t for t in labels) and any(
+        "time" in t or "T_{" in t for t in labels
+    )
     assert all(
         line.get_marker() != "None" or line.get_color() == "black"
         for ax in drawn.axes

@@ -18,7 +18,10 @@ sys.meta_path.insert(0, Blocked())
 def run(code: str) -> subprocess.CompletedProcess[str]:
     """The code where matplotlib is not installed."""
     return subprocess.run(
-        [sys.executable, "-c", BLOCKED + code], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", BLOCKED + code],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -33,10 +36,15 @@ print([len(found) > 3 for found in (epoch(), lbl(()), megatron(), book())])
     assert done.stdout == "[True, True, True, True]\n", done.stderr
 
 
-def test_the_verb_works_and_a_picture_is_refused_in_a_sentence(tmp_path: object) -> None:
+def test_the_verb_works_and_a_picture_is_refused_in_a_sentence(
+    tmp_path: object,
+) -> None:
     done = run(f"""
 from meshwright.cli import main as cli
 print(cli.run(["reproduce", "scaling-book", "--json"]), cli.run(["reproduce", "scaling-book", "-o", {str(tmp_path)!r}]))
 """)
     assert done.stdout.endswith("0 2\n"), done.stderr
-    assert done.stderr == "meshwright: figures need matplotlib: pip install 'meshwright[plot]'\n"
+    assert (
+        done.stderr
+        == "meshwright: figures need matplotlib: pip install 'meshwright[plot]'\n"
+    )

@@ -16,15 +16,42 @@ def test_tables(capsys):
     out = capsys.readouterr().out
     assert all(
         word in out
-        for word in ("FSDP", "best sum", "best max", "X_opt", "ring", "rounded to 488 sequences")
+        for word in (
+            "FSDP",
+            "best sum",
+            "best max",
+            "X_opt",
+            "ring",
+            "rounded to 488 sequences",
+        )
     )
 
 
 def test_json(capsys):
-    assert main([*LINE, "--json", "--layer", "mlp", "--shorthand", "--shape", "2x4x8"]) == 0
+    assert (
+        main(
+            [
+                *LINE,
+                "--json",
+                "--layer",
+                "mlp",
+                "--shorthand",
+                "--shape",
+                "2x4x8",
+            ]
+        )
+        == 0
+    )
     data = json.loads(capsys.readouterr().out)
-    assert data["shape"] == [2, 4, 8] and data["kinds"] == ["line"] * 3 and data["layer"] == "mlp"
-    assert data["batch_tokens"] == 488 * 8192 and data["schemes"][1]["name"] == "FSDP"
+    assert (
+        data["shape"] == [2, 4, 8]
+        and data["kinds"] == ["line"] * 3
+        and data["layer"] == "mlp"
+    )
+    assert (
+        data["batch_tokens"] == 488 * 8192
+        and data["schemes"][1]["name"] == "FSDP"
+    )
     fsdp = data["schemes"][1]["least_batch_sum_tokens"]
     assert fsdp == pytest.approx(64 * 459e12 / (3 * 90e9), rel=1e-9)
 
@@ -36,7 +63,13 @@ def test_files(tmp_path, kind, capsys):
 
 
 @pytest.mark.parametrize(
-    "extra", [["--shape", "5"], ["--shape", "axb"], ["--layer", "x"], ["--context", "9"]]
+    "extra",
+    [
+        ["--shape", "5"],
+        ["--shape", "axb"],
+        ["--layer", "x"],
+        ["--context", "9"],
+    ],
 )
 def test_mistakes_are_one_sentence(extra, capsys):
     assert main([*LINE, *extra]) == 2
@@ -46,7 +79,18 @@ def test_mistakes_are_one_sentence(extra, capsys):
 
 def test_a_shape_is_for_a_torus(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        main(["roofline", "llama3-70b", "--on", "512xh100-sxm", "--batch", "4Mi", "--shape", "8x8"])
+        main(
+            [
+                "roofline",
+                "llama3-70b",
+                "--on",
+                "512xh100-sxm",
+                "--batch",
+                "4Mi",
+                "--shape",
+                "8x8",
+            ]
+        )
         == 2
     )
     assert "a shape is for slices of a torus" in capsys.readouterr().err

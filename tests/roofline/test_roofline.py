@@ -14,7 +14,12 @@ from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.roofline import schemes
 from meshwright.roofline.mesh import mesh
 from meshwright.roofline.queries import EXACT, roofline
-from meshwright.roofline.splits import best, largest_tensor, least_batch, splits
+from meshwright.roofline.splits import (
+    best,
+    largest_tensor,
+    least_batch,
+    splits,
+)
 from meshwright.roofline.work import Setting
 
 LLAMA, OSS = model("llama3-70b"), model("gpt-oss-120b")
@@ -43,17 +48,27 @@ def test_best_split_beats_all_others(name, batch, edition):
     first = least_batch(found, edition)
     thresholds = [
         b
-        for b in (f.threshold(edition) for f in found[:: max(1, len(found) // 40)])
+        for b in (
+            f.threshold(edition) for f in found[:: max(1, len(found) // 40)]
+        )
         if b is not None
     ]
-    assert first is None and not thresholds or first[1] <= min(thresholds) * (1 + 1e-9)
+    assert (
+        first is None
+        and not thresholds
+        or first[1] <= min(thresholds) * (1 + 1e-9)
+    )
 
 
 def test_shards_are_whole():
     m = mesh(cluster("8960xbook-tpu-v5p"), "bf16", EXACT)
     degrees = {f.y for f in splits(Setting(LLAMA), m, 4e6)}
-    assert {1, 7, 8, 14} <= degrees and not any(y % 5 == 0 for y in degrees)  # 28672 = 2^12 x 7
-    assert max(f.y for f in splits(Setting(LLAMA, "projections"), m, 4e6)) == 64  # heads
+    assert {1, 7, 8, 14} <= degrees and not any(
+        y % 5 == 0 for y in degrees
+    )  # 28672 = 2^12 x 7
+    assert (
+        max(f.y for f in splits(Setting(LLAMA, "projections"), m, 4e6)) == 64
+    )  # heads
 
 
 def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
@@ -61,36 +76,61 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
     for f in splits(s, m, 1e6):
         t = f.forward
         assert t.comm("max") <= t.comm("sum") * (1 + 1e-12)
-        assert t.comm("max") >= max(t.data.seconds, t.tensor.seconds) * (1 - 1e-12)
+        assert t.comm("max") >= max(t.data.seconds, t.tensor.seconds) * (
+            1 - 1e-12
+        )
         # both on all links alike
-        if all(1 < y < 16 for y in f.tensor_share) and len(set(f.tensor_inside)) == 1:
+        if (
+            all(1 < y < 16 for y in f.tensor_share)
+            and len(set(f.tensor_inside)) == 1
+        ):
             assert t.comm("max") == pytest.approx(t.comm("sum"))
 
 
 def test_whole_axes_agree_with_the_closed_forms():
     m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM), Setting(TOY)
     split = next(f for f in splits(s, m, 2e6) if f.tensor_share == (1, 1, 16))
-    assert split.forward.compute == pytest.approx(4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14))
-    assert split.forward.data.seconds == pytest.approx(4 * 8192 * 32768 / (16 * 2 * 1.8e11))
-    assert split.forward.tensor.seconds == pytest.approx(4 * 2e6 * 8192 / (256 * 1.8e11))
+    assert split.forward.compute == pytest.approx(
+        4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
+    )
+    assert split.forward.data.seconds == pytest.approx(
+        4 * 8192 * 32768 / (16 * 2 * 1.8e11)
+    )
+    assert split.forward.tensor.seconds == pytest.approx(
+        4 * 2e6 * 8192 / (256 * 1.8e11)
+    )
     backward = split.at(2e6).backward
     assert backward.compute == 2 * split.forward.compute
-    assert backward.data.seconds == pytest.approx(2 * split.forward.data.seconds)
-    assert backward.tensor.seconds == pytest.approx(split.forward.tensor.seconds)
+    assert backward.data.seconds == pytest.approx(
+        2 * split.forward.data.seconds
+    )
+    assert backward.tensor.seconds == pytest.approx(
+        split.forward.tensor.seconds
+    )
     assert split.text == "X = x16 y16, Y = z16"
 
 
 def test_largest_tensor_degree():
-    found = list(splits(Setting(LLAMA), mesh(cluster("1024xbook-h100"), "bf16", EXACT), 1e6))
+    found = list(
+        splits(
+            Setting(LLAMA), mesh(cluster("1024xbook-h100"), "bf16", EXACT), 1e6
+        )
+    )
     assert largest_tensor(found).y == 8
-    found = list(splits(Setting(TOY), mesh(cluster("16xbook-h100"), "bf16", EXACT), 1e6))
+    found = list(
+        splits(Setting(TOY), mesh(cluster("16xbook-h100"), "bf16", EXACT), 1e6)
+    )
     assert largest_tensor(found).y == 16  # two nodes: 8 + F/2475 = 21
 
 
 def test_pods_need_73440_tokens_each_and_two_of_them_half():
-    ten = mesh(cluster("40960xbook-tpu-v5p"), "bf16", BOOK_SUM, shape=(16, 16, 16))
+    ten = mesh(
+        cluster("40960xbook-tpu-v5p"), "bf16", BOOK_SUM, shape=(16, 16, 16)
+    )
     row = schemes.across_pods(Setting(TOY), ten, 1e7, 0.0)
-    assert ten.pods == 10 and row.least_batch_sum_tokens == pytest.approx(10 * 73440, rel=1e-9)
+    assert ten.pods == 10 and row.least_batch_sum_tokens == pytest.approx(
+        10 * 73440, rel=1e-9
+    )
     two = mesh(cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16))
     row = schemes.across_pods(Setting(TOY), two, 1e7, 0.0)
     assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
@@ -126,37 +166,54 @@ def test_pipeline_hops():
     """N_mb + N_stages - 2 hops of 2 B D/(N_mb W) for one chip's tokens."""
     m = mesh(cluster("1024xbook-h100"), "bf16", BOOK_SUM)
     row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
-    assert row.comm_sum_s == pytest.approx((32 + 8 - 2) * 2 * (1e6 / 128 / 32) * 8192 / 50e9)
-    assert row.compute_s == pytest.approx(4 * 1e6 * 8192 * 32768 * 32 / (1024 * 990e12))
+    assert row.comm_sum_s == pytest.approx(
+        (32 + 8 - 2) * 2 * (1e6 / 128 / 32) * 8192 / 50e9
+    )
+    assert row.compute_s == pytest.approx(
+        4 * 1e6 * 8192 * 32768 * 32 / (1024 * 990e12)
+    )
     assert "22%" in row.note
 
 
 def test_all_of_a_roofline():
-    r = roofline(LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, assumptions=BOOK_SUM)
+    r = roofline(
+        LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, assumptions=BOOK_SUM
+    )
     assert (
         r.shape == (16, 20, 28)
         and r.chips == 8960
         and r.intensity[:3] == pytest.approx((2550.0,) * 3)
     )
     two = next(t for t in r.theory if t.m_x == 2)
-    assert two.x == pytest.approx(1618, abs=1) and two.tokens_per_chip_sum == pytest.approx(
-        453.6, abs=0.1
-    )
+    assert two.x == pytest.approx(
+        1618, abs=1
+    ) and two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
     assert two.tokens_per_chip_max == pytest.approx(113.4, abs=0.1)
     rows = {s.name: s for s in r.schemes}
-    assert rows["FSDP"].least_batch_sum_tokens == pytest.approx(850 * 8960, rel=1e-6)
-    assert rows["DP"].least_batch_max_tokens == pytest.approx(850 * 8960, rel=1e-6)
+    assert rows["FSDP"].least_batch_sum_tokens == pytest.approx(
+        850 * 8960, rel=1e-6
+    )
+    assert rows["DP"].least_batch_max_tokens == pytest.approx(
+        850 * 8960, rel=1e-6
+    )
     assert rows["TP"].least_batch_sum_tokens is None
-    assert rows["DP"].memory_bytes > r.capacity_bytes > rows["FSDP"].memory_bytes
+    assert (
+        rows["DP"].memory_bytes > r.capacity_bytes > rows["FSDP"].memory_bytes
+    )
     assert r.memory_full_bytes > r.memory_bytes
     data = json.loads(json.dumps(r.to_dict(), allow_nan=False))
-    assert data["whole"][0]["edition"] == "sum" and data["effective_width"] == 28672
+    assert (
+        data["whole"][0]["edition"] == "sum"
+        and data["effective_width"] == 28672
+    )
     assert data["tokens_per_chip"] == pytest.approx(467.6, abs=0.1)
 
 
 def test_pods_experts_and_lines_are_in_the_result():
     r = roofline(OSS, cluster("1024xbook-tpu-v5e"), 16e6)
-    assert {"DP across pods", "expert", "context"} <= {s.name for s in r.schemes}
+    assert {"DP across pods", "expert", "context"} <= {
+        s.name for s in r.schemes
+    }
     r = roofline(LLAMA, cluster("60xbook-tpu-v5p"), 1e6, shape=(2, 4, 7))
     assert any("4 of 60 chips are idle" in n for n in r.notes) and any(
         "half the bandwidth" in n for n in r.notes
@@ -165,7 +222,14 @@ def test_pods_experts_and_lines_are_in_the_result():
 
 @pytest.mark.parametrize(
     "name",
-    ["1024xh100-sxm", "256xtpu-v5e", "4096xtpu-v5p", "8xa100", "1xh100-sxm", "72xgb200-nvl72"],
+    [
+        "1024xh100-sxm",
+        "256xtpu-v5e",
+        "4096xtpu-v5p",
+        "8xa100",
+        "1xh100-sxm",
+        "72xgb200-nvl72",
+    ],
 )
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 def test_any_model_on_any_cluster(name, layer):
@@ -186,16 +250,22 @@ def test_bad_input_is_a_sentence():
     ]
     for wrong in [*wrongs, {"stages": -1}]:
         with pytest.raises(BadInput):
-            roofline(OSS, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong})
+            roofline(
+                OSS, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong}
+            )
 
 
-@pytest.mark.parametrize(("name", "rate"), [("64xbook-tpu-v5p", 1.8e11), ("8xbook-h100", 450e9)])
+@pytest.mark.parametrize(
+    ("name", "rate"), [("64xbook-tpu-v5p", 1.8e11), ("8xbook-h100", 450e9)]
+)
 def test_a_stage_sends_to_its_neighbour(name, rate):
     """One hop of 1 us on a torus, not half the way round; over NVLink where a node holds all
     stages.
     """
     m = mesh(cluster(name), "bf16", BOOK_SUM)
     row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
-    assert row.comm_sum_s == pytest.approx(38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate)
+    assert row.comm_sum_s == pytest.approx(
+        38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate
+    )
     short = schemes.pipeline(Setting(TOY), m, 1e-3, 0.0, 8, 32)
     assert short.comm_sum_s == pytest.approx(38 * m.fabric.latencies[0])

@@ -10,7 +10,14 @@ import pytest
 
 from meshwright import Job, Layout, Model, predict
 from meshwright.catalog import cluster, model
-from meshwright.describe.assumptions import BOOK_MAX, BOOK_SUM, EPOCH, Assumptions, Hide, HidePass
+from meshwright.describe.assumptions import (
+    BOOK_MAX,
+    BOOK_SUM,
+    EPOCH,
+    Assumptions,
+    Hide,
+    HidePass,
+)
 from meshwright.roofline.mesh import mesh, place
 from meshwright.roofline.schemes import data_parallel, sharded_data_parallel
 from meshwright.roofline.splits import splits
@@ -18,16 +25,24 @@ from meshwright.roofline.times import EDITIONS, step
 from meshwright.roofline.work import Setting
 
 # no norms: a roofline leaves their few parameters out
-ONE = Model("one layer", 1, 8192, 64, 28672, 0, 4096, kv_heads=8, norm="nonparametric")
+ONE = Model(
+    "one layer", 1, 8192, 64, 28672, 0, 4096, kv_heads=8, norm="nonparametric"
+)
 LINE = "16xh100-sxm"
 EDITION = {"sum": BOOK_SUM, "max": BOOK_MAX}
 
 
-def seconds(how: Assumptions, batch: int, zero: int, tp: int, dp: int, on: str = LINE) -> float:
+def seconds(
+    how: Assumptions, batch: int, zero: int, tp: int, dp: int, on: str = LINE
+) -> float:
     """What `predict` says, attention included."""
     return predict(
         Job(
-            ONE, on, batch, Layout(tp=tp, dp=dp, zero=zero, microbatch=batch // dp), assumptions=how
+            ONE,
+            on,
+            batch,
+            Layout(tp=tp, dp=dp, zero=zero, microbatch=batch // dp),
+            assumptions=how,
         )
     ).step_time_s
 
@@ -37,27 +52,45 @@ def seconds(how: Assumptions, batch: int, zero: int, tp: int, dp: int, on: str =
     [
         BOOK_SUM,
         BOOK_MAX,
-        replace(BOOK_MAX, overlap=replace(BOOK_MAX.overlap, dp=HidePass("pass"))),
         replace(
-            BOOK_SUM, overlap=replace(BOOK_SUM.overlap, tp=Hide("sublayer", share=0.5, slow=0.1))
+            BOOK_MAX, overlap=replace(BOOK_MAX.overlap, dp=HidePass("pass"))
         ),
-        replace(BOOK_SUM, chip=replace(BOOK_SUM.chip, model="roofline", launch_s=1e-5)),
+        replace(
+            BOOK_SUM,
+            overlap=replace(
+                BOOK_SUM.overlap, tp=Hide("sublayer", share=0.5, slow=0.1)
+            ),
+        ),
+        replace(
+            BOOK_SUM,
+            chip=replace(BOOK_SUM.chip, model="roofline", launch_s=1e-5),
+        ),
     ],
     ids=range(5),
 )
 @pytest.mark.parametrize("batch", [16, 64])
 @pytest.mark.parametrize(("tp", "dp"), [(1, 16), (8, 2), (4, 4), (16, 1)])
-def test_a_split_takes_what_predict_says(how: Assumptions, batch: int, tp: int, dp: int) -> None:
+def test_a_split_takes_what_predict_says(
+    how: Assumptions, batch: int, tp: int, dp: int
+) -> None:
     """FSDP, tensor parallelism and both, in a node and over two, bound by either."""
-    m, setting = mesh(cluster(LINE), "bf16", how), Setting(ONE, "block", assumptions=how)
+    m, setting = (
+        mesh(cluster(LINE), "bf16", how),
+        Setting(ONE, "block", assumptions=how),
+    )
     near = min(tp, 8)
-    groups = {"tp": place(m, (near, tp // near)), "replicas": place(m, (8 // near, dp * near // 8))}
+    groups = {
+        "tp": place(m, (near, tp // near)),
+        "replicas": place(m, (8 // near, dp * near // 8)),
+    }
     ours = step(setting, m, batch * 4096 / dp, groups).step_s
     assert ours == pytest.approx(seconds(how, batch, 3, tp, dp), rel=1e-12)
 
 
 @pytest.mark.parametrize("edition", EDITIONS)
-def test_each_pass_takes_the_longer_of_compute_and_communication(edition: str) -> None:
+def test_each_pass_takes_the_longer_of_compute_and_communication(
+    edition: str,
+) -> None:
     """T = max(T_math, T_comms) forward and backward, on every split of a torus."""
     how = EDITION[edition]
     m = mesh(cluster("64xbook-tpu-v5p"), "bf16", how)
@@ -65,13 +98,19 @@ def test_each_pass_takes_the_longer_of_compute_and_communication(edition: str) -
     assert len(found) > 20
     for split in found:
         both = split.at(6e4)
-        passes = [max(t.compute, t.comm(edition)) for t in (both.forward, both.backward)]
+        passes = [
+            max(t.compute, t.comm(edition))
+            for t in (both.forward, both.backward)
+        ]
         assert both.step_s == pytest.approx(sum(passes), rel=1e-12)
 
 
 @pytest.mark.parametrize("how", [BOOK_SUM, BOOK_MAX])
 def test_the_rows_of_data_parallelism_are_steps(how: Assumptions) -> None:
-    m, setting = mesh(cluster(LINE), "bf16", how), Setting(ONE, "block", assumptions=how)
+    m, setting = (
+        mesh(cluster(LINE), "bf16", how),
+        Setting(ONE, "block", assumptions=how),
+    )
     for row, zero in ((data_parallel, 0), (sharded_data_parallel, 3)):
         ours = row(setting, m, 32 * 4096, 0.0).step_s
         assert ours == pytest.approx(seconds(how, 32, zero, 1, 16), rel=1e-12)
@@ -80,10 +119,19 @@ def test_the_rows_of_data_parallelism_are_steps(how: Assumptions) -> None:
 LLAMA = model("llama3-70b")
 
 
-def both_editions(chips: int, batch: int, layout: Layout) -> tuple[float, float]:
+def both_editions(
+    chips: int, batch: int, layout: Layout
+) -> tuple[float, float]:
     """Seconds of a step of llama3-70b on H100."""
     jobs = (
-        Job(LLAMA, f"{chips}xh100-sxm", batch, layout, seq=2048, assumptions=how)
+        Job(
+            LLAMA,
+            f"{chips}xh100-sxm",
+            batch,
+            layout,
+            seq=2048,
+            assumptions=how,
+        )
         for how in (BOOK_SUM, BOOK_MAX)
     )
     return tuple(predict(job).step_time_s for job in jobs)  # type: ignore[return-value]
@@ -104,14 +152,19 @@ def test_editions_agree_where_compute_binds() -> None:
     """All of it hides in either edition: T_math."""
     layout = Layout(tp=8, dp=16, zero=3, microbatch=32)
     added, larger = both_editions(128, 512, layout)
-    job = Job(LLAMA, "128xh100-sxm", 512, layout, seq=2048, assumptions=BOOK_SUM)
+    job = Job(
+        LLAMA, "128xh100-sxm", 512, layout, seq=2048, assumptions=BOOK_SUM
+    )
     assert added == larger == pytest.approx(predict(job).time_s["compute"])
 
 
 def test_another_set_is_another_roofline() -> None:
     """Level by level, on the memory hierarchy, nothing hidden: still the step of `predict`."""
     how = replace(EPOCH, precision=BOOK_SUM.precision)
-    m, setting = mesh(cluster(LINE), "bf16", how), Setting(ONE, "block", assumptions=how)
+    m, setting = (
+        mesh(cluster(LINE), "bf16", how),
+        Setting(ONE, "block", assumptions=how),
+    )
     ours = step(setting, m, 16 * 4096 / 16, {"replicas": m.everything}).step_s
     assert ours == pytest.approx(seconds(how, 16, 3, 1, 16), rel=1e-12)
 
@@ -122,9 +175,19 @@ def test_many_layers_and_microbatches_are_as_many_passes(edition: str) -> None:
     backward).
     """
     how, layers, microbatches = EDITION[edition], 4, 3
-    m, setting = mesh(cluster(LINE), "bf16", how), Setting(ONE, "block", assumptions=how)
-    one = step(setting, m, 4096, {"tp": place(m, (8, 1)), "replicas": place(m, (1, 2))})
-    passes = [max(t.compute, t.comm(edition)) for t in (one.forward, one.backward)]
+    m, setting = (
+        mesh(cluster(LINE), "bf16", how),
+        Setting(ONE, "block", assumptions=how),
+    )
+    one = step(
+        setting,
+        m,
+        4096,
+        {"tp": place(m, (8, 1)), "replicas": place(m, (1, 2))},
+    )
+    passes = [
+        max(t.compute, t.comm(edition)) for t in (one.forward, one.backward)
+    ]
     job = Job(
         replace(ONE, layers=layers),
         LINE,
@@ -132,5 +195,9 @@ def test_many_layers_and_microbatches_are_as_many_passes(edition: str) -> None:
         Layout(tp=8, dp=2, zero=3),
         assumptions=how,
     )
-    assert one.forward.compute < one.forward.comm(edition), "weights are waited for"
-    assert predict(job).step_time_s == pytest.approx(layers * microbatches * sum(passes), rel=1e-12)
+    assert one.forward.compute < one.forward.comm(edition), (
+        "weights are waited for"
+    )
+    assert predict(job).step_time_s == pytest.approx(
+        layers * microbatches * sum(passes), rel=1e-12
+    )

@@ -38,14 +38,19 @@ SHAPES = replace(RICH, chip=ChipTime("by-shape", stack=Stack(host_s=5e-3)))
 """Laws of kernels, and a host that launches them late."""
 GPT, EXPERTS, WINDOWS = "gpt3-175b", "mixtral-8x7b", "gpt-oss-120b"
 TABLES = {
-    "all_reduce": Table(("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2))
+    "all_reduce": Table(
+        ("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2)
+    )
 }
 NODE = cluster("8xh100-sxm")
 MEASURED = replace(
     NODE,
     network=replace(
         NODE.network,
-        dims=(replace(NODE.network.dims[0], collectives=TABLES), *NODE.network.dims[1:]),
+        dims=(
+            replace(NODE.network.dims[0], collectives=TABLES),
+            *NODE.network.dims[1:],
+        ),
     ),
 )
 
@@ -63,10 +68,17 @@ def leaves(option: Any, name: str) -> Iterator[str]:
 def changed(how: Any, name: str, value: Any) -> Any:
     """The same with one field changed: "overlap.dp.links"."""
     first, _, rest = name.partition(".")
-    return replace(how, **{first: changed(getattr(how, first), rest, value) if rest else value})
+    return replace(
+        how,
+        **{
+            first: changed(getattr(how, first), rest, value) if rest else value
+        },
+    )
 
 
-def answer(how: Assumptions, name: str, on: Any, batch: float, **more: Any) -> dict[str, Any]:
+def answer(
+    how: Assumptions, name: str, on: Any, batch: float, **more: Any
+) -> dict[str, Any]:
     """All numbers of a roofline of a whole layer."""
     found = model(name) if isinstance(name, str) else name
     return roofline(
@@ -147,21 +159,31 @@ tokens.
 """
 BASES = {
     **dict.fromkeys(
-        (name for name in READ if name.startswith(("chip.stack.", "chip.host."))), SHAPES
+        (
+            name
+            for name in READ
+            if name.startswith(("chip.stack.", "chip.host."))
+        ),
+        SHAPES,
     ),
     **dict.fromkeys(
-        ("chip.stack.float8", "chip.stack.quantise"), replace(SHAPES, precision=PRECISIONS["fp8"])
+        ("chip.stack.float8", "chip.stack.quantise"),
+        replace(SHAPES, precision=PRECISIONS["fp8"]),
     ),
     "chip.wide_norm": changed(SHAPES, "chip.stack.norm", "torch"),
     "chip.host.parts": changed(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": changed(SHAPES, "chip.stack.cuda_graphs", "full"),
-    "chip.sustained": replace(RICH, chip=replace(RICH.chip, matrix_efficiency=None)),
+    "chip.sustained": replace(
+        RICH, chip=replace(RICH.chip, matrix_efficiency=None)
+    ),
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
     # half of the runs at the limit fit at any width
     "memory.risk_width": changed(RICH, "memory.headroom", 0.1),
     "memory.headroom": changed(RICH, "memory.risk_width", 0.05),
-    "network.ring_factor": replace(RICH, network=replace(RICH.network, collective="book")),
+    "network.ring_factor": replace(
+        RICH, network=replace(RICH.network, collective="book")
+    ),
 }
 """field -> the set that it is changed in, if not `RICH`."""
 REFUSED = {
@@ -208,7 +230,14 @@ REFUSED = {
 
 
 def test_every_field_is_here() -> None:
-    every = [*WHOLE, *(name for joint in JOINTS for name in leaves(getattr(RICH, joint), joint))]
+    every = [
+        *WHOLE,
+        *(
+            name
+            for joint in JOINTS
+            for name in leaves(getattr(RICH, joint), joint)
+        ),
+    ]
     assert sorted(every) == sorted([*READ, *REFUSED])
 
 
@@ -237,19 +266,28 @@ def test_what_is_not_read_is_refused(name: str) -> None:
     ],
 )
 def test_other_options_change_it_too(option: str, value: str, on: Any) -> None:
-    assert answer(changed(RICH, option, value), GPT, on, LOW) != answer(RICH, GPT, on, LOW)
+    assert answer(changed(RICH, option, value), GPT, on, LOW) != answer(
+        RICH, GPT, on, LOW
+    )
 
 
 def test_scores_inside_windows() -> None:
     few = replace(model(WINDOWS), full_every=0)
-    assert answer(changed(RICH, "count.causal", "window"), few, H, LOW) != answer(RICH, few, H, LOW)
+    assert answer(
+        changed(RICH, "count.causal", "window"), few, H, LOW
+    ) != answer(RICH, few, H, LOW)
 
 
 @pytest.mark.parametrize("on", [H, V5P])
 def test_free_communication_is_not_charged(on: str) -> None:
-    found = answer(changed(BOOK_SUM, "network.collective", "free"), GPT, on, LOW)
+    found = answer(
+        changed(BOOK_SUM, "network.collective", "free"), GPT, on, LOW
+    )
     for row in found["schemes"]:
-        assert row["comm_sum_s"] == row["comm_max_s"] == 0 and row["compute_bound_sum"]
+        assert (
+            row["comm_sum_s"] == row["comm_max_s"] == 0
+            and row["compute_bound_sum"]
+        )
     assert not found["theory"] and found["data_tokens_per_shard"] == 0
 
 
@@ -258,9 +296,12 @@ def test_the_factor_of_rings_is_that_of_the_set() -> None:
     at = GPT, V5P, LOW
     shorthand, exact = answer(BOOK_SUM, *at), answer(EXACT, *at)
     assert (
-        answer(BOOK_SUM, *at, exact=True) == exact and answer(EXACT, *at, exact=False) == shorthand
+        answer(BOOK_SUM, *at, exact=True) == exact
+        and answer(EXACT, *at, exact=False) == shorthand
     )
-    gathered = [found["schemes"][1]["comm_sum_s"] for found in (shorthand, exact)]
+    gathered = [
+        found["schemes"][1]["comm_sum_s"] for found in (shorthand, exact)
+    ]
     assert gathered[1] == pytest.approx(gathered[0] * 63 / 64)
     # a whole pod of FSDP is compute-bound from data_tokens_per_shard on every chip
     for found in (shorthand, exact):
@@ -269,7 +310,11 @@ def test_the_factor_of_rings_is_that_of_the_set() -> None:
         )
 
 
-@pytest.mark.parametrize("name", sorted(SETS.keys() - {"scaling-book-sum", "scaling-book-max"}))
+@pytest.mark.parametrize(
+    "name", sorted(SETS.keys() - {"scaling-book-sum", "scaling-book-max"})
+)
 def test_sets_of_others_are_refused_by_name(name: str) -> None:
-    with pytest.raises(BadInput, match=f"assumptions {name}: roofline would ignore"):
+    with pytest.raises(
+        BadInput, match=f"assumptions {name}: roofline would ignore"
+    ):
         answer(assumptions(name), "llama3-8b", V5P, LOW)

@@ -11,9 +11,19 @@ from meshwright import Model, MoE
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.describe.job import PRECISIONS
-from meshwright.reproduce.scaling_book.ideal import Ideal, on_axes, ratios, spanned
+from meshwright.reproduce.scaling_book.ideal import (
+    Ideal,
+    on_axes,
+    ratios,
+    spanned,
+)
 from meshwright.roofline import thresholds as th
-from meshwright.roofline.memory import STATES, checkpoints, largest_model, per_chip
+from meshwright.roofline.memory import (
+    STATES,
+    checkpoints,
+    largest_model,
+    per_chip,
+)
 from meshwright.roofline.mesh import mesh
 from meshwright.roofline.work import LAYERS, Setting
 
@@ -24,7 +34,12 @@ A = MESH.flops / 1.8e11
 # fewer kv heads than Y are copied, which closed forms do not know
 MHA = replace(LLAMA, kv_heads=64)
 EXPERTS = replace(TOY, moe=MoE(8, 2, 32768))
-MODELS = [(TOY, "book"), (LLAMA, "mlp"), (MHA, "projections"), (EXPERTS, "book")]
+MODELS = [
+    (TOY, "book"),
+    (LLAMA, "mlp"),
+    (MHA, "projections"),
+    (EXPERTS, "book"),
+]
 
 
 @pytest.mark.parametrize(("m", "layer"), MODELS)
@@ -37,15 +52,21 @@ def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
     batch = per_chip_tokens * n
     x = th.best_split(one, batch, n, A / m_x, A / m_y)
     best = Ideal(x, n / x, m_x, m_y)
-    assert best.times(s, MESH, batch).ratio(edition) == pytest.approx(1, rel=1e-9)
-    assert th.best_ratio(one, batch, n, A / m_x, A / m_y, edition) == pytest.approx(1)
+    assert best.times(s, MESH, batch).ratio(edition) == pytest.approx(
+        1, rel=1e-9
+    )
+    assert th.best_ratio(
+        one, batch, n, A / m_x, A / m_y, edition
+    ) == pytest.approx(1)
     for factor in (0.8, 1.25):  # every other split is worse
         other = Ideal(x * factor, n / (x * factor), m_x, m_y)
         assert other.times(s, MESH, batch).ratio(edition) < 1
     more = 3 * batch
     x = th.best_split(one, more, n, A / m_x, A / m_y)
     ratio = Ideal(x, n / x, m_x, m_y).times(s, MESH, more).ratio(edition)
-    assert th.best_ratio(one, more, n, A / m_x, A / m_y, edition) == pytest.approx(ratio, rel=1e-9)
+    assert th.best_ratio(
+        one, more, n, A / m_x, A / m_y, edition
+    ) == pytest.approx(ratio, rel=1e-9)
 
 
 @pytest.mark.parametrize(("m", "layer"), MODELS)
@@ -54,13 +75,17 @@ def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
     s = Setting(m, layer)
     one = s.per_token
     batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, edition)
-    least, most = th.compute_bound_splits(one, batch, MESH.chips, A / 2, A, edition)
+    least, most = th.compute_bound_splits(
+        one, batch, MESH.chips, A / 2, A, edition
+    )
     assert least < most
     for x in (least, most):
-        assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(edition) == pytest.approx(
-            1, rel=1e-9
-        )
-    least, most = th.compute_bound_splits(one, batch / 1.5, MESH.chips, A / 2, A, edition)
+        assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(
+            edition
+        ) == pytest.approx(1, rel=1e-9)
+    least, most = th.compute_bound_splits(
+        one, batch / 1.5, MESH.chips, A / 2, A, edition
+    )
     assert least > most
 
 
@@ -70,10 +95,14 @@ def test_data_and_tensor_thresholds():
     assert th.data_tokens(one, A) == pytest.approx(2550) and th.data_tokens(
         one, A / 3
     ) == pytest.approx(850)
-    assert Ideal(64, 1, 1, 0).threshold(s, MESH, "sum") == pytest.approx(64 * 2550, rel=1e-9)
+    assert Ideal(64, 1, 1, 0).threshold(s, MESH, "sum") == pytest.approx(
+        64 * 2550, rel=1e-9
+    )
     y = th.tensor_degree(one, A)
     assert y == pytest.approx(32768 / 2550)
-    assert Ideal(1, y, 0, 1).times(s, MESH, 1e6).ratio("sum") == pytest.approx(1, rel=1e-9)
+    assert Ideal(1, y, 0, 1).times(s, MESH, 1e6).ratio("sum") == pytest.approx(
+        1, rel=1e-9
+    )
     assert th.tensor_degree(one, A, below=8) == pytest.approx(8 + y)
 
 
@@ -82,22 +111,30 @@ def test_refinements_of_the_layer():
     + K H)/2.
     """
     book, mlp, projections = (
-        Setting(LLAMA, layer).per_token for layer in ("book", "mlp", "projections")
+        Setting(LLAMA, layer).per_token
+        for layer in ("book", "mlp", "projections")
     )
     assert book.width == 28672 and mlp.width == 1.5 * 28672
     assert projections.width == (1.5 * 28672 + 64 * 128 + 8 * 128) / 2 == 26112
     assert book.density == mlp.density == projections.density == 1
     assert Setting(LLAMA, "block").per_token.width > 26112
-    assert Setting(OSS).per_token.density == 128 / 4 and Setting(OSS).per_token.width == 2880
+    assert (
+        Setting(OSS).per_token.density == 128 / 4
+        and Setting(OSS).per_token.width == 2880
+    )
     assert Setting(TOY, precision=PRECISIONS["fp8"]).per_token.density == 0.5
 
 
 def totals(setting, tokens, tp):
     """FLOPs and bytes sent of each pass, and weights."""
     ops = setting.ops(setting.on(tokens, tp))
-    passes = [[getattr(op, name) for op in ops] for name in ("forward", "backward")]
+    passes = [
+        [getattr(op, name) for op in ops] for name in ("forward", "backward")
+    ]
     flops = [sum(work.matrix for work in each) for each in passes]
-    sent = [sum(m.bytes for work in each for m in work.comm) for each in passes]
+    sent = [
+        sum(m.bytes for work in each for m in work.comm) for each in passes
+    ]
     return [*flops, *sent, sum(op.weights for op in ops)]
 
 
@@ -107,26 +144,42 @@ def test_work_takes_arrays(layer):
     s = Setting(LLAMA, layer)
     many = totals(s, tokens, 4)
     for i, t in enumerate(tokens):
-        assert totals(s, float(t), 4) == pytest.approx([*(x[i] for x in many[:4]), many[4]])
+        assert totals(s, float(t), 4) == pytest.approx(
+            [*(x[i] for x in many[:4]), many[4]]
+        )
 
 
 def test_backward_moves_as_much_for_twice_the_work():
     forward, backward, sends, returns, _ = totals(Setting(TOY), 1024.0, 8)
     assert backward == 2 * forward == 8 * 1024 * 8192 * 32768 / 8
     assert sends == returns == 4 * 1024 * 8192
-    again = replace(BOOK_SUM, count=replace(BOOK_SUM.count, gathered_inputs="regathered"))
-    assert totals(Setting(TOY, assumptions=again), 1024.0, 8)[3] == 6 * 1024 * 8192
+    again = replace(
+        BOOK_SUM, count=replace(BOOK_SUM.count, gathered_inputs="regathered")
+    )
+    assert (
+        totals(Setting(TOY, assumptions=again), 1024.0, 8)[3]
+        == 6 * 1024 * 8192
+    )
 
 
 def test_curves():
-    assert [spanned(n, 16) for n in (1, 2, 16, 17, 256, 4096)] == [0, 1, 1, 2, 2, 3]
+    assert [spanned(n, 16) for n in (1, 2, 16, 17, 256, 4096)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
     assert (on_axes(512, 8, 16).m_x, on_axes(512, 8, 16, most=3).m_x) == (3, 2)
     tokens = np.array([100.0, 850.0, 2000.0])
     curves = ratios(Setting(TOY), MESH, tokens, 2, 1, 3)
-    assert curves["FSDP"] == pytest.approx(tokens / 850) and curves["TP"] == pytest.approx(
-        3 * 32768 / 2550 / 4096
+    assert curves["FSDP"] == pytest.approx(tokens / 850) and curves[
+        "TP"
+    ] == pytest.approx(3 * 32768 / 2550 / 4096)
+    assert np.all(
+        curves["FSDP+TP, max"] == pytest.approx(2 * curves["FSDP+TP, sum"])
     )
-    assert np.all(curves["FSDP+TP, max"] == pytest.approx(2 * curves["FSDP+TP, sum"]))
 
 
 def test_crossing():
@@ -139,4 +192,7 @@ def test_memory():
     assert STATES["book"] == 10 and STATES["full"] == 18
     assert largest_model(96e9) == 9.6e9
     assert checkpoints(32, 1e6, 4096) == 2 * 32 * 1e6 * 4096
-    assert per_chip(1e9, 0.0, 8, 1) == 1e10 and per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
+    assert (
+        per_chip(1e9, 0.0, 8, 1) == 1e10
+        and per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
+    )

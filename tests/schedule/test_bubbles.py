@@ -20,11 +20,22 @@ MIXES = [
     (0.1, 0.7, 0.8),
     (3.0, 2.0, 1.0),
 ]
-ONE_CHUNK = [(p, m, 1) for p in range(1, 17) for m in [*range(1, 36), 64, 127, 128]]
-ROUNDS = [(p, k * p, v) for p in range(1, 17) for v in range(2, 9) for k in (1, 2, 3)]
+ONE_CHUNK = [
+    (p, m, 1) for p in range(1, 17) for m in [*range(1, 36), 64, 127, 128]
+]
+ROUNDS = [
+    (p, k * p, v) for p in range(1, 17) for v in range(2, 9) for k in (1, 2, 3)
+]
 ROUNDS += [(p, 128 // p * p, v) for p in range(1, 17) for v in (2, 3, 8)]
-ANY_M = [(p, m, 1) for p in (1, 2, 3, 4, 5, 8) for m in [*range(1, 2 * p + 3), 5 * p]]
-ANY_M += [(16, m, 1) for m in (1, 2, 15, 16, 17, 24, 30, 31, 32, 48)] + [(11, 21, 1), (12, 128, 1)]
+ANY_M = [
+    (p, m, 1)
+    for p in (1, 2, 3, 4, 5, 8)
+    for m in [*range(1, 2 * p + 3), 5 * p]
+]
+ANY_M += [(16, m, 1) for m in (1, 2, 15, 16, 17, 24, 30, 31, 32, 48)] + [
+    (11, 21, 1),
+    (12, 128, 1),
+]
 GRIDS = {
     "gpipe": [(grid, 1) for grid in ONE_CHUNK],
     "1f1b": [(grid, 1) for grid in ONE_CHUNK],
@@ -33,7 +44,9 @@ GRIDS = {
     "zb-h1": [(grid, len(MIXES)) for grid in ANY_M],
     "zb-h2": [(grid, len(MIXES)) for grid in ANY_M],
     "zbv": [(grid, len(MIXES)) for grid in ANY_M],
-    "dualpipev": [(grid, len(MIXES)) for grid in ANY_M if grid[1] >= 2 * grid[0]],
+    "dualpipev": [
+        (grid, len(MIXES)) for grid in ANY_M if grid[1] >= 2 * grid[0]
+    ],
 }
 
 
@@ -44,7 +57,9 @@ IN_RUN = {
 """Two steps are replayed for each: smaller ones."""
 
 
-def replay(name: str, p: int, m: int, v: int, mix: tuple[float, float, float]) -> Timeline:
+def replay(
+    name: str, p: int, m: int, v: int, mix: tuple[float, float, float]
+) -> Timeline:
     """The timeline of equal stages, where a device takes `mix` seconds for (F, I, W) of a
     microbatch.
     """
@@ -72,10 +87,25 @@ def test_bubble_and_in_flight_are_exact(name: str) -> None:
             result = replay(name, p, m, v, mix)
             idle = result.makespan_s - m * sum(mix)
             error = schedule.bubble(p, m, v, *mix) - idle
-            allowed = 0.05 * result.makespan_s if strip(name, p, m) else 1e-9 * result.makespan_s
-            assert -allowed <= error <= 1e-9 * result.makespan_s, (p, m, v, mix, idle, error)
-            assert np.allclose(result.idle_s, idle), "every device has the same work"
-        assert max(result.in_flight) == pytest.approx(schedule.in_flight(p, m, v), abs=1e-12), (
+            allowed = (
+                0.05 * result.makespan_s
+                if strip(name, p, m)
+                else 1e-9 * result.makespan_s
+            )
+            assert -allowed <= error <= 1e-9 * result.makespan_s, (
+                p,
+                m,
+                v,
+                mix,
+                idle,
+                error,
+            )
+            assert np.allclose(result.idle_s, idle), (
+                "every device has the same work"
+            )
+        assert max(result.in_flight) == pytest.approx(
+            schedule.in_flight(p, m, v), abs=1e-12
+        ), (
             p,
             m,
             v,
@@ -91,10 +121,19 @@ def test_bubble_in_a_run_is_what_a_second_step_adds(name: str) -> None:
             mix = MIXES[(at + k) % len(MIXES)]
             f, i, w = (seconds / schedule.chunks(v) for seconds in mix)
             passes = [(f, i, w)] * (p * int(schedule.chunks(v)))
-            exact = step_in_run_s(schedule.order(p, m, v), schedule.placement(p, v), passes)
+            exact = step_in_run_s(
+                schedule.order(p, m, v), schedule.placement(p, v), passes
+            )
             closed = m * sum(mix) + schedule.idle(p, m, v, *mix, barrier=False)
             allowed = 0.01 if strip(name, p, m) else 1e-9
-            assert -allowed <= closed / exact - 1 <= 1e-9, (p, m, v, mix, closed, exact)
+            assert -allowed <= closed / exact - 1 <= 1e-9, (
+                p,
+                m,
+                v,
+                mix,
+                closed,
+                exact,
+            )
 
 
 def test_fewer_microbatches_than_the_published_law_asks_for() -> None:
@@ -139,34 +178,55 @@ def test_more_work_is_never_faster(name: str) -> None:
 
 @pytest.mark.parametrize("barrier", [True, False])
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_no_number_of_microbatches_beats_the_least_bubble_time(name: str, barrier: bool) -> None:
+def test_no_number_of_microbatches_beats_the_least_bubble_time(
+    name: str, barrier: bool
+) -> None:
     """What the relaxed search's bound of the bubble rests on."""
     rng, n, schedule = np.random.default_rng(1), 20000, get(name)
     f, i, w = 10 ** rng.uniform(-1, 1, (3, n))
-    p, m = rng.integers(1, 33, n).astype(float), rng.integers(1, 200, n).astype(float)
+    p, m = (
+        rng.integers(1, 33, n).astype(float),
+        rng.integers(1, 200, n).astype(float),
+    )
     v = np.full(n, float(schedule.chunks(3)))
-    short = schedule.idle(p, m, v, f, i, w, barrier) - schedule.least_bubble(p, v, f, i, w, barrier)
-    assert np.all(short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32)
+    short = schedule.idle(p, m, v, f, i, w, barrier) - schedule.least_bubble(
+        p, v, f, i, w, barrier
+    )
+    assert np.all(
+        short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_table_gives_the_numbers_of_its_rows(name: str) -> None:
     schedule = get(name)
-    grid = [(p, m, v) for p in (1, 2, 3, 8) for m in range(1, 24) for v in (1, 2, 3)]
+    grid = [
+        (p, m, v)
+        for p in (1, 2, 3, 8)
+        for m in range(1, 24)
+        for v in (1, 2, 3)
+    ]
     rows = [(*layout, *MIXES[k % len(MIXES)]) for k, layout in enumerate(grid)]
     p, m, v, f, i, w = np.array(rows, dtype=float).T
     assert np.array_equal(
-        schedule.bubble(p, m, v, f, i, w), [schedule.bubble(*row) for row in rows]
+        schedule.bubble(p, m, v, f, i, w),
+        [schedule.bubble(*row) for row in rows],
     )
     in_run = [schedule.idle(*row, barrier=False) for row in rows]
-    assert np.array_equal(schedule.idle(p, m, v, f, i, w, barrier=False), in_run)
     assert np.array_equal(
-        schedule.heads(p, m, v) + 0 * p, [schedule.heads(*row[:3]) for row in rows]
+        schedule.idle(p, m, v, f, i, w, barrier=False), in_run
     )
     assert np.array_equal(
-        schedule.in_flight(p, m, v) + 0 * p, [schedule.in_flight(*row[:3]) for row in rows]
+        schedule.heads(p, m, v) + 0 * p,
+        [schedule.heads(*row[:3]) for row in rows],
     )
-    assert np.array_equal(schedule.legal(p, m, v), [schedule.legal(*row[:3]) for row in rows])
+    assert np.array_equal(
+        schedule.in_flight(p, m, v) + 0 * p,
+        [schedule.in_flight(*row[:3]) for row in rows],
+    )
+    assert np.array_equal(
+        schedule.legal(p, m, v), [schedule.legal(*row[:3]) for row in rows]
+    )
 
 
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
@@ -174,20 +234,27 @@ def test_published_bubbles(p: int) -> None:
     m, (f, i, w) = 4 * p, (1.0, 1.2, 0.8)
     useful = m * (f + i + w)
     # Narayanan et al. 2021, 2.2.1
-    assert get("gpipe").bubble(p, m, 1, f, i, w) / useful == pytest.approx((p - 1) / m)
+    assert get("gpipe").bubble(p, m, 1, f, i, w) / useful == pytest.approx(
+        (p - 1) / m
+    )
     # 2.2.2
-    assert get("interleaved").bubble(p, m, 3, f, i, w) / useful == pytest.approx((p - 1) / m / 3)
-    for fewest in (2 * p - 1, m):  # Qi et al. 2024, table 2: of steps back to back
-        assert get("zb-h1").idle(p, fewest, 1, f, i, w, barrier=False) == pytest.approx(
-            (p - 1) * (f + i - w)
-        )
-        assert get("zb-h2").idle(p, fewest, 1, f, i, w, barrier=False) == pytest.approx(
-            (p - 1) * (f + i - 2 * w)
-        )
+    assert get("interleaved").bubble(
+        p, m, 3, f, i, w
+    ) / useful == pytest.approx((p - 1) / m / 3)
+    for fewest in (
+        2 * p - 1,
+        m,
+    ):  # Qi et al. 2024, table 2: of steps back to back
+        assert get("zb-h1").idle(
+            p, fewest, 1, f, i, w, barrier=False
+        ) == pytest.approx((p - 1) * (f + i - w))
+        assert get("zb-h2").idle(
+            p, fewest, 1, f, i, w, barrier=False
+        ) == pytest.approx((p - 1) * (f + i - 2 * w))
         for name in ("zb-h2", "zbv"):  # "zero bubble"
-            assert get(name).idle(p, fewest, 1, 1.0, 1.0, 1.0, barrier=False) == pytest.approx(
-                0, abs=1e-12
-            )
+            assert get(name).idle(
+                p, fewest, 1, 1.0, 1.0, 1.0, barrier=False
+            ) == pytest.approx(0, abs=1e-12)
     assert get("zb-h2").in_flight(p, m, 1) == 2 * p - 1
     # DeepSeek's "PP + 1", of chunks over PP = 2p stages
     assert 2 * get("dualpipev").in_flight(p, m, 1) == 2 * p + 1
@@ -197,8 +264,11 @@ def test_zero_bubble_never_loses_to_its_ancestor() -> None:
     for f, i, w in MIXES:
         for p, m, _ in ANY_M:
             old, h1, h2 = (
-                get(name).bubble(p, m, 1, f, i, w) for name in ("1f1b", "zb-h1", "zb-h2")
+                get(name).bubble(p, m, 1, f, i, w)
+                for name in ("1f1b", "zb-h1", "zb-h2")
             )
             assert h1 <= old + 1e-9
             assert h2 <= old + 1e-9
-            assert h2 <= h1 + 1e-9 or m < 2 * p - 1  # with fewer, ZB-H2 runs ahead for nothing
+            assert (
+                h2 <= h1 + 1e-9 or m < 2 * p - 1
+            )  # with fewer, ZB-H2 runs ahead for nothing

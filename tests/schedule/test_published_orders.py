@@ -10,7 +10,9 @@ import pytest
 from meshwright.schedule import get
 from meshwright.schedule.types import Schedule
 
-FILE = json.loads((Path(__file__).parents[1] / "published/schedule_orders.json").read_text())
+FILE = json.loads(
+    (Path(__file__).parents[1] / "published/schedule_orders.json").read_text()
+)
 
 
 def named(key: str) -> tuple[Schedule, int, int, int]:
@@ -24,7 +26,10 @@ def named(key: str) -> tuple[Schedule, int, int, int]:
 
 def written(schedule: Schedule, p: int, m: int, v: int) -> list[str]:
     rows = schedule.order(p, m, v)
-    return [" ".join(f"{a.kind}{a.chunk}.{a.microbatch}" for a in row) for row in rows]
+    return [
+        " ".join(f"{a.kind}{a.chunk}.{a.microbatch}" for a in row)
+        for row in rows
+    ]
 
 
 @pytest.mark.parametrize("key", FILE["orders"])
@@ -35,7 +40,9 @@ def test_orders_are_those_of_the_authors(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", FILE["refused_by_megatron"])
-def test_a_last_group_of_fewer_microbatches_than_ranks_is_refused(key: str) -> None:
+def test_a_last_group_of_fewer_microbatches_than_ranks_is_refused(
+    key: str,
+) -> None:
     schedule, p, m, v = named(key)
     assert not schedule.legal(p, m, v)
     assert f"at least pp ({p})" in schedule.rules(p, m, v)[0]

@@ -17,7 +17,11 @@ from meshwright.schedule.order import held_rank, in_flight_rank
 def layouts(draw: st.DrawFn) -> tuple[str, int, int, int]:
     """A schedule with p, m, v that it can run."""
     name = draw(st.sampled_from(list(SCHEDULES)))
-    p, m, v = draw(st.integers(1, 6)), draw(st.integers(1, 14)), draw(st.integers(2, 4))
+    p, m, v = (
+        draw(st.integers(1, 6)),
+        draw(st.integers(1, 14)),
+        draw(st.integers(2, 4)),
+    )
     if name.startswith("interleaved"):
         return name, p, p * min(m, 4), v
     return name, p, max(m, 2 * p) if name == "dualpipev" else m, 1
@@ -25,7 +29,9 @@ def layouts(draw: st.DrawFn) -> tuple[str, int, int, int]:
 
 @settings(deadline=None, max_examples=150)
 @given(layouts())
-def test_every_stage_sees_every_microbatch_once(layout: tuple[str, int, int, int]) -> None:
+def test_every_stage_sees_every_microbatch_once(
+    layout: tuple[str, int, int, int],
+) -> None:
     name, p, m, v = layout
     schedule = get(name)
     assert schedule.legal(p, m, v) and schedule.rules(p, m, v) == []
@@ -33,7 +39,10 @@ def test_every_stage_sees_every_microbatch_once(layout: tuple[str, int, int, int
     for rank, actions in enumerate(schedule.order(p, m, v)):
         for kind, chunk, microbatch in actions:
             stage = schedule.stage_of(rank, chunk, p, v)
-            passes.update((part, stage, microbatch) for part in ("IW" if kind == "B" else kind))
+            passes.update(
+                (part, stage, microbatch)
+                for part in ("IW" if kind == "B" else kind)
+            )
     stages = p * int(schedule.chunks(v))
     assert passes == Counter(
         (part, s, k) for part in "FIW" for s in range(stages) for k in range(m)
@@ -42,23 +51,37 @@ def test_every_stage_sees_every_microbatch_once(layout: tuple[str, int, int, int
 
 @settings(deadline=None, max_examples=150)
 @given(layouts())
-def test_no_rank_holds_more_than_it_was_said_to(layout: tuple[str, int, int, int]) -> None:
+def test_no_rank_holds_more_than_it_was_said_to(
+    layout: tuple[str, int, int, int],
+) -> None:
     name, p, m, v = layout
     order = get(name).order(p, m, v)
     assert max(in_flight_rank(order, r) for r in range(p)) == pytest.approx(
         get(name).in_flight(p, m, v)
     )
     last = 0 if get(name).folded else p - 1
-    assert in_flight_rank(order, last) == pytest.approx(get(name).in_flight_last(p, m, v))
+    assert in_flight_rank(order, last) == pytest.approx(
+        get(name).in_flight_last(p, m, v)
+    )
     head, chunks = p * get(name).chunks(v) - 1, get(name).chunks(v)
-    at_head = [float(get(name).stage_of(last, chunk, p, v) == head) for chunk in range(int(chunks))]
+    at_head = [
+        float(get(name).stage_of(last, chunk, p, v) == head)
+        for chunk in range(int(chunks))
+    ]
     # logits of 7, half of it from the gradient of the input on; all are at their most at once: a
     # device needs their sum
     together = held_rank(
-        order, last, lambda c: 1 / chunks + 7 * at_head[c], lambda c: 1 / chunks + 3.5 * at_head[c]
+        order,
+        last,
+        lambda c: 1 / chunks + 7 * at_head[c],
+        lambda c: 1 / chunks + 3.5 * at_head[c],
     )
-    expected = 7 * get(name).heads(p, m, v) + 3.5 * get(name).heads_late(p, m, v)
-    assert together == pytest.approx(get(name).in_flight_last(p, m, v) + expected)
+    expected = 7 * get(name).heads(p, m, v) + 3.5 * get(name).heads_late(
+        p, m, v
+    )
+    assert together == pytest.approx(
+        get(name).in_flight_last(p, m, v) + expected
+    )
     assert get(name).split_backward == any(
         action.kind == "W" for actions in order for action in actions
     )
@@ -72,7 +95,9 @@ def test_logits_between_head_forward_and_head_backward() -> None:
     assert heads.pop("gpipe") == 16
     assert set(heads.values()) == {1}
     late = {
-        name: get(name).heads_late(4, 16, 2) for name in SCHEDULES if get(name).heads_late(4, 16, 2)
+        name: get(name).heads_late(4, 16, 2)
+        for name in SCHEDULES
+        if get(name).heads_late(4, 16, 2)
     }
     assert late == {"zb-h1": 3, "zb-h2": 6, "interleaved-zb": 3}
 
@@ -100,8 +125,20 @@ def test_placements() -> None:
         [2, 5],
         [3, 4],
     ]
-    assert [name for name in SCHEDULES if get(name).folded] == ["zbv", "dualpipev"]
-    assert [get(name).chunks(3) for name in SCHEDULES] == [1, 1, 3, 1, 1, 3, 2, 2]
+    assert [name for name in SCHEDULES if get(name).folded] == [
+        "zbv",
+        "dualpipev",
+    ]
+    assert [get(name).chunks(3) for name in SCHEDULES] == [
+        1,
+        1,
+        3,
+        1,
+        1,
+        3,
+        2,
+        2,
+    ]
 
 
 def test_rules_are_sentences_with_valid_values() -> None:
@@ -110,7 +147,9 @@ def test_rules_are_sentences_with_valid_values() -> None:
         " number may be 8 or 10"
     ]
     grouped = get("interleaved").grouped
-    assert grouped and grouped(5).rules(4, 12, 2)[0].endswith("the rest is 0 or at least 4")
+    assert grouped and grouped(5).rules(4, 12, 2)[0].endswith(
+        "the rest is 0 or at least 4"
+    )
     assert len(get("interleaved-zb").rules(4, 9, 1)) == 2
     assert get("dualpipev").rules(4, 7, 2) == [
         "dualpipev needs at least 2 pp = 8 microbatches, not 7"

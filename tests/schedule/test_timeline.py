@@ -23,15 +23,30 @@ PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
 
 def test_two_ranks_two_microbatches_by_hand() -> None:
     result = timeline(
-        get("gpipe").order(2, 2, 1), lambda rank, chunk: rank, [(1, 2, 3), (2, 1, 1)], send_s=0.5
+        get("gpipe").order(2, 2, 1),
+        lambda rank, chunk: rank,
+        [(1, 2, 3), (2, 1, 1)],
+        send_s=0.5,
     )
     assert result.start_s == [[0, 1, 8, 13], [1.5, 3.5, 5.5, 7.5]]
     assert result.end_s == [[1, 2, 13, 18], [3.5, 5.5, 7.5, 9.5]]
-    assert (result.makespan_s, result.busy_s, result.idle_s) == (18, [12, 8], [6, 10])
+    assert (result.makespan_s, result.busy_s, result.idle_s) == (
+        18,
+        [12, 8],
+        [6, 10],
+    )
     assert result.bubble_fraction == pytest.approx(16 / 36)
     assert result.in_flight == [2, 2]
     assert [
-        (s.sender, s.receiver, s.kind, s.stage, s.microbatch, s.start_s, s.end_s)
+        (
+            s.sender,
+            s.receiver,
+            s.kind,
+            s.stage,
+            s.microbatch,
+            s.start_s,
+            s.end_s,
+        )
         for s in result.sends
     ] == [
         (0, 1, "F", 0, 0, 1, 1.5),
@@ -42,13 +57,29 @@ def test_two_ranks_two_microbatches_by_hand() -> None:
 
 
 def test_the_turn_of_a_v_needs_no_send() -> None:
-    order = [[Action("F", 0, 0), Action("F", 1, 0), Action("B", 1, 0), Action("B", 0, 0)]]
-    assert timeline(order, get("zbv").placement(1, 2), [(1, 1, 1)] * 2, send_s=100).makespan_s == 6
+    order = [
+        [
+            Action("F", 0, 0),
+            Action("F", 1, 0),
+            Action("B", 1, 0),
+            Action("B", 0, 0),
+        ]
+    ]
+    assert (
+        timeline(
+            order, get("zbv").placement(1, 2), [(1, 1, 1)] * 2, send_s=100
+        ).makespan_s
+        == 6
+    )
 
 
 def test_an_empty_order_takes_no_time() -> None:
     result = timeline([[], []], lambda rank, chunk: rank, [])
-    assert (result.makespan_s, result.bubble_fraction, result.in_flight) == (0, 0, [0, 0])
+    assert (result.makespan_s, result.bubble_fraction, result.in_flight) == (
+        0,
+        0,
+        [0, 0],
+    )
     assert step_in_run_s([[], []], lambda rank, chunk: rank, []) == 0
 
 
@@ -87,10 +118,16 @@ def test_impossible_orders_are_explained(order: Order, sentence: str) -> None:
         timeline(order, lambda rank, chunk: rank, [(1, 1, 1)] * 2)
 
 
-def event_simulation(order: Order, stage_of, durations, send_s: float) -> float:
+def event_simulation(
+    order: Order, stage_of, durations, send_s: float
+) -> float:
     """The makespan by SimPy: ranks are processes, outputs are events that fire when they arrive."""
     env = simpy.Environment()
-    last = max(stage_of(rank, a.chunk) for rank, actions in enumerate(order) for a in actions)
+    last = max(
+        stage_of(rank, a.chunk)
+        for rank, actions in enumerate(order)
+        for a in actions
+    )
     here = {
         (part, stage, k): env.event()
         for part in "FI"
@@ -98,7 +135,11 @@ def event_simulation(order: Order, stage_of, durations, send_s: float) -> float:
         for k in range(1000)
     }
     there = {key: env.event() for key in here}
-    owner = {stage_of(rank, a.chunk): rank for rank, actions in enumerate(order) for a in actions}
+    owner = {
+        stage_of(rank, a.chunk): rank
+        for rank, actions in enumerate(order)
+        for a in actions
+    }
     ends = []
 
     def deliver(key):
@@ -110,7 +151,9 @@ def event_simulation(order: Order, stage_of, durations, send_s: float) -> float:
         for kind, chunk, k in actions:
             stage = stage_of(rank, chunk)
             f, i, w = durations(stage)
-            needs = [("F", stage, k)] * (kind in "IB") + [("I", stage, k)] * (kind == "W")
+            needs = [("F", stage, k)] * (kind in "IB") + [("I", stage, k)] * (
+                kind == "W"
+            )
             needs += [("F", stage - 1, k)] * (kind == "F" and stage > 0)
             needs += [("I", stage + 1, k)] * (kind in "IB" and stage < last)
             for key in needs:
@@ -138,32 +181,57 @@ def test_an_event_simulation_agrees(name: str, send_s: float) -> None:
         return (1 + stage % 3 / 4, 1.5 - stage % 2 / 3, 0.8 + stage / 20)
 
     assert timeline(
-        order, place, [uneven(stage) for stage in range(p * int(schedule.chunks(v)))], send_s
-    ).makespan_s == pytest.approx(event_simulation(order, place, uneven, send_s), rel=1e-12)
+        order,
+        place,
+        [uneven(stage) for stage in range(p * int(schedule.chunks(v)))],
+        send_s,
+    ).makespan_s == pytest.approx(
+        event_simulation(order, place, uneven, send_s), rel=1e-12
+    )
 
 
 @settings(deadline=None, max_examples=60)
 @given(layouts(), st.data())
-def test_slower_is_never_sooner(layout: tuple[str, int, int, int], data: st.DataObject) -> None:
+def test_slower_is_never_sooner(
+    layout: tuple[str, int, int, int], data: st.DataObject
+) -> None:
     name, p, m, v = layout
     schedule = get(name)
     stages = p * int(schedule.chunks(v))
     passes = data.draw(st.lists(PASSES, min_size=stages, max_size=stages))
-    at, send = data.draw(st.integers(0, stages - 1)), data.draw(st.floats(0, 5))
-    longer = [tuple(2 * t for t in row) if stage == at else row for stage, row in enumerate(passes)]
+    at, send = (
+        data.draw(st.integers(0, stages - 1)),
+        data.draw(st.floats(0, 5)),
+    )
+    longer = [
+        tuple(2 * t for t in row) if stage == at else row
+        for stage, row in enumerate(passes)
+    ]
 
     def run(durations, send_s):
-        return timeline(schedule.order(p, m, v), schedule.placement(p, v), durations, send_s)
+        return timeline(
+            schedule.order(p, m, v),
+            schedule.placement(p, v),
+            durations,
+            send_s,
+        )
 
     base = run(passes, send)
     assert run(longer, send).makespan_s >= base.makespan_s
-    assert run(passes, send + 1).makespan_s >= base.makespan_s >= run(passes, 0).makespan_s
-    assert run([tuple(2 * t for t in row) for row in passes], 2 * send).makespan_s == pytest.approx(
-        2 * base.makespan_s
+    assert (
+        run(passes, send + 1).makespan_s
+        >= base.makespan_s
+        >= run(passes, 0).makespan_s
     )
+    assert run(
+        [tuple(2 * t for t in row) for row in passes], 2 * send
+    ).makespan_s == pytest.approx(2 * base.makespan_s)
     assert base.makespan_s >= max(base.busy_s) - 1e-9
     for starts, ends in zip(base.start_s, base.end_s, strict=True):
-        assert all(next_start >= end for end, next_start in pairwise_gaps(starts, ends))
+        assert all(
+            next_start >= end
+            for end, next_start in pairwise_gaps(starts, ends)
+        )
 
 
 def test_two_steps_of_two_ranks_by_hand() -> None:
@@ -172,10 +240,18 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
     later: two steps end at 19. With one they end at 20.
     """
     order, place = get("zb-h2").order(2, 3, 1), get("zb-h2").placement(2, 1)
-    words = [" ".join(f"{kind}{k}" for kind, _, k in actions) for actions in order]
-    assert words == ["F0 F1 F2 I0 W0 I1 W1 I2 W2", "F0 I0 F1 I1 F2 I2 W0 W1 W2"]
+    words = [
+        " ".join(f"{kind}{k}" for kind, _, k in actions) for actions in order
+    ]
+    assert words == [
+        "F0 F1 F2 I0 W0 I1 W1 I2 W2",
+        "F0 I0 F1 I1 F2 I2 W0 W1 W2",
+    ]
     one = timeline(order, place, [(1, 1, 1)] * 2)
-    assert one.end_s == [[1, 2, 3, 4, 5, 6, 7, 8, 9], [2, 3, 4, 5, 6, 7, 8, 9, 10]]
+    assert one.end_s == [
+        [1, 2, 3, 4, 5, 6, 7, 8, 9],
+        [2, 3, 4, 5, 6, 7, 8, 9, 10],
+    ]
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2) == 9
     assert step_in_run_s(order, place, lambda kind, stage, microbatch: 1) == 9
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2, barrier=True) == 10
@@ -183,7 +259,9 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(layouts(), st.data())
-def test_a_step_in_a_run(layout: tuple[str, int, int, int], data: st.DataObject) -> None:
+def test_a_step_in_a_run(
+    layout: tuple[str, int, int, int], data: st.DataObject
+) -> None:
     """Not below what the busiest rank computes, not above the makespan; the makespan itself if a
     barrier follows, or if backward passes are whole: then the rank that begins first ends last."""
     name, p, m, v = layout
@@ -194,14 +272,22 @@ def test_a_step_in_a_run(layout: tuple[str, int, int, int], data: st.DataObject)
         data.draw(st.floats(0, 5)),
     )
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
-    one, in_run = timeline(order, place, passes, send), step_in_run_s(order, place, passes, send)
+    one, in_run = (
+        timeline(order, place, passes, send),
+        step_in_run_s(order, place, passes, send),
+    )
     assert max(one.busy_s) - 1e-9 <= in_run <= one.makespan_s * (1 + 1e-9)
-    assert step_in_run_s(order, place, passes, send, barrier=True) == one.makespan_s
+    assert (
+        step_in_run_s(order, place, passes, send, barrier=True)
+        == one.makespan_s
+    )
     if not schedule.split_backward:
         assert in_run == pytest.approx(one.makespan_s, rel=1e-9)
 
 
-def pairwise_gaps(starts: list[float], ends: list[float]) -> list[tuple[float, float]]:
+def pairwise_gaps(
+    starts: list[float], ends: list[float]
+) -> list[tuple[float, float]]:
     """(end of an action, start of the next) on one rank."""
     return [(a[1], b[0]) for a, b in pairwise(zip(starts, ends, strict=True))]
 
@@ -213,7 +299,9 @@ def lines_run(m: int) -> int:
     schedule, count = get("interleaved"), 0
     order, place = schedule.order(8, m, 4), schedule.placement(8, 4)
 
-    def line(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+    def line(
+        frame: FrameType, event: str, argument: object
+    ) -> Callable[..., Any]:
         nonlocal count
         count += 1
         return line

@@ -37,15 +37,29 @@ def test_no_step_of_a_run_takes_less(name: str, uneven: bool) -> None:
         one = draw(rng, name, uneven=uneven and get(name).chunks(1) == 1)
         passes = np.array(one.passes)[None]
         exact = longest(
-            get(name), one.p, one.m, one.v, passes, np.array([one.dealt.send]), barrier=False
+            get(name),
+            one.p,
+            one.m,
+            one.v,
+            passes,
+            np.array([one.dealt.send]),
+            barrier=False,
         )[0]
         closed = get(name).span(one.dealt, False)
-        assert waited(name, one.dealt, one.m) <= min(exact, closed) * (1 + 1e-12)
+        assert waited(name, one.dealt, one.m) <= min(exact, closed) * (
+            1 + 1e-12
+        )
 
 
 @pytest.mark.parametrize(
     ("name", "m", "idle"),
-    [("1f1b", 8, 7 * 3), ("zb-h1", 8, 7), ("zb-h2", 15, 0), ("zb-h2", 1, 14), ("zbv", 1, 14)],
+    [
+        ("1f1b", 8, 7 * 3),
+        ("zb-h1", 8, 7),
+        ("zb-h2", 15, 0),
+        ("zb-h2", 1, 14),
+        ("zbv", 1, 14),
+    ],
 )
 def test_equal_stages_by_hand(name: str, m: int, idle: float) -> None:
     """p = 8, f = i = w = 1: (p-1)(f + i + w); (p-1)(f + i - w); zero from m = 2p - 1 on; one

@@ -32,16 +32,33 @@ def always(seconds: float, *axes: str) -> Table:
     return Table(axes, points, (seconds,) * 2 ** len(axes))
 
 
-def cpu_seconds(layout: Layout, microbatches: int, model: Model = NORMED) -> dict[str, float]:
+def cpu_seconds(
+    layout: Layout, microbatches: int, model: Model = NORMED
+) -> dict[str, float]:
     """Of one step on the measured machine."""
-    messages = {"all_gather": GATHER, "reduce_scatter": SCATTER, "all_reduce": REDUCE}
-    tables = {f"{kind}/cpu": always(cost, "ranks", "bytes") for kind, cost in messages.items()}
+    messages = {
+        "all_gather": GATHER,
+        "reduce_scatter": SCATTER,
+        "all_reduce": REDUCE,
+    }
+    tables = {
+        f"{kind}/cpu": always(cost, "ranks", "bytes")
+        for kind, cost in messages.items()
+    }
     kernels = {
         "bf16/accumulate": always(ACCUMULATE, "elements"),
         "bf16/optimizer": always(STEP, "elements"),
     }
     nothing = Overhead((1.0, 64.0), *((0.0, 0.0),) * 4)
-    features = ("plain", "zero0", "zero1", "zero2", "zero3", "1f1b", "recompute full")
+    features = (
+        "plain",
+        "zero0",
+        "zero1",
+        "zero2",
+        "zero3",
+        "1f1b",
+        "recompute full",
+    )
     cluster = Cluster(
         replace(CHIP, kernels=kernels),
         Network("by hand", (Dim("switch", 1e9, 0.0, collectives=tables),)),
@@ -69,7 +86,10 @@ def cpu_seconds(layout: Layout, microbatches: int, model: Model = NORMED) -> dic
         (0, REDUCE),
         (1, GATHER + SCATTER),
         (2, GATHER + 3 * SCATTER),  # after each of three microbatches
-        (3, 2 * 3 * GATHER + 3 * SCATTER),  # gathered before each forward and each backward
+        (
+            3,
+            2 * 3 * GATHER + 3 * SCATTER,
+        ),  # gathered before each forward and each backward
     ],
 )
 def test_messages_of_a_step(zero: int, messages: float) -> None:
@@ -87,7 +107,9 @@ def test_a_pipeline_reduces_once_a_step() -> None:
 
 
 @pytest.mark.parametrize("microbatches", [1, 2, 5])
-def test_gradients_are_added_up_from_the_second_microbatch_on(microbatches: int) -> None:
+def test_gradients_are_added_up_from_the_second_microbatch_on(
+    microbatches: int,
+) -> None:
     """The first microbatch makes the gradients, each later one adds to them."""
     found = cpu_seconds(Layout(dp=REPLICAS), microbatches)
     assert found["accumulate"] == pytest.approx(
@@ -98,10 +120,14 @@ def test_gradients_are_added_up_from_the_second_microbatch_on(microbatches: int)
 @pytest.mark.parametrize("zero", [0, 1])
 def test_every_rank_updates_every_tensor_or_its_part(zero: int) -> None:
     found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 2)
-    assert found["optimizer"] == pytest.approx(REPLICAS * LAYERS * TENSORS * STEP)
+    assert found["optimizer"] == pytest.approx(
+        REPLICAS * LAYERS * TENSORS * STEP
+    )
 
 
 def test_a_norm_without_parameters_is_no_tensor() -> None:
     """Two of the eight tensors of a layer are gone; nothing is updated for them."""
     found = cpu_seconds(Layout(dp=REPLICAS), 1, MODEL)
-    assert found["optimizer"] == pytest.approx(REPLICAS * LAYERS * (TENSORS - 2) * STEP)
+    assert found["optimizer"] == pytest.approx(
+        REPLICAS * LAYERS * (TENSORS - 2) * STEP
+    )

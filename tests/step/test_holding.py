@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, Layout, Prediction, catalog, cluster, model, predict
+from meshwright import (
+    BadInput,
+    Job,
+    Layout,
+    Prediction,
+    catalog,
+    cluster,
+    model,
+    predict,
+)
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
@@ -35,8 +44,14 @@ def held(
     **more: Any,
 ) -> Prediction:
     """A run of that framework on 64 H100."""
-    numbers = {"precision": PRECISIONS[more.pop("precision")]} if "precision" in more else {}
-    layout = Layout(**{"dp": 64 // (more.get("tp", 1) * more.get("pp", 1)), **more})
+    numbers = (
+        {"precision": PRECISIONS[more.pop("precision")]}
+        if "precision" in more
+        else {}
+    )
+    layout = Layout(
+        **{"dp": 64 // (more.get("tp", 1) * more.get("pp", 1)), **more}
+    )
     job = Job(
         catalog.model(model),
         catalog.cluster("64xh100-sxm"),
@@ -58,8 +73,16 @@ def part(p: Prediction, kind: str, name: str) -> float:
 @pytest.mark.parametrize(
     ("name", "software", "copies"),
     [
-        ("megatron-core", Software(), {"logits": BF16, "their gradient": BF16}),
-        ("megatron-2021", Software(), {"logits": BF16, "exponentials": FP32, "gradient": FP32}),
+        (
+            "megatron-core",
+            Software(),
+            {"logits": BF16, "their gradient": BF16},
+        ),
+        (
+            "megatron-2021",
+            Software(),
+            {"logits": BF16, "exponentials": FP32, "gradient": FP32},
+        ),
         ("torchtitan", Software(), {"logits": BF16, "their gradient": BF16}),
         (
             "fsdp",
@@ -74,16 +97,27 @@ def part(p: Prediction, kind: str, name: str) -> float:
         (
             "torchtitan",
             Software(loss="eager"),
-            {"logits": BF16, "log-softmax": FP32, "its gradient": FP32, "of the loss": FP32},
+            {
+                "logits": BF16,
+                "log-softmax": FP32,
+                "its gradient": FP32,
+                "of the loss": FP32,
+            },
         ),
         (
             "unknown",
             Software(logits_gathered=True),
-            {"logits": BF16, "whole": BF16, "log-softmax and two gradients": 3 * FP32},
+            {
+                "logits": BF16,
+                "whole": BF16,
+                "log-softmax and two gradients": 3 * FP32,
+            },
         ),
     ],
 )
-def test_logits_copy_by_copy(name: str, software: Software, copies: dict[str, int]) -> None:
+def test_logits_copy_by_copy(
+    name: str, software: Software, copies: dict[str, int]
+) -> None:
     """One microbatch of one sequence: T V logits."""
     assert (
         part(held(name, software=software), "activations", "logits and loss")
@@ -101,10 +135,16 @@ def test_logits_copy_by_copy(name: str, software: Software, copies: dict[str, in
             (BF16 + 4 * FP32) * T * V / 4,
         ),  # zeros_like, exponentials, sum and product out of place
         # part, list, whole
-        ("unknown", Software(logits_gathered=True), (3 * BF16 + 3 * FP32) * T * V),
+        (
+            "unknown",
+            Software(logits_gathered=True),
+            (3 * BF16 + 3 * FP32) * T * V,
+        ),
     ],
 )
-def test_logits_over_four_ranks(name: str, software: Software, size: float) -> None:
+def test_logits_over_four_ranks(
+    name: str, software: Software, size: float
+) -> None:
     """Cut four ways, or gathered on each rank all the same: 4.5 times as much and more."""
     assert part(
         held(name, software=software, tp=4), "activations", "logits and loss"
@@ -116,9 +156,21 @@ def test_placeholders_of_weight_gradients() -> None:
     head's beside the logits.
     """
     p = held()
-    assert part(p, "buffers", "placeholders of weight gradients") == BF16 * LAYER
-    assert part(p, "activations", "placeholder of the head's gradient") == BF16 * V * D
-    assert part(held("megatron-2021"), "buffers", "placeholders of weight gradients") == 0
+    assert (
+        part(p, "buffers", "placeholders of weight gradients") == BF16 * LAYER
+    )
+    assert (
+        part(p, "activations", "placeholder of the head's gradient")
+        == BF16 * V * D
+    )
+    assert (
+        part(
+            held("megatron-2021"),
+            "buffers",
+            "placeholders of weight gradients",
+        )
+        == 0
+    )
 
 
 def test_placeholders_of_llama_405b() -> None:
@@ -128,7 +180,10 @@ def test_placeholders_of_llama_405b() -> None:
     p = held(model="llama3-405b", pp=2, recompute="full")
     whole = {
         end: predict(replace(p.job, framework=name)).memory_by_stage[end]
-        for end, name in (("first", "megatron-core"), ("last", "megatron-2021"))
+        for end, name in (
+            ("first", "megatron-core"),
+            ("last", "megatron-2021"),
+        )
     }
     assert whole["first"].buffers / 2**30 == pytest.approx(5.9, abs=0.1)
     assert pytest.approx(3.9, abs=0.05) == V * 16384 * BF16 / 2**30
@@ -139,7 +194,9 @@ def test_one_expert_stands_for_all_of_its_shape() -> None:
     """Mixtral: attention, router and norms of a layer, and one of its eight experts."""
     p = held(model="mixtral-8x7b", ep=8)
     dense = D * (D + 2 * KV) + D * D + 2 * D + D * 8
-    assert part(p, "buffers", "placeholders of weight gradients") == BF16 * (dense + 3 * D * F)
+    assert part(p, "buffers", "placeholders of weight gradients") == BF16 * (
+        dense + 3 * D * F
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,8 +206,16 @@ def test_one_expert_stands_for_all_of_its_shape() -> None:
         ("megatron-core", "fp16", 2),
         ("megatron-core", "bf16-pure", 2),
         ("megatron-2021", "fp16", 2),
-        ("megatron-deepspeed", "bf16-pure", 2),  # engines before the BF16Optimizer
-        ("megatron-deepspeed", "bf16", 6),  # .grad in 16 bits and its fp32 accumulator
+        (
+            "megatron-deepspeed",
+            "bf16-pure",
+            2,
+        ),  # engines before the BF16Optimizer
+        (
+            "megatron-deepspeed",
+            "bf16",
+            6,
+        ),  # .grad in 16 bits and its fp32 accumulator
         ("megatron-deepspeed", "fp16", 2),
         ("fsdp", "fp16", 4),
         ("maxtext", "bf16", 4),
@@ -158,7 +223,9 @@ def test_one_expert_stands_for_all_of_its_shape() -> None:
 )
 def test_bytes_of_a_gradient(name: str, precision: str, each: int) -> None:
     p = held(name, precision=precision)
-    assert p.memory_bytes["gradients"] == each * p.memory_bytes["weights"] / BF16
+    assert (
+        p.memory_bytes["gradients"] == each * p.memory_bytes["weights"] / BF16
+    )
 
 
 def test_recomputation_and_logits_are_not_held_at_the_same_time() -> None:
@@ -170,10 +237,14 @@ def test_recomputation_and_logits_are_not_held_at_the_same_time() -> None:
     # inputs of norms and products, queries, keys, values, statistics of attention, gate and up
     layer = T * BF16 * (2 * D + 2 * D + 2 * KV + D + D / 64 + D + 3 * F)
     assert head > 2 * layer
-    assert p.memory_bytes["activations"] == pytest.approx(L * T * D * BF16 + head, rel=1e-3)
+    assert p.memory_bytes["activations"] == pytest.approx(
+        L * T * D * BF16 + head, rel=1e-3
+    )
     small = predict(replace(p.job, model=replace(p.job.model, vocab=1000)))
     once = small.memory_bytes["activations"] - L * T * D * BF16
-    assert once == pytest.approx(1.6 * layer, rel=0.05)  # once more, and 0.6 of it for temporaries
+    assert once == pytest.approx(
+        1.6 * layer, rel=0.05
+    )  # once more, and 0.6 of it for temporaries
 
 
 def test_sequence_parallelism_gathers_an_input_and_its_gradient() -> None:
@@ -189,21 +260,32 @@ def test_sequence_parallelism_gathers_an_input_and_its_gradient() -> None:
             "gathered over tp",
         )
 
-    assert gathered("megatron-core") == pytest.approx(2 * T * D * (1 - 1 / 4) * BF16)
-    assert gathered("torchtitan") == pytest.approx(2 * gathered("megatron-core"))
+    assert gathered("megatron-core") == pytest.approx(
+        2 * T * D * (1 - 1 / 4) * BF16
+    )
+    assert gathered("torchtitan") == pytest.approx(
+        2 * gathered("megatron-core")
+    )
 
 
-def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> None:
+def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> (
+    None
+):
     """ZeRO 3: weights of two layers, embedding and head; one unit's gradient in 16 bits, none, or
     as accumulated.
     """
     ends = 2 * V * D + D
     whole = BF16 * (2 * LAYER + ends)
     found = {
-        name: held(name, zero=3).memory_bytes["buffers"] for name in ("fsdp", "maxtext", "unknown")
+        name: held(name, zero=3).memory_bytes["buffers"]
+        for name in ("fsdp", "maxtext", "unknown")
     }
     assert found == pytest.approx(
-        {"fsdp": whole + BF16 * ends, "maxtext": whole, "unknown": whole + FP32 * ends}
+        {
+            "fsdp": whole + BF16 * ends,
+            "maxtext": whole,
+            "unknown": whole + FP32 * ends,
+        }
     )
 
 
@@ -215,7 +297,10 @@ def test_deepspeed_keeps_outputs_and_copies_gradients_to_a_bucket() -> None:
         held(name, pp=4, zero=1, recompute="full")
         for name in ("megatron-deepspeed", "megatron-2021")
     )
-    p, plain = (predict(replace(x.job, model=replace(x.job.model, vocab=1000))) for x in (p, plain))
+    p, plain = (
+        predict(replace(x.job, model=replace(x.job.model, vocab=1000)))
+        for x in (p, plain)
+    )
     assert part(p, "activations", "outputs of the stage") == 4 * T * D * BF16
     assert part(plain, "activations", "outputs of the stage") == 0
     assert part(p, "buffers", "bucket of gradients") == 5e8 * BF16
@@ -233,8 +318,12 @@ def test_copies_of_gradients_at_the_step() -> None:
     assert p["reserved"] - 1.05 * p["allocated"] == pytest.approx(6 * own)
     assert p["needed"] == pytest.approx(1.02 * p["allocated"] + 1.9e9)
     # in fp32: nothing is copied
-    accumulated = held("megatron-deepspeed", precision="bf16", zero=1).memory_bytes
-    assert accumulated["reserved"] == pytest.approx(1.05 * accumulated["allocated"])
+    accumulated = held(
+        "megatron-deepspeed", precision="bf16", zero=1
+    ).memory_bytes
+    assert accumulated["reserved"] == pytest.approx(
+        1.05 * accumulated["allocated"]
+    )
 
 
 def test_the_step_is_the_fullest_moment_of_small_microbatches() -> None:
@@ -253,14 +342,21 @@ def test_the_step_is_the_fullest_moment_of_small_microbatches() -> None:
     assert p.memory_bytes["activations"] == 0
     copies = part(p, "buffers", "gradients copied for the step")
     assert (
-        copies == p.memory_bytes["buffers"] == pytest.approx(4 * p.memory_bytes["weights"] / BF16)
+        copies
+        == p.memory_bytes["buffers"]
+        == pytest.approx(4 * p.memory_bytes["weights"] / BF16)
     )
 
 
 def test_norms_of_separate_kernels_keep_their_input_in_fp32() -> None:
     """10 B more for each element of the 2 norms of a layer, and of the head's."""
-    fused, torch = (held("unknown", software=Software(norm=kind)) for kind in ("fused", "torch"))
-    more = torch.memory_bytes["activations"] - fused.memory_bytes["activations"]
+    fused, torch = (
+        held("unknown", software=Software(norm=kind))
+        for kind in ("fused", "torch")
+    )
+    more = (
+        torch.memory_bytes["activations"] - fused.memory_bytes["activations"]
+    )
     assert more == pytest.approx((2 * L + 1) * 10 * T * D, rel=1e-9)
 
 
@@ -283,17 +379,23 @@ def test_a_risk_is_even_where_all_memory_is_needed() -> None:
 def test_headroom_is_the_risk_that_fits() -> None:
     p = held(zero=1, tp=2)
     job = p.job
-    tight = replace(job.cluster.chip, hbm_bytes=p.memory_bytes["needed"] * 1.05)
+    tight = replace(
+        job.cluster.chip, hbm_bytes=p.memory_bytes["needed"] * 1.05
+    )
     job = replace(job, cluster=replace(job.cluster, chip=tight))
     assert 0.3 < predict(job).risk_of_oom < 0.4
-    assert [predict(replace(job, headroom=h)).fits for h in (0.1, 0.3, 0.4, 0.5)] == [
+    assert [
+        predict(replace(job, headroom=h)).fits for h in (0.1, 0.3, 0.4, 0.5)
+    ] == [
         False,
         False,
         True,
         True,
     ]
     with pytest.raises(BadInput, match="lbl-2024 know no risk"):
-        replace(job, framework=None, headroom=0.2, assumptions=SETS["lbl-2024"])
+        replace(
+            job, framework=None, headroom=0.2, assumptions=SETS["lbl-2024"]
+        )
 
 
 def test_papers_know_no_risk() -> None:
@@ -308,20 +410,35 @@ def test_papers_know_no_risk() -> None:
         )
         p = predict(
             replace(
-                job, cluster=replace(job.cluster, chip=replace(job.cluster.chip, hbm_bytes=hbm))
+                job,
+                cluster=replace(
+                    job.cluster, chip=replace(job.cluster.chip, hbm_bytes=hbm)
+                ),
             )
         )
         assert (p.risk_of_oom, p.fits) == (risk, not risk)
         use = p.memory_bytes
-        assert use["allocated"] == use["reserved"] == use["device"] == use["needed"]
+        assert (
+            use["allocated"]
+            == use["reserved"]
+            == use["device"]
+            == use["needed"]
+        )
 
 
 def test_a_tpu_offers_what_xla_says() -> None:
     """GiB of its out-of-memory reports; a paper's set counts the memory on the package."""
-    offered = {"tpu-v4": 30.75, "tpu-v5e": 15.75, "tpu-v6e": 31.25, "tpu-7x": 2 * 94.75}
+    offered = {
+        "tpu-v4": 30.75,
+        "tpu-v5e": 15.75,
+        "tpu-v6e": 31.25,
+        "tpu-7x": 2 * 94.75,
+    }
     for name, gib in offered.items():
         job = Job(model("llama3-8b"), cluster(f"64x{name}"), 64)
         assert room.capacity(job) == pytest.approx(gib * 2**30)
         assert room.own_bytes(job) == 0
-        book = replace(job, assumptions="scaling-book-max", precision="bf16-pure")
+        book = replace(
+            job, assumptions="scaling-book-max", precision="bf16-pure"
+        )
         assert room.capacity(book) == job.cluster.chip.hbm_bytes

@@ -18,7 +18,11 @@ from meshwright.step.units import Held, unit
 
 NEAR, FAR = 4e11, 2.5e10
 NETWORK = Network(
-    "two", (Dim("node", NEAR, 0.0, 8, efficiency=1.0), Dim("far", FAR, 0.0, efficiency=1.0))
+    "two",
+    (
+        Dim("node", NEAR, 0.0, 8, efficiency=1.0),
+        Dim("far", FAR, 0.0, efficiency=1.0),
+    ),
 )
 JOB = Job(
     catalog.model("llama3-8b"),
@@ -35,16 +39,28 @@ def at(**layout: int) -> Layout:
     return placed(Layout(**layout), JOB.cluster.sizes)
 
 
-def test_weights_are_gathered_inside_the_group_and_shards_reduced_across() -> None:
+def test_weights_are_gathered_inside_the_group_and_shards_reduced_across() -> (
+    None
+):
     weights = 1e9
     p = JOB.precision
-    one = unit(JOB, at(dp=64, zero=3, dp_replicate=8), Held(weights, 0.0), (3,), clock(JOB))
+    one = unit(
+        JOB,
+        at(dp=64, zero=3, dp_replicate=8),
+        Held(weights, 0.0),
+        (3,),
+        clock(JOB),
+    )
     inside = 7 / 8 * weights / NEAR
     across = 2 * 7 / 8 * (weights / 8) / FAR
     assert one.gather.seconds == pytest.approx(inside * p.gather_bytes)
-    assert one.scatter.seconds == pytest.approx((inside + across) * p.gradient_bytes)
+    assert one.scatter.seconds == pytest.approx(
+        (inside + across) * p.gradient_bytes
+    )
     alone = unit(JOB, at(dp=64, zero=3), Held(weights, 0.0), (3,), clock(JOB))
-    assert alone.gather.seconds == pytest.approx(63 / 64 * weights * p.gather_bytes / (8 * FAR))
+    assert alone.gather.seconds == pytest.approx(
+        63 / 64 * weights * p.gather_bytes / (8 * FAR)
+    )
 
 
 def test_groups_smaller_than_a_node_and_larger() -> None:
@@ -53,7 +69,10 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
     assert at(dp=64, dp_replicate=16).group("copies") == (2, 8)
     assert at(dp=64, dp_replicate=4).group("shards") == (8, 2)
     assert at(dp=64, dp_replicate=4).group("copies") == (1, 4)
-    assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("shards") == (4, 1)  # two of dp, two of cp
+    assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("shards") == (
+        4,
+        1,
+    )  # two of dp, two of cp
     assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("copies") == (1, 8)
 
 
@@ -61,7 +80,9 @@ def test_states_are_cut_as_many_ways_as_a_group_has_ranks() -> None:
     p, n = JOB.precision, 1e9
     found = memory.states(JOB, at(dp=64, dp_replicate=8), Held(n, 0.0), 3)  # type: ignore[arg-type]
     assert found == States(
-        n / 8 * p.weight_bytes, n / 8 * p.gradient_bytes, n / 8 * JOB.state_bytes
+        n / 8 * p.weight_bytes,
+        n / 8 * p.gradient_bytes,
+        n / 8 * JOB.state_bytes,
     )
 
 
@@ -69,17 +90,25 @@ def test_one_group_is_plain_sharding() -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64)
     for zero in (1, 2, 3):
         one, plain = (
-            predict(job, Layout(dp=64, zero=zero, **more)) for more in ({"dp_replicate": 1}, {})
+            predict(job, Layout(dp=64, zero=zero, **more))
+            for more in ({"dp_replicate": 1}, {})
         )
-        assert one.step_time_s == plain.step_time_s and one.memory_bytes == plain.memory_bytes
+        assert (
+            one.step_time_s == plain.step_time_s
+            and one.memory_bytes == plain.memory_bytes
+        )
 
 
 def test_experts_are_sharded_in_groups_too() -> None:
     """Mixtral, ep 8 of 64 ranks: 8 replicas of an expert, 4 of them in a group of 2."""
     job = Job("mixtral-8x7b", "64xh100-sxm", 64)
-    layout = placed(Layout(dp=64, ep=8, zero=1, dp_replicate=2), job.cluster.sizes)
+    layout = placed(
+        Layout(dp=64, ep=8, zero=1, dp_replicate=2), job.cluster.sizes
+    )
     assert (layout.expert_replicas, layout.expert_shards) == (8, 4)
-    assert layout.group("edp shards") == (1, 4) and layout.group("edp copies") == (1, 2)
+    assert layout.group("edp shards") == (1, 4) and layout.group(
+        "edp copies"
+    ) == (1, 2)
     assert predict(job, layout).step_time_s > 0
     with pytest.raises(BadInput, match="replicas of an expert"):
         predict(job, Layout(dp=64, ep=8, zero=1, dp_replicate=16))
@@ -87,7 +116,10 @@ def test_experts_are_sharded_in_groups_too() -> None:
 
 def test_what_shards_nothing_has_no_groups() -> None:
     job = Job("llama3-8b", "64xh100-sxm", 64)
-    for wrong in ({"zero": 0, "dp_replicate": 2}, {"zero": 3, "dp_replicate": 3}):
+    for wrong in (
+        {"zero": 0, "dp_replicate": 2},
+        {"zero": 3, "dp_replicate": 3},
+    ):
         with pytest.raises(BadInput, match="dp_replicate . must divide dp 64"):
             predict(job, Layout(dp=64, **wrong))
 
@@ -96,9 +128,23 @@ def test_a_plan_takes_groups_of_a_node_where_they_are_faster() -> None:
     """Small weights, slow links between nodes, every microbatch waits: copies of what a node shards
     win.
     """
-    slow = replace(NETWORK, dims=(NETWORK.dims[0], replace(NETWORK.dims[1], bandwidth=2e9)))
-    job = Job("llama3-8b", Cluster(catalog.chip("h100-sxm"), slow, 64), 128, precision="bf16-pure")
-    found = plan(job, Space(zero=3, pp=1, tp=1, cp=1, microbatch=1), pareto=False)
+    slow = replace(
+        NETWORK,
+        dims=(NETWORK.dims[0], replace(NETWORK.dims[1], bandwidth=2e9)),
+    )
+    job = Job(
+        "llama3-8b",
+        Cluster(catalog.chip("h100-sxm"), slow, 64),
+        128,
+        precision="bf16-pure",
+    )
+    found = plan(
+        job, Space(zero=3, pp=1, tp=1, cp=1, microbatch=1), pareto=False
+    )
     assert found.best and found.best.layout.dp_replicate == 8
-    whole = plan(job, Space(zero=3, pp=1, tp=1, cp=1, microbatch=1, dp_replicate=1), pareto=False)
+    whole = plan(
+        job,
+        Space(zero=3, pp=1, tp=1, cp=1, microbatch=1, dp_replicate=1),
+        pareto=False,
+    )
     assert whole.best and found.best.step_time_s < whole.best.step_time_s

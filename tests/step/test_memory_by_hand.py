@@ -14,7 +14,12 @@ from meshwright.describe.layout import Layout
 HELD = 2 * WEIGHTS
 INPUT = TOKENS * WIDTH * 2
 """Bytes of a layer's input: one sequence, 2 bytes an element."""
-UNITS = MemoryCount(framework_bytes=0.0, capacity_share=1.0, working_set=True, holding=Holding())
+UNITS = MemoryCount(
+    framework_bytes=0.0,
+    capacity_share=1.0,
+    working_set=True,
+    holding=Holding(),
+)
 BARE = replace(UNITS, working_set=False)
 
 
@@ -23,7 +28,9 @@ def use(
 ) -> dict[str, float]:
     """Bytes by kind with four replicas."""
     layout = Layout(dp=4, zero=zero, **choices)  # type: ignore[arg-type]
-    return by_hand(layout, 2, model=replace(MODEL, layers=layers), memory=memory).memory_bytes
+    return by_hand(
+        layout, 2, model=replace(MODEL, layers=layers), memory=memory
+    ).memory_bytes
 
 
 @pytest.mark.parametrize(
@@ -47,10 +54,14 @@ def test_zero_cuts_one_kind_after_the_other(
     assert found["optimizer"] == HELD * 12 / optimizer
 
 
-def test_sharded_weights_are_gathered_for_the_layer_in_use_and_the_next_one() -> None:
+def test_sharded_weights_are_gathered_for_the_layer_in_use_and_the_next_one() -> (
+    None
+):
     """ZeRO-3 against ZeRO-2: two whole layers in 16 bits, however deep the model is."""
     for layers in (2, 4):
-        gathered = use(3, UNITS, layers)["buffers"] - use(2, UNITS, layers)["buffers"]
+        gathered = (
+            use(3, UNITS, layers)["buffers"] - use(2, UNITS, layers)["buffers"]
+        )
         assert gathered == pytest.approx(2 * WEIGHTS * 2)
 
 
@@ -65,15 +76,20 @@ def test_a_whole_gradient_waits_to_be_scattered() -> None:
 def test_full_recomputation_keeps_inputs_and_works_on_one_layer() -> None:
     """One input a layer, and once what the layer being computed again keeps."""
     plain = {n: use(0, UNITS, n)["activations"] for n in (2, 4)}
-    again = {n: use(0, UNITS, n, recompute="full")["activations"] for n in (2, 4)}
+    again = {
+        n: use(0, UNITS, n, recompute="full")["activations"] for n in (2, 4)
+    }
     one_layer = (plain[4] - plain[2]) / 2
     assert again[4] - again[2] == pytest.approx(2 * INPUT)
     assert again[2] - 2 * INPUT == pytest.approx(one_layer)
-    assert use(0, BARE, 2, recompute="full")["activations"] == pytest.approx(2 * INPUT)
+    assert use(0, BARE, 2, recompute="full")["activations"] == pytest.approx(
+        2 * INPUT
+    )
 
 
 @pytest.mark.parametrize(
-    ("schedule", "microbatches", "held"), [("1f1b", 8, 4), ("1f1b", 3, 3), ("gpipe", 8, 8)]
+    ("schedule", "microbatches", "held"),
+    [("1f1b", 8, 4), ("1f1b", 3, 3), ("gpipe", 8, 8)],
 )
 def test_the_first_stage_holds_a_microbatch_for_each_in_flight(
     schedule: str, microbatches: int, held: int
@@ -81,20 +97,26 @@ def test_the_first_stage_holds_a_microbatch_for_each_in_flight(
     """Four stages of one layer: 1F1B holds min(p, m) microbatches, GPipe all."""
     model = replace(MODEL, layers=4)
     one, many = (
-        by_hand(layout, microbatches, model=model, memory=BARE).memory_bytes["activations"]
+        by_hand(layout, microbatches, model=model, memory=BARE).memory_bytes[
+            "activations"
+        ]
         for layout in (Layout(), Layout(pp=4, schedule=schedule))
     )
     assert many == pytest.approx(held * one / 4)
 
 
 def test_framework_and_capacity_are_the_set_s() -> None:
-    found = use(0, replace(SET.memory, framework_bytes=3e9, capacity_share=0.5))
+    found = use(
+        0, replace(SET.memory, framework_bytes=3e9, capacity_share=0.5)
+    )
     assert found["device"] - found["allocated"] == 3e9
     assert found["capacity"] == 0.5e12
 
 
 @pytest.mark.parametrize("pp", [2, 3])
-def test_the_ends_of_the_model_are_on_the_ends_of_the_pipeline(pp: int) -> None:
+def test_the_ends_of_the_model_are_on_the_ends_of_the_pipeline(
+    pp: int,
+) -> None:
     """Learned positions with the embedding on the first device, the head on the last, one layer on
     each.
     """

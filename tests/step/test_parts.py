@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from meshwright import catalog, predict
-from meshwright.describe.assumptions import LBL, PYTORCH, REALISTIC, Assumptions, Counting
+from meshwright.describe.assumptions import (
+    LBL,
+    PYTORCH,
+    REALISTIC,
+    Assumptions,
+    Counting,
+)
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
@@ -29,13 +35,19 @@ def described(sequence: bool, of: Assumptions) -> Job:
     ("of", "sequence", "sent"),
     [
         (REALISTIC, True, WHOLE / 4),
-        (REALISTIC, False, WHOLE / 4),  # scatter/gather of Megatron-LM and DeepSpeed
+        (
+            REALISTIC,
+            False,
+            WHOLE / 4,
+        ),  # scatter/gather of Megatron-LM and DeepSpeed
         (PYTORCH, True, WHOLE / 4),
         (PYTORCH, False, WHOLE),
         (LBL, False, WHOLE),
     ],
 )
-def test_what_a_rank_sends_to_the_next_stage(of: Assumptions, sequence: bool, sent: float) -> None:
+def test_what_a_rank_sends_to_the_next_stage(
+    of: Assumptions, sequence: bool, sent: float
+) -> None:
     j = described(sequence, of)
     assert stage_message(j, j.layout) == sent
 
@@ -49,10 +61,13 @@ def test_what_a_rank_keeps_of_it_is_not_scattered(of: Assumptions) -> None:
 
 def test_only_the_message_depends_on_the_option() -> None:
     """Memory is the same, and the step is shorter by what the stages send."""
-    whole = replace(REALISTIC, count=replace(REALISTIC.count, stage_message="whole"))
+    whole = replace(
+        REALISTIC, count=replace(REALISTIC.count, stage_message="whole")
+    )
     layout = replace(described(False, REALISTIC).layout, recompute="full")
     a, b = (
-        predict(replace(described(False, of), layout=layout), layout) for of in (REALISTIC, whole)
+        predict(replace(described(False, of), layout=layout), layout)
+        for of in (REALISTIC, whole)
     )
     assert a.memory_use == b.memory_use
     assert a.time_s["pp_comm"] < b.time_s["pp_comm"]

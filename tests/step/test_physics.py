@@ -34,7 +34,8 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 
 LAYOUTS, JOBS = (
-    int(os.environ.get(f"PHYSICS_{name}", few)) for name, few in (("LAYOUTS", 1200), ("JOBS", 120))
+    int(os.environ.get(f"PHYSICS_{name}", few))
+    for name, few in (("LAYOUTS", 1200), ("JOBS", 120))
 )
 """Drawn here; 10,000 and 1,000 once for each change of the step (PHYSICS_LAYOUTS=10000
 PHYSICS_JOBS=1000).
@@ -81,10 +82,18 @@ def draw(rng: random.Random) -> Job | None:
         degrees["dp"] * b * rng.choice([1, 2, 3, 8, 32]),
     )
     job = Job(
-        m, on, batch, seq=rng.choice([2048, 4096, 8192]), assumptions=assumptions("realistic")
+        m,
+        on,
+        batch,
+        seq=rng.choice([2048, 4096, 8192]),
+        assumptions=assumptions("realistic"),
     )
     layout = placed(layout, on.sizes)
-    return None if broken(job, layout) or m.layers % layout.pp else replace(job, layout=layout)
+    return (
+        None
+        if broken(job, layout) or m.layers % layout.pp
+        else replace(job, layout=layout)
+    )
 
 
 AXES = {
@@ -111,35 +120,74 @@ def carried(p: Prediction) -> list[float]:
     job, layout, m = p.job, p.layout, p.microbatches
     total = [0.0] * len(job.cluster.sizes)
 
-    def add(kind: str, V: float, group: tuple[float, ...], times: float) -> None:
+    def add(
+        kind: str, V: float, group: tuple[float, ...], times: float
+    ) -> None:
         n, inside = prod(group), 1.0
         for i, g in enumerate(group):
             here = V * (n - 1) / n / inside if g > 1 else 0.0
             if kind == "all_to_all":
                 here = V * inside * (g - 1) / n
             if kind == "all_reduce":  # a switch that adds up, at best
-                here *= 2 / GAIN if any(d.reduces for d in job.cluster.network.dims) else 2
+                here *= (
+                    2 / GAIN
+                    if any(d.reduces for d in job.cluster.network.dims)
+                    else 2
+                )
             total[i] += here * times
             inside *= g
 
     lead, rest = groups(job.model)
-    gathered, scattered = {0: (0, 0), 1: (1, 1), 2: (1, m), 3: (2 * m, m)}[layout.zero]
+    gathered, scattered = {0: (0, 0), 1: (1, 1), 2: (1, m), 3: (2 * m, m)}[
+        layout.zero
+    ]
     # leading layers are on the first device
     share = job.model.layers / layout.pp / sum(n for _, n in rest)
-    kinds = [*lead, *rest] if layout.pp == 1 else [(kind, n * share) for kind, n in rest]
+    kinds = (
+        [*lead, *rest]
+        if layout.pp == 1
+        else [(kind, n * share) for kind, n in rest]
+    )
     for kind, n in kinds:
         ops = layer(job, layout, kind)
         for op in ops:
-            again = layout.recompute == "full" or (layout.recompute == "selective" and op.selective)
+            again = layout.recompute == "full" or (
+                layout.recompute == "selective" and op.selective
+            )
             for message in (*op.forward.comm * (1 + again), *op.backward.comm):
-                add(message.kind, message.bytes, layout.group(message.axis), n * m)
-        for axis, weights in (("replicas", held(ops, False)), ("edp", held(ops, True))):
+                add(
+                    message.kind,
+                    message.bytes,
+                    layout.group(message.axis),
+                    n * m,
+                )
+        for axis, weights in (
+            ("replicas", held(ops, False)),
+            ("edp", held(ops, True)),
+        ):
             group = layout.group(axis) if weights else ()
             if layout.zero == 0:
-                add("all_reduce", weights * job.precision.gradient_bytes, group, n)
-            add("all_gather", weights * job.precision.gather_bytes, group, n * gathered)
-            add("reduce_scatter", weights * job.precision.gradient_bytes, group, n * scattered)
-    far = max((i for i, g in enumerate(layout.group("pp")) if g > 1), default=None)
+                add(
+                    "all_reduce",
+                    weights * job.precision.gradient_bytes,
+                    group,
+                    n,
+                )
+            add(
+                "all_gather",
+                weights * job.precision.gather_bytes,
+                group,
+                n * gathered,
+            )
+            add(
+                "reduce_scatter",
+                weights * job.precision.gradient_bytes,
+                group,
+                n * scattered,
+            )
+    far = max(
+        (i for i, g in enumerate(layout.group("pp")) if g > 1), default=None
+    )
     if far is not None:
         chunks = schedule_named(layout.schedule).chunks(layout.interleave)
         total[far] += 2 * m * chunks * p._body.message
@@ -163,7 +211,11 @@ def test_no_link_carries_more_than_its_rate() -> None:
     full = 0
     for p in drawn(LAYOUTS):
         for bytes_, rate in zip(carried(p), rates(p), strict=True):
-            assert bytes_ / rate <= p.step_time_s * (1 + 1e-9), (p, bytes_ / rate, p.step_time_s)
+            assert bytes_ / rate <= p.step_time_s * (1 + 1e-9), (
+                p,
+                bytes_ / rate,
+                p.step_time_s,
+            )
             full += bytes_ / rate > 0.9 * p.step_time_s
     assert full > LAYOUTS / 100, "links that are nearly full are among them"
 
@@ -174,15 +226,26 @@ def better(p: Prediction) -> Iterator[tuple[str, Cluster]]:
     chip, net = on.chip, on.network
     flops = {k: 1.7 * v for k, v in chip.matrix_flops.items()}
     yield "matrix FLOP/s", replace(on, chip=replace(chip, matrix_flops=flops))
-    yield "vector FLOP/s", replace(on, chip=replace(chip, vector_flops=chip.vector_flops * 1.7))
-    yield "HBM", replace(on, chip=replace(chip, hbm_bandwidth=chip.hbm_bandwidth * 1.7))
+    yield (
+        "vector FLOP/s",
+        replace(on, chip=replace(chip, vector_flops=chip.vector_flops * 1.7)),
+    )
+    yield (
+        "HBM",
+        replace(
+            on, chip=replace(chip, hbm_bandwidth=chip.hbm_bandwidth * 1.7)
+        ),
+    )
     for i, dim in enumerate(net.dims):
         for what, faster in (
             ("bandwidth", replace(dim, bandwidth=dim.bandwidth * 1.7)),
             ("latency", replace(dim, latency=dim.latency / 1.7)),
         ):
             dims = (*net.dims[:i], faster, *net.dims[i + 1 :])
-            yield f"{dim.name} {what}", replace(on, network=Network(net.name, dims))
+            yield (
+                f"{dim.name} {what}",
+                replace(on, network=Network(net.name, dims)),
+            )
 
 
 def chosen_on(slower: Cluster, job: Job) -> Job:
@@ -196,7 +259,9 @@ def chosen_on(slower: Cluster, job: Job) -> Job:
 def test_a_better_machine_is_never_slower_and_more_work_never_faster() -> None:
     for p in drawn(JOBS):
         for what, machine_ in better(p):
-            faster = predict(chosen_on(p.job.cluster, replace(p.job, cluster=machine_))).step_time_s
+            faster = predict(
+                chosen_on(p.job.cluster, replace(p.job, cluster=machine_))
+            ).step_time_s
             assert faster <= p.step_time_s * (1 + 1e-9), (what, p)
         times = [
             predict(p.job, replace(p.layout, recompute=r)).step_time_s

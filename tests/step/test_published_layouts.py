@@ -20,7 +20,9 @@ RUNS = {
     "llama3-405b": (
         "16384xh100-sxm",
         2048,
-        Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=8, zero=1),
+        Layout(
+            tp=8, pp=16, dp=128, schedule="interleaved", interleave=8, zero=1
+        ),
     ),
     # DeepSeek-V3, arXiv 2412.19437, sections 3.2 and 3.4: norms and MLA up-projections are
     # recomputed
@@ -41,14 +43,23 @@ RUNS = {
     "olmo2-32b": (
         "1024xh100-sxm",
         2048,
-        Layout(dp=1024, dp_replicate=4, zero=3, recompute="full", microbatch=2),
+        Layout(
+            dp=1024, dp_replicate=4, zero=3, recompute="full", microbatch=2
+        ),
     ),
     # PaLM 540B, arXiv 2204.02311, section 4: two pods of 12 x 256, weights sharded inside a pod,
     # copies across
     "palm-540b": (
         "6144xtpu-v4",
         2048,
-        Layout(tp=12, dp=512, dp_replicate=2, zero=3, recompute="full", sequence_parallel=False),
+        Layout(
+            tp=12,
+            dp=512,
+            dp_replicate=2,
+            zero=3,
+            recompute="full",
+            sequence_parallel=False,
+        ),
     ),
 }
 
@@ -68,14 +79,23 @@ def test_405_billion_in_128_slots() -> None:
     """
     on, _, layout = RUNS["llama3-405b"]
     stages = stage_layers(126, 128)
-    ranks = [sum(len(stages[stage]) for stage in stage_numbers(layout, rank)) for rank in range(16)]
+    ranks = [
+        sum(len(stages[stage]) for stage in stage_numbers(layout, rank))
+        for rank in range(16)
+    ]
     assert ranks == [7, *[8] * 14, 7]
-    assert len(stages[0]) == len(stages[-1]) == 0 and {len(stage) for stage in stages[1:-1]} == {1}
+    assert len(stages[0]) == len(stages[-1]) == 0 and {
+        len(stage) for stage in stages[1:-1]
+    } == {1}
 
 
 def test_the_pods_of_palm_hold_copies() -> None:
     layout = RUNS["palm-540b"][2]
-    assert (layout.shards, layout.dp_replicate, layout.tp * layout.shards) == (256, 2, 3072)
+    assert (layout.shards, layout.dp_replicate, layout.tp * layout.shards) == (
+        256,
+        2,
+        3072,
+    )
 
 
 def test_405_billion_replayed_exactly() -> None:

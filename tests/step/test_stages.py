@@ -21,13 +21,19 @@ def test_a_device_that_is_alone_holds_everything() -> None:
     assert found["bubble"] == found["pp_comm"] == found["dp_comm"] == 0
 
 
-@pytest.mark.parametrize(("pp", "layers", "fullest"), [(2, 4, 2), (2, 3, 2), (3, 4, 2), (4, 4, 1)])
-def test_the_slowest_stage_sets_the_pace(pp: int, layers: int, fullest: int) -> None:
+@pytest.mark.parametrize(
+    ("pp", "layers", "fullest"), [(2, 4, 2), (2, 3, 2), (3, 4, 2), (4, 4, 1)]
+)
+def test_the_slowest_stage_sets_the_pace(
+    pp: int, layers: int, fullest: int
+) -> None:
     """1F1B: m microbatches on the fullest device; its bubble is one microbatch through all other
     stages.
     """
     m = 6
-    found = by_hand(Layout(pp=pp), m, model=replace(MODEL, layers=layers)).time_s
+    found = by_hand(
+        Layout(pp=pp), m, model=replace(MODEL, layers=layers)
+    ).time_s
     assert found["compute"] == pytest.approx(m * fullest * 3)
     assert found["bubble"] == pytest.approx((layers - fullest) * 3)
 
@@ -36,7 +42,9 @@ def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
     """Narayanan et al. 2021, section 2.2.2: (p - 1)(f + b) / v."""
     model = replace(MODEL, layers=8)
     layout = Layout(pp=2, interleave=4, schedule="interleaved")
-    assert by_hand(layout, 4, model=model).time_s["bubble"] == pytest.approx((2 - 1) * 4 * 3 / 4)
+    assert by_hand(layout, 4, model=model).time_s["bubble"] == pytest.approx(
+        (2 - 1) * 4 * 3 / 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,10 +57,14 @@ def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
         (HOP / 5, "all", (5.0 - 2.0) + (5.0 - 4.0)),
     ],
 )
-def test_sends_of_every_microbatch(rate: float, policy: str, seconds: float) -> None:
+def test_sends_of_every_microbatch(
+    rate: float, policy: str, seconds: float
+) -> None:
     """Two stages of two layers, four microbatches."""
     m, overlap = 4, replace(SET.overlap, pp=policy)
-    found = by_hand(Layout(pp=2), m, rate, replace(MODEL, layers=4), overlap=overlap).time_s
+    found = by_hand(
+        Layout(pp=2), m, rate, replace(MODEL, layers=4), overlap=overlap
+    ).time_s
     assert found["pp_comm"] == pytest.approx(m * seconds)
     # the other stage's, and the way there and back
     assert found["bubble"] == pytest.approx(2 * 3 + 2 * HOP / rate)
@@ -66,19 +78,23 @@ def test_each_round_of_a_pipeline_waits_for_its_sends() -> None:
     two at a time go down, come back and let the next two begin, each round 2 x 6 + 2 x 1 s, and one
     microbatch of 6 s is left.
     """
-    found = by_hand(Layout(pp=2), 4, HOP, replace(MODEL, layers=4), overlap=ORDER).time_s
+    found = by_hand(
+        Layout(pp=2), 4, HOP, replace(MODEL, layers=4), overlap=ORDER
+    ).time_s
     assert found["pp_comm"] == pytest.approx(2 * 2 * 1.0)
     assert found["bubble"] == pytest.approx(6)
-    assert sum(found[cause] for cause in ("compute", "bubble", "pp_comm")) == pytest.approx(
-        2 * 14 + 6
-    )
+    assert sum(
+        found[cause] for cause in ("compute", "bubble", "pp_comm")
+    ) == pytest.approx(2 * 14 + 6)
 
 
 def test_a_heavier_stage_hides_the_sends_of_the_other() -> None:
     """Three layers, 6 s and 3 s a microbatch, a hop of 1 s: between the first and the last of four
     microbatches, which wait for their way down and up, 6 + 3 + 2 s, the first stage works on one
     more."""
-    found = by_hand(Layout(pp=2), 4, HOP, replace(MODEL, layers=3), overlap=ORDER).time_s
+    found = by_hand(
+        Layout(pp=2), 4, HOP, replace(MODEL, layers=3), overlap=ORDER
+    ).time_s
     seconds = sum(found[cause] for cause in ("compute", "bubble", "pp_comm"))
     assert seconds == pytest.approx(2 * (6 + 3 + 2) + 6)
 
@@ -88,7 +104,9 @@ def test_the_first_microbatch_goes_through_all_chunks() -> None:
     again, 3 sends each way.
     """
     layout = Layout(pp=2, interleave=2, schedule="interleaved")
-    found = by_hand(layout, 2, HOP / 0.5, replace(MODEL, layers=4), overlap=ORDER).time_s
+    found = by_hand(
+        layout, 2, HOP / 0.5, replace(MODEL, layers=4), overlap=ORDER
+    ).time_s
     assert found["pp_comm"] == pytest.approx(2 * 3 * 0.5)
     assert found["bubble"] == pytest.approx((2 - 1) * 3)
 
@@ -97,7 +115,9 @@ def test_the_first_microbatch_goes_through_all_chunks() -> None:
 def test_a_stage_hands_on_its_shard(tp: int, cp: int) -> None:
     """With sequence parallelism each of tp x cp ranks sends its part of the tokens."""
     whole, shard = (
-        by_hand(Layout(pp=2, tp=t, cp=c), 1, HOP, replace(MODEL, layers=4)).time_s["pp_comm"]
+        by_hand(
+            Layout(pp=2, tp=t, cp=c), 1, HOP, replace(MODEL, layers=4)
+        ).time_s["pp_comm"]
         for t, c in ((1, 1), (tp, cp))
     )
     assert shard == pytest.approx(whole / (tp * cp))

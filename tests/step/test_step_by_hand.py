@@ -25,11 +25,18 @@ def test_layers_of_a_device_are_of_both_kinds() -> None:
     assert Share(5.0, 3.0, 1.0, 1.0).layers == 8.0
 
 
-@pytest.mark.parametrize(("schedule", "v", "chunks"), [("1f1b", 1, 1), ("interleaved", 4, 4)])
-def test_each_chunk_sends_forward_and_backward(schedule: str, v: int, chunks: int) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "v", "chunks"), [("1f1b", 1, 1), ("interleaved", 4, 4)]
+)
+def test_each_chunk_sends_forward_and_backward(
+    schedule: str, v: int, chunks: int
+) -> None:
     """10 microbatches, a message keeps a link for 3 s: 2 x 10 x chunks of them."""
     send = Load(3.0, 0.0, Busy((3.0,)))
-    assert carried(10.0, send, schedule_named(schedule), v)[0] == 2 * 10 * chunks * 3.0
+    assert (
+        carried(10.0, send, schedule_named(schedule), v)[0]
+        == 2 * 10 * chunks * 3.0
+    )
 
 
 def test_a_step_ends_after_its_update() -> None:

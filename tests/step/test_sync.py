@@ -24,11 +24,17 @@ HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
 
 
 def exposed(
-    zero: int, rate: float, overlap: Overlap, microbatches: int = 3, recompute: str = "none"
+    zero: int,
+    rate: float,
+    overlap: Overlap,
+    microbatches: int = 3,
+    recompute: str = "none",
 ) -> float:
     """Seconds of data-parallel traffic that are not hidden, of one step."""
     layout = Layout(dp=4, zero=zero, recompute=recompute)
-    return by_hand(layout, microbatches, rate, overlap=overlap).time_s["dp_comm"]
+    return by_hand(layout, microbatches, rate, overlap=overlap).time_s[
+        "dp_comm"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,23 +54,48 @@ def test_nothing_hides(zero: int, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("zero", "shown", "hidden"),
     [
-        (0, 4 + (4 - 2), 2),  # the all-reduce of one layer hides 2 s behind the other's backward
-        (1, 1 + 2, 1 + 2),  # a gather of 1 s behind a forward pass, a scatter of 2 s behind 2 s
-        (2, 1 + 2, 1 + 2 + 2 * 2 * 2),  # two more microbatches scatter both layers' gradients
+        (
+            0,
+            4 + (4 - 2),
+            2,
+        ),  # the all-reduce of one layer hides 2 s behind the other's backward
+        (
+            1,
+            1 + 2,
+            1 + 2,
+        ),  # a gather of 1 s behind a forward pass, a scatter of 2 s behind 2 s
+        (
+            2,
+            1 + 2,
+            1 + 2 + 2 * 2 * 2,
+        ),  # two more microbatches scatter both layers' gradients
     ],
 )
-def test_compute_is_slower_beside_what_hides(zero: int, shown: float, hidden: float) -> None:
+def test_compute_is_slower_beside_what_hides(
+    zero: int, shown: float, hidden: float
+) -> None:
     """A tenth of the seconds that hide is a cause of its own: none of it counts as
     communication, and all causes add up to the step.
     """
     slow = replace(SET.overlap, dp=HidePass("pass", slow=0.1))
     found = by_hand(Layout(dp=4, zero=zero), 3, RATE, overlap=slow)
     without = by_hand(Layout(dp=4, zero=zero), 3, RATE, overlap=HIDDEN)
-    assert found.time_s["dp_comm"] == pytest.approx(shown) == without.time_s["dp_comm"]
+    assert (
+        found.time_s["dp_comm"]
+        == pytest.approx(shown)
+        == without.time_s["dp_comm"]
+    )
     assert found.time_s["overlap_slowdown"] == pytest.approx(0.1 * hidden)
-    assert found.step_time_s == pytest.approx(without.step_time_s + 0.1 * hidden)
-    (part,) = next(t for t in found.term.parts if t.name == "overlap_slowdown").parts
-    assert (part.name, part.value) == ("weights and gradients", pytest.approx(0.1 * hidden))
+    assert found.step_time_s == pytest.approx(
+        without.step_time_s + 0.1 * hidden
+    )
+    (part,) = next(
+        t for t in found.term.parts if t.name == "overlap_slowdown"
+    ).parts
+    assert (part.name, part.value) == (
+        "weights and gradients",
+        pytest.approx(0.1 * hidden),
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,23 +103,37 @@ def test_compute_is_slower_beside_what_hides(zero: int, shown: float, hidden: fl
     [
         # a quarter of the speed: gather 4 s, scatter 8 s, all-reduce 16 s; behind a layer of 1 s
         # forward, 2 s backward
-        (0, 16 + (16 - 2)),  # the first layer's, and what outlasts the backward of the other
+        (
+            0,
+            16 + (16 - 2),
+        ),  # the first layer's, and what outlasts the backward of the other
         (1, 4 + (4 - 1) + 8 + (8 - 2)),
         # earlier microbatches: behind both layers
         (2, 4 + (4 - 1) + 8 + (8 - 2) + 2 * 2 * (8 - 2)),
         # the first gather is waited for; later ones were started a pass before; backward gathers
         # and scatters beside it, and the very last scatter is waited for, while the layer that it
         # comes from hides nothing
-        (3, 4 + (4 - 1) + 2 * (2 * 4 - 2) + 2 * (2 * (4 + 8) - 4) + (2 * 4 + 8 - 2) + 8),
+        (
+            3,
+            4
+            + (4 - 1)
+            + 2 * (2 * 4 - 2)
+            + 2 * (2 * (4 + 8) - 4)
+            + (2 * 4 + 8 - 2)
+            + 8,
+        ),
     ],
 )
-def test_slow_links_show_what_outlasts_a_layer(zero: int, seconds: float) -> None:
+def test_slow_links_show_what_outlasts_a_layer(
+    zero: int, seconds: float
+) -> None:
     """Subramanian et al. 2024, section 3.4: T + (layers - 1) max(T - t_layer, 0)."""
     assert exposed(zero, RATE / 4, HIDDEN) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
-    ("zero", "seconds"), [(0, 0.4), (1, 0.1 + 0.2), (2, 0.1 + 0.2), (3, 0.1 + 0.2)]
+    ("zero", "seconds"),
+    [(0, 0.4), (1, 0.1 + 0.2), (2, 0.1 + 0.2), (3, 0.1 + 0.2)],
 )
 def test_fast_links_show_one_layer(zero: int, seconds: float) -> None:
     """Ten times the speed: only the first layer's gather and the last one's reduction are waited
@@ -103,7 +148,8 @@ def test_recomputation_hides_more(zero: int) -> None:
     hidden.
     """
     without, again = (
-        exposed(zero, RATE / 4, HIDDEN, 3, recompute) for recompute in ("none", "full")
+        exposed(zero, RATE / 4, HIDDEN, 3, recompute)
+        for recompute in ("none", "full")
     )
     beside = {0: 1, 1: 1, 2: 1 + 2 * 2, 3: 1 + 2 * 2}[zero]
     assert without - again == pytest.approx(beside * 1.0)
@@ -142,7 +188,9 @@ def test_the_ends_of_the_model_are_reduced_once(
         by_hand(Layout(dp=2, pp=pp), 1, RATE, m).time_s["dp_comm"]
         for m in (model, replace(MODEL, vocab=0))
     )
-    assert with_ends - without == pytest.approx(2 * (1 / 2) * 4 * parameters / RATE - sooner)
+    assert with_ends - without == pytest.approx(
+        2 * (1 / 2) * 4 * parameters / RATE - sooner
+    )
 
 
 def shown(d: Device, m: float, zero: int, how: HidePass) -> float:
@@ -151,9 +199,20 @@ def shown(d: Device, m: float, zero: int, how: HidePass) -> float:
 
 
 NOTHING = Load()
-ENDS = Unit(NOTHING, Load(3.0, 0.0, Busy((3.0,))), Load(10.0, 0.0, Busy((10.0,))))
+ENDS = Unit(
+    NOTHING, Load(3.0, 0.0, Busy((3.0,))), Load(10.0, 0.0, Busy((10.0,)))
+)
 NO_LAYERS = Unit(NOTHING, NOTHING, NOTHING)
-BUSY_ENDS = Device(2.0, 4.0, NOTHING, NOTHING, (1.0, 2.0, NOTHING, NOTHING), ENDS, NO_LAYERS, ENDS)
+BUSY_ENDS = Device(
+    2.0,
+    4.0,
+    NOTHING,
+    NOTHING,
+    (1.0, 2.0, NOTHING, NOTHING),
+    ENDS,
+    NO_LAYERS,
+    ENDS,
+)
 """Two layers of 1 s forward and 2 s backward; embedding and head gather in 3 s and scatter in 10 s,
 the layers in no time.
 """
@@ -163,7 +222,10 @@ the layers in no time.
     ("zero", "seconds"),
     [
         (1, 3 + 10),  # gathered and scattered once a step
-        (2, 3 + 10 + 2 * (10 - 4)),  # scattered thrice; twice behind the 4 s of a backward pass
+        (
+            2,
+            3 + 10 + 2 * (10 - 4),
+        ),  # scattered thrice; twice behind the 4 s of a backward pass
         # gathered for each of six passes: once waited for, twice behind a forward pass of 2 s;
         # thrice beside a backward pass, with the scatter behind 4 s, or alone behind the one layer
         # that is left
@@ -173,14 +235,18 @@ the layers in no time.
 def test_embedding_and_head_are_waited_for_once_and_hide_behind_whole_passes(
     zero: int, seconds: float
 ) -> None:
-    assert shown(BUSY_ENDS, 3.0, zero, HidePass("pass")) == pytest.approx(seconds)
+    assert shown(BUSY_ENDS, 3.0, zero, HidePass("pass")) == pytest.approx(
+        seconds
+    )
 
 
 def test_a_pass_hides_no_more_than_it_takes() -> None:
     """Layers and ends share one budget: 2 s forward and 4 s backward of work, 15 s of collectives a
     microbatch.
     """
-    layers = Unit(NOTHING, Load(5.0, 0.0, Busy((5.0,))), Load(5.0, 0.0, Busy((5.0,))))
+    layers = Unit(
+        NOTHING, Load(5.0, 0.0, Busy((5.0,))), Load(5.0, 0.0, Busy((5.0,)))
+    )
     d = BUSY_ENDS._replace(every=layers + Unit(NOTHING, Load(1.0), Load(2.0)))
     more, less = (shown(d, m, 3, HidePass("pass")) for m in (11.0, 1.0))
     assert more - less == pytest.approx(10 * ((6 - 2) + (6 + 7 - 4)))
@@ -192,12 +258,21 @@ def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
     """
     pair = Unit(Load(1.0, 0.0, Busy((1.0,))), NOTHING, NOTHING)
     busy = Load(3.0, 0.0, Busy((3.0,)))
-    d = Device(2.0, 4.0, NOTHING, busy, (0.0, 0.0, NOTHING, NOTHING), NO_LAYERS, pair * 2, pair * 2)
+    d = Device(
+        2.0,
+        4.0,
+        NOTHING,
+        busy,
+        (0.0, 0.0, NOTHING, NOTHING),
+        NO_LAYERS,
+        pair * 2,
+        pair * 2,
+    )
     assert shown(d, 1.0, 0, HidePass("pass")) == pytest.approx(1.0)
     assert shown(d, 1.0, 0, HidePass("pass", links="free")) == 0
-    assert shown(d, 1.0, 0, HidePass("pass", share=0.25)) == pytest.approx(1.0), (
-        "1 s of the pass, or of the links"
-    )
+    assert shown(d, 1.0, 0, HidePass("pass", share=0.25)) == pytest.approx(
+        1.0
+    ), "1 s of the pass, or of the links"
     elsewhere = d._replace(
         sent_back=Load(3.0, 0.0, Busy((0.0, 3.0))),
         rest=Unit(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING),
@@ -205,21 +280,34 @@ def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
     assert shown(elsewhere, 1.0, 0, HidePass("pass")) == 0, (
         "another dimension carries the gradients"
     )
-    assert shown(elsewhere, 1.0, 0, HidePass("pass", links="serial")) == pytest.approx(1.0)
+    assert shown(
+        elsewhere, 1.0, 0, HidePass("pass", links="serial")
+    ) == pytest.approx(1.0)
 
 
 def test_the_step_ends_with_the_last_device() -> None:
     """A device with less to compute but more to reduce: 2 microbatches of 5 s and 4 s, then 3 s
     against 1.
     """
-    little, much = (Unit(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING) for s in (1.0, 3.0))
+    little, much = (
+        Unit(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING) for s in (1.0, 3.0)
+    )
     slow = Device(
-        2.0, 3.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING), little, NO_LAYERS, little
+        2.0,
+        3.0,
+        NOTHING,
+        NOTHING,
+        (0.0, 0.0, NOTHING, NOTHING),
+        little,
+        NO_LAYERS,
+        little,
     )
     quick = slow._replace(backward=2.0, first=much, every=much)
 
     def together(m: float) -> float:
-        each = [done(d, m, waits(d, m, 0, HidePass("pass"))) for d in (slow, quick)]
+        each = [
+            done(d, m, waits(d, m, 0, HidePass("pass"))) for d in (slow, quick)
+        ]
         return float(synchronise([slow, quick], m, each))
 
     assert together(2.0) == pytest.approx(max(10 + 1, 8 + 3) - 10)

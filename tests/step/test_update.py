@@ -18,7 +18,9 @@ update, 12 bytes of state (master weight and two moments) are read and written, 
 written."""
 STREAM = {
     "count": replace(SET.count, optimizer_step=True),
-    "chip": ChipTime(matrix_efficiency=1.0, memory_efficiency=1.0, launch_s=0.0),
+    "chip": ChipTime(
+        matrix_efficiency=1.0, memory_efficiency=1.0, launch_s=0.0
+    ),
 }
 
 
@@ -26,14 +28,26 @@ STREAM = {
     ("precision", "optimizer", "bytes_"),
     [
         ("bf16", "adamw", ADAMW),
-        ("bf16-pure", "adamw", ADAMW - 2 * 2),  # gradients in 2 bytes, read twice
+        (
+            "bf16-pure",
+            "adamw",
+            ADAMW - 2 * 2,
+        ),  # gradients in 2 bytes, read twice
         ("bf16", "sgd", ADAMW - 2 * 4),  # one moment less
-        ("fp32", "adamw", 2 * 4 + 2 * 8 + 4),  # no master weight beside the fp32 weight
+        (
+            "fp32",
+            "adamw",
+            2 * 4 + 2 * 8 + 4,
+        ),  # no master weight beside the fp32 weight
     ],
 )
-def test_bytes_of_an_update(precision: str, optimizer: str, bytes_: float) -> None:
+def test_bytes_of_an_update(
+    precision: str, optimizer: str, bytes_: float
+) -> None:
     job = replace(
-        by_hand(Layout()).job, precision=PRECISIONS[precision], optimizer=OPTIMIZERS[optimizer]
+        by_hand(Layout()).job,
+        precision=PRECISIONS[precision],
+        optimizer=OPTIMIZERS[optimizer],
     )
     assert update(job, 1000.0).memory == 1000 * bytes_
 
@@ -44,23 +58,34 @@ def test_bytes_of_an_update(precision: str, optimizer: str, bytes_: float) -> No
         (Layout(), 2 * WEIGHTS),
         (Layout(dp=4, zero=0), 2 * WEIGHTS),  # every replica updates all
         (Layout(dp=4, zero=1), 2 * WEIGHTS / 4),
-        (Layout(dp=2, cp=2, zero=3), 2 * WEIGHTS / 4),  # sharded over cp as well
+        (
+            Layout(dp=2, cp=2, zero=3),
+            2 * WEIGHTS / 4,
+        ),  # sharded over cp as well
         (Layout(tp=2, dp=2, zero=1), WEIGHTS / 2),
         (Layout(pp=2), WEIGHTS),
     ],
 )
 def test_seconds_of_an_update(layout: Layout, parameters: float) -> None:
     """On a chip that streams 1 MB/s and computes at once."""
-    chip = replace(CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6)
+    chip = replace(
+        CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
+    )
     found = by_hand(layout, 1, hardware=chip, **STREAM).time_s["optimizer"]
     assert found == pytest.approx(ADAMW * parameters / 1e6)
 
 
 def test_a_device_with_more_layers_updates_more() -> None:
     """Three layers on two stages: the first holds two."""
-    chip = replace(CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6)
+    chip = replace(
+        CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
+    )
     found = by_hand(
-        Layout(pp=2), 1, model=replace(MODEL, layers=3), hardware=chip, **STREAM
+        Layout(pp=2),
+        1,
+        model=replace(MODEL, layers=3),
+        hardware=chip,
+        **STREAM,
     ).time_s["optimizer"]
     assert found == pytest.approx(ADAMW * 2 * WEIGHTS / 1e6)
 
@@ -77,6 +102,6 @@ def test_energy_is_seconds_times_chips_times_watts() -> None:
 
 def test_rent_is_chip_hours_times_the_price() -> None:
     p = by_hand(Layout(dp=4), 1, hardware=replace(CHIP, usd_per_hour=3.0))
-    assert replace(p, job=replace(p.job, tokens=1000.0 * 4 * 128)).cost_usd == pytest.approx(
-        6000 * 4 / 3600 * 3
-    )
+    assert replace(
+        p, job=replace(p.job, tokens=1000.0 * 4 * 128)
+    ).cost_usd == pytest.approx(6000 * 4 / 3600 * 3)

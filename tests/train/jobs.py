@@ -48,9 +48,21 @@ GPT = Model(
     tied_embeddings=True,
 )
 WINDOW = Model(
-    "windows", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=1, window=8, full_every=2, norm="nonparametric"
+    "windows",
+    4,
+    64,
+    4,
+    160,
+    VOCAB,
+    SEQ,
+    kv_heads=1,
+    window=8,
+    full_every=2,
+    norm="nonparametric",
 )
-MIXTRAL = Model("mixtral", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(8, 2, 96))
+MIXTRAL = Model(
+    "mixtral", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(8, 2, 96)
+)
 DEEPSEEK = Model(
     "shared experts, dense layers first",
     4,
@@ -60,10 +72,26 @@ DEEPSEEK = Model(
     VOCAB,
     SEQ,
     kv_heads=2,
-    moe=MoE(4, 2, 48, shared_ffn=64, dense_layers=1, router_bias=True, shared_gate=True),
+    moe=MoE(
+        4,
+        2,
+        48,
+        shared_ffn=64,
+        dense_layers=1,
+        router_bias=True,
+        shared_gate=True,
+    ),
 )
 FEW_EXPERTS = Model(
-    "fewer experts than ranks", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(2, 1, 96)
+    "fewer experts than ranks",
+    4,
+    64,
+    4,
+    160,
+    VOCAB,
+    SEQ,
+    kv_heads=2,
+    moe=MoE(2, 1, 96),
 )
 PLAIN_EXPERTS = Model(
     "experts with biases, no gates",
@@ -98,7 +126,9 @@ def job(model: Model, layout: Layout, batch: int = BATCH) -> Job:
 
 def tokens(step: int, batch: int = BATCH) -> Tensor:
     """Sequences of a step with one token more than is trained on, [batch, SEQ + 1]."""
-    return torch.randint(VOCAB, (batch, SEQ + 1), generator=torch.Generator().manual_seed(step))
+    return torch.randint(
+        VOCAB, (batch, SEQ + 1), generator=torch.Generator().manual_seed(step)
+    )
 
 
 def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,14 +138,18 @@ def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -> dict[str, Any]:
+def reference(
+    model: Model, settings: Settings = SETTINGS, batch: int = BATCH
+) -> dict[str, Any]:
     """One process, the whole batch at once, PyTorch's own clipping and AdamW: losses, norms,
     weights.
     """
     decoder = Decoder(model, range(model.layers), SEQ)
     initialise(decoder, model, settings.seed)
     named = dict(decoder.named_parameters())
-    matrices = [p for name, p in named.items() if p.ndim > 1 and "bias" not in name]
+    matrices = [
+        p for name, p in named.items() if p.ndim > 1 and "bias" not in name
+    ]
     vectors = [p for name, p in named.items() if p.ndim == 1 or "bias" in name]
     groups = [
         {"params": matrices, "weight_decay": settings.weight_decay or 0.0},
@@ -126,13 +160,17 @@ def reference(model: Model, settings: Settings = SETTINGS, batch: int = BATCH) -
     for step in range(settings.steps):
         optimizer.zero_grad()
         value = backward(decoder, step, batch)
-        norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), settings.clip or 1e30)
+        norm = torch.nn.utils.clip_grad_norm_(
+            decoder.parameters(), settings.clip or 1e30
+        )
         for group in optimizer.param_groups:
             group["lr"] = rate(step, settings)
         optimizer.step()
         found["losses"].append(value)
         found["norms"].append(float(norm))
-    found["weights"] = {n: p.detach().clone() for n, p in decoder.named_parameters()}
+    found["weights"] = {
+        n: p.detach().clone() for n, p in decoder.named_parameters()
+    }
     return found
 
 
@@ -145,13 +183,19 @@ def backward(decoder: Decoder, step: int, batch: int) -> float:
     return float(value.detach())
 
 
-def gradients(model: Model, weights: dict[str, Tensor], step: int, batch: int) -> dict[str, Tensor]:
+def gradients(
+    model: Model, weights: dict[str, Tensor], step: int, batch: int
+) -> dict[str, Tensor]:
     """Gradients of one process at these weights (a tied head has none of its own)."""
     decoder = Decoder(model, range(model.layers), SEQ)
     decoder.load_state_dict(weights, strict=False)
     assert {name for name, _ in decoder.named_parameters()} <= set(weights)
     backward(decoder, step, batch)
-    return {name: p.grad for name, p in decoder.named_parameters() if p.grad is not None}
+    return {
+        name: p.grad
+        for name, p in decoder.named_parameters()
+        if p.grad is not None
+    }
 
 
 def rate(step: int, s: Settings) -> float:
@@ -162,6 +206,9 @@ def rate(step: int, s: Settings) -> float:
         return s.lr * (step + 1) / s.warmup
     low = s.lr * s.final_lr
     cosine = torch.cos(
-        torch.tensor(torch.pi * (step - s.warmup) / (s.steps - 1 - s.warmup), dtype=torch.float64)
+        torch.tensor(
+            torch.pi * (step - s.warmup) / (s.steps - 1 - s.warmup),
+            dtype=torch.float64,
+        )
     )
     return float(low + (s.lr - low) * (1 + cosine) / 2)

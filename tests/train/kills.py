@@ -44,7 +44,10 @@ CHIP = {
     "hbm_bytes": "4 GiB",
     "hbm_bandwidth": "15 GB/s",
 }
-NETWORK = {"name": "host", "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}]}
+NETWORK = {
+    "name": "host",
+    "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}],
+}
 MODEL = {
     "name": "small",
     "layers": 4,
@@ -116,7 +119,11 @@ class Run:
         """The launcher, from the newest checkpoint if there is one."""
         table = {
             "model": MODEL,
-            "cluster": {"chips": self.scene.ranks, "chip": CHIP, "network": NETWORK},
+            "cluster": {
+                "chips": self.scene.ranks,
+                "chip": CHIP,
+                "network": NETWORK,
+            },
             "layout": self.scene.layout,
             "job": {"batch": "8seq", "precision": "fp32"},
             "train": {
@@ -137,7 +144,10 @@ class Run:
         self.restarts = 0
         with (self.folder / "told.txt").open("a") as told:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "meshwright", *words], stderr=told, stdout=told, text=True
+                [sys.executable, "-m", "meshwright", *words],
+                stderr=told,
+                stdout=told,
+                text=True,
             )
 
     def told(self) -> str:
@@ -149,10 +159,16 @@ class Run:
         assert self.process is not None
         pid = self.process.pid
         try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            children = (
+                Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            )
         except OSError:
             return []
-        return [int(child) for child in children] if len(children) == self.scene.ranks else []
+        return (
+            [int(child) for child in children]
+            if len(children) == self.scene.ranks
+            else []
+        )
 
     def parts(self) -> list[Path]:
         """Checkpoints that are being written, or were."""
@@ -163,7 +179,9 @@ class Run:
         found = complete(self.output)
         return int(found[-1].name.removeprefix("step-")) if found else 0
 
-    def until(self, true: Callable[[], object], what: str, every_s: float = 0.02) -> None:
+    def until(
+        self, true: Callable[[], object], what: str, every_s: float = 0.02
+    ) -> None:
         """Wait for something the run does."""
         assert self.process is not None
         end = time.monotonic() + PATIENCE_S
@@ -178,9 +196,9 @@ class Run:
         before. The last step.
         """
         rows = metrics(self.output / "metrics.jsonl")
-        assert [row["step"] for row in rows] == list(range(1, len(rows) + 1)), (
-            "steps are missing or there twice"
-        )
+        assert [row["step"] for row in rows] == list(
+            range(1, len(rows) + 1)
+        ), "steps are missing or there twice"
         for row in rows:
             value = row["loss"], row["gradient_norm"]
             assert self.seen.setdefault(row["step"], value) == value, (
@@ -203,7 +221,9 @@ class Run:
             try:
                 verify(path, read_index(path))
             except BadInput:
-                assert not path.exists(), f"{path} is corrupt"  # it was pruned while we read
+                assert not path.exists(), (
+                    f"{path} is corrupt"
+                )  # it was pruned while we read
 
     def stop(self) -> int:
         """SIGTERM: the run saves and ends; the steps it has done."""
@@ -225,7 +245,11 @@ def kill(run: Run, chance: random.Random, launcher: bool) -> Kill:
     """One kill, and the checks after it."""
     assert run.process is not None
     run.until(run.ranks, "ranks")
-    shares = run.scene.in_writes, run.scene.in_starts, 1 - run.scene.in_writes - run.scene.in_starts
+    shares = (
+        run.scene.in_writes,
+        run.scene.in_starts,
+        1 - run.scene.in_writes - run.scene.in_starts,
+    )
     moment = chance.choices(("write", "start", "steps"), shares)[0]
     if moment != "start":
         run.until(run.trains, "a step")
@@ -233,7 +257,9 @@ def kill(run: Run, chance: random.Random, launcher: bool) -> Kill:
         goal = run.began + chance.randint(1, 3 * run.scene.save_every)
         run.until(lambda: run.look() >= goal, "some steps")
         run.until(run.parts, "a checkpoint", 0.001)
-    time.sleep(chance.uniform(0, 0.02 if moment == "write" else run.scene.window_s))
+    time.sleep(
+        chance.uniform(0, 0.02 if moment == "write" else run.scene.window_s)
+    )
     rank = chance.randrange(run.scene.ranks)
     victim = run.process.pid if launcher else run.ranks()[rank]
     newest, begun = run.newest(), run.trains()
@@ -244,17 +270,32 @@ def kill(run: Run, chance: random.Random, launcher: bool) -> Kill:
         run.process.wait(PATIENCE_S)
         while any(Path(f"/proc/{pid}").exists() for pid in ranks):
             time.sleep(0.01)
-        torn, run.began, last = begun and bool(run.parts()), run.newest(), run.look()
+        torn, run.began, last = (
+            begun and bool(run.parts()),
+            run.newest(),
+            run.look(),
+        )
         run.sound()
         run.start()
     else:
-        run.until(lambda: len(AGAIN.findall(run.told())) > run.restarts, "a restart")
+        run.until(
+            lambda: len(AGAIN.findall(run.told())) > run.restarts, "a restart"
+        )
         torn, last = begun and bool(run.parts()), run.look()
         run.sound()
         run.restarts += 1
         run.began = int(AGAIN.findall(run.told())[-1] or 0)
-    assert run.began >= newest, f"resumed from {run.began} though {newest} was complete"
-    return Kill("launcher" if launcher else f"rank {rank}", moment, last, writing, torn, run.began)
+    assert run.began >= newest, (
+        f"resumed from {run.began} though {newest} was complete"
+    )
+    return Kill(
+        "launcher" if launcher else f"rank {rank}",
+        moment,
+        last,
+        writing,
+        torn,
+        run.began,
+    )
 
 
 @contextmanager
@@ -271,7 +312,9 @@ def running(scene: Scene, folder: Path) -> Iterator[Run]:
             run.process.wait()
 
 
-def play(scene: Scene, folder: Path, say: Callable[[str], None] = lambda line: None) -> list[Kill]:
+def play(
+    scene: Scene, folder: Path, say: Callable[[str], None] = lambda line: None
+) -> list[Kill]:
     """All kills of a scene, and the comparison with an undisturbed run; AssertionError if anything
     was lost or came out differently.
     """
@@ -297,7 +340,11 @@ def play(scene: Scene, folder: Path, say: Callable[[str], None] = lambda line: N
 
 def report(scene: Scene, kills: list[Kill], seconds: float) -> str:
     """A line of the table in benchmarks/kills.md."""
-    layout = " ".join(f"{axis} {n}" for axis, n in scene.layout.items() if axis != "microbatch")
+    layout = " ".join(
+        f"{axis} {n}"
+        for axis, n in scene.layout.items()
+        if axis != "microbatch"
+    )
     redone = [k.last - k.resumed for k in kills]
     return (
         f"| {layout} | {scene.seed} | {len(kills)} ({scene.launchers}) |"
@@ -318,19 +365,45 @@ only if all of that held. "Writing": a checkpoint was being written when the sig
 |---|---|---|---|---|---|---|---|---|---|
 """
 LAYOUTS = {
-    "tp2dp2": ({"tp": 2, "dp": 2, "zero": 1, "microbatch": 4, "sequence_parallel": True}, 4),
-    "pp2dp2": (
-        {"pp": 2, "dp": 2, "zero": 1, "microbatch": 1, "schedule": "interleaved", "interleave": 2},
+    "tp2dp2": (
+        {
+            "tp": 2,
+            "dp": 2,
+            "zero": 1,
+            "microbatch": 4,
+            "sequence_parallel": True,
+        },
         4,
     ),
-    "tp2pp2dp2": ({"tp": 2, "pp": 2, "dp": 2, "microbatch": 1, "sequence_parallel": True}, 8),
+    "pp2dp2": (
+        {
+            "pp": 2,
+            "dp": 2,
+            "zero": 1,
+            "microbatch": 1,
+            "schedule": "interleaved",
+            "interleave": 2,
+        },
+        4,
+    ),
+    "tp2pp2dp2": (
+        {
+            "tp": 2,
+            "pp": 2,
+            "dp": 2,
+            "microbatch": 1,
+            "sequence_parallel": True,
+        },
+        8,
+    ),
 }
 
 
 def main() -> None:
     """The script."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--launchers", type=int, default=3)
@@ -341,12 +414,20 @@ def main() -> None:
     text = HEAD.format(save=Scene.save_every)
     for name in given.layouts.split(","):
         layout, ranks = LAYOUTS[name]
-        scene = Scene(layout, ranks, given.kills, given.seed, launchers=given.launchers)
+        scene = Scene(
+            layout, ranks, given.kills, given.seed, launchers=given.launchers
+        )
         began = time.monotonic()
         with TemporaryDirectory(prefix="kills-") as folder:
-            kills = play(scene, Path(folder), lambda line: print(line, file=sys.stderr, flush=True))
+            kills = play(
+                scene,
+                Path(folder),
+                lambda line: print(line, file=sys.stderr, flush=True),
+            )
         text += report(scene, kills, time.monotonic() - began) + "\n"
-    Path(given.output).write_text(text, "utf-8") if given.output else print(text)
+    Path(given.output).write_text(text, "utf-8") if given.output else print(
+        text
+    )
 
 
 if __name__ == "__main__":

@@ -17,12 +17,22 @@ S, H, K, h = 48, 4, 2, 8
 
 
 def by_hand(
-    q: Any, k: Any, v: Any, at: tuple[range, ...], window: int, documents: list[Documents]
+    q: Any,
+    k: Any,
+    v: Any,
+    at: tuple[range, ...],
+    window: int,
+    documents: list[Documents],
 ) -> Any:
     """Every score, those hidden set to minus infinity."""
     k, v = (x.repeat_interleave(H // K, 2) for x in (k, v))
     scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(h)
-    i, j = torch.cat([torch.arange(part.start, part.stop) for part in at])[:, None], torch.arange(S)
+    i, j = (
+        torch.cat([torch.arange(part.start, part.stop) for part in at])[
+            :, None
+        ],
+        torch.arange(S),
+    )
     found = []
     for b, begins in enumerate(documents):
         of = torch.bucketize(torch.arange(S), torch.tensor(begins), right=True)
@@ -39,12 +49,19 @@ def test_it_is_masked_attention(cp: int) -> None:
     for window in (1, 2, 7, 16, 47, 48):
         at = chunks(S, cp, rng.randrange(cp))
         documents: list[Documents] = [
-            tuple(sorted({0, *(rng.randrange(1, S) for _ in range(n))})) for n in (0, 3)
+            tuple(sorted({0, *(rng.randrange(1, S) for _ in range(n))}))
+            for n in (0, 3)
         ]
         q = torch.randn(2, S // cp, H, h, requires_grad=True)
         k, v = (torch.randn(2, S, K, h, requires_grad=True) for _ in "kv")
-        rows = tuple(tiles(at, S, True, seen_window(window, S), begins) for begins in documents)
-        got, want = attend(q, k, v, rows), by_hand(q, k, v, at, window, documents)
+        rows = tuple(
+            tiles(at, S, True, seen_window(window, S), begins)
+            for begins in documents
+        )
+        got, want = (
+            attend(q, k, v, rows),
+            by_hand(q, k, v, at, window, documents),
+        )
         torch.testing.assert_close(got, want, atol=2e-6, rtol=0)
         gradient = torch.randn_like(got)
         found = torch.autograd.grad(got, (q, k, v), gradient)

@@ -31,7 +31,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(kernels, "KERNELS", tuple(least))
     monkeypatch.setattr(collectives, "QUICK_BYTES", (2**10, 2**14))
-    monkeypatch.setattr(collectives, "KINDS", ("all_gather", "reduce_scatter", "send"))
+    monkeypatch.setattr(
+        collectives, "KINDS", ("all_gather", "reduce_scatter", "send")
+    )
     monkeypatch.setattr(run, "QUICK_FLAT", (2**8, 2**12))
     monkeypatch.setattr(engine, "LAYERS", (2, 3))
     monkeypatch.setattr(engine, "MICROBATCHES", (1, 2))
@@ -58,11 +60,15 @@ def test_it_writes_a_machine_that_predict_takes(
     assert ended.value.code == 130
     assert (
         not out.exists()
-        and len(json.loads(out.with_name("machine.toml.part").read_text())) == 1 + 4
+        and len(json.loads(out.with_name("machine.toml.part").read_text()))
+        == 1 + 4
     )  # settings and four items
     assert main(words) == 0
     total = len(list(run.items(run.Wanted("cpu", ("fp32",), (2,), True))))
-    assert len(seen) == 5 + total - 4 and not out.with_name("machine.toml.part").exists()
+    assert (
+        len(seen) == 5 + total - 4
+        and not out.with_name("machine.toml.part").exists()
+    )
     capsys.readouterr()
     machine = load_machine(out)
     assert set(machine.engine) == {"plain", "zero1"}
@@ -72,7 +78,11 @@ def test_it_writes_a_machine_that_predict_takes(
         and table.residual is not None
         and table.sources["*"]["date"]
     )
-    assert machine.network.dims[0].collectives["all_gather/cpu"].fit.startswith("2 ranks: ")
+    assert (
+        machine.network.dims[0]
+        .collectives["all_gather/cpu"]
+        .fit.startswith("2 ranks: ")
+    )
     (tmp_path / "config.json").write_text(GPT2_CONFIG)
     words = [
         "predict",
@@ -117,7 +127,9 @@ def test_a_real_trace_is_read(tmp_path: Path) -> None:
     from meshwright.formats import kineto
 
     x = torch.randn(128, 128)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU]
+    ) as profile:
         for _ in range(3):
             torch.nn.functional.gelu(x @ x)
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
@@ -127,9 +139,14 @@ def test_a_real_trace_is_read(tmp_path: Path) -> None:
 
 def test_the_norm_is_measured_as_the_trainer_makes_it() -> None:
     """Without copies of the gradients in fp64, which would take twice as long as the update."""
-    a, b = ([torch.ones(1000, requires_grad=grad) for _ in "ab"] for grad in (True, False))
+    a, b = (
+        [torch.ones(1000, requires_grad=grad) for _ in "ab"]
+        for grad in (True, False)
+    )
     step = kernels.adamw(a, b)
     with profile(record_shapes=True) as found:
         step()
-    copies = [e.input_shapes for e in found.events() if e.name == "aten::_to_copy"]
+    copies = [
+        e.input_shapes for e in found.events() if e.name == "aten::_to_copy"
+    ]
     assert copies and [1000] not in [shapes[0] for shapes in copies]

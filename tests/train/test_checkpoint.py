@@ -34,7 +34,9 @@ from meshwright.train.storage import Reader, Writer, read_index, sealed  # noqa:
 SHORT = replace(SETTINGS, steps=12)
 
 
-def part(model: Model, layout: Layout, folder: Path, steps: range) -> list[float]:
+def part(
+    model: Model, layout: Layout, folder: Path, steps: range
+) -> list[float]:
     """Losses of some steps of a run, resumed from the newest checkpoint of the folder if they are
     not the first, saved after the last.
     """
@@ -42,10 +44,15 @@ def part(model: Model, layout: Layout, folder: Path, steps: range) -> list[float
     def work(device: torch.device) -> None:
         trainer = Trainer(job(model, layout), SHORT, device)
         if steps.start:
-            assert checkpoint.load(trainer, checkpoint.complete(folder)[-1]) == steps.start
+            assert (
+                checkpoint.load(trainer, checkpoint.complete(folder)[-1])
+                == steps.start
+            )
         losses = []
         for step in steps:
-            losses.append(trainer.step(step, *share(trainer, tokens(step))).loss)
+            losses.append(
+                trainer.step(step, *share(trainer, tokens(step))).loss
+            )
         checkpoint.save(trainer, folder, steps.stop, keep=2)
         if dist.get_rank() == 0:
             (folder / "losses.json").write_text(json.dumps(losses))
@@ -78,7 +85,13 @@ EIGHT = (
         (
             GPT,
             (
-                Layout(tp=2, pp=2, microbatch=2, schedule="interleaved", interleave=2),
+                Layout(
+                    tp=2,
+                    pp=2,
+                    microbatch=2,
+                    schedule="interleaved",
+                    interleave=2,
+                ),
                 Layout(pp=4, microbatch=2),
                 Layout(microbatch=8),
             ),
@@ -99,7 +112,9 @@ EIGHT = (
                 Layout(pp=2, dp=2, ep=2, microbatch=2),
             ),
         ),
-        pytest.param(replace(LLAMA, kv_heads=4), EIGHT, marks=pytest.mark.slow),
+        pytest.param(
+            replace(LLAMA, kv_heads=4), EIGHT, marks=pytest.mark.slow
+        ),
         pytest.param(GPT, EIGHT, marks=pytest.mark.slow),
     ],
     ids=[
@@ -110,11 +125,15 @@ EIGHT = (
         "gpt: 8 ranks",
     ],
 )
-def test_other_layouts_go_on(model: Model, layouts: tuple[Layout, ...], tmp_path: Path) -> None:
+def test_other_layouts_go_on(
+    model: Model, layouts: tuple[Layout, ...], tmp_path: Path
+) -> None:
     losses: list[float] = []
     for k, layout in enumerate(layouts):
         losses += part(model, layout, tmp_path, range(3 * k, 3 * k + 3))
-    assert losses == pytest.approx(reference(model, SHORT)["losses"][: len(losses)], abs=1e-5)
+    assert losses == pytest.approx(
+        reference(model, SHORT)["losses"][: len(losses)], abs=1e-5
+    )
     newest = 3 * len(layouts)
     assert [path.name for path in checkpoint.complete(tmp_path)] == [
         f"step-{newest - 3:08d}",
@@ -157,7 +176,9 @@ def flip(path: Path) -> None:
 
 
 def pickled(path: Path) -> None:
-    (path / "index.json").write_bytes(pickle.dumps({"format": "meshwright-checkpoint-1"}))
+    (path / "index.json").write_bytes(
+        pickle.dumps({"format": "meshwright-checkpoint-1"})
+    )
 
 
 def torch_checkpoint(path: Path) -> None:
@@ -168,14 +189,19 @@ def torch_checkpoint(path: Path) -> None:
 def outside(path: Path) -> None:
     edit(
         path,
-        lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(
-            file="../../secret"
-        ),
+        lambda index: index["tensors"]["weights/head.weight"]["chunks"][
+            0
+        ].update(file="../../secret"),
     )
 
 
 def overlong(path: Path) -> None:
-    edit(path, lambda index: index["tensors"]["weights/head.weight"]["chunks"][0].update(at=10**12))
+    edit(
+        path,
+        lambda index: index["tensors"]["weights/head.weight"]["chunks"][
+            0
+        ].update(at=10**12),
+    )
 
 
 HEAD = "weights/head.weight"
@@ -221,23 +247,36 @@ def nested(path: Path) -> None:
 
 def chunk(**change: Any) -> Callable[[Path], None]:
     """Change the one chunk of the head."""
-    return lambda path: edit(path, lambda index: index["tensors"][HEAD]["chunks"][0].update(change))
+    return lambda path: edit(
+        path, lambda index: index["tensors"][HEAD]["chunks"][0].update(change)
+    )
 
 
 def entry(**change: Any) -> Callable[[Path], None]:
     """Change what is said of the head."""
-    return lambda path: edit(path, lambda index: index["tensors"][HEAD].update(change))
+    return lambda path: edit(
+        path, lambda index: index["tensors"][HEAD].update(change)
+    )
 
 
 def file(**change: Any) -> Callable[[Path], None]:
     """Change what is said of the file."""
-    return lambda path: edit(path, lambda index: index["files"]["0.safetensors"].update(change))
+    return lambda path: edit(
+        path, lambda index: index["files"]["0.safetensors"].update(change)
+    )
 
 
 def twice(path: Path) -> None:
     """Two chunks that together have as many elements as the tensor, but are the same half."""
-    half = {"offset": [0, 0], "shape": [128, 64], "file": "0.safetensors", "at": 0}
-    edit(path, lambda index: index["tensors"][HEAD].update(chunks=[half, half]))
+    half = {
+        "offset": [0, 0],
+        "shape": [128, 64],
+        "file": "0.safetensors",
+        "at": 0,
+    }
+    edit(
+        path, lambda index: index["tensors"][HEAD].update(chunks=[half, half])
+    )
 
 
 def outside_file(path: Path) -> None:
@@ -254,7 +293,12 @@ def outside_file(path: Path) -> None:
 
 
 def lost_tensor(path: Path) -> None:
-    edit(path, lambda index: index["tensors"].update(other=index["tensors"].pop(HEAD)))
+    edit(
+        path,
+        lambda index: index["tensors"].update(
+            other=index["tensors"].pop(HEAD)
+        ),
+    )
 
 
 def other_model(path: Path) -> None:
@@ -297,17 +341,28 @@ def held(folder: Path, background: bool, device: torch.device) -> list[float]:
     """Losses of three steps, saved after the first and the last; in the background, the first save
     is held until two more steps are done.
     """
-    trainer = Trainer(job(LLAMA, Layout(dp=2, zero=1, microbatch=4)), SHORT, device)
+    trainer = Trainer(
+        job(LLAMA, Layout(dp=2, zero=1, microbatch=4)), SHORT, device
+    )
     saver = checkpoint.Saver(trainer, folder, 2, background)
     gate, write = threading.Event(), Writer.write_data
     with pytest.MonkeyPatch.context() as patch:
         if background:
-            patch.setattr(Writer, "write_data", lambda *given: gate.wait(60) and write(*given))
+            patch.setattr(
+                Writer,
+                "write_data",
+                lambda *given: gate.wait(60) and write(*given),
+            )
         losses = [trainer.step(0, *share(trainer, tokens(0))).loss]
         path = saver.save(1)
-        losses += [trainer.step(step, *share(trainer, tokens(step))).loss for step in (1, 2)]
+        losses += [
+            trainer.step(step, *share(trainer, tokens(step))).loss
+            for step in (1, 2)
+        ]
         dist.barrier()
-        assert path.exists() is not background  # still being written, after two steps
+        assert (
+            path.exists() is not background
+        )  # still being written, after two steps
         gate.set()
         saver.save(3)
         assert path.exists()  # one at a time
@@ -321,15 +376,21 @@ def test_steps_go_on_while_a_copy_is_written(tmp_path: Path) -> None:
     """
 
     def work(device: torch.device) -> None:
-        assert held(tmp_path / "False", False, device) == held(tmp_path / "True", True, device)
+        assert held(tmp_path / "False", False, device) == held(
+            tmp_path / "True", True, device
+        )
 
     fork_ranks(work, 2, timeout_s=120)
     for name in ("step-00000001", "step-00000003"):
         waited, beside = (
-            checkpoint.read_index(tmp_path / mode / name)["files"] for mode in ("False", "True")
+            checkpoint.read_index(tmp_path / mode / name)["files"]
+            for mode in ("False", "True")
         )
         assert waited == beside and len(waited) == 2
-    assert waited != checkpoint.read_index(tmp_path / "True" / "step-00000001")["files"]
+    assert (
+        waited
+        != checkpoint.read_index(tmp_path / "True" / "step-00000001")["files"]
+    )
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -339,7 +400,9 @@ def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(
     """Rank 1 may write no more than a few bytes a file when the second checkpoint comes."""
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device)
+        trainer = Trainer(
+            job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device
+        )
         saver = checkpoint.Saver(trainer, tmp_path, 1, background)
         trainer.step(0, *share(trainer, tokens(0)))
         saver.save(1)
@@ -369,12 +432,15 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         checkpoint.save(trainer, tmp_path / "file", 1, keep=1)
 
     with pytest.raises(
-        RankFailed, match="could not be written by rank 0: Not a directory; there is none before it"
+        RankFailed,
+        match="could not be written by rank 0: Not a directory; there is none before it",
     ):
         fork_ranks(work, 1, timeout_s=60)
 
 
-def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Path) -> None:
+def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(
+    tmp_path: Path,
+) -> None:
     """A checkpoint in the way of another, or too old, loses its name before its first file."""
     for name in (
         "step-00000001.part",
@@ -386,13 +452,18 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.safetensors").write_text(name)
     checkpoint.clean(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-00000003",
+        "step-00000004",
+    ]
     (tmp_path / "step-00000004.part").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         # killed before anything is deleted
         patch.setattr(checkpoint.shutil, "rmtree", lambda *path, **how: None)
         checkpoint.publish(tmp_path / "step-00000004.part", keep=1)
-    assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000004"]
+    assert [path.name for path in checkpoint.complete(tmp_path)] == [
+        "step-00000004"
+    ]
     assert not list((tmp_path / "step-00000004").iterdir())
     assert sorted(p.name for p in tmp_path.glob("*.old")) == [
         "step-00000003.old",
@@ -413,7 +484,10 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         twice,
         pickled_data,
         *(chunk(at=at) for at in (-1, 0.0, float("nan"), 10**400, None, "0")),
-        *(chunk(offset=offset) for offset in ([1, 0], [-1, 0], [0], [0, 0, 0], "00", [0, False])),
+        *(
+            chunk(offset=offset)
+            for offset in ([1, 0], [-1, 0], [0], [0, 0, 0], "00", [0, False])
+        ),
         *(
             chunk(shape=shape)
             for shape in (
@@ -427,7 +501,14 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         ),
         *(
             entry(shape=shape)
-            for shape in ([256.0, 64], [255, 64], [float("nan"), 64], [10**30, 0], [], None)
+            for shape in (
+                [256.0, 64],
+                [255, 64],
+                [float("nan"), 64],
+                [10**30, 0],
+                [],
+                None,
+            )
         ),
         *(entry(dtype=dtype) for dtype in ("float31", "float64", None, 7)),
         *(entry(chunks=chunks) for chunks in ([], None, [None], {})),
@@ -436,7 +517,9 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(tmp_path: Pat
         *(file(sha256=digest) for digest in ("", None, 0)),
         lambda path: edit(path, lambda index: index.update(step=1.0)),
         lambda path: edit(path, lambda index: index.update(step=-1)),
-        lambda path: edit(path, lambda index: index.update(format="meshwright-checkpoint-3")),
+        lambda path: edit(
+            path, lambda index: index.update(format="meshwright-checkpoint-3")
+        ),
         lambda path: edit(path, lambda index: index.pop("files")),
         lambda path: (path / "index.json").write_text("[]"),
     ],
@@ -458,7 +541,9 @@ def test_an_index_that_lies_is_found_out(
 def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "step-00000003.part").mkdir()
     (tmp_path / "step-00000002").mkdir()
-    assert [path.name for path in checkpoint.complete(tmp_path)] == ["step-00000002"]
+    assert [path.name for path in checkpoint.complete(tmp_path)] == [
+        "step-00000002"
+    ]
 
 
 def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
@@ -472,15 +557,23 @@ def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
             damage(path)
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device, fresh=False)
+        trainer = Trainer(
+            job(LLAMA, Layout(dp=2, microbatch=4)), SHORT, device, fresh=False
+        )
         assert checkpoint.resume(trainer, tmp_path / "step-00000003") == 1
 
     fork_ranks(work, 2, timeout_s=60)
     told = capfd.readouterr().err
-    assert "step-00000003 is damaged: the contents of 0.safetensors were changed" in told
+    assert (
+        "step-00000003 is damaged: the contents of 0.safetensors were changed"
+        in told
+    )
     assert "going on from step-00000001 instead" in told
     flip(tmp_path / "step-00000001")
-    with pytest.raises(RankFailed, match="0.safetensors were changed; no checkpoint before it is"):
+    with pytest.raises(
+        RankFailed,
+        match="0.safetensors were changed; no checkpoint before it is",
+    ):
         fork_ranks(work, 2, timeout_s=60)
 
 
@@ -504,7 +597,9 @@ def test_each_byte_is_compared_once_and_read_once(
 
     def work(device: torch.device) -> None:
         wanted = job(LLAMA, Layout(dp=4, zero=3, microbatch=2))
-        monkeypatch.setattr("meshwright.train.loop.initialise", None)  # nothing is drawn
+        monkeypatch.setattr(
+            "meshwright.train.loop.initialise", None
+        )  # nothing is drawn
         monkeypatch.setattr(Reader, "read_data", counted)
         monkeypatch.setattr(checkpoint, "verify", compared)
         checkpoint.load(Trainer(wanted, SHORT, device, fresh=False), path)
@@ -512,7 +607,9 @@ def test_each_byte_is_compared_once_and_read_once(
     fork_ranks(work, 4, timeout_s=60)
     each = [int((tmp_path / f"{rank}.read").read_text()) for rank in range(4)]
     assert sum(each) <= size and max(each) <= 1.1 * size / 4
-    names = " ".join((tmp_path / f"{rank}.compared").read_text() for rank in range(4))
+    names = " ".join(
+        (tmp_path / f"{rank}.compared").read_text() for rank in range(4)
+    )
     assert sorted(names.split()) == ["0.safetensors", "1.safetensors"]
 
 
@@ -531,14 +628,23 @@ def test_others_read_it(tmp_path: Path) -> None:
     want = torch.empty(entry["shape"])
     for chunk in entry["chunks"]:
         at = torch.Size(chunk["offset"])
-        region = tuple(slice(a, a + n) for a, n in zip(at, chunk["shape"], strict=True))
+        region = tuple(
+            slice(a, a + n) for a, n in zip(at, chunk["shape"], strict=True)
+        )
         want[region] = reader.read_chunk(MetadataIndex(name, at))
     found = {name: torch.zeros(entry["shape"])}
-    load(found, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=True)
-    assert len(entry["chunks"]) > 1 and torch.equal(found[name], want) and want.abs().sum() > 0
+    load(
+        found, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=True
+    )
+    assert (
+        len(entry["chunks"]) > 1
+        and torch.equal(found[name], want)
+        and want.abs().sum() > 0
+    )
     first = entry["chunks"][0]
     with safetensors.safe_open(path / first["file"], framework="pt") as file:
         region = tuple(
-            slice(a, a + n) for a, n in zip(first["offset"], first["shape"], strict=True)
+            slice(a, a + n)
+            for a, n in zip(first["offset"], first["shape"], strict=True)
         )
         assert torch.equal(file.get_tensor(name), want[region])

@@ -25,12 +25,25 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
     """Losses and norms of three steps."""
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(SMALL, layout), replace(SETTINGS, compile=compiled), device)
-        assert compiled == ("run" in vars(trainer.stages[min(trainer.stages)].blocks[0]))
-        results = [trainer.step(step, *share(trainer, tokens(step))) for step in range(3)]
+        trainer = Trainer(
+            job(SMALL, layout), replace(SETTINGS, compile=compiled), device
+        )
+        assert compiled == (
+            "run" in vars(trainer.stages[min(trainer.stages)].blocks[0])
+        )
+        results = [
+            trainer.step(step, *share(trainer, tokens(step)))
+            for step in range(3)
+        ]
         if dist.get_rank() == 0:
             to.write_text(
-                json.dumps([value for r in results for value in (r.loss, r.gradient_norm)])
+                json.dumps(
+                    [
+                        value
+                        for r in results
+                        for value in (r.loss, r.gradient_norm)
+                    ]
+                )
             )
 
     fork_ranks(work, int(layout.chips), timeout_s=600)
@@ -47,7 +60,9 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
     ],
     ids=["full recomputation", "zero3", "pp2"],
 )
-def test_compiled_layers_give_the_same_numbers(layout: Layout, tmp_path: Path) -> None:
+def test_compiled_layers_give_the_same_numbers(
+    layout: Layout, tmp_path: Path
+) -> None:
     assert run(layout, True, tmp_path / "x") == pytest.approx(
         run(layout, False, tmp_path / "x"), abs=1e-5
     )

@@ -42,10 +42,14 @@ def test_schedules() -> None:
     assert rates(schedule="linear") == pytest.approx(rise + linear)
     cosine = rates(schedule="cosine")
     assert cosine[:5] == [*rise, 1.0] and cosine[-1] == pytest.approx(0.0)
-    assert cosine[4 + 5] == pytest.approx(0.75) and cosine[4 + 10] == pytest.approx(0.25)
+    assert cosine[4 + 5] == pytest.approx(0.75) and cosine[
+        4 + 10
+    ] == pytest.approx(0.25)
     wsd = rates(schedule="wsd", decay=5)
     assert wsd == pytest.approx([*rise, *[1.0] * 11, 0.8, 0.6, 0.4, 0.2, 0.0])
-    assert rates(schedule="wsd")[-3:] == pytest.approx([1.0, 0.5, 0.0]), "a tenth of 20 steps"
+    assert rates(schedule="wsd")[-3:] == pytest.approx([1.0, 0.5, 0.0]), (
+        "a tenth of 20 steps"
+    )
     assert rates(schedule="constant") == [*rise, *[1.0] * 16]
     assert rates(schedule="linear", final_lr=0.1)[-1] == pytest.approx(0.1)
 
@@ -58,7 +62,9 @@ def token_file(path: Path, first: int, sequences: int) -> Path:
 
 
 def test_a_blend_gives_each_file_its_share(tmp_path: Path) -> None:
-    a, b, c = (token_file(tmp_path / n, i * 50, 20) for i, n in enumerate("abc"))
+    a, b, c = (
+        token_file(tmp_path / n, i * 50, 20) for i, n in enumerate("abc")
+    )
     blend = data.opened(f"{a} 0.5, {b} 0.2,{c} 0.3", 256, 8, seed=1)
     drawn = [int(row[0]) // 50 for row in blend.samples(0, 40)]
     for n in (10, 20, 40):
@@ -66,18 +72,34 @@ def test_a_blend_gives_each_file_its_share(tmp_path: Path) -> None:
     assert blend.samples(7, 5).tolist() == blend.samples(0, 40)[7:12].tolist()
     alone = data.File(a, 256, 8, seed=1).samples(0, 20)
     assert (
-        blend.samples(0, 40)[[i for i, k in enumerate(drawn) if k == 0]].tolist() == alone.tolist()
+        blend.samples(0, 40)[
+            [i for i, k in enumerate(drawn) if k == 0]
+        ].tolist()
+        == alone.tolist()
     )
-    sizes = data.opened(f"{a}, {token_file(tmp_path / 'd', 150, 60)}", 256, 8, seed=1)
-    assert Counter(int(row[0]) >= 150 for row in sizes.samples(0, 40)) == {True: 30, False: 10}
-    for words in (f"{a} 0.5, {b}", f"{a} 0, {b} 1", f"{a} -1, {b} 1", f"{a} inf, {b} 1"):
+    sizes = data.opened(
+        f"{a}, {token_file(tmp_path / 'd', 150, 60)}", 256, 8, seed=1
+    )
+    assert Counter(int(row[0]) >= 150 for row in sizes.samples(0, 40)) == {
+        True: 30,
+        False: 10,
+    }
+    for words in (
+        f"{a} 0.5, {b}",
+        f"{a} 0, {b} 1",
+        f"{a} -1, {b} 1",
+        f"{a} inf, {b} 1",
+    ):
         with pytest.raises(BadInput, match="share"):
             data.opened(words, 256, 8, seed=1)
 
 
 def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
     """Of one file its end; of a blend the end of each, by its share."""
-    a, b = token_file(tmp_path / "a", 0, 20), token_file(tmp_path / "b", 100, 20)
+    a, b = (
+        token_file(tmp_path / "a", 0, 20),
+        token_file(tmp_path / "b", 100, 20),
+    )
     for words, held in ((f"{a}", 3), (f"{a} 0.5, {b} 0.5", 4)):
         source = data.opened(words, 256, 8, 1, held)
         trained = {int(row[0]) for row in source.samples(0, 200)}
@@ -97,29 +119,44 @@ def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
     ],
     ids=["tp2 pp2", "zbv dp2", "cp2 dp2 zero3"],
 )
-def test_it_is_the_loss_of_one_process_and_changes_nothing(layout: Layout, tmp_path: Path) -> None:
+def test_it_is_the_loss_of_one_process_and_changes_nothing(
+    layout: Layout, tmp_path: Path
+) -> None:
     """Two batches of eight; afterwards the weights are shards again, and a step is possible."""
-    whole = torch.randint(256, (16, SEQ + 1), generator=torch.Generator().manual_seed(5))
+    whole = torch.randint(
+        256, (16, SEQ + 1), generator=torch.Generator().manual_seed(5)
+    )
     decoder = Decoder(LLAMA, range(4), SEQ)
     initialise(decoder, LLAMA, SETTINGS.seed)
-    want = fn.cross_entropy(decoder(whole[:, :-1]).flatten(0, 1), whole[:, 1:].flatten()).item()
+    want = fn.cross_entropy(
+        decoder(whole[:, :-1]).flatten(0, 1), whole[:, 1:].flatten()
+    ).item()
 
     def work(device: torch.device) -> None:
         trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
         kinds = {name: type(p) for name, p in trainer.parameters().items()}
-        own = [x.chunk(int(layout.dp))[trainer.mesh.replica] for x in whole.chunk(2)]
+        own = [
+            x.chunk(int(layout.dp))[trainer.mesh.replica]
+            for x in whole.chunk(2)
+        ]
         found = evaluate(trainer, [(*trainer.share(x), ((0,),)) for x in own])
-        assert {name: type(p) for name, p in trainer.parameters().items()} == kinds
+        assert {
+            name: type(p) for name, p in trainer.parameters().items()
+        } == kinds
         loss, _ = trainer.backward(*trainer.share(own[0]))
         torch.save((found, loss), tmp_path / f"{dist.get_rank()}.pt")
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
-    first = fn.cross_entropy(decoder(whole[:8, :-1]).flatten(0, 1), whole[:8, 1:].flatten()).item()
+    first = fn.cross_entropy(
+        decoder(whole[:8, :-1]).flatten(0, 1), whole[:8, 1:].flatten()
+    ).item()
     for file in tmp_path.glob("*.pt"):
         assert torch.load(file) == pytest.approx((want, first), abs=1e-5)
 
 
-def alone(decoder: Decoder, row: torch.Tensor, begins: tuple[int, ...]) -> torch.Tensor:
+def alone(
+    decoder: Decoder, row: torch.Tensor, begins: tuple[int, ...]
+) -> torch.Tensor:
     """Logits of a sequence whose documents go through the model one by one."""
     found = []
     for a, b in zip(begins, (*begins[1:], len(row)), strict=True):
@@ -130,17 +167,28 @@ def alone(decoder: Decoder, row: torch.Tensor, begins: tuple[int, ...]) -> torch
 
 @pytest.mark.parametrize(
     "layout",
-    [Layout(cp=2, pp=2, microbatch=2), Layout(tp=2, microbatch=4, recompute="full")],
+    [
+        Layout(cp=2, pp=2, microbatch=2),
+        Layout(tp=2, microbatch=4, recompute="full"),
+    ],
     ids=["cp2 pp2", "tp2 full"],
 )
-def test_documents_do_not_see_each_other(layout: Layout, tmp_path: Path) -> None:
+def test_documents_do_not_see_each_other(
+    layout: Layout, tmp_path: Path
+) -> None:
     """Loss and gradient norm are those of each document alone; positions of rotary models are
     relative.
     """
-    whole = torch.randint(256, (8, SEQ + 1), generator=torch.Generator().manual_seed(6))
+    whole = torch.randint(
+        256, (8, SEQ + 1), generator=torch.Generator().manual_seed(6)
+    )
     whole[::2, 11] = whole[1::3, 20] = whole[3, 0] = 0
     begins = data.begins(whole[:, :-1].numpy(), 0)
-    assert begins[0] == (0, 12) and begins[3] == (0, 1) and begins[4] == (0, 12, 21)
+    assert (
+        begins[0] == (0, 12)
+        and begins[3] == (0, 1)
+        and begins[4] == (0, 12, 21)
+    )
     decoder = Decoder(LLAMA, range(4), SEQ)
     initialise(decoder, LLAMA, SETTINGS.seed)
     rows = zip(whole[:, :-1], begins, strict=True)
@@ -159,7 +207,9 @@ def test_documents_do_not_see_each_other(layout: Layout, tmp_path: Path) -> None
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
     for file in tmp_path.glob("*.pt"):
-        assert torch.load(file) == pytest.approx((want.item(), size.item()), rel=1e-5)
+        assert torch.load(file) == pytest.approx(
+            (want.item(), size.item()), rel=1e-5
+        )
 
 
 def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
@@ -170,11 +220,15 @@ def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
     assert data.end_of(str(tmp_path / "a")) == 0
     row = data.File(tmp_path / "a", 256, 10, 1).at(0)
     assert data.begins(row[None, :-1], 0) == ((0, 3, 7),)
-    with pytest.raises(BadInput, match="does not say which token ends a document"):
+    with pytest.raises(
+        BadInput, match="does not say which token ends a document"
+    ):
         data.end_of(str(tmp_path / "b"))
 
 
-def test_a_run_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """0.5 s are put into each batch of data: tokens/s see them, and a column names what of them is
     not hidden behind the step before.
     """
@@ -196,10 +250,18 @@ def test_a_run_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.Monkey
         "record": "none",
     }
     assert cli.run(["train", diverging(**settings)]) == 0
-    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in Path("run/metrics.jsonl").read_text().splitlines()
+    ]
     assert [row["step"] for row in rows if "eval_loss" in row] == [3, 6]
-    assert all(row["step_time_s"] + row["data_s"] <= row["elapsed_s"] for row in rows)
-    assert sum(row["elapsed_s"] for row in rows) > 6 * 0.5 and rows[0]["data_s"] > 0.4
+    assert all(
+        row["step_time_s"] + row["data_s"] <= row["elapsed_s"] for row in rows
+    )
+    assert (
+        sum(row["elapsed_s"] for row in rows) > 6 * 0.5
+        and rows[0]["data_s"] > 0.4
+    )
     assert (
         rows[2]["eval_s"] > 0 == rows[1]["eval_s"]
         and rows[2]["checkpoint_s"] > 0 == rows[1]["checkpoint_s"]

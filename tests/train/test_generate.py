@@ -35,25 +35,46 @@ def trained(folder: Path) -> None:
     fork_ranks(work, 2, timeout_s=120)
 
 
-def test_it_goes_on_as_it_was_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_goes_on_as_it_was_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trained(tmp_path)
-    found = generate(tmp_path, "abcdefgh", 12, temperature=0, tokenizer="bytes")
+    found = generate(
+        tmp_path, "abcdefgh", 12, temperature=0, tokenizer="bytes"
+    )
     assert found["text"] == "abcdefghijklmnopqrst" and found["tokens"] == 12
-    words = ["generate", str(tmp_path), "--prompt", "uvw", "--length", "3", "--temperature", "0"]
+    words = [
+        "generate",
+        str(tmp_path),
+        "--prompt",
+        "uvw",
+        "--length",
+        "3",
+        "--temperature",
+        "0",
+    ]
     assert cli.run([*words, "--tokenizer", "bytes"]) == 0
     assert capsys.readouterr().out.strip() == "uvwxyz"
     assert cli.run(words) == 2
-    assert "does not say what its tokens are: --tokenizer" in capsys.readouterr().err
+    assert (
+        "does not say what its tokens are: --tokenizer"
+        in capsys.readouterr().err
+    )
     path = checkpoint.complete(tmp_path)[0]
     model = loaded(Reader(path, read_index(path)), GPT)
     long = list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3))
-    assert long == list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3)), "the seed says all"
+    assert long == list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3)), (
+        "the seed says all"
+    )
     with pytest.raises(BadInput, match="neither a checkpoint nor the folder"):
         generate(tmp_path / "none", "a", 1, tokenizer="bytes")
 
 
 def test_draws_are_among_the_likeliest() -> None:
-    logits, random = torch.tensor([0.0, 3.0, 2.0, 1.0]), torch.Generator().manual_seed(0)
+    logits, random = (
+        torch.tensor([0.0, 3.0, 2.0, 1.0]),
+        torch.Generator().manual_seed(0),
+    )
     assert {chosen(logits, 1.0, 2, random) for _ in range(100)} == {1, 2}
     assert {chosen(logits, 5.0, 0, random) for _ in range(200)} == {0, 1, 2, 3}
     assert chosen(logits, 0, 0, random) == 1

@@ -30,13 +30,20 @@ def test_both_loops_are_timed_and_start_at_the_same_loss(script: Any) -> None:
     assert (j.batch, j.layout.microbatch) == (4, 1)
     assert script.measured(j, script.ours, "cpu") > 0
     device = torch.device("cpu")
-    steps, decoder = script.plain(j, device, compiled=False), script.Decoder(j.model, range(2), j.T)
+    steps, decoder = (
+        script.plain(j, device, compiled=False),
+        script.Decoder(j.model, range(2), j.T),
+    )
     script.initialise(decoder, j.model, 1)
     x, y = script.batch(j, 0, device)
-    assert next(steps) == pytest.approx(float(script.loss(decoder(x), y).detach()), abs=1e-5)
+    assert next(steps) == pytest.approx(
+        float(script.loss(decoder(x), y).detach()), abs=1e-5
+    )
 
 
-def test_every_shape_is_a_job_of_one_to_eight_billion_parameters_width(script: Any) -> None:
+def test_every_shape_is_a_job_of_one_to_eight_billion_parameters_width(
+    script: Any,
+) -> None:
     assert len(script.SHAPES) >= 10
     for s in script.SHAPES:
         j = script.job(s, CHIP, toy=False)
@@ -47,8 +54,16 @@ def test_every_shape_is_a_job_of_one_to_eight_billion_parameters_width(script: A
 def test_losses_of_a_layout_are_those_of_one_process(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script, "LAYOUTS", {name: script.LAYOUTS[name] for name in ("1", "pp2")})
-    assert [name for name, difference in script.strict("cpu", 2) if difference <= 1e-5] == [
+    monkeypatch.setattr(
+        script,
+        "LAYOUTS",
+        {name: script.LAYOUTS[name] for name in ("1", "pp2")},
+    )
+    assert [
+        name
+        for name, difference in script.strict("cpu", 2)
+        if difference <= 1e-5
+    ] == [
         "1",
         "pp2",
     ]
@@ -56,10 +71,14 @@ def test_losses_of_a_layout_are_those_of_one_process(
 
 @pytest.mark.slow
 def test_the_whole_command(
-    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        sys, "argv", ["gpu.py", "--device", "cpu", "--shapes", "2", "--no-calibrate"]
+        sys,
+        "argv",
+        ["gpu.py", "--device", "cpu", "--shapes", "2", "--no-calibrate"],
     )
     assert script.main() == 0
     assert "not predicted" in capsys.readouterr().out

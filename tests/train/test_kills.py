@@ -15,7 +15,13 @@ from kills import LAYOUTS, Scene, play  # noqa: E402
 def test_three_kills(tmp_path: Path) -> None:
     """One while ranks train, two while checkpoints are written."""
     scene = Scene(
-        {"pp": 2, "microbatch": 2}, 2, kills=3, seed=4, in_writes=0.7, in_starts=0, window_s=0.3
+        {"pp": 2, "microbatch": 2},
+        2,
+        kills=3,
+        seed=4,
+        in_writes=0.7,
+        in_starts=0,
+        window_s=0.3,
     )
     kills = play(scene, tmp_path)
     assert len(kills) == 3 and any(kill.writing for kill in kills)
@@ -26,4 +32,7 @@ def test_three_kills(tmp_path: Path) -> None:
 def test_fifty_kills(name: str, tmp_path: Path) -> None:
     layout, ranks = LAYOUTS[name]
     kills = play(Scene(layout, ranks, kills=50, launchers=3), tmp_path)
-    assert sum(kill.writing for kill in kills) >= 15 and sum(kill.torn for kill in kills) >= 10
+    assert (
+        sum(kill.writing for kill in kills) >= 15
+        and sum(kill.torn for kill in kills) >= 10
+    )

@@ -42,12 +42,17 @@ def refusing(device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("work", "says"),
     [
-        (killed, "rank 1 of 3 was killed by SIGKILL; the other ranks were ended"),
+        (
+            killed,
+            "rank 1 of 3 was killed by SIGKILL; the other ranks were ended",
+        ),
         (raising, "rank 1 of 3 stopped: ZeroDivisionError: by nothing"),
         (refusing, "rank 1 of 3 stopped: this is wrong"),
     ],
 )
-def test_one_rank_ends_all(work: Callable[[torch.device], None], says: str, tmp_path: Path) -> None:
+def test_one_rank_ends_all(
+    work: Callable[[torch.device], None], says: str, tmp_path: Path
+) -> None:
     def noting(device: torch.device) -> None:
         (tmp_path / str(os.getpid())).touch()
         work(device)
@@ -88,7 +93,10 @@ def deadlocked(device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("work", "says"),
     [
-        (halting, "no progress for 3 s: rank 1 at step 5, stopped by a signal, of 3 ranks"),
+        (
+            halting,
+            "no progress for 3 s: rank 1 at step 5, stopped by a signal, of 3 ranks",
+        ),
         (
             dawdling,
             (
@@ -105,7 +113,9 @@ def deadlocked(device: torch.device) -> None:
         ),
     ],
 )
-def test_who_hangs_is_named(work: Callable[[torch.device], None], says: str) -> None:
+def test_who_hangs_is_named(
+    work: Callable[[torch.device], None], says: str
+) -> None:
     with pytest.raises(RankFailed, match=says) as found:
         fork_ranks(work, 3, timeout_s=3)
     assert found.value.again
@@ -141,7 +151,9 @@ def test_all_ranks_work_together(tmp_path: Path) -> None:
         (tmp_path / str(dist.get_rank())).write_text(str(float(total)))
 
     fork_ranks(work, 3, timeout_s=60)
-    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["3.0"] * 3
+    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == [
+        "3.0"
+    ] * 3
 
 
 def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
@@ -150,7 +162,9 @@ def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
         "def work(device):\n open(sys.argv[1] + str(os.getpid()), 'w').close(); time.sleep(100)\n"
         "fork_ranks(work, 2)"
     )
-    with subprocess.Popen([sys.executable, "-c", code, f"{tmp_path}/"]) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, f"{tmp_path}/"]
+    ) as parent:
         while len(os.listdir(tmp_path)) < 2:
             assert parent.poll() is None
             time.sleep(0.05)
@@ -164,7 +178,10 @@ def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
 def alive(pid: int) -> bool:
     """The process runs: neither gone nor a zombie nobody waits for."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except OSError:
         return False
 
@@ -187,7 +204,10 @@ def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
     }
     command = [sys.executable, "-c", code, f"{tmp_path}/"]
     started = [
-        subprocess.Popen(command, env={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"
+        subprocess.Popen(
+            command, env={**common, "RANK": rank, "LOCAL_RANK": rank}
+        )
+        for rank in "01"
     ]
     assert [process.wait(timeout=100) for process in started] == [0, 0]
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["2.0", "2.0"]

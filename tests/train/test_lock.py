@@ -35,7 +35,9 @@ HOLD = (
 def hold(folder: Path, code: str = HOLD) -> Iterator[int]:
     """Another process has the folder, until it is killed at the end; its id."""
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout and process.stdout.readline() == "held\n"
         try:
@@ -59,17 +61,25 @@ def test_the_lock_of_a_dead_process_is_taken_over(
     with hold(tmp_path) as pid:
         pass
     with Lock(tmp_path):
-        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
+        assert (
+            json.loads((tmp_path / lock.NAME).read_text())["pid"]
+            == os.getpid()
+        )
     assert f"process {pid} on" in capsys.readouterr().err
     with Lock(tmp_path):
         pass
-    assert capsys.readouterr().err == "", "who ends by himself leaves nothing to take over"
+    assert capsys.readouterr().err == "", (
+        "who ends by himself leaves nothing to take over"
+    )
 
 
-def test_ranks_that_outlive_their_launcher_keep_the_folder_until_they_end(tmp_path: Path) -> None:
+def test_ranks_that_outlive_their_launcher_keep_the_folder_until_they_end(
+    tmp_path: Path,
+) -> None:
     """A child has the lock too; a start right after the launcher was killed waits for it."""
     forked = HOLD.replace(
-        "print(", "import os; os.fork() or (os.close(1), time.sleep(2), os._exit(0)); print("
+        "print(",
+        "import os; os.fork() or (os.close(1), time.sleep(2), os._exit(0)); print(",
     )
     with hold(tmp_path, forked):
         began = time.monotonic()
@@ -79,10 +89,18 @@ def test_ranks_that_outlive_their_launcher_keep_the_folder_until_they_end(tmp_pa
 
 @pytest.mark.parametrize(
     ("host", "pid", "refused"),
-    [(None, 1, True), ("elsewhere", 2**22 + 1, True), (None, 2**22 + 1, False)],
+    [
+        (None, 1, True),
+        ("elsewhere", 2**22 + 1, True),
+        (None, 2**22 + 1, False),
+    ],
 )
 def test_where_there_is_no_flock_the_file_decides(
-    host: str | None, pid: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: str | None,
+    pid: int,
+    refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that lives here, or on a machine that cannot be asked, has the folder; a dead one
     has not.
@@ -94,10 +112,15 @@ def test_where_there_is_no_flock_the_file_decides(
     monkeypatch.setattr("fcntl.flock", missing)
     monkeypatch.setattr(lock, "ENDING_S", 0.0)
     (tmp_path / lock.NAME).write_text(
-        json.dumps({"host": host or socket.gethostname(), "pid": pid, "attempt": 0})
+        json.dumps(
+            {"host": host or socket.gethostname(), "pid": pid, "attempt": 0}
+        )
     )
     if refused:
-        with pytest.raises(BadInput, match=f"process {pid} on"), Lock(tmp_path):
+        with (
+            pytest.raises(BadInput, match=f"process {pid} on"),
+            Lock(tmp_path),
+        ):
             pass
     else:
         with Lock(tmp_path):
@@ -105,7 +128,9 @@ def test_where_there_is_no_flock_the_file_decides(
 
 
 def test_a_second_run_is_refused_and_harms_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Two starts into one new folder, before the first has saved anything."""
     monkeypatch.chdir(tmp_path)
@@ -125,13 +150,24 @@ def test_a_second_run_is_refused_and_harms_nothing(
         f"run is trained in by process {first.pid} on " in told
         and "holds no checkpoint to resume from" in told
     )
-    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    steps = [
+        json.loads(line)["step"] for line in metrics.read_text().splitlines()
+    ]
     assert steps == [*range(1, len(steps) + 1)]
-    assert cli.run(["train", "job.toml", "--resume", "--steps", str(len(steps) + 1)]) == 0
-    assert cli.run(["train", "job.toml"]) == 2, "a run that ended is still not written over"
+    assert (
+        cli.run(
+            ["train", "job.toml", "--resume", "--steps", str(len(steps) + 1)]
+        )
+        == 0
+    )
+    assert cli.run(["train", "job.toml"]) == 2, (
+        "a run that ended is still not written over"
+    )
 
 
-def test_under_a_launcher_the_first_rank_has_the_folder(tmp_path: Path) -> None:
+def test_under_a_launcher_the_first_rank_has_the_folder(
+    tmp_path: Path,
+) -> None:
     """All ranks of a second start are refused with exit code 2, though only the first looks."""
     diverging_job = Path(tmp_path / "job.toml")
     here = Path.cwd()
@@ -163,14 +199,21 @@ def test_under_a_launcher_the_first_rank_has_the_folder(tmp_path: Path) -> None:
             for r in "01"
         ]
         told = [rank.communicate(timeout=100)[1] for rank in ranks]
-        return [(rank.wait(), words) for rank, words in zip(ranks, told, strict=True)]
+        return [
+            (rank.wait(), words)
+            for rank, words in zip(ranks, told, strict=True)
+        ]
 
     with hold(tmp_path / "run") as pid:
         found = start()
     assert [code for code, _ in found] == [2, 2]
-    assert all(f"run is trained in by process {pid} on" in told for _, told in found)
+    assert all(
+        f"run is trained in by process {pid} on" in told for _, told in found
+    )
     assert [code for code, _ in start()] == [0, 0]
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+    assert (
+        len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 3
+    )
 
 
 def test_a_full_disk_is_a_sentence_and_locks_nobody_out(
@@ -182,7 +225,9 @@ def test_a_full_disk_is_a_sentence_and_locks_nobody_out(
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
         with (
-            pytest.raises(BadInput, match="cannot be written: No space left on device"),
+            pytest.raises(
+                BadInput, match="cannot be written: No space left on device"
+            ),
             Lock(tmp_path),
         ):
             pass

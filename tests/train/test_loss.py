@@ -17,7 +17,9 @@ from meshwright.train.loss import Columns, loss  # noqa: E402
 N, V, REAL = 12, 10, 7
 
 
-def drawn(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(
+    dtype: torch.dtype = torch.float32,
+) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     logits = (5 * torch.randn(2, N // 2, V)).to(dtype)
     return logits, torch.randint(REAL, (2, N // 2))
@@ -28,7 +30,9 @@ def expected(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """PyTorch's loss of the first `real` columns, and the gradient of three times it."""
     x = logits.clone().requires_grad_()
-    value = fn.cross_entropy(x[..., :real].flatten(0, 1).float(), target.flatten())
+    value = fn.cross_entropy(
+        x[..., :real].flatten(0, 1).float(), target.flatten()
+    )
     (3 * value).backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     return value.detach(), x.grad
@@ -38,7 +42,10 @@ def expected(
 @pytest.mark.parametrize("real", [V, REAL])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_it_is_the_cross_entropy(
-    dtype: torch.dtype, real: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype,
+    real: int,
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LOGITS_AT_ONCE", at_once)
     logits, target = drawn(dtype)
@@ -50,7 +57,9 @@ def test_it_is_the_cross_entropy(
     torch.testing.assert_close(
         x.grad, gradient, atol=1e-6 if dtype is torch.float32 else 2e-3, rtol=0
     )
-    assert torch.equal(x.detach(), before), "the logits are still needed elsewhere"
+    assert torch.equal(x.detach(), before), (
+        "the logits are still needed elsewhere"
+    )
 
 
 def test_columns_over_ranks(tmp_path: Path) -> None:
@@ -69,6 +78,9 @@ def test_columns_over_ranks(tmp_path: Path) -> None:
     fork_ranks(work, 3, timeout_s=60)
     want, gradient = expected(whole[None], target[None], 9)
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
-    assert all(value.item() == pytest.approx(want.item(), abs=1e-6) for value, _ in found)
+    assert all(
+        value.item() == pytest.approx(want.item(), abs=1e-6)
+        for value, _ in found
+    )
     got = torch.cat([grad for _, grad in found], dim=1)
     torch.testing.assert_close(got, gradient[0], atol=1e-6, rtol=0)

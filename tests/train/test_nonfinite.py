@@ -36,7 +36,9 @@ LAYOUTS = {
 SMALL = replace(LLAMA, layers=2)
 
 
-def run(layout: Layout, spoilt: int | None, left_out: int | None) -> list[float]:
+def run(
+    layout: Layout, spoilt: int | None, left_out: int | None
+) -> list[float]:
     """Losses of five steps. In step `spoilt` one gradient of the last rank is NaN; step `left_out`
     is not made.
     """
@@ -54,7 +56,9 @@ def run(layout: Layout, spoilt: int | None, left_out: int | None) -> list[float]
             before = replicas.prints(trainer.stages)
             result = trainer.step(step, *batch)
             found.append(result.loss)
-            assert (before == replicas.prints(trainer.stages)) == (step == spoilt)
+            assert (before == replicas.prints(trainer.stages)) == (
+                step == spoilt
+            )
             assert (result.gradient_norm is None) == (step == spoilt)
             assert result.skipped == (spoilt is not None and step >= spoilt)
         if dist.get_rank() == 0:
@@ -73,7 +77,9 @@ def spoil(trainer: Trainer) -> None:
 
     def once(x: Any, y: Any) -> Any:
         trainer.engine, losses = engine, engine(x, y)
-        local(next(iter(trainer.parameters().values())).grad).view(-1)[-1] = torch.nan
+        local(next(iter(trainer.parameters().values())).grad).view(-1)[-1] = (
+            torch.nan
+        )
         return losses
 
     trainer.engine = once
@@ -85,8 +91,13 @@ def test_one_nan_is_one_step_less(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = run(LAYOUTS[name], 2, None)
-    assert found == run(LAYOUTS[name], None, 2), "bit by bit as if the update had not been"
-    assert all(map(math.isfinite, found)) and found[3:] != run(LAYOUTS[name], None, None)[3:]
+    assert found == run(LAYOUTS[name], None, 2), (
+        "bit by bit as if the update had not been"
+    )
+    assert (
+        all(map(math.isfinite, found))
+        and found[3:] != run(LAYOUTS[name], None, None)[3:]
+    )
 
 
 CHIP = {
@@ -96,7 +107,10 @@ CHIP = {
     "hbm_bytes": "4 GiB",
     "hbm_bandwidth": "15 GB/s",
 }
-NETWORK = {"name": "host", "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}]}
+NETWORK = {
+    "name": "host",
+    "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}],
+}
 
 
 def diverging(**train: Any) -> str:
@@ -133,7 +147,9 @@ def diverging(**train: Any) -> str:
 
 
 def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Ten updates in a row that cannot be made end it, exit code 3, and `restarts` do not try
     again.
@@ -141,19 +157,32 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
     monkeypatch.chdir(tmp_path)
     assert cli.run(["train", diverging(restarts=3)]) == 3
     told = capfd.readouterr().err
-    assert "not finite in 10 steps one after the other" in told and "train.max_skipped" in told
-    assert "the update is skipped, the 1st of the run" in told and "again from" not in told
-    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert (
+        "not finite in 10 steps one after the other" in told
+        and "train.max_skipped" in told
+    )
+    assert (
+        "the update is skipped, the 1st of the run" in told
+        and "again from" not in told
+    )
+    rows = [
+        json.loads(line)
+        for line in Path("run/metrics.jsonl").read_text().splitlines()
+    ]
     assert rows[-1]["skipped"] >= 10 and rows[-1]["step"] < 30
     newest = checkpoint.complete(Path("run"))[-1]
     assert f"the newest complete one is {newest.name}" in told
     index = checkpoint.read_index(newest)
     for name, entry in index["tensors"].items():
-        assert torch.isfinite(whole(Reader(newest, index), name, entry["shape"])).all(), name
+        assert torch.isfinite(
+            whole(Reader(newest, index), name, entry["shape"])
+        ).all(), name
 
 
 def test_the_last_sound_checkpoint_is_finished_before_the_run_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """It is written in the background, on a disk so slow that the steps that end the run are
     faster.
@@ -167,9 +196,13 @@ def test_the_last_sound_checkpoint_is_finished_before_the_run_ends(
 
     monkeypatch.setattr(checkpoint, "publish", slowly)
     assert cli.run(["train", diverging(save_every=8)]) == 3
-    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])["step"]
+    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])[
+        "step"
+    ]
     newest = f"step-{(last - 1) // 8 * 8:08d}"
-    assert last > 8 and [path.name for path in checkpoint.complete(Path("run"))][-1:] == [newest]
+    assert last > 8 and [
+        path.name for path in checkpoint.complete(Path("run"))
+    ][-1:] == [newest]
     assert f"the newest complete one is {newest}" in capfd.readouterr().err
 
 
@@ -177,7 +210,9 @@ def poisoned(trainer: Trainer, value: float) -> None:
     """One weight of the last rank."""
     if dist.get_rank() == dist.get_world_size() - 1:
         with torch.no_grad():
-            local(next(iter(trainer.parameters().values()))).view(-1)[-1] = value
+            local(next(iter(trainer.parameters().values()))).view(-1)[-1] = (
+                value
+            )
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
@@ -185,7 +220,9 @@ def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(
     value: float, tmp_path: Path
 ) -> None:
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(SMALL, Layout(dp=2, zero=3, microbatch=4)), SETTINGS, device)
+        trainer = Trainer(
+            job(SMALL, Layout(dp=2, zero=3, microbatch=4)), SETTINGS, device
+        )
         saver = checkpoint.Saver(trainer, tmp_path, keep=1)
         saver.save(1)
         poisoned(trainer, value)
@@ -202,15 +239,23 @@ def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(
 
 
 def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """As a version without this check has written it, beside a sound one."""
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["train", diverging(steps=8, lr=1e-3, async_save=False)]) == 0
+    assert (
+        cli.run(["train", diverging(steps=8, lr=1e-3, async_save=False)]) == 0
+    )
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(SMALL, Layout(dp=2, zero=1, microbatch=4)), SETTINGS, device)
-        checkpoint.load(trainer, Path("run/step-00000008"), ("model", "batch", "seed"))
+        trainer = Trainer(
+            job(SMALL, Layout(dp=2, zero=1, microbatch=4)), SETTINGS, device
+        )
+        checkpoint.load(
+            trainer, Path("run/step-00000008"), ("model", "batch", "seed")
+        )
         poisoned(trainer, math.nan)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checkpoint, "finite", lambda trainer: True)
@@ -220,22 +265,45 @@ def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
     index = checkpoint.read_index(Path("run/step-00000008"))
     kept = {name: index[name] for name in ("seed", "model", "batch")}
     fork_ranks(work, 2, timeout_s=60)
-    assert cli.run(["export", "run", "--to", "safetensors", "-o", "weights"]) == 2
-    assert "that are not finite" in capfd.readouterr().err and not Path("weights").exists()
+    assert (
+        cli.run(["export", "run", "--to", "safetensors", "-o", "weights"]) == 2
+    )
+    assert (
+        "that are not finite" in capfd.readouterr().err
+        and not Path("weights").exists()
+    )
     assert cli.run(["train", "job.toml", "--resume", "--steps", "16"]) == 0
     told = capfd.readouterr().err
     assert (
         "step-00000012 holds weights or moments that are not finite; going on from step-00000008"
         " instead" in told
     )
-    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in Path("run/metrics.jsonl").read_text().splitlines()
+    ]
     assert [row["step"] for row in rows] == [*range(1, 17)]
 
 
-def test_permanent_checkpoints_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permanent_checkpoints_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Written every 5 steps and kept for good, beside the newest of those of every 2."""
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["train", diverging(steps=12, lr=1e-3, save_every=2, keep=1, keep_every=5)]) == 0
+    assert (
+        cli.run(
+            [
+                "train",
+                diverging(
+                    steps=12, lr=1e-3, save_every=2, keep=1, keep_every=5
+                ),
+            ]
+        )
+        == 0
+    )
     names = [path.name for path in checkpoint.complete(Path("run"))]
     assert names == ["step-00000005", "step-00000010", "step-00000012"]
-    assert tomllib.loads(Path("run/job.toml").read_text())["train"]["keep_every"] == 5
+    assert (
+        tomllib.loads(Path("run/job.toml").read_text())["train"]["keep_every"]
+        == 5
+    )

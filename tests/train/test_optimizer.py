@@ -41,8 +41,13 @@ def test_state_that_is_made_before_a_step_is_what_pytorch_makes_in_one(
     the other on the CPU.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
-        p, q = (torch.nn.Parameter(torch.empty(4, 6, device=device)) for _ in range(2))
-        mine, pytorch = (torch.optim.AdamW([x], lr=1e-3, fused=fused) for x in (p, q))
+        p, q = (
+            torch.nn.Parameter(torch.empty(4, 6, device=device))
+            for _ in range(2)
+        )
+        mine, pytorch = (
+            torch.optim.AdamW([x], lr=1e-3, fused=fused) for x in (p, q)
+        )
         made = bare(mine).state(p)
         q.grad = torch.zeros_like(q)
         pytorch.step()
@@ -52,12 +57,18 @@ def test_state_that_is_made_before_a_step_is_what_pytorch_makes_in_one(
         assert places(made) == places(pytorch.state[q])
 
 
-def test_the_trainer_asks_for_fused_adamw_on_gpus_and_its_state_is_there() -> None:
+def test_the_trainer_asks_for_fused_adamw_on_gpus_and_its_state_is_there() -> (
+    None
+):
     with FakeTensorMode(allow_non_fake_inputs=True):
         layer = torch.nn.Module()
         layer.weight = torch.nn.Parameter(torch.empty(4, 4, device="cuda"))
         trainer = bare(adamw([layer], SETTINGS, torch.device("cuda")))
-        found = {x.device.type for p in layer.parameters() for x in trainer.state(p).values()}
+        found = {
+            x.device.type
+            for p in layer.parameters()
+            for x in trainer.state(p).values()
+        }
     assert found == {"cuda"}
 
 
@@ -69,10 +80,14 @@ def test_making_state_changes_no_weight_and_no_later_step() -> None:
     layers = [torch.nn.Linear(3, 5, bias=False) for _ in range(2)]
     for layer in layers:
         layer.weight.data.copy_(first)
-    one, other = (adamw([layer], SETTINGS, torch.device("cpu")) for layer in layers)
+    one, other = (
+        adamw([layer], SETTINGS, torch.device("cpu")) for layer in layers
+    )
     layers[0].weight.grad = torch.full((5, 3), torch.nan)
     assert float(bare(one).state(layers[0].weight)["step"]) == 0
-    assert torch.equal(layers[0].weight.view(torch.int32), first.view(torch.int32))
+    assert torch.equal(
+        layers[0].weight.view(torch.int32), first.view(torch.int32)
+    )
     for step in range(3):
         for layer, optimizer in zip(layers, (one, other), strict=True):
             layer.weight.grad = torch.full((5, 3), 0.1 * step)
@@ -81,7 +96,9 @@ def test_making_state_changes_no_weight_and_no_later_step() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [LLAMA, GPT, PLAIN_EXPERTS, replace(LLAMA, qk_norm=True)], ids=lambda m: m.name
+    "model",
+    [LLAMA, GPT, PLAIN_EXPERTS, replace(LLAMA, qk_norm=True)],
+    ids=lambda m: m.name,
 )
 def test_matrices_decay_and_biases_and_norms_do_not(model: Any) -> None:
     """By name, independently of `decays`: every weight but a norm's; no bias, though those of
@@ -89,7 +106,11 @@ def test_matrices_decay_and_biases_and_norms_do_not(model: Any) -> None:
     """
     stage = Decoder(model, range(model.layers), SEQ)
     groups = adamw([stage], SETTINGS, torch.device("cpu")).param_groups
-    decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
+    decay = {
+        id(p): group["weight_decay"]
+        for group in groups
+        for p in group["params"]
+    }
     names = {name: decay.pop(id(p)) for name, p in stage.named_parameters()}
     assert not decay, "each once"
     for name, found in names.items():
@@ -97,7 +118,8 @@ def test_matrices_decay_and_biases_and_norms_do_not(model: Any) -> None:
         assert found == (0.0 if spared else SETTINGS.weight_decay), name
     if model is PLAIN_EXPERTS:
         assert (
-            names["layers.0.ffn.experts.up.bias"] == 0 and names["layers.0.ffn.router.weight"] > 0
+            names["layers.0.ffn.experts.up.bias"] == 0
+            and names["layers.0.ffn.router.weight"] > 0
         )
 
 
@@ -111,13 +133,23 @@ def test_a_checkpoint_before_the_first_update_goes_on_as_if_it_were_not_there(
     def work(device: torch.device) -> None:
         losses = []
         for saved in (False, True):
-            trainer = Trainer(job(LLAMA, Layout(microbatch=8)), SETTINGS, device)
+            trainer = Trainer(
+                job(LLAMA, Layout(microbatch=8)), SETTINGS, device
+            )
             for group in trainer.optimizer.param_groups:
                 group["fused"] = True
             if saved:
-                assert checkpoint.load(trainer, checkpoint.save(trainer, tmp_path, 0, keep=1)) == 0
+                assert (
+                    checkpoint.load(
+                        trainer, checkpoint.save(trainer, tmp_path, 0, keep=1)
+                    )
+                    == 0
+                )
             losses.append(
-                [trainer.step(step, *share(trainer, tokens(step))).loss for step in range(3)]
+                [
+                    trainer.step(step, *share(trainer, tokens(step))).loss
+                    for step in range(3)
+                ]
             )
         assert losses[0] == losses[1]
 

@@ -31,16 +31,34 @@ from meshwright.train.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 WIDE = Model(
-    "wide enough for buffers to weigh what they weigh", 4, 1024, 16, 2816, 4096, 512, kv_heads=4
+    "wide enough for buffers to weigh what they weigh",
+    4,
+    1024,
+    16,
+    2816,
+    4096,
+    512,
+    kv_heads=4,
 )
-GPT3 = replace(catalog.model("gpt3-175b"), vocab=51200, tied_embeddings=False, dropout=False)
-LLAMA_405B = Model("llama3-405b-like", 126, 16384, 128, 53248, 128256, 8192, kv_heads=8)
+GPT3 = replace(
+    catalog.model("gpt3-175b"),
+    vocab=51200,
+    tied_embeddings=False,
+    dropout=False,
+)
+LLAMA_405B = Model(
+    "llama3-405b-like", 126, 16384, 128, 53248, 128256, 8192, kv_heads=8
+)
 
 
-def job(model: Model, layout: Layout, microbatches: int, precision: str = "bf16") -> Job:
+def job(
+    model: Model, layout: Layout, microbatches: int, precision: str = "bf16"
+) -> Job:
     """On a cluster that only counts its chips."""
     chip = Chip("any", {precision: 1e15}, 1e15, 1e12, 1e13)
-    cluster = Cluster(chip, Network("any", (Dim("any", 1e11, 1e-6),)), int(layout.chips))
+    cluster = Cluster(
+        chip, Network("any", (Dim("any", 1e11, 1e-6),)), int(layout.chips)
+    )
     batch = int(layout.dp * layout.microbatch) * microbatches
     return Job(model, cluster, batch, layout, precision=PRECISIONS[precision])
 
@@ -66,7 +84,12 @@ COUNTS = {
         0,
     ),
     "tp2, full recomputation": (LLAMA, Layout(tp=2, recompute="full"), 1, 1),
-    "cp2, selective recomputation": (LLAMA, Layout(cp=2, recompute="selective"), 2, 1),
+    "cp2, selective recomputation": (
+        LLAMA,
+        Layout(cp=2, recompute="selective"),
+        2,
+        1,
+    ),
     "sliding windows, tp2 cp2 dp2": (
         replace(WINDOW, kv_heads=2),
         Layout(tp=2, cp=2, dp=2, zero=1),
@@ -107,7 +130,9 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_flops_and_collectives_are_exact(name: str) -> None:
     model, layout, microbatches, rank = COUNTS[name]
-    assert differences(job(model, layout, microbatches), rank, memory=False) == []
+    assert (
+        differences(job(model, layout, microbatches), rank, memory=False) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +142,9 @@ def test_flops_and_collectives_are_exact(name: str) -> None:
 )
 def test_hybrid_sharding(model: Model, layout: Layout) -> None:
     wanted = job(model, layout, 2)
-    assert differences(wanted, 0, memory=False, settings=Settings(shards=2)) == []
+    assert (
+        differences(wanted, 0, memory=False, settings=Settings(shards=2)) == []
+    )
 
 
 MEMORY: dict[str, Any] = {
@@ -125,10 +152,18 @@ MEMORY: dict[str, Any] = {
     "tp2": (Layout(tp=2), 2, 0),
     "one microbatch, zero 3": (Layout(dp=4, zero=3), 1, 0),
     "zero 1, cp2": (Layout(dp=2, cp=2, zero=1), 2, 0),
-    "zero 2, full recomputation": (Layout(dp=4, zero=2, recompute="full"), 2, 0),
+    "zero 2, full recomputation": (
+        Layout(dp=4, zero=2, recompute="full"),
+        2,
+        0,
+    ),
     "1f1b, first": (Layout(pp=4), 8, 0),
     "1f1b, middle, selective": (Layout(pp=4, recompute="selective"), 8, 2),
-    "interleaved, last": (Layout(pp=2, schedule="interleaved", interleave=2), 4, 1),
+    "interleaved, last": (
+        Layout(pp=2, schedule="interleaved", interleave=2),
+        4,
+        1,
+    ),
     "zbv, last": (Layout(pp=2, schedule="zbv"), 4, 1),
     "long sequences over cp, every layer computed again": (
         Layout(cp=4, zero=3, recompute="full"),
@@ -143,21 +178,32 @@ MEMORY: dict[str, Any] = {
         replace(WIDE, seq=16384, window=1536),
     ),
     "many microbatches": (Layout(pp=4), 24, 2),
-    "a large vocabulary, zero 2": (Layout(tp=2, dp=4, zero=2), 2, 0, replace(WIDE, vocab=32768)),
+    "a large vocabulary, zero 2": (
+        Layout(tp=2, dp=4, zero=2),
+        2,
+        0,
+        replace(WIDE, vocab=32768),
+    ),
     "one matrix is embedding and head": (
         Layout(dp=4, zero=3),
         2,
         0,
         replace(WIDE, vocab=32768, tied_embeddings=True),
     ),
-    "second halves in a row, last": (Layout(pp=2, schedule="interleaved-zb", interleave=2), 8, 1),
+    "second halves in a row, last": (
+        Layout(pp=2, schedule="interleaved-zb", interleave=2),
+        8,
+        1,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_peak_of_memory_is_near(name: str) -> None:
     layout, microbatches, rank, *model = MEMORY[name]
-    assert differences(job(*(model or [WIDE]), layout, microbatches), rank) == []
+    assert (
+        differences(job(*(model or [WIDE]), layout, microbatches), rank) == []
+    )
 
 
 def test_peak_in_fp32() -> None:
@@ -166,7 +212,12 @@ def test_peak_in_fp32() -> None:
 
 LARGE = {
     "GPT-3, 1,024 ranks": (GPT3, Layout(tp=8, pp=8, dp=16), 16, 8),
-    "Llama 405B, 1,024 ranks": (LLAMA_405B, Layout(tp=8, pp=8, dp=16, zero=1), 16, 8),
+    "Llama 405B, 1,024 ranks": (
+        LLAMA_405B,
+        Layout(tp=8, pp=8, dp=16, zero=1),
+        16,
+        8,
+    ),
     "GPT-3, 16,384 ranks": (
         GPT3,
         Layout(tp=8, pp=16, dp=128, schedule="interleaved", interleave=3),
@@ -189,21 +240,34 @@ def test_large_jobs(name: str, end: str) -> None:
     model, layout, microbatches, pp = LARGE[name]
     wanted = job(model, layout, microbatches)
     ranks = oracle.representative(wanted)
-    assert differences(wanted, ranks[["first", "middle", "last"].index(end)]) == []
+    assert (
+        differences(wanted, ranks[["first", "middle", "last"].index(end)])
+        == []
+    )
 
 
 def test_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "job.toml"
     file.write_text(dump_job(job(LLAMA, Layout(tp=2, dp=4), 1)), "utf-8")
-    assert cli.main(["compare", "--oracle", str(file), "--rank", "7", "--json"]) == 0
+    assert (
+        cli.main(["compare", "--oracle", str(file), "--rank", "7", "--json"])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["agrees"]
     assert [r["rank"] for r in found["ranks"]] == [7]
-    monkeypatch.setattr("meshwright.program.messages.of_norms", lambda *a: Counter())
+    monkeypatch.setattr(
+        "meshwright.program.messages.of_norms", lambda *a: Counter()
+    )
     assert cli.main(["compare", "--oracle", str(file)]) == 1
-    assert "differs from the prediction in tp all-reduce" in capsys.readouterr().out
+    assert (
+        "differs from the prediction in tp all-reduce"
+        in capsys.readouterr().out
+    )
     assert cli.main(["compare", "--oracle", str(file), "--rank", "8"]) == 2
     assert "rank must be 0 to 7" in capsys.readouterr().err
 
@@ -224,4 +288,6 @@ def test_named_terms_are_the_tensors_that_live() -> None:
     assert terms["receive buffers"] == boundary
     assert terms["weights"] == made["empty_like"]
     assert terms["optimizer"] == pytest.approx(made["zeros_like"], rel=1e-6)
-    assert terms["vocabulary gradient"] == made[f"_to_copy {WIDE.vocab}"] / 2 > 0
+    assert (
+        terms["vocabulary gradient"] == made[f"_to_copy {WIDE.vocab}"] / 2 > 0
+    )

@@ -39,10 +39,14 @@ def train(*words: str, layers: int = 2, **settings: Any) -> None:
     assert cli.run(["train", "job.toml", *words]) == 0
 
 
-def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_quickstart_in_small_then_compare(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     train()
     run = read("run")
-    assert [[s.step for s in rank.steps] for rank in run.ranks] == [[4, 5, 6]] * 2
+    assert [[s.step for s in rank.steps] for rank in run.ranks] == [
+        [4, 5, 6]
+    ] * 2
     for rank in run.ranks:
         for step in rank.steps:
             assert [part[:3] for part in step.actions] == [
@@ -69,12 +73,14 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
     assert cli.run(["compare", "run", "--json", "-o", "trace.json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (
-        found["schema"] == "meshwright/4" and found["verb"] == "compare" and found["bubble"] is None
+        found["schema"] == "meshwright/4"
+        and found["verb"] == "compare"
+        and found["bubble"] is None
     )
     causes = found["causes"]
-    assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes["remainder"][
-        "s"
-    ] == pytest.approx(causes["measured_s"])
+    assert sum(row["measured_s"] or 0 for row in causes["rows"]) + causes[
+        "remainder"
+    ]["s"] == pytest.approx(causes["measured_s"])
     assert found["memory_bytes"]["optimizer"]["measured"] == pytest.approx(
         found["memory_bytes"]["optimizer"]["predicted"], rel=0.02
     )
@@ -93,12 +99,15 @@ def test_the_quickstart_in_small_then_compare(capsys: pytest.CaptureFixture[str]
 
 
 SLOW = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("gpipe", "interleaved-zb", "dualpipev")
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("gpipe", "interleaved-zb", "dualpipev")
 ]
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zbv", *SLOW])
-def test_a_program_runs_the_actions_of_its_schedule_in_order(schedule: str) -> None:
+def test_a_program_runs_the_actions_of_its_schedule_in_order(
+    schedule: str,
+) -> None:
     chunks = 1 if schedule in ("gpipe", "1f1b") else 2
     words = [
         "--pp",
@@ -119,7 +128,9 @@ def test_a_program_runs_the_actions_of_its_schedule_in_order(schedule: str) -> N
     assert all(seconds > 0 for seconds in found.raw.busy_s)
 
 
-def test_without_recording_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_recording_nothing_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     train(record="none", steps=2)
     assert not Path("run/record").exists()
     assert cli.run(["compare", "run"]) == 0
@@ -131,13 +142,25 @@ def test_profiled_steps_leave_traces_that_tell_waits_apart(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Waits for tp messages are ranges of the trace, and a line of the comparison."""
-    train("--tp", "2", "--dp", "1", "--zero", "0", record=1, profile=1, steps=3)
+    train(
+        "--tp", "2", "--dp", "1", "--zero", "0", record=1, profile=1, steps=3
+    )
     run = read("run")
-    assert [step.step for step in run.ranks[0].steps] == [2] and run.profiles[0].steps == (3,)
+    assert [step.step for step in run.ranks[0].steps] == [2] and run.profiles[
+        0
+    ].steps == (3,)
     for rank, profile in run.profiles.items():
-        assert profile.wait_s.keys() == {"tp"} and 0 < profile.wait_s["tp"] < 10
-        events = json.loads(Path(f"run/profile/rank-{rank:04d}.json").read_text())["traceEvents"]
-        names = {event["name"] for event in events if event.get("cat") == "user_annotation"}
+        assert (
+            profile.wait_s.keys() == {"tp"} and 0 < profile.wait_s["tp"] < 10
+        )
+        events = json.loads(
+            Path(f"run/profile/rank-{rank:04d}.json").read_text()
+        )["traceEvents"]
+        names = {
+            event["name"]
+            for event in events
+            if event.get("cat") == "user_annotation"
+        }
         assert {
             "step 3",
             "pipeline",
@@ -147,10 +170,13 @@ def test_profiled_steps_leave_traces_that_tell_waits_apart(
             "wait tp",
         } <= names
         assert (
-            profile.peak_bytes and profile.peak_bytes > run.ranks[rank].steps[0].bytes["gradients"]
+            profile.peak_bytes
+            and profile.peak_bytes
+            > run.ranks[rank].steps[0].bytes["gradients"]
         )
     found = compare(run)
     assert found.step and any(
-        cause.name == "tp_comm" and cause.measured_s for cause in found.step.causes
+        cause.name == "tp_comm" and cause.measured_s
+        for cause in found.step.causes
     )
     assert not any("tells them apart" in why for why in found.why())

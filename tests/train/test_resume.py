@@ -29,7 +29,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(folder: str = "run") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in Path(folder, "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 def everything(folder: str = "run") -> dict[str, bytes]:
@@ -45,22 +48,33 @@ def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
     """Settings that are no defaults, those of the command line, and "none" where it is not the
     default.
     """
-    job = diverging(**SHORT, beta1=0.5, weight_decay=0.03, max_skipped="none", seed=7)
+    job = diverging(
+        **SHORT, beta1=0.5, weight_decay=0.03, max_skipped="none", seed=7
+    )
     assert cli.run(["train", job, "--steps", "4"]) == 0
-    assert load("run/job.toml").steps == 4 and load("run/job.toml").max_skipped is None
-    assert {**vars(load("run/job.toml")), "steps": 6} == vars(load(job)) and load_job(
-        "run/job.toml"
-    ) == load_job(job)
+    assert (
+        load("run/job.toml").steps == 4
+        and load("run/job.toml").max_skipped is None
+    )
+    assert {**vars(load("run/job.toml")), "steps": 6} == vars(
+        load(job)
+    ) and load_job("run/job.toml") == load_job(job)
     assert cli.run(["train", "run/job.toml", "-o", "again"]) == 0
     kept = ("step", "loss", "gradient_norm", "lr")
-    assert [[r[k] for k in kept] for r in rows()] == [[r[k] for k in kept] for r in rows("again")]
+    assert [[r[k] for k in kept] for r in rows()] == [
+        [r[k] for k in kept] for r in rows("again")
+    ]
     (made,) = attempts(Path("run"))
     assert made["versions"] == {
         "meshwright": meshwright.__version__,
         "torch": torch.__version__,
         "python": sys.version.split()[0],
     }
-    assert made["attempt"] == 1 and made["after_step"] == 0 and made["train"]["beta1"] == 0.5
+    assert (
+        made["attempt"] == 1
+        and made["after_step"] == 0
+        and made["train"]["beta1"] == 0.5
+    )
     assert made["layout"]["dp"] == 2 and made["order"] == {
         "data": "synthetic",
         "seq": 32,
@@ -69,10 +83,17 @@ def test_the_folder_of_a_run_holds_all_that_repeats_it() -> None:
     }
 
 
-def test_going_on_names_what_is_different(capsys: pytest.CaptureFixture[str]) -> None:
+def test_going_on_names_what_is_different(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["train", diverging(**SHORT)]) == 0
-    assert cli.run(["train", diverging(**SHORT | {"steps": 8}), "--resume"]) == 0
-    assert "with changed settings: train.steps 6 -> 8\n" in capsys.readouterr().err
+    assert (
+        cli.run(["train", diverging(**SHORT | {"steps": 8}), "--resume"]) == 0
+    )
+    assert (
+        "with changed settings: train.steps 6 -> 8\n"
+        in capsys.readouterr().err
+    )
     other = {"steps": 9, "lr": 2e-3, "beta1": 0.5, "weight_decay": 0.9}
     assert cli.run(["train", diverging(**SHORT | other), "--resume"]) == 0
     told = capsys.readouterr().err
@@ -115,7 +136,10 @@ def test_what_changes_the_samples_of_a_step_needs_a_word(
     if name != "seed":
         Path("batch.toml").write_text(Path(job).read_text())
     words = ["train", job, "--resume", "--steps", "8", *CHANGES.get(name, [])]
-    if name in ("seq", "batch"):  # fields of [job], not of the command line of train
+    if name in (
+        "seq",
+        "batch",
+    ):  # fields of [job], not of the command line of train
         text = Path(job).read_text()
         Path(job).write_text(
             text.replace('"4seq"', '"8seq"')
@@ -143,17 +167,46 @@ def test_a_token_file_that_was_moved_is_the_same_and_one_that_was_rewritten_is_n
     assert cli.run(["train", diverging(**SHORT, data="mine")]) == 0
     for suffix in (".bin", ".json"):
         shutil.move(f"mine{suffix}", f"moved{suffix}")
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "8", "--data", "moved"]) == 0
+    assert (
+        cli.run(
+            [
+                "train",
+                "job.toml",
+                "--resume",
+                "--steps",
+                "8",
+                "--data",
+                "moved",
+            ]
+        )
+        == 0
+    )
     assert "train.data mine -> moved" in capsys.readouterr().err
     tokens("moved", "more words " * 999)
-    assert cli.run(["train", "job.toml", "--resume", "--steps", "9", "--data", "moved"]) == 2
+    assert (
+        cli.run(
+            [
+                "train",
+                "job.toml",
+                "--resume",
+                "--steps",
+                "9",
+                "--data",
+                "moved",
+            ]
+        )
+        == 2
+    )
     assert "run cannot go on: data was" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--resume", "--allow-change", "lr"], "--allow-change 'lr' is not known"),
+        (
+            ["--resume", "--allow-change", "lr"],
+            "--allow-change 'lr' is not known",
+        ),
         (["--allow-change", "data"], "--allow-change belongs to --resume"),
     ],
 )
@@ -188,7 +241,10 @@ def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
         )
         == 0
     )
-    assert "nothing is left to do: run has done 6 of 5 steps" in capsys.readouterr().err
+    assert (
+        "nothing is left to do: run has done 6 of 5 steps"
+        in capsys.readouterr().err
+    )
     assert everything() == before
     for file in Path("run").glob("step-*/0.safetensors"):
         data = bytearray(file.read_bytes())
@@ -214,7 +270,10 @@ def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
         == 3
     )
     told = capsys.readouterr().err
-    assert "contents of 0.safetensors were changed; no checkpoint before it is sound" in told
+    assert (
+        "contents of 0.safetensors were changed; no checkpoint before it is sound"
+        in told
+    )
     assert everything() == before
 
 
@@ -246,10 +305,16 @@ def test_seconds_of_another_layout_are_not_laid_beside_these(
     told = capsys.readouterr()
     last = rows()[-2:]
     want = sum(row["step_time_s"] for row in last) / 2
-    assert "9 steps, loss " in told.out and f"{show(want, 's')} a step" in told.out
+    assert (
+        "9 steps, loss " in told.out
+        and f"{show(want, 's')} a step" in told.out
+    )
     assert "median of 2 under this layout" in told.out
     assert cli.run(["compare", "run", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["step_time_s"]["measured"] == pytest.approx(want) and found["steps"] == 9
+    assert (
+        found["step_time_s"]["measured"] == pytest.approx(want)
+        and found["steps"] == 9
+    )
     assert any("2 of 9 steps" in why for why in found["why"])
     assert read("run").job.layout.pp == 2

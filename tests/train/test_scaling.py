@@ -40,26 +40,40 @@ def run(
 
     spoilt: the step in which one gradient of the last rank, and of no other, overflows.
     """
-    settings = replace(SETTINGS, lr=3e-3, steps=6, loss_scale=scale, scale_growth=2)
+    settings = replace(
+        SETTINGS, lr=3e-3, steps=6, loss_scale=scale, scale_growth=2
+    )
 
     def work(device: torch.device) -> None:
         trainer = Trainer(
-            replace(job(SMALL, layout), precision=PRECISIONS[precision]), settings, device
+            replace(job(SMALL, layout), precision=PRECISIONS[precision]),
+            settings,
+            device,
         )
         found, rows = checkpoint.complete(folder), []
-        for step in range(checkpoint.load(trainer, found[-1]) if found else 0, settings.steps):
+        for step in range(
+            checkpoint.load(trainer, found[-1]) if found else 0, settings.steps
+        ):
             before = replicas.prints(trainer.stages)
             if step == spoilt and dist.get_rank() == dist.get_world_size() - 1:
                 spoil(trainer)
             result = trainer.step(step, *share(trainer, tokens(0)))
-            rows.append([result.loss, result.loss_scale, before == replicas.prints(trainer.stages)])
+            rows.append(
+                [
+                    result.loss,
+                    result.loss_scale,
+                    before == replicas.prints(trainer.stages),
+                ]
+            )
             assert (result.gradient_norm is None) == rows[-1][2]
             replicas.check(trainer.stages, step)
             if step == 3:
                 checkpoint.save(trainer, folder, 4, keep=9)
         every: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(every, rows)
-        assert all(other == rows for other in every), "every rank decides the same"
+        assert all(other == rows for other in every), (
+            "every rank decides the same"
+        )
         (folder / "rows.json").write_text(json.dumps(rows))
 
     folder.mkdir(exist_ok=True)
@@ -73,7 +87,9 @@ def spoil(trainer: Trainer) -> None:
 
     def once(x: Any, y: Any) -> Any:
         trainer.engine, losses = engine, engine(x, y)
-        local(next(iter(trainer.parameters().values())).grad).view(-1)[0] = torch.inf
+        local(next(iter(trainer.parameters().values())).grad).view(-1)[0] = (
+            torch.inf
+        )
         return losses
 
     trainer.engine = once
@@ -87,7 +103,9 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["pp2", "zero3", "tp2"])
-def test_an_overflow_on_one_rank_skips_the_step_on_all(layout: Layout, tmp_path: Path) -> None:
+def test_an_overflow_on_one_rank_skips_the_step_on_all(
+    layout: Layout, tmp_path: Path
+) -> None:
     """The scale doubles every two good steps and halves at the overflow; the loss falls, near that
     of fp32.
     """
@@ -97,9 +115,9 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(layout: Layout, tmp_path:
     assert [scale / 2**16 for scale in scales] == [1, 1, 2, 1, 1, 2]
     assert losses[3] == losses[2] and losses[5] < losses[0] - 0.3
     exact = [row[0] for row in run(layout, tmp_path / "b", "fp32")]
-    assert [losses[0], losses[1], losses[2]] == pytest.approx(exact[:3], abs=2e-3) and losses[
-        0
-    ] != exact[0]
+    assert [losses[0], losses[1], losses[2]] == pytest.approx(
+        exact[:3], abs=2e-3
+    ) and losses[0] != exact[0]
     assert run(layout, tmp_path / "a") == rows[4:], "resumed, bit by bit"
 
 
@@ -134,15 +152,23 @@ def test_skips_are_counted_where_a_smaller_scale_does_not_help() -> None:
     large = Scaler(True, 4.0)
     large.update(float("nan"), float("nan"))
     assert large.in_a_row == 1
-    assert not plain.update(1.0, float("nan")), "a loss that is no number is enough"
+    assert not plain.update(1.0, float("nan")), (
+        "a loss that is no number is enough"
+    )
 
 
 def test_a_scale_of_one_comes_back_and_no_scale_starts_anew() -> None:
-    one, again, grown = Scaler(True, 1.0), Scaler(True), Scaler(True, 4.0, growth_steps=2)
+    one, again, grown = (
+        Scaler(True, 1.0),
+        Scaler(True),
+        Scaler(True, 4.0, growth_steps=2),
+    )
     again.load(one.state())
     assert again.scale == 1
     again = Scaler(True)
     again.load(Scaler(False).state())
     assert again.scale == FIRST
-    grown.load({"scale": 4.0, "good": 7, "skipped": 0})  # of a run whose scale grew more seldom
+    grown.load(
+        {"scale": 4.0, "good": 7, "skipped": 0}
+    )  # of a run whose scale grew more seldom
     assert grown.update(1.0) and grown.scale == 8

@@ -45,7 +45,10 @@ from meshwright.train.settings import Settings  # noqa: E402
 INTERLEAVED = {"interleave": 2, "schedule": "interleaved"}
 AXES = {
     "accumulation": (GPT, Layout(microbatch=2)),
-    "selective recompute": (LLAMA, Layout(microbatch=4, recompute="selective")),
+    "selective recompute": (
+        LLAMA,
+        Layout(microbatch=4, recompute="selective"),
+    ),
     "full recompute": (GPT, Layout(microbatch=4, recompute="full")),
     "tp2 sp": (LLAMA, Layout(tp=2, microbatch=8)),
     "tp2": (GPT, Layout(tp=2, microbatch=8, sequence_parallel=False)),
@@ -68,18 +71,32 @@ AXES = {
 PAIRS = {
     "tp2 pp2": (GPT, Layout(tp=2, pp=2, microbatch=4)),
     "tp2 dp2 zero1": (LLAMA6, Layout(tp=2, dp=2, zero=1, microbatch=4)),
-    "cp2 dp2 zero3 windows": (WINDOW, Layout(cp=2, dp=2, zero=3, microbatch=4)),
-    "pp2 dp2 interleaved": (LLAMA, Layout(pp=2, dp=2, microbatch=2, **INTERLEAVED)),
-    "pp2 dp2 zbv zero2": (GPT, Layout(pp=2, dp=2, microbatch=1, schedule="zbv", zero=2)),
+    "cp2 dp2 zero3 windows": (
+        WINDOW,
+        Layout(cp=2, dp=2, zero=3, microbatch=4),
+    ),
+    "pp2 dp2 interleaved": (
+        LLAMA,
+        Layout(pp=2, dp=2, microbatch=2, **INTERLEAVED),
+    ),
+    "pp2 dp2 zbv zero2": (
+        GPT,
+        Layout(pp=2, dp=2, microbatch=1, schedule="zbv", zero=2),
+    ),
     "dp4 hybrid": (LLAMA, Layout(dp=4, microbatch=2, zero=3)),
-    "tp2 cp2 selective": (GPT, Layout(tp=2, cp=2, microbatch=8, recompute="selective")),
+    "tp2 cp2 selective": (
+        GPT,
+        Layout(tp=2, cp=2, microbatch=8, recompute="selective"),
+    ),
     "tp2 pp2 interleaved full": (
         LLAMA,
         Layout(tp=2, pp=2, microbatch=4, recompute="full", **INTERLEAVED),
     ),
     "cp2 pp2 interleaved-zb": (
         GPT,
-        Layout(cp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved-zb"),
+        Layout(
+            cp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved-zb"
+        ),
     ),
 }
 """Combinations at 4 ranks."""
@@ -88,10 +105,19 @@ EIGHT = {
         LLAMA,
         Layout(tp=2, pp=2, dp=2, zero=1, microbatch=2, **INTERLEAVED),
     ),
-    "tp2 pp2 dp2 zbv zero2": (GPT, Layout(tp=2, pp=2, dp=2, zero=2, microbatch=2, schedule="zbv")),
+    "tp2 pp2 dp2 zbv zero2": (
+        GPT,
+        Layout(tp=2, pp=2, dp=2, zero=2, microbatch=2, schedule="zbv"),
+    ),
     "tp2 pp2 dp2 zero3": (GPT, Layout(tp=2, pp=2, dp=2, zero=3, microbatch=2)),
-    "cp2 pp2 dp2 1f1b": (GPT, Layout(cp=2, pp=2, dp=2, microbatch=2, zero=2, recompute="full")),
-    "tp2 cp2 dp2 zero3": (LLAMA, Layout(tp=2, cp=2, dp=2, zero=3, microbatch=4)),
+    "cp2 pp2 dp2 1f1b": (
+        GPT,
+        Layout(cp=2, pp=2, dp=2, microbatch=2, zero=2, recompute="full"),
+    ),
+    "tp2 cp2 dp2 zero3": (
+        LLAMA,
+        Layout(tp=2, cp=2, dp=2, zero=3, microbatch=4),
+    ),
     "pp4 dp2 dualpipev": (
         Model("8", 8, 64, 4, 128, 256, 32),
         Layout(pp=4, dp=2, microbatch=1, schedule="dualpipev"),
@@ -99,13 +125,23 @@ EIGHT = {
 }
 """Combinations at 8 ranks."""
 EXPERTS = {
-    "experts, full recompute": (DEEPSEEK, Layout(microbatch=4, recompute="full")),
+    "experts, full recompute": (
+        DEEPSEEK,
+        Layout(microbatch=4, recompute="full"),
+    ),
     "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
     "dp2 ep2 zero3": (DEEPSEEK, Layout(dp=2, ep=2, zero=3, microbatch=4)),
     "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=8)),
     "pp2 dp2 ep2 interleaved-zb": (
         PLAIN_EXPERTS,
-        Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved-zb"),
+        Layout(
+            pp=2,
+            dp=2,
+            ep=2,
+            microbatch=2,
+            interleave=2,
+            schedule="interleaved-zb",
+        ),
     ),
 }
 """Mixtures of experts: the ways in which experts can be spread, once each."""
@@ -119,18 +155,41 @@ MORE_EXPERTS = {
     "dp4 ep2 zero1": (DEEPSEEK, Layout(dp=4, ep=2, zero=1, microbatch=2)),
     "dp4 ep2 zero2": (PLAIN_EXPERTS, Layout(dp=4, ep=2, zero=2, microbatch=1)),
     "dp4 ep2 zero3": (MIXTRAL, Layout(dp=4, ep=2, zero=3, microbatch=2)),
-    "dp4 ep4 zero1 full": (MIXTRAL, Layout(dp=4, ep=4, zero=1, microbatch=2, recompute="full")),
-    "dp4 zero3, parts of experts": (FEW_EXPERTS, Layout(dp=4, zero=3, microbatch=2)),
-    "tp2 dp2 ep4 zero1": (DEEPSEEK, Layout(tp=2, dp=2, ep=4, zero=1, microbatch=2)),
-    "tp2 dp2 ep2 zero2": (DEEPSEEK, Layout(tp=2, dp=2, ep=2, zero=2, microbatch=2)),
+    "dp4 ep4 zero1 full": (
+        MIXTRAL,
+        Layout(dp=4, ep=4, zero=1, microbatch=2, recompute="full"),
+    ),
+    "dp4 zero3, parts of experts": (
+        FEW_EXPERTS,
+        Layout(dp=4, zero=3, microbatch=2),
+    ),
+    "tp2 dp2 ep4 zero1": (
+        DEEPSEEK,
+        Layout(tp=2, dp=2, ep=4, zero=1, microbatch=2),
+    ),
+    "tp2 dp2 ep2 zero2": (
+        DEEPSEEK,
+        Layout(tp=2, dp=2, ep=2, zero=2, microbatch=2),
+    ),
     "cp2 dp2 ep4": (MIXTRAL, Layout(cp=2, dp=2, ep=4, microbatch=4)),
     "tp2 pp2 ep2 1f1b": (MIXTRAL, Layout(tp=2, pp=2, ep=2, microbatch=2)),
     "pp2 dp2 ep2 1f1b": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2)),
     "pp2 dp2 ep2 interleaved zero1 full": (
         DEEPSEEK,
-        Layout(pp=2, dp=2, ep=2, zero=1, microbatch=2, recompute="full", **INTERLEAVED),
+        Layout(
+            pp=2,
+            dp=2,
+            ep=2,
+            zero=1,
+            microbatch=2,
+            recompute="full",
+            **INTERLEAVED,
+        ),
     ),
-    "pp2 dp2 ep2 zbv": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=1, schedule="zbv")),
+    "pp2 dp2 ep2 zbv": (
+        MIXTRAL,
+        Layout(pp=2, dp=2, ep=2, microbatch=1, schedule="zbv"),
+    ),
     "pp2 dp2 ep2 dualpipev zero1": (
         DEEPSEEK,
         Layout(pp=2, dp=2, ep=2, zero=1, microbatch=1, schedule="dualpipev"),
@@ -143,7 +202,10 @@ MORE_EXPERTS = {
         MIXTRAL,
         Layout(tp=2, pp=2, dp=2, ep=2, zero=2, microbatch=2, schedule="zbv"),
     ),
-    "cp2 pp2 dp2 ep2 1f1b zero3": (DEEPSEEK, Layout(cp=2, pp=2, dp=2, ep=2, zero=3, microbatch=2)),
+    "cp2 pp2 dp2 ep2 1f1b zero3": (
+        DEEPSEEK,
+        Layout(cp=2, pp=2, dp=2, ep=2, zero=3, microbatch=2),
+    ),
 }
 """Mixtures of experts in combinations at 2, 4 and 8 ranks."""
 expected = cache(reference)
@@ -151,7 +213,9 @@ CHECKED = (0, SETTINGS.steps // 2, SETTINGS.steps - 1)
 """Steps whose gradients are compared."""
 
 
-def train(model: Model, layout: Layout, folder: Path, settings: Settings) -> None:
+def train(
+    model: Model, layout: Layout, folder: Path, settings: Settings
+) -> None:
     """Twenty steps, checked and written down by every rank."""
     wanted = job(model, layout, batch(layout))
     rules.demand(wanted, settings)
@@ -174,7 +238,9 @@ def train(model: Model, layout: Layout, folder: Path, settings: Settings) -> Non
             found["shared"] = replicas.check(trainer.stages, step)
             found["losses"].append(loss)
             found["norms"].append(norm)
-        found["weights"] = whole({n: p.detach() for n, p in trainer.parameters().items()})
+        found["weights"] = whole(
+            {n: p.detach() for n, p in trainer.parameters().items()}
+        )
         torch.save(found, folder / f"{dist.get_rank()}.pt")
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
@@ -196,7 +262,9 @@ def far(got: Any, want: Any, least: float) -> float:
     """Largest difference over the tensor's largest element, or over `least` (biases of keys have no
     gradient in exact arithmetic).
     """
-    return float((got - want).abs().max() / max(float(want.abs().max()), least))
+    return float(
+        (got - want).abs().max() / max(float(want.abs().max()), least)
+    )
 
 
 def agrees(
@@ -206,37 +274,61 @@ def agrees(
     shards: int | None = None,
     weight_decay: float | None = 0.1,
 ) -> None:
-    want = expected(model, replace(SETTINGS, weight_decay=weight_decay), batch(layout))
-    train(model, layout, folder, replace(SETTINGS, shards=shards, weight_decay=weight_decay))
+    want = expected(
+        model, replace(SETTINGS, weight_decay=weight_decay), batch(layout)
+    )
+    train(
+        model,
+        layout,
+        folder,
+        replace(SETTINGS, shards=shards, weight_decay=weight_decay),
+    )
     ranks = [torch.load(file) for file in folder.glob("*.pt")]
     assert len(ranks) == layout.chips
     for found in ranks:
         assert found["losses"] == pytest.approx(want["losses"], abs=1e-5)
         assert found["norms"] == pytest.approx(want["norms"], rel=1e-4)
         assert found["norms"][0] == pytest.approx(want["norms"][0], rel=1e-5)
-        assert found["shared"] > 0 or layout.tp * layout.cp * layout.dp == 1 or layout.zero
+        assert (
+            found["shared"] > 0
+            or layout.tp * layout.cp * layout.dp == 1
+            or layout.zero
+        )
         for name, got in found["weights"].items():
             # one update is 0.05
-            assert far(got, want["weights"][owner(model, name)], 0.02) < 1e-3, name
+            assert (
+                far(got, want["weights"][owner(model, name)], 0.02) < 1e-3
+            ), name
     for step in CHECKED:
         same_gradients(model, ranks, step, batch(layout))
 
 
 def owner(model: Model, name: str) -> str:
     """The parameter a name stands for: a tied head on a stage of its own is the embedding."""
-    return "embedding.weight" if name == "head.weight" and model.tied_embeddings else name
+    return (
+        "embedding.weight"
+        if name == "head.weight" and model.tied_embeddings
+        else name
+    )
 
 
-def same_gradients(model: Model, ranks: list[dict[str, Any]], step: int, batch: int) -> None:
+def same_gradients(
+    model: Model, ranks: list[dict[str, Any]], step: int, batch: int
+) -> None:
     """Every rank's gradients are those of one process at the weights all ranks have together."""
     weights = {
-        owner(model, name): x for found in ranks for name, x in found[f"weights {step}"].items()
+        owner(model, name): x
+        for found in ranks
+        for name, x in found[f"weights {step}"].items()
     }
     want = gradients(model, weights, step, batch)
     assert set(want) == set(weights)
     for found in ranks:
         for name, got in found[f"gradients {step}"].items():
-            assert far(got, want[owner(model, name)], 1e-4) < 1e-5, (step, name)
+            assert far(got, want[owner(model, name)], 1e-4) < 1e-5, (
+                step,
+                name,
+            )
 
 
 Run = Callable[[Model, Layout, Path], None]
@@ -264,7 +356,9 @@ hundred times the tolerance.
 
 
 @pytest.mark.parametrize(
-    "layout", [Layout(microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)], ids=["1", "ep2"]
+    "layout",
+    [Layout(microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)],
+    ids=["1", "ep2"],
 )
 def test_what_decays(layout: Layout, tmp_path: Path) -> None:
     """Biases of experts have two dims, and do not."""
@@ -284,13 +378,16 @@ def test_replicas_of_experts_that_differ_are_found() -> None:
         trainer = Trainer(job(MIXTRAL, Layout(dp=4, ep=2)), SETTINGS, device)
         assert replicas.check(trainer.stages, 0) > 0
         if dist.get_rank() == 2:
-            weight = trainer.parameters()["layers.1.ffn.experts.down.weight"].to_local()
+            weight = trainer.parameters()[
+                "layers.1.ffn.experts.down.weight"
+            ].to_local()
             assert weight.shape[0] == 4
             weight.view(torch.int32)[3, 0, 0] ^= 1
         replicas.check(trainer.stages, 7)
 
     with pytest.raises(
-        RankFailed, match="ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight"
+        RankFailed,
+        match="ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight",
     ):
         fork_ranks(work, 4, timeout_s=60)
 

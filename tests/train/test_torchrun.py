@@ -43,7 +43,10 @@ def job(output: str, timeout: float) -> str:
 def ranks(agents: list[subprocess.Popen[bytes]]) -> list[int]:
     """The processes that train."""
     children = [
-        Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split() for agent in agents
+        Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
+        .read_text()
+        .split()
+        for agent in agents
     ]
     return [int(pid) for of_one in children for pid in of_one]
 
@@ -59,7 +62,16 @@ def test_ranks_start_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (
-        cli.run(["export", job("run", 15.0), "--to", "torchrun", "--per-node", str(2 // nodes)])
+        cli.run(
+            [
+                "export",
+                job("run", 15.0),
+                "--to",
+                "torchrun",
+                "--per-node",
+                str(2 // nodes),
+            ]
+        )
         == 0
     )
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -86,6 +98,12 @@ def test_ranks_start_again(
     finally:
         for agent in agents:
             agent.kill()
-    found = [(row["step"], row["loss"]) for row in metrics(Path("run/metrics.jsonl"))]
+    found = [
+        (row["step"], row["loss"])
+        for row in metrics(Path("run/metrics.jsonl"))
+    ]
     assert cli.run(["train", job("whole", 60.0)]) == 0
-    assert found == [(row["step"], row["loss"]) for row in metrics(Path("whole/metrics.jsonl"))]
+    assert found == [
+        (row["step"], row["loss"])
+        for row in metrics(Path("whole/metrics.jsonl"))
+    ]

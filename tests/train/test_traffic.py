@@ -16,7 +16,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, SETTINGS, job, share, tokens  # noqa: E402
+from jobs import (  # noqa: E402
+    DEEPSEEK,
+    GPT,
+    LLAMA,
+    LLAMA6,
+    MIXTRAL,
+    SETTINGS,
+    job,
+    share,
+    tokens,
+)  # noqa: E402
 
 from meshwright.count import vocabulary  # noqa: E402
 from meshwright.count.model import kinds, layer  # noqa: E402
@@ -35,33 +45,46 @@ from meshwright.train.traffic import Traffic, axes_of  # noqa: E402
 FP32 = 4
 
 
-def measured(model: Model, layout: Layout, folder: Path) -> list[dict[str, Any]]:
+def measured(
+    model: Model, layout: Layout, folder: Path
+) -> list[dict[str, Any]]:
     """For each rank: place on the pp axis, traffic by axis of the second step's gradients,
     parameters, norms.
     """
 
     def work(device: torch.device) -> None:
         trainer = Trainer(kept(model, layout), SETTINGS, device)
-        trainer.step(0, *share(trainer, tokens(0)))  # stages agree on shapes in the first one
+        trainer.step(
+            0, *share(trainer, tokens(0))
+        )  # stages agree on shapes in the first one
         with Traffic(axes_of(trainer.mesh)) as traffic:
             trainer.accumulate(*share(trainer, tokens(1)))
         found = {
-            axis: traffic.over(axis) for axis in ("tp", "cp", "pp", "ep", "edp", "replicas", "pair")
+            axis: traffic.over(axis)
+            for axis in ("tp", "cp", "pp", "ep", "edp", "replicas", "pair")
         }
         found["rank"] = trainer.mesh.index("pp")
-        elements = {name: p.numel() for name, p in trainer.parameters().items()}
-        found["of experts"] = sum(n for name, n in elements.items() if ".experts." in name)
+        elements = {
+            name: p.numel() for name, p in trainer.parameters().items()
+        }
+        found["of experts"] = sum(
+            n for name, n in elements.items() if ".experts." in name
+        )
         found["of all"] = sum(elements.values())
         torch.save(found, folder / f"{dist.get_rank()}.pt")
 
     fork_ranks(work, int(layout.chips), timeout_s=120)
-    return [torch.load(file, weights_only=False) for file in folder.glob("*.pt")]
+    return [
+        torch.load(file, weights_only=False) for file in folder.glob("*.pt")
+    ]
 
 
 def kept(model: Model, layout: Layout) -> Job:
     plain = job(model, layout)
     counting = replace(plain.assumptions.count, gathered_inputs="kept")
-    return replace(plain, assumptions=replace(plain.assumptions, count=counting))
+    return replace(
+        plain, assumptions=replace(plain.assumptions, count=counting)
+    )
 
 
 def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
@@ -71,15 +94,27 @@ def counted(wanted: Job, rank: int, axis: str) -> Counter[tuple[str, int]]:
     if getattr(layout, axis) == 1:
         return found
     for number in stage_numbers(layout, rank):
-        ops = [op for i in stages[number] for op in layer(wanted, layout, kinds(wanted.model)[i])]
+        ops = [
+            op
+            for i in stages[number]
+            for op in layer(wanted, layout, kinds(wanted.model)[i])
+        ]
         ops += vocabulary.embedding(wanted, layout) if number == 0 else []
-        ops += vocabulary.head(wanted, layout) if number == len(stages) - 1 else []
+        ops += (
+            vocabulary.head(wanted, layout)
+            if number == len(stages) - 1
+            else []
+        )
         for op in ops:
-            back = [m for m in op.backward.comm if not (m.axis == "cp" and m.kind == "all_gather")]
+            back = [
+                m
+                for m in op.backward.comm
+                if not (m.axis == "cp" and m.kind == "all_gather")
+            ]
             for message in (*op.forward.comm, *back):
                 if message.axis == axis and message.bytes:
-                    found[message.kind, int(message.bytes)] += wanted.batch // int(
-                        layout.dp * layout.microbatch
+                    found[message.kind, int(message.bytes)] += (
+                        wanted.batch // int(layout.dp * layout.microbatch)
                     )
     return found
 
@@ -95,9 +130,9 @@ def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
     each = 2 * (2 if m.norm == "layernorm" else 1)
     for number in stage_numbers(layout, rank):
         last = number == len(stages) - 1
-        found["all_reduce", m.hidden * FP32] += len(stages[number]) * each + last * (
-            2 if m.norm == "layernorm" else 1
-        )
+        found["all_reduce", m.hidden * FP32] += len(
+            stages[number]
+        ) * each + last * (2 if m.norm == "layernorm" else 1)
         if number == 0 and m.positions == "learned":
             found["all_reduce", m.seq * m.hidden * FP32] += 1
         for _ in (i for i in stages[number] if kinds(m)[i].moe):
@@ -116,7 +151,10 @@ INSIDE = {
         LLAMA,
         Layout(tp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved"),
     ),
-    "tp2 pp2 without sp": (LLAMA, Layout(tp=2, pp=2, microbatch=4, sequence_parallel=False)),
+    "tp2 pp2 without sp": (
+        LLAMA,
+        Layout(tp=2, pp=2, microbatch=4, sequence_parallel=False),
+    ),
 }
 
 
@@ -124,7 +162,10 @@ INSIDE = {
 def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
     model, layout = INSIDE[name]
     wanted = kept(model, layout)
-    m, stages = wanted.batch // int(layout.dp * layout.microbatch), stage_count(layout)
+    m, stages = (
+        wanted.batch // int(layout.dp * layout.microbatch),
+        stage_count(layout),
+    )
     boundary = (
         layout.microbatch
         * wanted.T
@@ -133,16 +174,24 @@ def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
         // (layout.tp if layout.sequence_parallel else 1)
     )
     for found in measured(model, layout, tmp_path):
-        assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(wanted, found["rank"])
+        assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(
+            wanted, found["rank"]
+        )
         of_weights = Counter(
-            {key: n for key, n in found["cp"].items() if key[0] == "all_reduce"}
+            {
+                key: n
+                for key, n in found["cp"].items()
+                if key[0] == "all_reduce"
+            }
         )  # dp = 1: cp ranks are the replicas
         assert found["cp"] - of_weights == counted(wanted, found["rank"], "cp")
         mine = stage_numbers(layout, found["rank"])
         sends = sum(
             (number < stages - 1) + (number > 0) for number in mine
         )  # forward to the next, back to the one before
-        assert found["pp"] == Counter({("send", boundary): m * sends} if sends else {})
+        assert found["pp"] == Counter(
+            {("send", boundary): m * sends} if sends else {}
+        )
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -152,7 +201,10 @@ def test_between_replicas(zero: int, tmp_path: Path) -> None:
     """
     layout = Layout(dp=2, zero=zero, microbatch=2)
     for found in measured(LLAMA6, layout, tmp_path):
-        assert volume(found["replicas"]) == synchronised(found["of all"] * FP32)[zero]
+        assert (
+            volume(found["replicas"])
+            == synchronised(found["of all"] * FP32)[zero]
+        )
 
 
 def volume(found: Counter[tuple[str, int]]) -> dict[str, int]:
@@ -176,17 +228,30 @@ def synchronised(weights: int) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize(
-    "zero", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
+    "zero",
+    [
+        0,
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(2, marks=pytest.mark.slow),
+        3,
+    ],
 )
 def test_between_replicas_of_experts(zero: int, tmp_path: Path) -> None:
     """Each of two ep ranks has half the experts; they are synchronised over edp, all other weights
     over all four replicas.
     """
-    for found in measured(DEEPSEEK, Layout(dp=4, ep=2, zero=zero, microbatch=1), tmp_path):
-        assert volume(found["edp"]) == synchronised(found["of experts"] // 2 * FP32)[zero]
+    for found in measured(
+        DEEPSEEK, Layout(dp=4, ep=2, zero=zero, microbatch=1), tmp_path
+    ):
+        assert (
+            volume(found["edp"])
+            == synchronised(found["of experts"] // 2 * FP32)[zero]
+        )
         assert (
             volume(found["replicas"])
-            == synchronised((found["of all"] - found["of experts"]) * FP32)[zero]
+            == synchronised((found["of all"] - found["of experts"]) * FP32)[
+                zero
+            ]
         )
 
 
@@ -195,7 +260,14 @@ TO_EXPERTS = {
     "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=4)),
     "pp2 dp2 ep2 interleaved": (
         MIXTRAL,
-        Layout(pp=2, dp=2, ep=2, microbatch=2, interleave=2, schedule="interleaved"),
+        Layout(
+            pp=2,
+            dp=2,
+            ep=2,
+            microbatch=2,
+            interleave=2,
+            schedule="interleaved",
+        ),
     ),
 }
 
@@ -211,13 +283,25 @@ def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
     wanted, every = kept(model, layout), measured(model, layout, tmp_path)
     total, expected = 0, 0
     for found in every:
-        ((kind, size), times), *others = counted(wanted, found["rank"], "ep").items()
-        layers = times // 4  # times microbatches: there and back, forward and backward
+        ((kind, size), times), *others = counted(
+            wanted, found["rank"], "ep"
+        ).items()
+        layers = (
+            times // 4
+        )  # times microbatches: there and back, forward and backward
         counts = found["ep"].pop(("all_to_all", model.moe.experts * 8))
         assert (kind, counts, others) == ("all_to_all", layers, [])
-        assert sum(found["ep"].values()) == times and found["ep"][kind, size] >= times // 2
-        total, expected = total + volume(found["ep"])[kind], expected + size * times
-        assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(wanted, found["rank"])
+        assert (
+            sum(found["ep"].values()) == times
+            and found["ep"][kind, size] >= times // 2
+        )
+        total, expected = (
+            total + volume(found["ep"])[kind],
+            expected + size * times,
+        )
+        assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(
+            wanted, found["rank"]
+        )
     assert total == expected > 0
 
 

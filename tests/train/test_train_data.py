@@ -42,12 +42,20 @@ def test_bytes_come_back(tmp_path: Path) -> None:
 def test_documents_of_jsonl_end_with_a_zero(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"body": "one"}\n{"body": "two"}\n')
     data.prepare(tmp_path / "d.jsonl", tmp_path / "t", key="body")
-    assert bytes(np.fromfile(tmp_path / "t.bin", "<u2").astype("u1")) == b"one\0two\0"
+    assert (
+        bytes(np.fromfile(tmp_path / "t.bin", "<u2").astype("u1"))
+        == b"one\0two\0"
+    )
 
 
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
-    data.write(tmp_path / "t", [np.array([70000, 3])], 100_000, "invented", "invented")
-    assert data.File(tmp_path / "t", 100_000, 1, 0).sample(0).tolist() == [70000, 3]
+    data.write(
+        tmp_path / "t", [np.array([70000, 3])], 100_000, "invented", "invented"
+    )
+    assert data.File(tmp_path / "t", 100_000, 1, 0).sample(0).tolist() == [
+        70000,
+        3,
+    ]
 
 
 def test_an_epoch_is_every_sample_once(tmp_path: Path) -> None:
@@ -78,19 +86,27 @@ def test_the_order_is_that_of_the_seed_alone(
     whole = source(path, 1).samples(0, 36)
     assert whole.shape == (36, 10) and whole.min() >= 0 and whole.max() < 256
     for step in range(3):
-        replicas = [source(path, 1).samples(12 * step + 4 * d, 4) for d in range(3)]
-        assert np.array_equal(np.concatenate(replicas), whole[12 * step : 12 * step + 12])
+        replicas = [
+            source(path, 1).samples(12 * step + 4 * d, 4) for d in range(3)
+        ]
+        assert np.array_equal(
+            np.concatenate(replicas), whole[12 * step : 12 * step + 12]
+        )
     assert not np.array_equal(source(path, 2).samples(0, 36), whole)
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = made(tmp_path)
-    with pytest.raises(BadInput, match="made with 256 tokens, but model.vocab is only 100"):
+    with pytest.raises(
+        BadInput, match="made with 256 tokens, but model.vocab is only 100"
+    ):
         data.File(path, 100, 9, 0)
     with pytest.raises(BadInput, match="less than one sequence of 100"):
         data.File(path, 256, 100, 0)
     path.with_suffix(".bin").write_bytes(b"xyz")
-    with pytest.raises(BadInput, match="has 3 bytes, but its header says 200: it is damaged"):
+    with pytest.raises(
+        BadInput, match="has 3 bytes, but its header says 200: it is damaged"
+    ):
         data.File(path, 256, 9, 0)
     path.with_suffix(".json").write_text("[]")
     with pytest.raises(BadInput, match="JSON object"):
@@ -99,7 +115,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [('{"text": 3}', "line 1 has no text in its field 'text'"), ("{", "line 1 is not valid JSON")],
+    [
+        ('{"text": 3}', "line 1 has no text in its field 'text'"),
+        ("{", "line 1 is not valid JSON"),
+    ],
 )
 def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "d.jsonl").write_text(content)
@@ -108,7 +127,9 @@ def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
     assert not (tmp_path / "t.json").exists()
 
 
-def test_what_cannot_be_written_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_a_sentence_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "empty.txt").touch()
     for name, to, says in [
@@ -128,13 +149,17 @@ def test_a_token_file_without_tokens_is_refused(tmp_path: Path) -> None:
     path.with_suffix(".bin").write_bytes(b"")
     header = json.loads(path.with_suffix(".json").read_text())
     path.with_suffix(".json").write_text(json.dumps({**header, "tokens": 0}))
-    with pytest.raises(BadInput, match="holds 0 tokens, less than one sequence"):
+    with pytest.raises(
+        BadInput, match="holds 0 tokens, less than one sequence"
+    ):
         data.File(path, 256, 9, 0)
 
 
 def test_a_missing_tokenizer_package_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadInput, match="pip install tokenizers|is not a tokenizer.json"):
+    with pytest.raises(
+        BadInput, match="pip install tokenizers|is not a tokenizer.json"
+    ):
         encoder(str(tmp_path / "tokenizer.json"))
 
 
@@ -144,7 +169,9 @@ def bpe(folder: Path) -> Path:
     """
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False
+    )
     made.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(
@@ -153,7 +180,9 @@ def bpe(folder: Path) -> Path:
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    made.train_from_iterator(["the rain in Spain stays mainly in the plain\n"] * 5, trainer)
+    made.train_from_iterator(
+        ["the rain in Spain stays mainly in the plain\n"] * 5, trainer
+    )
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 0)]
     )
@@ -162,7 +191,9 @@ def bpe(folder: Path) -> Path:
     return folder / "tokenizer.json"
 
 
-def test_a_tokenizer_file_gives_its_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_file_gives_its_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cut into pieces and batches or not: the ids are those of the whole, and the text comes
     back.
     """
@@ -180,7 +211,9 @@ def test_a_tokenizer_file_gives_its_ids(tmp_path: Path, monkeypatch: pytest.Monk
     found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
     assert found == want and made.decode(found) == text
     assert (
-        header["vocab"] == made.get_vocab_size() == max(made.get_vocab().values()) + 1
+        header["vocab"]
+        == made.get_vocab_size()
+        == max(made.get_vocab().values()) + 1
         and "end" not in header
     )
 
@@ -209,7 +242,9 @@ def test_line_ends_are_those_of_the_text_and_a_mark_of_byte_order_is_none(
 
 
 def test_blank_lines_of_a_jsonl_hold_no_document(tmp_path: Path) -> None:
-    (tmp_path / "d.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  \n{"text": "b"}\n\n')
+    (tmp_path / "d.jsonl").write_bytes(
+        b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  \n{"text": "b"}\n\n'
+    )
     data.prepare(tmp_path / "d.jsonl", tmp_path / "t")
     assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
     (tmp_path / "d.jsonl").write_text('{"text": "a"}\n\n{}\n')
@@ -231,17 +266,29 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(tmp_path: Path, model: str) -> None:
+def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(
+    tmp_path: Path, model: str
+) -> None:
     """It can be read, and fails at the first text with what it does not know."""
     pytest.importorskip("tokenizers")
     file = tmp_path / "tokenizer.json"
-    whole = {"version": "1.0", "added_tokens": [], "model": {"type": model, **MODELS[model]}}
+    whole = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": model, **MODELS[model]},
+    }
     file.write_text(json.dumps(whole))
     (tmp_path / "t.txt").write_text("zebra")
-    with pytest.raises(BadInput, match="tokenizer.json cannot encode this text: .*(UNK|unk)"):
+    with pytest.raises(
+        BadInput, match="tokenizer.json cannot encode this text: .*(UNK|unk)"
+    ):
         data.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
     assert not (tmp_path / "t.json").exists()
-    file.write_text(json.dumps({**whole, "model": {"type": "BPE", "vocab": {}, "merges": []}}))
+    file.write_text(
+        json.dumps(
+            {**whole, "model": {"type": "BPE", "vocab": {}, "merges": []}}
+        )
+    )
     with pytest.raises(BadInput, match="tokenizer.json has no tokens"):
         encoder(str(file))
 
@@ -249,26 +296,40 @@ def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(tmp_path: Path, 
 @pytest.mark.parametrize("end", [None, "<s>", "none"])
 def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
     file = bpe(tmp_path)
-    (tmp_path / "d.jsonl").write_text('{"text": "the rain in Spain"}\n{"text": ""}\n', "utf-8")
-    header = data.prepare(tmp_path / "d.jsonl", tmp_path / "t", str(file), end=end)
+    (tmp_path / "d.jsonl").write_text(
+        '{"text": "the rain in Spain"}\n{"text": ""}\n', "utf-8"
+    )
+    header = data.prepare(
+        tmp_path / "d.jsonl", tmp_path / "t", str(file), end=end
+    )
     found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
     after = {None: [1], "<s>": [0], "none": []}[end]
-    assert found[-2:] == after * 2 if after else 0 not in found and 1 not in found
-    assert header.get("end") == (end or "<|endoftext|>" if end != "none" else None)
+    assert (
+        found[-2:] == after * 2 if after else 0 not in found and 1 not in found
+    )
+    assert header.get("end") == (
+        end or "<|endoftext|>" if end != "none" else None
+    )
     with pytest.raises(BadInput, match="--end 'nothing' is no token of"):
-        data.prepare(tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing")
+        data.prepare(
+            tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing"
+        )
 
 
 def test_memory_does_not_grow_with_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data, "PIECE", 1000)
-    (tmp_path / "long.txt").write_text("x" * 10_000 + "\n" + "line\n" * 5000, "utf-8")
-    pieces = list(data.texts(tmp_path / "long.txt"))
-    assert max(map(len, pieces)) <= 2000 and "".join(pieces) == (tmp_path / "long.txt").read_text(
-        "utf-8"
+    (tmp_path / "long.txt").write_text(
+        "x" * 10_000 + "\n" + "line\n" * 5000, "utf-8"
     )
-    (tmp_path / "d.jsonl").write_text('{"text": "' + "x" * 2**22 + '"}\n', "utf-8")
+    pieces = list(data.texts(tmp_path / "long.txt"))
+    assert max(map(len, pieces)) <= 2000 and "".join(pieces) == (
+        tmp_path / "long.txt"
+    ).read_text("utf-8")
+    (tmp_path / "d.jsonl").write_text(
+        '{"text": "' + "x" * 2**22 + '"}\n', "utf-8"
+    )
     with pytest.raises(BadInput, match="line 1 is larger than 4 MiB"):
         list(data.texts(tmp_path / "d.jsonl"))
 

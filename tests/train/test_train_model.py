@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from jobs import DEEPSEEK, GPT, LLAMA, LLAMA6, MIXTRAL, PLAIN_EXPERTS, SEQ, WINDOW  # noqa: E402
+from jobs import (  # noqa: E402
+    DEEPSEEK,
+    GPT,
+    LLAMA,
+    LLAMA6,
+    MIXTRAL,
+    PLAIN_EXPERTS,
+    SEQ,
+    WINDOW,
+)  # noqa: E402
 
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.count.model import parameters  # noqa: E402
@@ -30,7 +39,9 @@ FULL_SIZE = (
 SMALL = (GPT, LLAMA, LLAMA6, WINDOW, MIXTRAL, DEEPSEEK, PLAIN_EXPERTS)
 
 
-@pytest.mark.parametrize("model", [*SMALL, *map(catalogue, FULL_SIZE)], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "model", [*SMALL, *map(catalogue, FULL_SIZE)], ids=lambda m: m.name
+)
 def test_parameters_are_those_counted(model: Model) -> None:
     with torch.device("meta"):
         decoder = Decoder(model, range(model.layers), model.seq)
@@ -49,7 +60,9 @@ def test_stages_hold_the_whole_model_with_its_weights() -> None:
     assert not want
 
 
-def test_a_part_is_drawn_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_drawn_as_in_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And of a large matrix only the blocks that it meets are drawn."""
     monkeypatch.setattr("meshwright.train.initial.BLOCK", 16)
     for shape in (torch.Size([40, 56]), torch.Size([3, 40, 24])):
@@ -60,7 +73,9 @@ def test_a_part_is_drawn_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> Non
             tuple(slice(n // 3, n) for n in shape),
             tuple(slice(0, 0) for _ in shape),
         ):
-            assert torch.equal(initial("ffn.up.weight", shape, LLAMA, 1, part), whole[part])
+            assert torch.equal(
+                initial("ffn.up.weight", shape, LLAMA, 1, part), whole[part]
+            )
     found = blocks(torch.Size([160, 160]), (slice(32, 64), slice(40, 50)))
     assert [tuple(s.start for s in block) for block in found] == [
         (a, b) for a in (32, 48) for b in (32, 48)
@@ -69,12 +84,15 @@ def test_a_part_is_drawn_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_seeds_and_names_differ() -> None:
     shape = torch.Size([64, 64])
-    a, b, c = (initial(name, shape, LLAMA, seed) for name, seed in (("a", 1), ("b", 1), ("a", 2)))
+    a, b, c = (
+        initial(name, shape, LLAMA, seed)
+        for name, seed in (("a", 1), ("b", 1), ("a", 2))
+    )
     assert not torch.equal(a, b) and not torch.equal(a, c)
     assert float(a.std()) == pytest.approx(0.02, rel=0.05)
-    assert float(initial("layers.0.ffn.down.weight", shape, LLAMA, 1).std()) == pytest.approx(
-        0.02 / 8**0.5, rel=0.05
-    )
+    assert float(
+        initial("layers.0.ffn.down.weight", shape, LLAMA, 1).std()
+    ) == pytest.approx(0.02 / 8**0.5, rel=0.05)
 
 
 def test_logits_depend_on_the_past_alone() -> None:
@@ -87,7 +105,9 @@ def test_logits_depend_on_the_past_alone() -> None:
     assert not differs[:20].any() and differs[20:].any()
 
 
-@pytest.mark.parametrize("model", [MIXTRAL, DEEPSEEK, PLAIN_EXPERTS], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "model", [MIXTRAL, DEEPSEEK, PLAIN_EXPERTS], ids=lambda m: m.name
+)
 def test_every_token_goes_through_its_experts(model: Model) -> None:
     """Token by token, expert by expert, from the definition: weights are the softmax over all
     experts, of the k largest, divided by their sum.
@@ -102,7 +122,10 @@ def test_every_token_goes_through_its_experts(model: Model) -> None:
     for x, y in zip(x_BTD.flatten(0, 1), got, strict=True):
         chances = moe.router(x).softmax(-1)
         chosen = chances.argsort(descending=True)[: of.top_k].tolist()
-        want = sum(chances[e] / chances[chosen].sum() * expert(moe, e, x) for e in chosen)
+        want = sum(
+            chances[e] / chances[chosen].sum() * expert(moe, e, x)
+            for e in chosen
+        )
         if moe.shared is not None:
             want = want + moe.shared(x) * torch.sigmoid(moe.shared_gate(x))
         torch.testing.assert_close(y, want, rtol=1e-4, atol=1e-4)
@@ -110,8 +133,13 @@ def test_every_token_goes_through_its_experts(model: Model) -> None:
 
 def expert(moe: MoE, e: int, x: torch.Tensor) -> torch.Tensor:
     def linear(maps: Any, v: torch.Tensor) -> torch.Tensor:
-        return maps.weight[e] @ v + (maps.bias[e] if maps.bias is not None else 0)
+        return maps.weight[e] @ v + (
+            maps.bias[e] if maps.bias is not None else 0
+        )
 
     fn, own = torch.nn.functional, moe.experts
     up = linear(own.up, x)
-    return linear(own.down, fn.gelu(up) if own.gate is None else fn.silu(linear(own.gate, x)) * up)
+    return linear(
+        own.down,
+        fn.gelu(up) if own.gate is None else fn.silu(linear(own.gate, x)) * up,
+    )

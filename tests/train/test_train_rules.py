@@ -29,12 +29,18 @@ IMPOSSIBLE = {
     "heads 4 cannot be split": Layout(tp=3),
     "must divide the 2 kv heads": Layout(tp=4),
     "batch of 8 sequences cannot be split": Layout(microbatch=3),
-    "no counterpart in PyTorch: take one of gpipe, 1f1b": Layout(pp=2, schedule="zb-h1"),
-    "computes every layer twice more": Layout(pp=2, schedule="zbv", recompute="full"),
+    "no counterpart in PyTorch: take one of gpipe, 1f1b": Layout(
+        pp=2, schedule="zb-h1"
+    ),
+    "computes every layer twice more": Layout(
+        pp=2, schedule="zbv", recompute="full"
+    ),
     "layout.zero 3 with schedule dualpipev is not carried out": Layout(
         pp=2, dp=2, zero=3, schedule="dualpipev"
     ),
-    "at least as many microbatches as stages, not 2 for pp 4": Layout(pp=4, microbatch=4),
+    "at least as many microbatches as stages, not 2 for pp 4": Layout(
+        pp=4, microbatch=4
+    ),
     "scheme summa cannot be trained": Layout(scheme="summa"),
     "needs a mixture of experts|experts 1 cannot be split": Layout(ep=2, dp=2),
     "runs at most": Layout(dp=8, tp=2, pp=4, cp=16),
@@ -45,7 +51,10 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("says", IMPOSSIBLE)
 def test_layouts(says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        rules.demand(job(LLAMA, IMPOSSIBLE[says], 8 if "at most" not in says else 1024), SETTINGS)
+        rules.demand(
+            job(LLAMA, IMPOSSIBLE[says], 8 if "at most" not in says else 1024),
+            SETTINGS,
+        )
 
 
 @pytest.mark.parametrize(
@@ -69,11 +78,27 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("layout", "settings", "says"),
     [
-        (Layout(dp=2, etp=2), {}, "etp 2: experts cut in parts are not trained"),
-        (Layout(dp=3, ep=3), {}, "experts 8 cannot be split 3 ways: ep may be 1, 2, 4, 8"),
+        (
+            Layout(dp=2, etp=2),
+            {},
+            "etp 2: experts cut in parts are not trained",
+        ),
+        (
+            Layout(dp=3, ep=3),
+            {},
+            "experts 8 cannot be split 3 ways: ep may be 1, 2, 4, 8",
+        ),
         (Layout(dp=2, ep=4), {}, "whose ranks it borrows"),
-        (Layout(tp=2, ep=2, sequence_parallel=False), {}, "needs sequence_parallel"),
-        (Layout(dp=4, ep=2, zero=2), {"shards": 2}, "train.shards with a mixture of experts"),
+        (
+            Layout(tp=2, ep=2, sequence_parallel=False),
+            {},
+            "needs sequence_parallel",
+        ),
+        (
+            Layout(dp=4, ep=2, zero=2),
+            {"shards": 2},
+            "train.shards with a mixture of experts",
+        ),
     ],
 )
 def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
@@ -109,8 +134,14 @@ def test_settings(layout: Layout, settings: dict[str, Any], says: str) -> None:
 
 def test_precision_and_ranks() -> None:
     with pytest.raises(BadInput, match="precision fp8 is not trained"):
-        rules.demand(replace(job(LLAMA, Layout()), precision=PRECISIONS["fp8"]), SETTINGS)
-    with pytest.raises(BadInput, match="the layout needs 2 ranks .* but the launcher started 4"):
+        rules.demand(
+            replace(job(LLAMA, Layout()), precision=PRECISIONS["fp8"]),
+            SETTINGS,
+        )
+    with pytest.raises(
+        BadInput,
+        match="the layout needs 2 ranks .* but the launcher started 4",
+    ):
         rules.demand(job(LLAMA, Layout(dp=2)), SETTINGS, world=4)
 
 
@@ -131,10 +162,16 @@ def test_experts_borrow_the_ranks_of_the_plan() -> None:
     node, ranks of both nodes.
     """
     near = placed(Layout(tp=2, dp=4, ep=4), (4, 2))
-    assert grid(near, EXPERTS)[0, :, :, 0].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert grid(near, EXPERTS)[0, :, :, 0].tolist() == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
     assert grid(near)[0, :, 0].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     far = Layout(
-        dp=4, pp=2, ep=4, placement={"tp": (1, 1), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)}
+        dp=4,
+        pp=2,
+        ep=4,
+        placement={"tp": (1, 1), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)},
     )
     assert (
         grid(far, EXPERTS)[:, 0, :, 0].tolist()
@@ -148,17 +185,29 @@ def test_ranks_stand_where_the_plan_places_them() -> None:
     near = placed(Layout(tp=2, dp=2, pp=2), (4, 2))
     assert grid(near).tolist() == [[[[0, 1]], [[2, 3]]], [[[4, 5]], [[6, 7]]]]
     mixed = Layout(
-        tp=2, dp=2, pp=2, placement={"tp": (2, 1), "cp": (1, 1), "dp": (1, 2), "pp": (2, 1)}
+        tp=2,
+        dp=2,
+        pp=2,
+        placement={"tp": (2, 1), "cp": (1, 1), "dp": (1, 2), "pp": (2, 1)},
     )
     assert grid(mixed).tolist() == [[[[0, 1]], [[4, 5]]], [[[2, 3]], [[6, 7]]]]
-    split = Layout(tp=4, dp=2, placement={"tp": (2, 2), "cp": (1, 1), "dp": (2, 1), "pp": (1, 1)})
+    split = Layout(
+        tp=4,
+        dp=2,
+        placement={"tp": (2, 2), "cp": (1, 1), "dp": (2, 1), "pp": (1, 1)},
+    )
     assert grid(split)[0, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
     assert np.array_equal(np.sort(grid(split).ravel()), np.arange(8))
 
 
 @pytest.mark.parametrize(
     ("layers", "stages", "sizes"),
-    [(8, 4, [2, 2, 2, 2]), (7, 4, [2, 2, 2, 1]), (6, 4, [1, 2, 2, 1]), (5, 4, [1, 2, 1, 1])],
+    [
+        (8, 4, [2, 2, 2, 2]),
+        (7, 4, [2, 2, 2, 1]),
+        (6, 4, [1, 2, 2, 1]),
+        (5, 4, [1, 2, 1, 1]),
+    ],
 )
 def test_uneven_stages(layers: int, stages: int, sizes: list[int]) -> None:
     found = stage_layers(layers, stages)
@@ -171,19 +220,36 @@ H100_GIB = 79.6  # 81,559 MiB, all of it: a set's risk is what keeps room
 """What can be allocated on one, of its 80 GB."""
 
 
-def on_gpus(name: str, on: str, layout: Layout, sequences: int, seq: int) -> Any:
+def on_gpus(
+    name: str, on: str, layout: Layout, sequences: int, seq: int
+) -> Any:
     """A job of the catalogue."""
     model = catalogue(name)
-    return Job(model, cluster(on), sequences, layout, seq=seq, precision=PRECISIONS["bf16"])
+    return Job(
+        model,
+        cluster(on),
+        sequences,
+        layout,
+        seq=seq,
+        precision=PRECISIONS["bf16"],
+    )
 
 
 JOBS = {
     "pp8 1f1b, 128 microbatches of 2": (
-        on_gpus("llama3-8b", "8xh100-sxm", Layout(pp=8, microbatch=2), 256, 8192),
+        on_gpus(
+            "llama3-8b", "8xh100-sxm", Layout(pp=8, microbatch=2), 256, 8192
+        ),
         "of pipeline stage 0 needs",
     ),
     "70b without sharding": (
-        on_gpus("llama3-70b", "64xh100-sxm", Layout(dp=64, zero=0, microbatch=8), 512, 8192),
+        on_gpus(
+            "llama3-70b",
+            "64xh100-sxm",
+            Layout(dp=64, zero=0, microbatch=8),
+            512,
+            8192,
+        ),
         "a rank needs",
     ),
 }
@@ -192,15 +258,28 @@ JOBS = {
 
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize("world", [None, 1])
-def test_gpus_without_room_are_refused_wherever_ranks_start(name: str, world: int | None) -> None:
+def test_gpus_without_room_are_refused_wherever_ranks_start(
+    name: str, world: int | None
+) -> None:
     wanted, says = JOBS[name]
-    with pytest.raises(BadInput, match=f"{says}.* but one h100-sxm has {H100_GIB} GiB: recompute"):
-        rules.demand_memory(predict(wanted), A_GPU, world and int(wanted.layout.chips))
+    with pytest.raises(
+        BadInput,
+        match=f"{says}.* but one h100-sxm has {H100_GIB} GiB: recompute",
+    ):
+        rules.demand_memory(
+            predict(wanted), A_GPU, world and int(wanted.layout.chips)
+        )
 
 
 def test_what_a_gpu_has_room_for_passes_to_the_byte() -> None:
     predicted = predict(
-        on_gpus("llama3-8b", "64xh100-sxm", Layout(dp=64, zero=3, microbatch=1), 64, 8192)
+        on_gpus(
+            "llama3-8b",
+            "64xh100-sxm",
+            Layout(dp=64, zero=3, microbatch=1),
+            64,
+            8192,
+        )
     )
     rules.demand_memory(predicted, A_GPU, 64)
     need = sum(rules.peaks(predicted, A_GPU)[0].values())
@@ -209,10 +288,15 @@ def test_what_a_gpu_has_room_for_passes_to_the_byte() -> None:
         rules.demand_room(predicted, A_GPU, 0.999 * need, "this GPU")
 
 
-def test_ranks_of_one_machine_of_several_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_one_machine_of_several_share_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Under a launcher two of the four ranks are here."""
     predicted = predict(job(LLAMA, Layout(dp=4), 8))
-    have = {"SC_PAGE_SIZE": 1.0, "SC_PHYS_PAGES": 0.6 * rules.together(predicted, SETTINGS)}
+    have = {
+        "SC_PAGE_SIZE": 1.0,
+        "SC_PHYS_PAGES": 0.6 * rules.together(predicted, SETTINGS),
+    }
     monkeypatch.setattr("os.sysconf", have.__getitem__)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     rules.demand_memory(predicted, SETTINGS, 4)
@@ -227,7 +311,8 @@ def test_export_refuses_what_has_no_room(
     to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "job.toml").write_text(
-        dump_job(JOBS["70b without sharding"][0]) + '\n[train]\ndevice = "cuda"\n'
+        dump_job(JOBS["70b without sharding"][0])
+        + '\n[train]\ndevice = "cuda"\n'
     )
     assert cli.run(["export", str(tmp_path / "job.toml"), "--to", to]) == 2
     told = capsys.readouterr()

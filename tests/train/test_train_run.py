@@ -37,16 +37,27 @@ def small(**train: Any) -> str:
     """The quickstart with a smaller model, fewer steps and invented data."""
     table = tomllib.loads(QUICKSTART.read_text("utf-8"))
     table["model"] |= {"layers": 2, "hidden": 32, "ffn": 96, "seq": 32}
-    table["train"] |= {"steps": 12, "data": "synthetic", "save_every": 5, "output": "run", **train}
+    table["train"] |= {
+        "steps": 12,
+        "data": "synthetic",
+        "save_every": 5,
+        "output": "run",
+        **train,
+    }
     Path("job.toml").write_text(dumps_toml(table), "utf-8")
     return "job.toml"
 
 
 def rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path("run/metrics.jsonl").read_text("utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in Path("run/metrics.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
-def test_a_run_leaves_metrics_checkpoints_and_its_job(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_leaves_metrics_checkpoints_and_its_job(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.run(["train", small(), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (
@@ -55,12 +66,20 @@ def test_a_run_leaves_metrics_checkpoints_and_its_job(capsys: pytest.CaptureFixt
         and found["checkpoint"] == "run/step-00000012"
     )
     assert [row["step"] for row in rows()] == [*range(1, 13)]
-    assert all(row["tokens_per_s"] == pytest.approx(16 * 32 / row["elapsed_s"]) for row in rows())
+    assert all(
+        row["tokens_per_s"] == pytest.approx(16 * 32 / row["elapsed_s"])
+        for row in rows()
+    )
     assert all(row["elapsed_s"] >= row["step_time_s"] for row in rows())
     assert all(
-        row["cpu_s"] > 0 and row["memory_bytes"] > 1e6 and 0 < row["mfu"] < 1 for row in rows()
+        row["cpu_s"] > 0 and row["memory_bytes"] > 1e6 and 0 < row["mfu"] < 1
+        for row in rows()
     )
-    assert rows()[0]["predicted_step_time_s"] == found["predicted_step_time_s"] > 0
+    assert (
+        rows()[0]["predicted_step_time_s"]
+        == found["predicted_step_time_s"]
+        > 0
+    )
     assert sorted(path.name for path in Path("run").glob("step-*")) == [
         "step-00000010",
         "step-00000012",
@@ -87,7 +106,11 @@ def test_a_loss_that_is_no_number_is_null(
     job = small(steps=3, save_every=3)
     assert cli.run(["train", job, "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert found["first_loss"] > 0 and found["last_loss"] is None and found["skipped"] == 2
+    assert (
+        found["first_loss"] > 0
+        and found["last_loss"] is None
+        and found["skipped"] == 2
+    )
     last = Path("run/metrics.jsonl").read_text("utf-8").splitlines()[-1]
     assert json.loads(last, parse_constant=pytest.fail)["loss"] is None
     assert cli.run(["train", job, "--resume"]) == 0
@@ -98,7 +121,9 @@ def test_a_run_goes_on_under_another_layout() -> None:
     assert cli.run(["train", small()]) == 0
     whole = [row["loss"] for row in rows()]
     shutil.rmtree("run/step-00000012")
-    assert cli.run(["train", small(), "--resume", "--pp", "2", "--dp", "1"]) == 0
+    assert (
+        cli.run(["train", small(), "--resume", "--pp", "2", "--dp", "1"]) == 0
+    )
     assert [row["step"] for row in rows()] == [*range(1, 13)]
     assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
     assert whole[:10] == [row["loss"] for row in rows()][:10] and whole != [
@@ -119,7 +144,10 @@ def test_the_example_with_experts_goes_on_under_another_ep() -> None:
     assert cli.run(["train", "job.toml"]) == 0
     whole = [row["loss"] for row in rows()]
     shutil.rmtree("run/step-00000004")
-    assert cli.run(["train", "job.toml", "--resume", "--ep", "1", "--zero", "3"]) == 0
+    assert (
+        cli.run(["train", "job.toml", "--resume", "--ep", "1", "--zero", "3"])
+        == 0
+    )
     assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
 
 
@@ -150,7 +178,10 @@ def test_a_damaged_run_is_told_before_ranks_start(
 def test_a_run_needs_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     Path("taken").touch()
     assert cli.run(["train", small(output="taken")]) == 2
-    assert "train.output 'taken' cannot be written: File exists" in capsys.readouterr().err
+    assert (
+        "train.output 'taken' cannot be written: File exists"
+        in capsys.readouterr().err
+    )
 
 
 def test_sigterm_finishes_the_step_saves_and_ends() -> None:
@@ -166,8 +197,22 @@ def test_sigterm_finishes_the_step_saves_and_ends() -> None:
         process.send_signal(signal.SIGTERM)
         found = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 0 and 3 <= found["steps"] < 900
-    assert found["checkpoint"] == f"run/step-{found['steps']:08d}" and len(rows()) == found["steps"]
-    assert cli.run(["train", "job.toml", "--resume", "--steps", str(found["steps"] + 2)]) == 0
+    assert (
+        found["checkpoint"] == f"run/step-{found['steps']:08d}"
+        and len(rows()) == found["steps"]
+    )
+    assert (
+        cli.run(
+            [
+                "train",
+                "job.toml",
+                "--resume",
+                "--steps",
+                str(found["steps"] + 2),
+            ]
+        )
+        == 0
+    )
     assert [row["step"] for row in rows()] == [*range(1, found["steps"] + 3)]
 
 
@@ -175,16 +220,25 @@ def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
     """The curve of losses is the one of an undisturbed run, bit by bit."""
     small(steps=120, save_every=10, restarts=1)
     with subprocess.Popen(
-        [sys.executable, "-m", "meshwright", "train", "job.toml"], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "meshwright", "train", "job.toml"],
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 15):
             assert process.poll() is None
             time.sleep(0.02)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            .read_text()
+            .split()
+        )
         os.kill(int(children[1]), signal.SIGKILL)
         told = process.communicate(timeout=100)[1]
     assert process.returncode == 0
-    assert "rank 1 of 2 was killed by SIGKILL; the other ranks were ended; again from step-" in told
+    assert (
+        "rank 1 of 2 was killed by SIGKILL; the other ranks were ended; again from step-"
+        in told
+    )
     disturbed = [(row["step"], row["loss"]) for row in rows()]
     assert cli.run(["train", small(steps=120, output="whole")]) == 0
     Path("run").rename("disturbed")
@@ -197,13 +251,24 @@ def test_a_killed_rank_restarts_from_the_last_checkpoint() -> None:
 def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(
     restarts: int, code: int
 ) -> None:
-    small(steps=60, save_every=5, timeout=20, **({"restarts": restarts} if restarts else {}))
+    small(
+        steps=60,
+        save_every=5,
+        timeout=20,
+        **({"restarts": restarts} if restarts else {}),
+    )
     command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not (Path("run/metrics.jsonl").exists() and len(rows()) >= 15):
             assert process.poll() is None
             time.sleep(0.02)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            .read_text()
+            .split()
+        )
         os.kill(int(children[1]), signal.SIGSTOP)
         told = process.communicate(timeout=200)[1]
     assert process.returncode == code
@@ -212,16 +277,20 @@ def test_a_stopped_rank_is_named_and_ends_the_run_or_starts_it_again(
         " ended",
         told,
     )
-    assert ("again from step-" in told) == bool(restarts) and "Traceback" not in told
-    assert [row["step"] for row in rows()] == list(range(1, len(rows()) + 1)) and (
-        len(rows()) == 60
-    ) == bool(restarts)
+    assert ("again from step-" in told) == bool(
+        restarts
+    ) and "Traceback" not in told
+    assert [row["step"] for row in rows()] == list(
+        range(1, len(rows()) + 1)
+    ) and (len(rows()) == 60) == bool(restarts)
 
 
 def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
     small(steps=1000, restarts=5)
     command = [sys.executable, "-m", "meshwright", "train", "job.toml"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True
+    ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while not children.read_text():
             assert process.poll() is None
@@ -230,7 +299,9 @@ def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=60)[1]
     assert (
-        process.returncode in (0, 3) and "again" not in told and "Traceback" not in told
+        process.returncode in (0, 3)
+        and "again" not in told
+        and "Traceback" not in told
     )  # 0: the ranks could already save
 
 
@@ -238,10 +309,22 @@ def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
     ("words", "says"),
     [
         (["train", "llama3-8b"], "train needs a JOB.toml"),
-        (["train", "job.toml", "--resume"], "holds no checkpoint to resume from"),
+        (
+            ["train", "job.toml", "--resume"],
+            "holds no checkpoint to resume from",
+        ),
         (["train", "job.toml", "--tp", "3"], "heads 4 cannot be split 3 ways"),
         (
-            ["train", "job.toml", "--dp", "1", "--pp", "2", "--schedule", "zb-h1"],
+            [
+                "train",
+                "job.toml",
+                "--dp",
+                "1",
+                "--pp",
+                "2",
+                "--schedule",
+                "zb-h1",
+            ],
             "no counterpart in PyTorch",
         ),
         (["train", "job.toml", "--data", "nowhere"], "nowhere.json"),
@@ -258,10 +341,15 @@ def test_what_cannot_run_is_a_sentence(
     assert not Path("run/metrics.jsonl").exists()
 
 
-def test_a_second_run_does_not_write_over_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_does_not_write_over_the_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("run/step-00000003").mkdir(parents=True)
     assert cli.run(["train", small()]) == 2
-    assert "holds a run already (step-00000003): --resume" in capsys.readouterr().err
+    assert (
+        "holds a run already (step-00000003): --resume"
+        in capsys.readouterr().err
+    )
 
 
 def test_without_torch_there_is_a_sentence(
@@ -275,7 +363,10 @@ def test_without_torch_there_is_a_sentence(
 def test_data_makes_a_token_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("t.txt").write_text("hello", "utf-8")
     assert cli.run(["data", "t.txt", "-o", "tokens/t"]) == 0
-    assert "5 tokens" in capsys.readouterr().out and Path("tokens/t.bin").stat().st_size == 10
+    assert (
+        "5 tokens" in capsys.readouterr().out
+        and Path("tokens/t.bin").stat().st_size == 10
+    )
 
 
 NONE = (
@@ -293,7 +384,11 @@ NONE = (
 
 @pytest.mark.parametrize("name", NONE)
 def test_zero_is_none_as_the_word_is(name: str) -> None:
-    assert getattr(settings({name: 0}), name) is None is getattr(settings({name: "none"}), name)
+    assert (
+        getattr(settings({name: 0}), name)
+        is None
+        is getattr(settings({name: "none"}), name)
+    )
 
 
 def test_zero_where_it_is_a_number() -> None:
@@ -304,7 +399,19 @@ def test_zero_where_it_is_a_number() -> None:
     found = settings(zeros)
     assert {name: getattr(found, name) for name in zeros} == zeros
     assert (
-        cli.run(["train", small(**zeros, restarts=0, record=0, weight_decay=0, steps=3, lr=0.5)])
+        cli.run(
+            [
+                "train",
+                small(
+                    **zeros,
+                    restarts=0,
+                    record=0,
+                    weight_decay=0,
+                    steps=3,
+                    lr=0.5,
+                ),
+            ]
+        )
         == 0
     )
     assert [row["lr"] for row in rows()] == pytest.approx([0.5, 0.25, 0.0])
@@ -314,22 +421,35 @@ def test_zero_where_it_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"epsilon": "4Mi"}, "train.epsilon must be between 1e-20 and 1, not 4.1943e"),
-        ({"threads": 1000000}, "train.threads must be between 1 and 1024, not 1e"),
+        (
+            {"epsilon": "4Mi"},
+            "train.epsilon must be between 1e-20 and 1, not 4.1943e",
+        ),
+        (
+            {"threads": 1000000},
+            "train.threads must be between 1 and 1024, not 1e",
+        ),
         ({"beta1": 1}, "train.beta1 must be less than 1"),
         ({"max_skipped": 0}, "train.max_skipped must be between 1"),
         ({"warmup": -1}, "train.warmup must be between 0"),
         ({"final_lr": 1.5}, "train.final_lr must be between 0 and 1, not 1.5"),
-        ({"final_lr": -0.5}, "train.final_lr must be between 0 and 1, not -0.5"),
+        (
+            {"final_lr": -0.5},
+            "train.final_lr must be between 0 and 1, not -0.5",
+        ),
         ({"timeout": 1e30}, "train.timeout must be between 0.001 and 1e"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(table: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_meant_is_refused(
+    table: dict[str, Any], says: str
+) -> None:
     with pytest.raises(BadInput, match=says):
         settings(table)
 
 
-def test_memory_of_the_fullest_rank_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_memory_of_the_fullest_rank_is_told(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """Beside that of all ranks: two ranks of one program, each about half of it."""
     assert cli.run(["train", small(steps=2)]) == 0
     assert "GiB on the fullest rank" in capfd.readouterr().err
@@ -337,7 +457,9 @@ def test_memory_of_the_fullest_rank_is_told(capfd: pytest.CaptureFixture[str]) -
         assert 0.4 < row["fullest_rank_bytes"] / row["memory_bytes"] < 0.7
 
 
-def test_metrics_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_that_cannot_be_written_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Rank 0 may write no more to a file than a few rows; checkpoints stay as they were."""
     small(steps=60, save_every=2, keep=1)
     code = (
@@ -348,17 +470,24 @@ def test_metrics_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[
     )
     Path("run").mkdir()
     Path("run/metrics.jsonl").write_text(
-        '{"step": 0, "step_time_s": 0, "cpu_s": 0, "x": "' + 397_000 * "x" + '"}\n'
+        '{"step": 0, "step_time_s": 0, "cpu_s": 0, "x": "'
+        + 397_000 * "x"
+        + '"}\n'
     )
     found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert found.returncode == 3
     assert (
         "run/metrics.jsonl could not be written: File too large; checkpoints are as they were"
         in found.stderr
     )
-    assert "Traceback" not in found.stderr and not list(Path("run").glob("*.part"))
+    assert "Traceback" not in found.stderr and not list(
+        Path("run").glob("*.part")
+    )
 
 
 def test_settings_are_checked() -> None:
@@ -368,7 +497,10 @@ def test_settings_are_checked() -> None:
         ({"stepz": 1}, "stepz"),
         ({"lr": -1}, "train.lr"),
         ({"beta2": 2.0}, "less than 1"),
-        ({"device": "tpu"}, "train.device .tpu. is not known; did you mean cpu"),
+        (
+            {"device": "tpu"},
+            "train.device .tpu. is not known; did you mean cpu",
+        ),
     ):
         with pytest.raises(BadInput, match=says):
             settings(table)

@@ -49,7 +49,9 @@ def of_transformers(name: str) -> tuple[Any, Any]:
     return stored["tokens"].long(), stored["logits"]
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3", "qwen2", "mistral"])
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "qwen3", "qwen2", "mistral"]
+)
 def test_logits_are_those_of_transformers(name: str) -> None:
     m = model(name)
     decoder = Decoder(m, range(m.layers), SEQ)
@@ -59,7 +61,9 @@ def test_logits_are_those_of_transformers(name: str) -> None:
     assert (got[..., : m.vocab] - want).abs().max() < 1e-5
     target = tokens.roll(-1, 1)
     padded = loss(got, target, Columns(0, m.vocab))
-    real = torch.nn.functional.cross_entropy(want.flatten(0, 1), target.flatten())
+    real = torch.nn.functional.cross_entropy(
+        want.flatten(0, 1), target.flatten()
+    )
     assert padded.item() == pytest.approx(real.item(), rel=1e-5), (
         "rows that pad the vocabulary have no probability"
     )
@@ -73,7 +77,9 @@ def logits(trainer: Trainer, tokens: Any) -> Any:
         if number:
             rows = SEQ // (tp if trainer.layout.sequence_parallel else 1)
             dist.recv(
-                x := torch.empty(2, rows, trainer.job.model.hidden), group=pp, group_src=number - 1
+                x := torch.empty(2, rows, trainer.job.model.hidden),
+                group=pp,
+                group_src=number - 1,
             )
         x = stage(x)
         if number < trainer.count - 1:
@@ -86,7 +92,9 @@ def logits(trainer: Trainer, tokens: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 @pytest.mark.parametrize(
-    "layout", [Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)], ids=str
+    "layout",
+    [Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)],
+    ids=str,
 )
 def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     name: str, layout: Layout, tmp_path: Path
@@ -96,12 +104,21 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     targets = tokens.roll(-1, 1)
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(replace(job(m, layout, batch=2), seq=SEQ), SETTINGS, device)
+        trainer = Trainer(
+            replace(job(m, layout, batch=2), seq=SEQ), SETTINGS, device
+        )
         weights.load(trainer.stages, m, MADE / name)
         found = logits(trainer, tokens)
-        assert found is None or (found[..., : m.vocab] - want).abs().max() < 1e-5
-        assert (found is None) == (layout.pp > 1 and trainer.mesh.index("pp") == 0)
-        x, y = (part.chunk(int(layout.dp))[trainer.mesh.replica] for part in (tokens, targets))
+        assert (
+            found is None or (found[..., : m.vocab] - want).abs().max() < 1e-5
+        )
+        assert (found is None) == (
+            layout.pp > 1 and trainer.mesh.index("pp") == 0
+        )
+        x, y = (
+            part.chunk(int(layout.dp))[trainer.mesh.replica]
+            for part in (tokens, targets)
+        )
         assert trainer.backward(x, y)[0] == pytest.approx(
             float(fn.cross_entropy(want.mT, targets)), abs=1e-5
         )
@@ -137,7 +154,17 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency =
     )
     assert cli.run(["train", str(job_file)]) == 0
     assert (
-        cli.run(["export", f"{tmp_path}/run", "--to", "safetensors", "-o", f"{tmp_path}/out"]) == 0
+        cli.run(
+            [
+                "export",
+                f"{tmp_path}/run",
+                "--to",
+                "safetensors",
+                "-o",
+                f"{tmp_path}/out",
+            ]
+        )
+        == 0
     )
     assert "as llama in" in capsys.readouterr().out
     assert tensors(tmp_path / "out") == tensors(MADE / "llama")
@@ -151,7 +178,10 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency =
         float(loss(decoder(whole[:, :-1]), whole[:, 1:]).detach()), abs=1e-5
     )
     for words, says in (
-        (["export", "nowhere", "--to", "safetensors", "-o", "x"], "neither a checkpoint nor"),
+        (
+            ["export", "nowhere", "--to", "safetensors", "-o", "x"],
+            "neither a checkpoint nor",
+        ),
         (["export", "nowhere", "--to", "safetensors"], "needs the folder"),
     ):
         assert cli.run(words) == 2 and says in capsys.readouterr().err
@@ -160,7 +190,9 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency =
 def tensors(folder: Path) -> dict[str, bytes]:
     """All weights of a folder, by name."""
     found = {
-        name: x for file in folder.glob("model*.safetensors") for name, x in load_file(file).items()
+        name: x
+        for file in folder.glob("model*.safetensors")
+        for name, x in load_file(file).items()
     }
     return {name: x.numpy().tobytes() for name, x in found.items()}
 
@@ -169,7 +201,9 @@ ALL = {
     "gpt": GPT,
     "llama": LLAMA,
     "llama 3.1": replace(
-        LLAMA, rope_base=5e5, rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 8192)
+        LLAMA,
+        rope_base=5e5,
+        rope_scaling=RopeScaling("llama3", 8.0, 1.0, 4.0, 8192),
     ),
     "mistral": replace(LLAMA, window=16, full_every=0, norm_epsilon=1e-6),
     "qwen2": replace(LLAMA, qkv_bias=True),
@@ -181,11 +215,15 @@ ALL = {
 
 @pytest.mark.parametrize("name", ALL)
 def test_config_json_says_the_same_model(name: str) -> None:
-    assert not differences(read_hf(json.loads(json.dumps(write_hf(ALL[name])))), ALL[name])
+    assert not differences(
+        read_hf(json.loads(json.dumps(write_hf(ALL[name])))), ALL[name]
+    )
 
 
 def test_a_model_of_no_family_is_refused() -> None:
-    with pytest.raises(BadInput, match="cannot be written as one of .* differs in norm"):
+    with pytest.raises(
+        BadInput, match="cannot be written as one of .* differs in norm"
+    ):
         write_hf(replace(LLAMA, norm="nonparametric"))
 
 
@@ -202,7 +240,11 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     for key, value, says in (
         ("hidden_act", "gelu", "activation gelu, not silu"),
         ("model_type", "bloom", "only llama"),
-        ("is_encoder_decoder", True, "is_encoder_decoder. is true, which .* cannot express"),
+        (
+            "is_encoder_decoder",
+            True,
+            "is_encoder_decoder. is true, which .* cannot express",
+        ),
     ):
         folder = copy("llama", tmp_path / key)
         config = json.loads((folder / "config.json").read_text())
@@ -219,12 +261,19 @@ def test_damaged_or_other_files_are_refused(tmp_path: Path) -> None:
     folder = copy("gpt2", tmp_path / "a")
     whole = load_file(folder / "model.safetensors")
     save_file(
-        {k: v for k, v in whole.items() if "ln_f.bias" not in k}, folder / "model.safetensors"
+        {k: v for k, v in whole.items() if "ln_f.bias" not in k},
+        folder / "model.safetensors",
     )
     refuses(folder, "have no transformer.ln_f.bias")
-    save_file({**whole, "transformer.extra": torch.zeros(1)}, folder / "model.safetensors")
+    save_file(
+        {**whole, "transformer.extra": torch.zeros(1)},
+        folder / "model.safetensors",
+    )
     refuses(folder, "hold transformer.extra, which this model does not have")
-    save_file({**whole, "transformer.ln_f.bias": torch.zeros(9)}, folder / "model.safetensors")
+    save_file(
+        {**whole, "transformer.ln_f.bias": torch.zeros(9)},
+        folder / "model.safetensors",
+    )
     refuses(folder, r"shape \[9\], but the model needs \[8\]")
     save_file(
         {**whole, "transformer.ln_f.bias": torch.zeros(8, dtype=torch.int32)},
@@ -244,9 +293,9 @@ def test_files_of_a_body_without_names_of_the_whole(tmp_path: Path) -> None:
     """The first GPT-2 files say h.0.ln_1.weight and hold masks of attention."""
     folder = copy("gpt2", tmp_path / "a")
     whole = load_file(folder / "model.safetensors")
-    short = {name.removeprefix("transformer."): x for name, x in whole.items()} | {
-        "h.0.attn.bias": torch.ones(4, 4)
-    }
+    short = {
+        name.removeprefix("transformer."): x for name, x in whole.items()
+    } | {"h.0.attn.bias": torch.ones(4, 4)}
     save_file(short, folder / "model.safetensors")
     decoder = Decoder(model("gpt2"), range(2), SEQ)
     weights.load({0: decoder}, model("gpt2"), folder)
@@ -259,15 +308,26 @@ def copy(name: str, to: Path) -> Path:
     return to
 
 
-def test_a_checkpoint_of_no_or_another_model_is_not_exported(tmp_path: Path) -> None:
+def test_a_checkpoint_of_no_or_another_model_is_not_exported(
+    tmp_path: Path,
+) -> None:
     part = tmp_path / "step-00000001"
     part.mkdir()
-    index = {"format": "meshwright-checkpoint-1", "step": 1, "tensors": {}, "files": {}}
+    index = {
+        "format": "meshwright-checkpoint-1",
+        "step": 1,
+        "tensors": {},
+        "files": {},
+    }
     (part / "index.json").write_text(json.dumps(sealed(index)))
     with pytest.raises(BadInput, match="the checkpoint's model"):
         export(part, tmp_path / "out")
-    reader = Reader(part, {"tensors": {"weights/norm.weight": {"shape": [8], "chunks": []}}})
+    reader = Reader(
+        part,
+        {"tensors": {"weights/norm.weight": {"shape": [8], "chunks": []}}},
+    )
     with pytest.raises(
-        BadInput, match=r"holds weights/norm.weight as \[8\], but its model needs \[4\]"
+        BadInput,
+        match=r"holds weights/norm.weight as \[8\], but its model needs \[4\]",
     ):
         whole(reader, "weights/norm.weight", [4])

@@ -20,7 +20,15 @@ def test_a_row_becomes_its_job() -> None:
     j = job(row())
     l = j.layout
     assert (j.model.layers, j.model.K, j.T, j.batch) == (32, 8, 8192, 128)
-    assert (l.tp, l.pp, l.interleave, l.dp, l.zero, l.schedule, l.recompute) == (
+    assert (
+        l.tp,
+        l.pp,
+        l.interleave,
+        l.dp,
+        l.zero,
+        l.schedule,
+        l.recompute,
+    ) == (
         4,
         4,
         2,
@@ -54,9 +62,13 @@ def test_a_row_becomes_its_job() -> None:
         ("single node", 8, 400),
     ],
 )
-def test_bandwidth_between_nodes(far: str, per_node: int, gigabit: float) -> None:
+def test_bandwidth_between_nodes(
+    far: str, per_node: int, gigabit: float
+) -> None:
     assert (
-        network("H100-80GB-SXM", per_node, "nvlink4", far.lower()).dims[-1].bandwidth
+        network("H100-80GB-SXM", per_node, "nvlink4", far.lower())
+        .dims[-1]
+        .bandwidth
         == gigabit * 1e9 / 8
     )
 
@@ -71,9 +83,19 @@ def test_bandwidth_between_nodes(far: str, per_node: int, gigabit: float) -> Non
         ("A100-80GB", "HDR100 InfiniBand, one per GPU", 8, 100),
         # whose own machine has two GPUs behind a port
         ("V100-16GB", "4 x 100Gb Omni-Path per node", 4, 100),
-        ("V100-16GB", "EDR InfiniBand (DGX-1)", 8, 50),  # four ports for eight GPUs
+        (
+            "V100-16GB",
+            "EDR InfiniBand (DGX-1)",
+            8,
+            50,
+        ),  # four ports for eight GPUs
         ("A100-40GB", "100 Gb/s (p4d.24xlarge)", 8, 50),
-        ("A100-80GB", "1600 Gb/s (DGX A100)", 8, 200),  # no adapter is that fast: the node's
+        (
+            "A100-80GB",
+            "1600 Gb/s (DGX A100)",
+            8,
+            200,
+        ),  # no adapter is that fast: the node's
         ("A100-80GB", "aws-p4d", 8, 50),
     ],
 )
@@ -90,7 +112,10 @@ def test_rates_between_nodes_as_a_gpu_reaches_them(
         ("8x200Gb HDR InfiniBand per node", ""),
         ("400 Gb/s per GPU RDMA", ""),
         ("per-GPU 800Gb (assumed)", ""),
-        ("200Gb/s HDR InfiniBand (DGX A100)", "each of the 8 usual adapters of dgx-a100"),
+        (
+            "200Gb/s HDR InfiniBand (DGX A100)",
+            "each of the 8 usual adapters of dgx-a100",
+        ),
         ("100 Gb/s (p4d.24xlarge)", "each of the 4 usual adapters of aws-p4d"),
         ("NDR InfiniBand", "each of the 8 usual adapters of dgx-h100"),
         ("8 x 400 Gb/s", "taken as the adapters of a node"),
@@ -99,14 +124,22 @@ def test_rates_between_nodes_as_a_gpu_reaches_them(
         ("", "not stated: that of dgx-h100"),
     ],
 )
-def test_a_rate_that_is_of_a_gpu_or_a_node_unsaid_is_noted(far: str, said: str) -> None:
+def test_a_rate_that_is_of_a_gpu_or_a_node_unsaid_is_noted(
+    far: str, said: str
+) -> None:
     found = note(row(hardware={"inter_node": far}))
     assert said in found if said else found == ""
     assert (
-        any(said in n for n in described(row(hardware={"inter_node": far})).notes) == bool(said)
+        any(
+            said in n
+            for n in described(row(hardware={"inter_node": far})).notes
+        )
+        == bool(said)
         or not said
     )
-    assert note(row(hardware={"inter_node": far, "count": 8})) == ""  # one node: it does not matter
+    assert (
+        note(row(hardware={"inter_node": far, "count": 8})) == ""
+    )  # one node: it does not matter
 
 
 def test_what_is_between_slices_is_noted_or_read() -> None:
@@ -116,10 +149,15 @@ def test_what_is_between_slices_is_noted_or_read() -> None:
         "intra_node": "ICI 3D torus",
         "inter_node": "DCN between slices",
     }
-    assert "not stated: that of tpu-v5p-pod" in note(row(hardware={**slices, "count": 128}))
+    assert "not stated: that of tpu-v5p-pod" in note(
+        row(hardware={**slices, "count": 128})
+    )
     assert note(row(hardware={**slices, "count": 64})) == ""
     assert (
-        network("TPUv5p", 64, "ICI 3D torus", "DCN, 100 Gb/s per chip").dims[-1].bandwidth == 12.5e9
+        network("TPUv5p", 64, "ICI 3D torus", "DCN, 100 Gb/s per chip")
+        .dims[-1]
+        .bandwidth
+        == 12.5e9
     )
 
 
@@ -136,19 +174,39 @@ def test_what_is_between_slices_is_noted_or_read() -> None:
         ({"fsdp": None}, 1),
     ],
 )
-def test_sharding_inside_groups_is_read(changes: dict[str, Any], copies: int) -> None:
+def test_sharding_inside_groups_is_read(
+    changes: dict[str, Any], copies: int
+) -> None:
     """64 replicas, nodes of 8."""
-    parallel = {"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero_stage": 3, **changes}
+    parallel = {
+        "tp": 1,
+        "pp": 1,
+        "vpp": 1,
+        "dp": 64,
+        "zero_stage": 3,
+        **changes,
+    }
     found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
     assert not any("shards inside groups" in n for n in found.notes)
-    assert (found.job.layout.zero, found.job.layout.dp_replicate) == (3, copies)
+    assert (found.job.layout.zero, found.job.layout.dp_replicate) == (
+        3,
+        copies,
+    )
 
 
 def test_groups_that_do_not_divide_the_replicas_are_noted() -> None:
-    parallel = {"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero_stage": 3, "fsdp": "shard group 24"}
+    parallel = {
+        "tp": 1,
+        "pp": 1,
+        "vpp": 1,
+        "dp": 64,
+        "zero_stage": 3,
+        "fsdp": "shard group 24",
+    }
     found = described(row(parallel=parallel, optimizer_sharding="FSDP"))
     assert (
-        any("shards inside groups" in n for n in found.notes) and found.job.layout.dp_replicate == 1
+        any("shards inside groups" in n for n in found.notes)
+        and found.job.layout.dp_replicate == 1
     )
 
 
@@ -160,8 +218,12 @@ def test_groups_inside_the_only_node_are_all_ranks() -> None:
     assert described(one).notes == ()
 
 
-def test_states_in_host_memory_are_noted_and_their_memory_is_not_judged() -> None:
-    found = described(row(optimizer_sharding="ZeRO-2, optimizer offloaded to CPU"))
+def test_states_in_host_memory_are_noted_and_their_memory_is_not_judged() -> (
+    None
+):
+    found = described(
+        row(optimizer_sharding="ZeRO-2, optimizer offloaded to CPU")
+    )
     assert "host memory" in " ".join(found.notes) and not found.memory
     assert described(row(optimizer_sharding="ZeRO-1, no offload")).memory
 
@@ -169,7 +231,12 @@ def test_states_in_host_memory_are_noted_and_their_memory_is_not_judged() -> Non
 @pytest.mark.parametrize(
     ("software", "tp", "sp", "sequence"),
     [
-        ("MaxText (JAX)", 4, None, True),  # its tensor axis cuts the activations between layers
+        (
+            "MaxText (JAX)",
+            4,
+            None,
+            True,
+        ),  # its tensor axis cuts the activations between layers
         ("MaxText (JAX)", 4, False, False),
         ("MaxText (JAX)", 1, None, False),
         ("Megatron-LM 2022", 4, None, False),
@@ -200,7 +267,9 @@ def test_the_tensor_axis_of_jax_is_sequence_parallel(
         ("nvlink", 450e9, 8),
     ],
 )
-def test_bandwidth_inside_a_node(near: str, bandwidth: float, size: int) -> None:
+def test_bandwidth_inside_a_node(
+    near: str, bandwidth: float, size: int
+) -> None:
     dim = network("H100-80GB-SXM", 8, near, "").dims[0]
     assert (dim.bandwidth, dim.size) == (bandwidth, size)
 
@@ -220,7 +289,9 @@ def test_bandwidth_inside_a_node(near: str, bandwidth: float, size: int) -> None
         ("pcie gen4", 4, "switch"),
     ],
 )
-def test_nvlink_without_a_switch_is_a_mesh(near: str, size: int, kind: str) -> None:
+def test_nvlink_without_a_switch_is_a_mesh(
+    near: str, size: int, kind: str
+) -> None:
     assert network("A100-80GB-SXM", size, near, "").dims[0].kind == kind
 
 
@@ -232,10 +303,16 @@ def test_nvlink_without_a_switch_is_a_mesh(near: str, size: int, kind: str) -> N
         ("4x100 Gb/s EFA per node", "aws-p4d", 50),
         ("4 x 200 Gb/s Slingshot per node", "perlmutter", 100),
         ("8x200Gb HDR InfiniBand per node", "dgx-a100", 200),
-        ("8x200Gb per node", "dgx-a100", 200),  # names no fabric: the usual one
+        (
+            "8x200Gb per node",
+            "dgx-a100",
+            200,
+        ),  # names no fabric: the usual one
     ],
 )
-def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit: float) -> None:
+def test_the_fabric_between_nodes_is_the_one_named(
+    far: str, like: str, gigabit: float
+) -> None:
     """Its share of the rate and its latency are those of a machine of the catalogue with it; the
     rate is the row's.
     """
@@ -243,7 +320,11 @@ def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit:
         network("A100-80GB-SXM", 8, "nvlink3", far).dims[-1],
         catalog.network(like).dims[-1],
     )
-    assert (dim.name, dim.efficiency, dim.latency) == (known.name, known.efficiency, known.latency)
+    assert (dim.name, dim.efficiency, dim.latency) == (
+        known.name,
+        known.efficiency,
+        known.latency,
+    )
     assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit / 8 * 1e9)
 
 
@@ -261,7 +342,10 @@ def test_the_fabric_between_nodes_is_the_one_named(far: str, like: str, gigabit:
 def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(
     near: str, size: int, like: str
 ) -> None:
-    dim, known = network("A100-80GB-SXM", size, near, "").dims[0], catalog.network(like).dims[0]
+    dim, known = (
+        network("A100-80GB-SXM", size, near, "").dims[0],
+        catalog.network(like).dims[0],
+    )
     assert (dim.name, dim.efficiency, dim.latency, dim.size) == (
         known.name,
         known.efficiency,
@@ -270,7 +354,9 @@ def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(
     )
 
 
-def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> None:
+def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> (
+    None
+):
     """V100: 6 links of 25 GB/s, 2 to each of the 3 other GPUs of a node of 4."""
     near = network("V100-32GB-SXM2", 4, "nvlink2", "").dims[0]
     assert near.bandwidth * near.used(2) == pytest.approx(2 * 25e9)
@@ -329,7 +415,9 @@ def test_a_stated_size_near_the_catalogues_keeps_the_catalogues(
 
 
 def test_a_stated_size_of_another_memory_replaces_the_catalogues() -> None:
-    assert chip("A100-64GB").hbm_bytes == 64e9  # Leonardo's: a quarter less than 80 GB
+    assert (
+        chip("A100-64GB").hbm_bytes == 64e9
+    )  # Leonardo's: a quarter less than 80 GB
     assert chip("A100 64 GiB").hbm_bytes == 64 * 2**30
 
 
@@ -358,9 +446,19 @@ def test_chips_without_bf16_train_in_fp16() -> None:
         ),
         ("fp8 linear (torchao) + bf16", "torchtitan", "fsdp2", 2),
         ("float8 tensorwise, float8 all-gather", "torchtitan", "fsdp2", 1),
-        ("float8 tensorwise", "torchtitan", "fsdp2, enable_fsdp_float8_all_gather", 1),
+        (
+            "float8 tensorwise",
+            "torchtitan",
+            "fsdp2, enable_fsdp_float8_all_gather",
+            1,
+        ),
         ("float8 rowwise without float8 all-gather", "torchtitan", "fsdp2", 2),
-        ("float8, enable_fsdp_float8_all_gather=false", "torchtitan", "fsdp2", 2),
+        (
+            "float8, enable_fsdp_float8_all_gather=false",
+            "torchtitan",
+            "fsdp2",
+            2,
+        ),
         ("bf16", "torchtitan", "fsdp2", 2),
         ("mxfp8", "megatron-bridge", None, 1),
     ],
@@ -368,7 +466,10 @@ def test_chips_without_bf16_train_in_fp16() -> None:
 def test_fsdp_gathers_in_eight_bits_only_where_the_row_says_so(
     text: str, software: str, fsdp: str | None, gather_bytes: float
 ) -> None:
-    assert words.precision(text, software, chip("H100-80GB"), fsdp).gather_bytes == gather_bytes
+    assert (
+        words.precision(text, software, chip("H100-80GB"), fsdp).gather_bytes
+        == gather_bytes
+    )
 
 
 def test_a_rows_fsdp_reaches_its_precision() -> None:
@@ -379,7 +480,12 @@ def test_a_rows_fsdp_reaches_its_precision() -> None:
         parallel={"pp": 1, "vpp": 1},
     )
     assert job(torch).precision.gather_bytes == 2
-    assert job({**torch, "notes": "with float8 all-gather"}).precision.gather_bytes == 1
+    assert (
+        job(
+            {**torch, "notes": "with float8 all-gather"}
+        ).precision.gather_bytes
+        == 1
+    )
     assert job(row(precision="fp8")).precision.gather_bytes == 1
 
 
@@ -396,7 +502,9 @@ def test_a_rows_fsdp_reaches_its_precision() -> None:
         ("interleaved", 1, 4, ("1f1b", 1)),
     ],
 )
-def test_schedules(text: str, pp: int, v: int, expected: tuple[str, int]) -> None:
+def test_schedules(
+    text: str, pp: int, v: int, expected: tuple[str, int]
+) -> None:
     assert words.schedule(text, pp, v) == expected
 
 
@@ -412,7 +520,9 @@ def test_schedules(text: str, pp: int, v: int, expected: tuple[str, int]) -> Non
         (None, "fsdp shard_grad_op", "", 2),
     ],
 )
-def test_zero_stage(stage: int | None, sharding: str, fsdp: str, zero: int) -> None:
+def test_zero_stage(
+    stage: int | None, sharding: str, fsdp: str, zero: int
+) -> None:
     assert words.zero(stage, sharding, fsdp) == zero
 
 
@@ -426,10 +536,22 @@ def test_latent_attention_and_experts() -> None:
         "dense_layers": 3,
     }
     m = job(
-        row(model={**moe, "mla": {"q_lora_rank": 1536, "kv_lora_rank": 512}, "kv_heads": 32})
+        row(
+            model={
+                **moe,
+                "mla": {"q_lora_rank": 1536, "kv_lora_rank": 512},
+                "kv_heads": 32,
+            }
+        )
     ).model
-    assert m.moe is not None and (m.moe.experts, m.moe.dense_layers) == (256, 3)
-    assert m.mla is not None and (m.mla.q_lora_rank, m.mla.qk_nope_head_dim) == (1536, 128)
+    assert m.moe is not None and (m.moe.experts, m.moe.dense_layers) == (
+        256,
+        3,
+    )
+    assert m.mla is not None and (
+        m.mla.q_lora_rank,
+        m.mla.qk_nope_head_dim,
+    ) == (1536, 128)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ import pytest
 from validate_rows import row
 
 from meshwright.validate import validate
-from meshwright.validate.layouts import BACKWARD, Constants, Figure, fitted, once
+from meshwright.validate.layouts import (
+    BACKWARD,
+    Constants,
+    Figure,
+    fitted,
+    once,
+)
 
 TRUE = Constants(0.03, 0.9, 3.0e9)
 GB = 1e9
@@ -32,7 +38,11 @@ class Run:
     @property
     def figure(self) -> Figure:
         return Figure(
-            self.kind, tuple(self.size + share * GB for share in BACKWARD), 0.0, 0.02, 5 * GB
+            self.kind,
+            tuple(self.size + share * GB for share in BACKWARD),
+            0.0,
+            0.02,
+            5 * GB,
         )
 
     @property
@@ -43,16 +53,24 @@ class Run:
 def runs(source: str, c: Constants = TRUE) -> list[Run]:
     """Figures of three kinds of a machine with these constants."""
     sizes = [
-        (kind, size * GB) for kind in ("allocated", "reserved", "device") for size in (10, 30, 60)
+        (kind, size * GB)
+        for kind in ("allocated", "reserved", "device")
+        for size in (10, 30, 60)
     ]
-    plain = [Run(source, 1.0, kind, (kind, size), size) for kind, size in sizes]
-    return [Run(source, r.figure.under(c), r.kind, r.same, r.size) for r in plain]
+    plain = [
+        Run(source, 1.0, kind, (kind, size), size) for kind, size in sizes
+    ]
+    return [
+        Run(source, r.figure.under(c), r.kind, r.same, r.size) for r in plain
+    ]
 
 
 def test_each_kind_of_figure_counts_its_own() -> None:
     kinds = ("states", "allocated", "reserved", "device", "needed")
     found = [Run("", 1.0, kind).figure.under(TRUE) / GB for kind in kinds]
-    assert found == pytest.approx([5, 10.9, 10.9 * 1.03, 10.9 * 1.03 + 3, 10.9 * 1.02 + 3])
+    assert found == pytest.approx(
+        [5, 10.9, 10.9 * 1.03, 10.9 * 1.03 + 3, 10.9 * 1.02 + 3]
+    )
 
 
 def test_the_constants_of_a_machine_are_found() -> None:
@@ -66,7 +84,9 @@ def test_a_source_is_predicted_by_the_others() -> None:
     found = once([*runs("a"), *runs("b"), *runs("odd", odd)])
     assert found["sources"]["odd"]["constants"] == TRUE._asdict()
     assert found["sources"]["odd"]["left_out"]["median_abs_error"] > 0.02
-    assert once([*runs("a"), *runs("b")])["left_out"]["median_abs_error"] == pytest.approx(0)
+    assert once([*runs("a"), *runs("b")])["left_out"][
+        "median_abs_error"
+    ] == pytest.approx(0)
 
 
 def test_a_layout_counts_once() -> None:
@@ -81,7 +101,10 @@ def test_runs_that_differ_in_their_batch_only_are_one_layout() -> None:
     def measured(**more: Any) -> dict[str, Any]:
         return {
             **row(),
-            "measured": {"memory_gib": 20, "memory_kind": "torch max allocated"},
+            "measured": {
+                "memory_gib": 20,
+                "memory_kind": "torch max allocated",
+            },
             **more,
         }
 

@@ -19,44 +19,92 @@ GIB = 2.0**30
     ("measured", "software", "kind", "size"),
     [
         # by memory_kind
-        ({"memory_gib": 70, "memory_kind": "torch max allocated"}, "", "allocated", 70 * GIB),
         (
-            {"memory_gib": 70, "memory_kind": "max reserved/active per torchtitan"},
+            {"memory_gib": 70, "memory_kind": "torch max allocated"},
+            "",
+            "allocated",
+            70 * GIB,
+        ),
+        (
+            {
+                "memory_gib": 70,
+                "memory_kind": "max reserved/active per torchtitan",
+            },
             "",
             "reserved",
             70 * GIB,
         ),
         (
-            {"memory_gb": 70, "memory_kind": "nvidia-smi incl. ~1.1GB CUDA context"},
+            {
+                "memory_gb": 70,
+                "memory_kind": "nvidia-smi incl. ~1.1GB CUDA context",
+            },
             "",
             "device",
             70e9,
         ),
         (
-            {"memory_gb": 70, "memory_kind": "what a device must have (must fit)"},
+            {
+                "memory_gb": 70,
+                "memory_kind": "what a device must have (must fit)",
+            },
             "",
             "device",
             70e9,
         ),
         ({"memory_gb": 70, "memory_kind": "must fit"}, "", "needed", 70e9),
-        ({"memory_gb": 70, "memory_kind": "allocated at the end of a step"}, "", "states", 70e9),
-        ({"memory_gb": 70, "memory_kind": "max allocated (reserved: 75)"}, "", "allocated", 70e9),
+        (
+            {"memory_gb": 70, "memory_kind": "allocated at the end of a step"},
+            "",
+            "states",
+            70e9,
+        ),
+        (
+            {"memory_gb": 70, "memory_kind": "max allocated (reserved: 75)"},
+            "",
+            "allocated",
+            70e9,
+        ),
         # by key
         ({"memory_max_allocated_bytes": 7e9}, "", "allocated", 7e9),
-        ({"memory_peak_bytes": 7e9, "memory_kind": "nvidia-smi"}, "", "device", 7e9),
+        (
+            {"memory_peak_bytes": 7e9, "memory_kind": "nvidia-smi"},
+            "",
+            "device",
+            7e9,
+        ),
         ({"max_memory_allocated_bytes": 7e9}, "", "allocated", 7e9),
         ({"mem-max-allocated-bytes": 7e9}, "", "allocated", 7e9),
         # Megatron-LM: allocated now, at the end of a step
         ({"memory_allocated_bytes": 7e9}, "", "states", 7e9),
-        ({"memory_allocated_bytes": 7e9, "memory_kind": "peak"}, "", "allocated", 7e9),
+        (
+            {"memory_allocated_bytes": 7e9, "memory_kind": "peak"},
+            "",
+            "allocated",
+            7e9,
+        ),
         ({"memory_reserved_bytes": 7e9}, "", "reserved", 7e9),
         ({"memory_reserved_gib": 7}, "", "reserved", 7 * GIB),
         ({"memory_nvidia_smi_mib": 7000}, "", "device", 7000 * 2**20),
         # several: the peak, and what counts the least beside tensors
-        ({"memory_allocated_bytes": 7e9, "memory_max_allocated_bytes": 9e9}, "", "allocated", 9e9),
-        ({"memory_allocated_bytes": 7e9, "memory_reserved_bytes": 9e9}, "", "reserved", 9e9),
         (
-            {"memory_reserved_gib": 9, "memory_gib": 8, "memory_kind": "torch max allocated"},
+            {"memory_allocated_bytes": 7e9, "memory_max_allocated_bytes": 9e9},
+            "",
+            "allocated",
+            9e9,
+        ),
+        (
+            {"memory_allocated_bytes": 7e9, "memory_reserved_bytes": 9e9},
+            "",
+            "reserved",
+            9e9,
+        ),
+        (
+            {
+                "memory_reserved_gib": 9,
+                "memory_gib": 8,
+                "memory_kind": "torch max allocated",
+            },
             "",
             "allocated",
             8 * GIB,
@@ -72,10 +120,17 @@ GIB = 2.0**30
         ({"memory_gb": 70}, "megatron-deepspeed", "device", 70e9),
         ({"memory_gb": 70}, "", "device", 70e9),
         # parts
-        ({"memory_params_opt_gib": 40, "memory_activations_gib": 30}, "", "allocated", 70 * GIB),
+        (
+            {"memory_params_opt_gib": 40, "memory_activations_gib": 30},
+            "",
+            "allocated",
+            70 * GIB,
+        ),
     ],
 )
-def test_kinds(measured: dict[str, Any], software: str, kind: str, size: float) -> None:
+def test_kinds(
+    measured: dict[str, Any], software: str, kind: str, size: float
+) -> None:
     found = memory_of(measured, software)
     assert found is not None
     assert (found.kind, found.bytes) == (kind, pytest.approx(size))
@@ -107,13 +162,21 @@ def test_each_kind_has_its_own_prediction() -> None:
 
     p = predict(job(row()), job(row()).layout)
     use, tensors = p.memory_use, p.memory_bytes["allocated"]
-    assert predicted(memory_max_allocated_bytes=7e10) == tensors == float(use.total)
+    assert (
+        predicted(memory_max_allocated_bytes=7e10)
+        == tensors
+        == float(use.total)
+    )
     # no context, no communicators
-    assert predicted(memory_reserved_bytes=7e10) == pytest.approx(1.05 * tensors)
+    assert predicted(memory_reserved_bytes=7e10) == pytest.approx(
+        1.05 * tensors
+    )
     assert predicted(memory_gb=70, memory_kind="nvidia-smi") == pytest.approx(
         1.05 * tensors + 1.9e9
     )
-    assert predicted(memory_gb=70, memory_kind="must fit") == pytest.approx(1.02 * tensors + 1.9e9)
+    assert predicted(memory_gb=70, memory_kind="must fit") == pytest.approx(
+        1.02 * tensors + 1.9e9
+    )
     assert predicted(memory_allocated_bytes=7e10) == float(
         use.weights + use.gradients + use.optimizer
     )
@@ -121,16 +184,38 @@ def test_each_kind_has_its_own_prediction() -> None:
 
 def test_what_the_software_logs_and_what_a_formula_gives_is_noted() -> None:
     v = validate(
-        [{**row(), "software": "torchtitan + torch.compile", "measured": {"memory_gb": 70}}]
+        [
+            {
+                **row(),
+                "software": "torchtitan + torch.compile",
+                "measured": {"memory_gb": 70},
+            }
+        ]
     )
     assert list(v.notes) == [
         "what its memory figure counts is not stated: taken as max reserved, which its software"
         " logs"
     ]
     v = validate(
-        [{**row(), "measured": {"memory_params_opt_gib": 40, "memory_activations_gib": 30}}]
+        [
+            {
+                **row(),
+                "measured": {
+                    "memory_params_opt_gib": 40,
+                    "memory_activations_gib": 30,
+                },
+            }
+        ]
     )
     assert list(v.notes) == ["its memory is a formula, not a measurement"]
     assert not validate(
-        [{**row(), "measured": {"memory_gib": 70, "memory_kind": "torch max allocated"}}]
+        [
+            {
+                **row(),
+                "measured": {
+                    "memory_gib": 70,
+                    "memory_kind": "torch max allocated",
+                },
+            }
+        ]
     ).notes

@@ -40,13 +40,19 @@ MAXTEXT = "maxtext (jax)"
         ("selective modules ['moe_act', 'layernorm']", "layernorm+moe_act"),
         (["mlp", "layernorm"], "layernorm+mlp"),
         ("selective: mlp + layernorm", "layernorm+mlp"),
-        ("selective (op-level SAC: saves matmul/attention outputs of every 2nd matmul)", "op"),
+        (
+            "selective (op-level SAC: saves matmul/attention outputs of every 2nd matmul)",
+            "op",
+        ),
         ("selective (op)", "op"),
         ("SAC, saves all matmuls", "minimal_with_context"),
         ("full, first 5 layers per (virtual) stage [block]", "full:5"),
         ("full, first 2 layers per stage", "full:2"),
         ("block, 6 layers", "full:6"),
-        ({"granularity": "full", "method": "block", "num_layers": 2}, "full:2"),
+        (
+            {"granularity": "full", "method": "block", "num_layers": 2},
+            "full:2",
+        ),
         ("full, first 8 layers", "full"),
         ("full, 4/32 layers", "full:1"),  # of 8 in a chunk
         ("full, 24 of 32 layers", "full:6"),
@@ -62,7 +68,10 @@ def test_what_a_layout_can_say_has_no_note(said: object, mode: str) -> None:
 @pytest.mark.parametrize(
     ("said", "mode"),
     [
-        ("selective (saves MLP outputs)", "selective"),  # no list of what runs again
+        (
+            "selective (saves MLP outputs)",
+            "selective",
+        ),  # no list of what runs again
         ("selective (op-level, every 3rd matmul)", "op"),
         ("every 3rd layer", "full:3"),
         ("uniform, 4 layers", "full"),
@@ -76,14 +85,24 @@ def test_what_a_layout_can_say_has_no_note(said: object, mode: str) -> None:
         ("not stated (assumed full)", "full"),
     ],
 )
-def test_what_lies_between_is_the_nearest_and_said(said: object, mode: str) -> None:
+def test_what_lies_between_is_the_nearest_and_said(
+    said: object, mode: str
+) -> None:
     found = policy(said, "megatron-lm", 8.0)
     assert (found.mode, found.memory) == (mode, True)
     assert mode in found.note
 
 
 @pytest.mark.parametrize(
-    "said", ["frobnicate", "partial", "auto", "selective modules ['frob']", "0.5", ["frob"]]
+    "said",
+    [
+        "frobnicate",
+        "partial",
+        "auto",
+        "selective modules ['frob']",
+        "0.5",
+        ["frob"],
+    ],
 )
 def test_unknown_words_are_refused_not_taken_as_none(said: object) -> None:
     with pytest.raises(BadInput, match="not known"):
@@ -96,9 +115,15 @@ def test_a_row_with_unknown_words_is_skipped_with_a_sentence() -> None:
     assert not v.having("step_time")
 
 
-def test_an_unknown_module_beside_known_ones_is_noted_and_memory_is_not_judged() -> None:
+def test_an_unknown_module_beside_known_ones_is_noted_and_memory_is_not_judged() -> (
+    None
+):
     found = policy("selective modules ['layernorm', 'frob']", "", 8.0)
-    assert found.mode == "layernorm" and "'frob' is not known" in found.note and not found.memory
+    assert (
+        found.mode == "layernorm"
+        and "'frob' is not known" in found.note
+        and not found.memory
+    )
 
 
 def test_torchtitans_selective_is_of_operations() -> None:
@@ -106,7 +131,10 @@ def test_torchtitans_selective_is_of_operations() -> None:
 
 
 def test_what_goes_to_the_host_is_not_judged_by_memory() -> None:
-    for said in ("full, activations offloaded to CPU", "full, checkpoints in CPU"):
+    for said in (
+        "full, activations offloaded to CPU",
+        "full, checkpoints in CPU",
+    ):
         found = policy(said, "megatron-lm", 8.0)
         assert found.mode == "full" and found.note and not found.memory
     assert policy("full, no offload", "megatron-lm", 8.0) == ("full", "", True)
@@ -117,10 +145,16 @@ def test_what_goes_to_the_host_is_not_judged_by_memory() -> None:
     [
         ("full", "full"),
         ("save_out_proj", "save_out_proj"),
-        ("save_dot_with_context_except_mlp", "save_dot_with_context_except_mlp"),
+        (
+            "save_dot_with_context_except_mlp",
+            "save_dot_with_context_except_mlp",
+        ),
         ("save_dot_except_mlpwi", "save_dot_except_mlpwi"),
         ("minimal", "minimal"),
-        ('selective ("minimal" policy: saves projections and MLP outputs)', "minimal"),
+        (
+            'selective ("minimal" policy: saves projections and MLP outputs)',
+            "minimal",
+        ),
         ("minimal_flash", "minimal_with_context"),
         ("minimal with context", "minimal_with_context"),
         ("minimal_with_quantization", "minimal"),
@@ -132,29 +166,51 @@ def test_policies_of_maxtext(said: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "mode"), [("qkv_proj_offloaded", "save_qkv_proj"), ("minimal_offloaded", "minimal")]
+    ("said", "mode"),
+    [
+        ("qkv_proj_offloaded", "save_qkv_proj"),
+        ("minimal_offloaded", "minimal"),
+    ],
 )
-def test_policies_of_maxtext_that_keep_tensors_on_the_host(said: str, mode: str) -> None:
+def test_policies_of_maxtext_that_keep_tensors_on_the_host(
+    said: str, mode: str
+) -> None:
     found = policy(said, MAXTEXT, 32.0)
     assert found.mode == mode and found.note and not found.memory
 
 
 def test_the_names_of_maxtext_say_that_it_is_maxtext() -> None:
-    assert policy("save_dot_except_mlp", "", 32.0) == policy("save_dot_except_mlp", MAXTEXT, 32.0)
+    assert policy("save_dot_except_mlp", "", 32.0) == policy(
+        "save_dot_except_mlp", MAXTEXT, 32.0
+    )
 
 
 @pytest.mark.parametrize(
     ("said", "mode"),
-    [("", "full"), (None, "full"), ("custom", "full"), ("frobnicate", "full"), ("none", "none")],
+    [
+        ("", "full"),
+        (None, "full"),
+        ("custom", "full"),
+        ("frobnicate", "full"),
+        ("none", "none"),
+    ],
 )
-def test_jax_without_a_known_policy_has_no_answer_on_memory(said: object, mode: str) -> None:
+def test_jax_without_a_known_policy_has_no_answer_on_memory(
+    said: object, mode: str
+) -> None:
     found = policy(said, MAXTEXT, 32.0)
-    assert found.mode == mode and "no known remat policy" in found.note and not found.memory
+    assert (
+        found.mode == mode
+        and "no known remat policy" in found.note
+        and not found.memory
+    )
 
 
 def test_every_policy_and_module_is_read() -> None:
     assert all(policy(name, MAXTEXT, 32.0).mode != "none" for name in POLICIES)
-    assert all(policy([name], "megatron-lm", 8.0).mode != "none" for name in MODULES)
+    assert all(
+        policy([name], "megatron-lm", 8.0).mode != "none" for name in MODULES
+    )
 
 
 def maxtext(**changes: Any) -> dict[str, Any]:
@@ -180,7 +236,9 @@ def test_out_of_memory_is_unknown_where_the_policy_is() -> None:
         v = validate([maxtext(recompute=said)])
         o = v.overall["out_of_memory"]
         assert (o["unknown"], o["false_positives"], o["rows"]) == (1, 0, 1)
-        assert [r.predicted for r in v.rows if r.quantity == "out_of_memory"] == [None]
+        assert [
+            r.predicted for r in v.rows if r.quantity == "out_of_memory"
+        ] == [None]
         assert v.having("step_time") and not v.having("memory")
         assert any("no known remat policy" in note for note in v.notes)
 
@@ -202,5 +260,10 @@ def test_notes_are_counted_by_row() -> None:
 
 
 def test_a_job_has_the_mode() -> None:
-    assert job(row(recompute="every other layer")).layout.recompute == "full:2"  # of 4
-    assert job(row(recompute="full, first 1 layers per stage")).layout.recompute == "full:1"
+    assert (
+        job(row(recompute="every other layer")).layout.recompute == "full:2"
+    )  # of 4
+    assert (
+        job(row(recompute="full, first 1 layers per stage")).layout.recompute
+        == "full:1"
+    )

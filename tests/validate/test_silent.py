@@ -18,7 +18,9 @@ from meshwright.validate import Validation, published, validate
 from meshwright.validate.silent import choices, filled, held_out, silent
 
 TABLES = json.loads(
-    (resources.files("meshwright.catalog") / "published" / "megatron.json").read_text("utf-8")
+    (
+        resources.files("meshwright.catalog") / "published" / "megatron.json"
+    ).read_text("utf-8")
 )
 
 
@@ -26,7 +28,9 @@ TABLES = json.loads(
 def megatron() -> dict[str, Any]:
     """The sixteen rows by id."""
     return {
-        r["id"]: r for r in published() if r["source"].startswith("megatron2021") and held_out(r)
+        r["id"]: r
+        for r in published()
+        if r["source"].startswith("megatron2021") and held_out(r)
     }
 
 
@@ -37,7 +41,9 @@ def judged() -> Validation:
 
 def seconds(r: dict[str, Any]) -> float:
     """The step time of a row that leaves nothing open."""
-    (found,) = validate([{**r, "missing": [], "fit": True}]).having("step_time")
+    (found,) = validate([{**r, "missing": [], "fit": True}]).having(
+        "step_time"
+    )
     assert found.predicted
     return found.predicted
 
@@ -54,10 +60,15 @@ def test_the_rows_are_those_of_the_paper() -> None:
         for r in megatron().values()
         for p in [r["parallel"]]
     ]
-    first = [(t, p, n, batch, rate) for _, _, t, p, n, batch, rate, _, _ in TABLES["table_1"]]
+    first = [
+        (t, p, n, batch, rate)
+        for _, _, t, p, n, batch, rate, _, _ in TABLES["table_1"]
+    ]
     second = [
         (8, parallel // 8, n, batch, rate)
-        for scheme, _, _, _, parallel, batch, n, _, rate, _ in TABLES["table_2"]
+        for scheme, _, _, _, parallel, batch, n, _, rate, _ in TABLES[
+            "table_2"
+        ]
         if scheme == "PTD"
     ]
     assert shown == [*first, *second]
@@ -69,7 +80,14 @@ def test_seconds_are_the_papers_flops_over_its_rate(id: str) -> None:
     r = megatron()[id]
     m, n = r["model"], r["hardware"]["count"]
     L, h, s, V = m["layers"], m["hidden"], m["seq_len"], m["vocab"]
-    flops = 96 * r["global_batch"] * s * L * h**2 * (1 + s / (6 * h) + V / (16 * L * h))
+    flops = (
+        96
+        * r["global_batch"]
+        * s
+        * L
+        * h**2
+        * (1 + s / (6 * h) + V / (16 * L * h))
+    )
     (found,) = (c for c in judged().rows if c.id == id)
     assert found.measured == pytest.approx(
         flops / (n * r["measured"]["tflops_per_gpu"] * 1e12), rel=1e-6
@@ -95,12 +113,15 @@ def test_pipelines_take_microbatch_1_and_the_most_chunks_of_1_to_4_that_divide(
     """48 layers on 2 stages: 4; 60 on 4: 3; 80 on 8: 2; 96 on 16 and 105 on 35: 3; 128 on 64: 2; 96
     on 12: 4.
     """
-    layout = filled(megatron()[f"megatron2021-{id}"], REALISTIC).about.job.layout
+    layout = filled(
+        megatron()[f"megatron2021-{id}"], REALISTIC
+    ).about.job.layout
     assert (layout.microbatch, layout.interleave) == (1, chunks)
 
 
 @pytest.mark.parametrize(
-    ("seq", "batch", "microbatch"), [(2048, 128, 8), (2048, 32, 2), (65536, 128, 1)]
+    ("seq", "batch", "microbatch"),
+    [(2048, 128, 8), (2048, 32, 2), (65536, 128, 1)],
 )
 def test_without_a_pipeline_the_largest_microbatch_that_fits(
     seq: int, batch: int, microbatch: int
@@ -119,23 +140,33 @@ def test_without_a_pipeline_the_largest_microbatch_that_fits(
 
 
 def test_a_microbatch_that_the_source_states_stays() -> None:
-    assert {microbatch for microbatch, _ in choices(megatron()["megatron2021-t2-007"])} == {1}
+    assert {
+        microbatch
+        for microbatch, _ in choices(megatron()["megatron2021-t2-007"])
+    } == {1}
 
 
 def test_the_range_is_over_all_choices_that_could_have_run() -> None:
     """12 stages of 384 microbatches: 1, 2 and 4 chunks cut 96 layers, and 4 are the fastest."""
     r = megatron()["megatron2021-t2-007"]
-    alone = [seconds({**r, "parallel": {**r["parallel"], "vpp": v}}) for v in (1, 2, 4)]
+    alone = [
+        seconds({**r, "parallel": {**r["parallel"], "vpp": v}})
+        for v in (1, 2, 4)
+    ]
     low, high = filled(r, REALISTIC).range_s
     assert (low, high) == (min(alone), max(alone))
     assert low < high
 
 
-def test_microbatches_that_an_interleaved_pipeline_cannot_share_out_are_no_choice() -> None:
+def test_microbatches_that_an_interleaved_pipeline_cannot_share_out_are_no_choice() -> (
+    None
+):
     """m = 3 over p = 4 has 1F1B only (Megatron-LM: m must be a multiple of p), so chunks change
     nothing.
     """
-    odd = row(parallel={"vpp": None}, global_batch=12, missing=["parallel.vpp"])
+    odd = row(
+        parallel={"vpp": None}, global_batch=12, missing=["parallel.vpp"]
+    )
     plain = seconds({**odd, "parallel": {**odd["parallel"], "vpp": 1}})
     assert filled(odd, REALISTIC).range_s == (plain, plain)
     assert filled(odd, REALISTIC).about.job.layout.interleave == 1
@@ -158,7 +189,15 @@ def test_every_held_out_run_shows_its_range() -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", [["recompute"], ["micro_batch", "recompute"], "micro_batch", [3], [], None]
+    "missing",
+    [
+        ["recompute"],
+        ["micro_batch", "recompute"],
+        "micro_batch",
+        [3],
+        [],
+        None,
+    ],
 )
 def test_what_the_rule_does_not_know_stays_outside(missing: object) -> None:
     r = row(complete=False, missing=missing)

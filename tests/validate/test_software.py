@@ -15,13 +15,25 @@ from meshwright.describe.ranges import CHOICES
 from meshwright.prediction.classes import FAMILIES, class_of
 from meshwright.validate import published, validate
 from meshwright.validate.jobs import described, job
-from meshwright.validate.software import FLOAT8, FRAMEWORKS, GRADIENTS, KERNELS, OWN, SETTINGS, said
+from meshwright.validate.software import (
+    FLOAT8,
+    FRAMEWORKS,
+    GRADIENTS,
+    KERNELS,
+    OWN,
+    SETTINGS,
+    said,
+)
 
 
 @pytest.mark.parametrize(
     ("software", "year", "name"),
     [
-        ("Megatron-Bridge v0.4.2 (NeMo container 26.04.01)", 2026, "megatron-bridge"),
+        (
+            "Megatron-Bridge v0.4.2 (NeMo container 26.04.01)",
+            2026,
+            "megatron-bridge",
+        ),
         ("NeMo 2.0", 2025, "megatron-core"),
         ("Megatron-Core r0.8", 2024, "megatron-core"),
         ("Megatron-LM (TE 2.11)", 2026, "megatron-core"),
@@ -29,28 +41,48 @@ from meshwright.validate.software import FLOAT8, FRAMEWORKS, GRADIENTS, KERNELS,
         ("Megatron-LM", 2025, "megatron-core"),
         ("Megatron-LM", None, "megatron-core"),
         ("Megatron-LM (2021, SC21 paper)", 2021, "megatron-2021"),
-        ("Megatron-LM Jan 2021 (before interleaving/scatter-gather)", 2021, "megatron-2021"),
+        (
+            "Megatron-LM Jan 2021 (before interleaving/scatter-gather)",
+            2021,
+            "megatron-2021",
+        ),
         ("Megatron-LM 2022", 2022, "megatron-2021"),
         ("Megatron-LM + zero-bubble", 2024, "megatron-2021"),
         # ZeRO-1 as DeepSpeed has it
-        ("AA-Scaling (Megatron-LM based), kernel=torch", 2023, "megatron-deepspeed"),
+        (
+            "AA-Scaling (Megatron-LM based), kernel=torch",
+            2023,
+            "megatron-deepspeed",
+        ),
         ("Megatron-DeepSpeed (BigScience)", 2022, "megatron-deepspeed"),
         ("GPT-NeoX", 2023, "megatron-deepspeed"),
         ("DeepSpeed ZeRO-3 (2021)", 2021, "deepspeed-zero3"),
-        ("DeepSpeed ZeRO-3", 2024, "unknown"),  # later versions gather ahead of use
+        (
+            "DeepSpeed ZeRO-3",
+            2024,
+            "unknown",
+        ),  # later versions gather ahead of use
         ("torchtitan + torch.compile", 2025, "torchtitan"),
-        ("llm-foundry (Composer + PyTorch FSDP, FlashAttention-2)", 2023, "llm-foundry"),
+        (
+            "llm-foundry (Composer + PyTorch FSDP, FlashAttention-2)",
+            2023,
+            "llm-foundry",
+        ),
         ("PyTorch FSDP2", 2025, "fsdp"),
         ("MaxText (JAX)", 2024, "maxtext"),
         ("Colossal-AI", 2023, "unknown"),
         ("", 2023, "unknown"),
     ],
 )
-def test_a_program_is_its_framework(software: str, year: int | None, name: str) -> None:
+def test_a_program_is_its_framework(
+    software: str, year: int | None, name: str
+) -> None:
     found = said(row(software=software, year=year))
     assert found.framework == name
     assert bool(found.notes) == (name == "unknown"), found.notes
-    assert job(row(software=software, year=year)).framework == frameworks()[name]
+    assert (
+        job(row(software=software, year=year)).framework == frameworks()[name]
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +132,10 @@ def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("notes", "setting"),
-    [("cuda_graph somehow", "cuda_graphs"), ("moe_token_dispatcher_type=teleport", "dispatcher")],
+    [
+        ("cuda_graph somehow", "cuda_graphs"),
+        ("moe_token_dispatcher_type=teleport", "dispatcher"),
+    ],
 )
 def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(
     notes: str, setting: str
@@ -108,7 +143,9 @@ def test_a_setting_with_an_unknown_value_is_noted_and_stays_the_frameworks(
     found = said(row(notes=notes))
     assert not found.settings.given
     assert len(found.notes) == 1
-    assert f"not understood: {setting} is the framework's own" in found.notes[0]
+    assert (
+        f"not understood: {setting} is the framework's own" in found.notes[0]
+    )
     assert found.notes[0] in described(row(notes=notes)).notes
 
 
@@ -141,13 +178,19 @@ def test_recipes_of_fp8(precision: str, recipe: str | None) -> None:
 
 
 def test_fp8_without_a_recipe_is_noted() -> None:
-    assert "float8 is the framework's own" in said(row(precision="fp8")).notes[0]
+    assert (
+        "float8 is the framework's own" in said(row(precision="fp8")).notes[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("precision", "software", "gradient_bytes"),
     [
-        ("bf16, BF16Optimizer", "Megatron-DeepSpeed", 4),  # accumulates in fp32
+        (
+            "bf16, BF16Optimizer",
+            "Megatron-DeepSpeed",
+            4,
+        ),  # accumulates in fp32
         (
             "bf16, BF16Optimizer with fp32 grad accumulation (unsharded grads)",
             "Megatron-DeepSpeed",
@@ -159,7 +202,11 @@ def test_fp8_without_a_recipe_is_noted() -> None:
         ("bf16, BF16_Optimizer disabled", "Megatron-DeepSpeed", 2),
         ("bf16", "Megatron-DeepSpeed", 2),
         ("bf16 with fp32 grad accumulation", "Megatron-DeepSpeed", 4),
-        ("bf16 with fp32 master weights", "Megatron-DeepSpeed", 2),  # of weights, not of gradients
+        (
+            "bf16 with fp32 master weights",
+            "Megatron-DeepSpeed",
+            2,
+        ),  # of weights, not of gradients
         ("bf16 (FSDP PURE: bf16 params+grads comm)", "llm-foundry", 2),
         (
             "amp_bf16 (FSDP DEFAULT: fp32 master shard, bf16 compute, fp32 grad reduce)",
@@ -172,7 +219,9 @@ def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
     precision: str, software: str, gradient_bytes: float
 ) -> None:
     assert (
-        job(row(precision=precision, software=software, year=2022)).precision.gradient_bytes
+        job(
+            row(precision=precision, software=software, year=2022)
+        ).precision.gradient_bytes
         == gradient_bytes
     )
 
@@ -183,19 +232,29 @@ def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
         ({"attention_kernel": "flash_attention2 + RMS kernel"}, "fa2"),
         ({"attention_kernel": "flash_attentionv1.0.8"}, "fa1"),
         ({"attention_kernel": "torch"}, "torch"),
-        ({"software": "AA-Scaling (Megatron-LM based), kernel=torch"}, "torch"),
+        (
+            {"software": "AA-Scaling (Megatron-LM based), kernel=torch"},
+            "torch",
+        ),
         ({"software": "llm-foundry (FlashAttention-2)"}, "fa2"),
         ({"notes": "FlashAttention-3"}, "fa3"),
         ({"notes": "cuDNN attention"}, "cudnn"),
         (
-            {"model": {"attention": "full causal (ALiBi), fused softmax, no FlashAttention"}},
+            {
+                "model": {
+                    "attention": "full causal (ALiBi), fused softmax, no FlashAttention"
+                }
+            },
             "fused-softmax",
         ),
         ({"notes": "no FlashAttention"}, "unfused"),
         ({"notes": "flash attention"}, "flash"),
         ({"notes": "FlashAttention unstated."}, "framework"),
         ({}, "framework"),
-        ({"software": "x", "year": 2022}, "unfused"),  # before frameworks fused it
+        (
+            {"software": "x", "year": 2022},
+            "unfused",
+        ),  # before frameworks fused it
         ({"software": "x", "year": 2024}, "framework"),
     ],
 )
@@ -214,7 +273,9 @@ def test_the_attention_kernel_is_the_one_named_or_the_frameworks(
         ("", None),
     ],
 )
-def test_a_row_that_lists_its_kernels_has_no_other(kernels: str, norm: str | None) -> None:
+def test_a_row_that_lists_its_kernels_has_no_other(
+    kernels: str, norm: str | None
+) -> None:
     assert said(row(attention_kernel=kernels)).settings.norm == norm
 
 
@@ -232,7 +293,9 @@ def test_a_row_that_lists_its_kernels_has_no_other(kernels: str, norm: str | Non
 def test_the_asynchronous_all_reduce_of_megatron_by_year(
     software: str, year: int, overlap: str | None
 ) -> None:
-    assert said(row(software=software, year=year)).settings.tp_overlap == overlap
+    assert (
+        said(row(software=software, year=year)).settings.tp_overlap == overlap
+    )
 
 
 def test_torchtitan_compiles_on_request() -> None:
@@ -240,12 +303,19 @@ def test_torchtitan_compiles_on_request() -> None:
         said(row(software="torchtitan")),
         said(row(software="torchtitan + torch.compile")),
     )
-    assert (alone.settings.compiled, compiled.settings.compiled) == (False, True)
+    assert (alone.settings.compiled, compiled.settings.compiled) == (
+        False,
+        True,
+    )
     assert alone.notes and not compiled.notes
 
 
-def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -> None:
-    found = said(row(software="AA-Scaling (Megatron-LM based)", year=2023)).settings
+def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -> (
+    None
+):
+    found = said(
+        row(software="AA-Scaling (Megatron-LM based)", year=2023)
+    ).settings
     assert (found.logits_gathered, found.tp_overlap) == (True, "off")
 
 
@@ -253,11 +323,17 @@ def test_the_words_give_only_values_that_a_job_takes() -> None:
     for words in (*SETTINGS, FLOAT8):
         allowed = CHOICES.get(f"Software.{words.field}", (True, False))
         assert {value for value, _ in words.values} <= set(allowed)
-    assert {value for value, _ in GRADIENTS} == set(CHOICES["Software.gradients"])
-    assert {name for name, _ in KERNELS} - {""} <= set(CHOICES["Job.attention_kernel"])
+    assert {value for value, _ in GRADIENTS} == set(
+        CHOICES["Software.gradients"]
+    )
+    assert {name for name, _ in KERNELS} - {""} <= set(
+        CHOICES["Job.attention_kernel"]
+    )
     assert {name for name, _ in FRAMEWORKS} <= set(frameworks())
     assert set(FAMILIES) <= set(frameworks())
-    assert all(pattern == pattern.lower() or "\\" in pattern for pattern, _ in OWN)
+    assert all(
+        pattern == pattern.lower() or "\\" in pattern for pattern, _ in OWN
+    )
 
 
 def test_every_published_row_is_understood() -> None:
@@ -265,7 +341,9 @@ def test_every_published_row_is_understood() -> None:
     settings is left over.
     """
     notes = {note for r in published() for note in said(r).notes}
-    assert notes == {"torch.compile is not named: taken as off, as torchtitan has it"}
+    assert notes == {
+        "torch.compile is not named: taken as off, as torchtitan has it"
+    }
     assert all(said(r).framework != "unknown" for r in published())
 
 
@@ -273,7 +351,9 @@ def test_a_paper_set_is_not_told_of_a_framework() -> None:
     from meshwright.describe.assumptions import assumptions
 
     (found,) = [
-        c for c in validate([row()], assumptions("lbl-2024")).rows if c.quantity == "step_time"
+        c
+        for c in validate([row()], assumptions("lbl-2024")).rows
+        if c.quantity == "step_time"
     ]
     assert found.skipped is None
     assert found.kind == "Hopper, dense"
@@ -281,9 +361,14 @@ def test_a_paper_set_is_not_told_of_a_framework() -> None:
 
 def test_classes_are_families_of_frameworks() -> None:
     a100 = catalog.chip("a100-80")
-    of = [class_of(a100, name, False) for name in ("torchtitan", "llm-foundry")]
+    of = [
+        class_of(a100, name, False) for name in ("torchtitan", "llm-foundry")
+    ]
     assert of == ["Ampere, FSDP, dense"] * 2
-    assert class_of(a100, "megatron-bridge", True) == "Ampere, Megatron Core, experts"
+    assert (
+        class_of(a100, "megatron-bridge", True)
+        == "Ampere, Megatron Core, experts"
+    )
     assert class_of(a100, "meshwright", False) == "Ampere, meshwright, dense"
     assert class_of(catalog.chip("gb300"), "", False) == "Blackwell, dense"
 
@@ -296,20 +381,36 @@ def test_classes_are_families_of_frameworks() -> None:
             "benchmarks/llama3_h100_202412_torchtitan.md",
             "eager",
         ),  # before the loss was compiled
-        ("torchtitan + torch.compile", "benchmarks/llama3-8b_h200_202506.md", None),
+        (
+            "torchtitan + torch.compile",
+            "benchmarks/llama3-8b_h200_202506.md",
+            None,
+        ),
         ("torchtitan + torch.compile", "", None),
         ("torchtitan", "benchmarks/llama3-8b_h200_202506.md", "eager"),
         ("megatron-lm", "benchmarks/202412.md", None),
     ],
 )
-def test_torchtitans_loss_is_that_of_its_time(software: str, source: str, loss: str | None) -> None:
-    assert said({**row(), "software": software, "source_ref": source}).settings.loss == loss
+def test_torchtitans_loss_is_that_of_its_time(
+    software: str, source: str, loss: str | None
+) -> None:
+    assert (
+        said(
+            {**row(), "software": software, "source_ref": source}
+        ).settings.loss
+        == loss
+    )
 
 
 @pytest.mark.parametrize(
-    ("precision", "overlap"), [("mxfp8", "all"), ("bf16", "all"), ("nvfp4", "backward")]
+    ("precision", "overlap"),
+    [("mxfp8", "all"), ("bf16", "all"), ("nvfp4", "backward")],
 )
-def test_bridge_overlaps_tensor_parallelism_but_in_fp4(precision: str, overlap: str) -> None:
+def test_bridge_overlaps_tensor_parallelism_but_in_fp4(
+    precision: str, overlap: str
+) -> None:
     """Its recipes: tp_comm_overlap where tp > 1, and False with nvfp4."""
-    found = job(row(software="Megatron-Bridge v0.4.2", year=2026, precision=precision))
+    found = job(
+        row(software="Megatron-Bridge v0.4.2", year=2026, precision=precision)
+    )
     assert found.profile is not None and found.profile.tp_overlap == overlap

@@ -40,7 +40,9 @@ def test_coverage_is_the_share_inside() -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 1))
 def test_quantile_is_numpys(values: list[float], q: float) -> None:
-    assert quantile(sorted(values), q) == pytest.approx(float(np.quantile(values, q)), abs=1e-6)
+    assert quantile(sorted(values), q) == pytest.approx(
+        float(np.quantile(values, q)), abs=1e-6
+    )
 
 
 def test_equal_values_share_their_mean_rank() -> None:
@@ -51,12 +53,22 @@ def test_spearman_of_known_pairs() -> None:
     assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1.0)
     assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
     # 1 - 6 sum d^2 / n (n^2 - 1) with d = 0, 1, -1, 0
-    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(
+        1 - 6 * 2 / (4 * 15)
+    )
     assert spearman([1, 1, 1], [1, 2, 3]) is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=20))
-def test_spearman_is_the_correlation_of_ranks(pairs: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9)),
+        min_size=3,
+        max_size=20,
+    )
+)
+def test_spearman_is_the_correlation_of_ranks(
+    pairs: list[tuple[int, int]],
+) -> None:
     a, b = (list(map(float, side)) for side in zip(*pairs, strict=True))
     found = spearman(a, b)
     if found is None:
@@ -72,13 +84,17 @@ def test_regret_is_what_the_predicted_best_costs() -> None:
 
 
 def test_small_groups_are_not_ranked() -> None:
-    r = ranking([[(1.0, 1.0), (2.0, 2.0)], [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]])
+    r = ranking(
+        [[(1.0, 1.0), (2.0, 2.0)], [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]]
+    )
     assert r["groups"] == 1
     assert r["spearman_median"] == pytest.approx(0.5)
 
 
 def test_out_of_memory_is_the_positive() -> None:
-    c = confusion([(0.9, True), (0.6, False), (0.5, True), (0.1, False), (0.0, False)])
+    c = confusion(
+        [(0.9, True), (0.6, False), (0.5, True), (0.1, False), (0.0, False)]
+    )
     assert c == {
         "true_positives": 1,
         "false_positives": 1,
@@ -97,9 +113,16 @@ def test_a_sound_risk_is_the_share_that_runs_out() -> None:
     """Of ten runs at 60 % six, of four at 5 % none; those whose risk is not known are in no
     range.
     """
-    runs = [*[(0.6, True)] * 6, *[(0.6, False)] * 4, *[(0.05, False)] * 4, (None, True)]
+    runs = [
+        *[(0.6, True)] * 6,
+        *[(0.6, False)] * 4,
+        *[(0.05, False)] * 4,
+        (None, True),
+    ]
     assert {
-        tuple(r["risk"]): (r["rows"], r["ran_out"]) for r in reliability(runs) if r["rows"]
+        tuple(r["risk"]): (r["rows"], r["ran_out"])
+        for r in reliability(runs)
+        if r["rows"]
     } == {
         (0.3, 0.7): (10, 0.6),
         (0.02, 0.1): (4, 0.0),
@@ -108,7 +131,12 @@ def test_a_sound_risk_is_the_share_that_runs_out() -> None:
 
 def test_what_is_not_known_is_neither_right_nor_wrong() -> None:
     c = confusion([(None, True), (None, False), (0.9, True), (0.1, False)])
-    assert (c["rows"], c["unknown"], c["accuracy"], c["balanced_accuracy"]) == (4, 2, 1.0, 1.0)
+    assert (
+        c["rows"],
+        c["unknown"],
+        c["accuracy"],
+        c["balanced_accuracy"],
+    ) == (4, 2, 1.0, 1.0)
     assert confusion([(None, False)])["accuracy"] is None
 
 

@@ -21,7 +21,14 @@ from meshwright.validate.result import TIMES
 from meshwright.validate.silent import held_out
 
 DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
-STATS = {"rows", "median_abs_error", "mean_abs_error", "p90_abs_error", "bias", "coverage"}
+STATS = {
+    "rows",
+    "median_abs_error",
+    "mean_abs_error",
+    "p90_abs_error",
+    "bias",
+    "coverage",
+}
 
 
 @cache
@@ -42,7 +49,9 @@ def test_fields_of_the_contract() -> None:
         "interval",
         "skipped",
     }
-    assert {"step_time", "memory", "out_of_memory", "ranking"} <= set(d["overall"])
+    assert {"step_time", "memory", "out_of_memory", "ranking"} <= set(
+        d["overall"]
+    )
     assert set(d["overall"]["ranking"]) == {
         "groups",
         "spearman_median",
@@ -50,7 +59,11 @@ def test_fields_of_the_contract() -> None:
         "pairs",
         "pairs_in_order",
     }
-    parts = (*d["sources"].values(), *d["classes"].values(), d["overall"]["step_time"])
+    parts = (
+        *d["sources"].values(),
+        *d["classes"].values(),
+        d["overall"]["step_time"],
+    )
     assert all(set(s) == STATS for s in parts)
     assert set(d["overall"]["memory"]) == STATS | {"layouts"}
 
@@ -59,7 +72,9 @@ def test_every_published_row_in_scope_is_judged() -> None:
     """857 step times that a fit may use; Tables 1 and 2 of Narayanan et al. beside them."""
     assert whole().overall["step_time"]["rows"] == 857
     assert whole().held_out["step_time"]["rows"] == 16
-    assert sum(s["rows"] for s in whole().by("kind").values()) == len(whole().having(*TIMES))
+    assert sum(s["rows"] for s in whole().by("kind").values()) == len(
+        whole().having(*TIMES)
+    )
 
 
 def test_few_published_rows_are_skipped_and_each_with_its_reason() -> None:
@@ -73,7 +88,9 @@ def test_few_published_rows_are_skipped_and_each_with_its_reason() -> None:
 def test_every_run_is_a_yes_or_a_no_of_out_of_memory() -> None:
     o = whole().overall["out_of_memory"]
     ran = sum(
-        1 for r in published() if {"step_time", "tflops/mfu"} & set(r["judge"]) and not held_out(r)
+        1
+        for r in published()
+        if {"step_time", "tflops/mfu"} & set(r["judge"]) and not held_out(r)
     )
     out = sum(1 for r in published() if r["measured"].get("oom"))
     assert o["true_positives"] + o["false_negatives"] == out
@@ -82,7 +99,11 @@ def test_every_run_is_a_yes_or_a_no_of_out_of_memory() -> None:
 
 def test_memory_of_rows_measured_by_the_allocator_is_close() -> None:
     """SimuMax's B200 rows are allocated bytes of known layouts, where nothing has to be guessed."""
-    ratios = [r.ratio for r in whole().having("memory") if r.source == "simumax-b200" and r.ratio]
+    ratios = [
+        r.ratio
+        for r in whole().having("memory")
+        if r.source == "simumax-b200" and r.ratio
+    ]
     assert len(ratios) == 43
     assert all(0.85 < r < 1.1 for r in ratios)
 
@@ -105,7 +126,9 @@ def test_one_row() -> None:
         ({"samples_per_s_per_gpu": 0.5}, 4.0),
     ],
 )
-def test_step_time_from_what_was_measured(measured: dict[str, float], seconds: float) -> None:
+def test_step_time_from_what_was_measured(
+    measured: dict[str, float], seconds: float
+) -> None:
     [time] = validate([{**row(), "measured": measured}]).having("step_time")
     assert time.measured == pytest.approx(seconds)
 
@@ -113,7 +136,12 @@ def test_step_time_from_what_was_measured(measured: dict[str, float], seconds: f
 def test_step_time_from_flops_needs_to_know_which() -> None:
     def seconds(kind: str) -> float | None:
         found = validate(
-            [{**row(), "measured": {"tflops_per_gpu": 400, "tflops_kind": kind}}]
+            [
+                {
+                    **row(),
+                    "measured": {"tflops_per_gpu": 400, "tflops_kind": kind},
+                }
+            ]
         ).having("step_time")
         return found[0].measured if found else None
 
@@ -123,7 +151,9 @@ def test_step_time_from_flops_needs_to_know_which() -> None:
         seconds("hardware (4/3)"),
     )
     # 6 x 8.03e9 parameters less the embedding, + 12 L D T of attention: 5.79e10 FLOPs a token
-    assert full == pytest.approx(5.79e10 * 128 * 8192 / (400e12 * 64), rel=2e-3)
+    assert full == pytest.approx(
+        5.79e10 * 128 * 8192 / (400e12 * 64), rel=2e-3
+    )
     assert causal is not None and hardware is not None
     assert causal < full < hardware < full * 4 / 3
     assert seconds("crude 8*P estimator") is None
@@ -131,7 +161,9 @@ def test_step_time_from_flops_needs_to_know_which() -> None:
 
 
 def test_rows_out_of_scope_are_counted_apart() -> None:
-    v = validate([row(), {**row(), "task": "lora"}, {**row(), "complete": False}])
+    v = validate(
+        [row(), {**row(), "task": "lora"}, {**row(), "complete": False}]
+    )
     assert len({r.id for r in v.rows}) == 1
     assert sum(v.outside.values()) == 2
     assert v.skipped == {}
@@ -153,12 +185,24 @@ def test_layouts_of_one_workload_are_ranked() -> None:
     ]
     r = validate(rows).overall["ranking"]
     assert r["groups"] == 1
-    other = [{**r, "global_batch": 256} if i == 0 else r for i, r in enumerate(rows)]
-    assert validate(other).overall["ranking"]["groups"] == 0  # another batch is another workload
+    other = [
+        {**r, "global_batch": 256} if i == 0 else r for i, r in enumerate(rows)
+    ]
+    assert (
+        validate(other).overall["ranking"]["groups"] == 0
+    )  # another batch is another workload
 
 
 def test_collectives_of_a_table() -> None:
-    v = validate(Path(str(resources.files("meshwright.catalog") / "runs" / "perlmutter.csv")))
+    v = validate(
+        Path(
+            str(
+                resources.files("meshwright.catalog")
+                / "runs"
+                / "perlmutter.csv"
+            )
+        )
+    )
     assert v.overall["collective_time"]["rows"] > 800
     assert set(v.by("source")) == {
         "perlmutter allgather",
@@ -169,16 +213,33 @@ def test_collectives_of_a_table() -> None:
 
 def test_docs_hold_the_tables_of_the_command() -> None:
     page = DOCS.read_text("utf-8")
-    begin, end = "<!-- made by: meshwright validate -o tables.md -->", "<!-- end -->"
-    assert page.split(begin)[1].split(end)[0].strip() == markdown(whole()).strip(), (
-        "run meshwright validate -o tables.md again"
+    begin, end = (
+        "<!-- made by: meshwright validate -o tables.md -->",
+        "<!-- end -->",
     )
+    assert (
+        page.split(begin)[1].split(end)[0].strip() == markdown(whole()).strip()
+    ), "run meshwright validate -o tables.md again"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1]", "3", '{"rows": 3}', "[" * 100_000, '"x"', "null", "\x00", "[[]]"]
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        "3",
+        '{"rows": 3}',
+        "[" * 100_000,
+        '"x"',
+        "null",
+        "\x00",
+        "[[]]",
+    ],
 )
-def test_a_file_that_holds_no_runs_is_one_sentence(tmp_path: Path, text: str) -> None:
+def test_a_file_that_holds_no_runs_is_one_sentence(
+    tmp_path: Path, text: str
+) -> None:
     file = tmp_path / "runs.json"
     file.write_text(text)
     with pytest.raises(BadInput):
@@ -225,7 +286,8 @@ WILD = st.recursive(
         ]
     ),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
     ),
     max_leaves=5,
 )
@@ -256,8 +318,12 @@ PATHS = (
 )
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.sampled_from(PATHS), WILD), min_size=1, max_size=4))
+@settings(
+    max_examples=600, deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(
+    st.lists(st.tuples(st.sampled_from(PATHS), WILD), min_size=1, max_size=4)
+)
 def test_no_row_breaks_it(changes: list[tuple[tuple[str, ...], Any]]) -> None:
     wild = row()
     for path, value in changes:

@@ -30,7 +30,14 @@ ROW: dict[str, Any] = {
     },
     "software": "Megatron-Bridge",
     "precision": "bf16",
-    "parallel": {"tp": 4, "sp": True, "pp": 4, "vpp": 2, "dp": 4, "zero_stage": 1},
+    "parallel": {
+        "tp": 4,
+        "sp": True,
+        "pp": 4,
+        "vpp": 2,
+        "dp": 4,
+        "zero_stage": 1,
+    },
     "micro_batch": 1,
     "global_batch": 128,
     "recompute": "none",
@@ -43,5 +50,7 @@ def row(**changes: Any) -> dict[str, Any]:
     """ROW with fields replaced; a dict is laid over the dict of that name."""
     new = copy.deepcopy(ROW)
     for name, value in changes.items():
-        new[name] = {**new[name], **value} if isinstance(value, dict) else value
+        new[name] = (
+            {**new[name], **value} if isinstance(value, dict) else value
+        )
     return new

@@ -39,7 +39,11 @@ def call(
     served: Any = None,
 ) -> Reply:
     """One request."""
-    given = {"host": "localhost:8321", "content-length": str(len(body)), **(headers or {})}
+    given = {
+        "host": "localhost:8321",
+        "content-length": str(len(body)),
+        **(headers or {}),
+    }
     if method == "POST":
         given.setdefault("content-type", "application/json")
     scope = {
@@ -73,9 +77,13 @@ def call(
 
     anyio.run(run)
     got = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
-    return Reply(sent[0]["status"], got, b"".join(m.get("body", b"") for m in sent[1:]))
+    return Reply(
+        sent[0]["status"], got, b"".join(m.get("body", b"") for m in sent[1:])
+    )
 
 
 def ask(name: str, body: Any, served: Any = None) -> Reply:
     """One question."""
-    return call("POST", f"/api/{name}", json.dumps(body).encode(), served=served)
+    return call(
+        "POST", f"/api/{name}", json.dumps(body).encode(), served=served
+    )

@@ -34,37 +34,65 @@ def printed(*words: str) -> dict:
 
 
 def test_the_page_and_the_command_say_the_same(served) -> None:
-    words = ["llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--tokens", "1T"]
+    words = [
+        "llama3-8b",
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "64seq",
+        "--tokens",
+        "1T",
+    ]
     question = {**QUESTION, "tokens": "1T"}
     mine = ask("plan", {"question": question, "top": 10}, served).json
     theirs = printed("plan", *words)
     for name in ("rejected", "searched", "feasible"):
         assert mine[name] == theirs[name]
     assert {key: mine["best"][key] for key in theirs["best"]} == theirs["best"]
-    assert [f["name"] for f in mine["families"]] == [f["name"] for f in theirs["families"]]
+    assert [f["name"] for f in mine["families"]] == [
+        f["name"] for f in theirs["families"]
+    ]
     layout = {"tp": 2, "zero": 1}
-    step = ask("predict", {"question": question, "layout": layout}, served).json
+    step = ask(
+        "predict", {"question": question, "layout": layout}, served
+    ).json
     command = printed("predict", *words, "--tp", "2", "--zero", "1")
     same = {key: step[key] for key in command if key != "notes"}
-    assert same == {key: value for key, value in command.items() if key != "notes"}
+    assert same == {
+        key: value for key, value in command.items() if key != "notes"
+    }
 
 
 def test_fields_of_the_layout_limit_the_search(served) -> None:
-    best = ask("plan", {"question": {**QUESTION, "tp": "2,4", "zero": "1"}}, served).json["best"]
+    best = ask(
+        "plan", {"question": {**QUESTION, "tp": "2,4", "zero": "1"}}, served
+    ).json["best"]
     assert best["layout"]["tp"] in (2, 4)
     assert best["layout"]["zero"] == 1
 
 
 def test_streams_give_a_line_for_each_part(served) -> None:
-    rest = {"pp": "1", "cp": "1", "schedule": "1f1b", "recompute": "none", "microbatch": "1"}
+    rest = {
+        "pp": "1",
+        "cp": "1",
+        "schedule": "1f1b",
+        "recompute": "none",
+        "microbatch": "1",
+    }
     question = {**QUESTION, **rest}
     body = {"question": question, "layout": {"tp": 1, "zero": 1}}
     lines = ask("choices", body, served).lines
-    tensor = {line["value"]: line["step_time_s"] for line in lines if line["field"] == "tp"}
+    tensor = {
+        line["value"]: line["step_time_s"]
+        for line in lines
+        if line["field"] == "tp"
+    }
     assert set(tensor) == {2, 4, 8}
     pinned = ask("plan", {"question": {**question, "tp": "4"}}, served).json
     assert tensor[4] == pytest.approx(pinned["best"]["step_time_s"], rel=1e-12)
-    assert not {line["field"] for line in lines} & {*rest}, "what is fixed is not asked again"
+    assert not {line["field"] for line in lines} & {*rest}, (
+        "what is fixed is not asked again"
+    )
 
 
 def test_static_files_are_served_and_nothing_else(served) -> None:
@@ -91,7 +119,9 @@ def test_only_its_own_host_and_origin_are_answered(served) -> None:
     body = json.dumps({"question": QUESTION}).encode()
 
     def status(**headers: str) -> int:
-        given = {key.replace("_", "-"): value for key, value in headers.items()}
+        given = {
+            key.replace("_", "-"): value for key, value in headers.items()
+        }
         return call("POST", "/api/copies", body, given, served).status
 
     assert status() == 200
@@ -125,27 +155,54 @@ BAD = {
     "no question": (b'{"question": 3}', 422),
     "another field": (b'{"questions": {}}', 422),
     "top": (json.dumps({"question": QUESTION, "top": 10**9}).encode(), 422),
-    "a truth for a number": (json.dumps({"question": QUESTION, "top": True}).encode(), 422),
-    "a list in it": (json.dumps({"question": {**QUESTION, "tp": ["1"]}}).encode(), 422),
-    "a file": (json.dumps({"question": {**QUESTION, "model": "/etc/passwd"}}).encode(), 422),
-    "a script": (json.dumps({"question": {**QUESTION, "model": "run.sh"}}).encode(), 422),
-    "a tree": (json.dumps({"question": {**QUESTION, "model": "a/b.yaml"}}).encode(), 422),
-    "another model": (
-        json.dumps({"question": {**QUESTION, "model_": "/etc/passwd"}}).encode(),
+    "a truth for a number": (
+        json.dumps({"question": QUESTION, "top": True}).encode(),
         422,
     ),
-    "a toml file": (json.dumps({"question": {**QUESTION, "model": "a.toml"}}).encode(), 422),
+    "a list in it": (
+        json.dumps({"question": {**QUESTION, "tp": ["1"]}}).encode(),
+        422,
+    ),
+    "a file": (
+        json.dumps(
+            {"question": {**QUESTION, "model": "/etc/passwd"}}
+        ).encode(),
+        422,
+    ),
+    "a script": (
+        json.dumps({"question": {**QUESTION, "model": "run.sh"}}).encode(),
+        422,
+    ),
+    "a tree": (
+        json.dumps({"question": {**QUESTION, "model": "a/b.yaml"}}).encode(),
+        422,
+    ),
+    "another model": (
+        json.dumps(
+            {"question": {**QUESTION, "model_": "/etc/passwd"}}
+        ).encode(),
+        422,
+    ),
+    "a toml file": (
+        json.dumps({"question": {**QUESTION, "model": "a.toml"}}).encode(),
+        422,
+    ),
     "a machine's file": (
         json.dumps({"question": {**QUESTION, "on": "8x/tmp/m.toml"}}).encode(),
         422,
     ),
-    "placement": (json.dumps({"question": {**QUESTION, "placement": "tp=1"}}).encode(), 422),
+    "placement": (
+        json.dumps({"question": {**QUESTION, "placement": "tp=1"}}).encode(),
+        422,
+    ),
     "too large": (b" " * (LARGEST_BODY + 1), 413),
 }
 
 
 @pytest.mark.parametrize("body, status", BAD.values(), ids=BAD)
-def test_what_is_wrong_is_one_sentence(served, body: bytes, status: int) -> None:
+def test_what_is_wrong_is_one_sentence(
+    served, body: bytes, status: int
+) -> None:
     reply = call("POST", "/api/plan", body, served=served)
     assert reply.status == status
     assert set(reply.json) == {"error"}
@@ -160,9 +217,7 @@ def test_a_body_that_hides_its_length_is_cut_off(served) -> None:
 
 
 def test_a_config_of_a_job_that_names_a_file_is_refused(served) -> None:
-    text = (
-        '[model]\nconfig = "/etc/hostname"\n[cluster]\non = "8xh100-sxm"\n[job]\nbatch = "8seq"\n'
-    )
+    text = '[model]\nconfig = "/etc/hostname"\n[cluster]\non = "8xh100-sxm"\n[job]\nbatch = "8seq"\n'
     reply = ask("plan", {"question": {"job": text}}, served)
     assert reply.status == 422
     assert "files are not read here" in reply.json["error"]
@@ -185,7 +240,11 @@ def test_work_stops_when_the_asker_leaves() -> None:
 def test_a_search_stops_at_its_next_round(served) -> None:
     """Every endpoint that searches hands its progress on."""
     asked = endpoints()
-    body = {"question": QUESTION, "layout": {"tp": 1, "zero": 1}, "clusters": ["8xh100-sxm"]}
+    body = {
+        "question": QUESTION,
+        "layout": {"tp": 1, "zero": 1},
+        "clusters": ["8xh100-sxm"],
+    }
 
     def stopped(what: str, share: float) -> None:
         raise Stopped
@@ -199,7 +258,9 @@ def test_a_search_stops_at_its_next_round(served) -> None:
 
 def test_the_description_lists_every_endpoint() -> None:
     told = openapi(endpoints())
-    assert {path.removeprefix("/api/") for path in told["paths"]} == set(endpoints())
+    assert {path.removeprefix("/api/") for path in told["paths"]} == set(
+        endpoints()
+    )
     for path in told["paths"].values():
         assert path["post"]["summary"], "each says what it answers"
 
@@ -207,14 +268,24 @@ def test_the_description_lists_every_endpoint() -> None:
 def test_the_same_question_is_answered_once(served) -> None:
     api = app()
     one = ask("plan", {"question": QUESTION}, api).json
-    assert ask("plan", {"question": QUESTION}, api).json == one, "elapsed_s too"
+    assert ask("plan", {"question": QUESTION}, api).json == one, (
+        "elapsed_s too"
+    )
 
 
-def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made(served) -> None:
-    question = {"model": "llama3-70b", "on": "512xh100-sxm", "batch": "7000seq"}
+def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made(
+    served,
+) -> None:
+    question = {
+        "model": "llama3-70b",
+        "on": "512xh100-sxm",
+        "batch": "7000seq",
+    }
     start = time.process_time()
     reply = ask(
-        "timeline", {"question": question, "layout": {"pp": 64, "zero": 1, "dp": 1}}, served
+        "timeline",
+        {"question": question, "layout": {"pp": 64, "zero": 1, "dp": 1}},
+        served,
     )
     assert reply.status == 422
     assert "896,000 actions" in reply.json["error"]
@@ -223,8 +294,20 @@ def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made(served) -> N
 
 def test_the_timeline_is_that_of_the_command(served) -> None:
     layout = {"tp": 1, "pp": 4, "zero": 1}
-    found = ask("timeline", {"question": QUESTION, "layout": layout}, served).json
-    words = ["llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--pp", "4", "--zero", "1"]
+    found = ask(
+        "timeline", {"question": QUESTION, "layout": layout}, served
+    ).json
+    words = [
+        "llama3-8b",
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "64seq",
+        "--pp",
+        "4",
+        "--zero",
+        "1",
+    ]
     command = printed("timeline", *words)
     assert {k: found[k] for k in command if k != "notes"} == {
         k: v for k, v in command.items() if k != "notes"
@@ -234,12 +317,16 @@ def test_the_timeline_is_that_of_the_command(served) -> None:
 
 
 def test_limits_are_those_of_the_command(served) -> None:
-    lines = ask("limits", {"scenarios": ["h100"], "months": 6, "grid": True}, served).lines
+    lines = ask(
+        "limits", {"scenarios": ["h100"], "months": 6, "grid": True}, served
+    ).lines
     (command,) = printed("limits", "h100", "--months", "6")["scenarios"]
     coarse, smooth, grid = lines
     assert smooth["crossing"] == command["smooth_crossing"]
     assert grid["crossing"] == command["crossing"]
-    assert [p["flops"] for p in grid["points"]] == [p["flops"] for p in command["points"]]
+    assert [p["flops"] for p in grid["points"]] == [
+        p["flops"] for p in command["points"]
+    ]
     assert coarse["points"] == smooth["points"][::4], "a few of the same"
 
 
@@ -256,9 +343,13 @@ def test_a_slider_is_a_changed_machine(served) -> None:
     assert fast.peak == pytest.approx(2 * usual.peak)
     assert fast.fabric == usual.fabric
     assert machine(memory=2).memory == pytest.approx(2 * usual.memory)
-    assert machine(launch=0.5).rates.launch_s == pytest.approx(usual.rates.launch_s / 2)
+    assert machine(launch=0.5).rates.launch_s == pytest.approx(
+        usual.rates.launch_s / 2
+    )
     wide = machine(bandwidth=2)
-    assert [*wide.fabric.rates] == pytest.approx([2 * rate for rate in usual.fabric.rates])
+    assert [*wide.fabric.rates] == pytest.approx(
+        [2 * rate for rate in usual.fabric.rates]
+    )
     assert wide.rates == usual.rates
     assert machine(hbm=2).rates != usual.rates
     assert machine(latency=2).fabric != usual.fabric
@@ -269,9 +360,14 @@ def test_a_slider_is_a_changed_machine(served) -> None:
 
 
 def test_a_price_changes_the_money_and_nothing_else(served) -> None:
-    body = {"question": {**QUESTION, "tokens": "1T"}, "clusters": ["8xh100-sxm", "8xnothing"]}
+    body = {
+        "question": {**QUESTION, "tokens": "1T"},
+        "clusters": ["8xh100-sxm", "8xnothing"],
+    }
     usual, wrong = ask("clusters", body, served).lines
-    dear, _ = ask("clusters", {**body, "prices": {"h100-sxm": 10.0}}, served).lines
+    dear, _ = ask(
+        "clusters", {**body, "prices": {"h100-sxm": 10.0}}, served
+    ).lines
     assert "why" in wrong and "nothing" in wrong["why"]
     assert dear["step_time_s"] == usual["step_time_s"]
     assert dear["cost_usd"] == pytest.approx(10.0 * dear["chip_hours"])
@@ -279,7 +375,12 @@ def test_a_price_changes_the_money_and_nothing_else(served) -> None:
 
 def test_what_if_is_a_plan_of_the_changed_job(served) -> None:
     question = {**QUESTION, "pp": "1", "cp": "1"}
-    found = {line["name"]: line for line in ask("what_if", {"question": question}, served).lines}
-    more = ask("plan", {"question": {**question, **found["16 chips"]["set"]}}, served).json
+    found = {
+        line["name"]: line
+        for line in ask("what_if", {"question": question}, served).lines
+    }
+    more = ask(
+        "plan", {"question": {**question, **found["16 chips"]["set"]}}, served
+    ).json
     assert found["16 chips"]["step_time_s"] == more["best"]["step_time_s"]
     assert found["twice the bandwidth of ib"]["set"] == {}

@@ -61,7 +61,9 @@ def base() -> Iterator[str]:
     listening.bind(("127.0.0.1", 0))
     config = uvicorn.Config(app(), log_level="error", lifespan="off")
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listening]}, daemon=True
+    )
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
     server.should_exit = True
@@ -87,7 +89,10 @@ class Page:
         self.tab = self.context.new_page()
         self.tab.on("console", lambda m: self.note(m.type == "error", m.text))
         self.tab.on("pageerror", lambda e: self.note(True, str(e)))
-        self.tab.on("request", lambda r: self.note(not self.own(r.url), f"asked {r.url}"))
+        self.tab.on(
+            "request",
+            lambda r: self.note(not self.own(r.url), f"asked {r.url}"),
+        )
 
     def own(self, url: str) -> bool:
         return url.startswith((self.base, "data:", "blob:", "file:"))
@@ -113,7 +118,9 @@ class Page:
 
     def forget(self) -> None:
         """What is drawn from now on counts."""
-        self.tab.evaluate("delete document.body.dataset.drawn; meshwright.timings.length = 0")
+        self.tab.evaluate(
+            "delete document.body.dataset.drawn; meshwright.timings.length = 0"
+        )
 
     def fine(self) -> None:
         """Nothing went wrong."""
@@ -133,7 +140,10 @@ def address(base: str, view: str) -> str:
 
 
 def figures(page: Page) -> list[str]:
-    return [node.inner_text() for node in page.tab.query_selector_all("figcaption h3")]
+    return [
+        node.inner_text()
+        for node in page.tab.query_selector_all("figcaption h3")
+    ]
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -153,8 +163,15 @@ def test_a_view_opens_and_survives_a_reload(page: Page, view: str) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_view_fits_a_narrow_screen(browser: Any, base: str, view: str, theme: str) -> None:
-    page = Page(browser, base, viewport={"width": 360, "height": 780}, color_scheme=theme)
+def test_a_view_fits_a_narrow_screen(
+    browser: Any, base: str, view: str, theme: str
+) -> None:
+    page = Page(
+        browser,
+        base,
+        viewport={"width": 360, "height": 780},
+        color_scheme=theme,
+    )
     page.open(address(base, view), VIEWS[view][1])
     page.tab.wait_for_timeout(200)
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= 360
@@ -171,7 +188,9 @@ def test_nothing_serious_is_found_by_axe(page: Page, view: str) -> None:
     page.tab.wait_for_timeout(300)
     page.tab.evaluate(Path(axe).read_text("utf-8"))
     for theme in ("light", "dark"):
-        page.tab.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        page.tab.evaluate(
+            f"document.documentElement.dataset.theme = '{theme}'"
+        )
         page.tab.wait_for_timeout(200)
         found = page.tab.evaluate("axe.run()")["violations"]
         serious = [
@@ -190,17 +209,30 @@ def test_the_keyboard_alone(page: Page) -> None:
     for _ in range(60):
         tab.keyboard.press("Tab")
         reached.add(
-            tab.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+            tab.evaluate(
+                "document.activeElement.id || document.activeElement.textContent.trim()"
+            )
         )
         if tab.evaluate("document.activeElement.name === 'tp'"):
             break
-    assert {"Plan", "Limits", "Copy as …", "q-model", "q-count", "q-batch"} <= reached
-    assert tab.evaluate("document.activeElement.id") == "opt-tp-", "the first is: any"
+    assert {
+        "Plan",
+        "Limits",
+        "Copy as …",
+        "q-model",
+        "q-count",
+        "q-batch",
+    } <= reached
+    assert tab.evaluate("document.activeElement.id") == "opt-tp-", (
+        "the first is: any"
+    )
     page.forget()
     tab.keyboard.press("ArrowRight")
     page.wait("beside")
     assert "tp=1" in tab.evaluate("location.hash")
-    assert tab.evaluate("document.activeElement.id") == "opt-tp-1", "the focus stays"
+    assert tab.evaluate("document.activeElement.id") == "opt-tp-1", (
+        "the focus stays"
+    )
     page.forget()
     tab.keyboard.press("ArrowRight")
     page.wait("beside")
@@ -241,13 +273,19 @@ def test_files_are_saved(page: Page, tmp_path: Path) -> None:
     """Charts as SVG, PNG and CSV; the page as one file that needs no network."""
     page.open(address(page.base, "limits"), "all")
     tab = page.tab
-    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("CSV", b"scenario,")):
+    for kind, start in (
+        ("SVG", b"<svg"),
+        ("PNG", b"\x89PNG"),
+        ("CSV", b"scenario,"),
+    ):
         with tab.expect_download() as got:
             tab.click(f"#figure-limits .tools button:text-is('{kind}')")
         content = Path(got.value.path()).read_bytes()
         assert content.startswith(start)
         if kind == "SVG":
-            assert b"Utilisation against" in content and b"meshwright" in content
+            assert (
+                b"Utilisation against" in content and b"meshwright" in content
+            )
     page.forget()
     tab.click("nav a:text-is('Plan')")
     page.wait("beside")
@@ -267,11 +305,16 @@ def test_what_is_dropped_is_read(page: Page) -> None:
     page.open(address(page.base, "plan"), "beside")
     tab = page.tab
     tab.click("text=Paste or drop")
-    tab.fill("#dropped", "meshwright predict llama3-70b --on 64xh200 --batch 1Mi --tp 8")
+    tab.fill(
+        "#dropped",
+        "meshwright predict llama3-70b --on 64xh200 --batch 1Mi --tp 8",
+    )
     page.forget()
     tab.click("text=Read it")
     page.wait("beside")
-    assert "model=llama3-70b&on=64xh200&batch=1Mi" in tab.evaluate("location.hash")
+    assert "model=llama3-70b&on=64xh200&batch=1Mi" in tab.evaluate(
+        "location.hash"
+    )
     assert tab.input_value("#mine-text") == "tp 8"
     page.fine()
 
@@ -294,11 +337,15 @@ FAKE = """self.loadPyodide = async () => ({ loadPackage: async () => {}, unpackA
 """In place of Pyodide: says what it was asked."""
 
 
-def test_a_static_folder(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_static_folder(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first answers are there at once; what they do not hold is asked of the worker."""
     monkeypatch.setattr(recorded, "CLUSTERS", ["8xh100-sxm"])
     monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
-    monkeypatch.setattr(selectors, "choices_of", lambda job, layout: {"tp": (1, 2)})
+    monkeypatch.setattr(
+        selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
+    )
     monkeypatch.setattr(answers, "changes_of", lambda job: ())
     engine = tmp_path / "pyodide"
     engine.mkdir()
@@ -330,7 +377,9 @@ def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
         "tokens = 1e12\n[layout]\ntp = 2\ndp = 4\nzero = 1\n"
     )
     out = tmp_path / "it's a report.html"
-    out.write_text(recorded.report(str(job), lambda what, share: None), "utf-8")
+    out.write_text(
+        recorded.report(str(job), lambda what, share: None), "utf-8"
+    )
     page = Page(browser, "file:")
     page.open(out.as_uri(), "what_if")
     assert "s a step" in page.tab.inner_text("#answer .big")
@@ -340,6 +389,8 @@ def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
             page.forget()
             page.tab.click(f"nav a[href*='view={view}']")
             page.wait(until)
-            assert page.tab.query_selector("#main table, #main canvas, #main svg, #main .note")
+            assert page.tab.query_selector(
+                "#main table, #main canvas, #main svg, #main .note"
+            )
     page.fine()
     page.context.close()

@@ -22,20 +22,54 @@ PATHS = openapi(ASKED)["paths"]
 HEAVY = {"what_if", "choices", "clusters", "limits"}
 """Answers of many searches: asked with little, or with what is wrong."""
 WORDS = st.one_of(
-    st.sampled_from(["1", "0", "-1", "1e9", "8xh100-sxm", "llama3-8b", "2,4", "1..4", "nan", "x"]),
+    st.sampled_from(
+        [
+            "1",
+            "0",
+            "-1",
+            "1e9",
+            "8xh100-sxm",
+            "llama3-8b",
+            "2,4",
+            "1..4",
+            "nan",
+            "x",
+        ]
+    ),
     st.text(max_size=12),
 )
 QUESTIONS = st.one_of(
     st.just(QUESTION),
     st.dictionaries(
-        st.sampled_from(["model", "on", "batch", "seq", "tp", "pp", "zero", "schedule", "job"]),
+        st.sampled_from(
+            [
+                "model",
+                "on",
+                "batch",
+                "seq",
+                "tp",
+                "pp",
+                "zero",
+                "schedule",
+                "job",
+            ]
+        ),
         WORDS,
         max_size=4,
     ).map(lambda more: {**QUESTION, **more}),
 )
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8), inner)
+    ),
     max_leaves=8,
 )
 BY_TYPE = {
@@ -44,7 +78,9 @@ BY_TYPE = {
     "boolean": st.booleans(),
     "string": WORDS,
     "array": st.lists(WORDS, max_size=2),
-    "object": st.dictionaries(st.sampled_from(["tp", "pp", "dp", "zero", "x"]), st.integers(-1, 9)),
+    "object": st.dictionaries(
+        st.sampled_from(["tp", "pp", "dp", "zero", "x"]), st.integers(-1, 9)
+    ),
 }
 
 
@@ -52,18 +88,28 @@ BY_TYPE = {
 def requests(draw: Any) -> tuple[str, Any]:
     """(name, body): some as described, some not."""
     name = draw(st.sampled_from(sorted(ASKED)))
-    schema = PATHS[f"/api/{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = PATHS[f"/api/{name}"]["post"]["requestBody"]["content"][
+        "application/json"
+    ]["schema"]
     body = {}
     for field, of in schema["properties"].items():
         if draw(st.booleans()) or field == "question":
             right = QUESTIONS if field == "question" else BY_TYPE[of["type"]]
-            body[field] = draw(st.one_of(right, JSON) if draw(st.integers(0, 4)) == 0 else right)
+            body[field] = draw(
+                st.one_of(right, JSON)
+                if draw(st.integers(0, 4)) == 0
+                else right
+            )
     if name in HEAVY:
         body["unheard-of"] = 1
     return name, body if draw(st.integers(0, 9)) else draw(JSON)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(requests())
 def test_an_answer_or_a_sentence(asked: tuple[str, Any]) -> None:
     name, body = asked
@@ -84,7 +130,11 @@ def test_any_text_dropped_is_a_question_or_a_sentence(text: str) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.text(st.characters(exclude_characters="\r\n", codec="latin-1"), max_size=60))
+@given(
+    st.text(
+        st.characters(exclude_characters="\r\n", codec="latin-1"), max_size=60
+    )
+)
 def test_any_path_is_a_file_or_a_sentence(path: str) -> None:
     reply = call("GET", "/" + path, served=SERVED)
     assert reply.status in (200, 404)

@@ -22,17 +22,26 @@ MOST = 100_000
 
 
 def test_everything_is_small() -> None:
-    assert sum(len(gzip.compress(text.encode(), 9)) for text in FILES.values()) < MOST
+    assert (
+        sum(len(gzip.compress(text.encode(), 9)) for text in FILES.values())
+        < MOST
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_is_fetched_from_elsewhere(name: str) -> None:
     """The only addresses are names of XML spaces, and what a reader may paste."""
-    found = set(re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'`)]*", FILES[name]))
+    found = set(
+        re.findall(
+            r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'`)]*", FILES[name]
+        )
+    )
     assert found <= {"http://www.w3.org/2000/svg"}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if name.endswith(".js")]
+)
 def test_scripts_keep_to_the_policy(name: str) -> None:
     """No text becomes code, markup or an inline style."""
     for word in (
@@ -47,19 +56,27 @@ def test_scripts_keep_to_the_policy(name: str) -> None:
     assert not re.search(r"\bstyle:\s*[\"'`]", FILES[name])
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if name.endswith(".js")]
+)
 def test_what_is_imported_is_exported(name: str) -> None:
     for names, other in page.IMPORT.findall(FILES[name]):
-        for taken in (word.split(" as ")[0].strip() for word in names.split(",")):
+        for taken in (
+            word.split(" as ")[0].strip() for word in names.split(",")
+        ):
             assert re.search(
-                rf"^export (async )?(function\*?|const|class) \*?{taken}\b", FILES[other], re.M
+                rf"^export (async )?(function\*?|const|class) \*?{taken}\b",
+                FILES[other],
+                re.M,
             ), f"{name}: {taken} of {other}"
 
 
 def test_modules_come_after_what_they_import() -> None:
     order = page.modules()
     assert order[-1] == "main.js"
-    assert {*order} == {name for name in FILES if name.endswith(".js")} - {"worker.js"}
+    assert {*order} == {name for name in FILES if name.endswith(".js")} - {
+        "worker.js"
+    }
     for name in order:
         for _, other in page.IMPORT.findall(FILES[name]):
             assert order.index(other) < order.index(name)
@@ -70,10 +87,15 @@ def test_one_file_holds_the_page_and_its_answers() -> None:
     assert "src=" not in text.replace("default-src", "").replace("-src", "")
     assert "<link" not in text
     held = re.search(r'id="recorded">(.*?)</script>', text, re.S)
-    assert held and json.loads(held[1])["answers"]["plan{}"]["note"] == "</script><b>"
+    assert (
+        held
+        and json.loads(held[1])["answers"]["plan{}"]["note"] == "</script><b>"
+    )
     assert not re.search(r"^\s*(import|export) ", text, re.M)
     assert text.count("</script><b>") == 0
-    assert page.empty().count(page.NOTHING) == text.count(page.NOTHING) + 1, "the script is whole"
+    assert page.empty().count(page.NOTHING) == text.count(page.NOTHING) + 1, (
+        "the script is whole"
+    )
 
 
 def recorded(text: str) -> dict:
@@ -90,12 +112,23 @@ def told(*_: object) -> None:
 def test_a_result_becomes_a_page(tmp_path) -> None:
     """What the page looks up is what the command wrote."""
     file = tmp_path / "plan.json"
-    words = ["plan", "llama3-8b", "--on", "8xh100-sxm", "--batch", "64seq", "--pp", "1"]
+    words = [
+        "plan",
+        "llama3-8b",
+        "--on",
+        "8xh100-sxm",
+        "--batch",
+        "64seq",
+        "--pp",
+        "1",
+    ]
     assert main([*words, "-o", str(file)]) == 0
     assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
     held = recorded((tmp_path / "r.html").read_text("utf-8"))
     found = [v for k, v in held["answers"].items() if k.startswith("plan")]
-    assert found[0] == found[1] == json.loads(file.read_text("utf-8")), "with families or without"
+    assert found[0] == found[1] == json.loads(file.read_text("utf-8")), (
+        "with families or without"
+    )
     assert "model=llama3-8b" in held["state"]
 
 
@@ -107,22 +140,54 @@ def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
     )
     monkeypatch.setattr(web, "CLUSTERS", ["8xh100-sxm"])
     monkeypatch.setattr(web, "SCENARIOS", ["h100"])
-    monkeypatch.setattr(selectors, "choices_of", lambda job, layout: {"tp": (1, 2)})
+    monkeypatch.setattr(
+        selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
+    )
     monkeypatch.setattr(answers, "changes_of", lambda job: ())
     held = recorded(web.report(str(file), told))
     asked = {re.split(r"[{]", name)[0] for name in held["answers"]}
-    assert asked >= {"catalogue", "plan", "predict", "beside", "choices", "what_if", "timeline"}
-    assert asked >= {"clusters", "roofline", "nearest", "runs", "limits", "copies"}
+    assert asked >= {
+        "catalogue",
+        "plan",
+        "predict",
+        "beside",
+        "choices",
+        "what_if",
+        "timeline",
+    }
+    assert asked >= {
+        "clusters",
+        "roofline",
+        "nearest",
+        "runs",
+        "limits",
+        "copies",
+    }
     assert "mine=tp%202%20" in held["state"]
 
 
 def test_a_validation_becomes_a_page(tmp_path) -> None:
-    rows = [{"id": "a", "source": "s", "quantity": "step_time", "predicted": 2.0, "measured": 1.0}]
-    data = {"schema": "meshwright/4", "verb": "validate", "rows": [{**rows[0], "ratio": 2.0}]}
+    rows = [
+        {
+            "id": "a",
+            "source": "s",
+            "quantity": "step_time",
+            "predicted": 2.0,
+            "measured": 1.0,
+        }
+    ]
+    data = {
+        "schema": "meshwright/4",
+        "verb": "validate",
+        "rows": [{**rows[0], "ratio": 2.0}],
+    }
     state, held = web.of_result(data)
     assert state["view"] == "sure"
     (shown,) = held.values()
-    assert (shown["rows"][0]["step_s"], shown["rows"][0]["predicted_s"]) == (1.0, 2.0)
+    assert (shown["rows"][0]["step_s"], shown["rows"][0]["predicted_s"]) == (
+        1.0,
+        2.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +201,9 @@ def test_a_validation_becomes_a_page(tmp_path) -> None:
         ("a.toml", "x = 1", "x"),
     ],
 )
-def test_what_makes_no_page_is_a_sentence(tmp_path, name: str, text: str, words: str) -> None:
+def test_what_makes_no_page_is_a_sentence(
+    tmp_path, name: str, text: str, words: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=words):
         web.report(str(tmp_path / name), told)

@@ -14,9 +14,18 @@ from meshwright.formats.toml import dump_job
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.web import dropped
 from meshwright.web.answers import copies
-from meshwright.web.question import ask, checked, command_of, laid_out, python_of, question_of
+from meshwright.web.question import (
+    ask,
+    checked,
+    command_of,
+    laid_out,
+    python_of,
+    question_of,
+)
 
-EXAMPLES = sorted(Path(__file__).parents[2].joinpath("examples").glob("*.toml"))
+EXAMPLES = sorted(
+    Path(__file__).parents[2].joinpath("examples").glob("*.toml")
+)
 NAMED = {
     "model": "mixtral-8x7b",
     "on": "64xh100-sxm",
@@ -46,7 +55,10 @@ def test_file_to_question_and_back(file: Path) -> None:
     assert replace(asked, layout=job.layout) == job
     question = question_of(job, layout=True)
     fields = {k: v for k, v in question.items() if hasattr(Layout(), k)}
-    assert replace(laid_out(job, fields), placement=job.layout.placement) == job.layout
+    assert (
+        replace(laid_out(job, fields), placement=job.layout.placement)
+        == job.layout
+    )
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
@@ -58,7 +70,11 @@ def test_a_dropped_file_is_the_question(file: Path) -> None:
 
 def test_question_to_command_and_back() -> None:
     assert dropped_as(command_of(checked(NAMED))) == checked(NAMED)
-    assert shlex.split(command_of(NAMED))[:3] == ["meshwright", "plan", "mixtral-8x7b"]
+    assert shlex.split(command_of(NAMED))[:3] == [
+        "meshwright",
+        "plan",
+        "mixtral-8x7b",
+    ]
 
 
 def test_question_to_toml_and_back() -> None:
@@ -78,7 +94,13 @@ def test_question_to_python() -> None:
 
 
 def test_canonical_order_and_no_empty_texts() -> None:
-    shuffled = {"zero": "1", "batch": " 4Mi ", "tp": "", "on": "8xh100-sxm", "model": "llama3-8b"}
+    shuffled = {
+        "zero": "1",
+        "batch": " 4Mi ",
+        "tp": "",
+        "on": "8xh100-sxm",
+        "model": "llama3-8b",
+    }
     assert [*checked(shuffled).items()] == [
         ("model", "llama3-8b"),
         ("on", "8xh100-sxm"),
@@ -94,10 +116,16 @@ CONFIG = """{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32
 
 def test_a_config_json_is_a_model() -> None:
     kept = {"on": "8xh100-sxm", "batch": "64seq"}
-    question = dropped.read({"text": CONFIG, "question": kept}, told)["question"]
+    question = dropped.read({"text": CONFIG, "question": kept}, told)[
+        "question"
+    ]
     job, _ = ask(question, [])
     same, _ = ask({**kept, "model": "llama3-8b"}, [])
-    assert (job.model.layers, job.model.hidden, job.model.vocab) == (32, 4096, 128256)
+    assert (job.model.layers, job.model.hidden, job.model.vocab) == (
+        32,
+        4096,
+        128256,
+    )
     assert (job.cluster, job.batch) == (same.cluster, same.batch)
 
 
@@ -145,15 +173,23 @@ def test_another_tools_script_is_a_question() -> None:
     question = told_of["question"]
     assert (question["tp"], question["pp"]) == ("4", "2")
     job, space = ask(question, [])
-    assert (job.cluster.chips, job.cluster.chip.name, job.batch) == (16, "h100-sxm", 128)
+    assert (job.cluster.chips, job.cluster.chip.name, job.batch) == (
+        16,
+        "h100-sxm",
+        128,
+    )
     assert (job.model.layers, job.model.hidden) == (32, 4096)
     assert space.choices["tp"] == (4,)
 
 
 def test_a_plan_is_written_for_other_tools() -> None:
     question = {"model": "llama3-8b", "on": "16xh100-sxm", "batch": "128seq"}
-    found = copies({"question": question, "layout": {"tp": 4, "zero": 1}}, told)
+    found = copies(
+        {"question": question, "layout": {"tp": 4, "zero": 1}}, told
+    )
     texts = {tool["name"]: tool for tool in found["tools"]}  # type: ignore[attr-defined]
     assert "--tensor-model-parallel-size 4" in texts["megatron"]["text"]
-    back = dropped.read({"text": texts["megatron"]["text"], "question": question}, told)
+    back = dropped.read(
+        {"text": texts["megatron"]["text"], "question": question}, told
+    )
     assert back["question"]["tp"] == "4"

@@ -22,7 +22,9 @@ from meshwright.web.recorded import report  # noqa: E402
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     passes = [(1.0, 1.25, 0.75)] * 4
-    return pipeline_run(tmp_path / "mine", Layout(pp=4, schedule="1f1b"), passes, steps=5)
+    return pipeline_run(
+        tmp_path / "mine", Layout(pp=4, schedule="1f1b"), passes, steps=5
+    )
 
 
 def test_a_run_grows_while_it_is_watched(folder: Path) -> None:
@@ -30,11 +32,18 @@ def test_a_run_grows_while_it_is_watched(folder: Path) -> None:
     assert ask("folders", {}, served).json["runs"] == ["mine"]
     first = ask("folder", {"run": "mine"}, served).json
     assert first["series"]["step"] == [1, 2, 3, 4, 5]
-    assert first["comparison"]["step_time_s"]["measured"] == first["series"]["step_time_s"][0]
+    assert (
+        first["comparison"]["step_time_s"]["measured"]
+        == first["series"]["step_time_s"][0]
+    )
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 6, "loss": 0.5, "step_time_s": 9.0, "cpu_s": 8.0}\n{"step": 7, "lo')
+        file.write(
+            '{"step": 6, "loss": 0.5, "step_time_s": 9.0, "cpu_s": 8.0}\n{"step": 7, "lo'
+        )
     again = ask("folder", {"run": "mine"}, served).json
-    assert again["series"]["step"] == [1, 2, 3, 4, 5, 6], "never kept; a half line does not count"
+    assert again["series"]["step"] == [1, 2, 3, 4, 5, 6], (
+        "never kept; a half line does not count"
+    )
     assert again["series"]["loss"][-1] == 0.5
 
 
@@ -58,7 +67,11 @@ def test_a_run_as_one_file(folder: Path) -> None:
     assert '"folders{}"' in text and '"step_time_s"' in text
 
 
-@pytest.mark.parametrize("words", [["nowhere"], ["."], ["--port", "70000"], ["--port", "x"]])
-def test_serve_refuses_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["nowhere"], ["."], ["--port", "70000"], ["--port", "x"]]
+)
+def test_serve_refuses_in_a_sentence(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -19,7 +19,12 @@ from meshwright.search import selectors
 from meshwright.web import alone, answers, page, recorded, site
 
 JOBS = [
-    {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "64seq", "tokens": "1T"},
+    {
+        "model": "llama3-8b",
+        "on": "8xh100-sxm",
+        "batch": "64seq",
+        "tokens": "1T",
+    },
     {"model": "gpt2-xl", "on": "16xa100-80", "batch": "128seq", "tp": "1,2"},
     {"model": "llama3-8b", "on": "16xtpu-v5p", "batch": "64seq"},
 ]
@@ -36,7 +41,9 @@ def told(*_: object) -> None:
     """Nobody listens."""
 
 
-def test_the_program_of_the_folder_gives_the_numbers_of_this_one(tmp_path: Path) -> None:
+def test_the_program_of_the_folder_gives_the_numbers_of_this_one(
+    tmp_path: Path,
+) -> None:
     """Unpacked as the worker unpacks it, alone in another process."""
     with zipfile.ZipFile(io.BytesIO(site.package())) as archive:
         names = archive.namelist()
@@ -53,14 +60,22 @@ def test_the_program_of_the_folder_gives_the_numbers_of_this_one(tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     for job, line in zip(JOBS, done.stdout.splitlines(), strict=True):
-        here = answers.plan({"question": job, "families": False, "top": 1}, told)
+        here = answers.plan(
+            {"question": job, "families": False, "top": 1}, told
+        )
         assert json.loads(line)["best"] == json.loads(json.dumps(here["best"]))
 
 
 def test_what_is_wrong_is_a_sentence() -> None:
-    for name, body in (("nothing", "{}"), ("plan", '{"question": 1}'), ("plan", "[]")):
+    for name, body in (
+        ("nothing", "{}"),
+        ("plan", '{"question": 1}'),
+        ("plan", "[]"),
+    ):
         assert set(json.loads(alone.answer(name, body))) == {"error"}
-    (line,) = alone.lines("clusters", json.dumps({"question": JOBS[0], "clusters": []}))
+    (line,) = alone.lines(
+        "clusters", json.dumps({"question": JOBS[0], "clusters": []})
+    )
     assert "clusters must be a list" in json.loads(line)["error"]
 
 
@@ -69,7 +84,9 @@ def test_a_folder_opens_with_its_first_answers(
 ) -> None:
     monkeypatch.setattr(recorded, "CLUSTERS", ["8xh100-sxm"])
     monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
-    monkeypatch.setattr(selectors, "choices_of", lambda job, layout: {"tp": (1, 2)})
+    monkeypatch.setattr(
+        selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
+    )
     monkeypatch.setattr(answers, "changes_of", lambda job: ())
     job = {
         "cluster": {"on": "8xh100-sxm"},
@@ -83,19 +100,30 @@ def test_a_folder_opens_with_its_first_answers(
         (engine / name).write_text("")
     folder = tmp_path / "out"
     names = site.write(folder, engine, told)
-    assert {"index.html", "main.js", "worker.js", "style.css", "pyodide", "meshwright.zip"} <= {
-        *names
-    }
+    assert {
+        "index.html",
+        "main.js",
+        "worker.js",
+        "style.css",
+        "pyodide",
+        "meshwright.zip",
+    } <= {*names}
     html = (folder / "index.html").read_text("utf-8")
     assert "content-security-policy" in html
     found = re.search(r'id="first">(.*?)</script>', html, re.S)
     assert found
     held = json.loads(found[1])
-    best = next(v for k, v in held["answers"].items() if k.startswith("plan"))["best"]
-    here = answers.plan({"question": recorded.question_of(load_job(job))}, told)["best"]
+    best = next(v for k, v in held["answers"].items() if k.startswith("plan"))[
+        "best"
+    ]
+    here = answers.plan(
+        {"question": recorded.question_of(load_job(job))}, told
+    )["best"]
     assert best["step_time_s"] == here["step_time_s"]
     assert page.key("catalogue", {}) in held["answers"]
-    assert 'id="recorded"' in site.index("{}", engine=False), "without the program: these only"
+    assert 'id="recorded"' in site.index("{}", engine=False), (
+        "without the program: these only"
+    )
 
 
 def test_a_folder_that_is_not_pyodides(tmp_path: Path) -> None:

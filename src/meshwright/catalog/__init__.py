@@ -52,7 +52,9 @@ def has(kind: str, name: str) -> bool:
 def counted(text: str) -> tuple[str, str]:
     """("1024", "h100-sxm") of "1,024 x h100-sxm"; BadInput if it is no number of something."""
     if not (match := COUNT.match(text[:200])):
-        example = "a number of chips and a chip or network, such as '1024xh100-sxm'"
+        example = (
+            "a number of chips and a chip or network, such as '1024xh100-sxm'"
+        )
         raise BadInput(f"cluster {text[:80]!r} must be {example}")
     return match[1].replace(",", "").replace("_", ""), match[2]
 
@@ -72,12 +74,26 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
         own = chip(what).network
     else:
         raise unknown("chip", what, [*names("chips"), *names("networks")])
-    joined = network if isinstance(network, Network) else _get("networks", network or own)
-    parts = {"chip": chip(name), "network": joined, "chips": count, "name": text.strip()}
+    joined = (
+        network
+        if isinstance(network, Network)
+        else _get("networks", network or own)
+    )
+    parts = {
+        "chip": chip(name),
+        "network": joined,
+        "chips": count,
+        "name": text.strip(),
+    }
     whole: Cluster = read(Cluster, parts, f"cluster {text[:80]!r}")
     if not axes(whole.network):
         return whole
-    return replace(whole, network=sliced(whole.network, shape_for(whole.network, whole.chips)[0]))
+    return replace(
+        whole,
+        network=sliced(
+            whole.network, shape_for(whole.network, whole.chips)[0]
+        ),
+    )
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -89,7 +105,11 @@ def names(kind: str) -> tuple[str, ...]:
 
 def aliases(kind: str) -> dict[str, str]:
     """alias -> name, for all of a kind, as other tools spell them."""
-    return {a: name for name, table in _tables(kind).items() for a in table.get("aliases", ())}
+    return {
+        a: name
+        for name, table in _tables(kind).items()
+        for a in table.get("aliases", ())
+    }
 
 
 def _key(text: str) -> str:
@@ -111,7 +131,13 @@ def _tables(kind: str) -> dict[str, dict[str, Any]]:
 @cache
 def _index(kind: str) -> dict[str, str]:
     """Spelling-free name or alias -> name."""
-    return {_key(a): name for a, name in [*aliases(kind).items(), *((n, n) for n in _tables(kind))]}
+    return {
+        _key(a): name
+        for a, name in [
+            *aliases(kind).items(),
+            *((n, n) for n in _tables(kind)),
+        ]
+    }
 
 
 def _get(kind: str, name: str) -> Any:

@@ -16,9 +16,15 @@ from .train import need_torch
 
 Device = Annotated[str, word("cpu (gloo) or cuda (NCCL).", "DEVICE")]
 Precisions = Annotated[
-    str, word("Precisions of the kernels: fp32, bf16, fp16, or several with commas.", "LIST")
+    str,
+    word(
+        "Precisions of the kernels: fp32, bf16, fp16, or several with commas.",
+        "LIST",
+    ),
 ]
-Ranks = Annotated[str, word("Sizes of groups for collectives and parallelism.", "LIST")]
+Ranks = Annotated[
+    str, word("Sizes of groups for collectives and parallelism.", "LIST")
+]
 Quick = Annotated[bool, word("Fewer and smaller sizes, for a first look.")]
 Read = Annotated[
     tuple[str, ...],
@@ -31,7 +37,8 @@ Read = Annotated[
 On = Annotated[
     str | None,
     word(
-        "With --read of collectives: the catalogue's chip or network they were measured on.", "CHIP"
+        "With --read of collectives: the catalogue's chip or network they were measured on.",
+        "CHIP",
     ),
 ]
 File = Annotated[
@@ -52,7 +59,11 @@ Steps = Annotated[
     ),
 ]
 Seconds = Annotated[
-    str | None, word("With --from JOB.toml: seconds of its steps, such as 1.21,1.23,1.20.", "LIST")
+    str | None,
+    word(
+        "With --from JOB.toml: seconds of its steps, such as 1.21,1.23,1.20.",
+        "LIST",
+    ),
 ]
 Fitted = Annotated[
     str | None,
@@ -95,7 +106,9 @@ def calibrate(
     from ..report.machine import report, to_dict
 
     if sum(map(bool, (read, from_, runs))) > 1:
-        raise BadInput("--read, --from and --runs are answers of their own: take one of them")
+        raise BadInput(
+            "--read, --from and --runs are answers of their own: take one of them"
+        )
     if runs:
         return from_runs(runs, output, json)
     output = output or MACHINE
@@ -111,18 +124,26 @@ def calibrate(
     to = Path(output)
     machine = measure(wanted(device, precision, ranks, quick), to)
     save(
-        to, dump_machine(machine, "Measured by meshwright calibrate; use it as --on 4x./" + to.name)
+        to,
+        dump_machine(
+            machine,
+            "Measured by meshwright calibrate; use it as --on 4x./" + to.name,
+        ),
     )
     part_of(to).unlink(missing_ok=True)
     (
-        console.show_json(console.envelope("calibrate", to_dict(machine, str(to))))
+        console.show_json(
+            console.envelope("calibrate", to_dict(machine, str(to)))
+        )
         if json
         else console.show(*report(machine, str(to)))
     )
     return 0
 
 
-def from_steps(paths: tuple[str, ...], seconds: str | None, output: str, json: bool) -> int:
+def from_steps(
+    paths: tuple[str, ...], seconds: str | None, output: str, json: bool
+) -> int:
     """The scale of an installation, in a machine file."""
     from ..fitting.measured import installation
     from ..fitting.measured import steps as read
@@ -156,11 +177,15 @@ def from_steps(paths: tuple[str, ...], seconds: str | None, output: str, json: b
 def numbers(text: str | None) -> list[float]:
     """Positive numbers of a list; BadInput for anything else."""
     try:
-        found = [float(word) for word in (text or "").split(",") if word.strip()]
+        found = [
+            float(word) for word in (text or "").split(",") if word.strip()
+        ]
     except ValueError:
         found = [-1.0]
     if not all(0 < number < 1e9 for number in found):
-        raise BadInput(f"--steps must be seconds such as 1.21,1.23,1.20, not {str(text)[:60]!r}")
+        raise BadInput(
+            f"--steps must be seconds such as 1.21,1.23,1.20, not {str(text)[:60]!r}"
+        )
     return found
 
 
@@ -176,10 +201,18 @@ def from_runs(path: str, output: str | None, json: bool) -> int:
     from ..validate import published
     from ..validate.rows import parse, read_text
 
-    folder = Path(output) if output else Path(meshwright.__file__).parent / "catalog"
+    folder = (
+        Path(output)
+        if output
+        else Path(meshwright.__file__).parent / "catalog"
+    )
     if not folder.is_dir():
-        raise BadInput(f"--output must be a folder with --runs, not {str(output)[:80]!r}")
-    found = answer(published() if path == "published" else parse(read_text(path)))
+        raise BadInput(
+            f"--output must be a folder with --runs, not {str(output)[:80]!r}"
+        )
+    found = answer(
+        published() if path == "published" else parse(read_text(path))
+    )
     data = found.to_dict()
     today = datetime.now(UTC).date().isoformat()
     for name, text in found.files(today).items():
@@ -188,7 +221,9 @@ def from_runs(path: str, output: str | None, json: bool) -> int:
     if json:
         console.show_json(console.envelope("calibrate", data))
     else:
-        console.show(*report(data), f"wrote {', '.join(found.files(today))} in {folder}")
+        console.show(
+            *report(data), f"wrote {', '.join(found.files(today))} in {folder}"
+        )
     return 0
 
 
@@ -205,34 +240,54 @@ def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
         raise BadInput("--device cuda: PyTorch finds no GPU on this machine")
     precisions = tuple(name.strip() for name in precision.split(","))
     if wrong := [name for name in precisions if name not in DTYPES]:
-        raise BadInput(f"--precision {wrong[0][:40]!r} is not measured: take {', '.join(DTYPES)}")
-    sizes = sorted({int(n) if n.strip().isdecimal() else 0 for n in ranks.split(",")})
+        raise BadInput(
+            f"--precision {wrong[0][:40]!r} is not measured: take {', '.join(DTYPES)}"
+        )
+    sizes = sorted(
+        {int(n) if n.strip().isdecimal() else 0 for n in ranks.split(",")}
+    )
     if not 1 <= sizes[0] <= sizes[-1] <= MOST_RANKS:
         raise BadInput(
             f"--ranks must be group sizes such as 2,4 (1 for none), at most {MOST_RANKS}, not"
             f" {ranks[:40]!r}"
         )
     have = torch.cuda.device_count() if device == "cuda" else MOST_RANKS
-    return Wanted(device, precisions, tuple(n for n in sizes if 1 < n <= have), quick)
+    return Wanted(
+        device, precisions, tuple(n for n in sizes if 1 < n <= have), quick
+    )
 
 
-def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) -> int:
+def from_files(
+    paths: tuple[str, ...], on: str | None, output: str, json: bool
+) -> int:
     """Measurements of other machines: classes of kernels of traces, fits of collectives; with --on
     also a machine file of these.
     """
     from ..formats import kineto, nccl_tests
     from ..formats.machine import dump_machine
     from ..report import console, files
-    from ..report.machine import collectives, collectives_to_dict, kernels, kernels_to_dict
+    from ..report.machine import (
+        collectives,
+        collectives_to_dict,
+        kernels,
+        kernels_to_dict,
+    )
 
     names = [name.strip() for path in paths for name in path.split(",")]
     traces = [name for name in names if name.endswith((".json", ".json.gz"))]
-    samples = [s for name in names if name not in traces for s in nccl_tests.load(name)]
+    samples = [
+        s
+        for name in names
+        if name not in traces
+        for s in nccl_tests.load(name)
+    ]
     found = {name: kineto.load(name) for name in traces}
     fits = nccl_tests.fits(samples)
     if on is not None:
         if not samples:
-            raise BadInput("--on needs collectives to read: output of nccl-tests, or a CSV")
+            raise BadInput(
+                "--on needs collectives to read: output of nccl-tests, or a CSV"
+            )
         files.suffix(output, (".toml",))
         machine = dump_machine(with_collectives(on, samples, names))
         files.write(output, {".toml": lambda: machine})
@@ -240,7 +295,10 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str, json: bool) 
         console.show_json(
             console.envelope(
                 "calibrate",
-                {"collectives": collectives_to_dict(fits), "kernels": kernels_to_dict(found)},
+                {
+                    "collectives": collectives_to_dict(fits),
+                    "kernels": kernels_to_dict(found),
+                },
             )
         )
     else:
@@ -263,14 +321,19 @@ def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
     cluster = resolve.cluster(f"1x{on}")
     sources = {
         "*": {
-            "source": "measured collectives: " + ", ".join(Path(name).name for name in files)[:400]
+            "source": "measured collectives: "
+            + ", ".join(Path(name).name for name in files)[:400]
         }
     }
     dims = [
-        replace(dim, collectives=tables(samples, level, sources)) if level < 2 else dim
+        replace(dim, collectives=tables(samples, level, sources))
+        if level < 2
+        else dim
         for level, dim in enumerate(cluster.network.dims)
     ]
     network = replace(
-        cluster.network, dims=tuple(dims), name=cluster.network.name + ", measured collectives"
+        cluster.network,
+        dims=tuple(dims),
+        name=cluster.network.name + ", measured collectives",
     )
     return replace(cluster, network=network)

@@ -18,16 +18,26 @@ VERBS: list[str] = []
 RESULT = Group("Result", sort_key=1)
 GROUPS = {
     name: Group(name.capitalize(), sort_key=i)
-    for i, name in enumerate(("model", "cluster", "job", "software", "layout"), 2)
+    for i, name in enumerate(
+        ("model", "cluster", "job", "software", "layout"), 2
+    )
 }
 GROUPS["constraints"] = Group(
-    "Constraints on the layout", help="One value, a list 1,2,4, or a range 1..16.", sort_key=6
+    "Constraints on the layout",
+    help="One value, a list 1,2,4, or a range 1..16.",
+    sort_key=6,
 )
 
 
 def word(help: str, metavar: str | None = None) -> Parameter:
     """An option or argument with its help."""
-    return Parameter(help=help, metavar=metavar, group=RESULT, negative=(), show_default=False)
+    return Parameter(
+        help=help,
+        metavar=metavar,
+        group=RESULT,
+        negative=(),
+        show_default=False,
+    )
 
 
 MODEL = (
@@ -46,48 +56,88 @@ RELAXED = (
 ModelArg = Annotated[str, Parameter(help=MODEL)]
 Json = Annotated[bool, word("Print JSON in SI units instead of tables.")]
 Explain = Annotated[
-    str | None, word("Show one term in full: step_time, memory, mfu, compute/ffn/up, ...", "TERM")
+    str | None,
+    word(
+        "Show one term in full: step_time, memory, mfu, compute/ffn/up, ...",
+        "TERM",
+    ),
 ]
 AssumptionSets = Annotated[
-    tuple[str, ...], word("Modelling choices; several are shown side by side.", "NAME")
+    tuple[str, ...],
+    word("Modelling choices; several are shown side by side.", "NAME"),
 ]
 Top = Annotated[int, word("Layouts to show.", "N")]
 Pareto = Annotated[
-    bool, word("Also the layouts that nothing beats in both time and memory (a search for each).")
+    bool,
+    word(
+        "Also the layouts that nothing beats in both time and memory (a search for each)."
+    ),
 ]
 Deadline = Annotated[
     str | None,
-    word("Find the fewest chips that train in this time, such as 60d; needs --tokens.", "TIME"),
+    word(
+        "Find the fewest chips that train in this time, such as 60d; needs --tokens.",
+        "TIME",
+    ),
 ]
 Budget = Annotated[
     str | None,
-    word("Find the most chips that this money pays for, such as 5M; needs --tokens.", "USD"),
+    word(
+        "Find the most chips that this money pays for, such as 5M; needs --tokens.",
+        "USD",
+    ),
 ]
 AgainstLayout = Annotated[
     str | None,
-    word("Why this layout is slower: a plan or job file, or 'tp=8 pp=4 zero=1'.", "LAYOUT"),
+    word(
+        "Why this layout is slower: a plan or job file, or 'tp=8 pp=4 zero=1'.",
+        "LAYOUT",
+    ),
 ]
-Relaxed = Annotated[bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)]
+Relaxed = Annotated[
+    bool | None, Parameter(help=RELAXED, negative="--strict", group=RESULT)
+]
 Over = Annotated[tuple[str, ...], word(OVER, "FIELD=VALUES")]
 Workers = Annotated[
-    int | None, word("Processes of a sweep of two fields; default: the cores.", "N")
+    int | None,
+    word("Processes of a sweep of two fields; default: the cores.", "N"),
 ]
 Engine = Annotated[
-    str | None, word("Where two fields are swept: dask://HOST:8786 or ray://HOST:10001.", "ADDRESS")
+    str | None,
+    word(
+        "Where two fields are swept: dask://HOST:8786 or ray://HOST:10001.",
+        "ADDRESS",
+    ),
 ]
-Column = Annotated[str, word("What the table of two fields shows, such as cost_usd.", "COLUMN")]
-Fixed = Annotated[bool, word("Predict the given layout at every value instead of searching.")]
+Column = Annotated[
+    str,
+    word("What the table of two fields shows, such as cost_usd.", "COLUMN"),
+]
+Fixed = Annotated[
+    bool, word("Predict the given layout at every value instead of searching.")
+]
 Kind = Annotated[str, Parameter(help="chips, networks or models.")]
 Name = Annotated[
-    str | None, Parameter(help="One of them, to see all its fields with unit, source and date.")
+    str | None,
+    Parameter(
+        help="One of them, to see all its fields with unit, source and date."
+    ),
 ]
-Paper = Annotated[str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")]
+Paper = Annotated[
+    str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")
+]
 Against = Annotated[
-    str | None, word("Published numbers in a file or folder instead of those shipped.", "PATH")
+    str | None,
+    word(
+        "Published numbers in a file or folder instead of those shipped.",
+        "PATH",
+    ),
 ]
 Runs = Annotated[
     str | None,
-    Parameter(help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue."),
+    Parameter(
+        help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue."
+    ),
 ]
 
 app = App(
@@ -114,7 +164,9 @@ def verb(
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True).parameters
         chosen = [
-            flag for flag in flags() if flag.table in tables and flag.name not in (*own, *without)
+            flag
+            for flag in flags()
+            if flag.table in tables and flag.name not in (*own, *without)
         ]
 
         def command(*args: Any, **options: Any) -> int:
@@ -123,10 +175,16 @@ def verb(
                 for flag in chosen
                 if (text := options.pop(flag.name, None)) is not None
             }
-            return function(*args, **options, **({"given": given} if "given" in own else {}))
+            return function(
+                *args,
+                **options,
+                **({"given": given} if "given" in own else {}),
+            )
 
         mine = [p for name, p in own.items() if name != "given"]
-        signature = inspect.Signature([*mine, *(option(flag, layout) for flag in chosen)])
+        signature = inspect.Signature(
+            [*mine, *(option(flag, layout) for flag in chosen)]
+        )
         command.__signature__ = signature  # type: ignore[attr-defined]
         command.__annotations__, command.__doc__ = {}, function.__doc__
         VERBS.append(function.__name__)
@@ -140,7 +198,11 @@ def option(flag: Flag, layout: str) -> inspect.Parameter:
     """A field as a keyword of a command."""
     section = GROUPS[layout if flag.table == "layout" else flag.table]
     shown = Parameter(
-        name=flag.spelled, help=flag.help, group=section, show_default=False, metavar=flag.metavar
+        name=flag.spelled,
+        help=flag.help,
+        group=section,
+        show_default=False,
+        metavar=flag.metavar,
     )
     return inspect.Parameter(
         flag.name,
@@ -153,5 +215,8 @@ def option(flag: Flag, layout: str) -> inspect.Parameter:
 def output(kinds: str) -> Any:
     """The option -o with the suffixes it takes."""
     return Parameter(
-        name=("--output", "-o"), help=f"Write a file: {kinds}.", metavar="FILE", group=RESULT
+        name=("--output", "-o"),
+        help=f"Write a file: {kinds}.",
+        metavar="FILE",
+        group=RESULT,
     )

@@ -12,7 +12,9 @@ from cyclopts import Parameter
 from ..errors import BadInput
 from .command import Json, output, verb, word
 
-RunFolder = Annotated[str | None, Parameter(help="Folder of a run of meshwright train.")]
+RunFolder = Annotated[
+    str | None, Parameter(help="Folder of a run of meshwright train.")
+]
 Oracle = Annotated[
     str | None,
     word(
@@ -25,7 +27,8 @@ Oracle = Annotated[
 Ranks = Annotated[
     tuple[int, ...],
     word(
-        "With --oracle: these ranks; default: one of the first, a middle and the last stage.", "N"
+        "With --oracle: these ranks; default: one of the first, a middle and the last stage.",
+        "N",
     ),
 ]
 
@@ -57,7 +60,9 @@ def compare(
             )
         return against_program(oracle, rank, json)
     if run is None:
-        raise BadInput("compare needs the folder of a run, or --oracle JOB.toml")
+        raise BadInput(
+            "compare needs the folder of a run, or --oracle JOB.toml"
+        )
     if rank:
         raise BadInput("--rank belongs to --oracle JOB.toml")
     from ..compare import compare as compute
@@ -68,7 +73,9 @@ def compare(
     files.suffix(output, (".json", *files.PLOTS))
     found = compute(read(run))
     data = console.envelope("compare", found.to_dict())
-    console.show_json(data) if json else console.show(report(found, console.ascii_only()))
+    console.show_json(data) if json else console.show(
+        report(found, console.ascii_only())
+    )
     if output:
         files.write(output, writers(found))
     return 0

@@ -22,6 +22,9 @@ def completion(shell: Shell = "bash", /) -> int:
     """
     if shell not in SHELLS:
         raise unknown("shell", shell, SHELLS)
-    kinds = {"bash": "bash", "zsh": "zsh", "fish": "fish"}
-    sys.stdout.write(app.generate_completion(prog_name="meshwright", shell=kinds[shell]))  # type: ignore[arg-type]
+    script = app.generate_completion(
+        prog_name="meshwright",
+        shell=shell,  # type: ignore[arg-type]
+    )
+    sys.stdout.write(script)
     return 0

@@ -31,16 +31,26 @@ JobFile = Annotated[
 ]
 To = Annotated[str, word(f"{', '.join(FORMATS)}.", "NAME")]
 PerNode = Annotated[
-    int | None, word("Ranks of one node; default: the GPUs of a server of the network.", "N")
+    int | None,
+    word(
+        "Ranks of one node; default: the GPUs of a server of the network.", "N"
+    ),
 ]
 Restarts = Annotated[
-    int | None, word("How often ranks are started again after one has failed; default: 3.", "N")
+    int | None,
+    word(
+        "How often ranks are started again after one has failed; default: 3.",
+        "N",
+    ),
 ]
 Partition = Annotated[str | None, word("Of Slurm.", "NAME")]
 Account = Annotated[str | None, word("Of Slurm.", "NAME")]
-Time = Annotated[str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")]
+Time = Annotated[
+    str | None, word("Limit of one start in Slurm, such as 24:00:00.", "TIME")
+]
 Device = Annotated[
-    str | None, word("cpu or cuda; default: what the chips of the plan are.", "DEVICE")
+    str | None,
+    word("cpu or cuda; default: what the chips of the plan are.", "DEVICE"),
 ]
 Starts = Annotated[
     str | None,
@@ -50,7 +60,9 @@ Starts = Annotated[
         "NAME",
     ),
 ]
-Container = Annotated[str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")]
+Container = Annotated[
+    str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")
+]
 
 
 @verb()
@@ -81,27 +93,57 @@ def export(
 
     if to not in FORMATS:
         raise unknown("--to", to, FORMATS)
-    site = {"partition": partition, "account": account, "time": time, "container": container}
+    site = {
+        "partition": partition,
+        "account": account,
+        "time": time,
+        "container": container,
+    }
     if to == "safetensors":
-        others = {**site, "per-node": per_node, "restarts": restarts, "device": device}
-        if given := [name for name, value in others.items() if value is not None]:
-            raise BadInput(f"--{given[0]} is for what starts a job: weights have no such thing")
+        others = {
+            **site,
+            "per-node": per_node,
+            "restarts": restarts,
+            "device": device,
+        }
+        if given := [
+            name for name, value in others.items() if value is not None
+        ]:
+            raise BadInput(
+                f"--{given[0]} is for what starts a job: weights have no such thing"
+            )
         return weights(job, output, json)
-    if to != "sbatch" and (given := [name for name, value in site.items() if value is not None]):
-        raise BadInput(f"--{given[0]} is for --to sbatch: {to} has no such thing")
+    if to != "sbatch" and (
+        given := [name for name, value in site.items() if value is not None]
+    ):
+        raise BadInput(
+            f"--{given[0]} is for --to sbatch: {to} has no such thing"
+        )
     slurm = sbatch.Slurm(**site) if to == "sbatch" else None
     if their := program(job, to, starts):
         if restarts is not None or device is not None:
-            raise BadInput("--restarts and --device are for meshwright train, not for " + their)
+            raise BadInput(
+                "--restarts and --device are for meshwright train, not for "
+                + their
+            )
         text, nodes, ranks = theirs(job, their, per_node, slurm)
     else:
         launch = described(job, per_node, restarts, device)
         nodes, ranks = launch.nodes, launch.ranks
-        text = sbatch.write(launch, slurm) if slurm else torchrun.write(launch) + "\n"
+        text = (
+            sbatch.write(launch, slurm)
+            if slurm
+            else torchrun.write(launch) + "\n"
+        )
     if output:
         put(output, text)
     if json:
-        data = {"to": to, "nodes": nodes, "ranks_per_node": ranks, "text": text}
+        data = {
+            "to": to,
+            "nodes": nodes,
+            "ranks_per_node": ranks,
+            "text": text,
+        }
         console.show_json(console.envelope("export", data))
     elif not output:
         sys.stdout.write(text)
@@ -133,10 +175,14 @@ def program(path: str, to: str, starts: str | None) -> str | None:
 
     said = parse_toml(read_text(path), path).get("job", {})
     named = said.get("framework") if isinstance(said, dict) else None
-    return next((n for n, f in table.formats().items() if named in f.frameworks), None)
+    return next(
+        (n for n, f in table.formats().items() if named in f.frameworks), None
+    )
 
 
-def theirs(path: str, name: str, per_node: int | None, slurm: Slurm | None) -> tuple[str, int, int]:
+def theirs(
+    path: str, name: str, per_node: int | None, slurm: Slurm | None
+) -> tuple[str, int, int]:
     """(text, nodes, ranks of a node) of a job in the words of another tool's program."""
     from ..formats import bridge, flags, torchrun
     from ..formats.bridge.launch import Place
@@ -149,12 +195,17 @@ def theirs(path: str, name: str, per_node: int | None, slurm: Slurm | None) -> t
     notes: list[str] = []
     job = flags.read_flags(path, {}, notes)
     nodes, ranks = torchrun.nodes(job, per_node)
-    if job.framework is None and job.usual_framework not in table.get(name).frameworks:
+    if (
+        job.framework is None
+        and job.usual_framework not in table.get(name).frameworks
+    ):
         notes.append(
             f"this plan is for {job.usual_framework}: predict it with --framework"
             f" {table.get(name).frameworks[0]} to see what it takes there"
         )
-    text, script = bridge.write(job, name, Place(nodes, ranks, slurm, job.model.name))
+    text, script = bridge.write(
+        job, name, Place(nodes, ranks, slurm, job.model.name)
+    )
     if script:
         notes.append(f"the training script says itself: {', '.join(script)}")
     for note in notes:
@@ -171,7 +222,9 @@ def weights(run: str, output: str | None, json: bool) -> int:
     from .train import need_torch
 
     if not output:
-        raise BadInput("export --to safetensors needs the folder of the weights: -o FOLDER")
+        raise BadInput(
+            "export --to safetensors needs the folder of the weights: -o FOLDER"
+        )
     need_torch()
     from ..train.export import export as write
 
@@ -187,14 +240,18 @@ def weights(run: str, output: str | None, json: bool) -> int:
         f" file{'s' * (found['files'] > 1)} and config.json"
     )
     (
-        console.show_json(console.envelope("export", {"to": "safetensors", **found}))
+        console.show_json(
+            console.envelope("export", {"to": "safetensors", **found})
+        )
         if json
         else console.show(told)
     )
     return 0
 
 
-def described(path: str, per_node: int | None, restarts: int | None, device: str | None) -> Launch:
+def described(
+    path: str, per_node: int | None, restarts: int | None, device: str | None
+) -> Launch:
     """How the job in a file is started; BadInput for what `train` would refuse, and for what cannot
     be started so.
     """
@@ -226,7 +283,11 @@ def described(path: str, per_node: int | None, restarts: int | None, device: str
     rules.demand_chip(predict(job), settings)
     nodes, ranks = torchrun.nodes(job, per_node)
     if device == "cpu":
-        notes.append("these ranks run on CPUs, as --device or [train] device asks")
+        notes.append(
+            "these ranks run on CPUs, as --device or [train] device asks"
+        )
     for note in notes:
         print(note, file=sys.stderr)
-    return torchrun.Launch(job, path, nodes, ranks, device, settings.threads, restarts)
+    return torchrun.Launch(
+        job, path, nodes, ranks, device, settings.threads, restarts
+    )

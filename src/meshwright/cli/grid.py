@@ -32,7 +32,9 @@ def two(
         raise BadInput(f"--workers must be at least 1, not {workers}")
     kind = output.rpartition(".")[2] if output else ""
     if output and f".{kind}" not in KINDS:
-        raise BadInput(f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields")
+        raise BadInput(
+            f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields"
+        )
     described, space = (given, None) if fixed else split(given)
     job = read_flags(model, described, [], sys.stdin, fixed)
     with console.progress() as told:
@@ -49,7 +51,11 @@ def two(
     data = console.envelope("sweep", found.to_dict())
     console.show_json(data) if json else console.show(report(found, column))
     if output and kind != "jsonl":
-        text = files.json_text(data) if kind == "json" else files.csv_text([*found.rows])
+        text = (
+            files.json_text(data)
+            if kind == "json"
+            else files.csv_text([*found.rows])
+        )
         files.write(output, {f".{kind}": lambda: text})
     whole = any(row.get("step_time_s") for row in found.rows)
     return 130 if found.interrupted else 0 if whole else 1

@@ -24,13 +24,21 @@ Kind = Annotated[
         "NAME",
     ),
 ]
-Sensitive = Annotated[bool, word("The end of linear scaling when one input at a time is changed.")]
-Run = Annotated[
-    float | None, word("Training FLOPs: the smallest cluster that does it in time.", "FLOP")
+Sensitive = Annotated[
+    bool,
+    word("The end of linear scaling when one input at a time is changed."),
 ]
-Chips = Annotated[float | None, word("The largest run that so many chips do in time.", "N")]
+Run = Annotated[
+    float | None,
+    word("Training FLOPs: the smallest cluster that does it in time.", "FLOP"),
+]
+Chips = Annotated[
+    float | None, word("The largest run that so many chips do in time.", "N")
+]
 Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
-Beside = Annotated[bool, word("Data-parallel traffic runs beside everything else.")]
+Beside = Annotated[
+    bool, word("Data-parallel traffic runs beside everything else.")
+]
 
 
 @verb()
@@ -45,7 +53,8 @@ def limits(
     overlap: Beside = False,
     json: Json = False,
     output: Annotated[
-        str | None, output(".json, .csv, .png or .svg (utilisation against compute)")
+        str | None,
+        output(".json, .csv, .png or .svg (utilisation against compute)"),
     ] = None,
 ) -> int:
     """How far it scales: the largest run in a given time, where utilisation falls and why, the
@@ -58,10 +67,22 @@ def limits(
     from ..report import limits as reports
 
     if model not in ("paper", "realistic"):
-        raise BadInput(f"--model must be paper or realistic, not {model[:40]!r}")
-    table_only = model == "realistic" or sensitivity or run is not None or chips is not None
-    files.suffix(output, (".json",) if table_only else (".json", ".csv", *files.PLOTS))
-    chosen = [described(text, months, failures, overlap) for text in scenarios or ("h100",)]
+        raise BadInput(
+            f"--model must be paper or realistic, not {model[:40]!r}"
+        )
+    table_only = (
+        model == "realistic"
+        or sensitivity
+        or run is not None
+        or chips is not None
+    )
+    files.suffix(
+        output, (".json",) if table_only else (".json", ".csv", *files.PLOTS)
+    )
+    chosen = [
+        described(text, months, failures, overlap)
+        for text in scenarios or ("h100",)
+    ]
     special = (
         whole(chosen)
         if model == "realistic"
@@ -77,17 +98,23 @@ def limits(
     else:
         found = compute(chosen)
         data = console.envelope("limits", found.to_dict())
-        console.show_json(data) if json else console.show(reports.report(found))
+        console.show_json(data) if json else console.show(
+            reports.report(found)
+        )
         writers = {
             ".csv": lambda: reports.to_csv(found),
             **{kind: plot(found, kind) for kind in files.PLOTS},
         }
     if output:
-        files.write(output, {".json": lambda: files.json_text(data), **writers})
+        files.write(
+            output, {".json": lambda: files.json_text(data), **writers}
+        )
     return 0
 
 
-def described(text: str, months: float | None, failures: bool, overlap: bool) -> Any:
+def described(
+    text: str, months: float | None, failures: bool, overlap: bool
+) -> Any:
     """The scenario a word names, with the options of the command line."""
     from ..describe.assumptions import HidePass
     from ..formats.scenario import load_scenario
@@ -97,14 +124,19 @@ def described(text: str, months: float | None, failures: bool, overlap: bool) ->
     found = load_scenario(text)
     if months is not None:
         if not 0 < months <= 1200:
-            raise BadInput(f"--months must be above 0 and at most 1200, not {months:g}")
+            raise BadInput(
+                f"--months must be above 0 and at most 1200, not {months:g}"
+            )
         found = replace(found, duration_s=months * MONTH_S)
     if failures:
         found = replace(found, failures=found.failures or Failures())
     if overlap:
         how = found.assumptions
         found = replace(
-            found, assumptions=replace(how, overlap=replace(how.overlap, dp=HidePass("step")))
+            found,
+            assumptions=replace(
+                how, overlap=replace(how.overlap, dp=HidePass("step"))
+            ),
         )
     return found
 
@@ -127,7 +159,9 @@ def whole(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
                 compute(replace(scenario, failures=None), False).lines[0],
             )
         ]
-        paper.append(("the paper's model, chips fail", compute(mortal, False).lines[0]))
+        paper.append(
+            ("the paper's model, chips fail", compute(mortal, False).lines[0])
+        )
         curves = ladder(scenario, Realism(failures=mortal.failures))
         tables.append(ladders(paper, curves))
         fields.append(
@@ -156,11 +190,21 @@ def asked(
     from ..limits.answer import bill, largest_run, smallest_cluster
     from ..report.limits import answers
 
-    rows = [(f"{s.name}: smallest", s, smallest_cluster(s, run)) for s in chosen if run is not None]
-    rows += [(f"{s.name}: largest", s, largest_run(s, chips)) for s in chosen if chips is not None]
+    rows = [
+        (f"{s.name}: smallest", s, smallest_cluster(s, run))
+        for s in chosen
+        if run is not None
+    ]
+    rows += [
+        (f"{s.name}: largest", s, largest_run(s, chips))
+        for s in chosen
+        if chips is not None
+    ]
     if not rows:
         return None
-    fields = [{"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows]
+    fields = [
+        {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
+    ]
     return answers(rows), {"answers": fields}
 
 
@@ -173,7 +217,10 @@ def plot(found: Any, kind: str) -> Any:
         from ..units import show
 
         time = show(found.lines[0].scenario.duration_s, "s")
-        curves = {line.scenario.name: line.smooth or line.curve for line in found.lines}
+        curves = {
+            line.scenario.name: line.smooth or line.curve
+            for line in found.lines
+        }
         return image(utilisation(curves, f"Training runs of {time}"), kind)
 
     return draw

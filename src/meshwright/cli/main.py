@@ -75,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # a bug: still one sentence; MESHWRIGHT_DEBUG=1 shows where
+    except (
+        Exception
+    ) as error:  # a bug: still one sentence; MESHWRIGHT_DEBUG=1 shows where
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise
         return refuse(
@@ -120,7 +122,9 @@ def predict(
     given: Mapping[str, str],
     explain: Explain = None,
     json: Json = False,
-    output: Annotated[str | None, output(".json, .toml (the job), .png or .svg (bars)")] = None,
+    output: Annotated[
+        str | None, output(".json, .toml (the job), .png or .svg (bars)")
+    ] = None,
 ) -> int:
     """Predict one training step under a given layout: time by cause, memory by kind, MFU, days and
     cost.
@@ -138,7 +142,11 @@ def predict(
     p = predicted(model, given)
     terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
     data = console.envelope("predict", {**p.to_dict(), **terms})
-    tables = explanation.report(p, explain) if explain else report(p, console.ascii_only())
+    tables = (
+        explanation.report(p, explain)
+        if explain
+        else report(p, console.ascii_only())
+    )
     console.show_json(data) if json else console.show(tables)
     if output:
         files.write(output, files.of_predictions([p], data, p))
@@ -147,7 +155,15 @@ def predict(
     return 0 if p.fits else 1
 
 
-@verb("model", "cluster", "job", "software", "layout", layout="constraints", without=("placement",))
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    layout="constraints",
+    without=("placement",),
+)
 def plan(
     model: ModelArg,
     /,
@@ -162,7 +178,10 @@ def plan(
     budget: Budget = None,
     json: Json = False,
     output: Annotated[
-        str | None, output(".json, .toml (the best, for predict), .csv, .png or .svg (bars)")
+        str | None,
+        output(
+            ".json, .toml (the best, for predict), .csv, .png or .svg (bars)"
+        ),
     ] = None,
 ) -> int:
     """Find the best layouts that fit, by family too, and say why the first one wins.
@@ -175,7 +194,11 @@ def plan(
     from ..report import plan as reports
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
-    if output and output.lower().endswith(".toml") and len(set_names(assumptions)) > 1:
+    if (
+        output
+        and output.lower().endswith(".toml")
+        and len(set_names(assumptions)) > 1
+    ):
         raise BadInput(
             f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
         )
@@ -190,7 +213,9 @@ def plan(
     more = {"sizing": size.to_dict()} if size else {}
     if mine:
         more["against"] = reports.against_dict(mine, first.best)
-    data = console.envelope("plan", {**(first.to_dict() if len(found) == 1 else several), **more})
+    data = console.envelope(
+        "plan", {**(first.to_dict() if len(found) == 1 else several), **more}
+    )
     if json:
         console.show_json(data)
     elif size:
@@ -200,9 +225,18 @@ def plan(
     for name, each in found.items() if not json else ():
         extra = {"assumptions": name} if assumptions else {}
         if any(note.startswith("batch:") for note in each.notes) and each.best:
-            extra["batch"] = f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
-        again = command_line(model, {**described, **extra}, each.best) if each.best else ""
-        console.show(*[""] * (len(found) > 1), reports.report(each, again, console.ascii_only()))
+            extra["batch"] = (
+                f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
+            )
+        again = (
+            command_line(model, {**described, **extra}, each.best)
+            if each.best
+            else ""
+        )
+        console.show(
+            *[""] * (len(found) > 1),
+            reports.report(each, again, console.ascii_only()),
+        )
     if mine and not json:
         console.show("", reports.against(mine, first))
     bests = {name: plan.best for name, plan in found.items() if plan.best}
@@ -213,7 +247,10 @@ def plan(
             else list(bests.values())
         )
         files.write(
-            output, files.of_predictions(one, data, one[0], list(bests) if len(found) > 1 else ())
+            output,
+            files.of_predictions(
+                one, data, one[0], list(bests) if len(found) > 1 else ()
+            ),
         )
     if first.best and not json and len(found) == 1:
         console.show(steps.after_plan(first.best, output))
@@ -252,9 +289,13 @@ def sweep(
     from ..sweep import sweep as compute
 
     if len(over) > 1:
-        return grid.two(model, given, over, fixed, workers, engine, show, json, output)
+        return grid.two(
+            model, given, over, fixed, workers, engine, show, json, output
+        )
     if workers is not None or engine is not None:
-        raise BadInput("--workers and --engine are for a sweep of two fields: --over twice")
+        raise BadInput(
+            "--workers and --engine are for a sweep of two fields: --over twice"
+        )
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
     described, space = (given, None) if fixed else split(given)
@@ -295,7 +336,9 @@ def timeline(
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     exact = replay(predicted(model, given))
     data = console.envelope("timeline", exact.to_dict())
-    console.show_json(data) if json else console.show(report(exact, console.ascii_only()))
+    console.show_json(data) if json else console.show(
+        report(exact, console.ascii_only())
+    )
     if output:
         files.write(output, files.of_replay(exact))
     return 0
@@ -328,7 +371,9 @@ def reproduce(
     *,
     against: Against = None,
     json: Json = False,
-    output: Annotated[str | None, output("tables and figures go into this folder")] = None,
+    output: Annotated[
+        str | None, output("tables and figures go into this folder")
+    ] = None,
 ) -> int:
     """Reproduce the papers' tables and figures and check them against the published values."""
     from ..report import console
@@ -394,7 +439,9 @@ def plans(
             search=True,
         )
         if job.layout != Layout():
-            notes.append("the layout of the file is left aside: plan chooses one")
+            notes.append(
+                "the layout of the file is left aside: plan chooses one"
+            )
         with console.progress() as told:
             plan = search(job, space, top=top, progress=told, pareto=pareto)
         beside = [said] if (said := batch_beside(job)) else []
@@ -404,7 +451,11 @@ def plans(
 
 
 def sized(
-    model: str, described: Mapping[str, str], space: Any, deadline: str | None, budget: str | None
+    model: str,
+    described: Mapping[str, str],
+    space: Any,
+    deadline: str | None,
+    budget: str | None,
 ) -> tuple[dict[str, str], Any]:
     """(the arguments with the number of chips that a deadline or a budget asks for, the answer)."""
     from ..formats.flags import COUNTED
@@ -414,7 +465,9 @@ def sized(
 
     counted = COUNTED.fullmatch(described.get("on", ""))
     if not counted:
-        raise BadInput("--deadline and --budget need --on with a number, such as 512xh100-sxm")
+        raise BadInput(
+            "--deadline and --budget need --on with a number, such as 512xh100-sxm"
+        )
     job = read_job(model, described, [], fill=False, search=True)
     seconds = parse(deadline, "s", "--deadline") if deadline else None
     money = parse(budget, "USD", "--budget") if budget else None
@@ -430,7 +483,9 @@ def against_best(plan: Any, text: str) -> Any:
     from ..prediction.prediction import predict
 
     if not plan.best:
-        raise BadInput("--against needs a layout to compare with, but none fits")
+        raise BadInput(
+            "--against needs a layout to compare with, but none fits"
+        )
     return predict(plan.best.job, layout_of(text, plan.best.job))
 
 
@@ -451,18 +506,39 @@ def runs_on(plan: Any) -> list[str]:
             return str(error)
         return ""
 
-    if not plan.best or trainable.model(plan.best.job.model) or trainable.numbers(plan.best.job):
+    if (
+        not plan.best
+        or trainable.model(plan.best.job.model)
+        or trainable.numbers(plan.best.job)
+    ):
         return []
     if not (why := refused(plan.best)):
         return []
-    rank = next((rank for rank, p in enumerate(plan.alternatives, 2) if not refused(p)), None)
-    instead = f"; number {rank} below is the fastest of these that they run" if rank else ""
-    return [f"train and export of this project refuse the best layout: {why}{instead}"]
+    rank = next(
+        (
+            rank
+            for rank, p in enumerate(plan.alternatives, 2)
+            if not refused(p)
+        ),
+        None,
+    )
+    instead = (
+        f"; number {rank} below is the fastest of these that they run"
+        if rank
+        else ""
+    )
+    return [
+        f"train and export of this project refuse the best layout: {why}{instead}"
+    ]
 
 
 def set_names(assumptions: Sequence[str]) -> list[str]:
     """The assumption sets of "realistic,lbl-2024"."""
-    return list(dict.fromkeys(name.strip() for text in assumptions for name in text.split(",")))
+    return list(
+        dict.fromkeys(
+            name.strip() for text in assumptions for name in text.split(",")
+        )
+    )
 
 
 def predicted(model: str, given: Mapping[str, str]) -> Any:
@@ -475,7 +551,11 @@ def predicted(model: str, given: Mapping[str, str]) -> Any:
 
 
 def read_job(
-    model: str, given: Mapping[str, str], notes: list[str], fill: bool = True, search: bool = False
+    model: str,
+    given: Mapping[str, str],
+    notes: list[str],
+    fill: bool = True,
+    search: bool = False,
 ) -> Any:
     """The job of the arguments; search: its layout is to be searched."""
     from ..formats.flags import read_flags

@@ -39,9 +39,14 @@ def read(
     from ..report.read import report, to_dict
 
     if output and not output.endswith(".toml"):
-        raise BadInput(f"-o {output[:80]} must end in .toml: the job is written there")
+        raise BadInput(
+            f"-o {output[:80]} must end in .toml: the job is written there"
+        )
     found = bridge.read(file, chips=flags.chips_of(given))
-    full = {**given, **({"on": found.on} if found.on and "on" not in given else {})}
+    full = {
+        **given,
+        **({"on": found.on} if found.on and "on" not in given else {}),
+    }
     needs = flags.missing(found, full)
     notes: list[str] = []
     job = None if needs else flags.read_flags(file, given, notes)
@@ -50,5 +55,7 @@ def read(
             raise BadInput(f"{file[:80]} {needs[0]}")
         Path(output).write_text(dump_job(job), "utf-8")
     data = console.envelope("read", to_dict(found, job, needs))
-    console.show_json(data) if json else console.show(report(found, file, job, needs, given))
+    console.show_json(data) if json else console.show(
+        report(found, file, job, needs, given)
+    )
     return 0

@@ -10,16 +10,30 @@ from typing import Annotated
 from .command import Json, ModelArg, output, verb, word
 
 Layer = Annotated[
-    str, word("What of a layer counts: book (two matrices), mlp, projections or block.", "NAME")
+    str,
+    word(
+        "What of a layer counts: book (two matrices), mlp, projections or block.",
+        "NAME",
+    ),
 ]
 Sides = Annotated[
     str | None,
-    word("Shape of a TPU slice, such as 16x16x16; default: the most cubic one.", "SIDES"),
+    word(
+        "Shape of a TPU slice, such as 16x16x16; default: the most cubic one.",
+        "SIDES",
+    ),
 ]
-Shorthand = Annotated[bool, word("Leave out the factor (n-1)/n of collectives, as the book does.")]
+Shorthand = Annotated[
+    bool,
+    word("Leave out the factor (n-1)/n of collectives, as the book does."),
+]
 Stages = Annotated[int, word("Stages of the pipeline row.", "N")]
 Degree = Annotated[
-    int, word("Degree of the rows context and experts; 0 = size of the fastest network level.", "N")
+    int,
+    word(
+        "Degree of the rows context and experts; 0 = size of the fastest network level.",
+        "N",
+    ),
 ]
 
 
@@ -51,7 +65,13 @@ def roofline(
 
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     notes: list[str] = []
-    job = read_flags(model, {"assumptions": EXACT.name, **given}, notes, sys.stdin, fill=False)
+    job = read_flags(
+        model,
+        {"assumptions": EXACT.name, **given},
+        notes,
+        sys.stdin,
+        fill=False,
+    )
     found = compute(
         job.model,
         job.cluster,

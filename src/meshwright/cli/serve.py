@@ -13,17 +13,27 @@ from cyclopts import Parameter
 from ..errors import BadInput
 from .command import output, verb, word
 
-Folders = Annotated[str, Parameter(help="Folders of runs of meshwright train, to be shown too.")]
+Folders = Annotated[
+    str,
+    Parameter(help="Folders of runs of meshwright train, to be shown too."),
+]
 Host = Annotated[
-    str, word("Address to listen on; other machines can reach only others.", "ADDRESS")
+    str,
+    word(
+        "Address to listen on; other machines can reach only others.",
+        "ADDRESS",
+    ),
 ]
 Port = Annotated[int, word("Port; 0 takes a free one.", "N")]
 Name = Annotated[
-    tuple[str, ...], word("Also answer under this host name, such as that of a proxy.", "NAME")
+    tuple[str, ...],
+    word("Also answer under this host name, such as that of a proxy.", "NAME"),
 ]
 Source = Annotated[
     str,
-    Parameter(help="A JOB.toml, a result that -o wrote as .json, or the folder of a run."),
+    Parameter(
+        help="A JOB.toml, a result that -o wrote as .json, or the folder of a run."
+    ),
 ]
 HIGHEST_PORT = 65535
 
@@ -40,26 +50,36 @@ def serve(
     Example: meshwright serve quickstart-run
     """
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise BadInput("serve needs starlette and uvicorn: pip install 'meshwright[web]'")
+        raise BadInput(
+            "serve needs starlette and uvicorn: pip install 'meshwright[web]'"
+        )
     if not 0 <= port <= HIGHEST_PORT:
-        raise BadInput(f"--port must be between 0 and {HIGHEST_PORT}, not {port}")
+        raise BadInput(
+            f"--port must be between 0 and {HIGHEST_PORT}, not {port}"
+        )
     import uvicorn
 
     from ..web.app import app
 
     shown = {path.name or str(path): path for path in map(run_folder, runs)}
     served = app((host, *name), shown)
-    config = uvicorn.Config(served, host=host, port=port, log_level="warning", lifespan="off")
+    config = uvicorn.Config(
+        served, host=host, port=port, log_level="warning", lifespan="off"
+    )
     listening = bound(host, port)
     where = f"http://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}/"
-    print(f"the page is at {where} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    print(
+        f"the page is at {where} (Ctrl-C ends it)", file=sys.stderr, flush=True
+    )
     uvicorn.Server(config).run(sockets=[listening])
     return 0
 
 
 def bound(host: str, port: int) -> socket.socket:
     """The socket to listen on; BadInput if there is none to be had."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET
+    )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -86,7 +106,9 @@ def report(
     source: Source,
     /,
     *,
-    output: Annotated[str, output("one .html file, with everything in it")] = "report.html",
+    output: Annotated[
+        str, output("one .html file, with everything in it")
+    ] = "report.html",
 ) -> int:
     """Write a job, a result or a run as one HTML file: every view, with its answers, for any
     browser and without a network.
@@ -104,11 +126,17 @@ def report(
 
 
 Folder = Annotated[
-    str, Parameter(name=("--output", "-o"), help="The folder to write.", metavar="DIR")
+    str,
+    Parameter(
+        name=("--output", "-o"), help="The folder to write.", metavar="DIR"
+    ),
 ]
 Pyodide = Annotated[
     str | None,
-    word("Pyodide's files, unpacked; without them the page shows its first answers only.", "DIR"),
+    word(
+        "Pyodide's files, unpacked; without them the page shows its first answers only.",
+        "DIR",
+    ),
 ]
 
 
@@ -126,7 +154,9 @@ def site(*, output: Folder = "site", pyodide: Pyodide = None) -> int:
         raise BadInput(f"-o {output[:80]!r} is a file: give a folder")
     with console.progress() as told:
         names = write(
-            folder, Path(pyodide) if pyodide else None, told or (lambda what, share: None)
+            folder,
+            Path(pyodide) if pyodide else None,
+            told or (lambda what, share: None),
         )
     print(f"{len(names)} files in {folder}", file=sys.stderr)
     return 0

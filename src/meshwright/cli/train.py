@@ -13,7 +13,10 @@ from ..errors import BadInput
 from .command import Json, verb, word
 
 JobFile = Annotated[
-    str, Parameter(help="A JOB.toml, such as plan -o writes; its table [train] says how.")
+    str,
+    Parameter(
+        help="A JOB.toml, such as plan -o writes; its table [train] says how."
+    ),
 ]
 Text = Annotated[
     str,
@@ -21,7 +24,10 @@ Text = Annotated[
         help="A text, or a .jsonl with one document a line; or corpus for this Python's docstrings."
     ),
 ]
-Resume = Annotated[bool, word("Go on from the newest checkpoint of the run, under this layout.")]
+Resume = Annotated[
+    bool,
+    word("Go on from the newest checkpoint of the run, under this layout."),
+]
 Changes = Annotated[
     str | None,
     word(
@@ -32,11 +38,19 @@ Changes = Annotated[
 ]
 Steps = Annotated[int | None, word("Optimizer steps.", "N")]
 Source = Annotated[
-    str | None, word("A token file of meshwright data, corpus or synthetic.", "DATA")
+    str | None,
+    word("A token file of meshwright data, corpus or synthetic.", "DATA"),
 ]
-Folder = Annotated[str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")]
-Device = Annotated[str | None, word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE")]
-Tokenizer = Annotated[str, word("bytes, or the path of a Hugging Face tokenizer.json.")]
+Folder = Annotated[
+    str | None, Parameter(name=["--output", "-o"], help="Folder of the run.")
+]
+Device = Annotated[
+    str | None,
+    word("cpu (gloo) or cuda (NCCL), whatever the file says.", "DEVICE"),
+]
+Tokenizer = Annotated[
+    str, word("bytes, or the path of a Hugging Face tokenizer.json.")
+]
 End = Annotated[
     str | None,
     word(
@@ -46,15 +60,24 @@ End = Annotated[
 ]
 Key = Annotated[str, word("Field of a .jsonl that holds the text.", "NAME")]
 Made = Annotated[
-    str, Parameter(name=["--output", "-o"], help="The token file: NAME.bin and NAME.json.")
+    str,
+    Parameter(
+        name=["--output", "-o"], help="The token file: NAME.bin and NAME.json."
+    ),
 ]
 
 
-RunFolder = Annotated[str, Parameter(help="Folder of a run, or one of its checkpoints.")]
+RunFolder = Annotated[
+    str, Parameter(help="Folder of a run, or one of its checkpoints.")
+]
 Prompt = Annotated[str, word("Text to go on from.", "TEXT")]
 Length = Annotated[int, word("Tokens.", "N")]
-Temperature = Annotated[float, word("0 takes the likeliest token each time.", "T")]
-TopK = Annotated[int, word("Draw among so many likeliest tokens only; 0: among all.", "K")]
+Temperature = Annotated[
+    float, word("0 takes the likeliest token each time.", "T")
+]
+TopK = Annotated[
+    int, word("Draw among so many likeliest tokens only; 0: among all.", "K")
+]
 Seed = Annotated[int, word("Of the draws.", "N")]
 
 
@@ -63,7 +86,9 @@ def need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise BadInput("training needs PyTorch: pip install 'meshwright[train]'") from None
+        raise BadInput(
+            "training needs PyTorch: pip install 'meshwright[train]'"
+        ) from None
 
 
 @verb("layout")
@@ -93,7 +118,9 @@ def train(
             f"train needs a JOB.toml, not {job[:60]!r}: plan {job[:60]} ... -o plan.toml writes one"
         )
     if device not in (None, *RUNS_ON):
-        raise BadInput(f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}")
+        raise BadInput(
+            f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}"
+        )
     notes: list[str] = []
     described = read_flags(job, given, notes, sys.stdin, fill=False)
     need_torch()
@@ -101,7 +128,9 @@ def train(
     from ..train.run import train as run
     from ..train.settings import load
 
-    settings = overridden(load(job), steps=steps, data=data, device=device, output=output)
+    settings = overridden(
+        load(job), steps=steps, data=data, device=device, output=output
+    )
     for note in notes:
         print(note, file=sys.stderr)
     if allow_change is not None and not resume:
@@ -110,7 +139,9 @@ def train(
         described,
         settings,
         resume,
-        tuple(name.strip() for name in (allow_change or "").split(",") if name),
+        tuple(
+            name.strip() for name in (allow_change or "").split(",") if name
+        ),
     )
     if found is not None:
         (
@@ -143,12 +174,18 @@ def data(
     from ..train.data import prepare
 
     to = Path(output[:4096])
-    header = corpus.make(to) if text == "corpus" else prepare(Path(text), to, tokenizer, key, end)
+    header = (
+        corpus.make(to)
+        if text == "corpus"
+        else prepare(Path(text), to, tokenizer, key, end)
+    )
     told = (
         f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in"
         f" {to.with_suffix('.bin')}"
     )
-    console.show_json(console.envelope("data", header)) if json else console.show(told)
+    console.show_json(
+        console.envelope("data", header)
+    ) if json else console.show(told)
     return 0
 
 
@@ -162,7 +199,9 @@ def generate(
     temperature: Temperature = 0.8,
     top_k: TopK = 0,
     seed: Seed = 1,
-    tokenizer: Annotated[str | None, word("bytes, or a tokenizer.json; else the run's.")] = None,
+    tokenizer: Annotated[
+        str | None, word("bytes, or a tokenizer.json; else the run's.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Sample text from the newest checkpoint of a run.
@@ -180,8 +219,12 @@ def generate(
     need_torch()
     from ..train.generate import generate as sample
 
-    found = sample(Path(run), prompt, length, temperature, top_k, seed, tokenizer)
-    console.show_json(console.envelope("generate", found)) if json else console.show(found["text"])
+    found = sample(
+        Path(run), prompt, length, temperature, top_k, seed, tokenizer
+    )
+    console.show_json(
+        console.envelope("generate", found)
+    ) if json else console.show(found["text"])
     return 0
 
 
@@ -194,8 +237,14 @@ def sentence(found: Mapping[str, Any]) -> str:
         return "no step was run"
     few = found["timed_steps"] < found["steps"] - 1  # the first sets things up
     of = f", median of {found['timed_steps']} under this layout" if few else ""
-    held_out = f", held out {digits(found['eval_loss'])}" if found["eval_loss"] else ""
-    skipped = f", {found['skipped']} updates skipped" if found["skipped"] else ""
+    held_out = (
+        f", held out {digits(found['eval_loss'])}"
+        if found["eval_loss"]
+        else ""
+    )
+    skipped = (
+        f", {found['skipped']} updates skipped" if found["skipped"] else ""
+    )
     return (
         f"{found['steps']} steps, loss {digits(found['first_loss'])} ->"
         f" {digits(found['last_loss'])}{held_out}{skipped},"

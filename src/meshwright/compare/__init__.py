@@ -61,7 +61,9 @@ class Comparison:
         if not self.recorded:
             return None
         walls = [s.wall_s for s in self.run.ranks[0].steps]
-        return on_the_clock(self.run.ranks, walls.index(sorted(walls)[len(walls) // 2]))
+        return on_the_clock(
+            self.run.ranks, walls.index(sorted(walls)[len(walls) // 2])
+        )
 
     def median(self, key: str) -> float:
         """Of a column of the metrics, over the steps that ran this job under this layout
@@ -75,7 +77,9 @@ class Comparison:
         measured the job's machine.
         """
         return (
-            None if self.predicted.cpu_time_s is None else sum(self.predicted.cpu_time_s.values())
+            None
+            if self.predicted.cpu_time_s is None
+            else sum(self.predicted.cpu_time_s.values())
         )
 
     @property
@@ -84,7 +88,10 @@ class Comparison:
         machine. None where there are none.
         """
         free = (
-            self.predicted.layout.tp * self.predicted.layout.cp * self.predicted.layout.ep == 1
+            self.predicted.layout.tp
+            * self.predicted.layout.cp
+            * self.predicted.layout.ep
+            == 1
             and self.predicted.layout.zero < 3
         )
         kinds = ("F", "optimizer") if free else ("optimizer",)
@@ -94,10 +101,15 @@ class Comparison:
             if rank.device == "cpu"
             for s in rank.steps
             for part in s.of(*kinds)
-            if part.kind != "F" or part.microbatch > 0  # the first may gather weights
+            if part.kind != "F"
+            or part.microbatch > 0  # the first may gather weights
         ]
         spent = sum(part.busy_s for part in parts)
-        return sum(part.end_s - part.start_s for part in parts) / spent if spent else None
+        return (
+            sum(part.end_s - part.start_s for part in parts) / spent
+            if spent
+            else None
+        )
 
     @property
     def crowd(self) -> tuple[int, int]:
@@ -126,16 +138,26 @@ class Comparison:
         predicted = self.predicted.memory_bytes
         most = max(
             self.run.ranks,
-            key=lambda r: sum(r.steps[-1].bytes.get(kind, 0.0) for kind in KEPT),
+            key=lambda r: sum(
+                r.steps[-1].bytes.get(kind, 0.0) for kind in KEPT
+            ),
             default=None,
         )
         measured: dict[str, float | None] = {
-            kind: most.steps[-1].bytes.get(kind) if most else None for kind in KEPT
+            kind: most.steps[-1].bytes.get(kind) if most else None
+            for kind in KEPT
         }
-        inside = predicted["gradients"] + predicted["activations"] + predicted["buffers"]
+        inside = (
+            predicted["gradients"]
+            + predicted["activations"]
+            + predicted["buffers"]
+        )
         profile = self.run.profiles.get(most.rank) if most else None
         found = {kind: (predicted[kind], measured[kind]) for kind in KEPT}
-        found["within_step"] = (inside, profile.peak_bytes if profile else None)
+        found["within_step"] = (
+            inside,
+            profile.peak_bytes if profile else None,
+        )
         return found
 
     def why(self) -> Iterator[str]:
@@ -152,9 +174,17 @@ class Comparison:
             "ranks": int(p.layout.chips),
             "steps": len(self.run.metrics),
             "timed_steps": len(self.run.timed),
-            "recorded_steps": [s.step for s in self.run.ranks[0].steps] if self.run.ranks else [],
-            "step_time_s": {"predicted": p.step_time_s, "measured": self.median("step_time_s")},
-            "cpu_s": {"predicted": self.cpu_s, "measured": self.median("cpu_s")},
+            "recorded_steps": [s.step for s in self.run.ranks[0].steps]
+            if self.run.ranks
+            else [],
+            "step_time_s": {
+                "predicted": p.step_time_s,
+                "measured": self.median("step_time_s"),
+            },
+            "cpu_s": {
+                "predicted": self.cpu_s,
+                "measured": self.median("cpu_s"),
+            },
             "virtual_step_s": self.virtual.step_s if self.virtual else None,
             "contention": self.contention,
             "threads_on_host": self.crowd[0],
@@ -162,10 +192,16 @@ class Comparison:
             "bubble": self._bubble(),
             "causes": self._causes(),
             "memory_bytes": {
-                kind: {"predicted": a, "measured": b} for kind, (a, b) in self.memory.items()
+                kind: {"predicted": a, "measured": b}
+                for kind, (a, b) in self.memory.items()
             },
             "process_peak_bytes": max(
-                (s.bytes.get("peak", 0.0) for r in self.run.ranks for s in r.steps), default=None
+                (
+                    s.bytes.get("peak", 0.0)
+                    for r in self.run.ranks
+                    for s in r.steps
+                ),
+                default=None,
             ),
             "why": [*self.why()],
         }
@@ -202,7 +238,10 @@ class Comparison:
             }
             for c in self.step.causes
         ]
-        left = {"s": self.step.remainder_s, "where_s": dict(self.step.remainder)}
+        left = {
+            "s": self.step.remainder_s,
+            "where_s": dict(self.step.remainder),
+        }
         return {
             "rank": self.step.rank,
             "predicted_s": self.predicted.step_time_s,
@@ -215,7 +254,9 @@ class Comparison:
 def compare(run: Run) -> Comparison:
     """A run beside its prediction. BadInput if the run made no step."""
     if not run.metrics:
-        raise BadInput(f"{run.folder} holds no finished step (metrics.jsonl is empty or missing)")
+        raise BadInput(
+            f"{run.folder} holds no finished step (metrics.jsonl is empty or missing)"
+        )
     if run.ranks and len(run.ranks) != int(run.job.layout.chips):
         raise BadInput(
             f"{run.folder}/record is of {len(run.ranks)} ranks, but job.toml of"

@@ -52,7 +52,11 @@ class Cause:
     @property
     def difference_s(self) -> float | None:
         """Measured minus predicted."""
-        return None if self.measured_s is None else self.measured_s - self.predicted_s
+        return (
+            None
+            if self.measured_s is None
+            else self.measured_s - self.predicted_s
+        )
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ class Step:
     @property
     def remainder_s(self) -> float:
         """What no cause explains."""
-        return self.measured_s - sum(cause.measured_s or 0.0 for cause in self.causes)
+        return self.measured_s - sum(
+            cause.measured_s or 0.0 for cause in self.causes
+        )
 
 
 def step(run: Run, predicted: Prediction) -> Step:
@@ -86,7 +92,10 @@ def step(run: Run, predicted: Prediction) -> Step:
         for name in ("forward", "backward", "pp_comm", "optimizer", "other")
     }
     comm = (
-        {name: sum(s for axis, s in waits.items() if AXES.get(axis) == name) for name in COMM}
+        {
+            name: sum(s for axis, s in waits.items() if AXES.get(axis) == name)
+            for name in COMM
+        }
         if profile
         else {}
     )
@@ -96,12 +105,17 @@ def step(run: Run, predicted: Prediction) -> Step:
         **{name: comm.get(name) for name in COMM},
     }
     wall = fmean(s.wall_s for s in rank.steps)
-    left = {place: fmean(waiting(rank, s)[place] for s in rank.steps) for place in PLACES}
+    left = {
+        place: fmean(waiting(rank, s)[place] for s in rank.steps)
+        for place in PLACES
+    }
     left["within actions"] -= sum(comm.values())
     left["between actions"] -= idle
     planned = causes(predicted)
     rows = tuple(
-        Cause(name, s, measured[name]) for name, s in planned.items() if s or measured[name]
+        Cause(name, s, measured[name])
+        for name, s in planned.items()
+        if s or measured[name]
     )
     return Step(rank.rank, rows, wall, left)
 
@@ -114,7 +128,11 @@ def causes(p: Prediction) -> dict[str, float]:
     for name in within:
         found = p.term.find(name)
         forward += (
-            sum(part.value for part in found.parts if part.name.endswith("forward"))
+            sum(
+                part.value
+                for part in found.parts
+                if part.name.endswith("forward")
+            )
             if found
             else 0.0
         )
@@ -131,7 +149,11 @@ def causes(p: Prediction) -> dict[str, float]:
             "other",
         )
     }
-    return {"forward": forward, "backward": sum(t[name] for name in within) - forward, **kept}
+    return {
+        "forward": forward,
+        "backward": sum(t[name] for name in within) - forward,
+        **kept,
+    }
 
 
 def busy(parts: Sequence[Part]) -> float:
@@ -144,8 +166,14 @@ def of(s: StepRecord, device: str) -> dict[str, float]:
     forward, backward = busy(s.of("F")), busy(s.of("B", "I", "W"))
     whole, optimizer = busy(s.of("pipeline")), busy(s.of("optimizer"))
     # PyTorch's schedules end with it
-    stages = s.of("pipeline") and any(part.kind == "reduce" for part in s.parts)
-    between = max(whole - forward - backward - busy(s.of("reduce")), 0.0) if stages else 0.0
+    stages = s.of("pipeline") and any(
+        part.kind == "reduce" for part in s.parts
+    )
+    between = (
+        max(whole - forward - backward - busy(s.of("reduce")), 0.0)
+        if stages
+        else 0.0
+    )
     everything = (
         s.thread_cpu_s
         if device == "cpu"
@@ -165,10 +193,17 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
     add up to the step.
     """
     within = sum(part.end_s - part.start_s - part.busy_s for part in s.actions)
-    between = sum(part.end_s - part.start_s - part.busy_s for part in s.of("pipeline"))
-    between -= within + sum(part.end_s - part.start_s - part.busy_s for part in s.of("reduce"))
+    between = sum(
+        part.end_s - part.start_s - part.busy_s for part in s.of("pipeline")
+    )
+    between -= within + sum(
+        part.end_s - part.start_s - part.busy_s for part in s.of("reduce")
+    )
     found = of(s, rank.device)
-    spent = sum(found[name] for name in ("forward", "backward", "optimizer", "pp_comm", "other"))
+    spent = sum(
+        found[name]
+        for name in ("forward", "backward", "optimizer", "pp_comm", "other")
+    )
     return {
         "within actions": within,
         "between actions": between,

@@ -50,7 +50,9 @@ class Pipeline:
     def replay(self, seconds: Seconds) -> Timeline:
         """The longest path through the actions."""
         return timeline(
-            self.order, lambda rank, chunk: self.stages[rank][chunk], lambda *key: seconds[key]
+            self.order,
+            lambda rank, chunk: self.stages[rank][chunk],
+            lambda *key: seconds[key],
         )
 
 
@@ -99,13 +101,22 @@ class Virtual:
 
 def virtual(run: Run) -> Virtual:
     """The recorded steps in virtual time. BadInput if the records do not describe a pipeline."""
-    found = [pipe for k in range(len(run.ranks[0].steps)) for pipe in pipelines(run.ranks, k)]
+    found = [
+        pipe
+        for k in range(len(run.ranks[0].steps))
+        for pipe in pipelines(run.ranks, k)
+    ]
     kinds = by_stage(found)
     raw = [pipe.replay(pipe.seconds) for pipe in found]
-    typical = found[0].replay({key: kinds[key[:2]] for key in found[0].seconds})
+    typical = found[0].replay(
+        {key: kinds[key[:2]] for key in found[0].seconds}
+    )
     chosen = sorted(raw, key=lambda t: t.makespan_s)[len(raw) // 2]
     steady = found[0].replay(
-        {key: median(pipe.seconds[key] for pipe in found) for key in found[0].seconds}
+        {
+            key: median(pipe.seconds[key] for pipe in found)
+            for key in found[0].seconds
+        }
     )
     return Virtual(
         chosen,
@@ -122,7 +133,10 @@ def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
     )
     for rank in ranks:
         groups[rank.replica][rank.place.get("pp", 0)].append(rank)
-    return [pipeline([group[pp] for pp in sorted(group)], k) for _, group in sorted(groups.items())]
+    return [
+        pipeline([group[pp] for pp in sorted(group)], k)
+        for _, group in sorted(groups.items())
+    ]
 
 
 def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
@@ -132,14 +146,19 @@ def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
     for group in by_rank:
         rows = [record.steps[k].actions for record in group]
         keys = [[part[:3] for part in row] for row in rows]
-        if any(each != keys[0] for each in keys) or len({*keys[0]}) < len(keys[0]):
+        if any(each != keys[0] for each in keys) or len({*keys[0]}) < len(
+            keys[0]
+        ):
             raise BadInput(
                 f"the record of rank {group[0].rank} does not hold the same actions as its"
                 " neighbours, each once"
             )
         held = sorted({part.stage for part in rows[0]})
         order.append(
-            [Action(part.kind, held.index(part.stage), part.microbatch) for part in rows[0]]
+            [
+                Action(part.kind, held.index(part.stage), part.microbatch)
+                for part in rows[0]
+            ]
         )
         stages.append(held)
         for parts in zip(*rows, strict=True):
@@ -156,11 +175,17 @@ def bubble(
     typical: Timeline,
 ) -> Bubble:
     """The bubble as it was, and as the schedule promises it."""
-    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
+    schedule, p, v = (
+        schedule_named(layout.schedule),
+        int(layout.pp),
+        int(layout.interleave),
+    )
     m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
     order = schedule.order(p, m, v) if p > 1 else pipe.order
     plan = timeline(
-        order, schedule.placement(p, v), lambda kind, stage, _: kinds.get((kind, stage), 0.0)
+        order,
+        schedule.placement(p, v),
+        lambda kind, stage, _: kinds.get((kind, stage), 0.0),
     )
     f, i, w = passes(kinds, p)
     useful = m * (f + i + w)
@@ -169,7 +194,9 @@ def bubble(
         measured_raw=median(idle(t) for t in raw),
         measured_steady=idle(steady),
         expected=idle(plan),
-        closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful if p > 1 and useful else 0.0,
+        closed_form=float(schedule.bubble(p, m, v, f, i, w)) / useful
+        if p > 1 and useful
+        else 0.0,
         balanced=idle(pipe.replay(balanced(pipe, kinds, typical.busy_s))),
         as_planned=pipe.order == order,
     )
@@ -200,8 +227,15 @@ def passes(middle: Kinds, p: int) -> tuple[float, float, float]:
     """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass
     counts as I where none is split.
     """
-    total = {kind: sum(s for (k, _), s in middle.items() if k == kind) / p for kind in "FBIW"}
-    return (total["F"], total["I"], total["W"]) if total["W"] else (total["F"], total["B"], 0.0)
+    total = {
+        kind: sum(s for (k, _), s in middle.items() if k == kind) / p
+        for kind in "FBIW"
+    }
+    return (
+        (total["F"], total["I"], total["W"])
+        if total["W"]
+        else (total["F"], total["B"], 0.0)
+    )
 
 
 def idle(t: Timeline) -> float:
@@ -212,15 +246,25 @@ def idle(t: Timeline) -> float:
 
 def rest(ranks: Sequence[RankRecord]) -> float:
     """Busy seconds outside of actions on the busiest rank; median over steps."""
-    return median(max(outside(rank, k) for rank in ranks) for k in range(len(ranks[0].steps)))
+    return median(
+        max(outside(rank, k) for rank in ranks)
+        for k in range(len(ranks[0].steps))
+    )
 
 
 def outside(rank: RankRecord, k: int) -> float:
     """CPU seconds of the thread (on a GPU: stream seconds of the parts) that are no action's."""
     step = rank.steps[k]
     if rank.device != "cpu":
-        return sum(part.busy_s for part in step.of("reduce", "settle", "norm", "clip", "optimizer"))
-    return max(step.thread_cpu_s - sum(part.busy_s for part in step.actions), 0.0)
+        return sum(
+            part.busy_s
+            for part in step.of(
+                "reduce", "settle", "norm", "clip", "optimizer"
+            )
+        )
+    return max(
+        step.thread_cpu_s - sum(part.busy_s for part in step.actions), 0.0
+    )
 
 
 def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
@@ -228,7 +272,11 @@ def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
     of its actions on a common clock.
     """
     line = sorted(
-        (r for r in ranks if not any(n for axis, n in r.place.items() if axis != "pp")),
+        (
+            r
+            for r in ranks
+            if not any(n for axis, n in r.place.items() if axis != "pp")
+        ),
         key=lambda r: r.rank,
     )
     zero = min(
@@ -241,8 +289,15 @@ def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
         step = record.steps[k]
         parts: list[Part] = step.actions
         held = sorted({part.stage for part in parts})
-        order.append([Action(part.kind, held.index(part.stage), part.microbatch) for part in parts])
+        order.append(
+            [
+                Action(part.kind, held.index(part.stage), part.microbatch)
+                for part in parts
+            ]
+        )
         stages.append([part.stage for part in parts])
-        starts.append([part.start_s + step.began_unix_s - zero for part in parts])
+        starts.append(
+            [part.start_s + step.began_unix_s - zero for part in parts]
+        )
         ends.append([part.end_s + step.began_unix_s - zero for part in parts])
     return Timeline(order, stages, starts, ends, [])

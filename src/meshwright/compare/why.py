@@ -65,7 +65,9 @@ def explanations(c: Comparison) -> Iterator[str]:
         return
     late = stragglers(c)
     for rank, times in late.items():
-        host = next(record.host for record in c.run.ranks if record.rank == rank)
+        host = next(
+            record.host for record in c.run.ranks if record.rank == rank
+        )
         yield (
             f"rank {rank} on {host} is a straggler: its passes took {times:.3g} times as long as"
             " those of the other ranks, beside what was predicted for each"
@@ -73,7 +75,10 @@ def explanations(c: Comparison) -> Iterator[str]:
     if not late:
         yield from arithmetic(c, c.step)
     for cause in c.step.causes:
-        if cause.name in REASONS and abs(cause.difference_s or 0.0) > NOTABLE * c.step.measured_s:
+        if (
+            cause.name in REASONS
+            and abs(cause.difference_s or 0.0) > NOTABLE * c.step.measured_s
+        ):
             yield (
                 f"{cause.name} took {show(cause.measured_s or 0.0, 's')} instead of"
                 f" {show(cause.predicted_s, 's')}: {REASONS[cause.name]}"
@@ -117,7 +122,8 @@ def stragglers(c: Comparison) -> dict[int, float]:
     """
     planned = c.replayed.timeline.busy_s
     ratios = {
-        rank.rank: median(busy(s.actions) for s in rank.steps) / planned[rank.place.get("pp", 0)]
+        rank.rank: median(busy(s.actions) for s in rank.steps)
+        / planned[rank.place.get("pp", 0)]
         for rank in c.run.ranks
         if rank.steps and planned[rank.place.get("pp", 0)]
     }
@@ -131,13 +137,20 @@ def stragglers(c: Comparison) -> dict[int, float]:
 
 def arithmetic(c: Comparison, found: Step) -> Iterator[str]:
     """Seconds of the passes, where they are not as predicted."""
-    passes = [cause for cause in found.causes if cause.name in ("forward", "backward")]
+    passes = [
+        cause
+        for cause in found.causes
+        if cause.name in ("forward", "backward")
+    ]
     planned, spent = (
         sum(cause.predicted_s for cause in passes),
         sum(cause.measured_s or 0.0 for cause in passes),
     )
     if planned and spent and not 1 / QUIET < spent / planned < QUIET:
-        chip, how = c.predicted.job.cluster.chip.name, "slower" if spent > planned else "faster"
+        chip, how = (
+            c.predicted.job.cluster.chip.name,
+            "slower" if spent > planned else "faster",
+        )
         yield (
             f"passes took {spent / planned:.3g} times the predicted seconds: for these layers the"
             f" machine is {how} than {chip!r} of the job file (meshwright calibrate measures it)"

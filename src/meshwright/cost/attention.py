@@ -26,10 +26,16 @@ SCORE_PASSES = {"fused-softmax": 1.0, "torch": 2.0}
 and casts in passes of their own (estimate of this project)."""
 
 
-def fused_rate(length: Num, head: float, backward: bool, kernel: str, of: Kernels) -> Num:
+def fused_rate(
+    length: Num, head: float, backward: bool, kernel: str, of: Kernels
+) -> Num:
     """Share of the 16-bit peak. length: tokens of the sequence;  head: width of a head."""
     law = of.fused(kernel)
-    rate = law.share * (law.backward if backward else 1.0) * (of.narrow if head <= NARROW else 1.0)
+    rate = (
+        law.share
+        * (law.backward if backward else 1.0)
+        * (of.narrow if head <= NARROW else 1.0)
+    )
     return rate / (1.0 + law.length / length)
 
 

@@ -14,15 +14,28 @@ from .ring import Ring
 class Best(Ring):
     """The smallest of every field over the algorithms (`load.least`)."""
 
-    def all_reduce(self, net: Links, V: Num, group: Group, chains: bool = True) -> Load:
+    def all_reduce(
+        self, net: Links, V: Num, group: Group, chains: bool = True
+    ) -> Load:
         """The best of ring, tree and, where switches add up, one pass through them."""
-        found = least(super().all_reduce(net, V, group), tree.all_reduce(net, V, group, chains))
-        return in_network.all_reduce(net, V, group, found) if any(net.reduces) else found
+        found = least(
+            super().all_reduce(net, V, group),
+            tree.all_reduce(net, V, group, chains),
+        )
+        return (
+            in_network.all_reduce(net, V, group, found)
+            if any(net.reduces)
+            else found
+        )
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """As a ring's; trees without the chain in the nearest dimension, which a nearer group has
         longer.
         """
-        if kind == "all_reduce" and self.nearest_is_best and net.nearer_is_faster:
+        if (
+            kind == "all_reduce"
+            and self.nearest_is_best
+            and net.nearer_is_faster
+        ):
             return self.all_reduce(net, V, group, chains=False)
         return super().floor(net, kind, V, group)

@@ -44,7 +44,9 @@ class Rates(NamedTuple):
         }[name]
 
 
-def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0) -> Rates:
+def rates(
+    chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0
+) -> Rates:
     """Sustained rates of the chip in that precision under an assumption set.
 
     The share of the matrix peak is the set's, else the one measured on the chip, else the set's
@@ -55,11 +57,25 @@ def rates(chip: Chip, precision: str, how: ChipTime, element_bytes: float = 2.0)
         by = shapes.rates(chip, precision, wider(chip, precision), how)
         vector = chip.vector_flops * how.vector_efficiency
         return Rates(
-            by.matrix, vector, by.memory, by.of.launch_s, by.wide, (by.wide, by.wide), shapes=by
+            by.matrix,
+            vector,
+            by.memory,
+            by.of.launch_s,
+            by.wide,
+            (by.wide, by.wide),
+            shapes=by,
         )
     share = how.matrix_efficiency or chip.sustained or how.sustained
-    memory = float("inf") if how.model == "peak" else chip.hbm_bandwidth * how.memory_efficiency
-    vector = float("inf") if how.model == "peak" else chip.vector_flops * how.vector_efficiency
+    memory = (
+        float("inf")
+        if how.model == "peak"
+        else chip.hbm_bandwidth * how.memory_efficiency
+    )
+    vector = (
+        float("inf")
+        if how.model == "peak"
+        else chip.vector_flops * how.vector_efficiency
+    )
     peak16 = chip.peak(wider(chip, precision))
     attention = tuple(
         peak16 * min(share, kernel or share)
@@ -97,7 +113,9 @@ def wider(chip: Chip, precision: str) -> str:
     """
     if precision not in ("fp8", "fp4", "int8"):
         return precision
-    return next((p for p in ("bf16", "fp16") if p in chip.matrix_flops), precision)
+    return next(
+        (p for p in ("bf16", "fp16") if p in chip.matrix_flops), precision
+    )
 
 
 def compute_time(work: Pass, r: Rates) -> Num:
@@ -172,7 +190,9 @@ def pass_time(works: Sequence[Pass], r: Rates) -> Num:
     """
     # the same, without counting what the products do not need
     if r.levels and all(work.products for work in works):
-        return hierarchy.time(r.levels, [p for work in works for p in work.products])
+        return hierarchy.time(
+            r.levels, [p for work in works for p in work.products]
+        )
     total: Num = 0.0
     for work in works:
         compute, memory = alone(work, r)

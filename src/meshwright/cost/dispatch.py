@@ -21,13 +21,17 @@ from .load import Busy, Load
 from .span import over
 
 
-def once_a_node(net: Links, V: Num, group: Group, copies: int, kernel: str) -> Load:
+def once_a_node(
+    net: Links, V: Num, group: Group, copies: int, kernel: str
+) -> Load:
     """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
     copy goes by itself.
     """
     s, near, far = over(net, group).span, net.near, net.far
     token, rates = V / copies, net.reach(group)
-    inside = token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
+    inside = (
+        token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
+    )
     outside = token * reached(s.nodes, copies) * (s.nodes - 1) / s.nodes
     busy_in, busy_out = (
         inside * s.slowest(rates[: net.inside]),
@@ -35,8 +39,12 @@ def once_a_node(net: Links, V: Num, group: Group, copies: int, kernel: str) -> L
     )
     sends = (V > 0) & (s.n > 1)
     start = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
-    seconds = where(sends, start + sqrt(busy_in * busy_in + busy_out * busy_out), 0.0)
-    busy = Busy([busy_in] * net.inside + [busy_out] * (len(rates) - net.inside))
+    seconds = where(
+        sends, start + sqrt(busy_in * busy_in + busy_out * busy_out), 0.0
+    )
+    busy = Busy(
+        [busy_in] * net.inside + [busy_out] * (len(rates) - net.inside)
+    )
     return Load(
         seconds,
         where(sends, start, 0.0),

@@ -37,7 +37,9 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
         a, b = 0.0, su / uu
     elif b <= 0:
         a, b = sw / ww, 0.0
-    errors = [abs((a + b * x) / t - 1) for x, t in zip(sizes, seconds, strict=True)]
+    errors = [
+        abs((a + b * x) / t - 1) for x, t in zip(sizes, seconds, strict=True)
+    ]
     return Line(a, 1 / b if b else float("inf"), median(errors))
 
 
@@ -64,8 +66,15 @@ def bilinear(
             break
         kept.pop(int(part.argmin()))
     found = np.maximum(found, 0.0)
-    error = float(np.abs(columns @ found - t).max() / max(float(np.abs(t).max()), 1e-30))
-    return (float(found[0]), float(found[1]), float(found[2]), float(found[3])), error
+    error = float(
+        np.abs(columns @ found - t).max() / max(float(np.abs(t).max()), 1e-30)
+    )
+    return (
+        float(found[0]),
+        float(found[1]),
+        float(found[2]),
+        float(found[3]),
+    ), error
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:

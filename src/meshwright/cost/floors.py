@@ -21,7 +21,11 @@ from .load import Busy, Load
 def any_links(net: Links, kind: str, V: Num, group: Group) -> Load:
     """At most the load of any group of at least so many ranks."""
     n = product(group)
-    times = (2 / GAIN if any(net.reduces) else 2.0) if kind == "all_reduce" else 1.0
+    times = (
+        (2 / GAIN if any(net.reduces) else 2.0)
+        if kind == "all_reduce"
+        else 1.0
+    )
     seconds: Num = times * V * (n - 1) / n / sum(net.rates)
     return Load(seconds, 0.0 * seconds, Busy(0.0 * seconds for _ in net.rates))
 

@@ -48,7 +48,11 @@ class Levels(NamedTuple):
 
 
 def levels(
-    chip: Chip, precision: str, share: float, launch_s: float, element_bytes: float
+    chip: Chip,
+    precision: str,
+    share: float,
+    launch_s: float,
+    element_bytes: float,
 ) -> Levels:
     """The levels of a chip that holds `share` of its boost clock; BadInput if its memories are not
     known.
@@ -61,7 +65,9 @@ def levels(
             f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which this"
             " chip model needs"
         )
-    faster = chip.peak(precision) / chip.matrix_flops.get("fp16", chip.peak(precision))
+    faster = chip.peak(precision) / chip.matrix_flops.get(
+        "fp16", chip.peak(precision)
+    )
     shared = h.smem_bytes_per_clock * h.sms * h.boost_hz * share
     return Levels(
         share * h.peak * faster,
@@ -86,7 +92,9 @@ class Traffic(NamedTuple):
     per_token: Num
 
     def __add__(self, other: Traffic) -> Traffic:  # type: ignore[override]
-        return Traffic(self.fixed + other.fixed, self.per_token + other.per_token)
+        return Traffic(
+            self.fixed + other.fixed, self.per_token + other.per_token
+        )
 
     def seconds(self, tokens: Num, rate: float) -> Num:
         """Time of the traffic of `tokens` tokens."""
@@ -125,14 +133,20 @@ def crossing(
     needs comes from the others.
     """
     W = out * inner * w
-    rows, columns = tiles(out, inner, capacity * units if dsmem else capacity, w)
-    fixed = where(capacity * units >= 2 * W, 0.0, 2 * W if weight_gradient else W)
+    rows, columns = tiles(
+        out, inner, capacity * units if dsmem else capacity, w
+    )
+    fixed = where(
+        capacity * units >= 2 * W, 0.0, 2 * W if weight_gradient else W
+    )
     output = columns if weight_gradient else 2 * columns - 1
     between: Num = 0.0
     if dsmem:
         r, c = tiles(out, inner, capacity, w)
         between = where(r > 1, r * inner * w, 0.0) + (
-            where(c > 1, c * out * w, 0.0) if weight_gradient else 2 * (c - 1) * out * w
+            where(c > 1, c * out * w, 0.0)
+            if weight_gradient
+            else 2 * (c - 1) * out * w
         )
     return Traffic(fixed, rows * inner * w + output * out * w), between
 
@@ -147,10 +161,20 @@ def boundaries(
     of one multiprocessor hold.
     """
     w, own = chip.element_bytes, BLOCKS * chip.register_bytes
-    hbm, _ = crossing(out, inner, weight_gradient, max(chip.l2_bytes, own), 1, False, w)
-    l2, exchanged = crossing(out, inner, weight_gradient, own, chip.sms, chip.dsmem, w)
+    hbm, _ = crossing(
+        out, inner, weight_gradient, max(chip.l2_bytes, own), 1, False, w
+    )
+    l2, exchanged = crossing(
+        out, inner, weight_gradient, own, chip.sms, chip.dsmem, w
+    )
     registers, _ = crossing(
-        out, inner, weight_gradient, chip.register_bytes, BLOCKS * chip.sms, False, w
+        out,
+        inner,
+        weight_gradient,
+        chip.register_bytes,
+        BLOCKS * chip.sms,
+        False,
+        w,
     )
     return hbm, hbm + l2, l2 + registers + Traffic(0.0, exchanged)
 
@@ -167,9 +191,19 @@ def product_time(chip: Levels, product: Product) -> Num:
     arithmetic, and launched together.
     """
     tokens = product.tokens / product.copies
-    crossed = boundaries(chip, product.out, product.inner, product.weight_gradient)
-    busy = 2 * padded(product.out) * padded(product.inner) * padded(tokens) / chip.matrix
-    for traffic, rate in zip(crossed, (chip.hbm, chip.l2, chip.shared), strict=True):
+    crossed = boundaries(
+        chip, product.out, product.inner, product.weight_gradient
+    )
+    busy = (
+        2
+        * padded(product.out)
+        * padded(product.inner)
+        * padded(tokens)
+        / chip.matrix
+    )
+    for traffic, rate in zip(
+        crossed, (chip.hbm, chip.l2, chip.shared), strict=True
+    ):
         busy = maximum(busy, traffic.seconds(tokens, rate))
     return busy * product.copies + chip.launch_s
 

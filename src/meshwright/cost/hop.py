@@ -22,9 +22,15 @@ def point_to_point(net: Links, V: Num, dim: int) -> Num:
     """One message of V bytes to a neighbour in dimension `dim`: latency + V / W; over one link of a
     mesh.
     """
-    table = net.dims[dim].collectives.get("send") if net.how.collective == "measured" else None
+    table = (
+        net.dims[dim].collectives.get("send")
+        if net.how.collective == "measured"
+        else None
+    )
     seconds = (
-        measured.seconds(table, (2.0, V)) if table else net.latencies[dim] + V / link(net, dim)
+        measured.seconds(table, (2.0, V))
+        if table
+        else net.latencies[dim] + V / link(net, dim)
     )
     return where(V > 0, seconds, 0.0)
 
@@ -47,11 +53,18 @@ def pipeline_hop(net: Links, V: Num, group: Group) -> Load:
     busy: list[Num] = []
     for i, (g, links) in enumerate(zip(group, boundaries(group), strict=True)):
         here = point_to_point(net, V, i)
-        farthest, start = where(g > 1, here, farthest), where(g > 1, net.latencies[i], start)
+        farthest, start = (
+            where(g > 1, here, farthest),
+            where(g > 1, net.latencies[i], start),
+        )
         mean = mean + links * here
         beyond = product(group[i + 1 :])
         busy.append(where((g > 1) & (beyond == 1), V / link(net, i), 0.0))
-    seconds = where(p > 1, mean / maximum(p - 1, 1) if net.how.hop == "mean" else farthest, 0.0)
+    seconds = where(
+        p > 1,
+        mean / maximum(p - 1, 1) if net.how.hop == "mean" else farthest,
+        0.0,
+    )
     return Load(seconds, where(p > 1, start, 0.0), Busy(busy))
 
 
@@ -81,14 +94,19 @@ def any_rank(group: Group) -> Shares:
     """Chances of a rank drawn from the group, seen from another: (g_i - 1)/(g_i g_{i+1} ...) for
     dimension i.
     """
-    return (1.0 / product(group), *((g - 1) / product(group[i:]) for i, g in enumerate(group)))
+    return (
+        1.0 / product(group),
+        *((g - 1) / product(group[i:]) for i, g in enumerate(group)),
+    )
 
 
 def farthest(group: Group) -> Shares:
     """As `any_rank`, if somebody always sits at the far end: 1 for the farthest dimension the group
     spans.
     """
-    beyond = [where(product(group[i:]) > 1, 1.0, 0.0) for i in range(len(group))]
+    beyond = [
+        where(product(group[i:]) > 1, 1.0, 0.0) for i in range(len(group))
+    ]
     return (1 - beyond[0], *(a - b for a, b in pairwise([*beyond, 0.0])))
 
 
@@ -119,4 +137,7 @@ def charged(shares: Sequence[Num], group: Group, hop: str) -> Shares:
 
 def mean(hops: Sequence[Load], shares: Sequence[Num]) -> Load:
     """A message on average: hops[i] is what one over dimension i costs."""
-    return sum((hop * share for hop, share in zip(hops, shares[1:], strict=True)), Load())
+    return sum(
+        (hop * share for hop, share in zip(hops, shares[1:], strict=True)),
+        Load(),
+    )

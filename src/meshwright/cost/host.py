@@ -20,9 +20,16 @@ def seconds(how: ChipTime, part: str, experts: bool) -> tuple[float, float]:
     "head".
     """
     host, stack = how.host, how.stack
-    left = {"off": 1.0, "parts": host.parts, "full": host.full}[stack.cuda_graphs]
-    share = {"layer": 1.0, "embedding": host.embedding, "head": host.head}[part]
-    each = (stack.host_s * share + (host.experts_s if experts and stack.host_s else 0.0)) * left
+    left = {"off": 1.0, "parts": host.parts, "full": host.full}[
+        stack.cuda_graphs
+    ]
+    share = {"layer": 1.0, "embedding": host.embedding, "head": host.head}[
+        part
+    ]
+    each = (
+        stack.host_s * share
+        + (host.experts_s if experts and stack.host_s else 0.0)
+    ) * left
     return each, each * host.backward
 
 
@@ -31,7 +38,9 @@ def added(work: Num, host: float) -> Num:
     if not host:
         return 0.0
     square, least = work * work, host * host
-    return where(work > 0, sqrt(sqrt(square * square + least * least)) - work, 0.0)
+    return where(
+        work > 0, sqrt(sqrt(square * square + least * least)) - work, 0.0
+    )
 
 
 def split(work: Num, weights: Num, host: float) -> tuple[Num, Num]:

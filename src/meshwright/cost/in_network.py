@@ -19,7 +19,9 @@ issue 1455 (2024), How To Scale Your Model, part 12."""
 def all_reduce(net: Links, V: Num, group: Group, otherwise: Load) -> Load:
     """The better of it and `otherwise`; that alone where some dimension cannot add up."""
     n, possible, hops = product(group), V > 0, 0.0 * V
-    for g, latency, reduces in zip(group, net.latencies, net.reduces, strict=True):
+    for g, latency, reduces in zip(
+        group, net.latencies, net.reduces, strict=True
+    ):
         possible = possible & ((g <= 1) | reduces)
         hops = hops + where(g > 1, 2 * latency, 0.0)
     crossed = crossings(net, V, group)
@@ -32,4 +34,8 @@ def all_reduce(net: Links, V: Num, group: Group, otherwise: Load) -> Load:
         better(2 * mine * (n - 1) / n / GAIN, other)
         for mine, other in zip(crossed, otherwise.busy, strict=True)
     )
-    return Load(better(seconds, otherwise.seconds), better(hops, otherwise.latency), busy)
+    return Load(
+        better(seconds, otherwise.seconds),
+        better(hops, otherwise.latency),
+        busy,
+    )

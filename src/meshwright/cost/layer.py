@@ -74,7 +74,11 @@ class Half(NamedTuple):
     def part(self, share: Num) -> Half:
         """Some of it."""
         whole = isinstance(share, float) and share == 1.0
-        return self if whole else Half(self.scope, self.time * share, self.sent * share)
+        return (
+            self
+            if whole
+            else Half(self.scope, self.time * share, self.sent * share)
+        )
 
 
 class Timed(NamedTuple):
@@ -96,7 +100,9 @@ class Operations(tuple[Timed, ...]):
         return Operations((*self, *other))
 
     def __mul__(self, factor: Num) -> Operations:  # type: ignore[override]
-        return Operations(timed._replace(times=timed.times * factor) for timed in self)
+        return Operations(
+            timed._replace(times=timed.times * factor) for timed in self
+        )
 
 
 class Redo(NamedTuple):
@@ -127,7 +133,10 @@ class Redone(dict[str, Redo]):
 
     def __mul__(self, factor: Num) -> Redone:
         return Redone(
-            {k: Redo(v.time * factor, v.sent * factor, v.saved * factor) for k, v in self.items()}
+            {
+                k: Redo(v.time * factor, v.sent * factor, v.saved * factor)
+                for k, v in self.items()
+            }
         )
 
 
@@ -167,13 +176,17 @@ def sublayer(name: str) -> str:
     experts are feed-forward, an indexer is part of the attention.
     """
     first = name.split("/", 1)[0]
-    return {"experts": "ffn", "shared": "ffn", "indexer": "attention"}.get(first, first)
+    return {"experts": "ffn", "shared": "ffn", "indexer": "attention"}.get(
+        first, first
+    )
 
 
 class Timer:
     """Times operations of one layout; equal messages are timed once."""
 
-    def __init__(self, clock: Clock, layout: Layout, details: bool = False) -> None:
+    def __init__(
+        self, clock: Clock, layout: Layout, details: bool = False
+    ) -> None:
         """details: keep the operations."""
         self.clock, self.layout, self.details = clock, layout, details
         self._groups: dict[str, tuple[Num, ...]] = {}
@@ -184,12 +197,19 @@ class Timer:
         fabric, axis = self.clock.fabric, message.axis
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
-        key = message.kind, axis, message.copies, *content_key(message.bytes, pieces)
+        key = (
+            message.kind,
+            axis,
+            message.copies,
+            *content_key(message.bytes, pieces),
+        )
         if key not in self._loads:
             whole = isinstance(pieces, float) and pieces == 0.0
             volume = message.bytes if whole else message.bytes / pieces
             # a latency is paid with the seconds here, and never by itself
-            load = fabric.load(message.kind, volume, self._groups[axis], message.copies)
+            load = fabric.load(
+                message.kind, volume, self._groups[axis], message.copies
+            )
             self._loads[key] = load._replace(latency=0.0)
         return self._loads[key]
 
@@ -207,14 +227,22 @@ class Timer:
             load = self.message(m)
             comm[AXIS_CAUSE[m.axis]] = comm[AXIS_CAUSE[m.axis]] + load.seconds
             sent = sent + load
-        return Half(sublayer(op.name), Seconds(compute, memory, *comm[1:]), sent)
+        return Half(
+            sublayer(op.name), Seconds(compute, memory, *comm[1:]), sent
+        )
 
-    def _in_panels(self, op: Op, work: Pass, compute: Num, memory: Num) -> Half:
+    def _in_panels(
+        self, op: Op, work: Pass, compute: Num, memory: Num
+    ) -> Half:
         panel = NOTHING
         for m in work.comm:
             panel = panel + self.message(m, op.panels)
         shown = overlap.summa(panel.seconds, compute + memory, op.panels)
-        return Half(sublayer(op.name), Seconds(compute, memory, shown), panel * op.panels)
+        return Half(
+            sublayer(op.name),
+            Seconds(compute, memory, shown),
+            panel * op.panels,
+        )
 
     def weight_gradient(self, op: Op, back: Seconds) -> Num:
         """Seconds of the product that makes weight gradients: half of `back` where both are one
@@ -232,7 +260,10 @@ class Timer:
         how = self.clock.overlap.tp
         if how.scope != WEIGHT_GRADIENT or _never(back.weights):
             return back.weights
-        return back.weights + overlap.outlasting(back.weights, back.time.tp_comm, how).total
+        return (
+            back.weights
+            + overlap.outlasting(back.weights, back.time.tp_comm, how).total
+        )
 
     def layer(
         self,
@@ -255,7 +286,9 @@ class Timer:
         for op in ops:
             ahead, back = self.half(op, op.forward), self.half(op, op.backward)
             if op.kind == "matmul":
-                back = back._replace(weights=self.weight_gradient(op, back.time))
+                back = back._replace(
+                    weights=self.weight_gradient(op, back.time)
+                )
             forward.append(ahead)
             backward.append(back)
             if self.details:
@@ -271,7 +304,9 @@ class Timer:
         if forward and (by := self.clock.rates.shapes):
             experts = not (isinstance(expert, float) and expert == 0.0)
             wait, wait_back = host.seconds(by.how, part, experts)
-            longer, weight_longer = host.split(back_s.total, weight_pass, wait_back)
+            longer, weight_longer = host.split(
+                back_s.total, weight_pass, wait_back
+            )
             ahead_s = ahead_s._replace(host=host.added(ahead_s.total, wait))
             back_s = back_s._replace(host=longer + weight_longer)
             weight_pass = weight_pass + weight_longer
@@ -294,7 +329,12 @@ class Timer:
         )
 
     def redo(
-        self, ops: Sequence[Op], forward: Sequence[Half], parts: str, boundary: Num, wait: float
+        self,
+        ops: Sequence[Op],
+        forward: Sequence[Half],
+        parts: str,
+        boundary: Num,
+        wait: float,
     ) -> Redo:
         """What it costs to run some parts of a layer again.
 
@@ -316,14 +356,25 @@ class Timer:
         """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp,
         each behind seconds nothing else hides behind.
         """
-        how, halves = self.clock.overlap, [half for one in passes for half in one]
+        how, halves = (
+            self.clock.overlap,
+            [half for one in passes for half in one],
+        )
         of = [number for number, one in enumerate(passes) for _ in one]
         found = [_sum([half.time for half in one]) for one in passes]
         used: list[Num] = [0.0] * len(halves)
-        for cause, option in (("cp_comm", how.cp), ("ep_comm", how.ep), ("tp_comm", how.tp)):
+        for cause, option in (
+            ("cp_comm", how.cp),
+            ("ep_comm", how.ep),
+            ("tp_comm", how.tp),
+        ):
             if option.scope == "none":
                 continue
-            sending = {i for i, half in enumerate(halves) if not _never(getattr(half.time, cause))}
+            sending = {
+                i
+                for i, half in enumerate(halves)
+                if not _never(getattr(half.time, cause))
+            }
             if not sending:
                 continue
             hidden: list[Num] = [0.0] * len(passes)
@@ -335,13 +386,23 @@ class Timer:
                 times = [halves[i].time for i in scope]
                 if option.scope == WEIGHT_GRADIENT:
                     times = [
-                        Seconds(halves[i].weights, tp_comm=halves[i].time.tp_comm) for i in scope
+                        Seconds(
+                            halves[i].weights, tp_comm=halves[i].time.tp_comm
+                        )
+                        for i in scope
                     ]
-                work = sum(t.compute + t.memory - u for t, u in zip(times, spent, strict=True))
+                work = sum(
+                    t.compute + t.memory - u
+                    for t, u in zip(times, spent, strict=True)
+                )
                 comm = sum(getattr(t, cause) for t in times)
                 shown, slower = overlap.outlasting(work, comm, option)
                 for number in {of[i] for i in scope}:
-                    mine = sum(getattr(halves[i].time, cause) for i in scope if of[i] == number)
+                    mine = sum(
+                        getattr(halves[i].time, cause)
+                        for i in scope
+                        if of[i] == number
+                    )
                     part = _share(mine, comm)
                     hidden[number] = hidden[number] + (mine - part * shown)
                     longer[number] = longer[number] + part * slower
@@ -349,10 +410,14 @@ class Timer:
                 share = _share(comm - shown, work)
                 for i, t, u in zip(scope, times, spent, strict=True):
                     used[i] = u + share * (t.compute + t.memory - u)
-            for number, (less, more) in enumerate(zip(hidden, longer, strict=True)):
+            for number, (less, more) in enumerate(
+                zip(hidden, longer, strict=True)
+            ):
                 one = found[number]
                 kept = {cause: getattr(one, cause) - less}
-                found[number] = one._replace(**kept, overlap_slowdown=one.overlap_slowdown + more)
+                found[number] = one._replace(
+                    **kept, overlap_slowdown=one.overlap_slowdown + more
+                )
         return found
 
 
@@ -361,7 +426,9 @@ def sent(halves: Sequence[Half]) -> Load:
     return sum((half.sent for half in halves if half.sent.busy), NOTHING)
 
 
-def scopes(halves: Sequence[Half], of: Sequence[int], scope: str) -> list[list[int]]:
+def scopes(
+    halves: Sequence[Half], of: Sequence[int], scope: str
+) -> list[list[int]]:
     """Positions of the operations whose seconds are one budget. of: the pass that each belongs
     to.
     """
@@ -373,7 +440,9 @@ def scopes(halves: Sequence[Half], of: Sequence[int], scope: str) -> list[list[i
         return [[i] for i in range(len(halves)) if of[i] == BACKWARD]
     budgets: dict[tuple[int, str], list[int]] = {}
     for i, (number, half) in enumerate(zip(of, halves, strict=True)):
-        budgets.setdefault((number, half.scope if scope == "sublayer" else ""), []).append(i)
+        budgets.setdefault(
+            (number, half.scope if scope == "sublayer" else ""), []
+        ).append(i)
     return list(budgets.values())
 
 
@@ -407,7 +476,9 @@ def scaled(c: LayerCost, factor: float) -> LayerCost:
 
 
 def mean(
-    parts: Mapping[Any, LayerCost], counts: Iterable[tuple[Any, int]], divide: bool = True
+    parts: Mapping[Any, LayerCost],
+    counts: Iterable[tuple[Any, int]],
+    divide: bool = True,
 ) -> LayerCost:
     """The mean of several kinds of layer, each as often as `counts` says (divide = False: their
     sum); nothing if there are none.

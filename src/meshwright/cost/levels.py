@@ -25,7 +25,9 @@ class Rated(Protocol):
     def reach(self, group: Group) -> Sequence[Num]: ...
 
 
-def phase(fabric: Rated, V: Num, group: Group, whole: bool = False) -> tuple[Num, ...]:
+def phase(
+    fabric: Rated, V: Num, group: Group, whole: bool = False
+) -> tuple[Num, ...]:
     """Seconds in each dimension of a reduce-scatter or an all-gather of V bytes: (g_i - 1)/g_i
     V/(S_i W_i).
 
@@ -35,7 +37,9 @@ def phase(fabric: Rated, V: Num, group: Group, whole: bool = False) -> tuple[Num
     inside: Num = 1.0
     for g, rate in zip(group, fabric.reach(group), strict=True):
         seconds.append(
-            where(g > 1, V / (inside * rate), 0.0) if whole else V * (g - 1) / (g * inside * rate)
+            where(g > 1, V / (inside * rate), 0.0)
+            if whole
+            else V * (g - 1) / (g * inside * rate)
         )
         inside = inside * g
     return tuple(seconds)

@@ -55,14 +55,18 @@ class Links:
         if all(d.kind != "mesh" for d in self.dims):
             return self.rates
         return tuple(
-            rate * d.used(g) for rate, d, g in zip(self.rates, self.dims, group, strict=True)
+            rate * d.used(g)
+            for rate, d, g in zip(self.rates, self.dims, group, strict=True)
         )
 
     def __post_init__(self) -> None:
         """Kinds of links by their names, where none are given."""
         if not self.transports:
             names = [d.transport for d in self.dims] or [""] * len(self.rates)
-            found = tuple(transport(name or (FAR if i else NEAR)) for i, name in enumerate(names))
+            found = tuple(
+                transport(name or (FAR if i else NEAR))
+                for i, name in enumerate(names)
+            )
             object.__setattr__(self, "transports", found)
 
     @cached_property
@@ -82,7 +86,8 @@ class Links:
     def inside(self) -> int:
         """How many of the first dimensions are inside what NCCL calls a node."""
         return next(
-            (i for i, t in enumerate(self.transports) if not t.inside), len(self.transports)
+            (i for i, t in enumerate(self.transports) if not t.inside),
+            len(self.transports),
         )
 
     @cached_property
@@ -94,7 +99,9 @@ class Links:
     def far(self) -> Transport:
         """That of the network between nodes."""
         return (
-            self.transports[self.inside] if self.inside < len(self.transports) else transport(FAR)
+            self.transports[self.inside]
+            if self.inside < len(self.transports)
+            else transport(FAR)
         )
 
     @property
@@ -109,13 +116,25 @@ class Links:
         """
         if self.on_torus:  # two axes carry twice as much as one
             return False
-        if any(far and not near for near, far in zip(self.reduces, self.reduces[1:], strict=False)):
+        if any(
+            far and not near
+            for near, far in zip(self.reduces, self.reduces[1:], strict=False)
+        ):
             return False
-        if any(d.kind == "mesh" for d in self.dims[1:]):  # fewer ranks there reach less of it
+        if any(
+            d.kind == "mesh" for d in self.dims[1:]
+        ):  # fewer ranks there reach less of it
             return False
-        pairs = self.reach((2.0,) * len(self.rates))  # the least a group reaches in a mesh
-        faster = all(a >= b for a, b in zip(pairs, self.rates[1:], strict=False))
-        sooner = all(a <= b for a, b in zip(self.latencies, self.latencies[1:], strict=False))
+        pairs = self.reach(
+            (2.0,) * len(self.rates)
+        )  # the least a group reaches in a mesh
+        faster = all(
+            a >= b for a, b in zip(pairs, self.rates[1:], strict=False)
+        )
+        sooner = all(
+            a <= b
+            for a, b in zip(self.latencies, self.latencies[1:], strict=False)
+        )
         return faster and sooner
 
 

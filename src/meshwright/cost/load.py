@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from ..num import Num, largest, maximum, minimum
 
-KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all")
+KINDS = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+)
 """Names of collectives, as PyTorch and NCCL have them."""
 
 
@@ -52,14 +59,18 @@ class Load(NamedTuple):
         if self is NOTHING or other is NOTHING:
             return other if self is NOTHING else self
         return Load(
-            self.seconds + other.seconds, self.latency + other.latency, self.busy + other.busy
+            self.seconds + other.seconds,
+            self.latency + other.latency,
+            self.busy + other.busy,
         )
 
     def __mul__(self, times: Num) -> Load:  # type: ignore[override]
         """So many times one after the other."""
         if self is NOTHING or (isinstance(times, float) and times == 1.0):
             return self
-        return Load(self.seconds * times, self.latency * times, self.busy * times)
+        return Load(
+            self.seconds * times, self.latency * times, self.busy * times
+        )
 
 
 NOTHING = Load()
@@ -91,4 +102,6 @@ def least(a: Load, b: Load) -> Load:
     links for longer.)
     """
     busy = Busy(map(minimum, a.busy, b.busy))
-    return Load(minimum(a.seconds, b.seconds), minimum(a.latency, b.latency), busy)
+    return Load(
+        minimum(a.seconds, b.seconds), minimum(a.latency, b.latency), busy
+    )

@@ -20,12 +20,17 @@ def seconds(table: Table, sizes: Sequence[Num]) -> Num:
     """Seconds at these sizes, one per axis. Beyond the last point the last cell goes on; below the
     first the first point holds.
     """
-    cells = [cell(size, points) for size, points in zip(sizes, table.points, strict=True)]
+    cells = [
+        cell(size, points)
+        for size, points in zip(sizes, table.points, strict=True)
+    ]
     total: Num = 0.0
     for corner in range(2 ** len(cells)):
         index: Num = 0
         weight: Num = 1.0
-        for axis, ((i, w), points) in enumerate(zip(cells, table.points, strict=True)):
+        for axis, ((i, w), points) in enumerate(
+            zip(cells, table.points, strict=True)
+        ):
             upper = corner >> axis & 1
             index = index * len(points) + (i + upper if len(points) > 1 else i)
             weight = weight * (w if upper else 1.0 - w)
@@ -37,7 +42,9 @@ def outside(table: Table, sizes: Sequence[float]) -> str:
     """Which axes leave the measured range, as a phrase; "" if none does."""
     return ", ".join(
         f"{axis} {size:g} (measured {points[0]:g} to {points[-1]:g})"
-        for axis, size, points in zip(table.axes, sizes, table.points, strict=True)
+        for axis, size, points in zip(
+            table.axes, sizes, table.points, strict=True
+        )
         if not points[0] / SLACK <= size <= points[-1] * SLACK
     )
 
@@ -52,4 +59,9 @@ def overhead(of: Overhead, ranks: Num, layers: Num, microbatches: Num) -> Num:
         at(values, i) * (1.0 - w) + at(values, j) * w
         for values in (of.step, of.microbatch, of.layer, of.layer_microbatch)
     )
-    return step + microbatches * each + layers * layer + layers * microbatches * both
+    return (
+        step
+        + microbatches * each
+        + layers * layer
+        + layers * microbatches * both
+    )

@@ -76,7 +76,12 @@ class Nccl(Ring):
         if kind in ("broadcast", "reduce"):
             return paid(on, V, on.once(ring, 1.0, True), 1.0)
         ll = nccl_choice.gather(on, V, self.seen).ll
-        return paid(on, V, pick(ll, on.once(ring_ll), on.once(ring)), on.once(passed_on))
+        return paid(
+            on,
+            V,
+            pick(ll, on.once(ring_ll), on.once(ring)),
+            on.once(passed_on),
+        )
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The least over all that may be chosen, in the nearest group; or what the links of a chip
@@ -90,7 +95,9 @@ class Nccl(Ring):
         seconds: Num = float("inf")
         for way in on.once(ways, kind):
             seconds = minimum(seconds, way.time(V))
-        seconds = where((V > 0) & on.once(several), on.once(launch) + seconds, 0.0)
+        seconds = where(
+            (V > 0) & on.once(several), on.once(launch) + seconds, 0.0
+        )
         return Load(seconds, 0.0 * seconds)
 
     def reduced(self, on: Over, V: Num) -> Load:
@@ -134,10 +141,18 @@ def paid(on: Over, V: Num, way: Way, part: Num) -> Load:
     s, start = on.span, on.once(launch)
     sends = (V > 0) & on.once(several)
     crossed = (
-        V * part * share / rate for share, rate in zip(s.share, on.net.reach(s.ranks), strict=True)
+        V * part * share / rate
+        for share, rate in zip(s.share, on.net.reach(s.ranks), strict=True)
     )
-    busy = Busy(where(used, seconds, 0.0) for used, seconds in zip(s.used, crossed, strict=True))
-    return Load(where(sends, start + way.time(V), 0.0), where(sends, start + way.wait, 0.0), busy)
+    busy = Busy(
+        where(used, seconds, 0.0)
+        for used, seconds in zip(s.used, crossed, strict=True)
+    )
+    return Load(
+        where(sends, start + way.time(V), 0.0),
+        where(sends, start + way.wait, 0.0),
+        busy,
+    )
 
 
 def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
@@ -145,7 +160,9 @@ def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
     part.
     """
     inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
-    near = s.slowest(rates[:inside]) * (1.0 if whole else (steps + net.near.copied) / s.n)
+    near = s.slowest(rates[:inside]) * (
+        1.0 if whole else (steps + net.near.copied) / s.n
+    )
     far = s.slowest(rates[inside:], inside) * (1.0 if whole else steps / s.n)
     slow = maximum(near, far / where(s.g == 1, net.far.alone, 1.0))
     wait = times * s.steps([t.hop for t in net.transports])
@@ -155,15 +172,27 @@ def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
 def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
     """By LL: less of the rate, and of a node no more than its limit."""
     inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
-    near = s.slowest(rates[:inside]) * (steps + net.near.copied) / s.n / net.near.ll
+    near = (
+        s.slowest(rates[:inside])
+        * (steps + net.near.copied)
+        / s.n
+        / net.near.ll
+    )
     most = (net.far.ll_node or float("inf")) / s.g
     far = (
-        s.slowest([minimum(net.far.ll * rate, most) for rate in rates[inside:]], inside)
+        s.slowest(
+            [minimum(net.far.ll * rate, most) for rate in rates[inside:]],
+            inside,
+        )
         * steps
         / s.n
     )
     wait = times * s.steps([t.hop_ll for t in net.transports])
-    return Way(wait, maximum(near, far), where(s.over, net.far.mix_ll, net.near.mix_ll))
+    return Way(
+        wait,
+        maximum(near, far),
+        where(s.over, net.far.mix_ll, net.near.mix_ll),
+    )
 
 
 def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
@@ -176,10 +205,16 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
     near, out = s.slowest(rates[:inside]), s.slowest(rates[inside:], inside)
     chain = 2.0 * (s.g - 1) if chains else 0.0
     depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)
-    slow = maximum(near, out / (far.climb_rate * where(s.g == 1, far.alone, 1.0)))
+    slow = maximum(
+        near, out / (far.climb_rate * where(s.g == 1, far.alone, 1.0))
+    )
     slow_ll = maximum(near / net.near.ll, out / far.climb_rate_ll)
     return (
-        Way(chain * net.near.hop_ll + depth * far.climb_ll, 2.0 * slow_ll, far.mix_ll),
+        Way(
+            chain * net.near.hop_ll + depth * far.climb_ll,
+            2.0 * slow_ll,
+            far.mix_ll,
+        ),
         Way(chain * net.near.hop + depth * far.climb, 2.0 * slow, far.mix_ll),
     )
 
@@ -204,7 +239,11 @@ def switch_is_quicker(net: Links, s: Span) -> Any:
 
 def adds_up(net: Links) -> bool:
     """The switches of a node add up values."""
-    return net.near.sharp > 0 and net.inside > 0 and all(net.reduces[: net.inside])
+    return (
+        net.near.sharp > 0
+        and net.inside > 0
+        and all(net.reduces[: net.inside])
+    )
 
 
 def exchange(on: Over, V: Num, least: bool = False) -> Load:
@@ -218,8 +257,16 @@ def exchange(on: Over, V: Num, least: bool = False) -> Load:
     for i, rate in enumerate(net.reach(s.ranks)):
         busy.append(V * (s.ranks[i] - 1) / (s.n * s.share[i]) / rate)
         moved = moved + busy[-1] / net.transports[i].exchange
-    own = near.exchange_copied * V / s.n / (net.rates[0] * near.exchange) if net.inside else 0.0
-    inside = min(near.exchange_mix, far.exchange_mix) if least else near.exchange_mix
+    own = (
+        near.exchange_copied * V / s.n / (net.rates[0] * near.exchange)
+        if net.inside
+        else 0.0
+    )
+    inside = (
+        min(near.exchange_mix, far.exchange_mix)
+        if least
+        else near.exchange_mix
+    )
     mix = where(s.over, far.exchange_mix, inside)
     wait = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
     seconds = where(sends, together(wait, moved + own, mix), 0.0)
@@ -232,15 +279,25 @@ def ways(net: Links, s: Span, kind: str) -> list[Way]:
     """
     near, far = net.near, net.far
     mix, mix_ll = (
-        where(s.over, b, min(a, b)) for a, b in ((near.mix, far.mix), (near.mix_ll, far.mix_ll))
+        where(s.over, b, min(a, b))
+        for a, b in ((near.mix, far.mix), (near.mix_ll, far.mix_ll))
     )
     if kind in ("broadcast", "reduce"):
         return [ring(net, s, whole=True)._replace(mix=mix)]
     times = 2.0 if kind == "all_reduce" else 1.0
-    found = [ring(net, s, times)._replace(mix=mix), ring_ll(net, s, times)._replace(mix=mix_ll)]
+    found = [
+        ring(net, s, times)._replace(mix=mix),
+        ring_ll(net, s, times)._replace(mix=mix_ll),
+    ]
     if kind == "all_reduce":
-        found += trees(net, s, chains=False) if net.inside < len(s.used) else ()
-        found += [pick(s.over, found[0], switched(net, s, NVLS_GROWS))] if adds_up(net) else []
+        found += (
+            trees(net, s, chains=False) if net.inside < len(s.used) else ()
+        )
+        found += (
+            [pick(s.over, found[0], switched(net, s, NVLS_GROWS))]
+            if adds_up(net)
+            else []
+        )
     return found
 
 
@@ -256,12 +313,28 @@ def nearer_is_quicker(net: Links) -> bool:
         return False
     steps = [(t.hop, t.hop_ll) for t in net.transports]
     speeds = [
-        (rate, rate * t.ll, rate * t.exchange, rate * (t.ll if t.inside else t.climb_rate_ll))
-        for rate, t in zip(net.reach((2.0,) * len(net.rates)), net.transports, strict=True)
+        (
+            rate,
+            rate * t.ll,
+            rate * t.exchange,
+            rate * (t.ll if t.inside else t.climb_rate_ll),
+        )
+        for rate, t in zip(
+            net.reach((2.0,) * len(net.rates)), net.transports, strict=True
+        )
     ]
-    sooner = all(a <= b for near, far in pairwise(steps) for a, b in zip(near, far, strict=True))
-    own = [1.0 + net.near.copied if i == net.inside else 1.0 for i in range(1, len(speeds))]
+    sooner = all(
+        a <= b
+        for near, far in pairwise(steps)
+        for a, b in zip(near, far, strict=True)
+    )
+    own = [
+        1.0 + net.near.copied if i == net.inside else 1.0
+        for i in range(1, len(speeds))
+    ]
     pairs = zip(pairwise(speeds), own, strict=True)
     return sooner and all(
-        a >= b * more for (near, far), more in pairs for a, b in zip(near, far, strict=True)
+        a >= b * more
+        for (near, far), more in pairs
+        for a, b in zip(near, far, strict=True)
     )

@@ -125,7 +125,12 @@ def believed(net: Links, s: Span, *seen: Dim) -> Num:
     if not (dims := seen or net.dims):
         return s.slowest(net.rates)
     pairs = zip(dims, net.transports, s.ranks, strict=True)
-    return s.slowest([d.bandwidth * t.believed / d.shared_by * d.used(g) for d, t, g in pairs])
+    return s.slowest(
+        [
+            d.bandwidth * t.believed / d.shared_by * d.used(g)
+            for d, t, g in pairs
+        ]
+    )
 
 
 def gather(on: Over, V: Num, seen: Sequence[Dim]) -> Choice:
@@ -144,23 +149,38 @@ def all_reduce(on: Over, V: Num, seen: Sequence[Dim], nvls: Any) -> Choice:
         return Choice(by_ll <= simple, nvls=switch)
     tree_ll, tree = _tree(on, V, seen)
     return Choice(
-        by_ll <= simple, on.span.over & (minimum(tree_ll, tree) < best), tree_ll <= tree, switch
+        by_ll <= simple,
+        on.span.over & (minimum(tree_ll, tree) < best),
+        tree_ll <= tree,
+        switch,
     )
 
 
-def _ring(on: Over, V: Num, times: float, seen: Sequence[Dim]) -> tuple[Num, Num]:
+def _ring(
+    on: Over, V: Num, times: float, seen: Sequence[Dim]
+) -> tuple[Num, Num]:
     """Seconds the tuner expects of a ring, by LL and by Simple."""
     s, waits = on.span, on.once(_ring_waits, times, *seen)
     wait = waits.simple
     if times > 1:
         wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
     part = V * (times * (s.n - 1)) / s.n
-    return waits.ll + part * waits.slow_ll, wait + part * on.once(believed, *seen)
+    return waits.ll + part * waits.slow_ll, wait + part * on.once(
+        believed, *seen
+    )
 
 
 def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
-    steps, far, step = times * (s.n - 1), times * (s.nodes - 1), net.near.believed_step
-    wait = BASE + (steps - far) * where(s.over, max(NODE, SIMPLE_STEP * step), NODE) + far * NET
+    steps, far, step = (
+        times * (s.n - 1),
+        times * (s.nodes - 1),
+        net.near.believed_step,
+    )
+    wait = (
+        BASE
+        + (steps - far) * where(s.over, max(NODE, SIMPLE_STEP * step), NODE)
+        + far * NET
+    )
     wait_ll = (
         BASE_LL
         + (steps - far) * where(s.over, max(NODE_LL, step), NODE_LL)
@@ -172,8 +192,15 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
 
 def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:
     """The same of a tree of nodes."""
-    waits, slow, size = on.once(_tree_waits, *seen), on.once(believed, *seen), cell(V, SIZES)[0]
-    slow_ll, slow = waits.slow_ll / at(CORRECTED_LL, size), slow / (TREE * at(CORRECTED, size))
+    waits, slow, size = (
+        on.once(_tree_waits, *seen),
+        on.once(believed, *seen),
+        cell(V, SIZES)[0],
+    )
+    slow_ll, slow = (
+        waits.slow_ll / at(CORRECTED_LL, size),
+        slow / (TREE * at(CORRECTED, size)),
+    )
     return waits.ll + 2 * V * slow_ll, waits.simple + 2 * V * slow
 
 
@@ -181,7 +208,9 @@ def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
     depth = floor(log2(s.nodes))
     wait_ll = BASE_TREE_LL + 2 * ((s.g - 1) * NODE_LL + depth * NET_TREE_LL)
     wait = BASE + 2 * ((s.g - 1) * NODE_TREE + depth * NET)
-    slow_ll = maximum(believed(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s))
+    slow_ll = maximum(
+        believed(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s)
+    )
     return Waits(wait_ll, wait, slow_ll)
 
 

@@ -44,11 +44,19 @@ class Fabric(Links):
     injected: Algorithm | None = None
 
     @classmethod
-    def of(cls, network: Network, how: NetworkTime, injected: Algorithm | None = None) -> Fabric:
+    def of(
+        cls,
+        network: Network,
+        how: NetworkTime,
+        injected: Algorithm | None = None,
+    ) -> Fabric:
         """A network as an assumption set sees it."""
         dims = network.dims
         rates = tuple(d.reached(how.efficiency) for d in dims)
-        latencies, reduces = tuple(d.latency for d in dims), tuple(d.reduces for d in dims)
+        latencies, reduces = (
+            tuple(d.latency for d in dims),
+            tuple(d.reduces for d in dims),
+        )
         return cls(rates, latencies, reduces, how, dims, injected=injected)
 
     @property
@@ -68,7 +76,10 @@ class Fabric(Links):
 
         More ranks of a mesh reach more of its links; as a switch it gives every group all of them.
         """
-        dims = tuple(replace(d, kind="switch") if d.kind == "mesh" else d for d in self.dims)
+        dims = tuple(
+            replace(d, kind="switch") if d.kind == "mesh" else d
+            for d in self.dims
+        )
         return replace(self, dims=dims, injected=Bound(self.algorithm))
 
     def load(self, kind: str, V: Num, group: Group, copies: int = 1) -> Load:
@@ -106,7 +117,10 @@ class Fabric(Links):
     def neighbours(self, V: Num) -> list[Load]:
         """One message of V bytes to the next chip in each dimension."""
         dims = range(len(self.rates))
-        return [self.hop(V, tuple(2.0 if i == dim else 1.0 for i in dims)) for dim in dims]
+        return [
+            self.hop(V, tuple(2.0 if i == dim else 1.0 for i in dims))
+            for dim in dims
+        ]
 
 
 ALGORITHMS = {
@@ -126,7 +140,10 @@ ALGORITHMS = {
         "level by level, all levels at work at once",
         "Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2",
     ),
-    "book": ("axes of the mesh side by side", "How To Scale Your Model, parts 3 and 12"),
+    "book": (
+        "axes of the mesh side by side",
+        "How To Scale Your Model, parts 3 and 12",
+    ),
     "free": (
         "communication takes no time",
         "closed forms without it: Narayanan et al. 2021, arXiv 2104.04473",

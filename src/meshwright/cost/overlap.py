@@ -26,7 +26,9 @@ class Exposed(NamedTuple):
         return self.shown + self.slowdown
 
     def __add__(self, other: Exposed) -> Exposed:  # type: ignore[override]
-        return Exposed(self.shown + other.shown, self.slowdown + other.slowdown)
+        return Exposed(
+            self.shown + other.shown, self.slowdown + other.slowdown
+        )
 
     def __mul__(self, times: Num) -> Exposed:  # type: ignore[override]
         return Exposed(self.shown * times, self.slowdown * times)
@@ -55,7 +57,11 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
 
 def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
     """The same on links that nothing else uses meanwhile: max(h - share t, (1 - most) h)."""
-    return _exposed(maximum(hidden - how.share * work, (1.0 - how.most) * hidden), hidden, how)
+    return _exposed(
+        maximum(hidden - how.share * work, (1.0 - how.most) * hidden),
+        hidden,
+        how,
+    )
 
 
 Hidden = dict[Hide, Load]

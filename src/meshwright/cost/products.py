@@ -26,7 +26,18 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from ..describe.kernels import Kernels
-from ..num import SCALARS, Num, ceil, content_key, each, least, maximum, minimum, on_distinct, where
+from ..num import (
+    SCALARS,
+    Num,
+    ceil,
+    content_key,
+    each,
+    least,
+    maximum,
+    minimum,
+    on_distinct,
+    where,
+)
 
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 1.1), (64, 256, 1.15))
 """(rows, columns, time for each element over that of the first)."""
@@ -35,7 +46,9 @@ SPLITS = ((1, 1.0), (2, 1.06), (4, 1.12))
 afterwards.
 """
 OPTIONS = tuple(
-    (float(m), float(n), float(s), m * n * f * g / s) for m, n, f in TILES for s, g in SPLITS
+    (float(m), float(n), float(s), m * n * f * g / s)
+    for m, n, f in TILES
+    for s, g in SPLITS
 )
 """(rows, columns, ways, what a tile costs in elements) of each kernel to choose from."""
 
@@ -52,7 +65,11 @@ class Shape(NamedTuple):
 def paid(shape: Shape, of: Kernels) -> Num:
     """Elements of the output, times what tiles and waves make them cost: at least m n g."""
     m, n, _, groups = shape
-    if isinstance(m, SCALARS) and isinstance(n, SCALARS) and isinstance(groups, SCALARS):
+    if (
+        isinstance(m, SCALARS)
+        and isinstance(n, SCALARS)
+        and isinstance(groups, SCALARS)
+    ):
         return _known(m, n, groups, of.units, of.waves)
     key = of.units, of.waves, *content_key(m, n, groups)
     if key not in _latest:
@@ -77,12 +94,16 @@ def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
 
 
 @lru_cache(maxsize=65536)
-def _known(m: float, n: float, groups: float, units: int, waves: float) -> float:
+def _known(
+    m: float, n: float, groups: float, units: int, waves: float
+) -> float:
     """The same of numbers: a layer has few shapes, and a job many layers."""
     return float(_paid(m, n, groups, units, waves))
 
 
-def arithmetic(shape: Shape, of: Kernels, weight_gradient: bool = False) -> Num:
+def arithmetic(
+    shape: Shape, of: Kernels, weight_gradient: bool = False
+) -> Num:
     """FLOPs of a product as the matrix units pay for them; of experts, as if each had `crowd` more
     tokens.
 
@@ -90,10 +111,23 @@ def arithmetic(shape: Shape, of: Kernels, weight_gradient: bool = False) -> Num:
     """
     cost, depth = paid(shape, of), shape.k + of.depth
     if weight_gradient:
-        return 2.0 * cost * (depth + where(shape.groups > 1, of.crowd_weights, 0.0))
-    return 2.0 * (cost + where(shape.groups > 1, of.crowd * shape.n * shape.groups, 0.0)) * depth
+        return (
+            2.0
+            * cost
+            * (depth + where(shape.groups > 1, of.crowd_weights, 0.0))
+        )
+    return (
+        2.0
+        * (
+            cost
+            + where(shape.groups > 1, of.crowd * shape.n * shape.groups, 0.0)
+        )
+        * depth
+    )
 
 
 def together(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:
     """Seconds of arithmetic and of memory traffic beside each other."""
-    return maximum(arithmetic_s, traffic_s) + of.added * minimum(arithmetic_s, traffic_s)
+    return maximum(arithmetic_s, traffic_s) + of.added * minimum(
+        arithmetic_s, traffic_s
+    )

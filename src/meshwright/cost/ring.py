@@ -72,9 +72,14 @@ class Ring:
 def around(net: Links, V: Num, group: Group) -> Load:
     """(n-1)/n of the vector past every rank, n - 1 hops one after the other."""
     n, sends = several(V, group)
-    crossed, hops = crossings(net, V, group), where(sends, latency(net, group), 0.0)
+    crossed, hops = (
+        crossings(net, V, group),
+        where(sends, latency(net, group), 0.0),
+    )
     seconds = where(sends, largest(crossed) * (n - 1) / n + hops, 0.0)
-    return Load(seconds, hops, Busy([seconds * (n - 1) / n for seconds in crossed]))
+    return Load(
+        seconds, hops, Busy([seconds * (n - 1) / n for seconds in crossed])
+    )
 
 
 def latency(net: Links, group: Group) -> Num:
@@ -92,8 +97,13 @@ def latency(net: Links, group: Group) -> Num:
 def passed_on(net: Links, V: Num, group: Group) -> Load:
     """Broadcast or reduce, pipelined along the ring: the whole vector passes every link."""
     _, sends = several(V, group)
-    crossed, hops = crossings(net, V, group), where(sends, latency(net, group), 0.0)
-    return Load(where(sends, largest(crossed) + hops, 0.0), hops, Busy(crossed))
+    crossed, hops = (
+        crossings(net, V, group),
+        where(sends, latency(net, group), 0.0),
+    )
+    return Load(
+        where(sends, largest(crossed) + hops, 0.0), hops, Busy(crossed)
+    )
 
 
 def exchange(net: Links, V: Num, group: Group) -> Load:
@@ -107,7 +117,9 @@ def exchange(net: Links, V: Num, group: Group) -> Load:
     total: Num = 0.0
     start: Num = 0.0
     inside: Num = 1.0
-    for g, rate, hop in zip(group, net.reach(group), net.latencies, strict=True):
+    for g, rate, hop in zip(
+        group, net.reach(group), net.latencies, strict=True
+    ):
         crossed.append(V * inside * (g - 1) / n / rate)
         total = total + crossed[-1]
         start = maximum(start, where(g > 1, hop, 0.0))

@@ -47,13 +47,23 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
     of = constants(chip, how)
     clock = of.clock * _limited(chip, of)
     peak16 = chip.peak(wide) * clock
-    narrow = getattr(of, NARROW_BITS[precision]) if precision in NARROW_BITS else 1.0
+    narrow = (
+        getattr(of, NARROW_BITS[precision])
+        if precision in NARROW_BITS
+        else 1.0
+    )
     recipe = "nvfp4" if precision == "fp4" else how.stack.float8
     bytes_of = {**of.quantise, **how.stack.quantise}
     quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
     matrix = chip.peak(precision) * clock * of.share * narrow
     return Rates(
-        of, how, matrix, peak16 * of.share, peak16, chip.hbm_bandwidth * of.memory, quantise
+        of,
+        how,
+        matrix,
+        peak16 * of.share,
+        peak16,
+        chip.hbm_bandwidth * of.memory,
+        quantise,
     )
 
 
@@ -66,7 +76,10 @@ def constants(chip: Chip, how: ChipTime) -> Kernels:
         return found
     if how.matrix_efficiency is None and chip.kernel_law:
         return kernels(chip.kernel_law)
-    return replace(kernels(GENERIC), share=how.matrix_efficiency or chip.sustained or how.sustained)
+    return replace(
+        kernels(GENERIC),
+        share=how.matrix_efficiency or chip.sustained or how.sustained,
+    )
 
 
 def _limited(chip: Chip, of: Kernels) -> float:
@@ -91,7 +104,9 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     if isinstance(work.matrix, float) and work.matrix == 0.0:
         return launch, traffic * _passes(work, r)
     arithmetic = work.matrix / (r.wide if work.engine == "wide" else r.matrix)
-    return arithmetic + launch, products.together(arithmetic, traffic, r.of) - arithmetic
+    return arithmetic + launch, products.together(
+        arithmetic, traffic, r.of
+    ) - arithmetic
 
 
 def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
@@ -108,7 +123,9 @@ def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
     traffic = bytes_ / r.memory
     once = r.how.stack.weights_quantised == "step"
     quantised = (
-        0.0 if wide or not r.quantise else quantised_elements(work, p, once) * r.quantise / r.memory
+        0.0
+        if wide or not r.quantise
+        else quantised_elements(work, p, once) * r.quantise / r.memory
     )
     longer = products.together(arithmetic, traffic, r.of) - arithmetic
     return arithmetic + r.of.launch_s, longer + quantised
@@ -138,13 +155,19 @@ def _attention(work: Pass, r: Rates) -> tuple[Num, Num]:
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = (
-            r.how.stack.kernel if r.how.stack.kernel in attention.SCORE_PASSES else "fused-softmax"
+            r.how.stack.kernel
+            if r.how.stack.kernel in attention.SCORE_PASSES
+            else "fused-softmax"
         )
-        arithmetic = work.matrix / (r.peak16 * attention.unfused_rate(float(head), r.of))
+        arithmetic = work.matrix / (
+            r.peak16 * attention.unfused_rate(float(head), r.of)
+        )
         traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
     backward = work.engine == "attention backward"
-    share = attention.fused_rate(sqrt(square), float(head), backward, r.how.stack.kernel, r.of)
+    share = attention.fused_rate(
+        sqrt(square), float(head), backward, r.how.stack.kernel, r.of
+    )
     return work.matrix / (r.peak16 * share) + launch, 0.0
 
 
@@ -152,5 +175,9 @@ def _passes(work: Pass, r: Rates) -> float:
     """Bytes that a pass without products moves over those that it needs."""
     if work.kernel == "optimizer":
         return r.how.optimizer
-    wide = r.how.wide_norm if "norm" in work.kernel and r.how.stack.norm == "torch" else 1.0
+    wide = (
+        r.how.wide_norm
+        if "norm" in work.kernel and r.how.stack.norm == "torch"
+        else 1.0
+    )
     return r.how.stack.elementwise * wide

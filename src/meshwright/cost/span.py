@@ -38,7 +38,9 @@ class Span(NamedTuple):
         """
         found: Num = 0.0
         for i, rate in enumerate(rates, first):
-            found = maximum(found, where(self.used[i], self.share[i] / rate, 0.0))
+            found = maximum(
+                found, where(self.used[i], self.share[i] / rate, 0.0)
+            )
         return found
 
     def steps(self, waits: Sequence[float]) -> Num:
@@ -88,5 +90,12 @@ def span(net: Links, group: Group) -> Span:
         below = below * ranks
         above.append(n / below)
     return Span(
-        n, g, nodes, nodes > 1, tuple(r > 1 for r in group), tuple(share), tuple(above), group
+        n,
+        g,
+        nodes,
+        nodes > 1,
+        tuple(r > 1 for r in group),
+        tuple(share),
+        tuple(above),
+        group,
     )

@@ -23,7 +23,9 @@ class Tabled(Best):
         for g, dim in zip(group, net.dims, strict=True):
             if table := dim.collectives.get(kind):
                 here = (g == n) & sends
-                took = where(here, measured_seconds(table, (n, V)), load.seconds)
+                took = where(
+                    here, measured_seconds(table, (n, V)), load.seconds
+                )
                 busy = Busy(minimum(seconds, took) for seconds in load.busy)
                 load = Load(took, minimum(load.latency, took), busy)
         return load

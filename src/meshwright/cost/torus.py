@@ -77,7 +77,9 @@ class Lanes(NamedTuple):
         return self.rates
 
 
-def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> Part:
+def axis(
+    dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None
+) -> Part:
     """n members of a network dimension, every `stride`-th one.
 
     A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does
@@ -92,7 +94,10 @@ def axis(dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None) -> 
     open_rate = rate / 2 if ring else rate
     hops = where(closed, ceil(n / 2), n - 1) * stride
     return Part(
-        n, where(closed, rate, open_rate) / stride, where(n > 1, hops, 0.0) * dim.latency, row=True
+        n,
+        where(closed, rate, open_rate) / stride,
+        where(n > 1, hops, 0.0) * dim.latency,
+        row=True,
     )
 
 
@@ -104,7 +109,10 @@ def members(span: Span) -> tuple[Num, ...]:
 def lanes(span: Span) -> Lanes:
     """Bytes per second of each level: its parts that the group spans, added up."""
     return Lanes(
-        tuple(maximum(sum(where(p.n > 1, p.rate, 0.0) for p in level), 1e-30) for level in span)
+        tuple(
+            maximum(sum(where(p.n > 1, p.rate, 0.0) for p in level), 1e-30)
+            for level in span
+        )
     )
 
 
@@ -124,7 +132,11 @@ def carried(part: Part) -> Num:
     On a line floor(n^2/4) of the n^2 pairs cross the middle; a ring carries half as much each way,
     on twice the rate. Through a switch: (n-1)/n.
     """
-    return floor(part.n * part.n / 4) / part.n if part.row else (part.n - 1) / part.n
+    return (
+        floor(part.n * part.n / 4) / part.n
+        if part.row
+        else (part.n - 1) / part.n
+    )
 
 
 def exchanged(S: Num, span: Span) -> list[Num]:
@@ -142,27 +154,39 @@ def exchanged(S: Num, span: Span) -> list[Num]:
     return busy
 
 
-def parts_busy(kind: str, V: Num, span: Span, whole: bool = False) -> list[Num]:
+def parts_busy(
+    kind: str, V: Num, span: Span, whole: bool = False
+) -> list[Num]:
     """Seconds each part is busy with a collective. whole: without the factor (n-1)/n."""
     if kind == "all_to_all":
         return exchanged(V, span)
     times = TIMES.get(kind, 1)
     levels_busy = levels.phase(lanes(span), V, members(span), whole)
     pairs = zip(span, levels_busy, strict=True)
-    return [where(part.n > 1, times * busy, 0.0) for level, busy in pairs for part in level]
+    return [
+        where(part.n > 1, times * busy, 0.0)
+        for level, busy in pairs
+        for part in level
+    ]
 
 
 def collective(kind: str, V: Num, span: Span, whole: bool = False) -> Load:
     """A collective on the parts of a span: the busiest of them, or the hops if they last longer."""
     hops = where(V > 0, TIMES.get(kind, 1) * latency(span), 0.0)
-    return stream(Load(latency=hops, busy=Busy(parts_busy(kind, V, span, whole))))
+    return stream(
+        Load(latency=hops, busy=Busy(parts_busy(kind, V, span, whole)))
+    )
 
 
 def send(V: Num, parts: Sequence[Part], hops: Num = 1.0) -> Num:
     """A message of V bytes to one chip, over the links of several axes at once; `hops` links one
     after the other.
     """
-    return where(V > 0, maximum(V / sum(p.rate for p in parts), parts[0].latency * hops), 0.0)
+    return where(
+        V > 0,
+        maximum(V / sum(p.rate for p in parts), parts[0].latency * hops),
+        0.0,
+    )
 
 
 def span(net: Links, group: Group) -> Span:
@@ -192,7 +216,9 @@ class Torus(Ring):
         at = span(net, group)
         found = collective(kind, V, at, net.how.ring_factor == "one")
         busy: list[Num] = [0.0] * len(group)
-        for part, seconds in zip((p for level in at for p in level), found.busy, strict=True):
+        for part, seconds in zip(
+            (p for level in at for p in level), found.busy, strict=True
+        ):
             busy[part.dim] = busy[part.dim] + seconds
         return found._replace(busy=Busy(busy))
 

@@ -45,7 +45,9 @@ def matmul(
     """
     weights = copies * k * n
     tokens = (T * k + T * n) * act
-    saved = (T if kept is None else kept) * k * (act if stored is None else stored)
+    saved = (
+        (T if kept is None else kept) * k * (act if stored is None else stored)
+    )
     d_input = Pass(
         T * k * (2 * n - one),
         memory=tokens + weights * wgt,
@@ -58,7 +60,9 @@ def matmul(
         products=(Product(k, n, T, True, copies),),
         engine=engine,
     )
-    call = Pass(engine=engine, sizes=(T / copies, k, n / calls), calls=calls * copies)
+    call = Pass(
+        engine=engine, sizes=(T / copies, k, n / calls), calls=calls * copies
+    )
     return Op(
         name,
         "matmul",
@@ -86,7 +90,14 @@ def matmul(
 
 
 def bias(
-    name: str, T: Num, n: Num, *, act: float, wgt: float, expert: bool = False, copies: Num = 1.0
+    name: str,
+    T: Num,
+    n: Num,
+    *,
+    act: float,
+    wgt: float,
+    expert: bool = False,
+    copies: Num = 1.0,
 ) -> Op:
     """Y = X + b over T tokens of width n: T n FLOPs each way, fused with its neighbours (one read
     of X, one of b).
@@ -115,7 +126,9 @@ def gelu(name: str, x: Num, *, act: float) -> Op:
     )
 
 
-def gated_activation(name: str, x: Num, *, act: float, autograd: bool = False) -> Op:
+def gated_activation(
+    name: str, x: Num, *, act: float, autograd: bool = False
+) -> Op:
     """SiLU(gate) * up on x elements: reads both, keeps both; autograd keeps SiLU(gate) too."""
     kept = (3 if autograd else 2) * x * act
     return Op(
@@ -134,15 +147,34 @@ def scaled(name: str, x: Num, g: Num, *, act: float) -> Op:
     return Op(
         name,
         "vector",
-        Pass(0.0, x + 4 * g, (2 * x + g) * act, kernel="gate forward", sizes=(x,)),
-        Pass(0.0, 2 * x + 4 * g, (3 * x + 2 * g) * act, kernel="gate backward", sizes=(x,)),
+        Pass(
+            0.0,
+            x + 4 * g,
+            (2 * x + g) * act,
+            kernel="gate forward",
+            sizes=(x,),
+        ),
+        Pass(
+            0.0,
+            2 * x + 4 * g,
+            (3 * x + 2 * g) * act,
+            kernel="gate backward",
+            sizes=(x,),
+        ),
         saved=kept,
         inputs=kept,
     )
 
 
 def convolution(
-    name: str, T: Num, n: Num, taps: int, *, act: float, wgt: float, biased: bool = False
+    name: str,
+    T: Num,
+    n: Num,
+    taps: int,
+    *,
+    act: float,
+    wgt: float,
+    biased: bool = False,
 ) -> Op:
     """Each of n channels over the last few of T tokens, and SiLU: 2 taps + 4 FLOPs an element, on
     the vector units; keeps its input.
@@ -167,7 +199,12 @@ def dropout(name: str, x: Num, *, act: float) -> Op:
 
 
 FP32 = 4.0
-NORM_PARAMETERS = {"layernorm": 2, "layernorm-scale": 1, "rmsnorm": 1, "nonparametric": 0}
+NORM_PARAMETERS = {
+    "layernorm": 2,
+    "layernorm-scale": 1,
+    "rmsnorm": 1,
+    "nonparametric": 0,
+}
 """Parameters of a norm for each feature."""
 
 
@@ -221,7 +258,13 @@ def norm(
 def residual(name: str, x: Num, *, act: float) -> Op:
     """X + Y over x elements; its backward pass adds two gradients."""
     step = Pass(0.0, x, 3 * x * act, kernel="add forward", sizes=(x,))
-    return Op(name, "vector", step, step._replace(kernel="add backward"), needs=x * act)
+    return Op(
+        name,
+        "vector",
+        step,
+        step._replace(kernel="add backward"),
+        needs=x * act,
+    )
 
 
 def rotary(name: str, x: Num, *, act: float) -> Op:
@@ -229,7 +272,13 @@ def rotary(name: str, x: Num, *, act: float) -> Op:
     element each way.
     """
     step = Pass(0.0, 3 * x, 2 * x * act, kernel="rotary forward", sizes=(x,))
-    return Op(name, "vector", step, step._replace(kernel="rotary backward"), needs=x * act)
+    return Op(
+        name,
+        "vector",
+        step,
+        step._replace(kernel="rotary backward"),
+        needs=x * act,
+    )
 
 
 def attention(
@@ -265,20 +314,34 @@ def attention(
     """
     R = b * H * lq
     P = R * l * seen
-    qo, kv, kv_here = b * H * lq * (q + v), b * K * l * (q + v), b * K * lq * (q + v)
+    qo, kv, kv_here = (
+        b * H * lq * (q + v),
+        b * K * l * (q + v),
+        b * K * lq * (q + v),
+    )
     softmax, drop = 2 * P + R * (l * seen - 1), P if dropout else 0.0
-    again = 1 if fused else 0  # flash attention computes the scores a second time in backward
+    again = (
+        1 if fused else 0
+    )  # flash attention computes the scores a second time in backward
     matrix_back = 2 * P * (2 * q + 2 * v + again * q) - one * (
         b * H * lq * q + b * H * l * q + P + b * H * l * v + again * P
     )
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
-    kept, sizes, plain = qo + kv_here + 2 * R, (b * H, l * l, lq / l, q), b * H * lq * q + kv_here
+    kept, sizes, plain = (
+        qo + kv_here + 2 * R,
+        (b * H, l * l, lq / l, q),
+        b * H * lq * q + kv_here,
+    )
     inputs = plain
     if autograd:
         inputs = b * H * lq * q + kv
         kept = qo + kv + R * FP32 / act
-    engines = ("attention forward", "attention backward") if fused else ("wide", "wide")
+    engines = (
+        ("attention forward", "attention backward")
+        if fused
+        else ("wide", "wide")
+    )
     return Op(
         name,
         "attention",
@@ -337,7 +400,10 @@ def summa_matmul(
     memory = x_bytes + w_bytes + panels * T * N * act
     weights = (k / n2) * N
     summed = 0.0 if gradient is None else weights * (gradient - wgt)
-    b1, b2 = Message("broadcast", "tp", x_bytes), Message("broadcast", "cp", w_bytes)
+    b1, b2 = (
+        Message("broadcast", "tp", x_bytes),
+        Message("broadcast", "cp", w_bytes),
+    )
     r1, r2 = Message("reduce", "tp", x_bytes), Message("reduce", "cp", w_bytes)
     return Op(
         name,

@@ -20,9 +20,13 @@ def exchange(
     how = EXCHANGES[layout.cp_exchange]
 
     def messages(sent: tuple[Sent, ...]) -> tuple[Message, ...]:
-        return tuple(Message(one.kind, "cp", one.elements * act) for one in sent)
+        return tuple(
+            Message(one.kind, "cp", one.elements * act) for one in sent
+        )
 
-    return messages(how.forward(heads)), messages(how.backward(heads, keys == "kept"))
+    return messages(how.forward(heads)), messages(
+        how.backward(heads, keys == "kept")
+    )
 
 
 def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> Heads:
@@ -43,5 +47,6 @@ def exchanged(op: Op, volume: Num) -> Op:
     """
     both = (Message("all_to_all", "cp", volume),)
     return op._replace(
-        forward=op.forward._replace(comm=both), backward=op.backward._replace(comm=both)
+        forward=op.forward._replace(comm=both),
+        backward=op.backward._replace(comm=both),
     )

@@ -18,7 +18,11 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     m, c, t = job.model, job.how.count, size.tokens
     of = m.conv
     assert of is not None
-    act, wgt, D = job.precision.activation_bytes, job.precision.weight_bytes, m.hidden / size.tp
+    act, wgt, D = (
+        job.precision.activation_bytes,
+        job.precision.weight_bytes,
+        m.hidden / size.tp,
+    )
     gather, reduce = megatron.collectives(layout, t * m.hidden * act)
     project = linear(
         job,
@@ -37,8 +41,19 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
     ops += [
         blocks.scaled("conv/gate in", t * D, t * D, act=act),
-        blocks.convolution("conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias),
+        blocks.convolution(
+            "conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias
+        ),
         blocks.scaled("conv/gate out", t * D, t * D, act=act),
-        linear(job, layout, "conv/out", t, D, m.hidden, quantised=False, forward=reduce),
+        linear(
+            job,
+            layout,
+            "conv/out",
+            t,
+            D,
+            m.hidden,
+            quantised=False,
+            forward=reduce,
+        ),
     ]
     return [*ops, *megatron.after(job, layout, size, "conv", biased=of.bias)]

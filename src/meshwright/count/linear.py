@@ -66,7 +66,9 @@ def gradient_bytes(job: Job, layout: Layout) -> Num | None:
     """
     if job.how.count.weight_gradient == "one pass":
         return None
-    return job.precision.gradient_bytes * where(accumulates(job, layout), 2.0, 1.0)
+    return job.precision.gradient_bytes * where(
+        accumulates(job, layout), 2.0, 1.0
+    )
 
 
 def accumulates(job: Job, layout: Layout) -> Any:

@@ -23,7 +23,9 @@ from .linear import linear
 from .work import Local, Op, Pass
 
 
-def linear_attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+def linear_attention(
+    job: Job, layout: Layout, size: Local, kind: Kind
+) -> list[Op]:
     """Norm, projections, convolution, the state's way through the chunks, gate, output projection,
     residual.
     """
@@ -39,20 +41,39 @@ def linear_attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[
     entering = t * (2 * keys + values + gates(of) * H) * act
     if of.conv:
         wide = 2 * keys + values
-        mixed = blocks.convolution("linear/conv", t, wide, of.conv, act=act, wgt=wgt)
+        mixed = blocks.convolution(
+            "linear/conv", t, wide, of.conv, act=act, wgt=wgt
+        )
         ops.append(exchanged(mixed, entering))
     scan = chunks(of, size.b, size.T, H / size.cp, act, job.fused_attention)
     leaving = t * values * act + (0.0 if of.conv else entering)
     ops.append(exchanged(scan._replace(weights=of.vectors / size.tp), leaving))
     if of.norm != "none":
         each, count = (of.value_dim, H) if of.norm == "head" else (values, 1.0)
-        normed = blocks.norm("linear/head norm", t * count, each, parameters=1, act=act, wgt=wgt)
+        normed = blocks.norm(
+            "linear/head norm", t * count, each, parameters=1, act=act, wgt=wgt
+        )
         ops.append(normed)
     if of.output_gate != "none":
         width = values if of.output_gate == "element" else H
-        ops.append(blocks.scaled("linear/gated", t * values, t * width, act=act))
-    out = linear(job, layout, "linear/out", t, values, m.hidden, quantised=False, forward=reduce)
-    return [*ops, out, *megatron.after(job, layout, size, "linear", biased=False)]
+        ops.append(
+            blocks.scaled("linear/gated", t * values, t * width, act=act)
+        )
+    out = linear(
+        job,
+        layout,
+        "linear/out",
+        t,
+        values,
+        m.hidden,
+        quantised=False,
+        forward=reduce,
+    )
+    return [
+        *ops,
+        out,
+        *megatron.after(job, layout, size, "linear", biased=False),
+    ]
 
 
 def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
@@ -76,16 +97,30 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
             t,
             m.hidden,
             sum(widths),
-            columns=tuple(width for width in widths if not isinstance(width, float) or width),
+            columns=tuple(
+                width
+                for width in widths
+                if not isinstance(width, float) or width
+            ),
             kept=megatron.kept(c.gathered_inputs, size),
             forward=gather,
-            backward=megatron.column_backward(c.gathered_inputs, gather, reduce),
+            backward=megatron.column_backward(
+                c.gathered_inputs, gather, reduce
+            ),
         )
     ]
     for name, rank, width in ranks:
         if rank:
             shard, wide = megatron.collectives(layout, t * rank * act)
-            down = linear(job, layout, f"linear/{name} down", size.shard, m.hidden, rank, kept=0.0)
+            down = linear(
+                job,
+                layout,
+                f"linear/{name} down",
+                size.shard,
+                m.hidden,
+                rank,
+                kept=0.0,
+            )
             ops.append(down._replace(source="linear/norm"))
             ops.append(
                 linear(
@@ -97,7 +132,9 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
                     width,
                     kept=megatron.kept(c.gathered_inputs, size),
                     forward=shard,
-                    backward=megatron.column_backward(c.gathered_inputs, shard, wide),
+                    backward=megatron.column_backward(
+                        c.gathered_inputs, shard, wide
+                    ),
                 )
             )
     return ops
@@ -124,7 +161,12 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
     v, o and states. Kept: q, k, v, their gates in fp32, and for the delta rule the scores among
     keys.
     """
-    n, C, k, v = ceil_div(T, float(of.chunk)), float(of.chunk), of.key_dim, of.value_dim
+    n, C, k, v = (
+        ceil_div(T, float(of.chunk)),
+        float(of.chunk),
+        of.key_dim,
+        of.value_dim,
+    )
     tokens, state = b * n * C, k * v / C
     delta = of.kind == "delta"
     scores, states = (2.0 * k + v, 6.0) if delta else (1.0 * k + v, 4.0)
@@ -132,7 +174,11 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
     matrix = tokens * H * (2 * C * scores + states * k * v + divisor)
     vector = tokens * H * (C * (k + v) if delta else 2.0 * C)
     scored = C if delta else 0.0
-    moved = (7.0 * k + 6.0 * v if delta else 2.0 * k + 2.0 * v) + 2 * state + 4 * scored
+    moved = (
+        (7.0 * k + 6.0 * v if delta else 2.0 * k + 2.0 * v)
+        + 2 * state
+        + 4 * scored
+    )
     kept = b * T * H * ((2.0 * k + v + scored) * act + gates(of) * blocks.FP32)
     again = 1.0 if fused else 0.0
     inputs = b * T * H * (2.0 * k + v) * act
@@ -141,7 +187,12 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
         "linear/scan",
         "scan",
         Pass(matrix, vector, bytes_, engine="wide"),
-        Pass((2 + again) * matrix, (2 + again) * vector, (2 + again) * bytes_, engine="wide"),
+        Pass(
+            (2 + again) * matrix,
+            (2 + again) * vector,
+            (2 + again) * bytes_,
+            engine="wide",
+        ),
         saved=kept,
         inputs=inputs,
     )

@@ -32,14 +32,22 @@ from .work import Local, Message, Op, local
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    size = local(
+        layout.microbatch,
+        job.T,
+        layout.tp,
+        layout.cp,
+        layout.sequence_parallel,
+    )
     ops: list[Op] = []
     for word in kind.mixers:
         mixed = MIXERS[word](job, layout, size, kind)
         ops += mixed[1:] if ops else mixed  # side by side they share a norm
     if kind.moe:
         return ops + experts(job, layout, size, beside=beside(job.model, kind))
-    return ops + (dense(job, layout, size, job.model.ffn, kind) if kind.ffn else [])
+    return ops + (
+        dense(job, layout, size, job.model.ffn, kind) if kind.ffn else []
+    )
 
 
 def beside(m: Model, kind: Kind) -> bool:
@@ -68,13 +76,29 @@ class Shape(NamedTuple):
 def heads(m: Model, kind: Kind, tp: Num) -> Shape:
     """Of a layer; fewer key/value heads than tp are copied."""
     if m.mla:
-        q, v = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim, m.mla.v_head_dim
+        q, v = (
+            m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim,
+            m.mla.v_head_dim,
+        )
         return Shape(m.heads / tp, m.heads / tp, q, v, m.attention_sinks)
     if m.sliding and kind.window is not None:
         of, v = m.sliding, m.sliding.v_head_dim or m.sliding.head_dim
-        return Shape(of.heads / tp, maximum(of.kv_heads / tp, 1.0), of.head_dim, v, of.sinks)
+        return Shape(
+            of.heads / tp,
+            maximum(of.kv_heads / tp, 1.0),
+            of.head_dim,
+            v,
+            of.sinks,
+        )
     shared = m.key_is_value and kind.window is None
-    return Shape(m.heads / tp, maximum(m.K / tp, 1.0), m.h, m.v, m.attention_sinks, shared)
+    return Shape(
+        m.heads / tp,
+        maximum(m.K / tp, 1.0),
+        m.h,
+        m.v,
+        m.attention_sinks,
+        shared,
+    )
 
 
 def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
@@ -85,7 +109,11 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     # the feed-forward gathers, keeps and reduces for both
     beside_ffn = beside(m, kind) and not kind.moe
     ops = [norm(job, "attention/norm", size, backward=gather)]
-    ops += latent(job, layout, size) if m.mla else projections(job, layout, size, of, beside_ffn)
+    ops += (
+        latent(job, layout, size)
+        if m.mla
+        else projections(job, layout, size, of, beside_ffn)
+    )
     ops += between(job, layout, size, of)
     if kind.mixer == "sparse":
         ops += indexer(job, layout, size)
@@ -96,12 +124,23 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         ops.append(inner_norm(job, "attention/inner norm", t, of.H * of.v))
     sent = () if beside_ffn else reduce
     ops.append(
-        linear(job, layout, "attention/out", t, of.H * of.v, D, quantised=False, forward=sent)
+        linear(
+            job,
+            layout,
+            "attention/out",
+            t,
+            of.H * of.v,
+            D,
+            quantised=False,
+            forward=sent,
+        )
     )
     return ops + after(job, layout, size, "attention", biased=m.biased_out)
 
 
-def projections(job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bool) -> list[Op]:
+def projections(
+    job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bool
+) -> list[Op]:
     """Queries, keys and values in one matrix, cut by heads, and their biases."""
     m, c, t = job.model, job.how.count, size.tokens
     act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
@@ -123,7 +162,11 @@ def projections(job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bo
         kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
         backward=() if beside_ffn else back,
     )
-    biases = [blocks.bias("attention/qkv bias", t, width, act=act, wgt=wgt)] if m.qkv_bias else []
+    biases = (
+        [blocks.bias("attention/qkv bias", t, width, act=act, wgt=wgt)]
+        if m.qkv_bias
+        else []
+    )
     return [qkv, *biases]
 
 
@@ -182,9 +225,23 @@ def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
     gather, reduce = collectives(layout, t * m.hidden * act)
     back = column_backward(c.gathered_inputs, gather, reduce)
     # its input is that of queries, keys and values, gathered and kept there
-    project = linear(job, layout, "attention/gate", t, m.hidden, width, kept=0.0, backward=back)
-    product = blocks.scaled("attention/gated", t * of.H * of.v, t * width, act=act)
-    return [project._replace(source="attention/norm"), product._replace(source="attention/core")]
+    project = linear(
+        job,
+        layout,
+        "attention/gate",
+        t,
+        m.hidden,
+        width,
+        kept=0.0,
+        backward=back,
+    )
+    product = blocks.scaled(
+        "attention/gated", t * of.H * of.v, t * width, act=act
+    )
+    return [
+        project._replace(source="attention/norm"),
+        product._replace(source="attention/core"),
+    ]
 
 
 def inner_norm(job: Job, name: str, t: Num, width: Num) -> Op:
@@ -192,7 +249,12 @@ def inner_norm(job: Job, name: str, t: Num, width: Num) -> Op:
     m, p = job.model, job.precision
     parameters = blocks.NORM_PARAMETERS[m.norm]
     return blocks.norm(
-        name, t, width, parameters=parameters, act=p.activation_bytes, wgt=p.weight_bytes
+        name,
+        t,
+        width,
+        parameters=parameters,
+        act=p.activation_bytes,
+        wgt=p.weight_bytes,
     )
 
 
@@ -204,7 +266,9 @@ def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
     tp.
     """
     m, t, count = job.model, size.tokens, of.H + of.K
-    statistics = (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
+    statistics = (
+        (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
+    )
     act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
     op = blocks.norm(
         "attention/qk norm",
@@ -218,7 +282,9 @@ def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
         autograd=job.how.count.backward_needs == "autograd",
     )
     each = 2.0 if m.qk_norm_shift else 1.0
-    return op._replace(weights=each * of.q * (count if m.qk_norm_whole else 2.0))
+    return op._replace(
+        weights=each * of.q * (count if m.qk_norm_whole else 2.0)
+    )
 
 
 def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
@@ -240,11 +306,15 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     rope = mla.qk_rope_head_dim
 
     def down(name: str, n: int, kept: Num) -> Op:
-        return linear(job, layout, f"attention/{name} down", size.shard, D, n, kept=kept)
+        return linear(
+            job, layout, f"attention/{name} down", size.shard, D, n, kept=kept
+        )
 
     def latent_norm(name: str, width: int, *widths: int) -> Op:
         forward = tuple(
-            message for w in (width, *widths) for message in collectives(layout, t * w * act)[0]
+            message
+            for w in (width, *widths)
+            for message in collectives(layout, t * w * act)[0]
         )
         return blocks.norm(
             f"attention/{name} norm",
@@ -256,9 +326,18 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
             forward=forward,
         )
 
-    def up(name: str, k: int, n: Num, *beside: Message, forward: tuple[Message, ...] = ()) -> Op:
+    def up(
+        name: str,
+        k: int,
+        n: Num,
+        *beside: Message,
+        forward: tuple[Message, ...] = (),
+    ) -> Op:
         gather, reduce = collectives(layout, t * k * act)
-        backward = (*column_backward(c.gathered_inputs, gather, reduce), *beside)
+        backward = (
+            *column_backward(c.gathered_inputs, gather, reduce),
+            *beside,
+        )
         return linear(
             job,
             layout,
@@ -273,24 +352,44 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
 
     q_heads, rank = H * (mla.qk_nope_head_dim + rope), mla.q_lora_rank
     if rank:
-        queries = [down("q", rank, size.shard), latent_norm("q", rank), up("q up", rank, q_heads)]
+        queries = [
+            down("q", rank, size.shard),
+            latent_norm("q", rank),
+            up("q up", rank, q_heads),
+        ]
     else:
-        queries = [up("q", D, q_heads, forward=collectives(layout, t * D * act)[0])]
+        queries = [
+            up("q", D, q_heads, forward=collectives(layout, t * D * act)[0])
+        ]
     # the key's rotary part goes to all heads as it is
     of_rope = collectives(layout, t * rope * act)[1]
     narrow = (rank or 0) + mla.kv_lora_rank + rope
-    biases = [blocks.bias("attention/down bias", size.shard, narrow, act=act, wgt=wgt)]
+    biases = [
+        blocks.bias(
+            "attention/down bias", size.shard, narrow, act=act, wgt=wgt
+        )
+    ]
     return [
         *queries,
         down("kv", mla.kv_lora_rank + rope, 0.0),
         *(biases if m.qkv_bias else []),
         latent_norm("kv", mla.kv_lora_rank, rope),
-        up("kv up", mla.kv_lora_rank, H * (mla.qk_nope_head_dim + mla.v_head_dim), *of_rope),
+        up(
+            "kv up",
+            mla.kv_lora_rank,
+            H * (mla.qk_nope_head_dim + mla.v_head_dim),
+            *of_rope,
+        ),
     ]
 
 
 def dense(
-    job: Job, layout: Layout, size: Local, width: Num, kind: Kind | None = None, name: str = "ffn"
+    job: Job,
+    layout: Layout,
+    size: Local,
+    width: Num,
+    kind: Kind | None = None,
+    name: str = "ffn",
 ) -> list[Op]:
     """Norm, up (and gate) projection, activation, down projection, residual; width = F.
 
@@ -304,7 +403,10 @@ def dense(
     )
     D, t, F = m.hidden, size.tokens, width / size.tp
     gather, reduce = collectives(layout, t * D * act)
-    gates, shares_norm = 2 if m.gated else 1, kind is not None and beside(m, kind)
+    gates, shares_norm = (
+        2 if m.gated else 1,
+        kind is not None and beside(m, kind),
+    )
     up = linear(
         job,
         layout,
@@ -318,26 +420,41 @@ def dense(
         forward=() if shares_norm else gather,
         backward=column_backward(c.gathered_inputs, gather, reduce),
     )
-    ops = [norm(job, f"{name}/norm", size, backward=gather)] if kind and not shares_norm else []
-    ops.append(up._replace(source="attention/norm" if shares_norm else "ffn/norm"))
+    ops = (
+        [norm(job, f"{name}/norm", size, backward=gather)]
+        if kind and not shares_norm
+        else []
+    )
+    ops.append(
+        up._replace(source="attention/norm" if shares_norm else "ffn/norm")
+    )
     if m.bias:
-        ops.append(blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt))
+        ops.append(
+            blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt)
+        )
     ops.append(
         blocks.gated_activation(
-            f"{name}/activation", t * F, act=act, autograd=c.backward_needs == "autograd"
+            f"{name}/activation",
+            t * F,
+            act=act,
+            autograd=c.backward_needs == "autograd",
         )
         if m.gated
         else blocks.gelu(f"{name}/activation", t * F, act=act)
     )
     if m.dropout and c.dropout == "lbl":
-        ops.append(blocks.dropout(f"{name}/activation dropout", t * F, act=act))
+        ops.append(
+            blocks.dropout(f"{name}/activation dropout", t * F, act=act)
+        )
     if m.inner_norms:
         ops.append(inner_norm(job, f"{name}/inner norm", t, F))
     ops.append(linear(job, layout, f"{name}/down", t, F, D, forward=reduce))
     return ops + (after(job, layout, size, name, m.bias) if kind else [])
 
 
-def after(job: Job, layout: Layout, size: Local, name: str, biased: bool) -> list[Op]:
+def after(
+    job: Job, layout: Layout, size: Local, name: str, biased: bool
+) -> list[Op]:
     """What follows a row-parallel matrix, on the device's shard of the sequence: its bias (experts
     bring their own), dropout, a post-norm, the residual sum.
     """
@@ -357,7 +474,9 @@ def after(job: Job, layout: Layout, size: Local, name: str, biased: bool) -> lis
             if by_column
             else (m.hidden, size.tokens if whole else size.shard)
         )
-        ops.append(blocks.bias(f"{name}/bias", tokens, width, act=act, wgt=wgt))
+        ops.append(
+            blocks.bias(f"{name}/bias", tokens, width, act=act, wgt=wgt)
+        )
     if m.dropout:
         ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
     if m.norms_per_layer == 4:
@@ -392,7 +511,11 @@ def norm(
         autograd=job.how.count.backward_needs == "autograd",
     )
     extra = norm_extra(job)
-    return op._replace(saved=op.saved + size.shard * m.hidden * extra) if extra else op
+    return (
+        op._replace(saved=op.saved + size.shard * m.hidden * extra)
+        if extra
+        else op
+    )
 
 
 def norm_extra(job: Job) -> float:
@@ -408,7 +531,9 @@ def norm_extra(job: Job) -> float:
     return how.holding.norm_extra
 
 
-def collectives(layout: Layout, volume: Num) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def collectives(
+    layout: Layout, volume: Num
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """(gather, reduce) around a pair of column- and row-parallel matrices, forward; in backward
     they change places.
 
@@ -416,7 +541,9 @@ def collectives(layout: Layout, volume: Num) -> tuple[tuple[Message, ...], tuple
     all-reduce.
     """
     if layout.sequence_parallel:
-        return (Message("all_gather", "tp", volume),), (Message("reduce_scatter", "tp", volume),)
+        return (Message("all_gather", "tp", volume),), (
+            Message("reduce_scatter", "tp", volume),
+        )
     return (), (Message("all_reduce", "tp", volume),)
 
 

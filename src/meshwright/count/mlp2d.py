@@ -16,7 +16,14 @@ from .work import Message, Op
 
 
 def block(
-    tokens: Num, D: Num, F: Num, tp_model: Num, tp_ff: Num, *, act: float, wgt: float
+    tokens: Num,
+    D: Num,
+    F: Num,
+    tp_model: Num,
+    tp_ff: Num,
+    *,
+    act: float,
+    wgt: float,
 ) -> list[Op]:
     """Operations of one expert of one block for one microbatch on one device.
 
@@ -28,10 +35,26 @@ def block(
     outer = (Message("all_reduce", "tp_ff", tokens * d * act),)
     return [
         blocks.matmul(
-            "mlp/up", whole, d, f, one=0.0, act=act, wgt=wgt, forward=inner, backward=outer
+            "mlp/up",
+            whole,
+            d,
+            f,
+            one=0.0,
+            act=act,
+            wgt=wgt,
+            forward=inner,
+            backward=outer,
         ),
         blocks.matmul(
-            "mlp/down", whole, f, d, one=0.0, act=act, wgt=wgt, forward=outer, backward=inner
+            "mlp/down",
+            whole,
+            f,
+            d,
+            one=0.0,
+            act=act,
+            wgt=wgt,
+            forward=outer,
+            backward=inner,
         ),
     ]
 

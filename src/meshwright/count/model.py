@@ -36,15 +36,21 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
 
 
 @lru_cache(maxsize=4096)
-def groups(model: Model) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind, int], ...]]:
+def groups(
+    model: Model,
+) -> tuple[tuple[tuple[Kind, int], ...], tuple[tuple[Kind, int], ...]]:
     """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture
     of experts, and in the rest.
     """
     lead, every = leading(model), kinds(model)
-    return tuple(Counter(every[:lead]).items()), tuple(Counter(every[lead:]).items())
+    return tuple(Counter(every[:lead]).items()), tuple(
+        Counter(every[lead:]).items()
+    )
 
 
-def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job, Layout]:
+def _whole(
+    model: Model, seq: int, counting: Counting, kernel: str
+) -> tuple[Job, Layout]:
     """A job on one chip, one sequence: its counts are those of the model itself."""
     from ..describe.assumptions import REALISTIC
     from ..describe.cluster import NOWHERE
@@ -61,15 +67,28 @@ def _whole(model: Model, seq: int, counting: Counting, kernel: str) -> tuple[Job
 
 
 def operations(
-    model: Model, seq: int = 0, counting: Counting = REFERENCE, kernel: str = "unfused"
+    model: Model,
+    seq: int = 0,
+    counting: Counting = REFERENCE,
+    kernel: str = "unfused",
 ) -> list[tuple[Op, int]]:
     """Every operation of the whole model for one sequence of `seq` tokens (0: the model's), with
     how often it occurs.
     """
     job, layout = _whole(model, seq, counting, kernel)
     lead, body = groups(model)
-    ops = [(op, n) for kind, n in (*lead, *body) for op in layer(job, layout, kind)]
-    ops += [(op, 1) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))]
+    ops = [
+        (op, n)
+        for kind, n in (*lead, *body)
+        for op in layer(job, layout, kind)
+    ]
+    ops += [
+        (op, 1)
+        for op in (
+            *vocabulary.embedding(job, layout),
+            *vocabulary.head(job, layout),
+        )
+    ]
     if model.mtp_layers:
         ops += [(op, model.mtp_layers) for op in next_token(job, layout)]
     return ops
@@ -83,7 +102,11 @@ def next_token(job: Job, layout: Layout) -> list[Op]:
         op._replace(weights=0.0) if op.name == "head/logits" else op
         for op in vocabulary.head(job, layout)
     ]
-    return [*vocabulary.join(job, layout), *layer(job, layout, kinds(job.model)[-1]), *head]
+    return [
+        *vocabulary.join(job, layout),
+        *layer(job, layout, kinds(job.model)[-1]),
+        *head,
+    ]
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +120,11 @@ def parameters(model: Model, active: bool = False) -> float:
     for op, n in operations(replace(model, mtp_layers=0)):
         if op.name == "head/logits" and model.tied_embeddings:
             continue
-        share = model.moe.top_k / model.moe.experts if active and op.expert and model.moe else 1.0
+        share = (
+            model.moe.top_k / model.moe.experts
+            if active and op.expert and model.moe
+            else 1.0
+        )
         total += float(op.weights) * n * share
     return total
 
@@ -118,7 +145,12 @@ def model_flops(model: Model, seq: int = 0) -> float:
 
 @lru_cache(maxsize=4096)
 def executed_flops(
-    model: Model, seq: int, counting: Counting, kernel: str, recompute: str, share: float = 1.0
+    model: Model,
+    seq: int,
+    counting: Counting,
+    kernel: str,
+    recompute: str,
+    share: float = 1.0,
 ) -> float:
     """FLOPs of matrix products that the kernels of one sequence execute, forward and backward (the
     numerator of HFU).
@@ -139,7 +171,10 @@ def executed_flops(
         ops = layer(job, layout, kind)
         redone = again(ops, resolved(recompute, counting.selective))
         total += (
-            sum(float(op.forward.matrix * one.share) for op, one in zip(ops, redone, strict=True))
+            sum(
+                float(op.forward.matrix * one.share)
+                for op, one in zip(ops, redone, strict=True)
+            )
             * n
             * share
         )

@@ -15,8 +15,16 @@ def update(job: Job, parameters: Num) -> Pass:
     parameters: how many this device updates.
     """
     p, o = job.precision, job.optimizer
-    moved = (2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes) * parameters
-    return Pass(0.0, o.flops * parameters, moved, kernel="optimizer", sizes=(parameters,))
+    moved = (
+        2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes
+    ) * parameters
+    return Pass(
+        0.0,
+        o.flops * parameters,
+        moved,
+        kernel="optimizer",
+        sizes=(parameters,),
+    )
 
 
 def newton_schulz(rows: Num, columns: Num, iterations: int) -> Num:
@@ -35,7 +43,11 @@ def orthogonal_flops(model: Model, iterations: int) -> float:
     and up are one matrix each.
     """
     return sum(
-        n * float(product.copies * newton_schulz(product.out, product.inner, iterations))
+        n
+        * float(
+            product.copies
+            * newton_schulz(product.out, product.inner, iterations)
+        )
         for op, n in operations(model)
         for product in op.forward.products
         if not op.name.startswith(("embedding", "head"))

@@ -53,7 +53,9 @@ def _by_part(ops: Sequence[Op], of: Part) -> list[Again]:
             and not matches(op.name, of.keeps)
             and (op.selective or not of.inner)
         )
-        found.append(Again(share, 0.0 if of.inner else share) if runs else NEVER)
+        found.append(
+            Again(share, 0.0 if of.inner else share) if runs else NEVER
+        )
     return found
 
 
@@ -82,6 +84,8 @@ def kept(ops: Sequence[Op], redo: Sequence[Again], boundary: Num) -> Num:
         made = source.dropped if one is NEVER else source.share
         needs = boundary if i == 0 and one is not NEVER else op.needed
         found = found + (op.saved - op.inputs) * (1.0 - one.share)
-        found = found + (op.inputs * (1.0 - one.share) + needs * one.share) * (1.0 - made)
+        found = found + (op.inputs * (1.0 - one.share) + needs * one.share) * (
+            1.0 - made
+        )
         before = one
     return found

@@ -21,18 +21,24 @@ from .work import Local, Message, Op, Pass
 
 def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
     """Projections, the key's norm, and the scores of all keys."""
-    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
+    m, act, wgt = (
+        job.model,
+        job.precision.activation_bytes,
+        job.precision.weight_bytes,
+    )
     of = m.sparse
     assert of is not None
     t, D, heads = size.tokens, m.hidden, of.heads
     latent = m.mla.q_lora_rank if m.mla and m.mla.q_lora_rank else D
 
     def project(name: str, k: Num, n: Num) -> Op:
-        return linear(job, layout, f"indexer/{name}", t, k, n, kept=0.0)._replace(
-            source="attention/norm"
-        )
+        return linear(
+            job, layout, f"indexer/{name}", t, k, n, kept=0.0
+        )._replace(source="attention/norm")
 
-    norm = blocks.norm("indexer/norm", t, of.head_dim, parameters=2, act=act, wgt=wgt)
+    norm = blocks.norm(
+        "indexer/norm", t, of.head_dim, parameters=2, act=act, wgt=wgt
+    )
     keys = (Message("all_gather", "cp", size.b * size.T * of.head_dim * act),)
     rows = size.b * size.T / size.cp
     scored = rows * size.T * megatron.seen(job, None)
@@ -42,8 +48,19 @@ def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
     scores = Op(
         "indexer/scores",
         "scan",
-        Pass(dots * scored, 3 * heads * scored, narrow + 2 * scored * act, keys, engine="wide"),
-        Pass(2 * dots * scored, 3 * heads * scored, 2 * narrow + 2 * scored * act, engine="wide"),
+        Pass(
+            dots * scored,
+            3 * heads * scored,
+            narrow + 2 * scored * act,
+            keys,
+            engine="wide",
+        ),
+        Pass(
+            2 * dots * scored,
+            3 * heads * scored,
+            2 * narrow + 2 * scored * act,
+            engine="wide",
+        ),
         saved=narrow + rows * of.top_k * INDEX,
         inputs=narrow,
     )

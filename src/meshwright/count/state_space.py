@@ -33,7 +33,12 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     m, c, p, t = job.model, job.how.count, job.precision, size.tokens
     of = m.ssm
     assert of is not None
-    act, wgt, tp, inner = p.activation_bytes, p.weight_bytes, size.tp, of.inner / size.tp
+    act, wgt, tp, inner = (
+        p.activation_bytes,
+        p.weight_bytes,
+        size.tp,
+        of.inner / size.tp,
+    )
     gather, reduce = megatron.collectives(layout, t * m.hidden * act)
     wide = into(of, tp)
     ops = [
@@ -47,25 +52,50 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             wide,
             kept=megatron.kept(c.gathered_inputs, size),
             forward=gather,
-            backward=megatron.column_backward(c.gathered_inputs, gather, reduce),
+            backward=megatron.column_backward(
+                c.gathered_inputs, gather, reduce
+            ),
         ),
     ]
     if of.bias:
         ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
     through = blocks.convolution(
-        "ssm/conv", t, channels(of, tp), of.conv, act=act, wgt=wgt, biased=of.conv_bias
+        "ssm/conv",
+        t,
+        channels(of, tp),
+        of.conv,
+        act=act,
+        wgt=wgt,
+        biased=of.conv_bias,
     )
     ops.append(exchanged(through, t * (wide - inner) * act))
     ops += selective(job, layout, size, of) if of.kind == "mamba" else []
     scan = (
-        mamba2(of, size, act, job.fused_attention) if of.kind == "mamba2" else mamba(of, size, act)
+        mamba2(of, size, act, job.fused_attention)
+        if of.kind == "mamba2"
+        else mamba(of, size, act)
     )
     ops.append(exchanged(scan, t * inner * act))
     gated = blocks.scaled("ssm/gated", t * inner, t * inner, act=act)
     ops.append(gated._replace(source="ssm/scan"))
     if of.norm and of.kind == "mamba2":
-        ops.append(blocks.norm("ssm/inner norm", t, inner, parameters=1, act=act, wgt=wgt))
-    ops.append(linear(job, layout, "ssm/out", t, inner, m.hidden, quantised=False, forward=reduce))
+        ops.append(
+            blocks.norm(
+                "ssm/inner norm", t, inner, parameters=1, act=act, wgt=wgt
+            )
+        )
+    ops.append(
+        linear(
+            job,
+            layout,
+            "ssm/out",
+            t,
+            inner,
+            m.hidden,
+            quantised=False,
+            forward=reduce,
+        )
+    )
     return [*ops, *megatron.after(job, layout, size, "ssm", biased=of.bias)]
 
 
@@ -78,7 +108,11 @@ def into(of: StateSpace, tp: Num) -> Num:
 
 def channels(of: StateSpace, tp: Num) -> Num:
     """Of the convolution: x, and of Mamba-2 B and C; fewer groups than tp are copied."""
-    shared = 2 * maximum(of.groups / tp, 1.0) * of.state if of.kind == "mamba2" else 0.0
+    shared = (
+        2 * maximum(of.groups / tp, 1.0) * of.state
+        if of.kind == "mamba2"
+        else 0.0
+    )
     return of.inner / tp + shared
 
 
@@ -99,14 +133,20 @@ def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
     bytes_ = tokens * (3 * H * P + 4 * G * N + 2 * G * Q + states) * act
     again = 1.0 if fused else 0.0
     kept = size.tokens * (
-        (of.inner / size.tp + 2 * G * size.cp * N) * act + H * size.cp * blocks.FP32
+        (of.inner / size.tp + 2 * G * size.cp * N) * act
+        + H * size.cp * blocks.FP32
     )
     vectors = 3.0 * of.heads / size.tp
     return Op(
         "ssm/scan",
         "scan",
         Pass(matrix, vector, bytes_, engine="wide"),
-        Pass((2 + again) * matrix, (2 + again) * vector, (2 + again) * bytes_, engine="wide"),
+        Pass(
+            (2 + again) * matrix,
+            (2 + again) * vector,
+            (2 + again) * bytes_,
+            engine="wide",
+        ),
         saved=kept,
         inputs=kept,
         weights=vectors,
@@ -133,17 +173,49 @@ def mamba(of: StateSpace, size: Local, act: float) -> Op:
     )
 
 
-def selective(job: Job, layout: Layout, size: Local, of: StateSpace) -> list[Op]:
+def selective(
+    job: Job, layout: Layout, size: Local, of: StateSpace
+) -> list[Op]:
     """Step sizes, B and C from x: I channels to R + 2 N numbers (summed over tp), R to I step sizes
     with a bias.
     """
-    t, act, wgt = size.tokens, job.precision.activation_bytes, job.precision.weight_bytes
+    t, act, wgt = (
+        size.tokens,
+        job.precision.activation_bytes,
+        job.precision.weight_bytes,
+    )
     inner, narrow = of.inner / size.tp, of.dt_rank + 2.0 * of.state
     summed = (Message("all_reduce", "tp", t * narrow * act),)
-    ops = [linear(job, layout, "ssm/x", t, inner, narrow, quantised=False, forward=summed)]
+    ops = [
+        linear(
+            job,
+            layout,
+            "ssm/x",
+            t,
+            inner,
+            narrow,
+            quantised=False,
+            forward=summed,
+        )
+    ]
     if of.inner_norms:
-        ops.append(blocks.norm("ssm/x norm", t, narrow, parameters=1, act=act, wgt=wgt))
+        ops.append(
+            blocks.norm(
+                "ssm/x norm", t, narrow, parameters=1, act=act, wgt=wgt
+            )
+        )
     rank = of.dt_rank
-    ops.append(linear(job, layout, "ssm/dt", t, rank, inner, quantised=False, backward=summed))
+    ops.append(
+        linear(
+            job,
+            layout,
+            "ssm/dt",
+            t,
+            rank,
+            inner,
+            quantised=False,
+            backward=summed,
+        )
+    )
     ops.append(blocks.bias("ssm/dt bias", t, inner, act=act, wgt=wgt))
     return ops

@@ -37,7 +37,12 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     one = 1.0 if c.dot_product == "2k-1" else 0.0
     size = local(layout.microbatch, job.T, layout.tp, layout.cp, True)
     n1, n2, t, D = layout.tp, layout.cp, size.tokens, m.hidden
-    H, K, q, gates = m.heads / n1, maximum(m.K / n1, 1.0), m.h, 2 if m.gated else 1
+    H, K, q, gates = (
+        m.heads / n1,
+        maximum(m.K / n1, 1.0),
+        m.h,
+        2 if m.gated else 1,
+    )
     F = m.ffn / n1
 
     def product(name: str, k: float, n: float) -> Op:
@@ -66,13 +71,17 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
             act=act,
             wgt=wgt,
             forward=(Message("all_reduce", "tp", statistics),),
-            backward=(Message("all_reduce", "tp", 2 * D / n1 * act + statistics),),
+            backward=(
+                Message("all_reduce", "tp", 2 * D / n1 * act + statistics),
+            ),
         )
 
     def after(name: str) -> list[Op]:
         x, ops = t * D / n1, []
         if m.bias:
-            ops.append(blocks.bias(f"{name}/bias", t, D / n1, act=act, wgt=wgt))
+            ops.append(
+                blocks.bias(f"{name}/bias", t, D / n1, act=act, wgt=wgt)
+            )
         if m.dropout:
             ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
         if c.residual:
@@ -101,9 +110,17 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     activation = (blocks.gated_activation if m.gated else blocks.gelu)(
         "ffn/activation", t * F, act=act
     )
-    extra = [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)] if m.bias else []
+    extra = (
+        [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)]
+        if m.bias
+        else []
+    )
     qkv_bias = (
-        [blocks.bias("attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt)]
+        [
+            blocks.bias(
+                "attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt
+            )
+        ]
         if m.qkv_bias
         else []
     )

@@ -25,10 +25,20 @@ def rows(job: Job, layout: Layout) -> Num:
 
 def embedding(job: Job, layout: Layout) -> list[Op]:
     """First stage: look up tokens (and learned positions)."""
-    m, act, wgt = job.model, job.precision.activation_bytes, job.precision.weight_bytes
+    m, act, wgt = (
+        job.model,
+        job.precision.activation_bytes,
+        job.precision.weight_bytes,
+    )
     if not (m.vocab and job.how.count.vocabulary):
         return []
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    size = local(
+        layout.microbatch,
+        job.T,
+        layout.tp,
+        layout.cp,
+        layout.sequence_parallel,
+    )
     x = size.tokens * m.hidden
     gather, reduce = megatron.collectives(layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
@@ -37,7 +47,11 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     look_up = Op(
         "embedding",
         "lookup",
-        step._replace(comm=reduce, kernel="embedding forward", sizes=(size.tokens, m.hidden)),
+        step._replace(
+            comm=reduce,
+            kernel="embedding forward",
+            sizes=(size.tokens, m.hidden),
+        ),
         step._replace(
             comm=gather,
             kernel="embedding backward",
@@ -45,7 +59,11 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         ),
         weights=weights,
     )
-    return [look_up, megatron.norm(job, "embedding/norm", size)] if m.embedding_norm else [look_up]
+    return (
+        [look_up, megatron.norm(job, "embedding/norm", size)]
+        if m.embedding_norm
+        else [look_up]
+    )
 
 
 def head(job: Job, layout: Layout) -> list[Op]:
@@ -53,7 +71,13 @@ def head(job: Job, layout: Layout) -> list[Op]:
     m, c, act = job.model, job.how.count, job.precision.activation_bytes
     if not (m.vocab and c.vocabulary):
         return []
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    size = local(
+        layout.microbatch,
+        job.T,
+        layout.tp,
+        layout.cp,
+        layout.sequence_parallel,
+    )
     gather, reduce = megatron.collectives(layout, size.tokens * m.hidden * act)
     V = rows(job, layout)
     logits = linear(
@@ -76,13 +100,26 @@ def head(job: Job, layout: Layout) -> list[Op]:
         "head/loss",
         "vector",
         Pass(
-            0.0, 5 * scores, 3 * scores * FP32, statistics, kernel="loss forward", sizes=(scores,)
+            0.0,
+            5 * scores,
+            3 * scores * FP32,
+            statistics,
+            kernel="loss forward",
+            sizes=(scores,),
         ),
-        Pass(0.0, 2 * scores, 2 * scores * FP32, kernel="loss backward", sizes=(scores,)),
+        Pass(
+            0.0,
+            2 * scores,
+            2 * scores * FP32,
+            kernel="loss backward",
+            sizes=(scores,),
+        ),
         saved=scores * FP32,
     )
     norm = megatron.norm(job, "head/norm", size, gather)
-    bias = blocks.bias("head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes)
+    bias = blocks.bias(
+        "head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes
+    )
     return [
         norm if m.final_norm else norm._replace(weights=0.0),
         logits,
@@ -97,7 +134,13 @@ def join(job: Job, layout: Layout) -> list[Op]:
     columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
     m, c, act = job.model, job.how.count, job.precision.activation_bytes
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    size = local(
+        layout.microbatch,
+        job.T,
+        layout.tp,
+        layout.cp,
+        layout.sequence_parallel,
+    )
     D, t = m.hidden, size.tokens
     gather, reduce = megatron.collectives(layout, 2 * t * D * act)
     columns = (Message("all_gather", "tp", t * D * act),)
@@ -110,8 +153,12 @@ def join(job: Job, layout: Layout) -> list[Op]:
         D / layout.tp,
         kept=megatron.kept(c.gathered_inputs, size),
         forward=(*gather, *columns),
-        backward=(*columns, *megatron.column_backward(c.gathered_inputs, gather, reduce)),
+        backward=(
+            *columns,
+            *megatron.column_backward(c.gathered_inputs, gather, reduce),
+        ),
     )
-    return [megatron.norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")] + [
-        project
-    ]
+    return [
+        megatron.norm(job, f"mtp/{name} norm", size)
+        for name in ("hidden", "token")
+    ] + [project]

@@ -129,10 +129,19 @@ class Local(NamedTuple):
     cp: Num
 
 
-def local(microbatch: Num, seq: Num, tp: Num, cp: Num, sequence_parallel: bool) -> Local:
+def local(
+    microbatch: Num, seq: Num, tp: Num, cp: Num, sequence_parallel: bool
+) -> Local:
     """Sizes of one microbatch of `microbatch` sequences of `seq` tokens on a tp x cp group."""
     tokens = microbatch * seq / cp
-    return Local(microbatch, seq, tokens, tokens / tp if sequence_parallel else tokens, tp, cp)
+    return Local(
+        microbatch,
+        seq,
+        tokens,
+        tokens / tp if sequence_parallel else tokens,
+        tp,
+        cp,
+    )
 
 
 def reached(of: Num, copies: int) -> Num:

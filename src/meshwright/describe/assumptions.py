@@ -232,7 +232,9 @@ class Hide(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.scope == "none" and any(getattr(self, f.name) != f.default for f in fields(self)):
+        if self.scope == "none" and any(
+            getattr(self, f.name) != f.default for f in fields(self)
+        ):
             raise BadInput(
                 "overlap: with scope none nothing hides, so that share, slow and links mean nothing"
             )
@@ -378,10 +380,17 @@ REALISTIC = Assumptions(
     ),
     # logistic in the logarithm: fitted once to 1,071 published runs, of which 214 ran out, its
     # centre kept at needed = capacity
-    memory=MemoryCount(capacity_share=1.0, resident=ASK, risk_width=0.075, headroom=0.1),
+    memory=MemoryCount(
+        capacity_share=1.0, resident=ASK, risk_width=0.075, headroom=0.1
+    ),
 )
 
-LBL_SEARCH = Choices(schedule=("1f1b",), zero=(1,), recompute=("none",), sequence_parallel=(True,))
+LBL_SEARCH = Choices(
+    schedule=("1f1b",),
+    zero=(1,),
+    recompute=("none",),
+    sequence_parallel=(True,),
+)
 """What is the same in the three strategies of the paper: 1F1B, optimizer states sharded, nothing
 recomputed.
 """
@@ -403,12 +412,18 @@ LBL = Assumptions(
         stage_message="whole",
     ),
     chip=ChipTime(
-        matrix_efficiency=0.8, vector_efficiency=0.8, memory_efficiency=1.0, launch_s=20e-6
+        matrix_efficiency=0.8,
+        vector_efficiency=0.8,
+        memory_efficiency=1.0,
+        launch_s=20e-6,
     ),
     network=NetworkTime(hop="mean"),
     overlap=Overlap(dp=HidePass("pass", links="free"), pp="none"),
     memory=MemoryCount(
-        framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()
+        framework_bytes=0.0,
+        capacity_share=1.0,
+        working_set=False,
+        holding=Holding(),
     ),
     precision=PRECISIONS["fp16-pure"],
     choices=(
@@ -454,13 +469,27 @@ EPOCH = Assumptions(
     ),
     chip=ChipTime("hierarchy", memory_efficiency=1.0, launch_s=4.5e-6),
     network=NetworkTime("levels", hop="mean"),
-    overlap=Overlap(dp=HidePass(), tp=Hide("step"), ep=Hide("step"), pp="all", step_barrier="none"),
+    overlap=Overlap(
+        dp=HidePass(),
+        tp=Hide("step"),
+        ep=Hide("step"),
+        pp="all",
+        step_barrier="none",
+    ),
     memory=MemoryCount(
-        framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()
+        framework_bytes=0.0,
+        capacity_share=1.0,
+        working_set=False,
+        holding=Holding(),
     ),
     precision=PRECISIONS["fp16-pure"],
     choices=(  # weights on every replica, states sharded
-        Choices(cp=(1,), schedule=("1f1b", "interleaved", "zb-h2"), zero=(1,), recompute=("none",)),
+        Choices(
+            cp=(1,),
+            schedule=("1f1b", "interleaved", "zb-h2"),
+            zero=(1,),
+            recompute=("none",),
+        ),
     ),
 )
 
@@ -470,7 +499,13 @@ def in_layers(links: str) -> Overlap:
     and gradients with the rest.
     """
     whole = Hide("layer")
-    return Overlap(dp=HidePass("layer", links=links), tp=whole, cp=whole, ep=whole, pp="none")
+    return Overlap(
+        dp=HidePass("layer", links=links),
+        tp=whole,
+        cp=whole,
+        ep=whole,
+        pp="none",
+    )
 
 
 BOOK_SUM = Assumptions(
@@ -478,17 +513,32 @@ BOOK_SUM = Assumptions(
     "How To Scale Your Model, part 5, editions of February 2025: collectives of different mesh axes"
     " do not overlap.",
     count=Counting(
-        "2k", "full", False, False, False, gathered_inputs="kept", weight_gradient="one pass"
+        "2k",
+        "full",
+        False,
+        False,
+        False,
+        gathered_inputs="kept",
+        weight_gradient="one pass",
     ),
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     overlap=in_layers("serial"),
     memory=MemoryCount(
-        framework_bytes=0.0, capacity_share=1.0, working_set=False, holding=Holding()
+        framework_bytes=0.0,
+        capacity_share=1.0,
+        working_set=False,
+        holding=Holding(),
     ),
     precision=PRECISIONS["bf16-pure"],
     choices=(
-        Choices(cp=(1,), pp=(1,), schedule=("1f1b",), zero=(0, 3), dp_replicate=(1,)),
+        Choices(
+            cp=(1,),
+            pp=(1,),
+            schedule=("1f1b",),
+            zero=(0, 3),
+            dp_replicate=(1,),
+        ),
     ),  # data, fully sharded, tensor parallel
 )
 
@@ -511,7 +561,9 @@ PYTORCH = replace(
     ),
     # 73 % and 63 % of an A100's peak: Dao 2023, FlashAttention-2 (arXiv 2307.08691), the best of
     # its measurements
-    chip=ChipTime("calibrated", attention_forward=0.73, attention_backward=0.63),
+    chip=ChipTime(
+        "calibrated", attention_forward=0.73, attention_backward=0.63
+    ),
     network=NetworkTime(collective="measured"),
     framework="meshwright",
 )
@@ -523,7 +575,10 @@ WHOLE = ("precision", "choices", "strict")
 NAMED = 4
 """Ignored options that a sentence names."""
 
-SETS = {s.name: s for s in (REALISTIC, PYTORCH, LBL, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)}
+SETS = {
+    s.name: s
+    for s in (REALISTIC, PYTORCH, LBL, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)
+}
 ELSEWHERE: dict[str, Callable[[], Assumptions]] = {}
 """Sets of rooms that stand after this one: name -> what makes it."""
 
@@ -554,11 +609,16 @@ def left_open(value: object) -> bool:
     """A field that a set leaves to the framework."""
     return ASK in (
         value,
-        *(getattr(value, name, None) for name in ("scope", "kernel", "gradients")),
+        *(
+            getattr(value, name, None)
+            for name in ("scope", "kernel", "gradients")
+        ),
     )
 
 
-def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str) -> None:
+def demand_read(
+    how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: str
+) -> None:
     """Raise BadInput if a set chooses something else than `of` where a verb does not look.
 
     read: the fields it reads ("overlap.dp.scope"), or all below one ("chip").  verb: its name, for
@@ -571,10 +631,14 @@ def demand_read(how: Assumptions, of: Assumptions, read: tuple[str, ...], verb: 
         if not any(f"{name}.".startswith(f"{known}.") for known in read)
     ]
     ignored += [
-        name for name in WHOLE if getattr(how, name) != getattr(of, name) and name not in read
+        name
+        for name in WHOLE
+        if getattr(how, name) != getattr(of, name) and name not in read
     ]
     if ignored:
-        more = f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
+        more = (
+            f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
+        )
         raise BadInput(
             f"assumptions {how.name}: {verb} would ignore its {', '.join(ignored[:NAMED])}{more}; "
             f"it reads {', '.join(read)}, and takes the rest from {of.name}"
@@ -588,5 +652,7 @@ def differing(one: Any, other: Any, name: str) -> Iterator[str]:
         return
     for option in fields(one):
         yield from differing(
-            getattr(one, option.name), getattr(other, option.name), f"{name}.{option.name}"
+            getattr(one, option.name),
+            getattr(other, option.name),
+            f"{name}.{option.name}",
         )

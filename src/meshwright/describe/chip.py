@@ -88,7 +88,9 @@ class Chip(Checked):
     """
     aliases: tuple[str, ...] = ()
     """Names other tools use, such as the CUDA device name."""
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from (source, date, note)."""
 
     __repr__ = shown

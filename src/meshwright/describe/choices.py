@@ -21,7 +21,9 @@ from .read import brief, read
 Value: TypeAlias = int | str | bool
 Values: TypeAlias = tuple[Value, ...]
 
-FIELDS = tuple(f.name for f in dataclasses.fields(Layout) if f.name != "placement")
+FIELDS = tuple(
+    f.name for f in dataclasses.fields(Layout) if f.name != "placement"
+)
 """What can be chosen, in the order of `Layout`; a placement follows from the network, and is
 searched.
 """
@@ -35,24 +37,43 @@ class Choices(FrozenDict[str, Values]):
     """
 
     def __init__(
-        self, allowed: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **fields: Any
+        self,
+        allowed: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        /,
+        **fields: Any,
     ) -> None:
         """None for a field: anything.  BadInput for what no layout can hold, with the nearest
         values.
         """
         given = {**dict(allowed), **fields}
-        super().__init__({name: _values(name, v) for name, v in given.items() if v is not None})
+        super().__init__(
+            {
+                name: _values(name, v)
+                for name, v in given.items()
+                if v is not None
+            }
+        )
 
     def __repr__(self) -> str:
         return f"Choices({', '.join(f'{name}={_shown(values)}' for name, values in self.items())})"
 
     def __str__(self) -> str:
-        return "; ".join(f"{name} {listed(values)}" for name, values in self.items()) or "anything"
+        return (
+            "; ".join(
+                f"{name} {listed(values)}" for name, values in self.items()
+            )
+            or "anything"
+        )
 
     def __and__(self, other: Mapping[str, Any]) -> Choices:
         """What both allow, in the order of the first; a field may be left without a value."""
         both = {**self, **Choices(other)}
-        return Choices({name: _common(self.get(name), values) for name, values in both.items()})
+        return Choices(
+            {
+                name: _common(self.get(name), values)
+                for name, values in both.items()
+            }
+        )
 
     def but(self, **fields: Any) -> Choices:
         """These choices with other values for some fields; None: anything."""
@@ -60,11 +81,16 @@ class Choices(FrozenDict[str, Values]):
 
     def allows(self, layout: Layout) -> bool:
         """Is every field of the layout one of these?"""
-        return all(getattr(layout, name) in values for name, values in self.items())
+        return all(
+            getattr(layout, name) in values for name, values in self.items()
+        )
 
     def refused(self, layout: Layout, who: str) -> tuple[str, ...]:
         """A sentence for each field that is none of these; who: whose choices they are."""
-        found = ((name, getattr(layout, name), values) for name, values in self.items())
+        found = (
+            (name, getattr(layout, name), values)
+            for name, values in self.items()
+        )
         return tuple(
             _sentence(name, value, values, who)
             for name, value, values in found
@@ -75,14 +101,20 @@ class Choices(FrozenDict[str, Values]):
 def listed(values: Iterable[object], most: int = NEAR) -> str:
     """The first few values, for people."""
     texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
-    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "") if texts else "nothing"
+    return (
+        ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
+        if texts
+        else "nothing"
+    )
 
 
 def _sentence(name: str, value: Any, values: Values, who: str) -> str:
     """Why a value is refused, and the nearest of those that are not."""
     near = values
     if not isinstance(value, str) and len(values) > NEAR:
-        near = tuple(sorted(sorted(values, key=lambda v: abs(int(v) - value))[:NEAR]))
+        near = tuple(
+            sorted(sorted(values, key=lambda v: abs(int(v) - value))[:NEAR])
+        )
     return f"{who} allows {name} {listed(near)}, not {listed((value,))}"
 
 
@@ -95,10 +127,15 @@ def _values(name: str, given: Any) -> Values:
     if isinstance(given, (str, int, float)):  # one value
         return (_value(name, given),)
     if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
-        raise BadInput(f"layout.{name} must be a value or a list of values, not {brief(given)}")
+        raise BadInput(
+            f"layout.{name} must be a value or a list of values, not {brief(given)}"
+        )
     values = tuple(given)
     if len(values) > 2 and all(type(v) is int for v in values):
-        _value(name, min(values)), _value(name, max(values))  # what lies between is no worse
+        (
+            _value(name, min(values)),
+            _value(name, max(values)),
+        )  # what lies between is no worse
         return tuple(dict.fromkeys(values))
     return tuple(dict.fromkeys(_value(name, v) for v in values))
 

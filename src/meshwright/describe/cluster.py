@@ -22,7 +22,9 @@ class Installation:
     """Measured seconds of a step over predicted ones; `meshwright calibrate --from` writes it."""
     steps: int = 0
     """Measured steps that it is from."""
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from (source, date, note)."""
 
 
@@ -75,5 +77,9 @@ class Cluster:
         )
 
 
-NOWHERE = Cluster(Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), 1)
+NOWHERE = Cluster(
+    Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0),
+    Network("", (Dim("", 1.0, 0.0),)),
+    1,
+)
 """One chip, for work that does not depend on where it is done."""

@@ -64,8 +64,16 @@ def belonging(cls: Any) -> tuple[tuple[str, Any, With], ...]:
     have.
     """
     hints, every = get_type_hints(cls, include_extras=True), fields(cls)
-    marks = ((f, mark) for f in every for mark in getattr(hints[f.name], "__metadata__", ()))
-    return tuple((f.name, f.default, mark) for f, mark in marks if isinstance(mark, With))
+    marks = (
+        (f, mark)
+        for f in every
+        for mark in getattr(hints[f.name], "__metadata__", ())
+    )
+    return tuple(
+        (f.name, f.default, mark)
+        for f, mark in marks
+        if isinstance(mark, With)
+    )
 
 
 def demand_meaning(instance: Any, given: Iterable[str], where: str) -> None:

@@ -48,7 +48,9 @@ class Parameter:
     @property
     def places(self) -> tuple[str, ...]:
         """Where it stands, without the field."""
-        return tuple(dict.fromkeys(place.split(":")[0] for place in self.where))
+        return tuple(
+            dict.fromkeys(place.split(":")[0] for place in self.where)
+        )
 
 
 @cache
@@ -61,14 +63,26 @@ def table() -> dict[str, Any]:
 @cache
 def parameters() -> tuple[Parameter, ...]:
     """All of them."""
-    return tuple(_parameter(name, told) for name, told in table()["parameters"].items())
+    return tuple(
+        _parameter(name, told) for name, told in table()["parameters"].items()
+    )
 
 
 def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:
-    lists = {key: tuple(value) for key, value in told.items() if isinstance(value, list)}
+    lists = {
+        key: tuple(value)
+        for key, value in told.items()
+        if isinstance(value, list)
+    }
     least, most = lists.pop("bounds")
-    rest = {key: value for key, value in told.items() if not isinstance(value, list)}
-    return Parameter(**{"name": name, **rest, **lists, "least": least, "most": most})
+    rest = {
+        key: value
+        for key, value in told.items()
+        if not isinstance(value, list)
+    }
+    return Parameter(
+        **{"name": name, **rest, **lists, "least": least, "most": most}
+    )
 
 
 def values() -> dict[str, float]:
@@ -105,7 +119,11 @@ def _with(thing: T, path: list[str], value: float, of: Parameter) -> T:
 def _origin(of: Parameter) -> FrozenDict[str, str]:
     note = f"{of.range[0]:.3g} to {of.range[1]:.3g} with a laboratory left out, prior {of.prior:g}"
     return FrozenDict(
-        {"source": "fitted to published runs (catalog/fitted.toml)", "date": date(), "note": note}
+        {
+            "source": "fitted to published runs (catalog/fitted.toml)",
+            "date": date(),
+            "note": note,
+        }
     )
 
 

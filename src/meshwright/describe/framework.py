@@ -16,7 +16,15 @@ from typing import Annotated, Any
 
 from ..errors import unknown
 from . import fitted
-from .assumptions import NOT_HIDDEN, Assumptions, Hide, HidePass, Stack, Weights, left_open
+from .assumptions import (
+    NOT_HIDDEN,
+    Assumptions,
+    Hide,
+    HidePass,
+    Stack,
+    Weights,
+    left_open,
+)
 from .chip import Chip
 from .choices import Choices
 from .fields import ASK, Checked, Unit
@@ -133,7 +141,9 @@ class Framework(Checked):
     """
     rules: tuple[str, ...] = ()
     """Names of rules (`layout.trainable`) that its layouts keep beside those of all."""
-    sources: Mapping[str, Mapping[str, str]] = field(default_factory=FrozenDict, compare=False)
+    sources: Mapping[str, Mapping[str, str]] = field(
+        default_factory=FrozenDict, compare=False
+    )
     """Where each field is from."""
 
     __repr__ = shown
@@ -141,7 +151,9 @@ class Framework(Checked):
     def __post_init__(self) -> None:
         """Mappings are frozen."""
         super().__post_init__()
-        frozen = {name: FrozenDict(origin) for name, origin in self.sources.items()}
+        frozen = {
+            name: FrozenDict(origin) for name, origin in self.sources.items()
+        }
         object.__setattr__(self, "sources", FrozenDict(frozen))
         freeze(self, "quantise")
 
@@ -150,7 +162,9 @@ class Framework(Checked):
         """What its kernels and its host add, as a set of assumptions reads it."""
         return Stack(
             kernel=self.attention,
-            elementwise=self.elementwise_compiled if self.compiled else self.elementwise,
+            elementwise=self.elementwise_compiled
+            if self.compiled
+            else self.elementwise,
             norm=self.norm,
             host_s=self.host_s,
             step_s=self.step_s,
@@ -178,25 +192,42 @@ class Framework(Checked):
     def cp_hidden(self) -> Hide:
         """`Overlap.cp`: attention on the blocks that are there."""
         return (
-            Hide("operation", most=self.cp_overlap_share) if self.cp_overlap_share else NOT_HIDDEN
+            Hide("operation", most=self.cp_overlap_share)
+            if self.cp_overlap_share
+            else NOT_HIDDEN
         )
 
     @property
     def ep_hidden(self) -> Hide:
         """`Overlap.ep`: beside another microbatch, as long as this one's layer."""
-        return Hide("layer", most=self.ep_overlap_share) if self.ep_overlap else NOT_HIDDEN
+        return (
+            Hide("layer", most=self.ep_overlap_share)
+            if self.ep_overlap
+            else NOT_HIDDEN
+        )
 
     def answer(self, joint: str, name: str) -> Any:
         """Its answer to a field of a set."""
         fields: Any = ANSWERS[joint]
-        return getattr(self, fields[name] if isinstance(fields, dict) else name)
+        return getattr(
+            self, fields[name] if isinstance(fields, dict) else name
+        )
 
 
 def asked(how: Assumptions) -> tuple[tuple[str, str], ...]:
     """(joint, field) of what a set leaves to the framework."""
-    every = ((joint, name) for joint, names in ANSWERS.items() for name in names)
-    found = ((joint, name, getattr(getattr(how, joint), name)) for joint, name in every)
-    return tuple((joint, name) for joint, name, value in found if value is None or left_open(value))
+    every = (
+        (joint, name) for joint, names in ANSWERS.items() for name in names
+    )
+    found = (
+        (joint, name, getattr(getattr(how, joint), name))
+        for joint, name in every
+    )
+    return tuple(
+        (joint, name)
+        for joint, name, value in found
+        if value is None or left_open(value)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -213,7 +244,8 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
     for joint, name in asked(how):
         found.setdefault(joint, {})[name] = by.answer(joint, name)
     joints: dict[str, Any] = {
-        joint: replace(getattr(how, joint), **fields) for joint, fields in found.items()
+        joint: replace(getattr(how, joint), **fields)
+        for joint, fields in found.items()
     }
     return replace(how, **joints) if joints else how
 
@@ -221,7 +253,10 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
 @cache
 def frameworks() -> dict[str, Framework]:
     """name -> profile, with the numbers that runs tell."""
-    return {name: fitted.applied(f"frameworks/{name}", of) for name, of in as_written().items()}
+    return {
+        name: fitted.applied(f"frameworks/{name}", of)
+        for name, of in as_written().items()
+    }
 
 
 @cache
@@ -229,12 +264,18 @@ def as_written() -> dict[str, Framework]:
     """name -> profile of the catalogue's files, before any run."""
     folder = resources.files("meshwright") / "catalog" / "frameworks"
     files = {f.name.removesuffix(".toml"): f for f in folder.iterdir()}
-    said = {name: tomllib.loads(files[name].read_text("utf-8")) for name in sorted(files)}
+    said = {
+        name: tomllib.loads(files[name].read_text("utf-8"))
+        for name in sorted(files)
+    }
     whole = {
         name: {"name": name, **table, "holding": _holding(name, said)}
         for name, table in said.items()
     }
-    return {name: read(Framework, table, f"framework {name}") for name, table in whole.items()}
+    return {
+        name: read(Framework, table, f"framework {name}")
+        for name, table in whole.items()
+    }
 
 
 def _holding(name: str, said: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -29,7 +29,9 @@ class FrozenDict(dict[K, V]):
             "a description cannot be changed: make another one with dataclasses.replace"
         )
 
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = (
+        setdefault
+    ) = update = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -53,7 +55,9 @@ def changed(instance: T, **fields: Any) -> T:
     cls: Any = type(instance)
     other: T = object.__new__(cls)
     mine = instance.__dict__
-    other.__dict__.update({name: mine[name] for name in cls.__dataclass_fields__} | fields)
+    other.__dict__.update(
+        {name: mine[name] for name in cls.__dataclass_fields__} | fields
+    )
     return other
 
 
@@ -61,7 +65,9 @@ def shown(instance: Any) -> str:
     """A dataclass in at most five lines: the fields that differ from their defaults, things that
     have a name by it.
     """
-    words = ", ".join(f"{name}={_brief(value)}" for name, value in _changed(instance))
+    words = ", ".join(
+        f"{name}={_brief(value)}" for name, value in _changed(instance)
+    )
     lines = textwrap.wrap(
         f"{type(instance).__name__}({words})",
         COLUMNS,
@@ -106,7 +112,13 @@ def _brief(value: Any) -> str:
         name = getattr(value, "name", "")
         return repr(name) if name else " ".join(shown(value).split())
     if isinstance(value, Mapping):
-        return "{" + _entries(value.items(), lambda item: f"{item[0]}: {_brief(item[1])}") + "}"
+        return (
+            "{"
+            + _entries(
+                value.items(), lambda item: f"{item[0]}: {_brief(item[1])}"
+            )
+            + "}"
+        )
     if isinstance(value, (tuple, list)):
         return "(" + _entries(value, _brief) + ")"
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
@@ -115,4 +127,9 @@ def _brief(value: Any) -> str:
 def _entries(values: Collection[Any], write: Callable[[Any], str]) -> str:
     """The first few, and how many there are."""
     words = [write(value) for value in islice(values, ENTRIES)]
-    return ", ".join([*words, *([f"... {len(values)} in all"] if len(values) > ENTRIES else [])])
+    return ", ".join(
+        [
+            *words,
+            *([f"... {len(values)} in all"] if len(values) > ENTRIES else []),
+        ]
+    )

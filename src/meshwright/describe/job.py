@@ -106,22 +106,35 @@ class Job(Checked):
             )
         for name, unit in (("seq", LENGTH), ("tokens", "token")):
             if isinstance(getattr(self, name), str):
-                object.__setattr__(self, name, parse(getattr(self, name), unit, f"job.{name}"))
-        if isinstance(self.batch, str) and "batch" in BY_NAME:  # "4Mi" tokens, "512seq"
-            object.__setattr__(self, "batch", BY_NAME["batch"](self.batch, int(self.T)))
+                object.__setattr__(
+                    self, name, parse(getattr(self, name), unit, f"job.{name}")
+                )
+        if (
+            isinstance(self.batch, str) and "batch" in BY_NAME
+        ):  # "4Mi" tokens, "512seq"
+            object.__setattr__(
+                self, "batch", BY_NAME["batch"](self.batch, int(self.T))
+            )
         for name, least in (("batch", 1), ("seq", 0)):
             value = getattr(self, name)
             if not isinstance(value, int):
                 object.__setattr__(self, name, _whole(name, value))
             if getattr(self, name) < least:
-                raise BadInput(f"job.{name} must be at least {least}, not {value}")
-        if self.headroom is not None and not self.assumptions.memory.risk_width:
+                raise BadInput(
+                    f"job.{name} must be at least {least}, not {value}"
+                )
+        if (
+            self.headroom is not None
+            and not self.assumptions.memory.risk_width
+        ):
             raise BadInput(
                 f"assumptions {self.assumptions.name} know no risk of running out of memory:"
                 f" job.headroom goes with those that do, such as {REALISTIC.name}"
             )
         super().__post_init__()
-        if (self.framework or self.software.given) and not asked(self.assumptions):
+        if (self.framework or self.software.given) and not asked(
+            self.assumptions
+        ):
             what = (
                 f"framework {self.framework.name}"
                 if self.framework
@@ -135,7 +148,9 @@ class Job(Checked):
             object.__setattr__(self, "precision", self.usual_precision)
         elif self.software.gradients:
             object.__setattr__(
-                self, "precision", accumulated(self.precision, self.software.gradients)
+                self,
+                "precision",
+                accumulated(self.precision, self.software.gradients),
             )
 
     @cached_property
@@ -164,12 +179,20 @@ class Job(Checked):
     def usual_precision(self) -> Precision:
         """The numbers of a job that names none: those of its set and its framework."""
         numbers = usual_precision(self.assumptions, self.cluster.chip)
-        return accumulated(numbers, self.profile.gradients) if self.profile else numbers
+        return (
+            accumulated(numbers, self.profile.gradients)
+            if self.profile
+            else numbers
+        )
 
     @cached_property
     def how(self) -> Assumptions:
         """The set of assumptions, with what the framework does where the set leaves it open."""
-        return answered(self.assumptions, self.profile) if self.profile else self.assumptions
+        return (
+            answered(self.assumptions, self.profile)
+            if self.profile
+            else self.assumptions
+        )
 
     @property
     def under_words(self) -> str:
@@ -178,14 +201,20 @@ class Job(Checked):
         """
         other = self.profile and self.profile.name != self.usual_framework
         return f"assumptions {self.assumptions.name}" + (
-            f", framework {self.framework.name}" if self.framework and other else ""
+            f", framework {self.framework.name}"
+            if self.framework and other
+            else ""
         )
 
     def laid_out(self, layout: Layout) -> Job:
         """The job under a layout of its own: what its framework does stays as it is."""
         other = replace(self, layout=layout)
         other.__dict__.update(
-            {name: self.__dict__[name] for name in ("profile", "how") if name in self.__dict__}
+            {
+                name: self.__dict__[name]
+                for name in ("profile", "how")
+                if name in self.__dict__
+            }
         )
         return other
 
@@ -194,14 +223,19 @@ class Job(Checked):
         the new one.
         """
         chosen = self.precision == self.usual_precision
-        changed: dict[str, Any] = {"assumptions": how, **({"precision": None} if chosen else {})}
+        changed: dict[str, Any] = {
+            "assumptions": how,
+            **({"precision": None} if chosen else {}),
+        }
         return replace(self, **changed)
 
     @property
     def state_bytes(self) -> float:
         """Bytes the optimizer keeps for a parameter."""
         o = self.optimizer
-        return o.state_bytes - (o.master_bytes if self.precision.weight_bytes >= 4 else 0.0)
+        return o.state_bytes - (
+            o.master_bytes if self.precision.weight_bytes >= 4 else 0.0
+        )
 
     @property
     def T(self) -> int:
@@ -222,7 +256,11 @@ def usual_precision(how: Assumptions, chip: Chip) -> Precision:
     """
     usual = how.precision or PRECISIONS["bf16"]
     other = {"fp16": "bf16", "bf16": "fp16"}.get(usual.compute, "")
-    if how.precision and usual.compute not in chip.matrix_flops and other in chip.matrix_flops:
+    if (
+        how.precision
+        and usual.compute not in chip.matrix_flops
+        and other in chip.matrix_flops
+    ):
         return replace(usual, compute=other)
     return usual
 
@@ -232,7 +270,10 @@ def accumulated(numbers: Precision, gradients: str) -> Precision:
     if numbers.activation_bytes >= FP32_BYTES:
         return numbers
     return replace(
-        numbers, gradient_bytes=FP32_BYTES if gradients == "fp32" else numbers.activation_bytes
+        numbers,
+        gradient_bytes=FP32_BYTES
+        if gradients == "fp32"
+        else numbers.activation_bytes,
     )
 
 
@@ -268,7 +309,9 @@ def _named(field: str, name: str) -> object:
         raise BadInput(
             f"job.{field} must be a {field.capitalize()}; meshwright.Job takes the name of one too"
         )
-    things: dict[str, object] = {**(PRECISIONS if field == "precision" else OPTIMIZERS)}
+    things: dict[str, object] = {
+        **(PRECISIONS if field == "precision" else OPTIMIZERS)
+    }
     if name not in things:
         raise unknown(field, name, things)
     return things[name]
@@ -282,7 +325,9 @@ def _whole(field: str, value: object) -> int:
         or float(value) != float(value) // 1
     ):
         hint = " of sequences (tokens / seq)" if field == "batch" else ""
-        raise BadInput(f"job.{field} must be a whole number{hint}, not {str(value)[:40]!r}")
+        raise BadInput(
+            f"job.{field} must be a whole number{hint}, not {str(value)[:40]!r}"
+        )
     return int(float(value))
 
 
@@ -294,10 +339,14 @@ def demand(job: object, layout: object = None) -> None:
             f" {str(job)[:40]!r}"
         )
     if layout is not None and not isinstance(layout, Layout):
-        raise BadInput(f"a Layout is needed, such as Layout(tp=8, dp=4), not {str(layout)[:40]!r}")
+        raise BadInput(
+            f"a Layout is needed, such as Layout(tp=8, dp=4), not {str(layout)[:40]!r}"
+        )
     chosen = job.layout if layout is None else layout
     for name in DEGREES:
         value = getattr(chosen, name)
         column = bool(getattr(value, "shape", None))
         if column or value % 1:
-            raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")
+            raise BadInput(
+                f"layout.{name} must be a whole number, not {str(value)[:40]!r}"
+            )

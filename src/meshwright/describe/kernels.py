@@ -87,7 +87,9 @@ class Kernels(Checked):
     """Tokens that an expert's products cost more than those it has."""
     crowd_weights: float
     """The same of the product that makes the gradients of its weights."""
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
 
     __repr__ = shown
 
@@ -98,7 +100,9 @@ class Kernels(Checked):
     @property
     def estimated(self) -> bool:
         """Nobody measured the rate of its products."""
-        return str(self.sources.get("share", {}).get("source", "")).startswith(ESTIMATE)
+        return str(self.sources.get("share", {}).get("source", "")).startswith(
+            ESTIMATE
+        )
 
     def fused(self, kernel: str) -> FusedAttention:
         """The law of a fused kernel."""
@@ -108,7 +112,10 @@ class Kernels(Checked):
 @cache
 def every() -> dict[str, Kernels]:
     """name -> constants, all of the catalogue, with those that runs tell."""
-    return {name: fitted.applied(f"kernels/{name}", of) for name, of in as_written().items()}
+    return {
+        name: fitted.applied(f"kernels/{name}", of)
+        for name, of in as_written().items()
+    }
 
 
 @cache
@@ -121,7 +128,9 @@ def as_written() -> dict[str, Kernels]:
         name = file.name.removesuffix(".toml")
         if file.name.endswith(".toml") and name != "common":
             own = tomllib.loads(file.read_text("utf-8"))
-            found[name] = read(Kernels, {"name": name, **common, **own}, f"kernels {name}")
+            found[name] = read(
+                Kernels, {"name": name, **common, **own}, f"kernels {name}"
+            )
     return found
 
 

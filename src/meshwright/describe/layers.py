@@ -41,7 +41,9 @@ NEEDS = {
     "conv": "conv",
 }
 """Mixer -> the field of a model that says its shape."""
-WORD = re.compile(r"(?:([1-9]\d{0,4}) ?[*x] ?)?([a-z]+(?:&[a-z]+)*)(?:\+([a-z]+))?")
+WORD = re.compile(
+    r"(?:([1-9]\d{0,4}) ?[*x] ?)?([a-z]+(?:&[a-z]+)*)(?:\+([a-z]+))?"
+)
 MOST_WORDS = 200
 """Of a pattern that is written out, before it is said to be long."""
 
@@ -90,14 +92,20 @@ def kinds(model: Model) -> tuple[Kind, ...]:
     every = _written(model) if model.pattern else _spaced(model)
     found = []
     for i, (mixer, ffn) in enumerate(every):
-        experts = ffn == "experts" or (ffn is None and model.moe is not None and i >= dense)
+        experts = ffn == "experts" or (
+            ffn is None and model.moe is not None and i >= dense
+        )
         window = model.window if mixer == "sliding" else None
         found.append(Kind(window, experts, mixer, ffn != "none"))
     return tuple(found)
 
 
 def _written(model: Model) -> list[tuple[str, str | None]]:
-    one = [(mixer, ffn) for times, mixer, ffn in words(model.pattern) for _ in range(times)]
+    one = [
+        (mixer, ffn)
+        for times, mixer, ffn in words(model.pattern)
+        for _ in range(times)
+    ]
     return (one * -(-model.layers // len(one)))[: model.layers]
 
 
@@ -129,7 +137,9 @@ def mix(model: Model) -> dict[str, int]:
 
 def describe(model: Model, kind: Kind) -> str:
     """A layer in natural words: linear attention (gated delta net) + experts."""
-    found = [" beside ".join(_mixer(model, word, kind) for word in kind.mixers)]
+    found = [
+        " beside ".join(_mixer(model, word, kind) for word in kind.mixers)
+    ]
     if kind.ffn:
         found.append("experts" if kind.moe else "dense feed-forward")
     return " + ".join(text for text in found if text) or "nothing"
@@ -149,7 +159,11 @@ def _mixer(model: Model, word: str, kind: Kind) -> str:
     return "" if word == "none" else MIXERS[word]
 
 
-LINEAR = {"delta": "gated delta net", "lightning": "lightning", "gated": "mLSTM"}
+LINEAR = {
+    "delta": "gated delta net",
+    "lightning": "lightning",
+    "gated": "mLSTM",
+}
 
 
 def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -157,7 +171,12 @@ def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     layers = [f"{mixer}+{ffn}" for mixer, ffn in every]
     count = len(layers)
     period = next(
-        (n for n in range(1, count) if all(layers[i] == layers[i % n] for i in range(count))), count
+        (
+            n
+            for n in range(1, count)
+            if all(layers[i] == layers[i % n] for i in range(count))
+        ),
+        count,
     )
     found: list[tuple[int, str]] = []
     for word in layers[:period]:
@@ -165,7 +184,9 @@ def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
             found[-1] = (found[-1][0] + 1, word)
         else:
             found.append((1, word))
-    return tuple(word if times == 1 else f"{times}*{word}" for times, word in found)
+    return tuple(
+        word if times == 1 else f"{times}*{word}" for times, word in found
+    )
 
 
 def check(model: Model) -> str:

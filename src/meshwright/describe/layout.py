@@ -98,7 +98,9 @@ class Layout(Checked):
     all-to-all, which cuts heads over tp x cp (`meshwright.exchange`)."""
     panels: Num = 1
     """Panels of a SUMMA product."""
-    placement: Mapping[str, tuple[Num, ...]] = field(default_factory=FrozenDict)
+    placement: Mapping[str, tuple[Num, ...]] = field(
+        default_factory=FrozenDict
+    )
     """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed`
     fills it in order AXES.
     """
@@ -114,7 +116,9 @@ class Layout(Checked):
                 value = _whole(name, value)
                 object.__setattr__(self, name, value)
             if not hasattr(value, "dtype") and not value > 0:
-                raise BadInput(f"layout.{name} must be at least 1, not {value}")
+                raise BadInput(
+                    f"layout.{name} must be at least 1, not {value}"
+                )
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 words = ", ".join(map(str, allowed))
@@ -122,7 +126,9 @@ class Layout(Checked):
                     f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}"
                 )
         if self.recompute not in RECOMPUTE:
-            object.__setattr__(self, "recompute", recompute(self.recompute).text)
+            object.__setattr__(
+                self, "recompute", recompute(self.recompute).text
+            )
         if self.stages not in RULES:
             object.__setattr__(self, "stages", stages(self.stages).text)
         super().__post_init__()
@@ -170,7 +176,9 @@ class Layout(Checked):
             )
             if self.scheme == "summa":
                 return dp
-            return tuple(d * c for d, c in zip(dp, self.placement["cp"], strict=True))
+            return tuple(
+                d * c for d, c in zip(dp, self.placement["cp"], strict=True)
+            )
         if axis == "copies":
             return self._outer(self.placement["dp"], self.dp)
         if axis == "edp shards":
@@ -212,7 +220,10 @@ class Layout(Checked):
     def _outer(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """What is left of it."""
         return tuple(
-            size / here for size, here in zip(places, self._inner(places, ranks), strict=True)
+            size / here
+            for size, here in zip(
+                places, self._inner(places, ranks), strict=True
+            )
         )
 
     def _expert_group(self, axis: str) -> tuple[Num, ...]:
@@ -223,17 +234,26 @@ class Layout(Checked):
         """
         room = [
             t * c * d
-            for t, c, d in zip(*(self.placement[a] for a in ("tp", "cp", "dp")), strict=True)
+            for t, c, d in zip(
+                *(self.placement[a] for a in ("tp", "cp", "dp")), strict=True
+            )
         ]
         shares: tuple[Num, ...] = ()
-        for name, degree in (("etp", self.etp), ("ep", self.ep), ("edp", self.expert_replicas)):
+        for name, degree in (
+            ("etp", self.etp),
+            ("ep", self.ep),
+            ("edp", self.expert_replicas),
+        ):
             left, taken = degree, []
             for size in room[:-1]:
                 here = minimum(left, maximum(size, 1))
                 taken.append(here)
                 left = left / here
             shares = (*taken, left)
-            room = [maximum(size / here, 1) for size, here in zip(room, shares, strict=True)]
+            room = [
+                maximum(size / here, 1)
+                for size, here in zip(room, shares, strict=True)
+            ]
             if name == axis:
                 break
         return shares
@@ -243,6 +263,10 @@ def _whole(name: str, value: object) -> object:
     """The degree as it is kept: whole numbers as int, all others as they are."""
     if type(value) is float and value.is_integer():
         return int(value)
-    if isinstance(value, bool) or not (isinstance(value, (int, float)) or hasattr(value, "dtype")):
-        raise BadInput(f"layout.{name} must be a whole number, not {str(value)[:40]!r}")
+    if isinstance(value, bool) or not (
+        isinstance(value, (int, float)) or hasattr(value, "dtype")
+    ):
+        raise BadInput(
+            f"layout.{name} must be a whole number, not {str(value)[:40]!r}"
+        )
     return value

@@ -28,7 +28,9 @@ class Table:
     """
     fit: str = ""
     """A law fitted to the seconds, with its own error: for people, nothing reads it."""
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from (source, date, note)."""
 
     __repr__ = shown
@@ -53,7 +55,9 @@ class Overhead:
     """Largest error of the four numbers on the empty runs they come from, as a share of the run;
     None = not known.
     """
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from (source, date, note)."""
 
     __repr__ = shown

@@ -197,7 +197,9 @@ class Model(Checked):
     """What the file that described it says and this description leaves out; every prediction
     repeats it.
     """
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from (source, date, note); "*" for the whole description."""
 
     __repr__ = shown

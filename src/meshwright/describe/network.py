@@ -74,7 +74,11 @@ class Dim(Checked):
 
     def reached(self, efficiency: float | None) -> float:
         """The same with another share of the bandwidth than the dimension's own; None = its own."""
-        return self.bandwidth * (efficiency or self.efficiency or UNMEASURED) / self.shared_by
+        return (
+            self.bandwidth
+            * (efficiency or self.efficiency or UNMEASURED)
+            / self.shared_by
+        )
 
     def used(self, members: Num) -> Num:
         """Share of a chip's links in this dimension that a group of so many members uses.
@@ -104,7 +108,9 @@ class Network:
     """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and
     close only if all of them may.
     """
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from (source, date, note)."""
 
     __repr__ = shown

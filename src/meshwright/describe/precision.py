@@ -28,12 +28,19 @@ class Precision(Checked):
     @property
     def name(self) -> str:
         """The name that `PRECISIONS` gives these numbers; empty if none."""
-        return next((name for name, numbers in PRECISIONS.items() if numbers == self), "")
+        return next(
+            (name for name, numbers in PRECISIONS.items() if numbers == self),
+            "",
+        )
 
     @property
     def kept_input_bytes(self) -> float:
         """`input_bytes`, or those of any activation."""
-        return self.activation_bytes if self.input_bytes is None else self.input_bytes
+        return (
+            self.activation_bytes
+            if self.input_bytes is None
+            else self.input_bytes
+        )
 
 
 FP8_BLOCK = 1 + 1 / 32
@@ -52,8 +59,12 @@ PRECISIONS = {
     "fp16-pure": Precision("fp16", gradient_bytes=2.0),
     "fp8": Precision("fp8", gather_bytes=1.0, input_bytes=FP8_BLOCK),
     "fp4": Precision("fp4", gather_bytes=1.0, input_bytes=FP4_BLOCK),
-    "fp8-pure": Precision("fp8", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP8_BLOCK),
-    "fp4-pure": Precision("fp4", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP4_BLOCK),
+    "fp8-pure": Precision(
+        "fp8", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP8_BLOCK
+    ),
+    "fp4-pure": Precision(
+        "fp4", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP4_BLOCK
+    ),
     "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
     "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
 }

@@ -221,7 +221,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Linear.output_gate": ("none", "head", "element"),
     "Linear.norm": ("head", "whole", "none"),
     "StateSpace.kind": ("mamba2", "mamba"),
-    "RopeScaling.kind": ("linear", "llama3", "yarn", "dynamic", "longrope", "other"),
+    "RopeScaling.kind": (
+        "linear",
+        "llama3",
+        "yarn",
+        "dynamic",
+        "longrope",
+        "other",
+    ),
     "Model.positions": ("rope", "learned", "alibi", "none"),
     "Dim.kind": KINDS,
     "Layout.scheme": SCHEMES,
@@ -235,7 +242,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
         for name, values in SOFTWARE.items()
         for cls in ("Software", "Framework")
     },
-    **dict.fromkeys(("Framework.attention", "Framework.flash", "Framework.unfused"), ATTENTION),
+    **dict.fromkeys(
+        ("Framework.attention", "Framework.flash", "Framework.unfused"),
+        ATTENTION,
+    ),
     "Framework.gradient_collective": ("reduce-scatter", "all-reduce"),
     "Counting.dot_product": ("2k", "2k-1"),
     "Counting.causal": ("full", "half", "window"),
@@ -249,18 +259,46 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.rotary": (*ANSWERS["rotary"], ASK),
     "Counting.stage_message": (*ANSWERS["stage_message"], ASK),
     "Counting.selective": (*ANSWERS["selective"], ASK),
-    "ChipTime.model": ("peak", "roofline", "hierarchy", "calibrated", "by-shape"),
+    "ChipTime.model": (
+        "peak",
+        "roofline",
+        "hierarchy",
+        "calibrated",
+        "by-shape",
+    ),
     "Stack.kernel": (*ATTENTION, "flash", ASK),
-    **dict.fromkeys(("Stack.weights_quantised", "Framework.weights_quantised"), ("pass", "step")),
-    **{f"Stack.{name}": SOFTWARE[name] for name in ("norm", "cuda_graphs", "float8")},
+    **dict.fromkeys(
+        ("Stack.weights_quantised", "Framework.weights_quantised"),
+        ("pass", "step"),
+    ),
+    **{
+        f"Stack.{name}": SOFTWARE[name]
+        for name in ("norm", "cuda_graphs", "float8")
+    },
     **{
         f"{kind}.quantise": (*SOFTWARE["float8"], "nvfp4")
         for kind in ("Kernels", "Stack", "Framework")
     },
-    "NetworkTime.collective": ("nccl", "ring", "best", "levels", "book", "free", "measured"),
+    "NetworkTime.collective": (
+        "nccl",
+        "ring",
+        "best",
+        "levels",
+        "book",
+        "free",
+        "measured",
+    ),
     "NetworkTime.ring_factor": ("exact", "one"),
     "NetworkTime.hop": ("slowest", "mean"),
-    "Hide.scope": ("none", "weight gradient", "operation", "sublayer", "layer", "step", ASK),
+    "Hide.scope": (
+        "none",
+        "weight gradient",
+        "operation",
+        "sublayer",
+        "layer",
+        "step",
+        ASK,
+    ),
     "Weights.gradients": ("reduce-scatter", "all-reduce", ASK),
     "HidePass.scope": ("none", "pass", "layer", "step", ASK),
     "HidePass.links": ("shared", "serial", "free"),
@@ -323,12 +361,18 @@ FREE: dict[str, str] = {
         "a name of the catalogue, refused there",
     ),
     **dict.fromkeys(
-        ("Chip.kernels", "Cluster.engine", "Dim.collectives", "Kernels.attention"),
+        (
+            "Chip.kernels",
+            "Cluster.engine",
+            "Dim.collectives",
+            "Kernels.attention",
+        ),
         "names of what was measured",
     ),
     "Assumptions.framework": "a name of catalog/frameworks, refused there",
     **dict.fromkeys(
-        ("Dim.transport", "Transport.like"), "a name of catalog/transports, refused there"
+        ("Dim.transport", "Transport.like"),
+        "a name of catalog/transports, refused there",
     ),
     "Framework.rules": "names of `layout.trainable`, refused there",
     "Layout.recompute": "words of `describe.recompute`, refused there",
@@ -337,7 +381,13 @@ FREE: dict[str, str] = {
     "Model.notes": "sentences",
     "Model.pattern": "words of `describe.layers`, refused there",
     **dict.fromkeys(
-        ("Settings.data", "Settings.eval_data", "Settings.weights", "Settings.output"), "a path"
+        (
+            "Settings.data",
+            "Settings.eval_data",
+            "Settings.weights",
+            "Settings.output",
+        ),
+        "a path",
     ),
 }
 """Fields that may hold any text, and why."""
@@ -358,8 +408,14 @@ def demand_choices(instance: Any) -> None:
 @cache
 def _lists(cls: type) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """(name, class and name, allowed values) of the fields of a class that have a list."""
-    every = ((f.name, f"{cls.__name__}.{f.name}") for f in dataclasses.fields(cls))
-    return tuple((name, field, CHOICES[field]) for name, field in every if field in CHOICES)
+    every = (
+        (f.name, f"{cls.__name__}.{f.name}") for f in dataclasses.fields(cls)
+    )
+    return tuple(
+        (name, field, CHOICES[field])
+        for name, field in every
+        if field in CHOICES
+    )
 
 
 def check(instance: Any, where: str) -> None:
@@ -386,17 +442,29 @@ def _model(m: Model) -> str:
 
 def _moe(m: MoE) -> str:
     choices = m.experts + m.idle_experts
-    return f"top_k {m.top_k} is more than the {choices} experts" if m.top_k > choices else ""
+    return (
+        f"top_k {m.top_k} is more than the {choices} experts"
+        if m.top_k > choices
+        else ""
+    )
 
 
 def _linear(m: Linear) -> str:
-    return f"key_heads {m.keys} must divide heads {m.heads}" if m.heads % m.keys else ""
+    return (
+        f"key_heads {m.keys} must divide heads {m.heads}"
+        if m.heads % m.keys
+        else ""
+    )
 
 
 def _ssm(m: StateSpace) -> str:
     if m.inner % m.heads:
         return f"heads {m.heads} must divide inner {m.inner}"
-    return f"groups {m.groups} must divide heads {m.heads}" if m.heads % m.groups else ""
+    return (
+        f"groups {m.groups} must divide heads {m.heads}"
+        if m.heads % m.groups
+        else ""
+    )
 
 
 def _chip(c: Chip) -> str:
@@ -422,7 +490,9 @@ def _network(n: Network) -> str:
 
 def _layout(layout: Layout) -> str:
     lengths = {len(v) for v in layout.placement.values()}
-    if layout.placement and (set(layout.placement) != set(AXES) or len(lengths) > 1):
+    if layout.placement and (
+        set(layout.placement) != set(AXES) or len(lengths) > 1
+    ):
         return (
             f"placement must give each of {', '.join(AXES)} as many numbers as the network has"
             " dimensions"
@@ -447,7 +517,14 @@ def _overhead(o: Overhead) -> str:
     if not ascending(o.ranks):
         return "ranks must ascend"
     lengths = {
-        len(values) for values in (o.ranks, o.step, o.microbatch, o.layer, o.layer_microbatch)
+        len(values)
+        for values in (
+            o.ranks,
+            o.step,
+            o.microbatch,
+            o.layer,
+            o.layer_microbatch,
+        )
     }
     return (
         ""
@@ -480,5 +557,6 @@ def required(cls: type) -> list[str]:
     return [
         f.name
         for f in dataclasses.fields(cls)
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if f.default is dataclasses.MISSING
+        and f.default_factory is dataclasses.MISSING
     ]

@@ -56,11 +56,16 @@ class At:
         dot = "" if step.startswith("[") else "."
         path = self.path + dot + step if self.path else step
         return dataclasses.replace(
-            self, where=self.where + dot + step, path=path, field=field or self.field
+            self,
+            where=self.where + dot + step,
+            path=path,
+            field=field or self.field,
         )
 
 
-def read(cls: type[T], data: object, where: str = "", known: Known | None = None) -> T:
+def read(
+    cls: type[T], data: object, where: str = "", known: Known | None = None
+) -> T:
     """The dataclass `cls` from a mapping; unknown, missing, malformed or impossible fields raise
     BadInput.
 
@@ -81,16 +86,24 @@ def _demand_meaning(instance: object, data: object, where: str) -> None:
     demand_meaning(instance, data, where)
     for key, value in data.items():
         if isinstance(value, Mapping):
-            _demand_meaning(getattr(instance, key, None), value, f"{where}.{key}")
+            _demand_meaning(
+                getattr(instance, key, None), value, f"{where}.{key}"
+            )
 
 
 def _instance(cls: type[T], data: object, at: At) -> T:
     if isinstance(data, cls):
         return data
-    if isinstance(data, str) and at.known and (found := at.known(cls, _text(data, at))) is not None:
+    if (
+        isinstance(data, str)
+        and at.known
+        and (found := at.known(cls, _text(data, at))) is not None
+    ):
         return typing.cast(T, found)
     if not isinstance(data, Mapping):
-        raise BadInput(f"{at.where} must be a table of fields, not {brief(data)}")
+        raise BadInput(
+            f"{at.where} must be a table of fields, not {brief(data)}"
+        )
     hints = _hints(typing.cast(Any, cls))
     sources: dict[str, Any] | None = None
     data = _overlaid(cls, dict(data), at)
@@ -99,10 +112,17 @@ def _instance(cls: type[T], data: object, at: At) -> T:
         at = dataclasses.replace(at, sources=sources, path="")
     for key in data:
         if key not in hints:
-            raise unknown(f"{at.where}: field", key if isinstance(key, str) else brief(key), hints)
+            raise unknown(
+                f"{at.where}: field",
+                key if isinstance(key, str) else brief(key),
+                hints,
+            )
     if missing := [name for name in required(cls) if name not in data]:
         raise BadInput(f"{at.where} needs {', '.join(missing)}")
-    values = {k: _value(hints[k], v, at.into(k, f"{cls.__name__}.{k}")) for k, v in data.items()}
+    values = {
+        k: _value(hints[k], v, at.into(k, f"{cls.__name__}.{k}"))
+        for k, v in data.items()
+    }
     if sources is not None:
         values["sources"] = FrozenDict(sources)
     instance = cls(**values)
@@ -132,7 +152,9 @@ def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     whole = to_dict(base, defaults=True)
     if origins := whole.pop("sources", None):
         whole["sources"] = {
-            k: v for k, v in origins.items() if re.split(r"[.\[]", k)[0] not in data
+            k: v
+            for k, v in origins.items()
+            if re.split(r"[.\[]", k)[0] not in data
         }
     return merged(whole, data)
 
@@ -155,7 +177,9 @@ def _origins(data: dict[str, Any], at: At) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     given = data.pop("sources", {})
     if not isinstance(given, Mapping):
-        raise BadInput(f"{at.where}.sources must be a table, not {brief(given)}")
+        raise BadInput(
+            f"{at.where}.sources must be a table, not {brief(given)}"
+        )
     for key, origin in given.items():
         sources[_text(key, at.into("sources"))] = _origin(
             origin, at.into("sources").into(brief(key))
@@ -167,7 +191,9 @@ def _origins(data: dict[str, Any], at: At) -> dict[str, Any]:
 
 def _origin(origin: object, at: At) -> dict[str, str]:
     if not isinstance(origin, Mapping) or not set(origin) <= set(ORIGIN):
-        raise BadInput(f"{at.where} must be a table of {', '.join(ORIGIN)}, not {brief(origin)}")
+        raise BadInput(
+            f"{at.where} must be a table of {', '.join(ORIGIN)}, not {brief(origin)}"
+        )
     return {key: _text(text, at.into(key)) for key, text in origin.items()}
 
 
@@ -181,13 +207,19 @@ def _value(kind: Any, value: object, at: At) -> Any:
     """One field of type `kind`."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):  # only "X | None" occurs
-        return None if value is None or value == "none" else _value(args[0], value, at)
+        return (
+            None
+            if value is None or value == "none"
+            else _value(args[0], value, at)
+        )
     if origin is Annotated and isinstance(args[1], With):
         return _value(args[0], value, at)
     if dataclasses.is_dataclass(kind):
         return _instance(typing.cast(type, kind), value, at)
     if Injected in args:
-        raise BadInput(f"{at.where} takes an object, which only Python can give")
+        raise BadInput(
+            f"{at.where} takes an object, which only Python can give"
+        )
     if isinstance(kind, type) and issubclass(kind, FrozenDict):
         return _checked(kind, value, at)
     if origin is tuple:
@@ -203,15 +235,21 @@ def _value(kind: Any, value: object, at: At) -> Any:
     unit = args[1] if args else Unit("")
     if kind is float or args[:1] == (float,):
         return _within(_number(value, unit, at), REAL, at)
-    return int(_within(_whole(value, unit, at), WHOLE, at))  # int, a length, and Num (a degree)
+    return int(
+        _within(_whole(value, unit, at), WHOLE, at)
+    )  # int, a length, and Num (a degree)
 
 
 def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise BadInput(f"{at.where} must be a list, not {brief(value)}")
     if len(value) > 1000:
-        raise BadInput(f"{at.where} must have at most 1000 entries, not {len(value)}")
-    return tuple(_value(kind, v, at.into(f"[{i}]")) for i, v in enumerate(value))
+        raise BadInput(
+            f"{at.where} must have at most 1000 entries, not {len(value)}"
+        )
+    return tuple(
+        _value(kind, v, at.into(f"[{i}]")) for i, v in enumerate(value)
+    )
 
 
 def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
@@ -219,11 +257,16 @@ def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
     keys = [_choice(_text(key, at), at) for key in value]
     return FrozenDict(
-        {k: _value(kind, v, at.into(k)) for k, v in zip(keys, value.values(), strict=True)}
+        {
+            k: _value(kind, v, at.into(k))
+            for k, v in zip(keys, value.values(), strict=True)
+        }
     )
 
 
-def _checked(kind: type[FrozenDict[str, Any]], value: object, at: At) -> object:
+def _checked(
+    kind: type[FrozenDict[str, Any]], value: object, at: At
+) -> object:
     """A mapping that checks itself."""
     if not isinstance(value, Mapping):
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
@@ -280,7 +323,9 @@ def _number(value: object, unit: Unit, at: At) -> float:
 def _whole(value: object, unit: Unit, at: At) -> float:
     number = _number(value, unit, at)
     if number != int(number):
-        raise BadInput(f"{at.where} must be a whole number, not {brief(value)}")
+        raise BadInput(
+            f"{at.where} must be a whole number, not {brief(value)}"
+        )
     return number
 
 
@@ -289,7 +334,9 @@ def _within(number: float, default: tuple[float, float], at: At) -> float:
     if number < least and default == REAL and least == REAL[0]:
         raise BadInput(f"{at.where} must be more than 0, not {number:g}")
     if not least <= number <= most:
-        raise BadInput(f"{at.where} must be between {least:g} and {most:g}, not {number:g}")
+        raise BadInput(
+            f"{at.where} must be between {least:g} and {most:g}, not {number:g}"
+        )
     return number
 
 
@@ -300,12 +347,20 @@ def brief(value: object) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
+        return (
+            str(value)
+            if abs(value) < 10**40
+            else "a number of more than 40 digits"
+        )
     if isinstance(value, (bool, float)):
         return str(value).lower()
     if isinstance(value, Mapping):
         return "a table"
-    return "a list" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+    return (
+        "a list"
+        if isinstance(value, (list, tuple))
+        else f"a {type(value).__name__}"
+    )
 
 
 def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
@@ -320,7 +375,11 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
     data = {}
     for f in fields:
         value = getattr(instance, f.name)
-        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        default = (
+            f.default
+            if f.default_factory is dataclasses.MISSING
+            else f.default_factory()
+        )
         if value is not None and Injected in typing.get_args(
             _hints(typing.cast(Any, type(instance)))[f.name]
         ):
@@ -344,6 +403,10 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(v, where) for v in value]
     if isinstance(value, (str, bool)):
         return value
-    if isinstance(value, (numbers.Integral, float)):  # NumPy's too: one row of a table of layouts
+    if isinstance(
+        value, (numbers.Integral, float)
+    ):  # NumPy's too: one row of a table of layouts
         return float(value) if isinstance(value, float) else int(value)
-    raise BadInput(f"{where} holds a {type(value).__name__}, which cannot be written as one value")
+    raise BadInput(
+        f"{where} holds a {type(value).__name__}, which cannot be written as one value"
+    )

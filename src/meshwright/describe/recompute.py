@@ -61,8 +61,17 @@ QKV = (
 )
 OUT = ("attention/out", "linear/out", "ssm/out", "conv/out")
 CONTEXT = ("attention/core", "linear/scan", "ssm/scan", "indexer/scores")
-UP, DOWN = ("ffn/up", "experts/up", "shared/up"), ("ffn/down", "experts/down", "shared/down")
-MLP = ("ffn/up", "ffn/up bias", "ffn/activation", "ffn/activation dropout", "ffn/down")
+UP, DOWN = (
+    ("ffn/up", "experts/up", "shared/up"),
+    ("ffn/down", "experts/down", "shared/down"),
+)
+MLP = (
+    "ffn/up",
+    "ffn/up bias",
+    "ffn/activation",
+    "ffn/activation dropout",
+    "ffn/down",
+)
 LATENT = (
     "attention/q",
     "attention/q norm",
@@ -76,7 +85,9 @@ PARTS: dict[str, Part] = {
     "full": Part(EVERYTHING),
     # Megatron Core's modules
     "core_attn": Part(CONTEXT, inner=True),
-    "layernorm": Part(("attention/norm", "linear/norm", "ssm/norm", "conv/norm", "ffn/norm")),
+    "layernorm": Part(
+        ("attention/norm", "linear/norm", "ssm/norm", "conv/norm", "ffn/norm")
+    ),
     "mla_up_proj": Part(LATENT),
     "mlp": Part(MLP),
     "moe": Part(("experts/*", "shared/*")),
@@ -88,41 +99,109 @@ PARTS: dict[str, Part] = {
     "save_out_proj": Part(EVERYTHING, OUT),
     "save_qkv_proj": Part(EVERYTHING, QKV),
     "save_dot_except_mlp": Part(EVERYTHING, (*QKV, *OUT)),
-    "save_dot_with_context_except_mlp": Part(EVERYTHING, (*QKV, *OUT, *CONTEXT)),
+    "save_dot_with_context_except_mlp": Part(
+        EVERYTHING, (*QKV, *OUT, *CONTEXT)
+    ),
     "save_dot_except_mlpwi": Part(EVERYTHING, (*QKV, *OUT, *DOWN)),
     "minimal": Part(EVERYTHING, (*QKV, *OUT, *UP, *DOWN)),
-    "minimal_with_context": Part(EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT)),
+    "minimal_with_context": Part(
+        EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT)
+    ),
 }
 """Words of frameworks -> operations; the name of an operation is a part too."""
 
 OF_MIXERS = {
     "attention": (
-        *("norm", "qkv", "qkv bias", "q", "q up", "q down", "q norm", "kv up", "kv down"),
-        *("kv norm", "down bias", "qk norm", "rotary", "core", "gate", "gated"),
+        *(
+            "norm",
+            "qkv",
+            "qkv bias",
+            "q",
+            "q up",
+            "q down",
+            "q norm",
+            "kv up",
+            "kv down",
+        ),
+        *(
+            "kv norm",
+            "down bias",
+            "qk norm",
+            "rotary",
+            "core",
+            "gate",
+            "gated",
+        ),
         *("inner norm", "out", "bias", "dropout", "post norm", "residual"),
     ),
     "indexer": ("queries", "key", "norm", "weights", "scores"),
     "linear": (
-        *("norm", "in", "decay down", "decay up", "gate down", "gate up", "conv", "scan"),
+        *(
+            "norm",
+            "in",
+            "decay down",
+            "decay up",
+            "gate down",
+            "gate up",
+            "conv",
+            "scan",
+        ),
         *("head norm", "gated", "out", "dropout", "post norm", "residual"),
     ),
     "ssm": (
-        *("norm", "in", "in bias", "conv", "x", "x norm", "dt", "dt bias", "scan", "gated"),
+        *(
+            "norm",
+            "in",
+            "in bias",
+            "conv",
+            "x",
+            "x norm",
+            "dt",
+            "dt bias",
+            "scan",
+            "gated",
+        ),
         *("inner norm", "out", "bias", "dropout", "post norm", "residual"),
     ),
     "conv": (
-        *("norm", "in", "in bias", "gate in", "taps", "gate out", "out", "bias"),
+        *(
+            "norm",
+            "in",
+            "in bias",
+            "gate in",
+            "taps",
+            "gate out",
+            "out",
+            "bias",
+        ),
         *("dropout", "post norm", "residual"),
     ),
 }
 """What mixes tokens -> its operations."""
 OF_FEED_FORWARDS = {
     "ffn": (
-        *("norm", "up", "up bias", "activation", "activation dropout", "inner norm", "down"),
+        *(
+            "norm",
+            "up",
+            "up bias",
+            "activation",
+            "activation dropout",
+            "inner norm",
+            "down",
+        ),
         *("bias", "dropout", "post norm", "residual"),
     ),
     "experts": (
-        *("router", "narrow", "dispatch", "etp", "up", "up bias", "activation", "down"),
+        *(
+            "router",
+            "narrow",
+            "dispatch",
+            "etp",
+            "up",
+            "up bias",
+            "activation",
+            "down",
+        ),
         *("down bias", "combine", "wide", "post norm"),
     ),
     "shared": ("up", "up bias", "activation", "inner norm", "down", "gate"),
@@ -156,7 +235,11 @@ class Recompute(NamedTuple):
     @property
     def whole(self) -> bool:
         """The layer runs again as one, with what it keeps inside."""
-        return any(part(word).again == EVERYTHING for word in self.words if word != "selective")
+        return any(
+            part(word).again == EVERYTHING
+            for word in self.words
+            if word != "selective"
+        )
 
 
 def part(word: str) -> Part:
@@ -173,7 +256,9 @@ def matches(name: str, patterns: tuple[str, ...]) -> bool:
 def recompute(text: str) -> Recompute:
     """What a layout's text says; BadInput for a part that no layer has."""
     if not isinstance(text, str):
-        raise BadInput(f"layout.recompute must be a text, not {str(text)[:40]!r}")
+        raise BadInput(
+            f"layout.recompute must be a text, not {str(text)[:40]!r}"
+        )
     names, colon, count = text.strip().partition(":")
     layers = int(count) if count.strip().isdigit() else 0
     if colon and not layers:
@@ -183,11 +268,17 @@ def recompute(text: str) -> Recompute:
         )
     words = {word.strip() for word in names.split("+")} - {""}
     for word in sorted(words - {*RECOMPUTE, *PARTS, *OPERATIONS}):
-        raise unknown("layout.recompute", word, (*RECOMPUTE, *PARTS, *OPERATIONS))
+        raise unknown(
+            "layout.recompute", word, (*RECOMPUTE, *PARTS, *OPERATIONS)
+        )
     if not words:
-        raise BadInput("layout.recompute needs a word: none, selective, full or parts joined by +")
+        raise BadInput(
+            "layout.recompute needs a word: none, selective, full or parts joined by +"
+        )
     if len(words) > 1 and (alone := words & {"none", "full"}):
-        raise BadInput(f"layout.recompute {text[:40]!r}: {min(alone)} stands alone")
+        raise BadInput(
+            f"layout.recompute {text[:40]!r}: {min(alone)} stands alone"
+        )
     words -= {"none"}
     return Recompute(tuple(sorted(words)), layers if words else 0)
 
@@ -195,6 +286,9 @@ def recompute(text: str) -> Recompute:
 def resolved(text: str, selective: str) -> str:
     """The parts of a text, "selective" as a framework means it."""
     return (
-        "+".join(selective if word == "selective" else word for word in recompute(text).words)
+        "+".join(
+            selective if word == "selective" else word
+            for word in recompute(text).words
+        )
         or "none"
     )

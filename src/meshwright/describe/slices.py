@@ -35,7 +35,8 @@ def axes(network: Network) -> tuple[Dim, ...]:
 def closed(network: Network, shape: Shape) -> tuple[bool, ...]:
     """Which axes of a slice of that shape are rings."""
     whole = tuple(
-        d.kind == "ring" and n % d.wrap == 0 for d, n in zip(axes(network), shape, strict=True)
+        d.kind == "ring" and n % d.wrap == 0
+        for d, n in zip(axes(network), shape, strict=True)
     )
     return tuple(all(whole) for _ in whole) if network.cubes else whole
 
@@ -58,7 +59,10 @@ def sliced(network: Network, shape: Shape) -> Network:
             f"a slice of {_text(shape)} does not fit into {network.name} of {_text(_sizes(torus))}"
         )
     dims = tuple(
-        _cut(d, n, ring) for d, n, ring in zip(torus, shape, closed(network, shape), strict=True)
+        _cut(d, n, ring)
+        for d, n, ring in zip(
+            torus, shape, closed(network, shape), strict=True
+        )
     )
     return replace(network, dims=dims + network.dims[len(torus) :])
 
@@ -80,10 +84,17 @@ def shape_for(network: Network, chips: int) -> tuple[Shape, int]:
             continue
         if count > MOST_SLICES * -(-chips // room):
             break
-        shapes = [s for s in _shapes(chips // count, len(torus)) if _fits(network, s)]
+        shapes = [
+            s for s in _shapes(chips // count, len(torus)) if _fits(network, s)
+        ]
         if shapes:
-            lines = {s: network.cubes and not all(closed(network, s)) for s in shapes}
-            return min(shapes, key=lambda s: (lines[s], max(s), sum(s), s)), count
+            lines = {
+                s: network.cubes and not all(closed(network, s))
+                for s in shapes
+            }
+            return min(
+                shapes, key=lambda s: (lines[s], max(s), sum(s), s)
+            ), count
     raise BadInput(
         f"{chips} chips make no box on {network.name} of {_text(_sizes(torus))}, nor a few equal"
         " ones"
@@ -105,7 +116,10 @@ def _cut(dim: Dim, n: int, ring: bool) -> Dim:
     if ring:
         return replace(dim, size=n)
     return replace(
-        dim, size=n, kind="line", bandwidth=dim.bandwidth / (2 if dim.kind == "ring" else 1)
+        dim,
+        size=n,
+        kind="line",
+        bandwidth=dim.bandwidth / (2 if dim.kind == "ring" else 1),
     )
 
 
@@ -117,7 +131,11 @@ def _shapes(chips: int, sides: int) -> Iterator[Shape]:
     for side in divisors(chips):
         if side**sides > chips:
             return
-        yield from ((side, *rest) for rest in _shapes(chips // side, sides - 1) if side <= rest[0])
+        yield from (
+            (side, *rest)
+            for rest in _shapes(chips // side, sides - 1)
+            if side <= rest[0]
+        )
 
 
 def _product(shape: Shape) -> int:
@@ -134,7 +152,9 @@ def _text(shape: Shape) -> str:
 def parse_shape(text: str) -> Shape:
     """The sides of "16x16x16"; BadInput if it is not a box."""
     sides = text.lower().replace("×", "x").split("x")
-    if not all(side.strip().isdigit() and len(side.strip()) < 10 for side in sides):
+    if not all(
+        side.strip().isdigit() and len(side.strip()) < 10 for side in sides
+    ):
         raise BadInput(
             f"shape {text[:40]!r} must be the sides of a slice, such as 8x16 or 16x16x16"
         )

@@ -53,7 +53,11 @@ class Software(Checked):
     @property
     def given(self) -> dict[str, Any]:
         """The settings that the job states."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return {
+            f.name: value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) is not None
+        }
 
 
 NOTHING_SAID = Software()

@@ -52,7 +52,9 @@ def stages(text: str) -> Stages:
     of_words = bool(re.search("[EtL|]", words))
     layers = _of_megatron(words) if of_words else _of_numbers(words)
     if len(layers) > MOST_STAGES:
-        raise BadInput(f"layout.stages names {len(layers)} stages; at most {MOST_STAGES} are read")
+        raise BadInput(
+            f"layout.stages names {len(layers)} stages; at most {MOST_STAGES} are read"
+        )
     return Stages(_short(layers), layers)
 
 
@@ -73,9 +75,17 @@ def _of_numbers(words: str) -> tuple[int, ...]:
 def _of_megatron(words: str) -> tuple[int, ...]:
     """Et|(tt|)*30L: the same in Megatron Core's words."""
     written = words.replace(",", "")
-    while (found := REPEATED.search(written)) and len(written) < MOST_STAGES * 64:
-        part, times = (found[1], found[2]) if found[2] else (found[3], found[4])
-        written = written[: found.start()] + part * int(times) + written[found.end() :]
+    while (found := REPEATED.search(written)) and len(
+        written
+    ) < MOST_STAGES * 64:
+        part, times = (
+            (found[1], found[2]) if found[2] else (found[3], found[4])
+        )
+        written = (
+            written[: found.start()]
+            + part * int(times)
+            + written[found.end() :]
+        )
     if not re.fullmatch(r"E[t|]*m*L", written):
         raise BadInput(
             f"layout.stages {words[:40]!r}: E begins the first stage, t is a layer, | stands"
@@ -92,4 +102,6 @@ def _short(layers: tuple[int, ...]) -> str:
             runs[-1][1] += 1
         else:
             runs.append([n, 1])
-    return ",".join(f"{n}*{times}" if times > 1 else str(n) for n, times in runs)
+    return ",".join(
+        f"{n}*{times}" if times > 1 else str(n) for n, times in runs
+    )

@@ -86,7 +86,9 @@ class Transport(Checked):
     """The kind of link whose numbers it takes where it has none of its own: they are not measured
     on it.
     """
-    sources: Mapping[str, Any] = field(default_factory=FrozenDict, compare=False, repr=False)
+    sources: Mapping[str, Any] = field(
+        default_factory=FrozenDict, compare=False, repr=False
+    )
     """field -> where its number comes from."""
 
     __repr__ = shown
@@ -105,7 +107,9 @@ def transports() -> dict[str, Transport]:
 
 def _read(name: str, tables: Mapping[str, dict[str, Any]]) -> Transport:
     """A profile, laid over the numbers of the one it is like."""
-    return read(Transport, {"name": name, **_merged(name, tables)}, f"transport {name}")
+    return read(
+        Transport, {"name": name, **_merged(name, tables)}, f"transport {name}"
+    )
 
 
 def _merged(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

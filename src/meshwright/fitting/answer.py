@@ -15,7 +15,15 @@ from ..validate.rows import Row
 from ..validate.stats import stats
 from . import intervals
 from .evidence import HEAD, evidence, table
-from .fit import Fit, Model, at_priors, families_left_out, fit, in_sample, left_out
+from .fit import (
+    Fit,
+    Model,
+    at_priors,
+    families_left_out,
+    fit,
+    in_sample,
+    left_out,
+)
 from .installation import scale
 from .intervals import DRAWS, Judged, drawn
 from .runs import runs
@@ -60,7 +68,9 @@ class Answer:
         count = len(self.fit.without)
         of = self.laboratories
         return {
-            "fitted.toml": written(self.parameters, self.fit, date, len(of), count),
+            "fitted.toml": written(
+                self.parameters, self.fit, date, len(of), count
+            ),
             "evidence.toml": f"{HEAD}\n{evidence(of, 'realistic')}",
             "runs/seen.csv": table(of),
         }
@@ -81,7 +91,10 @@ class Answer:
             ],
             "errors": {name: errors(of) for name, of in self.columns.items()},
             "sources": {
-                name: {key: errors(rows) for key, rows in by(of, lambda s: s.source).items()}
+                name: {
+                    key: errors(rows)
+                    for key, rows in by(of, lambda s: s.source).items()
+                }
                 for name, of in self.columns.items()
             },
             "intervals": {
@@ -94,7 +107,9 @@ class Answer:
         }
 
 
-def answer(rows: Sequence[Row], of: Sequence[Parameter] | None = None) -> Answer:
+def answer(
+    rows: Sequence[Row], of: Sequence[Parameter] | None = None
+) -> Answer:
     """Fit the shared numbers to published runs and judge them."""
     model = Model(runs(rows), tuple(parameters() if of is None else of))
     return judged(model, fit(model))
@@ -112,7 +127,9 @@ def judged(model: Model, found: Fit) -> Answer:
     )
 
 
-def by(of: Sequence[Seen], key: Callable[[Seen], str]) -> dict[str, list[Seen]]:
+def by(
+    of: Sequence[Seen], key: Callable[[Seen], str]
+) -> dict[str, list[Seen]]:
     """Runs by a key, in its order."""
     found: dict[str, list[Seen]] = {}
     for one in of:
@@ -126,7 +143,9 @@ def errors(of: Sequence[Seen]) -> dict[str, Any]:
         "dense": [s for s in of if s.run.kind != EXPERTS],
         "experts": [s for s in of if s.run.kind == EXPERTS],
     }
-    medians = {name: ratios(rows)["median_abs_error"] for name, rows in kinds.items()}
+    medians = {
+        name: ratios(rows)["median_abs_error"] for name, rows in kinds.items()
+    }
     return {**ratios(of), **medians}
 
 
@@ -160,10 +179,18 @@ def scaled(of: Sequence[Seen]) -> dict[str, float]:
             error = np.array([one.error for one in rows])
             taken = drawn(len(error), seed)
             rest = np.delete(error, taken)
-            left += list(np.abs(np.exp(np.log(scale(list(np.exp(error[taken])))) - rest) - 1.0))
+            left += list(
+                np.abs(
+                    np.exp(np.log(scale(list(np.exp(error[taken])))) - rest)
+                    - 1.0
+                )
+            )
         medians.append(float(np.median(left)))
     whole: list[float] = []
     for rows in by(of, lambda s: s.source).values():
         error = np.array([one.error for one in rows])
         whole += list(np.abs(np.exp(np.median(error) - error) - 1.0))
-    return {"three_rows": float(np.mean(medians)), "all_rows": float(np.median(whole))}
+    return {
+        "three_rows": float(np.mean(medians)),
+        "all_rows": float(np.median(whole)),
+    }

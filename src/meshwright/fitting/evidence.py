@@ -22,7 +22,10 @@ def evidence(of: Sequence[Seen], name: str) -> str:
     z = intervals.standard(of, by)
     pooled = intervals.ends(z, alike(of))
     own = intervals.after_scale(of, by)
-    most = {"chips": max(s.run.chips for s in of), "tokens": max(s.run.tokens for s in of)}
+    most = {
+        "chips": max(s.run.chips for s in of),
+        "tokens": max(s.run.tokens for s in of),
+    }
     lines = [
         f"[{name}]",
         *_written(pooled, of),
@@ -50,7 +53,9 @@ def _unsure(part: str, value: float, why: str) -> str:
 
 
 def _written(ends: Ends, of: Sequence[Seen]) -> list[str]:
-    sources = ", ".join(f'"{name}"' for name in sorted({one.source for one in of}))
+    sources = ", ".join(
+        f'"{name}"' for name in sorted({one.source for one in of})
+    )
     return [
         f"low = {ends.low:.3f}",
         f"high = {ends.high:.3f}",
@@ -62,7 +67,10 @@ def _written(ends: Ends, of: Sequence[Seen]) -> list[str]:
 def table(of: Sequence[Seen]) -> str:
     """The CSV of the runs, for the nearest ones to a question."""
     head = "# Published runs beside left-out predictions. Written with catalog/evidence.toml.\n"
-    lines = [",".join(Run._fields), *(",".join(map(_cell, one.run)) for one in of)]
+    lines = [
+        ",".join(Run._fields),
+        *(",".join(map(_cell, one.run)) for one in of),
+    ]
     return head + "\n".join(lines) + "\n"
 
 
@@ -75,4 +83,6 @@ def _cell(value: object) -> str:
 
 def unsure_of(of: Mapping[str, float]) -> str:
     """In words."""
-    return ", ".join(f"{part} {100 * value:.0f} %" for part, value in of.items())
+    return ", ".join(
+        f"{part} {100 * value:.0f} %" for part, value in of.items()
+    )

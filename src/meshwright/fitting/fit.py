@@ -54,7 +54,9 @@ class Model:
 
     every: tuple[Measured, ...]
     parameters: tuple[Parameter, ...]
-    known: dict[tuple[int, tuple[float, ...]], Prediction] = field(default_factory=dict)
+    known: dict[tuple[int, tuple[float, ...]], Prediction] = field(
+        default_factory=dict
+    )
     of: list[int] = field(init=False)
     """Of each run, which of the jobs that differ it is."""
     reads: list[list[str]] = field(init=False)
@@ -64,13 +66,18 @@ class Model:
         first: dict[Job, int] = {}
         self.of = [first.setdefault(run.job, len(first)) for run in self.every]
         places = [read_by(run.job) for run in self.every]
-        self.reads = [[p.name for p in self.parameters if at & {*p.places}] for at in places]
+        self.reads = [
+            [p.name for p in self.parameters if at & {*p.places}]
+            for at in places
+        ]
 
     def predicted(self, run: int, values: Values) -> Prediction:
         """A run's job with other numbers."""
         key = self.of[run], tuple(values[name] for name in self.reads[run])
         if key not in self.known:
-            self.known[key] = predicted(with_values(self.every[run].job, values))
+            self.known[key] = predicted(
+                with_values(self.every[run].job, values)
+            )
         return self.known[key]
 
     def errors(self, values: Values, only: Mask | None = None) -> Column:
@@ -78,7 +85,9 @@ class Model:
         wanted = np.ones(len(self.every), bool) if only is None else only
         return np.array(
             [
-                log(self.predicted(i, values).step_time_s / run.step_s) if wanted[i] else 0.0
+                log(self.predicted(i, values).step_time_s / run.step_s)
+                if wanted[i]
+                else 0.0
                 for i, run in enumerate(self.every)
             ]
         )
@@ -86,7 +95,13 @@ class Model:
     def seen(self, values: Values, only: Mask) -> list[Seen]:
         """Runs beside their predictions."""
         return [
-            seen(run.id, run.source, self.predicted(i, values), run.step_s, run.workload)
+            seen(
+                run.id,
+                run.source,
+                self.predicted(i, values),
+                run.step_s,
+                run.workload,
+            )
             for i, run in enumerate(self.every)
             if only[i]
         ]
@@ -104,12 +119,16 @@ def with_values(job: Job, values: Values) -> Job:
     chip = fitted.applied("set/chip", assumptions.BY_SHAPE_AS_WRITTEN, values)
     if law := job.cluster.chip.kernel_law:
         of = kernels.as_written()[law]
-        chip = replace(chip, kernels=fitted.applied(f"kernels/{law}", of, values))
+        chip = replace(
+            chip, kernels=fitted.applied(f"kernels/{law}", of, values)
+        )
     how = replace(assumptions.REALISTIC, chip=chip)
     if job.framework is None:
         return replace(job, assumptions=how)
     name = job.framework.name
-    by = fitted.applied(f"frameworks/{name}", framework.as_written()[name], values)
+    by = fitted.applied(
+        f"frameworks/{name}", framework.as_written()[name], values
+    )
     return replace(job, assumptions=how, framework=by)
 
 
@@ -147,24 +166,34 @@ class Fit:
         )
 
 
-def fit(model: Model, start: Values | None = None, rounds: int = ROUNDS) -> Fit:
+def fit(
+    model: Model, start: Values | None = None, rounds: int = ROUNDS
+) -> Fit:
     """All numbers from all runs, and with each laboratory and each family of chips left out.
 
     start: values to begin from in place of the priors; from a fit that has changed little one round
     is enough.
     """
     of = model.parameters
-    at = np.array([log((start or {}).get(p.name, p.prior) / p.prior) for p in of])
+    at = np.array(
+        [log((start or {}).get(p.name, p.prior) / p.prior) for p in of]
+    )
     everywhere = np.ones(len(model.every), bool)
     for _ in range(rounds):
         found = effects(model, at)
         at = solved(of, found, weights(model.every, everywhere))
     whose = [laboratory(run.source) for run in model.every]
     family = [chip_family(run.job.cluster.chip) for run in model.every]
-    return Fit(named(of, at), _without(model, found, whose), _without(model, found, family))
+    return Fit(
+        named(of, at),
+        _without(model, found, whose),
+        _without(model, found, family),
+    )
 
 
-def _without(model: Model, found: Effects, groups: Sequence[str]) -> dict[str, dict[str, float]]:
+def _without(
+    model: Model, found: Effects, groups: Sequence[str]
+) -> dict[str, dict[str, float]]:
     """Group of runs -> the values without it."""
     each, of = np.array(groups), model.parameters
     return {
@@ -176,9 +205,12 @@ def _without(model: Model, found: Effects, groups: Sequence[str]) -> dict[str, d
 def stored(table: Mapping[str, Any] | None = None) -> Fit:
     """The fit that the catalogue holds: nothing is fitted again."""
     told = fitted.table() if table is None else table
-    values = {name: float(of["value"]) for name, of in told["parameters"].items()}
+    values = {
+        name: float(of["value"]) for name, of in told["parameters"].items()
+    }
     without, families = (
-        {name: {**of} for name, of in told[key].items()} for key in ("without", "families")
+        {name: {**of} for name, of in told[key].items()}
+        for key in ("without", "families")
     )
     return Fit(values, without, families)
 
@@ -186,13 +218,18 @@ def stored(table: Mapping[str, Any] | None = None) -> Fit:
 def named(of: Sequence[Parameter], at: Column) -> dict[str, float]:
     """Values, rounded as the catalogue has them."""
     exact = (p.prior * float(np.exp(x)) for p, x in zip(of, at, strict=True))
-    return {p.name: float(f"{v:.{DIGITS}g}") for p, v in zip(of, exact, strict=True)}
+    return {
+        p.name: float(f"{v:.{DIGITS}g}")
+        for p, v in zip(of, exact, strict=True)
+    }
 
 
 def effects(model: Model, at: Column) -> Effects:
     """Errors there, and the change of each with the logarithm of each number."""
     of = model.parameters
-    here = {p.name: p.prior * float(np.exp(x)) for p, x in zip(of, at, strict=True)}
+    here = {
+        p.name: p.prior * float(np.exp(x)) for p, x in zip(of, at, strict=True)
+    }
     error = model.errors(here)
     columns = []
     for p in of:
@@ -226,7 +263,9 @@ def solved(of: Sequence[Parameter], found: Effects, weight: Column) -> Column:
 
 def left_out(model: Model, of: Fit) -> list[Seen]:
     """Every run as predicted without its laboratory."""
-    return _apart(model, of.without, [laboratory(run.source) for run in model.every])
+    return _apart(
+        model, of.without, [laboratory(run.source) for run in model.every]
+    )
 
 
 def families_left_out(model: Model, of: Fit) -> list[Seen]:
@@ -236,12 +275,16 @@ def families_left_out(model: Model, of: Fit) -> list[Seen]:
 
 
 def _apart(
-    model: Model, without: Mapping[str, Mapping[str, float]], groups: Sequence[str]
+    model: Model,
+    without: Mapping[str, Mapping[str, float]],
+    groups: Sequence[str],
 ) -> list[Seen]:
     """Each group of runs with the values of the others."""
     each, found = np.array(groups), {}
     for name in sorted({*groups}):
-        found.update({s.run.id: s for s in model.seen(without[name], each == name)})
+        found.update(
+            {s.run.id: s for s in model.seen(without[name], each == name)}
+        )
     return [found[run.id] for run in model.every]
 
 

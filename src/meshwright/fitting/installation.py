@@ -21,7 +21,9 @@ PRIOR = 1.0
 def scale(ratios: Sequence[float]) -> float:
     """The scale from measured over predicted of some steps."""
     ordered = sorted(math.log(ratio) for ratio in ratios)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    middle = (
+        ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]
+    ) / 2
     return math.exp(middle * len(ordered) / (len(ordered) + PRIOR))
 
 
@@ -34,4 +36,6 @@ def spread(ratios: Sequence[float]) -> float:
 def demand_enough(ratios: Sequence[float]) -> None:
     """BadInput for fewer steps than a scale needs."""
     if len(ratios) < LEAST:
-        raise BadInput(f"a scale needs at least {LEAST} measured steps, not {len(ratios)}")
+        raise BadInput(
+            f"a scale needs at least {LEAST} measured steps, not {len(ratios)}"
+        )

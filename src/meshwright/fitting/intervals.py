@@ -29,11 +29,26 @@ beyond what ten others span more often than their own rows do: at 0.05 nested in
 at 0.03 89 % (chosen in view of that)."""
 ENDS = (TAIL, 1.0 - TAIL)
 DECLARED: Mapping[str, tuple[float, str]] = {
-    "step": (0.06, "repeated runs of one configuration 2 to 5 %, products of a kind of chip 4 %"),
-    "memory": (0.25, "vidur: passes reach 0.3 to 0.96 of the bandwidth, 0.8 is taken"),
-    "host": (0.50, "seconds of a launch differ by a factor of 2 between hosts (estimate)"),
-    "messages": (0.30, "NCCL's tables within 5 %; overlap and waiting are estimates"),
-    "experts": (0.20, "grouped products 11 %, dispatch 13 % off their tables, load unknown"),
+    "step": (
+        0.06,
+        "repeated runs of one configuration 2 to 5 %, products of a kind of chip 4 %",
+    ),
+    "memory": (
+        0.25,
+        "vidur: passes reach 0.3 to 0.96 of the bandwidth, 0.8 is taken",
+    ),
+    "host": (
+        0.50,
+        "seconds of a launch differ by a factor of 2 between hosts (estimate)",
+    ),
+    "messages": (
+        0.30,
+        "NCCL's tables within 5 %; overlap and waiting are estimates",
+    ),
+    "experts": (
+        0.20,
+        "grouped products 11 %, dispatch 13 % off their tables, load unknown",
+    ),
     "fp8": (0.12, "FP8 products with their casts 16 % off their tables"),
     "fp4": (0.18, "FP4 products with their casts 20 % off their tables"),
 }
@@ -41,8 +56,14 @@ DECLARED: Mapping[str, tuple[float, str]] = {
 STIFF = 0.5
 """How much a doubling of a declared width weighs, against half of all sources."""
 BEYOND: Mapping[str, tuple[float, str]] = {
-    "chip": (0.15, "clock under load of a new family: 0.66 to 0.97 of what kernels reach"),
-    "framework": (0.10, "element-wise passes and overlap of frameworks differ by so much"),
+    "chip": (
+        0.15,
+        "clock under load of a new family: 0.66 to 0.97 of what kernels reach",
+    ),
+    "framework": (
+        0.10,
+        "element-wise passes and overlap of frameworks differ by so much",
+    ),
     "class": (0.05, "its chips and its framework are known, but not together"),
     "chips": (0.03, "a doubling of chips beyond any run's (estimate)"),
     "tokens": (0.04, "a doubling of the longest sequence (estimate)"),
@@ -75,7 +96,9 @@ def unsure(of: Sequence[Seen]) -> dict[str, float]:
 
     def cost(change: Column) -> float:
         s = widths(x, declared * np.exp(change))
-        return float((w * (y / s + np.log(s))).sum() + STIFF * (change**2).sum())
+        return float(
+            (w * (y / s + np.log(s))).sum() + STIFF * (change**2).sum()
+        )
 
     best = np.zeros(len(declared))
     least, step = cost(best), 0.4
@@ -105,7 +128,9 @@ def widths(x: Column, by: Column) -> Column:
 
 def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
     """z of each run."""
-    return errors(of) / widths(shares(of), np.array([by[name] for name in PARTS]))
+    return errors(of) / widths(
+        shares(of), np.array([by[name] for name in PARTS])
+    )
 
 
 def ends(z: Column, weight: Column) -> Ends:
@@ -133,7 +158,10 @@ def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
     found, weight = [], []
     for source in sorted({one.source for one in of}):
         mine = [one for one in of if one.source == source]
-        error, wide = errors(mine), widths(shares(mine), np.array([by[p] for p in PARTS]))
+        error, wide = (
+            errors(mine),
+            widths(shares(mine), np.array([by[p] for p in PARTS])),
+        )
         for seed in range(DRAWS):
             taken = drawn(len(mine), seed)
             centre = np.log(scale(list(np.exp(error[taken]))))
@@ -168,12 +196,16 @@ def judged(error: Column, low: Column, high: Column) -> Judged:
     return Judged(low, high, (low <= error) & (error <= high), score)
 
 
-def nested(of: Sequence[Seen], others: Mapping[str, Sequence[Seen]] | None = None) -> Judged:
+def nested(
+    of: Sequence[Seen], others: Mapping[str, Sequence[Seen]] | None = None
+) -> Judged:
     """Each laboratory's intervals from the runs of the others alone. others: laboratory -> those
     runs as predicted without it too; default: as they are."""
     low, high = np.zeros(len(of)), np.zeros(len(of))
     for name in sorted({one.laboratory for one in of}):
-        rest = (others or {}).get(name) or [one for one in of if one.laboratory != name]
+        rest = (others or {}).get(name) or [
+            one for one in of if one.laboratory != name
+        ]
         by = unsure(rest)
         z = standard(rest, by)
         wide = widths(shares(of), np.array([by[part] for part in PARTS]))
@@ -208,16 +240,30 @@ def pairs(of: Sequence[Seen]) -> Iterator[tuple[Seen, Seen, float]]:
 def pair(of: Sequence[Seen], z: Ends) -> float:
     """How unsure the ratio of two layouts of one workload is: nine of ten lie within it times the
     larger end."""
-    found = sorted((abs(a.error - b.error), weight) for a, b, weight in pairs(of))
+    found = sorted(
+        (abs(a.error - b.error), weight) for a, b, weight in pairs(of)
+    )
     values, weights = [v for v, _ in found], [w for _, w in found]
-    return quantile(values, SHARE, weights) / max(-z.low, z.high) if found else 0.0
+    return (
+        quantile(values, SHARE, weights) / max(-z.low, z.high)
+        if found
+        else 0.0
+    )
 
 
 def resolution(of: Sequence[Seen]) -> float:
     """The smallest of GAPS from which predicted times of two layouts are in the measured order in
     three of four pairs."""
     found = [
-        (abs(np.log(a.run.step_s / a.run.ratio) - np.log(b.run.step_s / b.run.ratio)), a, b, w)
+        (
+            abs(
+                np.log(a.run.step_s / a.run.ratio)
+                - np.log(b.run.step_s / b.run.ratio)
+            ),
+            a,
+            b,
+            w,
+        )
         for a, b, w in pairs(of)
     ]
     for gap, wider in zip(GAPS, (*GAPS[1:], np.inf), strict=True):

@@ -33,7 +33,10 @@ class Step(NamedTuple):
     def ratio(self) -> float:
         """Measured over predicted, before any scale."""
         plain = replace(self.job.cluster, installation=Installation())
-        return self.seconds / predicted(replace(self.job, cluster=plain)).step_time_s
+        return (
+            self.seconds
+            / predicted(replace(self.job, cluster=plain)).step_time_s
+        )
 
 
 def steps(path: str, seconds: Sequence[float] = ()) -> list[Step]:
@@ -42,7 +45,9 @@ def steps(path: str, seconds: Sequence[float] = ()) -> list[Step]:
         return list(_of_folder(path))
     if path.endswith(".toml"):
         if not seconds:
-            raise BadInput(f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20")
+            raise BadInput(
+                f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20"
+            )
         return [Step(path, load_job(path), each) for each in seconds]
     found = runs(published.parse(published.read_text(path)))
     return [Step(run.id, run.job, run.step_s) for run in found]
@@ -62,7 +67,9 @@ def installation(of: Sequence[Step]) -> Cluster:
     Steps of one job count as one measurement each; jobs that differ weigh alike.
     """
     demand_enough([step.seconds for step in of])
-    kinds = {(step.job.cluster.chip, step.job.cluster.network.name) for step in of}
+    kinds = {
+        (step.job.cluster.chip, step.job.cluster.network.name) for step in of
+    }
     if len(kinds) > 1:
         names = sorted({step.job.cluster.chip.name for step in of})
         raise BadInput(
@@ -75,6 +82,10 @@ def installation(of: Sequence[Step]) -> Cluster:
     of_jobs = [median(step.ratio for step in each) for each in jobs.values()]
     ratios = [step.ratio for step in of] if len(jobs) == 1 else of_jobs
     found, named = scale(ratios), sorted({Path(step.name).name for step in of})
-    sources = {"scale": FrozenDict({"source": f"measured steps: {', '.join(named)[:400]}"})}
+    sources = {
+        "scale": FrozenDict(
+            {"source": f"measured steps: {', '.join(named)[:400]}"}
+        )
+    }
     known = Installation(round(found, 4), len(of), FrozenDict(sources))
     return replace(of[0].job.cluster, chips=1, installation=known)

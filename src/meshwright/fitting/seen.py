@@ -44,7 +44,11 @@ class Seen(NamedTuple):
 
 
 def seen(
-    id: str, source: str, prediction: Prediction, measured: float, workload: tuple[object, ...] = ()
+    id: str,
+    source: str,
+    prediction: Prediction,
+    measured: float,
+    workload: tuple[object, ...] = (),
 ) -> Seen:
     """A run beside the prediction of it."""
     job, step = prediction.job, prediction.step_time_s

@@ -17,12 +17,18 @@ HEAD = """\
 """
 
 
-def written(of: Sequence[Parameter], fit: Fit, date: str, runs: int, laboratories: int) -> str:
+def written(
+    of: Sequence[Parameter], fit: Fit, date: str, runs: int, laboratories: int
+) -> str:
     """The text of the file."""
     head = f'date = "{date}"\nruns = {runs}\nlaboratories = {laboratories}\n'
     numbers = "".join(f"\n{_table(p, fit)}" for p in of)
     return (
-        HEAD + head + numbers + _groups("without", fit.without) + _groups("families", fit.families)
+        HEAD
+        + head
+        + numbers
+        + _groups("without", fit.without)
+        + _groups("families", fit.families)
     )
 
 

@@ -29,7 +29,9 @@ def read_text(path: str | Path, largest: int = LARGEST) -> str:
         with Path(path).open("rb") as file:
             data = file.read(largest + 1)
         if len(data) > largest:
-            raise BadInput(f"{path} is larger than {largest // 2**20} MiB: not a description")
+            raise BadInput(
+                f"{path} is larger than {largest // 2**20} MiB: not a description"
+            )
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text file") from None
@@ -51,16 +53,24 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     """The object in a JSON text; `where` names it in errors."""
     data = _parsed(json.loads, text, where, "JSON")
     if not isinstance(data, dict):
-        raise BadInput(f"{where} must hold one JSON object, not a {type(data).__name__}")
+        raise BadInput(
+            f"{where} must hold one JSON object, not a {type(data).__name__}"
+        )
     return data
 
 
-def _parsed(parser: Callable[[str], Any], text: str, where: str, format: str) -> Any:
+def _parsed(
+    parser: Callable[[str], Any], text: str, where: str, format: str
+) -> Any:
     if len(text) > LARGEST:
-        raise BadInput(f"{where} is larger than {LARGEST // 2**20} MiB: not a description")
+        raise BadInput(
+            f"{where} is larger than {LARGEST // 2**20} MiB: not a description"
+        )
     try:
         return parser(text)
     except RecursionError:
         raise BadInput(f"{where} is nested too deeply") from None
     except ValueError as error:
-        raise BadInput(f"{where} is not valid {format}: {str(error)[:200]}") from None
+        raise BadInput(
+            f"{where} is not valid {format}: {str(error)[:200]}"
+        ) from None

@@ -99,7 +99,13 @@ class Flag:
     @property
     def metavar(self) -> str:
         """What stands for the value in the help."""
-        return "TEXT" if self.table != "layout" else "N" if self.name in NUMBERS else "WORD"
+        return (
+            "TEXT"
+            if self.table != "layout"
+            else "N"
+            if self.name in NUMBERS
+            else "WORD"
+        )
 
 
 def field_docs(cls: type) -> dict[str, str]:
@@ -122,14 +128,29 @@ def field_docs(cls: type) -> dict[str, str]:
 @cache
 def flags() -> tuple[Flag, ...]:
     """All flags, in the order of the help."""
-    job = [f.name for f in fields(Job) if f.name not in ("model", "cluster", "layout", "software")]
-    docs = {**field_docs(Job), **field_docs(Layout), **field_docs(Software), **SAYS_MORE}
+    job = [
+        f.name
+        for f in fields(Job)
+        if f.name not in ("model", "cluster", "layout", "software")
+    ]
+    docs = {
+        **field_docs(Job),
+        **field_docs(Layout),
+        **field_docs(Software),
+        **SAYS_MORE,
+    }
     return (
         *(Flag(name, "model", text) for name, text in MODEL.items()),
         *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
         *(Flag(name, "job", docs.get(name, "")) for name in job),
-        *(Flag(f.name, "software", docs.get(f.name, "")) for f in fields(Software)),
-        *(Flag(f.name, "layout", docs.get(f.name, "")) for f in fields(Layout)),
+        *(
+            Flag(f.name, "software", docs.get(f.name, ""))
+            for f in fields(Software)
+        ),
+        *(
+            Flag(f.name, "layout", docs.get(f.name, ""))
+            for f in fields(Layout)
+        ),
     )
 
 
@@ -154,7 +175,10 @@ def read_flags(
     if known := catalog.aliases("models").get(model):
         notes.append(f"{model} is {known} of the catalogue")
     layout_counts = fill  # a search leaves it aside
-    fill = fill and ("layout" not in source or not (is_file(model) or "dp" in source["layout"]))
+    fill = fill and (
+        "layout" not in source
+        or not (is_file(model) or "dp" in source["layout"])
+    )
     job = load_job(source, notes=notes, shared_out=search)
     if (
         (is_file(model) or foreign(model))
@@ -163,7 +187,11 @@ def read_flags(
         and job.layout.chips > job.cluster.chips
         and layout_counts
     ):
-        room = max(job.cluster.chips // int(job.layout.tp * job.layout.cp * job.layout.pp), 1)
+        room = max(
+            job.cluster.chips
+            // int(job.layout.tp * job.layout.cp * job.layout.pp),
+            1,
+        )
         needs = (
             f"the layout of the file takes {job.layout.chips} chips, but {given['on'][:40]} has"
             f" {job.cluster.chips}"
@@ -208,12 +236,16 @@ def describe(
         tables = _file(model, stdin) if ours else {"model": model}
         if other := given.get("model_"):
             if not ours:
-                raise BadInput(f"--model {other[:60]}: the model is {model[:60]} already")
+                raise BadInput(
+                    f"--model {other[:60]}: the model is {model[:60]} already"
+                )
             tables["model"] = other
     for flag in flags():
         if flag.name in given and flag.table != "model":
             value: Any = (
-                placement(given[flag.name]) if flag.name == "placement" else given[flag.name]
+                placement(given[flag.name])
+                if flag.name == "placement"
+                else given[flag.name]
             )
             table = tables.setdefault(flag.table, {})
             if isinstance(table, str):  # cluster = "1024xh100-sxm"
@@ -221,7 +253,9 @@ def describe(
             if not isinstance(table, Mapping):
                 raise BadInput(f"{flag.table} must be a table")
             tables[flag.table] = (
-                {flag.name: value} if flag.name == "on" else {**table, flag.name: value}
+                {flag.name: value}
+                if flag.name == "on"
+                else {**table, flag.name: value}
             )
     if not ours and not theirs:
         for name, example in (("on", "1024xh100-sxm"), ("batch", "4M")):
@@ -231,7 +265,11 @@ def describe(
                     " instead of the model"
                 )
     layout = tables.get("layout", {})
-    if not ours and str(layout.get("interleave", "1")).strip() != "1" and "schedule" not in layout:
+    if (
+        not ours
+        and str(layout.get("interleave", "1")).strip() != "1"
+        and "schedule" not in layout
+    ):
         tables["layout"] = {**layout, "schedule": "interleaved"}
     return tables
 
@@ -244,7 +282,10 @@ def bridged(
     Raises BadInput for what neither says.
     """
     found = bridge.read(file, chips=chips_of(given))
-    tables = {name: dict(t) if isinstance(t, Mapping) else t for name, t in found.tables.items()}
+    tables = {
+        name: dict(t) if isinstance(t, Mapping) else t
+        for name, t in found.tables.items()
+    }
     given = dict(given)
     if other := given.get("model_"):
         tables["model"] = other
@@ -252,14 +293,22 @@ def bridged(
         described.setdefault("name", Path(file).stem)
     if "on" in given or found.on:
         on = given.get("on", found.on or "").strip()
-        given["on"] = f"{found.chips}x{on}" if found.chips and catalog.has("chips", on) else on
+        given["on"] = (
+            f"{found.chips}x{on}"
+            if found.chips and catalog.has("chips", on)
+            else on
+        )
     for need in missing(found, given):
         raise BadInput(f"{file[:80]} {need}")
     notes += found.notes
     if found.left:
-        keys = ", ".join([*found.left][:NAMED]) + (", ..." if len(found.left) > NAMED else "")
+        keys = ", ".join([*found.left][:NAMED]) + (
+            ", ..." if len(found.left) > NAMED else ""
+        )
         them = "it" if len(found.left) == 1 else "them"
-        notes.append(f"not in the prediction: {keys} (meshwright read {file} says why of {them})")
+        notes.append(
+            f"not in the prediction: {keys} (meshwright read {file} says why of {them})"
+        )
     return tables, given
 
 
@@ -275,13 +324,19 @@ def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
     """What a job needs that neither a file of another tool nor the flags say."""
     needs = [] if "model_" in given else [f"{why}" for why in found.missing]
     if "model" not in found.tables and "model_" not in given and not needs:
-        needs.append("names no model: give it, such as --model llama3-8b or --model config.json")
+        needs.append(
+            "names no model: give it, such as --model llama3-8b or --model config.json"
+        )
     if "on" not in given:
         started = f" (it starts {found.chips} ranks)" if found.chips else ""
         count = "" if found.chips else "64x"
-        needs.append(f"does not say which chips{started}: give them, such as --on {count}h100-sxm")
+        needs.append(
+            f"does not say which chips{started}: give them, such as --on {count}h100-sxm"
+        )
     if "batch" not in given and "batch" not in found.tables.get("job", {}):
-        needs.append("says no global batch: give it, such as --batch 512seq or --batch 4Mi")
+        needs.append(
+            "says no global batch: give it, such as --batch 512seq or --batch 4Mi"
+        )
     return needs
 
 
@@ -293,7 +348,9 @@ def _file(model: str, stdin: TextIO | None) -> dict[str, Any]:
         text, folder = read_text(model), Path(model).parent
     tables = parse_toml(text, "standard input" if model == STDIN else model)
     described = tables.get("model")
-    if isinstance(described, dict) and isinstance(described.get("config"), str):
+    if isinstance(described, dict) and isinstance(
+        described.get("config"), str
+    ):
         described["config"] = str(folder / described["config"])
     return tables
 
@@ -303,7 +360,9 @@ def _filled(job: Job, notes: list[str]) -> Job:
     used = int(job.layout.chips)
     dp = max(job.cluster.chips // used, 1)
     if dp > 1:
-        degrees = f"tp {job.layout.tp} x cp {job.layout.cp} x pp {job.layout.pp}"
+        degrees = (
+            f"tp {job.layout.tp} x cp {job.layout.cp} x pp {job.layout.pp}"
+        )
         notes.append(f"dp not given: {job.cluster.chips} / ({degrees}) = {dp}")
     return replace(job, layout=replace(job.layout, dp=dp))
 
@@ -312,7 +371,9 @@ def placement(text: str) -> dict[str, list[str]]:
     """{axis: ranks in each network dimension} of "tp=8x1,cp=1x1,dp=1x32,pp=1x4"."""
     pairs = [part.partition("=") for part in text.split(",")]
     if any(not sep or not shares.strip() for _, sep, shares in pairs):
-        raise BadInput(f"--placement {text[:60]!r} must look like tp=8x1,cp=1x1,dp=1x32,pp=1x4")
+        raise BadInput(
+            f"--placement {text[:60]!r} must look like tp=8x1,cp=1x1,dp=1x32,pp=1x4"
+        )
     return {axis.strip(): shares.split("x") for axis, _, shares in pairs}
 
 
@@ -322,7 +383,9 @@ LONGEST_RANGE = 2**20
 RANGE = re.compile(r"(\d{1,40})\.\.(\d{1,40})")
 
 
-def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[str, str], Space]:
+def split(
+    given: Mapping[str, str], relaxed: bool | None = None
+) -> tuple[dict[str, str], Space]:
     """(flags of the job, space that the layout flags leave to a search): "8", "1,2,4" or "1..16".
     Raises BadInput.
     """
@@ -338,7 +401,9 @@ def split(given: Mapping[str, str], relaxed: bool | None = None) -> tuple[dict[s
                 else [t.strip() for t in text.split(",")]
             )
     if "placement" in rest:
-        raise BadInput("--placement is what a search chooses: it can only be given to predict")
+        raise BadInput(
+            "--placement is what a search chooses: it can only be given to predict"
+        )
     return rest, Space(Choices(allowed), relaxed=relaxed)
 
 
@@ -350,7 +415,10 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
         if not values and not any(c.isdigit() for c in part):
             raise no_numbers(name, text)
         least = str(values[0]) if values else part.strip()
-        found.update(values or (), {getattr(read(Layout, {name: least}, "layout"), name)})
+        found.update(
+            values or (),
+            {getattr(read(Layout, {name: least}, "layout"), name)},
+        )
     return tuple(sorted(found))
 
 
@@ -363,7 +431,9 @@ def span(name: str, part: str) -> range | None:
         raise no_numbers(name, part)
     low, high = int(match[1]), int(match[2])
     if not 0 < high - low + 1 <= LONGEST_RANGE:
-        raise BadInput(f"--{name} {part} must rise, by at most {LONGEST_RANGE:,} values")
+        raise BadInput(
+            f"--{name} {part} must rise, by at most {LONGEST_RANGE:,} values"
+        )
     return range(low, high + 1)
 
 
@@ -374,7 +444,9 @@ def no_numbers(name: str, text: str) -> BadInput:
     )
 
 
-def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]:
+def write_flags(
+    layout: Layout, job: Job, everything: bool = False
+) -> list[str]:
     """The words that give this layout to `predict`; fields with their default value only if
     `everything`.
     """
@@ -383,7 +455,9 @@ def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]
         value = getattr(layout, field.name)
         if field.name == "placement":
             bare = replace(layout, placement={})
-            if value and dict(placed(bare, job.cluster.sizes).placement) != dict(value):
+            if value and dict(
+                placed(bare, job.cluster.sizes).placement
+            ) != dict(value):
                 words += [
                     "--placement",
                     ",".join(
@@ -392,12 +466,18 @@ def write_flags(layout: Layout, job: Job, everything: bool = False) -> list[str]
                     ),
                 ]
         elif everything or field.name == "dp" or value != field.default:
-            text = str(value).lower() if isinstance(value, (bool, str)) else str(int(value))
+            text = (
+                str(value).lower()
+                if isinstance(value, (bool, str))
+                else str(int(value))
+            )
             words += ["--" + field.name.replace("_", "-"), text]
     return words
 
 
-def command_line(model: str, given: Mapping[str, str], found: Prediction) -> str:
+def command_line(
+    model: str, given: Mapping[str, str], found: Prediction
+) -> str:
     """The command that predicts this layout again, for copying; `model` and `given` as the user
     wrote them.
     """
@@ -407,7 +487,9 @@ def command_line(model: str, given: Mapping[str, str], found: Prediction) -> str
         if name in table_of and table_of[name].table != "layout":
             words += [table_of[name].spelled, text]
     everything = is_file(model) or foreign(model)
-    return shlex.join([*words, *write_flags(found.layout, found.job, everything=everything)])
+    return shlex.join(
+        [*words, *write_flags(found.layout, found.job, everything=everything)]
+    )
 
 
 COUNTED = re.compile(r"\s*(\d+)(\s*x.*)", re.DOTALL)
@@ -421,7 +503,9 @@ def layout_of(text: str, job: Job) -> Layout:
     if "=" not in text:
         table = _file(text, None).get("layout")
         if not isinstance(table, dict):
-            raise BadInput(f"{text[:80]} has no table [layout]; or write 'tp=8 pp=4 zero=1'")
+            raise BadInput(
+                f"{text[:80]} has no table [layout]; or write 'tp=8 pp=4 zero=1'"
+            )
     else:
         words = re.split(r"[\s,;]+", text.strip())
         table = dict(word.partition("=")[::2] for word in words if word)

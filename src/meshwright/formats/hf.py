@@ -64,13 +64,21 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
     directory or file.
     """
     file = Path(path)
-    with suppress(OSError, ValueError):  # read_text says what is wrong with the path
+    with suppress(
+        OSError, ValueError
+    ):  # read_text says what is wrong with the path
         file = file / "config.json" if file.is_dir() else file
-    name = file.parent.name if file.name == "config.json" and file.parent.name else file.stem
+    name = (
+        file.parent.name
+        if file.name == "config.json" and file.parent.name
+        else file.stem
+    )
     return read_hf(parse_json(read_text(file), str(file)[:200]), name, seq)
 
 
-def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -> Model:
+def read_hf(
+    config: Mapping[str, Any], name: str = "", seq: int | None = None
+) -> Model:
     """The Model that a config.json describes; its `notes` say what was left out.
 
     seq: tokens of a training sequence; None takes min(max_position_embeddings, 8192), because the
@@ -87,17 +95,28 @@ def read_hf(config: Mapping[str, Any], name: str = "", seq: int | None = None) -
     fields = arrange(common(c) | family.fixed | family.extra(c))
     if "layer_types" not in c.asked:  # its class knows of nothing else
         listed(c, "layer_types", {FULL: "full"})
-    if fields["activation"] == ("silu" if fields.get("gated", True) else "gelu"):
+    if fields["activation"] == (
+        "silu" if fields.get("gated", True) else "gelu"
+    ):
         del fields["activation"]  # the usual one
     told = fields.pop("told", ())
     fields["name"] = name or _own_name(text) or kind
-    longest = c.whole("max_position_embeddings", "n_positions", "seq_length", default=2048)
-    fields["seq"] = seq or (
-        longest if fields.get("positions") == "learned" else min(longest, LONGEST)
+    longest = c.whole(
+        "max_position_embeddings", "n_positions", "seq_length", default=2048
     )
-    model = read(Model, {k: v for k, v in fields.items() if v is not None}, c.where)
+    fields["seq"] = seq or (
+        longest
+        if fields.get("positions") == "learned"
+        else min(longest, LONGEST)
+    )
+    model = read(
+        Model, {k: v for k, v in fields.items() if v is not None}, c.where
+    )
     shape = {**vars(model), "kv_heads": model.K, "head_dim": model.h}
-    return replace(model, notes=(*notes, *told, *_architecture(c, family), *c.unread(shape)))
+    return replace(
+        model,
+        notes=(*notes, *told, *_architecture(c, family), *c.unread(shape)),
+    )
 
 
 def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:
@@ -105,36 +124,64 @@ def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:
     where = f"config.json ({kind})"
     of = classes()[family.like or kind]
     # either may be the field
-    names = [(a, b) if b in of["defaults"] else (b, a) for a, b in of["aliases"].items()]
+    names = [
+        (a, b) if b in of["defaults"] else (b, a)
+        for a, b in of["aliases"].items()
+    ]
     defaults = {**({} if family.like else of["defaults"]), **family.defaults}
-    known = frozenset((*of["defaults"], *family.defaults, *family.also, *EVERYWHERE))
-    return Config(renamed(text, {**dict(names), **family.aliases}, where), defaults, where, known)
+    known = frozenset(
+        (*of["defaults"], *family.defaults, *family.also, *EVERYWHERE)
+    )
+    return Config(
+        renamed(text, {**dict(names), **family.aliases}, where),
+        defaults,
+        where,
+        known,
+    )
 
 
-def _text_part(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+def _text_part(
+    config: Mapping[str, Any],
+) -> tuple[Mapping[str, Any], list[str]]:
     """The language model of a multimodal config, and a note on what it is not."""
     text, kind = config.get("text_config"), config.get("model_type")
-    inner = text if isinstance(text, Mapping) and "num_hidden_layers" not in config else None
+    inner = (
+        text
+        if isinstance(text, Mapping) and "num_hidden_layers" not in config
+        else None
+    )
     if inner is None and not (isinstance(kind, str) and kind in FLAT):
         return config, []
     outer = str(kind)[:40]
     if config.get("is_encoder_decoder"):
-        raise BadInput(f"config.json ({outer}): is_encoder_decoder is set: only decoders are read")
+        raise BadInput(
+            f"config.json ({outer}): is_encoder_decoder is set: only decoders are read"
+        )
     parts = [
         key
         for key, value in config.items()
         if isinstance(value, Mapping) and key.endswith("_config")
     ]
     left = (
-        ", ".join(brief(key).strip("'") for key in parts[:6] if key not in NO_TOWERS)
+        ", ".join(
+            brief(key).strip("'") for key in parts[:6] if key not in NO_TOWERS
+        )
         or "towers and projectors of other media, which the file does not describe,"
     )
     note = f"language model only: of {outer}, {left} and their tokens are left out"
-    if inner is None:  # older files have the language model's keys beside those of the towers
-        own = {key: value for key, value in config.items() if key not in (*parts, *OUTER)}
+    if (
+        inner is None
+    ):  # older files have the language model's keys beside those of the towers
+        own = {
+            key: value
+            for key, value in config.items()
+            if key not in (*parts, *OUTER)
+        }
         return {**own, "model_type": FLAT[outer]}, [note]
     # the outer one decides
-    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    tied = {
+        key: config[key] for key in ("tie_word_embeddings",) if key in config
+    }
     named = {"model_type": TEXT_OF.get(outer, kind), **inner}
     own = named["model_type"]
     if isinstance(own, str):
@@ -157,7 +204,9 @@ def _unknown(kind: object) -> BadInput:
 def _alike(name: str) -> str:
     """Families whose names begin alike."""
     stem = re.split(r"[\d_-]", name)[0]
-    found = [kind for kind in FAMILIES if len(stem) > 2 and kind.startswith(stem)]
+    found = [
+        kind for kind in FAMILIES if len(stem) > 2 and kind.startswith(stem)
+    ]
     return f"; of that name {', '.join(found[:6])}" if found else ""
 
 
@@ -172,8 +221,12 @@ def _architecture(c: Config, family: Family) -> Iterator[str]:
     """
     names = c.listed("architectures") or []
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise BadInput(f"{c.where}: architectures must be names of classes, not {brief(wrong[0])}")
-    own = family.classes or (classes()[family.like or c.data["model_type"]]["class"],)
+        raise BadInput(
+            f"{c.where}: architectures must be names of classes, not {brief(wrong[0])}"
+        )
+    own = family.classes or (
+        classes()[family.like or c.data["model_type"]]["class"],
+    )
     spelled = [name.lower() for name in own]
     if not names or any(name.lower() in spelled for name in names):
         return

@@ -26,7 +26,13 @@ ACTIVATIONS = {
 }
 """hidden_act -> Model.activation."""
 SCALINGS = ("linear", "llama3", "yarn", "dynamic", "longrope")
-HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+HEAD_KEYS = (
+    "num_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_heads",
+    "attention_heads",
+)
 """Names of the number of query heads."""
 FFN = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "dff")
 """Names of the feed-forward's width; classes with one of the latter, or none, have 4 x hidden_size
@@ -42,7 +48,11 @@ ROPE_KEYS = frozenset(
         "type",
         "factor",
     )
-    + ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    + (
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+    )
 )
 """Keys of rotary positions, in tables or beside them."""
 
@@ -50,14 +60,18 @@ ROPE_KEYS = frozenset(
 def common(c: Config) -> Fields:
     """Fields that every decoder has."""
     hidden = c.whole("hidden_size", "n_embd", "d_model")
-    heads = c.whole(*HEAD_KEYS, default=None if c.known & set(HEAD_KEYS) else 1)
+    heads = c.whole(
+        *HEAD_KEYS, default=None if c.known & set(HEAD_KEYS) else 1
+    )
     return {
         "layers": count(c),
         "hidden": hidden,
         "heads": heads,
         "kv_heads": c.whole("num_key_value_heads", default=0) or None,
         "head_dim": c.whole("head_dim", default=0) or None,
-        "ffn": c.whole(*FFN, default=4 * hidden if wide_by_default(c) else None),
+        "ffn": c.whole(
+            *FFN, default=4 * hidden if wide_by_default(c) else None
+        ),
         "vocab": c.whole("vocab_size"),
         "tied_embeddings": c.flag("tie_word_embeddings"),
         "norm_epsilon": c.real(
@@ -72,21 +86,31 @@ def common(c: Config) -> Fields:
         "activation": activation(c),
         **rotary(c),
         "dropout": (
-            max(c.real(key, most=1.0, default=0.0) for key in ("resid_pdrop", "hidden_dropout")) > 0
+            max(
+                c.real(key, most=1.0, default=0.0)
+                for key in ("resid_pdrop", "hidden_dropout")
+            )
+            > 0
         ),
     }
 
 
 def wide_by_default(c: Config) -> bool:
     """Null means four times the hidden size: older families, and classes without a width."""
-    return FFN[0] not in c.known or bool(c.known & {"attention_types", "state_size"})
+    return FFN[0] not in c.known or bool(
+        c.known & {"attention_types", "state_size"}
+    )
 
 
 def activation(c: Config) -> str | None:
     """The feed-forward's activation; None if the file does not say."""
-    name = c.get("hidden_act", "hidden_activation", "activation_function", "activation")
+    name = c.get(
+        "hidden_act", "hidden_activation", "activation_function", "activation"
+    )
     if name is not None and not isinstance(name, str):
-        raise BadInput(f"{c.where}: hidden_act must be a text, not {brief(name)}")
+        raise BadInput(
+            f"{c.where}: hidden_act must be a text, not {brief(name)}"
+        )
     return ACTIVATIONS.get(name, "other") if name is not None else None
 
 
@@ -100,13 +124,25 @@ def rotary(c: Config) -> Fields:
         new = None  # the older key stands in its place
     for table, name in ((old, "rope_scaling"), (new, "rope_parameters")):
         if table is not None and not isinstance(table, Mapping):
-            raise BadInput(f"{c.where}: {name} must be a table, not {brief(table)}")
+            raise BadInput(
+                f"{c.where}: {name} must be a table, not {brief(table)}"
+            )
     rope = Config(
-        {**c.data, **(old or {}), **(new or {})}, c.defaults, c.where, c.known | ROPE_KEYS
+        {**c.data, **(old or {}), **(new or {})},
+        c.defaults,
+        c.where,
+        c.known | ROPE_KEYS,
     )
-    base = rope.real("rope_theta", "rotary_emb_base", most=1e12, default=10000.0)
-    share = rope.real("partial_rotary_factor", "rotary_pct", most=1.0, default=1.0)
-    fields: Fields = {"rope_base": base or 10000.0, "rotary_share": share or 1.0}
+    base = rope.real(
+        "rope_theta", "rotary_emb_base", most=1e12, default=10000.0
+    )
+    share = rope.real(
+        "partial_rotary_factor", "rotary_pct", most=1.0, default=1.0
+    )
+    fields: Fields = {
+        "rope_base": base or 10000.0,
+        "rotary_share": share or 1.0,
+    }
     # other positions in other layers (Gemma 3)
     if any(isinstance(value, Mapping) for value in (new or {}).values()):
         return {"rope_scaling": {"kind": "other"}}
@@ -120,7 +156,10 @@ def rotary(c: Config) -> Fields:
         "factor": rope.real("factor", most=1e6, default=1.0) or 1.0,
         "low": rope.real("low_freq_factor", most=1e6, default=1.0) or 1.0,
         "high": rope.real("high_freq_factor", most=1e6, default=4.0) or 4.0,
-        "original": rope.whole("original_max_position_embeddings", default=LONGEST) or LONGEST,
+        "original": rope.whole(
+            "original_max_position_embeddings", default=LONGEST
+        )
+        or LONGEST,
     }
     return {**fields, "rope_scaling": scaling}
 
@@ -130,9 +169,15 @@ def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
     a window in all layers, if there is one).
     """
     layers = count(c)
-    used = c.whole("sliding_window", default=0) and c.flag("use_sliding_window", default=True)
-    usual = (list(default) or ["sliding"] * layers) if used else ["full"] * layers
+    used = c.whole("sliding_window", default=0) and c.flag(
+        "use_sliding_window", default=True
+    )
+    usual = (
+        (list(default) or ["sliding"] * layers) if used else ["full"] * layers
+    )
     found = windows(c, usual)
     if "layer_types" not in c.defaults and found["mixers"] != usual:
-        raise c.refuse("its class takes no layer_types, and they are not what it does")
+        raise c.refuse(
+            "its class takes no layer_types, and they are not what it does"
+        )
     return found

@@ -23,7 +23,11 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
 }
-OF_TOKENIZER: Config = {"bos_token_id": None, "eos_token_id": None, "dtype": "float32"}
+OF_TOKENIZER: Config = {
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "dtype": "float32",
+}
 """A checkpoint does not know its tokenizer's special tokens; the families' defaults would be
 wrong.
 """
@@ -44,7 +48,8 @@ def _llama(m: Model) -> Config:
         rope["partial_rotary_factor"] = m.rotary_share
     if m.rope_scaling:
         rope |= {"rope_type": m.rope_scaling.kind} | {
-            theirs: getattr(m.rope_scaling, ours) for ours, theirs in ROPE.items()
+            theirs: getattr(m.rope_scaling, ours)
+            for ours, theirs in ROPE.items()
         }
     return {
         "vocab_size": m.vocab,
@@ -74,7 +79,9 @@ def _qwen(m: Model) -> Config:
         return {**_llama(m), "use_sliding_window": False}
     every = m.full_every
     kinds = [
-        "full_attention" if every and i % every == every - 1 else "sliding_attention"
+        "full_attention"
+        if every and i % every == every - 1
+        else "sliding_attention"
         for i in range(m.layers)
     ]
     return {
@@ -119,10 +126,18 @@ def spelled(m: Model) -> Model:
 def differences(a: Model, b: Model) -> list[str]:
     """Names of the fields in which two models compute different things."""
     names = [f.name for f in fields(Model) if f.name not in NOT_COMPUTED]
-    found = [name for name in names if getattr(spelled(a), name) != getattr(spelled(b), name)]
+    found = [
+        name
+        for name in names
+        if getattr(spelled(a), name) != getattr(spelled(b), name)
+    ]
     return [
         *found,
-        *(["seq"] if a.positions == b.positions == "learned" and a.seq != b.seq else []),
+        *(
+            ["seq"]
+            if a.positions == b.positions == "learned" and a.seq != b.seq
+            else []
+        ),
     ]
 
 
@@ -144,5 +159,11 @@ def write_hf(m: Model) -> Config:
             return config
         if nearest is None or len(wrong) < nearest[0]:
             nearest = len(wrong), family, wrong
-    why = f": {nearest[1]} is nearest, but differs in {', '.join(nearest[2])}" if nearest else ""
-    raise BadInput(f"model {m.name[:60]} cannot be written as one of {', '.join(WRITERS)}{why}")
+    why = (
+        f": {nearest[1]} is nearest, but differs in {', '.join(nearest[2])}"
+        if nearest
+        else ""
+    )
+    raise BadInput(
+        f"model {m.name[:60]} cannot be written as one of {', '.join(WRITERS)}{why}"
+    )

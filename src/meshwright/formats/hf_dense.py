@@ -29,31 +29,49 @@ def _apertus(c: Config) -> Fields:
 
 
 def _cwm(c: Config) -> Fields:
-    return sliding(c, ["sliding" if i % 4 else "full" for i in range(count(c))])
+    return sliding(
+        c, ["sliding" if i % 4 else "full" for i in range(count(c))]
+    )
 
 
 def _exaone4(c: Config) -> Fields:
     """Layers with a window between layers without positions."""
     period = c.whole("sliding_window_pattern", default=0)
     usual = every(count(c), period, "full", "sliding")
-    return windows(c, usual if c.whole("sliding_window", default=0) else ["full"] * count(c))
+    return windows(
+        c,
+        usual if c.whole("sliding_window", default=0) else ["full"] * count(c),
+    )
 
 
 def _smollm3(c: Config) -> Fields:
     """Some layers have no rotary positions, and these a window where it is used."""
     layers, period = count(c), c.whole("no_rope_layer_interval", default=0)
-    rope = c.listed("no_rope_layers") or [int((i + 1) % max(period, 1) != 0) for i in range(layers)]
-    used = c.flag("use_sliding_window") and c.whole("sliding_window", default=0)
-    usual = ["sliding" if used and not turned else "full" for turned in rope[:layers]]
+    rope = c.listed("no_rope_layers") or [
+        int((i + 1) % max(period, 1) != 0) for i in range(layers)
+    ]
+    used = c.flag("use_sliding_window") and c.whole(
+        "sliding_window", default=0
+    )
+    usual = [
+        "sliding" if used and not turned else "full"
+        for turned in rope[:layers]
+    ]
     return attention_bias(c) | windows(c, usual)
 
 
 def _seed_oss(c: Config) -> Fields:
-    return biases(c.flag("attention_bias"), c.flag("attention_out_bias"), c.flag("mlp_bias"))
+    return biases(
+        c.flag("attention_bias"),
+        c.flag("attention_out_bias"),
+        c.flag("mlp_bias"),
+    )
 
 
 def _hyperclovax(c: Config) -> Fields:
-    return attention_bias(c) | {"norms_per_layer": 4 if c.flag("use_post_norm") else 2}
+    return attention_bias(c) | {
+        "norms_per_layer": 4 if c.flag("use_post_norm") else 2
+    }
 
 
 def _latent(c: Config) -> Fields:
@@ -94,7 +112,10 @@ def _cohere(c: Config) -> Fields:
     """A parallel block with one norm; heads may be normalised with a scale for each."""
     attention = c.flag("attention_bias")
     normed = c.flag("use_qk_norm") if "use_qk_norm" in c.known else False
-    return biases(attention, attention, False) | {"qk_norm": normed, "qk_norm_whole": normed}
+    return biases(attention, attention, False) | {
+        "qk_norm": normed,
+        "qk_norm_whole": normed,
+    }
 
 
 def _cohere2(c: Config) -> Fields:
@@ -103,7 +124,9 @@ def _cohere2(c: Config) -> Fields:
 
 
 def _vaultgemma(c: Config) -> Fields:
-    return attention_bias(c) | windows(c, every(count(c), 2, "full", "sliding"))
+    return attention_bias(c) | windows(
+        c, every(count(c), 2, "full", "sliding")
+    )
 
 
 def _jais2(c: Config) -> Fields:
@@ -119,7 +142,11 @@ def _gemma4(c: Config) -> Fields:
     """Layers that see everything have wider heads, and may read their keys as values; other inputs
     for each layer, and keys shared by layers, are not described.
     """
-    for key in ("hidden_size_per_layer_input", "num_kv_shared_layers", "enable_moe_block"):
+    for key in (
+        "hidden_size_per_layer_input",
+        "num_kv_shared_layers",
+        "enable_moe_block",
+    ):
         if key in c.known and c.get(key):
             raise c.refuse(f"{key} is {brief(c.get(key))}")
     usual = every(count(c), 6, "full", "sliding")
@@ -134,13 +161,19 @@ def _gemma4(c: Config) -> Fields:
         "kv_heads": kv,
         "head_dim": c.whole("head_dim"),
     }
-    c.asked.update(("use_bidirectional_attention", "use_double_wide_mlp", *UNUSED))
+    c.asked.update(
+        ("use_bidirectional_attention", "use_double_wide_mlp", *UNUSED)
+    )
     return {
         **_nanochat(c),
         **found,
         "sliding": heads if "sliding" in found["mixers"] else None,
-        "head_dim": wide.get("head_dim", c.whole("global_head_dim", default=512)),
-        "kv_heads": wide.get("num_key_value_heads", _global_heads(c, kv) if alike else kv),
+        "head_dim": wide.get(
+            "head_dim", c.whole("global_head_dim", default=512)
+        ),
+        "kv_heads": wide.get(
+            "num_key_value_heads", _global_heads(c, kv) if alike else kv
+        ),
         "key_is_value": alike,
     }
 
@@ -158,14 +191,28 @@ def _of_full_layers(c: Config, mixers: list[str]) -> Mapping[str, int]:
     first = next(iter(each.values()))
     named = sorted(int(key) for key in each if str(key).isdecimal())
     wrong = named != full or any(other != first for other in each.values())
-    if wrong or not isinstance(first, Mapping) or set(first) - {"head_dim", "num_key_value_heads"}:
-        raise c.refuse("per_layer_config says more than the heads of full layers")
-    if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in first.values()):
+    if (
+        wrong
+        or not isinstance(first, Mapping)
+        or set(first) - {"head_dim", "num_key_value_heads"}
+    ):
+        raise c.refuse(
+            "per_layer_config says more than the heads of full layers"
+        )
+    if not all(
+        isinstance(v, int) and not isinstance(v, bool) and v > 0
+        for v in first.values()
+    ):
         raise BadInput(f"{c.where}: per_layer_config must hold whole numbers")
     return first
 
 
-UNUSED = ("num_experts", "top_k_experts", "moe_intermediate_size", "vocab_size_per_layer_input")
+UNUSED = (
+    "num_experts",
+    "top_k_experts",
+    "moe_intermediate_size",
+    "vocab_size_per_layer_input",
+)
 GEMMA_4 = ("global_head_dim", "num_global_key_value_heads", "per_layer_config")
 LAYERNORM: Fields = {"norm": "layernorm", "gated": False}
 PARALLEL: Fields = {"norm": "layernorm-scale", "norms_per_layer": 1}
@@ -178,12 +225,18 @@ DENSE: dict[str, Family] = {
     "arcee": Family({"gated": False}, attention_bias),
     "bitnet": Family({"inner_norms": True}, attention_bias, also=HEAD),
     "cohere": Family(PARALLEL, _cohere, also=HEAD),
-    "cohere2": Family(PARALLEL, _cohere2, also=(*HEAD, "sliding_window_pattern")),
+    "cohere2": Family(
+        PARALLEL, _cohere2, also=(*HEAD, "sliding_window_pattern")
+    ),
     "cwm": Family({}, _cwm),
     "ernie4_5": Family({}, _one_bias),
     "exaone4": Family({"qk_norm": True}, _exaone4, also=HEAD),
-    "gemma4_text": Family({"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4),
-    "gemma4_unified_text": Family({"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4),
+    "gemma4_text": Family(
+        {"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4
+    ),
+    "gemma4_unified_text": Family(
+        {"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4
+    ),
     "granite": Family({}, attention_bias, also=HEAD),
     "granite_swa": Family({"attention_sinks": True}, _granite_swa, also=HEAD),
     "helium": Family({}, _helium),
@@ -195,7 +248,9 @@ DENSE: dict[str, Family] = {
     "minicpm3": Family({}, _minicpm3),
     "ministral3": Family({}, sliding),
     "nanochat": Family(
-        {"norm": "nonparametric", "gated": False, "final_norm": False}, _nanochat, also=HEAD
+        {"norm": "nonparametric", "gated": False, "final_norm": False},
+        _nanochat,
+        also=HEAD,
     ),
     "nemotron": Family(LAYERNORM, attention_bias, HALF),
     "qwen2_5_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
@@ -204,7 +259,9 @@ DENSE: dict[str, Family] = {
     "seed_oss": Family({}, _seed_oss),
     "smollm3": Family({}, _smollm3, also=HEAD),
     "stablelm": Family({"norm": "layernorm"}, _stablelm, QUARTER, also=HEAD),
-    "starcoder2": Family(LAYERNORM, lambda c: _one_bias(c) | sliding(c), also=(*HEAD,)),
+    "starcoder2": Family(
+        LAYERNORM, lambda c: _one_bias(c) | sliding(c), also=(*HEAD,)
+    ),
     "vaultgemma": Family({}, _vaultgemma),
     "youtu": Family({}, _latent, also=("qk_head_dim", *HEAD)),
 }

@@ -17,7 +17,10 @@ from .hf_layers import FEED_FORWARD, count, every, listed, windows
 
 def _feed_forwards(c: Config, dense: int = 0, step: int = 1) -> list[str]:
     """By `mlp_layer_types`, or experts from a layer on, in every `step`-th."""
-    usual = ["experts" if i >= dense and i % step == 0 else "dense" for i in range(count(c))]
+    usual = [
+        "experts" if i >= dense and i % step == 0 else "dense"
+        for i in range(count(c))
+    ]
     return listed(c, "mlp_layer_types", FEED_FORWARD) or usual
 
 
@@ -35,8 +38,17 @@ def _afmoe(c: Config) -> Fields:
     """Four norms, a gate on the attention, a trained bias for each expert."""
     period = c.whole("global_attn_every_n_layers", default=0)
     width = c.whole("moe_intermediate_size")
-    more = {"shared_ffn": c.whole("num_shared_experts") * width, "router_bias": True}
-    moe = routed(c, "num_experts", "num_experts_per_tok", "moe_intermediate_size", **more)
+    more = {
+        "shared_ffn": c.whole("num_shared_experts") * width,
+        "router_bias": True,
+    }
+    moe = routed(
+        c,
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        **more,
+    )
     mixers = windows(c, every(count(c), period, "full", "sliding"))
     ffns = _feed_forwards(c, c.whole("num_dense_layers"))
     return {"moe": moe, **_attention(c), **mixers, "ffns": ffns}
@@ -44,14 +56,26 @@ def _afmoe(c: Config) -> Fields:
 
 def _aria(c: Config) -> Fields:
     shared = c.whole("moe_num_shared_experts") * c.whole("intermediate_size")
-    moe = routed(c, "moe_num_experts", "moe_topk", "intermediate_size", shared_ffn=shared)
+    moe = routed(
+        c,
+        "moe_num_experts",
+        "moe_topk",
+        "intermediate_size",
+        shared_ffn=shared,
+    )
     return {"moe": moe, **_attention(c)}
 
 
 def _deepseek_like(c: Config, dense: int, **more: Any) -> Fields:
     """DeepSeek's experts, with the names of its keys."""
-    shared = c.whole("n_shared_experts", default=0) * c.whole("moe_intermediate_size")
-    names = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+    shared = c.whole("n_shared_experts", default=0) * c.whole(
+        "moe_intermediate_size"
+    )
+    names = (
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+    )
     first = c.whole("first_k_dense_replace", default=dense)
     step = c.whole("moe_layer_freq", default=1) or 1
     return {
@@ -111,43 +135,70 @@ def _cohere2_moe(c: Config) -> Fields:
 def _dots1(c: Config) -> Fields:
     first = c.whole("max_window_layers", default=0)
     window = c.whole("sliding_window", default=0)
-    usual = ["sliding" if window and i >= first else "full" for i in range(count(c))]
+    usual = [
+        "sliding" if window and i >= first else "full" for i in range(count(c))
+    ]
     return _attention(c) | _deepseek_like(c, 0) | windows(c, usual)
 
 
 def _ernie_moe(c: Config) -> Fields:
     """Experts from one layer to another, in every so many; a trained bias for each."""
     layers, biased = count(c), c.flag("use_bias")
-    start, step = c.whole("moe_layer_start_index"), c.whole("moe_layer_interval") or 1
+    start, step = (
+        c.whole("moe_layer_start_index"),
+        c.whole("moe_layer_interval") or 1,
+    )
     end = c.get("moe_layer_end_index")
     if isinstance(end, bool) or not isinstance(end, int) or end < -1:
-        raise BadInput(f"{c.where}: moe_layer_end_index must be a whole number from -1")
+        raise BadInput(
+            f"{c.where}: moe_layer_end_index must be a whole number from -1"
+        )
     end = layers - 1 if end == -1 else end
     ffns = [
-        "experts" if (i + 1) % step == 0 and start <= i <= end else "dense" for i in range(layers)
+        "experts" if (i + 1) % step == 0 and start <= i <= end else "dense"
+        for i in range(layers)
     ]
-    shared = c.whole("moe_num_shared_experts") * c.whole("moe_intermediate_size")
+    shared = c.whole("moe_num_shared_experts") * c.whole(
+        "moe_intermediate_size"
+    )
     names = ("moe_num_experts", "moe_k", "moe_intermediate_size")
     if biased:
         raise c.refuse("experts and shared experts have biases (use_bias)")
-    return {"moe": routed(c, *names, shared_ffn=shared, router_bias=True), "ffns": ffns}
+    return {
+        "moe": routed(c, *names, shared_ffn=shared, router_bias=True),
+        "ffns": ffns,
+    }
 
 
 def _exaone_moe(c: Config) -> Fields:
     layers, period = count(c), c.whole("sliding_window_pattern", default=0)
     window = c.whole("sliding_window", default=0)
-    usual = every(layers, period, "full", "sliding") if window else ["full"] * layers
+    usual = (
+        every(layers, period, "full", "sliding")
+        if window
+        else ["full"] * layers
+    )
     shared = c.whole("num_shared_experts") * c.whole("moe_intermediate_size")
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
     ffns = _feed_forwards(c, c.whole("first_k_dense_replace", default=0))
-    return {"moe": routed(c, *names, shared_ffn=shared), **windows(c, usual), "ffns": ffns}
+    return {
+        "moe": routed(c, *names, shared_ffn=shared),
+        **windows(c, usual),
+        "ffns": ffns,
+    }
 
 
 def _flint(c: Config) -> Fields:
     """Attention sinks, shared experts without a gate; the first two layers are dense."""
     layers = count(c)
-    usual = ["full" if i < 2 or i % 4 == 1 or i == layers - 1 else "sliding" for i in range(layers)]
-    step, plain = c.whole("decoder_sparse_step") or 1, c.listed("mlp_only_layers")
+    usual = [
+        "full" if i < 2 or i % 4 == 1 or i == layers - 1 else "sliding"
+        for i in range(layers)
+    ]
+    step, plain = (
+        c.whole("decoder_sparse_step") or 1,
+        c.listed("mlp_only_layers"),
+    )
     dense = [0, 1] if plain is None else plain
     sparse = [i not in dense and (i + 1) % step == 0 for i in range(layers)]
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
@@ -161,7 +212,11 @@ def _flint(c: Config) -> Fields:
 
 
 def _granitemoe(c: Config) -> Fields:
-    shared = c.whole("shared_intermediate_size", default=0) if _knows(c, "shared") else 0
+    shared = (
+        c.whole("shared_intermediate_size", default=0)
+        if _knows(c, "shared")
+        else 0
+    )
     names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
     return {"moe": routed(c, *names, shared_ffn=shared), **_attention(c)}
 
@@ -186,14 +241,23 @@ def _kolibri1(c: Config) -> Fields:
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
     shared = c.whole("shared_expert_intermediate_size")
     usual = every(count(c), 5, "full", "sliding")
-    return {"moe": routed(c, *names, shared_ffn=shared), "ffn": shared, **windows(c, usual)}
+    return {
+        "moe": routed(c, *names, shared_ffn=shared),
+        "ffn": shared,
+        **windows(c, usual),
+    }
 
 
 def _laguna(c: Config) -> Fields:
     """A gate a head; a trained bias for each expert."""
-    heads, each = c.whole("num_attention_heads"), c.listed("num_attention_heads_per_layer")
+    heads, each = (
+        c.whole("num_attention_heads"),
+        c.listed("num_attention_heads_per_layer"),
+    )
     if each is not None and set(map(str, each)) != {str(heads)}:
-        raise c.refuse("layers have different numbers of heads (num_attention_heads_per_layer)")
+        raise c.refuse(
+            "layers have different numbers of heads (num_attention_heads_per_layer)"
+        )
     gating = c.get("gating")
     if gating is not True:
         raise c.refuse(f"gating is {brief(gating)}")
@@ -215,12 +279,19 @@ def _llama4(c: Config) -> Fields:
     """Experts in every so many layers; attention within chunks, counted as a window of their
     length, but in layers without rotary positions.
     """
-    layers, period = count(c), c.whole("no_rope_layer_interval", default=4) or 1
-    rope = c.listed("no_rope_layers") or [int((i + 1) % period != 0) for i in range(layers)]
+    layers, period = (
+        count(c),
+        c.whole("no_rope_layer_interval", default=4) or 1,
+    )
+    rope = c.listed("no_rope_layers") or [
+        int((i + 1) % period != 0) for i in range(layers)
+    ]
     usual = ["sliding" if turned else "full" for turned in rope[:layers]]
     step = c.whole("interleave_moe_layer_step") or 1
     sparse = c.listed("moe_layers")
-    here = set(range(step - 1, layers, step)) if sparse is None else set(sparse)
+    here = (
+        set(range(step - 1, layers, step)) if sparse is None else set(sparse)
+    )
     width = c.whole("intermediate_size")
     names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
     return {
@@ -245,15 +316,25 @@ def _mellum(c: Config) -> Fields:
 def _mimo(c: Config) -> Fields:
     """Sliding layers have twice the key/value heads, and sinks."""
     layers = count(c)
-    usual = ["full" if i == 0 or not (i + 1) % 6 else "sliding" for i in range(layers)]
+    usual = [
+        "full" if i == 0 or not (i + 1) % 6 else "sliding"
+        for i in range(layers)
+    ]
     heads = {
         "heads": c.whole("swa_num_attention_heads", "num_attention_heads"),
-        "kv_heads": c.whole("swa_num_key_value_heads", default=2 * c.whole("num_key_value_heads")),
+        "kv_heads": c.whole(
+            "swa_num_key_value_heads",
+            default=2 * c.whole("num_key_value_heads"),
+        ),
         "head_dim": c.whole("swa_head_dim", "head_dim"),
         "v_head_dim": c.whole("swa_v_head_dim", "v_head_dim"),
         "sinks": c.flag("add_swa_attention_sink_bias", default=True),
     }
-    names = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+    names = (
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+    )
     return {
         "moe": routed(c, *names),
         "v_head_dim": c.whole("v_head_dim"),
@@ -272,7 +353,9 @@ def _minimax_m2(c: Config) -> Fields:
         raise c.refuse("shared experts (shared_intermediate_size)")
     c.asked.update(("use_qk_norm", "qk_norm_type", "use_routing_bias"))
     names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
-    blocks = c.whole("num_mtp_modules", default=0) * c.whole("mtp_transformer_layers", default=1)
+    blocks = c.whole("num_mtp_modules", default=0) * c.whole(
+        "mtp_transformer_layers", default=1
+    )
     used = c.flag("use_mtp", default=True)
     return {"moe": routed(c, *names), "mtp_layers": blocks if used else 0}
 
@@ -286,7 +369,9 @@ def _minimax_m3(c: Config) -> Fields:
     c.asked.update(BLOCKS)
     names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
     return {
-        "moe": routed(c, *names, shared_ffn=c.whole("shared_intermediate_size")),
+        "moe": routed(
+            c, *names, shared_ffn=c.whole("shared_intermediate_size")
+        ),
         "ffn": c.whole("dense_intermediate_size"),
         "ffns": _feed_forwards(c),
     }
@@ -305,7 +390,9 @@ BLOCKS = (
 
 def _olmoe(c: Config) -> Fields:
     return {
-        "moe": routed(c, "num_experts", "num_experts_per_tok", "intermediate_size"),
+        "moe": routed(
+            c, "num_experts", "num_experts_per_tok", "intermediate_size"
+        ),
         **_attention(c),
     }
 
@@ -336,20 +423,37 @@ def _indexed(c: Config) -> Fields:
         "top_k": c.whole("index_topk"),
     }
     mixers = listed(c, "layer_types", SPARSE) or ["sparse"] * count(c)
-    return {**latent(c), **_deepseek_like(c, 3), "sparse": sparse, "mixers": mixers}
+    return {
+        **latent(c),
+        **_deepseek_like(c, 3),
+        "sparse": sparse,
+        "mixers": mixers,
+    }
 
 
 def _glm_dsa(c: Config) -> Fields:
     """Some layers read the keys that the layer before chose."""
-    c.asked.update(INDEX)  # where the file lists the layers, they say nothing more
+    c.asked.update(
+        INDEX
+    )  # where the file lists the layers, they say nothing more
     found, layers = _indexed(c), count(c)
     kinds = listed(c, "indexer_types", {"full": "sparse", "shared": "chosen"})
     if kinds is None:
         pattern = c.get("index_topk_pattern")
         if pattern is not None:
-            names = {"F": "sparse", "S": "chosen", "full": "sparse", "shared": "chosen"}
-            if not all(letter in names for letter in pattern) or len(pattern) < layers:
-                raise BadInput(f"{c.where}: index_topk_pattern must say F or S of each layer")
+            names = {
+                "F": "sparse",
+                "S": "chosen",
+                "full": "sparse",
+                "shared": "chosen",
+            }
+            if (
+                not all(letter in names for letter in pattern)
+                or len(pattern) < layers
+            ):
+                raise BadInput(
+                    f"{c.where}: index_topk_pattern must say F or S of each layer"
+                )
             kinds = [names[letter] for letter in pattern[:layers]]
         else:
             step = max(c.whole("index_topk_freq", default=1), 1)
@@ -361,7 +465,11 @@ def _glm_dsa(c: Config) -> Fields:
 
 
 HEAD = ("head_dim",)
-DENSE_FIRST = ("first_k_dense_replace", "moe_layer_freq", "num_nextn_predict_layers")
+DENSE_FIRST = (
+    "first_k_dense_replace",
+    "moe_layer_freq",
+    "num_nextn_predict_layers",
+)
 NORMED: Fields = {"qk_norm": True}
 WHOLE: Fields = {"qk_norm": True, "qk_norm_whole": True}
 INDEX = (
@@ -374,25 +482,39 @@ MTP = ("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
 QK = ("use_qk_norm", "qk_norm_type", "use_routing_bias")
 
 EXPERTS: dict[str, Family] = {
-    "afmoe": Family({"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"}, _afmoe),
+    "afmoe": Family(
+        {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
+        _afmoe,
+    ),
     "aria_text": Family({}, _aria),
     "axk1": Family({}, _axk1, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")),
-    "beam": Family({"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"}, _beam),
+    "beam": Family(
+        {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
+        _beam,
+    ),
     "cohere2_moe": Family(
         {"norm": "layernorm-scale", "norms_per_layer": 1},
         _cohere2_moe,
         also=("first_k_dense_replace",),
     ),
-    "deepseek_v32": Family({}, _indexed, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")),
+    "deepseek_v32": Family(
+        {}, _indexed, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")
+    ),
     "dots1": Family(NORMED, _dots1, also=(*HEAD, *DENSE_FIRST)),
     "ernie4_5_moe": Family({}, _ernie_moe, also=HEAD),
     "exaone_moe": Family(NORMED, _exaone_moe, also=HEAD),
     "flex_olmo": Family(WHOLE, _olmoe, also=HEAD),
     "flint": Family({**NORMED, "attention_sinks": True}, _flint),
-    "glm4_moe_lite": Family({}, _glm4_moe_lite, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")),
-    "glm_moe_dsa": Family({}, _glm_dsa, also=(*HEAD, *DENSE_FIRST, *INDEX, "qk_head_dim")),
+    "glm4_moe_lite": Family(
+        {}, _glm4_moe_lite, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")
+    ),
+    "glm_moe_dsa": Family(
+        {}, _glm_dsa, also=(*HEAD, *DENSE_FIRST, *INDEX, "qk_head_dim")
+    ),
     "granitemoe": Family({}, _granitemoe, also=HEAD),
-    "granitemoe_swa": Family({"attention_sinks": True}, _granitemoe_swa, also=HEAD),
+    "granitemoe_swa": Family(
+        {"attention_sinks": True}, _granitemoe_swa, also=HEAD
+    ),
     "granitemoeshared": Family({}, _granitemoe, also=HEAD),
     "hy_v3": Family(NORMED, _hy_v3),
     "kolibri1": Family({**NORMED, "norms_per_layer": 4}, _kolibri1),

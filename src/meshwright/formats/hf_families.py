@@ -30,7 +30,9 @@ def _mixtral(c: Config) -> Fields:
 def _qwen2(c: Config) -> Fields:
     """With use_sliding_window the layers from max_window_layers on have a window."""
     first, layers = c.whole("max_window_layers", default=0), count(c)
-    return sliding(c, ["sliding" if i >= first else "full" for i in range(layers)])
+    return sliding(
+        c, ["sliding" if i >= first else "full" for i in range(layers)]
+    )
 
 
 def _qwen3(c: Config) -> Fields:
@@ -41,14 +43,26 @@ def _qwen_moe(c: Config) -> Fields:
     """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`; a shared
     expert with a gate.
     """
-    step, dense = c.whole("decoder_sparse_step", default=1), c.listed("mlp_only_layers") or []
+    step, dense = (
+        c.whole("decoder_sparse_step", default=1),
+        c.listed("mlp_only_layers") or [],
+    )
     if not step:
         raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
     shared = c.whole("shared_expert_intermediate_size", default=0)
     more = {"shared_ffn": shared, "shared_gate": shared > 0}
-    moe = routed(c, "num_experts", "num_experts_per_tok", "moe_intermediate_size", **more)
+    moe = routed(
+        c,
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        **more,
+    )
     sparse = [i not in dense and (i + 1) % step == 0 for i in range(count(c))]
-    return {"moe": moe, "ffns": ["experts" if here else "dense" for here in sparse]}
+    return {
+        "moe": moe,
+        "ffns": ["experts" if here else "dense" for here in sparse],
+    }
 
 
 def _qwen2_moe(c: Config) -> Fields:
@@ -56,8 +70,15 @@ def _qwen2_moe(c: Config) -> Fields:
     first = c.whole("max_window_layers", default=0)
     if not c.whole("shared_expert_intermediate_size"):
         raise c.refuse("a shared expert has no width, but its gate is there")
-    second = ["sliding" if (i + 1) % 2 and i < first else "full" for i in range(count(c))]
-    return {**_qwen_moe(c), "qkv_bias": c.flag("qkv_bias"), **sliding(c, second)}
+    second = [
+        "sliding" if (i + 1) % 2 and i < first else "full"
+        for i in range(count(c))
+    ]
+    return {
+        **_qwen_moe(c),
+        "qkv_bias": c.flag("qkv_bias"),
+        **sliding(c, second),
+    }
 
 
 def _qwen3_moe(c: Config) -> Fields:
@@ -71,12 +92,24 @@ def _deepseek_experts(c: Config) -> Fields:
     parameter.
     """
     width, layers = c.whole("moe_intermediate_size"), count(c)
-    moe = routed(c, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+    moe = routed(
+        c, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"
+    )
     moe["shared_ffn"] = c.whole("n_shared_experts") * width
-    first, step = c.whole("first_k_dense_replace"), c.whole("moe_layer_freq", default=1) or 1
-    usual = ["experts" if i >= first and i % step == 0 else "dense" for i in range(layers)]
+    first, step = (
+        c.whole("first_k_dense_replace"),
+        c.whole("moe_layer_freq", default=1) or 1,
+    )
+    usual = [
+        "experts" if i >= first and i % step == 0 else "dense"
+        for i in range(layers)
+    ]
     ffns = listed(c, "mlp_layer_types", FEED_FORWARD) or usual
-    return {"moe": moe, "ffns": ffns, "mtp_layers": c.whole("num_mtp_layers", default=0)}
+    return {
+        "moe": moe,
+        "ffns": ffns,
+        "mtp_layers": c.whole("num_mtp_layers", default=0),
+    }
 
 
 def _deepseek(c: Config) -> Fields:
@@ -93,7 +126,12 @@ def _gpt_oss(c: Config) -> Fields:
     }
     biased = c.flag("attention_bias")
     second = every(count(c), 2, "full", "sliding")
-    return {"moe": moe, "qkv_bias": biased, "bias": biased, **sliding(c, second)}
+    return {
+        "moe": moe,
+        "qkv_bias": biased,
+        "bias": biased,
+        **sliding(c, second),
+    }
 
 
 def _gemma2(c: Config) -> Fields:
@@ -102,7 +140,9 @@ def _gemma2(c: Config) -> Fields:
 
 def _gemma3(c: Config) -> Fields:
     period = c.whole("sliding_window_pattern", default=6)
-    if c.whole("_sliding_window_pattern", default=period) != period and not c.has("layer_types"):
+    if c.whole(
+        "_sliding_window_pattern", default=period
+    ) != period and not c.has("layer_types"):
         raise BadInput(
             f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types"
         )
@@ -112,11 +152,17 @@ def _gemma3(c: Config) -> Fields:
 def _gemma(c: Config) -> Fields:
     found = attention_bias(c)
     # GemmaConfig takes the older value for what the models were trained with
-    return {**found, "activation": "gelu-tanh"} if c.get("hidden_act") == "gelu" else found
+    return (
+        {**found, "activation": "gelu-tanh"}
+        if c.get("hidden_act") == "gelu"
+        else found
+    )
 
 
 def _olmo3(c: Config) -> Fields:
-    return attention_bias(c) | sliding(c, every(count(c), 4, "full", "sliding"))
+    return attention_bias(c) | sliding(
+        c, every(count(c), 4, "full", "sliding")
+    )
 
 
 def _glm(c: Config) -> Fields:
@@ -124,7 +170,9 @@ def _glm(c: Config) -> Fields:
 
 
 def _glm4_moe(c: Config) -> Fields:
-    width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)  # its class rounds down
+    width = c.whole("hidden_size") // (
+        c.whole("num_attention_heads") or 1
+    )  # its class rounds down
     return {
         "qkv_bias": c.flag("attention_bias"),
         "qk_norm": c.flag("use_qk_norm"),
@@ -148,14 +196,19 @@ def _falcon(c: Config) -> Fields:
     """7B: one key/value head, one norm before both halves of a block. 40B and 180B: a norm for each
     half.
     """
-    heads, new = c.whole("num_attention_heads"), c.flag("new_decoder_architecture")
+    heads, new = (
+        c.whole("num_attention_heads"),
+        c.flag("new_decoder_architecture"),
+    )
     kv, one = c.whole("num_kv_heads", default=heads), c.flag("multi_query")
     # 2: one for each half, otherwise one for both
     norms = c.whole("num_ln_in_parallel_attn", default=2 if new else 1)
     biased = c.flag("bias")
     return {
         "kv_heads": kv if new else 1 if one else heads,
-        "norms_per_layer": 2 if norms == 2 or not c.flag("parallel_attn") else 1,
+        "norms_per_layer": 2
+        if norms == 2 or not c.flag("parallel_attn")
+        else 1,
         "positions": "alibi" if c.flag("alibi") else "rope",
         "qkv_bias": biased,
         "bias": biased,
@@ -202,7 +255,9 @@ FAMILIES: dict[str, Family] = {
     "qwen2": Family({"qkv_bias": True}, _qwen2, also=HEAD),
     "qwen3": Family({"qk_norm": True}, _qwen3),
     "qwen2_moe": Family({}, _qwen2_moe, also=HEAD),
-    "qwen3_moe": Family({"qk_norm": True}, _qwen3_moe, also=(*HEAD, "max_window_layers")),
+    "qwen3_moe": Family(
+        {"qk_norm": True}, _qwen3_moe, also=(*HEAD, "max_window_layers")
+    ),
     "deepseek_v2": Family({}, _deepseek, also=(*HEAD, *SPARSE)),
     "deepseek_v3": Family({}, _deepseek, UNTRAINED, also=(*HEAD, *SPARSE)),
     "kimi_k2": Family(
@@ -219,8 +274,15 @@ FAMILIES: dict[str, Family] = {
         like="deepseek_v3",
         classes=("DeepseekV3ForCausalLM", "KimiK2ForCausalLM"),
     ),
-    "gpt2": Family({**LAYERNORM_GELU, **BIASED, "positions": "learned"}, _gpt2),
-    "gpt_neox": Family(LAYERNORM_GELU, _gpt_neox, {"rotary_pct": 0.25}, also=("rotary_emb_base",)),
+    "gpt2": Family(
+        {**LAYERNORM_GELU, **BIASED, "positions": "learned"}, _gpt2
+    ),
+    "gpt_neox": Family(
+        LAYERNORM_GELU,
+        _gpt_neox,
+        {"rotary_pct": 0.25},
+        also=("rotary_emb_base",),
+    ),
     "gemma": Family({}, _gemma),
     "gemma2": Family({"norms_per_layer": 4}, _gemma2),
     "gemma3_text": Family(
@@ -228,16 +290,26 @@ FAMILIES: dict[str, Family] = {
         _gemma3,
         also=("sliding_window_pattern", "_sliding_window_pattern"),
     ),
-    "falcon": Family(LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}),
+    "falcon": Family(
+        LAYERNORM_GELU, _falcon, aliases={"n_embed": "hidden_size"}
+    ),
     "RefinedWeb": FALCON_OLD,
     "RefinedWebModel": FALCON_OLD,
     "olmo": Family({"norm": "nonparametric"}, attention_bias, also=HEAD),
-    "olmo2": Family({"qk_norm": True, "qk_norm_whole": True}, attention_bias, also=HEAD),
+    "olmo2": Family(
+        {"qk_norm": True, "qk_norm_whole": True}, attention_bias, also=HEAD
+    ),
     "olmo3": Family(
-        {"qk_norm": True, "qk_norm_whole": True}, _olmo3, {"rope_theta": 500000.0}, also=HEAD
+        {"qk_norm": True, "qk_norm_whole": True},
+        _olmo3,
+        {"rope_theta": 500000.0},
+        also=HEAD,
     ),
     "gpt_oss": Family(
-        {"attention_sinks": True}, _gpt_oss, {"rope_theta": 150000.0}, also=("experts_per_token",)
+        {"attention_sinks": True},
+        _gpt_oss,
+        {"rope_theta": 150000.0},
+        also=("experts_per_token",),
     ),
     "phi3": Family({}, sliding, also=HEAD),
     "bloom": Family(
@@ -253,7 +325,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "glm": Family({}, _glm, HALF),
     "glm4": Family({"norms_per_layer": 4}, _glm, HALF),
-    "glm4_moe": Family({}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *SPARSE)),
+    "glm4_moe": Family(
+        {}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *SPARSE)
+    ),
     **DENSE,
     **EXPERTS,
     **HYBRIDS,

@@ -56,10 +56,17 @@ def latent(c: Config) -> Fields:
         mla["q_lora_rank"] = rank
     c.asked.update(("head_dim", "qk_head_dim", "num_key_value_heads"))
     biased = c.flag("attention_bias")
-    return {"mla": mla, "kv_heads": None, "head_dim": None, **biases(biased, biased, False)}
+    return {
+        "mla": mla,
+        "kv_heads": None,
+        "head_dim": None,
+        **biases(biased, biased, False),
+    }
 
 
-def routed(c: Config, experts: str, top: str, width: str, **more: object) -> Fields:
+def routed(
+    c: Config, experts: str, top: str, width: str, **more: object
+) -> Fields:
     """A mixture of experts by the names of its keys."""
     return {
         "experts": c.whole(experts),

@@ -12,7 +12,15 @@ from typing import Any
 from ..errors import BadInput
 from .hf_family import Family, attention_bias, biases, latent, routed
 from .hf_keys import Config, Fields
-from .hf_layers import FEED_FORWARD, LINEAR, MAMBA, count, every, listed, windows
+from .hf_layers import (
+    FEED_FORWARD,
+    LINEAR,
+    MAMBA,
+    count,
+    every,
+    listed,
+    windows,
+)
 
 
 def _qkv_out(c: Config) -> Fields:
@@ -55,7 +63,12 @@ def _next_token(c: Config) -> Fields:
 
 def _qwen3_5(c: Config) -> Fields:
     c.asked.add("mlp_only_layers")
-    return {"linear": _delta(c), **_plain_attention(c), **_every_fourth(c), **_next_token(c)}
+    return {
+        "linear": _delta(c),
+        **_plain_attention(c),
+        **_every_fourth(c),
+        **_next_token(c),
+    }
 
 
 def _qwen3_next(c: Config) -> Fields:
@@ -103,14 +116,20 @@ def _kimi_linear(c: Config) -> Fields:
     inner, layers = c.table("linear_attn_config"), count(c)
     heads = inner.get("num_heads", c.whole("linear_num_heads"))
     width = inner.get("head_dim", c.whole("linear_head_dim"))
-    conv = inner.get("short_conv_kernel_size", c.whole("linear_conv_kernel_dim"))
+    conv = inner.get(
+        "short_conv_kernel_size", c.whole("linear_conv_kernel_dim")
+    )
     usual = ["full" if i and i % 4 == 0 else "linear" for i in range(layers)]
     if "full_attn_layers" in inner and "kda_layers" in inner:
         full = set(inner["full_attn_layers"])  # counted from 1
         usual = ["full" if i + 1 in full else "linear" for i in range(layers)]
     linear = _channel_decay(heads, width)
     linear |= {"conv": conv, "decay_rank": width, "gate_rank": width}
-    names = ("num_local_experts", "num_experts_per_tok", "moe_intermediate_size")
+    names = (
+        "num_local_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+    )
     shared = c.whole("n_shared_experts") * c.whole("moe_intermediate_size")
     first = c.whole("first_k_dense_replace", default=1)
     ffns = ["experts" if i >= first else "dense" for i in range(layers)]
@@ -130,14 +149,21 @@ DERIVED = ("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
 
 def _bailing(c: Config) -> Fields:
     """The same with whole matrices for the gates, and a gate a head in latent attention."""
-    layers, heads = count(c), c.whole("linear_num_heads", "num_attention_heads")
+    layers, heads = (
+        count(c),
+        c.whole("linear_num_heads", "num_attention_heads"),
+    )
     width = c.whole("linear_head_dim", "head_dim")
     taps = c.whole("linear_conv_kernel_dim", "short_conv_kernel_size")
     linear = _channel_decay(heads, width) | {"conv": taps}
     usual = every(layers, c.whole("layer_group_size"), "full", "linear")
     first = c.whole("first_k_dense_replace")
     ffns = ["experts" if i >= first else "dense" for i in range(layers)]
-    names = ("num_local_experts", "num_experts_per_tok", "moe_intermediate_size")
+    names = (
+        "num_local_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+    )
     shared = c.whole("n_shared_experts") * c.whole("moe_intermediate_size")
     return {
         **latent(c),
@@ -155,7 +181,10 @@ def _olmo_hybrid(c: Config) -> Fields:
     layers, heads = count(c), c.whole("num_attention_heads")
     keys = c.whole("linear_num_key_heads", default=heads)
     values = c.whole("linear_num_value_heads", default=heads)
-    width = c.whole("linear_key_head_dim", default=int(0.75 * c.whole("hidden_size") / (keys or 1)))
+    width = c.whole(
+        "linear_key_head_dim",
+        default=int(0.75 * c.whole("hidden_size") / (keys or 1)),
+    )
     usual = every(layers, 4, "full", "linear")
     if "full" not in usual:
         usual[-1] = "full"
@@ -186,25 +215,35 @@ def _minimax(c: Config) -> Fields:
     }
     names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
     usual = ["full" if (i + 1) % 2 else "linear" for i in range(count(c))]
-    return {"linear": linear, "moe": routed(c, *names), **windows(c, usual, names=LINEAR)}
+    return {
+        "linear": linear,
+        "moe": routed(c, *names),
+        **windows(c, usual, names=LINEAR),
+    }
 
 
 def _xlstm(c: Config) -> Fields:
     """mLSTM: an input and a forget gate a head, with biases; a norm over all heads."""
     D, heads = c.whole("hidden_size"), c.whole("num_heads")
     if c.whole("embedding_dim", default=D) != D:
-        raise c.refuse("the embedding has another width than the layers (embedding_dim)")
+        raise c.refuse(
+            "the embedding has another width than the layers (embedding_dim)"
+        )
     layers = c.whole("num_blocks", default=count(c))
     c.asked.add("add_out_norm")  # there is a norm in any case
     biased, single = c.flag("use_bias"), c.get("weight_mode")
     if biased or single != "single":
-        raise c.refuse("projections with biases, or fused ones (use_bias, weight_mode)")
+        raise c.refuse(
+            "projections with biases, or fused ones (use_bias, weight_mode)"
+        )
     keys = int(D * c.real("qk_dim_factor", most=100.0, default=0.5))
     values = int(D * c.real("v_dim_factor", most=100.0, default=1.0))
     unit = c.whole("ffn_round_up_to_multiple_of") or 1
     wide = c.real("ffn_proj_factor", most=100.0, default=2.667) * D
     if keys % heads or values % heads:
-        raise BadInput(f"{c.where}: num_heads {heads} must divide the widths of keys and values")
+        raise BadInput(
+            f"{c.where}: num_heads {heads} must divide the widths of keys and values"
+        )
     linear = {
         "kind": "gated",
         "heads": heads,
@@ -225,7 +264,9 @@ def _xlstm(c: Config) -> Fields:
     }
 
 
-def _mamba2(c: Config, heads: str, width: str, prefix: str = "mamba_") -> dict[str, Any]:
+def _mamba2(
+    c: Config, heads: str, width: str, prefix: str = "mamba_"
+) -> dict[str, Any]:
     """Mamba-2 by keys with a prefix: d_state, n_groups, d_conv, chunk_size, conv_bias,
     proj_bias.
     """
@@ -271,7 +312,11 @@ def _granite_hybrid(c: Config) -> Fields:
         **biases(attention, attention, False),
     }
     if c.whole("num_local_experts"):
-        names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
+        names = (
+            "num_local_experts",
+            "num_experts_per_tok",
+            "intermediate_size",
+        )
         found["moe"] = routed(c, *names, shared_ffn=shared)
     return found
 
@@ -296,19 +341,29 @@ def _falcon_h1(c: Config) -> Fields:
         "norm": c.flag("mamba_rms_norm"),
     }
     if c.flag("projectors_bias") != ssm["bias"]:
-        raise c.refuse("only one projection of the state space has a bias (projectors_bias)")
+        raise c.refuse(
+            "only one projection of the state space has a bias (projectors_bias)"
+        )
     return {"ssm": ssm, "mixers": ["ssm&full"] * count(c), **attention_bias(c)}
 
 
 def _jamba(c: Config) -> Fields:
     """Mamba with norms of its own; attention and experts in every so many layers."""
     layers, D = count(c), c.whole("hidden_size")
-    period, offset = c.whole("attn_layer_period") or 1, c.whole("attn_layer_offset")
-    sparse, first = c.whole("expert_layer_period") or 1, c.whole("expert_layer_offset")
+    period, offset = (
+        c.whole("attn_layer_period") or 1,
+        c.whole("attn_layer_offset"),
+    )
+    sparse, first = (
+        c.whole("expert_layer_period") or 1,
+        c.whole("expert_layer_offset"),
+    )
     rank = c.get("mamba_dt_rank")
     rank = ceil(D / 16) if rank == "auto" else c.whole("mamba_dt_rank")
     if c.flag("mamba_proj_bias"):
-        raise c.refuse("projections of the state space have biases (mamba_proj_bias)")
+        raise c.refuse(
+            "projections of the state space have biases (mamba_proj_bias)"
+        )
     experts = c.whole("num_experts")
     here = [i % sparse == first and experts > 1 for i in range(layers)]
     usual = ["full" if i % period == offset else "ssm" for i in range(layers)]
@@ -321,9 +376,14 @@ def _jamba(c: Config) -> Fields:
         "conv_bias": c.flag("mamba_conv_bias"),
         "inner_norms": True,
     }
-    found: Fields = {"ssm": ssm, "mixers": listed(c, "layer_types", MAMBA) or usual}
+    found: Fields = {
+        "ssm": ssm,
+        "mixers": listed(c, "layer_types", MAMBA) or usual,
+    }
     if any(here):
-        found["moe"] = routed(c, "num_experts", "num_experts_per_tok", "intermediate_size")
+        found["moe"] = routed(
+            c, "num_experts", "num_experts_per_tok", "intermediate_size"
+        )
         found["ffns"] = ["experts" if one else "dense" for one in here]
     return found
 
@@ -339,13 +399,19 @@ def _mamba(c: Config) -> Fields:
         "kind": "mamba",
         "inner": c.whole("intermediate_size", default=inner),
         "state": c.whole("state_size"),
-        "dt_rank": ceil(D / 16) if rank == "auto" else c.whole("time_step_rank"),
+        "dt_rank": ceil(D / 16)
+        if rank == "auto"
+        else c.whole("time_step_rank"),
         "conv": c.whole("conv_kernel"),
         "conv_bias": c.flag("use_conv_bias"),
     }
     layers = count(c)
     alone: Fields = {"heads": 1, "head_dim": D, "ffn": 0, "positions": "none"}
-    return alone | {"ssm": ssm, "mixers": ["ssm"] * layers, "ffns": ["none"] * layers}
+    return alone | {
+        "ssm": ssm,
+        "mixers": ["ssm"] * layers,
+        "ffns": ["none"] * layers,
+    }
 
 
 def _mamba_2(c: Config) -> Fields:
@@ -353,7 +419,9 @@ def _mamba_2(c: Config) -> Fields:
     heads, D = c.whole("num_heads"), c.whole("hidden_size")
     inner = int(c.real("expand", most=1e3, default=2.0) * D)
     if heads * c.whole("head_dim") != inner:
-        raise BadInput(f"{c.where}: num_heads x head_dim must be expand x hidden_size")
+        raise BadInput(
+            f"{c.where}: num_heads x head_dim must be expand x hidden_size"
+        )
     biased = c.flag("use_bias")
     ssm = {
         "inner": inner,
@@ -367,7 +435,11 @@ def _mamba_2(c: Config) -> Fields:
     }
     layers = count(c)
     alone: Fields = {"heads": heads, "ffn": 0, "positions": "none"}
-    return alone | {"ssm": ssm, "mixers": ["ssm"] * layers, "ffns": ["none"] * layers}
+    return alone | {
+        "ssm": ssm,
+        "mixers": ["ssm"] * layers,
+        "ffns": ["none"] * layers,
+    }
 
 
 BLOCKS = {
@@ -383,14 +455,27 @@ LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 def _nemotron_h(c: Config) -> Fields:
     """Each layer is one thing under one norm: Mamba-2, attention, a feed-forward or experts."""
-    given, letters = c.listed("layers_block_type"), c.get("hybrid_override_pattern")
+    given, letters = (
+        c.listed("layers_block_type"),
+        c.get("hybrid_override_pattern"),
+    )
     if given is None and letters is None:
         given = ["linear_attention", "moe", "full_attention", "mlp"]
     if given is None:
-        if not isinstance(letters, str) or not letters or not set(letters) <= set(LETTERS):
-            raise BadInput(f"{c.where}: hybrid_override_pattern must be of the letters M * - E")
+        if (
+            not isinstance(letters, str)
+            or not letters
+            or not set(letters) <= set(LETTERS)
+        ):
+            raise BadInput(
+                f"{c.where}: hybrid_override_pattern must be of the letters M * - E"
+            )
         given = [LETTERS[letter] for letter in letters]
-    if other := [kind for kind in given if not isinstance(kind, str) or kind not in BLOCKS]:
+    if other := [
+        kind
+        for kind in given
+        if not isinstance(kind, str) or kind not in BLOCKS
+    ]:
         raise c.refuse(f"layers_block_type has {str(other[0])[:40]!r}")
     blocks, heads, D = (
         [BLOCKS[kind] for kind in given],
@@ -409,17 +494,31 @@ def _nemotron_h(c: Config) -> Fields:
         "bias": c.flag("use_bias"),
     }
     if c.flag("mamba_proj_bias"):
-        raise c.refuse("projections of the state space have biases (mamba_proj_bias)")
+        raise c.refuse(
+            "projections of the state space have biases (mamba_proj_bias)"
+        )
     blocks_ahead = c.whole("num_nextn_predict_layers", default=0)
     c.asked.update(("mtp_layers_block_type", "mtp_hybrid_override_pattern"))
     ahead = f"{blocks_ahead} next-token blocks (num_nextn_predict_layers) are left out"
     shared = c.whole("moe_shared_expert_intermediate_size")
-    names = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
-    moe = routed(c, *names, shared_ffn=shared * bool(c.whole("n_shared_experts")))
+    names = (
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+    )
+    moe = routed(
+        c, *names, shared_ffn=shared * bool(c.whole("n_shared_experts"))
+    )
     moe["latent"] = c.whole("moe_latent_size", default=0)
     mlp = c.flag("mlp_bias")
-    c.asked.add("attention_bias")  # the class has it, and its attention has none
-    if mlp and moe["shared_ffn"] and any(kind == "experts" for _, kind in blocks):
+    c.asked.add(
+        "attention_bias"
+    )  # the class has it, and its attention has none
+    if (
+        mlp
+        and moe["shared_ffn"]
+        and any(kind == "experts" for _, kind in blocks)
+    ):
         raise c.refuse("experts have biases (mlp_bias)")
     return {
         "layers": len(blocks),
@@ -434,7 +533,11 @@ def _nemotron_h(c: Config) -> Fields:
     }
 
 
-CONVOLUTION = {"full_attention": "full", "conv": "conv", "sliding_attention": "sliding"}
+CONVOLUTION = {
+    "full_attention": "full",
+    "conv": "conv",
+    "sliding_attention": "sliding",
+}
 
 
 def _convolution(c: Config) -> Fields:
@@ -448,10 +551,15 @@ def _lfm2(c: Config) -> Fields:
     layers, wide = count(c), c.whole("block_ff_dim", "intermediate_size")
     if c.flag("block_auto_adjust_ff_dim"):
         unit = c.whole("block_multiple_of") or 1
-        wide = int(c.real("block_ffn_dim_multiplier", most=100.0, default=1.0) * int(2 * wide / 3))
+        wide = int(
+            c.real("block_ffn_dim_multiplier", most=100.0, default=1.0)
+            * int(2 * wide / 3)
+        )
         wide = unit * -(-wide // unit)
     full = c.listed("full_attn_idxs")
-    usual = ["full" if full is None or i in full else "conv" for i in range(layers)]
+    usual = [
+        "full" if full is None or i in full else "conv" for i in range(layers)
+    ]
     tied = c.flag("tie_embedding", "tie_word_embeddings")
     return {
         "conv": _convolution(c),
@@ -481,7 +589,8 @@ def _lfm3(c: Config) -> Fields:
     """Four norms, a gate a head, windows in half of the attention layers."""
     layers = count(c)
     usual = [
-        "full" if i % 4 == 2 else "sliding" if i % 4 == 0 and i else "conv" for i in range(layers)
+        "full" if i % 4 == 2 else "sliding" if i % 4 == 0 and i else "conv"
+        for i in range(layers)
     ]
     return {
         "conv": _convolution(c),
@@ -494,7 +603,11 @@ def _lfm3(c: Config) -> Fields:
 
 HEAD = ("head_dim",)
 NEXT: Fields = {"qk_norm": True, "attention_gate": "element"}
-NEXT_KEYS = ("full_attention_interval", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
+NEXT_KEYS = (
+    "full_attention_interval",
+    "mtp_num_hidden_layers",
+    "mtp_use_dedicated_embeddings",
+)
 PLAIN: Fields = {"positions": "none"}
 
 HYBRIDS: dict[str, Family] = {
@@ -507,10 +620,19 @@ HYBRIDS: dict[str, Family] = {
     "kimi_linear": Family(
         PLAIN,
         _kimi_linear,
-        also=("linear_attn_config", "first_k_dense_replace", "qk_head_dim", *HEAD),
+        also=(
+            "linear_attn_config",
+            "first_k_dense_replace",
+            "qk_head_dim",
+            *HEAD,
+        ),
     ),
-    "lfm2": Family({"qk_norm": True}, _lfm2, also=("tie_embedding", "block_ff_dim", *HEAD)),
-    "lfm2_moe": Family({"qk_norm": True}, _lfm2_moe, also=("tie_embedding", *HEAD)),
+    "lfm2": Family(
+        {"qk_norm": True}, _lfm2, also=("tie_embedding", "block_ff_dim", *HEAD)
+    ),
+    "lfm2_moe": Family(
+        {"qk_norm": True}, _lfm2_moe, also=("tie_embedding", *HEAD)
+    ),
     "lfm3": Family({"qk_norm": True}, _lfm3),
     "mamba": Family({}, _mamba, also=("intermediate_size",)),
     "mamba2": Family({}, _mamba_2),
@@ -521,9 +643,15 @@ HYBRIDS: dict[str, Family] = {
         {"num_hidden_layers": 1},  # its class counts the list
         also=("hybrid_override_pattern", "mtp_hybrid_override_pattern"),
     ),
-    "olmo_hybrid": Family({"qk_norm": True, "qk_norm_whole": True}, _olmo_hybrid, also=HEAD),
-    "qwen3_5_moe_text": Family(NEXT, _qwen3_5_moe, also=(*NEXT_KEYS, "mlp_only_layers")),
-    "qwen3_5_text": Family(NEXT, _qwen3_5, also=(*NEXT_KEYS, "mlp_only_layers")),
+    "olmo_hybrid": Family(
+        {"qk_norm": True, "qk_norm_whole": True}, _olmo_hybrid, also=HEAD
+    ),
+    "qwen3_5_moe_text": Family(
+        NEXT, _qwen3_5_moe, also=(*NEXT_KEYS, "mlp_only_layers")
+    ),
+    "qwen3_5_text": Family(
+        NEXT, _qwen3_5, also=(*NEXT_KEYS, "mlp_only_layers")
+    ),
     "qwen3_next": Family(NEXT, _qwen3_next, also=NEXT_KEYS),
     "xlstm": Family(PLAIN, _xlstm),
 }

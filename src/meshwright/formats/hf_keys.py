@@ -73,19 +73,35 @@ SCALES = re.compile(
 )
 """Names of factors and numerics, which change no product in a class that has them."""
 SYNONYMS = {
-    **dict.fromkeys(("num_layers", "n_layers", "n_layer", "num_hidden_layers"), ("layers",)),
     **dict.fromkeys(
-        ("d_model", "dim", "n_embd", "n_embed", "hidden_size", "embed_dim"), ("hidden",)
+        ("num_layers", "n_layers", "n_layer", "num_hidden_layers"), ("layers",)
     ),
-    **dict.fromkeys(("num_heads", "n_heads", "n_head", "num_attention_heads"), ("heads",)),
     **dict.fromkeys(
-        ("ffn_embed_dim", "ffn_dim", "d_ff", "intermediate_size", "ffn_hidden_size", "n_inner"),
+        ("d_model", "dim", "n_embd", "n_embed", "hidden_size", "embed_dim"),
+        ("hidden",),
+    ),
+    **dict.fromkeys(
+        ("num_heads", "n_heads", "n_head", "num_attention_heads"), ("heads",)
+    ),
+    **dict.fromkeys(
+        (
+            "ffn_embed_dim",
+            "ffn_dim",
+            "d_ff",
+            "intermediate_size",
+            "ffn_hidden_size",
+            "n_inner",
+        ),
         ("ffn",),
     ),
     **dict.fromkeys(
-        ("n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv"), ("kv_heads",)
+        ("n_kv_heads", "num_kv_heads", "num_key_value_heads", "n_head_kv"),
+        ("kv_heads",),
     ),
-    **dict.fromkeys(("attention_head_dim", "head_dim", "kv_channels", "head_size"), ("head_dim",)),
+    **dict.fromkeys(
+        ("attention_head_dim", "head_dim", "kv_channels", "head_size"),
+        ("head_dim",),
+    ),
     "hidden_dim": ("hidden", "ffn"),
     "n_vocab": ("vocab",),
     "sliding_window_size": ("window",),
@@ -98,7 +114,9 @@ SHOWN = 8
 @cache
 def classes() -> Mapping[str, Any]:
     """model_type -> its class, the aliases of its keys and their defaults."""
-    text = (resources.files("meshwright.catalog") / "transformers.json").read_text("utf-8")
+    text = (
+        resources.files("meshwright.catalog") / "transformers.json"
+    ).read_text("utf-8")
     found: Mapping[str, Any] = json.loads(text)["families"]
     return found
 
@@ -120,11 +138,20 @@ class Config:
         default, or None.
         """
         self.asked.update(keys)
-        given = [self.data[key] for key in keys if key in self.data and key in self.known]
+        given = [
+            self.data[key]
+            for key in keys
+            if key in self.data and key in self.known
+        ]
         if given:
             return next((value for value in given if value is not None), None)
         return next(
-            (self.defaults[key] for key in keys if self.defaults.get(key) is not None), None
+            (
+                self.defaults[key]
+                for key in keys
+                if self.defaults.get(key) is not None
+            ),
+            None,
         )
 
     def has(self, key: str) -> bool:
@@ -148,7 +175,11 @@ class Config:
             and value == int(value)
         ):
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not 0 <= value <= MOST
+        ):
             raise BadInput(
                 f"{self.where}: {keys[0]} must be a whole number from 0 to {MOST:,}, not"
                 f" {brief(value)}"
@@ -160,7 +191,11 @@ class Config:
         value = self.get(*keys)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not 0 <= value <= most
+        ):
             raise BadInput(
                 f"{self.where}: {keys[0]} must be between 0 and {most:g}, not {brief(value)}"
             )
@@ -170,21 +205,27 @@ class Config:
         """True or false; BadInput for anything else."""
         value = self.get(*keys)
         if value is not None and not isinstance(value, bool):
-            raise BadInput(f"{self.where}: {keys[0]} must be true or false, not {brief(value)}")
+            raise BadInput(
+                f"{self.where}: {keys[0]} must be true or false, not {brief(value)}"
+            )
         return default if value is None else value
 
     def listed(self, key: str) -> list[Any] | None:
         """A list, or None if there is none."""
         value: list[Any] | None = self.get(key)
         if value is not None and not isinstance(value, list):
-            raise BadInput(f"{self.where}: {key} must be a list, not {brief(value)}")
+            raise BadInput(
+                f"{self.where}: {key} must be a list, not {brief(value)}"
+            )
         return value
 
     def table(self, key: str) -> Mapping[str, Any]:
         """A table, empty if there is none."""
         value = self.get(key)
         if value is not None and not isinstance(value, Mapping):
-            raise BadInput(f"{self.where}: {key} must be a table, not {brief(value)}")
+            raise BadInput(
+                f"{self.where}: {key} must be a table, not {brief(value)}"
+            )
         return value or {}
 
     def with_default(self, key: str, value: object) -> Config:
@@ -193,7 +234,9 @@ class Config:
 
     def refuse(self, what: str) -> BadInput:
         """The sentence for what a Model has no field for."""
-        return BadInput(f"{self.where}: {what}, which this description of a model cannot express")
+        return BadInput(
+            f"{self.where}: {what}, which this description of a model cannot express"
+        )
 
     def unread(self, shape: Mapping[str, Any]) -> Iterator[str]:
         """A note on the keys that no reader asked for; BadInput for one that makes another
@@ -205,7 +248,11 @@ class Config:
         left = []
         for key, value in self.data.items():
             read = key in self.asked and key in self.known
-            if read or says_nothing(key, value) or same(value, self.defaults.get(key, MISSING)):
+            if (
+                read
+                or says_nothing(key, value)
+                or same(value, self.defaults.get(key, MISSING))
+            ):
                 continue
             if key in self.defaults and SCALES.fullmatch(key):
                 continue
@@ -219,9 +266,13 @@ class Config:
                 continue
             if OTHER_ARCHITECTURE.search(key):
                 raise self.refuse(f"{brief(key)} is {brief(value)}")
-            left.append(key if key.isidentifier() and len(key) <= 40 else brief(key))
+            left.append(
+                key if key.isidentifier() and len(key) <= 40 else brief(key)
+            )
         if left:
-            more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+            more = (
+                f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+            )
             yield (
                 f"{self.where}: not read: {', '.join(left[:SHOWN])}{more}; "
                 "what they change in the architecture is left out of these numbers"
@@ -232,7 +283,9 @@ def says_nothing(key: str, value: object) -> bool:
     """It changes no shape and no product, or is empty, or switches off a part that is not there."""
     if value is None or value in ([], {}, "") or HARMLESS.fullmatch(key):
         return True
-    return (value is False or value == 0) and OTHER_ARCHITECTURE.search(key) is not None
+    return (value is False or value == 0) and OTHER_ARCHITECTURE.search(
+        key
+    ) is not None
 
 
 def same(a: object, b: object) -> bool:
@@ -240,7 +293,9 @@ def same(a: object, b: object) -> bool:
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
-def renamed(config: Mapping[str, Any], aliases: Mapping[str, str], where: str) -> dict[str, Any]:
+def renamed(
+    config: Mapping[str, Any], aliases: Mapping[str, str], where: str
+) -> dict[str, Any]:
     """The config with every key under the name that its class uses; BadInput if two names of one
     disagree.
     """

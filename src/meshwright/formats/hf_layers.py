@@ -18,7 +18,12 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """What `layer_types` of most classes may say of a layer."""
 ATTENTION = {FULL: "full", "attention": "full", SLIDING: "sliding"}
 LINEAR = {**ATTENTION, "linear_attention": "linear"}
-MAMBA = {**ATTENTION, "linear_attention": "ssm", "mamba": "ssm", "mamba2": "ssm"}
+MAMBA = {
+    **ATTENTION,
+    "linear_attention": "ssm",
+    "mamba": "ssm",
+    "mamba2": "ssm",
+}
 FEED_FORWARD = {"dense": "dense", "sparse": "experts"}
 """What `mlp_layer_types` may say."""
 MOST_LAYERS = 100_000
@@ -29,7 +34,9 @@ def count(c: Config) -> int:
     """How many layers."""
     layers = c.whole(*LAYER_KEYS)
     if not 1 <= layers <= MOST_LAYERS:
-        raise BadInput(f"{c.where}: layers must be between 1 and {MOST_LAYERS:,}, not {layers:,}")
+        raise BadInput(
+            f"{c.where}: layers must be between 1 and {MOST_LAYERS:,}, not {layers:,}"
+        )
     return layers
 
 
@@ -40,25 +47,39 @@ def listed(c: Config, key: str, names: Mapping[str, str]) -> list[str] | None:
         return None
     layers = count(c)
     if len(given) != layers:
-        raise BadInput(f"{c.where}: {key} lists {len(given)} layers, num_hidden_layers is {layers}")
-    if other := [kind for kind in given if not isinstance(kind, str) or kind not in names]:
+        raise BadInput(
+            f"{c.where}: {key} lists {len(given)} layers, num_hidden_layers is {layers}"
+        )
+    if other := [
+        kind
+        for kind in given
+        if not isinstance(kind, str) or kind not in names
+    ]:
         raise c.refuse(f"{key} has {brief(other[0])}")
     return [names[kind] for kind in given]
 
 
 def every(layers: int, period: int, last: str, others: str) -> list[str]:
     """The last of each `period` layers is another; 0: none is."""
-    return [last if period and (i + 1) % period == 0 else others for i in range(layers)]
+    return [
+        last if period and (i + 1) % period == 0 else others
+        for i in range(layers)
+    ]
 
 
 def windows(
-    c: Config, default: Sequence[str], key: str = "sliding_window", names: Names = ATTENTION
+    c: Config,
+    default: Sequence[str],
+    key: str = "sliding_window",
+    names: Names = ATTENTION,
 ) -> Fields:
     """Mixers by `layer_types`, or as the class has them; `key` says how wide sliding ones see."""
     mixers = listed(c, "layer_types", names) or list(default)
     window = c.whole(key, default=0)
     if "sliding" in mixers and not window:
-        raise BadInput(f"{c.where}: layer_types has {SLIDING}, but {key} is {brief(c.get(key))}")
+        raise BadInput(
+            f"{c.where}: layer_types has {SLIDING}, but {key} is {brief(c.get(key))}"
+        )
     return {"mixers": mixers, "window": window or None}
 
 
@@ -72,8 +93,12 @@ def arrange(fields: Fields) -> Fields:
     ffns = left.pop("ffns", None) or [usual] * layers
     if "experts" not in ffns:
         left.pop("moe", None)
-    dense = next((i for i, kind in enumerate(ffns) if kind == "experts"), layers)
-    regular = "none" not in ffns and all(kind == "experts" for kind in ffns[dense:])
+    dense = next(
+        (i for i, kind in enumerate(ffns) if kind == "experts"), layers
+    )
+    regular = "none" not in ffns and all(
+        kind == "experts" for kind in ffns[dense:]
+    )
     if regular and 0 < dense < layers:
         left["moe"] = {**left["moe"], "dense_layers": dense}
     if "sliding" not in mixers:
@@ -81,7 +106,11 @@ def arrange(fields: Fields) -> Fields:
     period = spacing(mixers)
     if regular and period is not None:
         return {**left, "full_every": period} if period != 1 else left
-    every = written(zip(mixers, ffns, strict=True)) if not regular else plain(mixers)
+    every = (
+        written(zip(mixers, ffns, strict=True))
+        if not regular
+        else plain(mixers)
+    )
     return {**left, "pattern": every}
 
 
@@ -93,10 +122,15 @@ def spacing(mixers: Sequence[str]) -> int | None:
         return None
     full = [i for i, kind in enumerate(mixers) if kind == "full"]
     period = full[0] + 1 if full else 0
-    even = [i for i in range(len(mixers)) if period and i % period == period - 1]
+    even = [
+        i for i in range(len(mixers)) if period and i % period == period - 1
+    ]
     return period if full == even else None
 
 
 def plain(mixers: Sequence[str]) -> tuple[str, ...]:
     """A pattern that leaves the feed-forward to the model."""
-    return tuple(word.removesuffix("+") for word in written((kind, "") for kind in mixers))
+    return tuple(
+        word.removesuffix("+")
+        for word in written((kind, "") for kind in mixers)
+    )

@@ -23,11 +23,19 @@ def _gpt_neo(c: Config) -> Fields:
     types = c.listed("attention_types") or [[["global", "local"], 12]]
     kinds: list[str] = []
     for entry in types:
-        if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int)):
-            raise BadInput(f"{c.where}: attention_types must be lists of kinds and how often")
+        if not (
+            isinstance(entry, list)
+            and len(entry) == 2
+            and isinstance(entry[1], int)
+        ):
+            raise BadInput(
+                f"{c.where}: attention_types must be lists of kinds and how often"
+            )
         kinds += list(entry[0]) * min(entry[1], 10**5)
     if len(kinds) != count(c):
-        raise BadInput(f"{c.where}: attention_types lists {len(kinds)} layers, not {count(c)}")
+        raise BadInput(
+            f"{c.where}: attention_types lists {len(kinds)} layers, not {count(c)}"
+        )
     if other := set(kinds) - {"global", "local"}:
         raise c.refuse(f"attention_types has {sorted(other)[0]!r}")
     mixers = ["full" if kind == "global" else "sliding" for kind in kinds]
@@ -39,9 +47,17 @@ def _opt(c: Config) -> Fields:
     """Two rows of positions more than tokens; the smallest model but one normalises afterwards."""
     width = c.whole("word_embed_proj_dim", default=c.whole("hidden_size"))
     if width != c.whole("hidden_size"):
-        raise c.refuse("the embedding has another width than the layers (word_embed_proj_dim)")
-    biased, scaled = c.flag("enable_bias"), c.flag("layer_norm_elementwise_affine")
-    before, removed = c.flag("do_layer_norm_before"), c.flag("_remove_final_layer_norm")
+        raise c.refuse(
+            "the embedding has another width than the layers (word_embed_proj_dim)"
+        )
+    biased, scaled = (
+        c.flag("enable_bias"),
+        c.flag("layer_norm_elementwise_affine"),
+    )
+    before, removed = (
+        c.flag("do_layer_norm_before"),
+        c.flag("_remove_final_layer_norm"),
+    )
     return {
         **biases(biased, biased, biased),
         "norm": "layernorm" if scaled else "nonparametric",
@@ -73,7 +89,9 @@ def _mpt(c: Config) -> Fields:
         if inner.get(key, usual) not in (usual, None):
             raise c.refuse(f"attn_config.{key} is {inner[key]!r}")
     if c.whole("expansion_ratio") != 4:
-        raise c.refuse("its class has 4 x d_model, whatever expansion_ratio says, but it")
+        raise c.refuse(
+            "its class has 4 x d_model, whatever expansion_ratio says, but it"
+        )
     return {"ffn": 4 * c.whole("d_model")}
 
 
@@ -103,20 +121,34 @@ HEAD = ("head_dim",)
 OLDER: dict[str, Family] = {
     "biogpt": Family({**LAYERNORM, **BIASED, **LEARNED}, _biogpt),
     "codegen": Family(GPT_J),
-    "ctrl": Family({**LAYERNORM, **BIASED, "positions": "none", "head_bias": True}),
+    "ctrl": Family(
+        {**LAYERNORM, **BIASED, "positions": "none", "head_bias": True}
+    ),
     "gpt-sw3": Family({**LAYERNORM, **BIASED, **LEARNED}, _xglm),
     "gpt_bigcode": Family({**LAYERNORM, **BIASED, **LEARNED}, _gpt_bigcode),
-    "gpt_neo": Family({**LAYERNORM, **biases(False, True, True), **LEARNED}, _gpt_neo),
+    "gpt_neo": Family(
+        {**LAYERNORM, **biases(False, True, True), **LEARNED}, _gpt_neo
+    ),
     "gptj": Family(GPT_J),
     "mpt": Family(
-        {"norm": "layernorm-scale", "gated": False, "positions": "alibi", "activation": "gelu"},
+        {
+            "norm": "layernorm-scale",
+            "gated": False,
+            "positions": "alibi",
+            "activation": "gelu",
+        },
         _mpt,
     ),
-    "openai-gpt": Family({**LAYERNORM, **BIASED, **LEARNED, "final_norm": False}),
+    "openai-gpt": Family(
+        {**LAYERNORM, **BIASED, **LEARNED, "final_norm": False}
+    ),
     "opt": Family({"gated": False, **LEARNED}, _opt),
     "persimmon": Family({**LAYERNORM, **BIASED}, _persimmon, HALF),
     "phi": Family(
-        {**LAYERNORM, **BIASED, "norms_per_layer": 1, "head_bias": True}, _phi, HALF, also=HEAD
+        {**LAYERNORM, **BIASED, "norms_per_layer": 1, "head_bias": True},
+        _phi,
+        HALF,
+        also=HEAD,
     ),
     "xglm": Family({**LAYERNORM, **BIASED, "positions": "none"}, _xglm),
 }

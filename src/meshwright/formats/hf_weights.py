@@ -36,18 +36,42 @@ LLAMA: Table = {
     "embedding.weight": Place("model.embed_tokens.weight"),
     "norm.weight": Place("model.norm.weight"),
     "head.weight": Place("lm_head.weight"),
-    "layers.{}.attention_norm.weight": Place("model.layers.{}.input_layernorm.weight"),
-    "layers.{}.attention.wq.weight": Place("model.layers.{}.self_attn.q_proj.weight"),
-    "layers.{}.attention.wk.weight": Place("model.layers.{}.self_attn.k_proj.weight"),
-    "layers.{}.attention.wv.weight": Place("model.layers.{}.self_attn.v_proj.weight"),
-    "layers.{}.attention.wo.weight": Place("model.layers.{}.self_attn.o_proj.weight"),
-    "layers.{}.attention.wq.bias": Place("model.layers.{}.self_attn.q_proj.bias"),
-    "layers.{}.attention.wk.bias": Place("model.layers.{}.self_attn.k_proj.bias"),
-    "layers.{}.attention.wv.bias": Place("model.layers.{}.self_attn.v_proj.bias"),
-    "layers.{}.attention.wo.bias": Place("model.layers.{}.self_attn.o_proj.bias"),
-    "layers.{}.attention.q_norm.weight": Place("model.layers.{}.self_attn.q_norm.weight"),
-    "layers.{}.attention.k_norm.weight": Place("model.layers.{}.self_attn.k_norm.weight"),
-    "layers.{}.ffn_norm.weight": Place("model.layers.{}.post_attention_layernorm.weight"),
+    "layers.{}.attention_norm.weight": Place(
+        "model.layers.{}.input_layernorm.weight"
+    ),
+    "layers.{}.attention.wq.weight": Place(
+        "model.layers.{}.self_attn.q_proj.weight"
+    ),
+    "layers.{}.attention.wk.weight": Place(
+        "model.layers.{}.self_attn.k_proj.weight"
+    ),
+    "layers.{}.attention.wv.weight": Place(
+        "model.layers.{}.self_attn.v_proj.weight"
+    ),
+    "layers.{}.attention.wo.weight": Place(
+        "model.layers.{}.self_attn.o_proj.weight"
+    ),
+    "layers.{}.attention.wq.bias": Place(
+        "model.layers.{}.self_attn.q_proj.bias"
+    ),
+    "layers.{}.attention.wk.bias": Place(
+        "model.layers.{}.self_attn.k_proj.bias"
+    ),
+    "layers.{}.attention.wv.bias": Place(
+        "model.layers.{}.self_attn.v_proj.bias"
+    ),
+    "layers.{}.attention.wo.bias": Place(
+        "model.layers.{}.self_attn.o_proj.bias"
+    ),
+    "layers.{}.attention.q_norm.weight": Place(
+        "model.layers.{}.self_attn.q_norm.weight"
+    ),
+    "layers.{}.attention.k_norm.weight": Place(
+        "model.layers.{}.self_attn.k_norm.weight"
+    ),
+    "layers.{}.ffn_norm.weight": Place(
+        "model.layers.{}.post_attention_layernorm.weight"
+    ),
     "layers.{}.ffn.gate.weight": Place("model.layers.{}.mlp.gate_proj.weight"),
     "layers.{}.ffn.up.weight": Place("model.layers.{}.mlp.up_proj.weight"),
     "layers.{}.ffn.down.weight": Place("model.layers.{}.mlp.down_proj.weight"),
@@ -63,19 +87,35 @@ GPT2: Table = {
     "head.weight": Place("lm_head.weight"),
     "layers.{}.attention_norm.weight": Place("transformer.h.{}.ln_1.weight"),
     "layers.{}.attention_norm.bias": Place("transformer.h.{}.ln_1.bias"),
-    "layers.{}.attention.wq.weight": _fused("transformer.h.{}.attn.c_attn.weight", 0, True),
-    "layers.{}.attention.wk.weight": _fused("transformer.h.{}.attn.c_attn.weight", 1, True),
-    "layers.{}.attention.wv.weight": _fused("transformer.h.{}.attn.c_attn.weight", 2, True),
-    "layers.{}.attention.wq.bias": _fused("transformer.h.{}.attn.c_attn.bias", 0, False),
-    "layers.{}.attention.wk.bias": _fused("transformer.h.{}.attn.c_attn.bias", 1, False),
-    "layers.{}.attention.wv.bias": _fused("transformer.h.{}.attn.c_attn.bias", 2, False),
-    "layers.{}.attention.wo.weight": Place("transformer.h.{}.attn.c_proj.weight", True),
+    "layers.{}.attention.wq.weight": _fused(
+        "transformer.h.{}.attn.c_attn.weight", 0, True
+    ),
+    "layers.{}.attention.wk.weight": _fused(
+        "transformer.h.{}.attn.c_attn.weight", 1, True
+    ),
+    "layers.{}.attention.wv.weight": _fused(
+        "transformer.h.{}.attn.c_attn.weight", 2, True
+    ),
+    "layers.{}.attention.wq.bias": _fused(
+        "transformer.h.{}.attn.c_attn.bias", 0, False
+    ),
+    "layers.{}.attention.wk.bias": _fused(
+        "transformer.h.{}.attn.c_attn.bias", 1, False
+    ),
+    "layers.{}.attention.wv.bias": _fused(
+        "transformer.h.{}.attn.c_attn.bias", 2, False
+    ),
+    "layers.{}.attention.wo.weight": Place(
+        "transformer.h.{}.attn.c_proj.weight", True
+    ),
     "layers.{}.attention.wo.bias": Place("transformer.h.{}.attn.c_proj.bias"),
     "layers.{}.ffn_norm.weight": Place("transformer.h.{}.ln_2.weight"),
     "layers.{}.ffn_norm.bias": Place("transformer.h.{}.ln_2.bias"),
     "layers.{}.ffn.up.weight": Place("transformer.h.{}.mlp.c_fc.weight", True),
     "layers.{}.ffn.up.bias": Place("transformer.h.{}.mlp.c_fc.bias"),
-    "layers.{}.ffn.down.weight": Place("transformer.h.{}.mlp.c_proj.weight", True),
+    "layers.{}.ffn.down.weight": Place(
+        "transformer.h.{}.mlp.c_proj.weight", True
+    ),
     "layers.{}.ffn.down.bias": Place("transformer.h.{}.mlp.c_proj.bias"),
 }
 TABLES: Mapping[str, Table] = {
@@ -98,4 +138,6 @@ def place(table: Table, ours: str) -> Place | None:
     row = table.get(re.sub(r"\.\d+\.", ".{}.", ours, count=1))
     if row is None or layer is None:
         return row
-    return Place(row.name.replace("{}", layer[1]), row.transposed, row.part, row.parts)
+    return Place(
+        row.name.replace("{}", layer[1]), row.transposed, row.part, row.parts
+    )

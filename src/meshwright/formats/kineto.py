@@ -27,7 +27,13 @@ MOST = 1e18
 """Microseconds; what is larger, or no number, is no time."""
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 ON_CPU = ("cpu_op", "operator")
-LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "privateuse1_runtime")
+LAUNCHES = (
+    "cuda_runtime",
+    "cuda_driver",
+    "runtime",
+    "hip_runtime",
+    "privateuse1_runtime",
+)
 ANNOTATIONS = ("user_annotation", "gpu_user_annotation", *ON_CPU)
 """Categories, in lower case, as different versions of PyTorch write them."""
 FUSED = (("elementwise", r"^triton_(poi|per|red|for)_"),)
@@ -44,7 +50,10 @@ COMMUNICATION = (
         r"[nr]ccl.*broadcast|c10d::broadcast|gloo:broadcast|^_?broadcast(_oop|_coalesced)?$",
     ),
     ("send", r"send_?recv|([nr]ccl:|c10d::|gloo:|^)(send|recv)"),
-    ("reduce", r"[nr]ccl\w*kernel_reduce_|([nr]ccl:|c10d::|gloo:|^)_?reduce_?$"),
+    (
+        "reduce",
+        r"[nr]ccl\w*kernel_reduce_|([nr]ccl:|c10d::|gloo:|^)_?reduce_?$",
+    ),
     (
         "communication",
         r"[nr]ccl\w*kernel|rccl_|msccl|nvshmem|userbuffers|^[nr]ccl:|^c10d::|^gloo:|deep_ep\b",
@@ -119,30 +128,45 @@ def load(path: str | Path) -> Classes:
 def events(path: str | Path) -> list[dict[str, Any]]:
     """The complete events ("ph": "X") of a trace."""
     try:
-        with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as file:
+        with (gzip.open if str(path).endswith(".gz") else open)(
+            path, "rb"
+        ) as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            raise BadInput(f"{path} is larger than {LARGEST // 2**20} MiB: profile fewer steps")
+            raise BadInput(
+                f"{path} is larger than {LARGEST // 2**20} MiB: profile fewer steps"
+            )
         trace = json.loads(data)
     except (OSError, EOFError) as error:
         raise BadInput(
             f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
     except (ValueError, RecursionError):
-        raise BadInput(f"{path} is not a JSON trace of torch.profiler") from None
+        raise BadInput(
+            f"{path} is not a JSON trace of torch.profiler"
+        ) from None
     found = trace.get("traceEvents") if isinstance(trace, dict) else trace
     if not isinstance(found, list):
-        raise BadInput(f"{path} has no list traceEvents: not a trace of torch.profiler")
-    kept = [e for e in found if isinstance(e, dict) and e.get("ph") == "X" and timed(e)]
+        raise BadInput(
+            f"{path} has no list traceEvents: not a trace of torch.profiler"
+        )
+    kept = [
+        e
+        for e in found
+        if isinstance(e, dict) and e.get("ph") == "X" and timed(e)
+    ]
     if not kept:
-        raise BadInput(f"{path} holds no event with a duration: not a trace of torch.profiler")
+        raise BadInput(
+            f"{path} holds no event with a duration: not a trace of torch.profiler"
+        )
     return kept
 
 
 def timed(event: dict[str, Any]) -> bool:
     """It has a name, a start and a duration."""
     numbers = all(
-        isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST for key in ("ts", "dur")
+        isinstance(event.get(key), (int, float)) and abs(event[key]) < MOST
+        for key in ("ts", "dur")
     )
     return numbers and isinstance(event.get("name"), str) and event["dur"] >= 0
 
@@ -162,7 +186,9 @@ def classes(found: Iterable[dict[str, Any]]) -> Classes:
         spent = [(launchers.class_of(e), float(e["dur"])) for e in counted]
     else:
         counted = [e for e in every if category(e) in ON_CPU]
-        spent = [(class_of(name), duration) for name, duration in own_times(counted)]
+        spent = [
+            (class_of(name), duration) for name, duration in own_times(counted)
+        ]
     seconds: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
     for kind, duration in spent:
@@ -192,7 +218,11 @@ def on_the_clock(found: Iterable[dict[str, Any]]) -> float:
     busy = 0.0
     ends: dict[str, float] = {}
     for e in sorted(found, key=lambda e: float(e["ts"])):
-        device, start, end = str(e.get("pid")), float(e["ts"]), float(e["ts"]) + float(e["dur"])
+        device, start, end = (
+            str(e.get("pid")),
+            float(e["ts"]),
+            float(e["ts"]) + float(e["dur"]),
+        )
         done = ends.get(device, start)
         busy += max(0.0, end - max(start, done))
         ends[device] = max(done, end)
@@ -202,7 +232,10 @@ def on_the_clock(found: Iterable[dict[str, Any]]) -> float:
 @lru_cache(65536)
 def class_of(name: str) -> str:
     """What a kernel or operator does, from its name."""
-    return next((kind for kind, pattern in CLASSES if pattern.search(name)), "elementwise")
+    return next(
+        (kind for kind, pattern in CLASSES if pattern.search(name)),
+        "elementwise",
+    )
 
 
 class Launchers:
@@ -216,7 +249,9 @@ class Launchers:
             for e in events
             if category(e) in LAUNCHES and "correlation" in arguments(e)
         }
-        self.said: dict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
+        self.said: dict[tuple[str, str], list[tuple[float, float, str]]] = (
+            defaultdict(list)
+        )
         self.ids: dict[str, str] = {}
         for e in events:
             if (
@@ -224,7 +259,9 @@ class Launchers:
                 and (kind := class_of(e["name"])) in COLLECTIVES
                 and kind != "communication"
             ):
-                self.said[lane(e)].append((float(e["ts"]), float(e["ts"]) + float(e["dur"]), kind))
+                self.said[lane(e)].append(
+                    (float(e["ts"]), float(e["ts"]) + float(e["dur"]), kind)
+                )
                 if "External id" in arguments(e):
                     self.ids[str(arguments(e)["External id"])] = kind
         for spans in self.said.values():
@@ -247,9 +284,13 @@ class Launchers:
     def launched_by(self, kernel: dict[str, Any]) -> Iterator[str]:
         """The collectives that are said around the kernel or its launch, the nearest first."""
         yield from self.around(kernel)
-        if launch := self.launches.get(str(arguments(kernel).get("correlation"))):
+        if launch := self.launches.get(
+            str(arguments(kernel).get("correlation"))
+        ):
             yield from self.around(launch)
-        if (kind := self.ids.get(str(arguments(kernel).get("External id")))) is not None:
+        if (
+            kind := self.ids.get(str(arguments(kernel).get("External id")))
+        ) is not None:
             yield kind
 
     def around(self, event: dict[str, Any]) -> Iterator[str]:

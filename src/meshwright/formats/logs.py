@@ -26,16 +26,24 @@ WARM_UP = 0.1
 """Share of the steps at the start that may be slower: compilation, caches, the first batches."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NUMBER = r"([-+0-9.,eE]+)"
-MEGATRON = re.compile(rf"iteration\s+{NUMBER}\s*/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
-NEMO = re.compile(rf"global_step[:=]\s*{NUMBER}.*?train_step_timing(?: in s)?[:=]\s*{NUMBER}")
-NEMO_BAR = re.compile(rf"train_step_timing(?: in s)?[:=]\s*{NUMBER}.*?global_step[:=]\s*{NUMBER}")
+MEGATRON = re.compile(
+    rf"iteration\s+{NUMBER}\s*/.*?elapsed time per iteration \(ms\):\s*{NUMBER}"
+)
+NEMO = re.compile(
+    rf"global_step[:=]\s*{NUMBER}.*?train_step_timing(?: in s)?[:=]\s*{NUMBER}"
+)
+NEMO_BAR = re.compile(
+    rf"train_step_timing(?: in s)?[:=]\s*{NUMBER}.*?global_step[:=]\s*{NUMBER}"
+)
 TITAN = re.compile(rf"\bstep:\s*{NUMBER}\s.*?\btps:\s*{NUMBER}")
 FIELDS = {
     "batch": re.compile(rf"global[ _]batch[ _]size[:=]\s*{NUMBER}"),
     "tflops_per_chip": re.compile(
         rf"(?:throughput per GPU \(TFLOP/s/GPU\)|tflops|GPU utilization)[:=]\s*{NUMBER}"
     ),
-    "loss": re.compile(rf"\b(?:lm loss|reduced_train_loss|loss)[:=]\s*{NUMBER}"),
+    "loss": re.compile(
+        rf"\b(?:lm loss|reduced_train_loss|loss)[:=]\s*{NUMBER}"
+    ),
     "memory_gib": re.compile(rf"\bmemory:\s*{NUMBER}GiB"),
     "mfu": re.compile(rf"\bmfu:\s*{NUMBER}%"),
 }
@@ -73,25 +81,39 @@ class Log:
         skip = max(int(len(self.steps) * WARM_UP), len(self.steps) > 1)
         return self.steps[skip:]
 
-    def step_time_s(self, batch_tokens: float | None = None, chips: int | None = None) -> float:
+    def step_time_s(
+        self, batch_tokens: float | None = None, chips: int | None = None
+    ) -> float:
         """Median seconds of a steady step.
 
         batch_tokens, chips: needed where the log says tokens a second and chip only.
         """
         found = [s.seconds for s in self.steady if s.seconds]
-        rates = [s.tokens_per_s_per_chip for s in self.steady if s.tokens_per_s_per_chip]
+        rates = [
+            s.tokens_per_s_per_chip
+            for s in self.steady
+            if s.tokens_per_s_per_chip
+        ]
         if found:
             return median(found)
         if not (rates and batch_tokens and chips):
-            raise BadInput("the log says tokens a second: batch in tokens and chips are needed")
+            raise BadInput(
+                "the log says tokens a second: batch in tokens and chips are needed"
+            )
         return batch_tokens / (median(rates) * chips)
 
 
 def steps_of(text: str, where: str = "the log") -> Log:
     """The steps in a log's text.  Raises BadInput where it has none that are known."""
-    found: dict[str, dict[int, Step]] = {"megatron": {}, "nemo": {}, "torchtitan": {}}
+    found: dict[str, dict[int, Step]] = {
+        "megatron": {},
+        "nemo": {},
+        "torchtitan": {},
+    }
     for kind, step in _lines(text):
-        found[kind][step.iteration] = step  # a restart writes a step once more: the last one counts
+        found[kind][step.iteration] = (
+            step  # a restart writes a step once more: the last one counts
+        )
     kind = max(found, key=lambda k: len(found[k]))
     if not found[kind]:
         raise BadInput(
@@ -107,13 +129,17 @@ def _lines(text: str) -> Iterator[tuple[str, Step]]:
             return
         line = COLOUR.sub("", line)[:2000]
         if match := MEGATRON.search(line):
-            yield from _step("megatron", line, match[1], seconds=_number(match[2], 1e-3))
+            yield from _step(
+                "megatron", line, match[1], seconds=_number(match[2], 1e-3)
+            )
         elif match := NEMO.search(line):
             yield from _step("nemo", line, match[1], seconds=_number(match[2]))
         elif match := NEMO_BAR.search(line):
             yield from _step("nemo", line, match[2], seconds=_number(match[1]))
         elif match := TITAN.search(line):
-            yield from _step("torchtitan", line, match[1], rate=_number(match[2]))
+            yield from _step(
+                "torchtitan", line, match[1], rate=_number(match[2])
+            )
 
 
 def _step(
@@ -127,7 +153,11 @@ def _step(
     at = _number(iteration)
     if at is None or not (seconds or rate):
         return
-    said = {name: _number(m[1]) for name, p in FIELDS.items() if (m := p.search(line))}
+    said = {
+        name: _number(m[1])
+        for name, p in FIELDS.items()
+        if (m := p.search(line))
+    }
     batch = said.pop("batch", None)
     yield (
         kind,

@@ -34,6 +34,10 @@ def load_machine(path: str | Path) -> Cluster:
 def dump_machine(machine: Cluster, remark: str = "") -> str:
     """The TOML text that `load_machine` reads back."""
     data: dict[str, Any] = {
-        name: value for name, value in to_dict(machine).items() if name in TABLES
+        name: value
+        for name, value in to_dict(machine).items()
+        if name in TABLES
     }
-    return "".join(f"# {line}\n" for line in remark.splitlines()) + dumps_toml(data)
+    return "".join(f"# {line}\n" for line in remark.splitlines()) + dumps_toml(
+        data
+    )

@@ -67,7 +67,12 @@ def load(path: str | Path, kind: str = "") -> list[Sample]:
     """
     text = read_text(path, LARGEST)
     head = next(
-        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
+        (
+            line
+            for line in text.splitlines()
+            if line.strip() and not line.startswith("#")
+        ),
+        "",
     )
     found = list(
         of_csv(text)
@@ -80,7 +85,9 @@ def load(path: str | Path, kind: str = "") -> list[Sample]:
             f" {', '.join(COLUMNS)}"
         )
     if len(found) > MOST_ROWS:
-        raise BadInput(f"{path} holds more than {MOST_ROWS} measured collectives")
+        raise BadInput(
+            f"{path} holds more than {MOST_ROWS} measured collectives"
+        )
     return found
 
 
@@ -166,7 +173,9 @@ def sample(
         yield Sample(kind, len(nodes), len(ranks) // len(nodes), size, seconds)
 
 
-def measured(size: float, cells: list[str], titles: list[str], line: str) -> Iterator[float]:
+def measured(
+    size: float, cells: list[str], titles: list[str], line: str
+) -> Iterator[float]:
     """Seconds of each column `time` that has one; each must be size / algbw as far as both are
     printed.
     """
@@ -174,10 +183,17 @@ def measured(size: float, cells: list[str], titles: list[str], line: str) -> Ite
     if "redop" in titles and numbers(cells[:1]):
         titles = [title for title in titles if title != "redop"]
     for at, title in enumerate(titles):
-        if title != "time" or titles[at + 1 : at + 2] != ["algbw"] or cells[at : at + 1] == ["N/A"]:
+        if (
+            title != "time"
+            or titles[at + 1 : at + 2] != ["algbw"]
+            or cells[at : at + 1] == ["N/A"]
+        ):
             continue
         try:
-            time, rate = interval(cells[at], MICROSECOND), interval(cells[at + 1], GB)
+            time, rate = (
+                interval(cells[at], MICROSECOND),
+                interval(cells[at + 1], GB),
+            )
         except (ValueError, IndexError, OverflowError):
             raise BadInput(
                 f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}"
@@ -213,10 +229,16 @@ def of_csv(text: str) -> Iterator[Sample]:
     left out.
     """
     rows = csv.DictReader(
-        line for line in text.splitlines() if line.strip() and not line.startswith("#")
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.startswith("#")
     )
-    if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
-        raise BadInput(f"the table of collectives has no column {', '.join(missing)}")
+    if missing := [
+        name for name in COLUMNS if name not in (rows.fieldnames or ())
+    ]:
+        raise BadInput(
+            f"the table of collectives has no column {', '.join(missing)}"
+        )
     for row in rows:
         kind = KINDS.get(str(row["collective"]).lower().replace("_", ""))
         try:
@@ -250,7 +272,9 @@ def fits(samples: list[Sample]) -> dict[Group, Line]:
 
 def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
     """Group -> (bytes, seconds) by size; of several measurements of a size the mean."""
-    found: dict[Group, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Group, dict[float, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for s in samples:
         found[s.kind, s.nodes, s.per_node][s.bytes].append(s.seconds)
     return {
@@ -277,7 +301,9 @@ def tables(
             if k == kind and (nodes == 1 if level == 0 else n == 1)
         }
         sizes = (
-            sorted(set.intersection(*({x for x, _ in r} for r in groups.values())))
+            sorted(
+                set.intersection(*({x for x, _ in r} for r in groups.values()))
+            )
             if groups
             else []
         )

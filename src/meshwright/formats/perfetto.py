@@ -18,13 +18,20 @@ from typing import Any
 from ..schedule.timeline import Send, Timeline
 
 Event = dict[str, Any]
-CATEGORY = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+CATEGORY = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input gradient",
+    "W": "weight gradient",
+}
 STREAMS = ("compute", "send", "receive")
 LANES = 1000
 """Thread ids of one stream: compute 0, send 1000 ..., receive 2000 ..."""
 
 
-def write(timeline: Timeline, title: str = "pipeline schedule") -> dict[str, Any]:
+def write(
+    timeline: Timeline, title: str = "pipeline schedule"
+) -> dict[str, Any]:
     """The trace as a JSON object; `json.dump` it into a .json file."""
     return write_all({"": timeline}, title)
 
@@ -40,7 +47,9 @@ def write_all(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]:
         for event in (*_names(threads, name), *found):
             event["pid"] += first
             if "id" in event:
-                event["id"] += flows  # no two arrows of one trace share a number
+                event["id"] += (
+                    flows  # no two arrows of one trace share a number
+                )
             if event["name"] == "process_sort_index":
                 event["args"]["sort_index"] += first
             (names if event["ph"] == "M" else events).append(event)
@@ -63,7 +72,9 @@ def _events(timeline: Timeline) -> list[Event]:
     sent = _lanes([(send.sender, send) for send in sends])
     received = _lanes([(send.receiver, send) for send in sends])
     events = [*_computed(timeline)]
-    for flow, (send, out, into) in enumerate(zip(sends, sent, received, strict=True)):
+    for flow, (send, out, into) in enumerate(
+        zip(sends, sent, received, strict=True)
+    ):
         events.extend(_message(send, flow, LANES + out, 2 * LANES + into))
     return events
 
@@ -79,9 +90,15 @@ def _computed(timeline: Timeline) -> Iterator[Event]:
             strict=True,
         )
         for action, stage, start, end in times:
-            args = {"stage": stage, "chunk": action.chunk, "microbatch": action.microbatch}
+            args = {
+                "stage": stage,
+                "chunk": action.chunk,
+                "microbatch": action.microbatch,
+            }
             name = f"{action.kind} {action.microbatch}"
-            yield _slice(name, CATEGORY[action.kind], rank, 0, start, end, args)
+            yield _slice(
+                name, CATEGORY[action.kind], rank, 0, start, end, args
+            )
 
 
 def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
@@ -90,15 +107,30 @@ def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
         f"{send.kind} {send.microbatch}",
         {"from": send.sender, "to": send.receiver, "stage": send.stage},
     )
-    yield _slice(name, "send", send.sender, out, send.start_s, send.end_s, args)
-    yield _slice(name, "receive", send.receiver, into, send.start_s, send.end_s, args)
-    arrow = {"name": name, "cat": "message", "id": flow, "ts": _microseconds(send.start_s)}
+    yield _slice(
+        name, "send", send.sender, out, send.start_s, send.end_s, args
+    )
+    yield _slice(
+        name, "receive", send.receiver, into, send.start_s, send.end_s, args
+    )
+    arrow = {
+        "name": name,
+        "cat": "message",
+        "id": flow,
+        "ts": _microseconds(send.start_s),
+    }
     yield {**arrow, "ph": "s", "pid": send.sender, "tid": out}
     yield {**arrow, "ph": "f", "bp": "e", "pid": send.receiver, "tid": into}
 
 
 def _slice(
-    name: str, category: str, pid: int, tid: int, start_s: float, end_s: float, args: Event
+    name: str,
+    category: str,
+    pid: int,
+    tid: int,
+    start_s: float,
+    end_s: float,
+    args: Event,
 ) -> Event:
     begin = _microseconds(start_s)
     length = round(_microseconds(end_s) - begin, 3)
@@ -122,12 +154,19 @@ def _lanes(messages: list[tuple[int, Send]]) -> list[int]:
     """For each (rank, message), ascending by start, the first of the rank's lanes that is free by
     then.
     """
-    free: dict[int, list[float]] = {}  # rank -> when each of its lanes is free again
+    free: dict[
+        int, list[float]
+    ] = {}  # rank -> when each of its lanes is free again
     taken = []
     for rank, send in messages:
         lanes = free.setdefault(rank, [])
         lane = next(
-            (k for k, until in enumerate(lanes) if until <= _microseconds(send.start_s)), len(lanes)
+            (
+                k
+                for k, until in enumerate(lanes)
+                if until <= _microseconds(send.start_s)
+            ),
+            len(lanes),
         )
         lanes[lane : lane + 1] = [_microseconds(send.end_s)]
         taken.append(lane)
@@ -149,4 +188,10 @@ def _names(threads: list[tuple[int, int]], of: str) -> Iterator[Event]:
             ("thread_name", {"name": name}),
             ("thread_sort_index", {"sort_index": tid}),
         ):
-            yield {"name": key, "ph": "M", "pid": pid, "tid": tid, "args": args}
+            yield {
+                "name": key,
+                "ph": "M",
+                "pid": pid,
+                "tid": tid,
+                "args": args,
+            }

@@ -34,10 +34,24 @@ def read(path: Path) -> Profile:
     """The profile in a trace. BadInput if it is none of ours."""
     try:
         data = json.loads(read_text(path, LARGEST_TRACE))
-        events = [event for event in data["traceEvents"] if isinstance(event, Mapping)]
-        steps = {int(event["name"][5:]): span(event) for event in ranges(events, "step ")}
-        within = sorted(span(event) for event in ranges(events, "") if event["name"] in WITHIN)
-        waits = [(event["name"][5:25], span(event)) for event in ranges(events, "wait ")]
+        events = [
+            event
+            for event in data["traceEvents"]
+            if isinstance(event, Mapping)
+        ]
+        steps = {
+            int(event["name"][5:]): span(event)
+            for event in ranges(events, "step ")
+        }
+        within = sorted(
+            span(event)
+            for event in ranges(events, "")
+            if event["name"] in WITHIN
+        )
+        waits = [
+            (event["name"][5:25], span(event))
+            for event in ranges(events, "wait ")
+        ]
         memory = [
             (finite(e["ts"]), finite(e["args"]["Total Allocated"]))
             for e in events
@@ -56,7 +70,9 @@ def read(path: Path) -> Profile:
     )
 
 
-def ranges(events: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:
+def ranges(
+    events: Sequence[Mapping[str, Any]], prefix: str
+) -> list[Mapping[str, Any]]:
     """The ranges whose name begins so, on the CPU."""
     return [
         e
@@ -80,7 +96,9 @@ def finite(value: Any) -> float:
     return number
 
 
-def waited(waits: Sequence[tuple[str, Range]], within: Sequence[Range]) -> dict[str, float]:
+def waited(
+    waits: Sequence[tuple[str, Range]], within: Sequence[Range]
+) -> dict[str, float]:
     """axis -> seconds of the waits that begin inside one of the ranges."""
     found: dict[str, float] = defaultdict(float)
     starts = [begin for begin, _ in within]
@@ -95,4 +113,6 @@ def peak(memory: Sequence[tuple[float, float]], step: Range) -> float | None:
     """The most bytes within a step, above those allocated when it began."""
     before = [(at, size) for at, size in memory if at < step[0]]
     inside = [size for at, size in memory if step[0] <= at <= step[1]]
-    return max(inside) - (max(before)[1] if before else 0.0) if inside else None
+    return (
+        max(inside) - (max(before)[1] if before else 0.0) if inside else None
+    )

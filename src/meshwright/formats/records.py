@@ -118,9 +118,15 @@ JOB = ("model", "cluster", "layout", "job")
 """What of an attempt decides how long a step takes; [train] has no part in it."""
 
 
-def like_the_newest(made: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def like_the_newest(
+    made: Sequence[Mapping[str, Any]],
+) -> list[Mapping[str, Any]]:
     """The attempts that ran the newest one's job under its layout."""
-    return [row for row in made if all(row.get(table) == made[-1].get(table) for table in JOB)]
+    return [
+        row
+        for row in made
+        if all(row.get(table) == made[-1].get(table) for table in JOB)
+    ]
 
 
 def alike(
@@ -133,6 +139,10 @@ def alike(
     attempts.
     """
     same = {row["attempt"] for row in like_the_newest(made)}
-    found = [row for row in rows if not made or row.get("attempt") in same] or list(rows)
-    later = [b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")]
+    found = [
+        row for row in rows if not made or row.get("attempt") in same
+    ] or list(rows)
+    later = [
+        b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")
+    ]
     return tuple(later or found)

@@ -26,13 +26,20 @@ def model(name: str, *, files: bool = True) -> Model:
     files: may the name be a path; False where the name comes from untrusted input.  Raises
     BadInput.
     """
-    path = name.endswith(".json") or "/" in name or "\\" in name or _is_directory(name)
+    path = (
+        name.endswith(".json")
+        or "/" in name
+        or "\\" in name
+        or _is_directory(name)
+    )
     if files and path and not catalog.has("models", name):
         return load_hf(name)
     return catalog.model(name)
 
 
-def cluster(text: str, network: str | Network | None = None, *, files: bool = True) -> Cluster:
+def cluster(
+    text: str, network: str | Network | None = None, *, files: bool = True
+) -> Cluster:
     """So many chips of the catalogue ("1024xh100-sxm"), or of a machine that `meshwright calibrate`
     wrote ("4x./machine.toml").
 
@@ -43,8 +50,17 @@ def cluster(text: str, network: str | Network | None = None, *, files: bool = Tr
     if not (files and what.endswith(".toml")):
         return catalog.cluster(text, network)
     machine = load_machine(what)
-    given = catalog.network(network) if isinstance(network, str) else network or machine.network
-    parts = {**vars(machine), "network": given, "chips": count, "name": text.strip()}
+    given = (
+        catalog.network(network)
+        if isinstance(network, str)
+        else network or machine.network
+    )
+    parts = {
+        **vars(machine),
+        "network": given,
+        "chips": count,
+        "name": text.strip(),
+    }
     found: Cluster = read(Cluster, parts, f"cluster {text[:80]!r}")
     return found
 

@@ -62,8 +62,15 @@ def read(folder: str | Path) -> Run:
         metrics(path / "metrics.jsonl"),
         records(path),
     )
-    traces = {rank.rank: path / PROFILE / rank_file(rank.rank, "json") for rank in ranks}
-    profiles = {rank: profile_trace.read(f) for rank, f in traces.items() if f.is_file()}
+    traces = {
+        rank.rank: path / PROFILE / rank_file(rank.rank, "json")
+        for rank in ranks
+    }
+    profiles = {
+        rank: profile_trace.read(f)
+        for rank, f in traces.items()
+        if f.is_file()
+    }
     return Run(str(path), job, rows, ranks, profiles, attempts(path))
 
 
@@ -71,7 +78,9 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
     """The attempts of a run, oldest first; none in a folder of an older version."""
     path = folder / ATTEMPTS
     rows = (
-        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)]
+        if path.exists()
+        else []
     )
     for row in rows:
         number(row.get("attempt"), f"{path}: attempt")
@@ -84,7 +93,9 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
 def metrics(path: Path) -> tuple[dict[str, Any], ...]:
     """The rows of a metrics.jsonl, none if there is no such file."""
     rows = (
-        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)] if path.exists() else []
+        [row for row in lines(path, LARGEST_RUN) if isinstance(row, dict)]
+        if path.exists()
+        else []
     )
     for row in rows:
         for key in ("step", "step_time_s", "cpu_s"):
@@ -100,8 +111,12 @@ def lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
         try:
             found += [json.loads(line)] if line.strip() else []
         except (ValueError, RecursionError):
-            if count < len(text) and any(rest.strip() for rest in text[count:]):
-                raise BadInput(f"{path}, line {count}: not a line of JSON") from None
+            if count < len(text) and any(
+                rest.strip() for rest in text[count:]
+            ):
+                raise BadInput(
+                    f"{path}, line {count}: not a line of JSON"
+                ) from None
     return found
 
 
@@ -112,7 +127,10 @@ def records(folder: Path) -> tuple[RankRecord, ...]:
     files = sorted((folder / RECORD).glob("rank-*.jsonl"))[: MOST_RANKS + 1]
     if not files:
         return ()
-    if len(files) > MOST_RANKS or sum(file.stat().st_size for file in files) > LARGEST_RUN:
+    if (
+        len(files) > MOST_RANKS
+        or sum(file.stat().st_size for file in files) > LARGEST_RUN
+    ):
         raise BadInput(
             f"{folder / RECORD} holds more than {MOST_RANKS} records or {LARGEST_RUN // 2**20} MiB"
         )
@@ -125,7 +143,9 @@ def records(folder: Path) -> tuple[RankRecord, ...]:
             f"{folder / RECORD} holds {len(found)} records, not those of ranks 0 to {whole - 1} of"
             " one run"
         )
-    shared = set.intersection(*({step.step for step in each.steps} for each in found))
+    shared = set.intersection(
+        *({step.step for step in each.steps} for each in found)
+    )
     if not shared:
         return ()
     return tuple(only(each, shared) for each in found)
@@ -141,20 +161,30 @@ def rank_record(path: Path) -> RankRecord:
     """One file."""
     head, *rows = lines(path) or [None]
     if not isinstance(head, dict) or head.get("schema") != SCHEMA:
-        raise BadInput(f"{path} is no record of a rank: its first line must have schema {SCHEMA!r}")
+        raise BadInput(
+            f"{path} is no record of a rank: its first line must have schema {SCHEMA!r}"
+        )
     place = head.get("place")
     if not isinstance(place, dict) or len(place) > 8:
-        raise BadInput(f"{path}: place must say where the rank stands on each axis")
+        raise BadInput(
+            f"{path}: place must say where the rank stands on each axis"
+        )
     whole = {
         key: int(number(head.get(key), f"{path}: {key}"))
         for key in ("rank", "ranks", "cores", "threads")
     }
-    steps = tuple(step_record(row, f"{path}, line {count}") for count, row in enumerate(rows, 2))
+    steps = tuple(
+        step_record(row, f"{path}, line {count}")
+        for count, row in enumerate(rows, 2)
+    )
     if any(b.step <= a.step for a, b in pairwise(steps)):
-        raise BadInput(f"{path}: recorded steps must follow each other, each once")
+        raise BadInput(
+            f"{path}: recorded steps must follow each other, each once"
+        )
     return RankRecord(
         place={
-            str(axis)[:20]: int(number(index, f"{path}: place")) for axis, index in place.items()
+            str(axis)[:20]: int(number(index, f"{path}: place"))
+            for axis, index in place.items()
         },
         host=str(head.get("host"))[:200],
         device=str(head.get("device"))[:20],
@@ -181,7 +211,8 @@ def step_record(row: object, where: str) -> StepRecord:
     return StepRecord(
         step=int(number(row.get("step"), f"{where}: step")),
         bytes={
-            str(kind)[:40]: number(value, f"{where}: bytes") for kind, value in row["bytes"].items()
+            str(kind)[:40]: number(value, f"{where}: bytes")
+            for kind, value in row["bytes"].items()
         },
         parts=tuple(part(value, where) for value in row["parts"]),
         **seconds,
@@ -190,8 +221,14 @@ def step_record(row: object, where: str) -> StepRecord:
 
 def part(value: object, where: str) -> Part:
     """One part of a step."""
-    if not isinstance(value, list) or len(value) != 6 or not isinstance(value[0], str):
-        raise BadInput(f"{where}: a part is [kind, stage, microbatch, start_s, end_s, busy_s]")
+    if (
+        not isinstance(value, list)
+        or len(value) != 6
+        or not isinstance(value[0], str)
+    ):
+        raise BadInput(
+            f"{where}: a part is [kind, stage, microbatch, start_s, end_s, busy_s]"
+        )
     kind, *numbers = value
     stage, microbatch, start, end, busy = (
         number(n, f"{where}: part {kind[:20]}", least=-1e9) for n in numbers
@@ -205,10 +242,22 @@ def number(value: object, where: str, least: float = 0.0) -> float:
     """A finite number of at least `least`."""
     if (
         # nan is neither
-        isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= MOST
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not least <= value <= MOST
     ):
-        raise BadInput(f"{where} must be a number of at least {least:g}, not {str(value)[:40]!r}")
+        raise BadInput(
+            f"{where} must be a number of at least {least:g}, not {str(value)[:40]!r}"
+        )
     return float(value)
 
 
-__all__ = ["ATTEMPTS", "RECORD", "SCHEMA", "attempts", "metrics", "rank_file", "read"]
+__all__ = [
+    "ATTEMPTS",
+    "RECORD",
+    "SCHEMA",
+    "attempts",
+    "metrics",
+    "rank_file",
+    "read",
+]

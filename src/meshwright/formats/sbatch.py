@@ -57,7 +57,14 @@ class Slurm:
 def write(launch: Launch, slurm: Slurm) -> str:
     """The script."""
     return "\n".join(
-        ["#!/bin/bash", *about(launch), *directives(launch, slurm), "", *body(launch, slurm), ""]
+        [
+            "#!/bin/bash",
+            *about(launch),
+            *directives(launch, slurm),
+            "",
+            *body(launch, slurm),
+            "",
+        ]
     )
 
 
@@ -92,7 +99,11 @@ def directives(launch: Launch, slurm: Slurm) -> list[str]:
         "signal": f"B:USR1@{launch.grace_s + LEAD_S}",
         "open-mode": "append",
     }
-    lines = [f"#SBATCH --{option}={value}" for option, value in values.items() if value is not None]
+    lines = [
+        f"#SBATCH --{option}={value}"
+        for option, value in values.items()
+        if value is not None
+    ]
     return [*lines, "#SBATCH --exclusive", "#SBATCH --requeue"]
 
 
@@ -128,7 +139,11 @@ def body(launch: Launch, slurm: Slurm) -> list[str]:
         " ".join(srun) + " \\",
         "    "
         + " \\\n        ".join(
-            broken(torchrun.words(launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
+            broken(
+                torchrun.words(
+                    launch, "$head", "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+                )
+            )
         )
         + " &",
         "ranks=$!",
@@ -142,4 +157,8 @@ def body(launch: Launch, slurm: Slurm) -> list[str]:
 def broken(words: list[str]) -> list[str]:
     """The words of a command in a few lines."""
     cut = words.index("-m")
-    return [" ".join(words[: cut - 3]), " ".join(words[cut - 3 : cut]), " ".join(words[cut:])]
+    return [
+        " ".join(words[: cut - 3]),
+        " ".join(words[cut - 3 : cut]),
+        " ".join(words[cut:]),
+    ]

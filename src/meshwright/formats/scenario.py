@@ -43,17 +43,25 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
     if text.lower().endswith(".toml"):
         if not files:
             raise BadInput(f"scenario {text[:80]!r}: files are not read here")
-        return read_scenario(parse_toml(read_text(text), text), Path(text).stem)
+        return read_scenario(
+            parse_toml(read_text(text), text), Path(text).stem
+        )
     base, _, kind = text.strip().partition("/")
     if base.lower() in PRESETS or "@" not in base and not _is_chip(base):
         return preset(text)
     if kind.lower() not in KINDS:
-        raise BadInput(f"scenario {text[:80]!r} must end in /dense or /sparse, or in neither")
+        raise BadInput(
+            f"scenario {text[:80]!r} must end in /dense or /sparse, or in neither"
+        )
     name, _, network = base.partition("@")
     chip = catalog.chip(name)
     joined = catalog.network(network or chip.network)
     found = Scenario(
-        text, chip, joined, assumptions=fitting(chip, EPOCH), precision=precision(chip)
+        text,
+        chip,
+        joined,
+        assumptions=fitting(chip, EPOCH),
+        precision=precision(chip),
     )
     return (
         replace(found, law=replace(found.law, experts=SPARSE))
@@ -62,17 +70,27 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
     )
 
 
-def read_scenario(table: Mapping[str, Any], name: str = "scenario") -> Scenario:
+def read_scenario(
+    table: Mapping[str, Any], name: str = "scenario"
+) -> Scenario:
     """The scenario a table describes."""
     found = read(Scenario, {"name": name, **table}, "scenario", known)
     if "assumptions" not in table:
-        found = replace(found, assumptions=fitting(found.chip, found.assumptions))
-    return found if "precision" in table else replace(found, precision=precision(found.chip))
+        found = replace(
+            found, assumptions=fitting(found.chip, found.assumptions)
+        )
+    return (
+        found
+        if "precision" in table
+        else replace(found, precision=precision(found.chip))
+    )
 
 
 def precision(chip: Chip) -> Precision:
     """16 bits: fp16, as in the paper, or bf16 where a chip has no other."""
-    return PRECISIONS["fp16-pure" if "fp16" in chip.matrix_flops else "bf16-pure"]
+    return PRECISIONS[
+        "fp16-pure" if "fp16" in chip.matrix_flops else "bf16-pure"
+    ]
 
 
 def fitting(chip: Chip, how: Assumptions) -> Assumptions:
@@ -88,7 +106,11 @@ def known(cls: type, name: str) -> Any:
         return law(name)
     if cls is Failures:
         return Failures()
-    return None if cls in (Scenario, Network) and not name else known_job(cls, name)
+    return (
+        None
+        if cls in (Scenario, Network) and not name
+        else known_job(cls, name)
+    )
 
 
 def _is_chip(name: str) -> bool:

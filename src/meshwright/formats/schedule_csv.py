@@ -35,7 +35,10 @@ def write(order: Order, stage_of: Callable[[int, int], int]) -> str:
     """
     owner: dict[int, int] = {}
     for rank, actions in enumerate(order):
-        stages = [stage_of(rank, chunk) for chunk in sorted({action.chunk for action in actions})]
+        stages = [
+            stage_of(rank, chunk)
+            for chunk in sorted({action.chunk for action in actions})
+        ]
         if stages != sorted(set(stages)):
             raise BadInput(
                 f"the schedule CSV cannot hold chunks out of order: rank {rank} has stages {stages}"
@@ -65,7 +68,10 @@ def read(text: str) -> tuple[Order, Placement]:
     ]
     placement = [sorted({stage for stage, _, _ in row}) for row in rows]
     order = [
-        [Action(kind, stages.index(stage), microbatch) for stage, kind, microbatch in row]
+        [
+            Action(kind, stages.index(stage), microbatch)
+            for stage, kind, microbatch in row
+        ]
         for row, stages in zip(rows, placement, strict=True)
     ]
     return order, placement
@@ -82,11 +88,16 @@ def _cell(cell: str, rank: int) -> list[tuple[int, str, int]]:
     """The (stage, kind, microbatch) of a cell: none, one, or the two of a pair."""
     pair = PAIR.fullmatch(cell)
     matches = (
-        [CELL.fullmatch(part.strip()) for part in (pair.groups() if pair else [cell])]
+        [
+            CELL.fullmatch(part.strip())
+            for part in (pair.groups() if pair else [cell])
+        ]
         if cell
         else []
     )
-    found = [(int(match[1]), match[2], int(match[3])) for match in matches if match]
+    found = [
+        (int(match[1]), match[2], int(match[3])) for match in matches if match
+    ]
     if len(found) < len(matches):
         raise BadInput(
             f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is no computation: write"

@@ -12,11 +12,23 @@ from ..describe.recompute import PARTS
 from ..errors import BadInput
 
 SAME = {
-    "tp": ("tensor-model-parallel-size", "tensor-parallel-size", "tensor-parallel"),
-    "pp": ("pipeline-model-parallel-size", "pipeline-parallel-size", "pipeline-parallel"),
+    "tp": (
+        "tensor-model-parallel-size",
+        "tensor-parallel-size",
+        "tensor-parallel",
+    ),
+    "pp": (
+        "pipeline-model-parallel-size",
+        "pipeline-parallel-size",
+        "pipeline-parallel",
+    ),
     "cp": ("context-parallel-size", "context-parallel"),
     "dp": ("data-parallel-size", "data-parallel"),
-    "ep": ("expert-model-parallel-size", "expert-parallel-size", "expert-parallel"),
+    "ep": (
+        "expert-model-parallel-size",
+        "expert-parallel-size",
+        "expert-parallel",
+    ),
     "etp": ("expert-tensor-parallel-size",),
     "microbatch": ("micro-batch-size", "mbs"),
     "interleave": ("vpp", "virtual-pipeline-model-parallel-size"),
@@ -29,7 +41,11 @@ SAME = {
     "batch": ("global-batch-size", "gbs"),
 }
 """flag -> what other tools call it."""
-OURS = {f"--{theirs}": f"--{ours}" for ours, names in SAME.items() for theirs in names}
+OURS = {
+    f"--{theirs}": f"--{ours}"
+    for ours, names in SAME.items()
+    for theirs in names
+}
 IN_SEQUENCES = ("--global-batch-size", "--gbs")
 """Batches that are a bare number of sequences there."""
 MACHINE = ("--gpus", "--num-gpus", "--chips", "--nodes", "--world-size")
@@ -59,10 +75,18 @@ def translated(words: Sequence[str]) -> list[str]:
                 *(found[-1:] if equals else []),
                 f"--batch={number}{'seq' * number.isdigit()}",
             ]
-        elif BELOW_ZERO.match(word) and previous.startswith("--") and "=" not in previous:
+        elif (
+            BELOW_ZERO.match(word)
+            and previous.startswith("--")
+            and "=" not in previous
+        ):
             found[-1] = f"{previous}={word}"  # a value, not a flag
         else:
-            found.append(word if flag in IN_SEQUENCES else OURS.get(flag, flag) + equals + value)
+            found.append(
+                word
+                if flag in IN_SEQUENCES
+                else OURS.get(flag, flag) + equals + value
+            )
     return found
 
 
@@ -75,5 +99,13 @@ def joined(words: Sequence[str]) -> list[str]:
             found[-1] += word if found[-1].endswith("=") else f"+{word}"
             continue
         inside = word.partition("=")[0] == MODULES
-        found.append(f"{word}=" if word == MODULES else word.replace(",", "+") if inside else word)
-    return [word.rstrip("=") if word == f"{MODULES}=" else word for word in found]
+        found.append(
+            f"{word}="
+            if word == MODULES
+            else word.replace(",", "+")
+            if inside
+            else word
+        )
+    return [
+        word.rstrip("=") if word == f"{MODULES}=" else word for word in found
+    ]

@@ -68,7 +68,11 @@ def load_job(
         source = parse_toml(read_text(source), str(source))
     for key in source:
         if key not in (*TABLES, TRAIN):
-            raise unknown("table", brief(key) if not isinstance(key, str) else key, TABLES)
+            raise unknown(
+                "table",
+                brief(key) if not isinstance(key, str) else key,
+                TABLES,
+            )
     for key in ("model", "cluster", "job"):
         if key not in source:
             raise BadInput(f"the description needs a table [{key}]")
@@ -76,17 +80,29 @@ def load_job(
     if "batch" not in rest:
         raise BadInput("job needs batch, such as '4M' tokens or '512seq'")
     parts = {
-        "model": read(Model, _model(source["model"], folder, files), "model", known),
-        "cluster": read(Cluster, _cluster(source["cluster"], files), "cluster", known),
+        "model": read(
+            Model, _model(source["model"], folder, files), "model", known
+        ),
+        "cluster": read(
+            Cluster, _cluster(source["cluster"], files), "cluster", known
+        ),
         "layout": read(Layout, source.get("layout", {}), "layout", known),
-        "software": read(Software, source.get("software", {}), "software", known),
+        "software": read(
+            Software, source.get("software", {}), "software", known
+        ),
     }
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
-    batch, note = parse_batch(rest["batch"], job.T, job.cluster.chips if shared_out else 1)
+    batch, note = parse_batch(
+        rest["batch"], job.T, job.cluster.chips if shared_out else 1
+    )
     if notes is not None:
         notes += [
             said
-            for said in (_length(rest, job.seq), _length(source["model"], job.model.seq), note)
+            for said in (
+                _length(rest, job.seq),
+                _length(source["model"], job.model.seq),
+                note,
+            )
             if said
         ]
     return replace(job, batch=batch)
@@ -103,7 +119,9 @@ def _length(table: object, seq: int) -> str | None:
     )
 
 
-def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int, str | None]:
+def parse_batch(
+    text: str | int | float, seq: int, chips: int = 1
+) -> tuple[int, str | None]:
     """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to
     whole sequences.
 
@@ -113,7 +131,9 @@ def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int,
     if isinstance(text, str) and (match := SEQUENCES.fullmatch(text[:100])):
         number = parse(match[1] or text, "", "batch")
         if number != int(number):
-            raise BadInput(f"batch {text[:40]!r} must be a whole number of sequences")
+            raise BadInput(
+                f"batch {text[:40]!r} must be a whole number of sequences"
+            )
         return int(_in_range(number, text)), None
     if isinstance(text, bool) or not isinstance(text, (str, int, float)):
         raise BadInput(
@@ -129,9 +149,9 @@ def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int,
     if count * seq == tokens:
         return count, None
     whole = f"batch: {tokens:,.0f} tokens rounded to"
-    if (better := shared(tokens / seq, chips)) != count and math.gcd(better, chips) > math.gcd(
-        count, chips
-    ):
+    if (better := shared(tokens / seq, chips)) != count and math.gcd(
+        better, chips
+    ) > math.gcd(count, chips):
         return (
             better,
             (
@@ -140,7 +160,10 @@ def parse_batch(text: str | int | float, seq: int, chips: int = 1) -> tuple[int,
                 f" {chips:,} chips share evenly; --batch {count}seq is nearer"
             ),
         )
-    return count, f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)"
+    return (
+        count,
+        f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)",
+    )
 
 
 def shared(sequences: float, chips: int) -> int:
@@ -156,7 +179,9 @@ def shared(sequences: float, chips: int) -> int:
 
 def _in_range(sequences: float, text: object) -> float:
     if not WHOLE[0] <= sequences <= WHOLE[1]:
-        raise BadInput(f"batch {brief(text)} must be between 1 and {WHOLE[1]:g} sequences")
+        raise BadInput(
+            f"batch {brief(text)} must be between 1 and {WHOLE[1]:g} sequences"
+        )
     return sequences
 
 
@@ -210,13 +235,23 @@ def _cluster(given: object, files: bool) -> object:
     if "on" in table:
         on = table.pop("on")
         if not isinstance(on, str):
-            raise BadInput(f"cluster.on must be a text such as '1024xh100-sxm', not {brief(on)}")
+            raise BadInput(
+                f"cluster.on must be a text such as '1024xh100-sxm', not {brief(on)}"
+            )
         base = resolve.cluster(on, files=files)
         parts = {"chip": base.chip, "network": base.network}
-        for part, value in parts.items():  # a table changes fields of the named chip or network
+        for (
+            part,
+            value,
+        ) in (
+            parts.items()
+        ):  # a table changes fields of the named chip or network
             if isinstance(table.get(part), Mapping):
                 table[part] = changed(value, table[part])
-        rest = {n: getattr(base, n) for n in ("chips", "name", "engine", "installation")}
+        rest = {
+            n: getattr(base, n)
+            for n in ("chips", "name", "engine", "installation")
+        }
         return {**parts, **rest, **table}
     if isinstance(table.get("chip"), str) and "network" not in table:
         table["network"] = catalog.chip(table["chip"]).network
@@ -230,11 +265,23 @@ def dump_job(job: Job) -> str:
     if job.cluster.name and _is_named(job.cluster):
         cluster = {"on": job.cluster.name}
     else:
-        cluster |= {"chip": _short(job.cluster.chip), "network": _short(job.cluster.network)}
-    own = {f: getattr(job, f.name) for f in fields(job) if f.name not in TABLES}
-    rest = {f.name: value for f, value in own.items() if value != f.default or f.name in NAMED}
+        cluster |= {
+            "chip": _short(job.cluster.chip),
+            "network": _short(job.cluster.network),
+        }
+    own = {
+        f: getattr(job, f.name) for f in fields(job) if f.name not in TABLES
+    }
+    rest = {
+        f.name: value
+        for f, value in own.items()
+        if value != f.default or f.name in NAMED
+    }
     named = [name for name in (*NAMED, "framework") if name in rest]
-    rest |= {"batch": f"{job.batch}seq", **{name: _short(rest[name]) for name in named}}
+    rest |= {
+        "batch": f"{job.batch}seq",
+        **{name: _short(rest[name]) for name in named},
+    }
     model = _short(job.model)
     return dumps_toml(
         {

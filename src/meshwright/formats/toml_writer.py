@@ -14,7 +14,11 @@ def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
     """TOML text of nested dicts, lists, texts, numbers and flags; tables in lists are written
     inline.
     """
-    lines = [f"{_key(k)} = {_literal(v)}" for k, v in data.items() if not isinstance(v, Mapping)]
+    lines = [
+        f"{_key(k)} = {_literal(v)}"
+        for k, v in data.items()
+        if not isinstance(v, Mapping)
+    ]
     text = "\n".join(lines) + "\n" if lines else ""
     for key, value in data.items():
         if isinstance(value, Mapping):
@@ -36,7 +40,11 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items())
+            + " }"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_literal(v) for v in value) + "]"
     if isinstance(value, (int, float)):

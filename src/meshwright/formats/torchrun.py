@@ -57,7 +57,10 @@ def nodes(job: Job, per_node: int | None = None) -> tuple[int, int]:
     per_node: GPUs of one node; None: those of a server of the network.
     """
     world = int(job.layout.chips)
-    size = min(server(job.cluster.network, world) if per_node is None else per_node, world)
+    size = min(
+        server(job.cluster.network, world) if per_node is None else per_node,
+        world,
+    )
     if size < 1 or world % size:
         raise BadInput(
             f"{world} ranks do not fill nodes of {size}, and torchrun starts the same number on"
@@ -102,7 +105,9 @@ def device(job: Job, given: str | None, asked: str | None = None) -> str:
     """
     if asked is not None:
         if asked not in RUNS_ON:
-            raise BadInput(f"--device must be {' or '.join(RUNS_ON)}, not {asked[:40]!r}")
+            raise BadInput(
+                f"--device must be {' or '.join(RUNS_ON)}, not {asked[:40]!r}"
+            )
         return asked
     chip, own = job.cluster.chip, of_vendor(job)
     if own is None and chip.vendor:
@@ -112,8 +117,12 @@ def device(job: Job, given: str | None, asked: str | None = None) -> str:
         )
         raise BadInput(f"{made}: --device cpu starts it on CPUs all the same")
     if own and given and given != own:
-        refused = f"this plan is for {chip.name}, but [train] device is {given!r}"
-        raise BadInput(f"{refused}: set device = {own!r} there, or ask for CPUs with --device cpu")
+        refused = (
+            f"this plan is for {chip.name}, but [train] device is {given!r}"
+        )
+        raise BadInput(
+            f"{refused}: set device = {own!r} there, or ask for CPUs with --device cpu"
+        )
     return own or given or RUNS_ON[0]
 
 
@@ -123,7 +132,10 @@ def write(launch: Launch, host: str = "$HEAD", run: str = "$RUN") -> str:
     """
     environment = {**ENVIRONMENT, "OMP_NUM_THREADS": str(launch.threads)}
     return " ".join(
-        [*(f"{name}={value}" for name, value in environment.items()), *words(launch, host, run)]
+        [
+            *(f"{name}={value}" for name, value in environment.items()),
+            *words(launch, host, run),
+        ]
     )
 
 

@@ -43,7 +43,9 @@ def shared_heads(m: Model) -> Mapping[str, int]:
     groups of a state space.
     """
     here, found = mixers(m), {}
-    if m.mla is None and (here & WHOLE or ("sliding" in here and not m.sliding)):
+    if m.mla is None and (
+        here & WHOLE or ("sliding" in here and not m.sliding)
+    ):
         found["kv heads"] = m.K
     if "sliding" in here and m.sliding:
         found["sliding.kv_heads"] = m.sliding.kv_heads

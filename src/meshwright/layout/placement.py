@@ -28,7 +28,9 @@ def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
     return replace(layout, placement=FrozenDict(placement))
 
 
-def _shares(layout: Layout, sizes: tuple[int, ...], whole: bool) -> dict[str, tuple[Num, ...]]:
+def _shares(
+    layout: Layout, sizes: tuple[int, ...], whole: bool
+) -> dict[str, tuple[Num, ...]]:
     """Shares of each axis in each dimension; whole: only those that divide the degree."""
     left = [float(size) for size in sizes]
     placement: dict[str, tuple[Num, ...]] = {}
@@ -37,7 +39,11 @@ def _shares(layout: Layout, sizes: tuple[int, ...], whole: bool) -> dict[str, tu
         for i in range(len(sizes) - 1):
             room = int(left[i])
             take = (
-                next(d for d in range(int(min(room, need)), 0, -1) if need % d == 0)
+                next(
+                    d
+                    for d in range(int(min(room, need)), 0, -1)
+                    if need % d == 0
+                )
                 if whole or axis != "dp"
                 else max(min(room, need), 1)
             )

@@ -38,7 +38,11 @@ class Convention(NamedTuple):
 
 def _node(job: Job) -> int:
     """Ranks that the nearest switch joins; on a torus there is none, and tp may take any axis."""
-    return job.cluster.chips if axes(job.cluster.network) else int(job.cluster.sizes[0])
+    return (
+        job.cluster.chips
+        if axes(job.cluster.network)
+        else int(job.cluster.sizes[0])
+    )
 
 
 def _experts(job: Job) -> int:
@@ -47,13 +51,17 @@ def _experts(job: Job) -> int:
 
 def _leaves(job: Job, layout: Layout) -> str:
     name = job.cluster.network.dims[0].name
-    return f"tp {int(layout.tp)} leaves the {name} domain of {_node(job)} chips"
+    return (
+        f"tp {int(layout.tp)} leaves the {name} domain of {_node(job)} chips"
+    )
 
 
 NEAR = Rule("tp in a node", lambda j, l: l.tp <= _node(j), _leaves)
 INSIDE = Rule(
     "tp placed in a node",
-    lambda j, l: True if axes(j.cluster.network) else l.placement["tp"][0] == l.tp,
+    lambda j, l: (
+        True if axes(j.cluster.network) else l.placement["tp"][0] == l.tp
+    ),
     _leaves,
     placed=True,
 )
@@ -85,10 +93,20 @@ LONG = Rule(
 CONVENTIONS = (
     Convention("tp inside a node", {"tp"}, (NEAR, INSIDE)),
     Convention(f"interleave at most {MOST_CHUNKS}", {"interleave"}, (CHUNKS,)),
-    Convention(f"at most {MOST_EXPERTS} experts of a layer on a rank", {"ep"}, (SPREAD,)),
-    Convention(f"cp leaves {FEWEST_TOKENS:,} tokens or more on a rank", {"cp"}, (LONG,)),
+    Convention(
+        f"at most {MOST_EXPERTS} experts of a layer on a rank",
+        {"ep"},
+        (SPREAD,),
+    ),
+    Convention(
+        f"cp leaves {FEWEST_TOKENS:,} tokens or more on a rank",
+        {"cp"},
+        (LONG,),
+    ),
 )
-PRACTICE = tuple(rule for convention in CONVENTIONS for rule in convention.rules)
+PRACTICE = tuple(
+    rule for convention in CONVENTIONS for rule in convention.rules
+)
 
 
 def kept(job: Job, named: Collection[str] = ()) -> tuple[Convention, ...]:
@@ -109,13 +127,26 @@ def keeping(job: Job, conventions: Collection[Convention]) -> Job:
 
 def broken(job: Job, layout: Layout) -> list[str]:
     """A sentence for each convention that the (scalar, placed) layout breaks."""
-    found = [rule.sentence(job, layout) for rule in PRACTICE if not rule.holds(job, layout)]
+    found = [
+        rule.sentence(job, layout)
+        for rule in PRACTICE
+        if not rule.holds(job, layout)
+    ]
     return [*dict.fromkeys(found)]
 
 
 def not_proposed(job: Job, layout: Layout) -> list[str]:
     """A sentence for each choice that the released version of the job's framework does not have."""
     by = job.profile
-    if not by or not by.proposes or any(choices.allows(layout) for choices in by.proposes):
+    if (
+        not by
+        or not by.proposes
+        or any(choices.allows(layout) for choices in by.proposes)
+    ):
         return []
-    return [*min((choices.refused(layout, by.name) for choices in by.proposes), key=len)]
+    return [
+        *min(
+            (choices.refused(layout, by.name) for choices in by.proposes),
+            key=len,
+        )
+    ]

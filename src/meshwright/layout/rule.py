@@ -44,4 +44,6 @@ def sharded(scheme: str, sequence_parallel: bool) -> bool:
 def may_be(n: int, limit: int = 4096) -> str:
     """The divisors of n, as text."""
     values = [d for d in divisors(n) if d <= limit]
-    return ", ".join(map(str, values[:16])) + (", ..." if len(values) > 16 else "")
+    return ", ".join(map(str, values[:16])) + (
+        ", ..." if len(values) > 16 else ""
+    )

@@ -40,7 +40,11 @@ def _expert_ffn(job: Job) -> int:
 def _stages(l: Layout) -> str:
     """What the layers are dealt to: chunks are the schedule's, which may always have two."""
     chunks = schedule_named(l.schedule).chunks(l.interleave)
-    return f"pp {l.pp}" if chunks == 1 else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
+    return (
+        f"pp {l.pp}"
+        if chunks == 1
+        else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
+    )
 
 
 def _most_stages(l: Layout, chunks: int) -> str:
@@ -56,7 +60,9 @@ def _ends(job: Job, layout: Layout) -> int:
     hold its layers.
     """
     chunked = schedule_named(layout.schedule).chunks(layout.interleave) > 1
-    return 2 if (chunked or layout.stages == "slots") and job.model.vocab else 0
+    return (
+        2 if (chunked or layout.stages == "slots") and job.model.vocab else 0
+    )
 
 
 def _listed(job: Job, l: Layout) -> Any:
@@ -79,7 +85,9 @@ POSITIVE = Rule(
         & (l.interleave >= 1)
         & (l.panels >= 1)
     ),
-    lambda j, l: "tp, cp, pp, dp, ep, etp, microbatch, interleave and panels must be at least 1",
+    lambda j, l: (
+        "tp, cp, pp, dp, ep, etp, microbatch, interleave and panels must be at least 1"
+    ),
 )
 CHIPS = Rule(
     "chips",
@@ -119,17 +127,26 @@ STATES = Rule(
 FFN = Rule(
     "feed-forward over tp",
     lambda j, l: divides(l.tp, j.model.ffn),
-    lambda j, l: f"ffn {j.model.ffn} cannot be split {l.tp} ways: tp may be {may_be(j.model.ffn)}",
+    lambda j, l: (
+        f"ffn {j.model.ffn} cannot be split {l.tp} ways: tp may be {may_be(j.model.ffn)}"
+    ),
 )
 SEQUENCE = Rule(
     "sequence over cp",
     lambda j, l: (
-        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T * l.microbatch)
+        divides(
+            l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1),
+            j.T * l.microbatch,
+        )
         & (l.cp <= j.T)
     ),
     lambda j, l: (
         f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
-        + (f" and tp {l.tp} (sequence_parallel): cp x tp" if l.sequence_parallel else ": cp")
+        + (
+            f" and tp {l.tp} (sequence_parallel): cp x tp"
+            if l.sequence_parallel
+            else ": cp"
+        )
         + f" may be {may_be(int(j.T * l.microbatch))}"
     ),
 )
@@ -148,19 +165,28 @@ HIDDEN = Rule(
 LAYERS = Rule(
     "layers over pp",
     lambda j, l: (
-        (l.pp * schedule_named(l.schedule).chunks(l.interleave) <= j.model.layers + _ends(j, l))
+        (
+            l.pp * schedule_named(l.schedule).chunks(l.interleave)
+            <= j.model.layers + _ends(j, l)
+        )
         | (l.stages not in RULES)
     ),
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
-        + (", the first and the last at least embedding and head" if _ends(j, l) else "")
+        + (
+            ", the first and the last at least embedding and head"
+            if _ends(j, l)
+            else ""
+        )
         + f"; {_most_stages(l, j.model.layers + _ends(j, l))}"
     ),
 )
 STAGES = Rule(
     "layers of the stages",
     lambda j, l: (
-        _listed(j, l) if l.stages not in RULES else l.stages == "even" or j.model.vocab > 0
+        _listed(j, l)
+        if l.stages not in RULES
+        else l.stages == "even" or j.model.vocab > 0
     ),
     lambda j, l: (
         "layout.stages slots needs a vocabulary, whose embedding and loss they are: take even"
@@ -181,7 +207,9 @@ FILLED = Rule(
 )
 EVEN_LAYERS = Rule(
     "even stages",
-    lambda j, l: divides(l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers),
+    lambda j, l: divides(
+        l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers
+    ),
     lambda j, l: (
         f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be"
         f" {may_be(j.model.layers)}"
@@ -249,7 +277,10 @@ REPLICATED = Rule(
 )
 EXCHANGE = Rule(
     "exchange of keys",
-    lambda j, l: (l.cp == 1) | (EXCHANGES[l.cp_exchange].holds(_kv_heads(j.model), l.tp * l.cp)),
+    lambda j, l: (
+        (l.cp == 1)
+        | (EXCHANGES[l.cp_exchange].holds(_kv_heads(j.model), l.tp * l.cp))
+    ),
     lambda j, l: (
         f"layout.cp_exchange {l.cp_exchange} {EXCHANGES[l.cp_exchange].refusal}, not"
         f" {_kv_heads(j.model)} of tp {l.tp} x cp {l.cp}: take gather or ring"
@@ -259,7 +290,9 @@ SCHEDULE = Rule(
     "schedule",
     lambda j, l: schedule_of(l).legal(l.pp, microbatches(j, l), l.interleave),
     lambda j, l: "; ".join(
-        schedule_of(l).rules(int(l.pp), int(microbatches(j, l)), int(l.interleave))
+        schedule_of(l).rules(
+            int(l.pp), int(microbatches(j, l)), int(l.interleave)
+        )
     ),
 )
 GROUPS = Rule(
@@ -280,7 +313,9 @@ def plain(m: Model) -> bool:
         and m.norms_per_layer == 2
         and not m.qk_norm
         and not m.attention_sinks
-        and not (m.pattern or m.sparse or m.sliding or m.inner_norms or m.vectors)
+        and not (
+            m.pattern or m.sparse or m.sliding or m.inner_norms or m.vectors
+        )
         and m.attention_gate == "none"
         and m.v == m.h
         and not m.key_is_value
@@ -350,20 +385,35 @@ def of_framework(job: Job) -> tuple[Rule, ...]:
 
 def unsupported(job: Job, layout: Layout) -> list[str]:
     """Why the job's framework cannot run the (scalar) layout, a sentence each."""
-    why = [rule.sentence(job, layout) for rule in of_framework(job) if not rule.holds(job, layout)]
+    why = [
+        rule.sentence(job, layout)
+        for rule in of_framework(job)
+        if not rule.holds(job, layout)
+    ]
     if why or not job.profile or not job.profile.choices:
         return why
-    refused = [choices.refused(layout, job.profile.name) for choices in job.profile.choices]
+    refused = [
+        choices.refused(layout, job.profile.name)
+        for choices in job.profile.choices
+    ]
     return [] if any(not sentences for sentences in refused) else [*refused[0]]
 
 
-def broken(job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS) -> list[str]:
+def broken(
+    job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS
+) -> list[str]:
     """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. The schedule
     must exist.
     """
     schedule_named(layout.schedule)
-    first = [POSITIVE.sentence(job, layout)] if not POSITIVE.holds(job, layout) else []
-    why = first or [r.sentence(job, layout) for r in rules if not r.holds(job, layout)]
+    first = (
+        [POSITIVE.sentence(job, layout)]
+        if not POSITIVE.holds(job, layout)
+        else []
+    )
+    why = first or [
+        r.sentence(job, layout) for r in rules if not r.holds(job, layout)
+    ]
     return why or _placement(job, layout) or unsupported(job, layout)
 
 

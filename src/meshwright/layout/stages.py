@@ -23,7 +23,9 @@ def microbatches(job: Job, layout: Layout) -> Num:
 
 def schedule_of(layout: Layout) -> Schedule:
     """The schedule as the layout runs it: with its way to deal layers to stages."""
-    return schedule_with(layout.schedule, layout.stages, layout.microbatch_group)
+    return schedule_with(
+        layout.schedule, layout.stages, layout.microbatch_group
+    )
 
 
 @cache
@@ -34,12 +36,18 @@ def schedule_with(name: str, stages: str, group: int = 0) -> Schedule:
     schedule = schedule_named(name)
     if group and schedule.grouped:
         schedule = schedule.grouped(group)
-    return schedule if schedule.stages == stages else replace(schedule, stages=stages)
+    return (
+        schedule
+        if schedule.stages == stages
+        else replace(schedule, stages=stages)
+    )
 
 
 def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
     """The layers dealt to the stages of a pipeline; a device that is alone has one stage."""
-    return in_chunks(job, pp, schedule, where(pp == 1, 1.0, schedule.chunks(v)))
+    return in_chunks(
+        job, pp, schedule, where(pp == 1, 1.0, schedule.chunks(v))
+    )
 
 
 def in_chunks(job: Job, pp: Num, schedule: Schedule, chunks: Num) -> Cut:
@@ -57,7 +65,10 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
     then those between. The same order as in the prediction (`schedule.dealt.Cut`): the ends also
     hold the head and the embedding, which count as a layer each with `slots`.
     """
-    given, slots = stages_named(how).layers, stages_named(how).slots and stages > 2
+    given, slots = (
+        stages_named(how).layers,
+        stages_named(how).slots and stages > 2,
+    )
     dealt = layers + 2 * slots
     most, spare = -(-dealt // stages), -dealt % stages
     fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
@@ -70,11 +81,18 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
 
 def stage_numbers(layout: Layout, rank: int) -> list[int]:
     """The stages a rank of the pp axis holds, by chunk."""
-    schedule, p, v = schedule_named(layout.schedule), int(layout.pp), int(layout.interleave)
+    schedule, p, v = (
+        schedule_named(layout.schedule),
+        int(layout.pp),
+        int(layout.interleave),
+    )
     return (
         [0]
         if p == 1
-        else [schedule.stage_of(rank, chunk, p, v) for chunk in range(int(schedule.chunks(v)))]
+        else [
+            schedule.stage_of(rank, chunk, p, v)
+            for chunk in range(int(schedule.chunks(v)))
+        ]
     )
 
 
@@ -83,5 +101,8 @@ def stage_count(layout: Layout) -> int:
     return (
         1
         if layout.pp == 1
-        else int(layout.pp * schedule_named(layout.schedule).chunks(layout.interleave))
+        else int(
+            layout.pp
+            * schedule_named(layout.schedule).chunks(layout.interleave)
+        )
     )

@@ -29,12 +29,16 @@ def model(m: Model) -> list[str]:
             m.moe and m.moe.shared_ffn and m.bias
         ),
         "model.pattern: only full and sliding attention with a feed-forward are trained": any(
-            not kind.ffn or kind.mixer not in ("full", "sliding") for kind in kinds(m)
+            not kind.ffn or kind.mixer not in ("full", "sliding")
+            for kind in kinds(m)
         ),
         "model.sliding: other heads in sliding layers are not trained": m.sliding,
-        "model.attention_gate: gated attention is not trained": m.attention_gate != "none",
-        "model.v_head_dim: values as wide as keys are trained": m.v != m.h and not m.mla,
-        "model.out_bias must be as bias, or left out, to train": m.biased_out != m.bias,
+        "model.attention_gate: gated attention is not trained": m.attention_gate
+        != "none",
+        "model.v_head_dim: values as wide as keys are trained": m.v != m.h
+        and not m.mla,
+        "model.out_bias must be as bias, or left out, to train": m.biased_out
+        != m.bias,
         "model.key_is_value is not trained": m.key_is_value,
         "model.head_bias is not trained": m.head_bias,
         "model.final_norm must be true to train": not m.final_norm,
@@ -43,7 +47,8 @@ def model(m: Model) -> list[str]:
         ),
         "model.inner_norms are not trained": m.inner_norms,
         "model.vectors are not trained": m.vectors,
-        "model.norm layernorm-scale is not trained": m.norm == "layernorm-scale",
+        "model.norm layernorm-scale is not trained": m.norm
+        == "layernorm-scale",
         "model.qk_norm_shift is not trained": m.qk_norm and m.qk_norm_shift,
         "model.moe.latent, idle_experts and post_norm are not trained": (
             m.moe and (m.moe.latent or m.moe.idle_experts or m.moe.post_norm)
@@ -51,16 +56,19 @@ def model(m: Model) -> list[str]:
         "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
         "model.attention_sinks are not trained": m.attention_sinks,
         "model.embedding_norm is not trained": m.embedding_norm,
-        "model.qk_norm_whole: a norm over all heads is not trained": m.qk_norm and m.qk_norm_whole,
+        "model.qk_norm_whole: a norm over all heads is not trained": m.qk_norm
+        and m.qk_norm_whole,
         "model.dropout: set it to false, the trainer has no dropout": m.dropout,
         f"model.norms_per_layer must be 2 to train, not {m.norms_per_layer}": (
             m.norms_per_layer != 2
         ),
-        "model.positions alibi are not trained: rope, learned or none": m.positions == "alibi",
+        "model.positions alibi are not trained: rope, learned or none": m.positions
+        == "alibi",
         "model.vocab must be at least 2 to train": m.vocab < 2,
         f"model.head_dim {m.h}, or the share of it that is rotated, must be even for rotary"
         " positions": (m.positions == "rope" and m.rotary % 2),
-        "model.activation other is not trained: silu, gelu, gelu-tanh or relu": m.act == "other",
+        "model.activation other is not trained: silu, gelu, gelu-tanh or relu": m.act
+        == "other",
         "model.window without attention causal is not trained": (
             m.window is not None and m.attention != "causal"
         ),
@@ -79,14 +87,18 @@ def numbers(job: Job) -> list[str]:
     why = []
     compute = job.precision.compute
     if compute not in ("fp32", "bf16", "fp16"):
-        why.append(f"precision {compute} is not trained: take fp32, bf16 or fp16")
+        why.append(
+            f"precision {compute} is not trained: take fp32, bf16 or fp16"
+        )
     elif compute != "fp32" and job.precision.gradient_bytes != 4:
         why.append(
             f"precision {compute}-pure is not trained: take {compute}, which keeps gradients and"
             " weights in fp32"
         )
     if job.optimizer.name not in ("adamw", "adamw-no-master"):
-        why.append(f"optimizer {job.optimizer.name} is not trained: take adamw")
+        why.append(
+            f"optimizer {job.optimizer.name} is not trained: take adamw"
+        )
     return why
 
 
@@ -111,9 +123,15 @@ def whole(shares: tuple[Any, ...]) -> Any:
 RUNNABLE = ", ".join(s.name for s in SCHEDULES.values() if s.torch_name)
 
 MODEL = Rule(
-    "trained model", lambda j, l: not model(j.model), lambda j, l: "; ".join(model(j.model))
+    "trained model",
+    lambda j, l: not model(j.model),
+    lambda j, l: "; ".join(model(j.model)),
 )
-NUMBERS = Rule("trained numbers", lambda j, l: not numbers(j), lambda j, l: "; ".join(numbers(j)))
+NUMBERS = Rule(
+    "trained numbers",
+    lambda j, l: not numbers(j),
+    lambda j, l: "; ".join(numbers(j)),
+)
 SCHEME = Rule(
     "trained scheme",
     lambda j, l: l.scheme == "megatron",
@@ -129,7 +147,11 @@ SCHEDULE = Rule(
 )
 STARVED = Rule(
     "a microbatch for every stage",
-    lambda j, l: (l.pp == 1) | (microbatches(j, l) >= l.pp) if l.schedule == "1f1b" else True,
+    lambda j, l: (
+        (l.pp == 1) | (microbatches(j, l) >= l.pp)
+        if l.schedule == "1f1b"
+        else True
+    ),
     lambda j, l: (
         "schedule 1f1b runs in PyTorch only with at least as many microbatches as stages, not"
         f" {int(microbatches(j, l))} for pp {l.pp}: take gpipe, or a smaller microbatch"
@@ -154,12 +176,16 @@ GROUPED = Rule(
 EXCHANGED = Rule(
     "trained exchange",
     lambda j, l: l.cp_exchange == "gather",
-    lambda j, l: f"layout.cp_exchange {l.cp_exchange} is not trained: take gather",
+    lambda j, l: (
+        f"layout.cp_exchange {l.cp_exchange} is not trained: take gather"
+    ),
 )
 RECOMPUTED = Rule(
     "trained recomputation",
     lambda j, l: l.recompute in RECOMPUTE,
-    lambda j, l: f"layout.recompute {l.recompute} is not trained: take {', '.join(RECOMPUTE)}",
+    lambda j, l: (
+        f"layout.recompute {l.recompute} is not trained: take {', '.join(RECOMPUTE)}"
+    ),
     options=("recompute",),
 )
 COPIES = Rule(
@@ -197,7 +223,9 @@ EXPERTS = Rule(
 PARTS = Rule(
     "whole experts",
     lambda j, l: (l.etp == 1) | (j.model.moe is None),
-    lambda j, l: f"layout.etp {l.etp}: experts cut in parts are not trained yet, take etp 1",
+    lambda j, l: (
+        f"layout.etp {l.etp}: experts cut in parts are not trained yet, take etp 1"
+    ),
 )
 SHARED = Rule(
     "shared experts over tp",
@@ -225,13 +253,19 @@ VOCABULARY = Rule(
 SEQUENCES = Rule(
     "whole sequences",
     lambda j, l: (
-        divides(l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T)
+        divides(
+            l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T
+        )
         & ((l.cp == 1) | divides(2 * l.cp, j.T))
     ),
     lambda j, l: (
         f"a sequence of {j.T} tokens cannot be cut over cp {l.cp}"
         + (f" in {2 * int(l.cp)} chunks" if l.cp > 1 else "")
-        + (f" and tp {l.tp} (sequence_parallel)" if l.sequence_parallel and l.tp > 1 else "")
+        + (
+            f" and tp {l.tp} (sequence_parallel)"
+            if l.sequence_parallel and l.tp > 1
+            else ""
+        )
     ),
     options=("sequence_parallel",),
 )
@@ -244,7 +278,9 @@ POSITIONS = Rule(
 )
 EXPERT_SHARES = Rule(
     "whole expert ranks",
-    lambda j, l: True if j.model.moe is None else (l.ep == 1) | _expert_shares(j, l),
+    lambda j, l: (
+        True if j.model.moe is None else (l.ep == 1) | _expert_shares(j, l)
+    ),
     lambda j, l: (
         f"layout.ep {l.ep} does not divide the ranks of tp x cp x dp in every network dimension,"
         f" whose sizes are {j.cluster.sizes}"
@@ -262,7 +298,11 @@ def _expert_shares(job: Job, l: Layout) -> Any:
 
 ROUNDS = Rule(
     "a microbatch for every rank",
-    lambda j, l: (microbatches(j, l) >= l.pp) if schedule_named(l.schedule).grouped else True,
+    lambda j, l: (
+        (microbatches(j, l) >= l.pp)
+        if schedule_named(l.schedule).grouped
+        else True
+    ),
     lambda j, l: (
         f"schedule {l.schedule} runs in Megatron with at least as many microbatches as stages of a"
         f" chunk, not {int(microbatches(j, l))} for pp {l.pp}: raise the batch, or lower dp,"

@@ -1,7 +1,15 @@
 """How far it goes: the largest run in a given time, where utilisation falls and why, the smallest
 cluster; rooflines of meshes."""
 
-from .answer import Limit, Limits, bill, largest_run, limits, smallest_cluster, split
+from .answer import (
+    Limit,
+    Limits,
+    bill,
+    largest_run,
+    limits,
+    smallest_cluster,
+    split,
+)
 from .curve import Curve, Point, curve
 from .laws import LAWS, Law, Power, law
 from .scenario import Scenario, preset, presets

@@ -63,8 +63,12 @@ class Limit:
             "largest_flops": largest.flops if largest else None,
             "largest_parameters": largest.parameters if largest else None,
             "bills": [bill(p, self.scenario) for p in self.curve.points],
-            "smooth_points": [p.to_dict() for p in self.smooth.points] if self.smooth else None,
-            "smooth_crossing": self.smooth_crossing.to_dict() if self.smooth_crossing else None,
+            "smooth_points": [p.to_dict() for p in self.smooth.points]
+            if self.smooth
+            else None,
+            "smooth_crossing": self.smooth_crossing.to_dict()
+            if self.smooth_crossing
+            else None,
             "closed_forms": self.closed.to_dict() if self.closed else None,
         }
 
@@ -82,22 +86,34 @@ class Limits:
 
 
 def limits(
-    scenarios: Sequence[Scenario | str] | Scenario | str = ("h100",), smooth: bool = True
+    scenarios: Sequence[Scenario | str] | Scenario | str = ("h100",),
+    smooth: bool = True,
 ) -> Limits:
     """Utilisation against training compute, and where it falls, of one or several scenarios.
 
     scenarios: or names of the paper's ("h100", "a100/sparse", see `presets`).  smooth: also the
     curve without grids. Raises BadInput.
     """
-    many = [scenarios] if isinstance(scenarios, (str, Scenario)) else list(scenarios)
+    many = (
+        [scenarios]
+        if isinstance(scenarios, (str, Scenario))
+        else list(scenarios)
+    )
     if not many:
         raise BadInput("limits needs at least one scenario, such as 'h100'")
-    return Limits(tuple(_limit(preset(s) if isinstance(s, str) else s, smooth) for s in many))
+    return Limits(
+        tuple(
+            _limit(preset(s) if isinstance(s, str) else s, smooth)
+            for s in many
+        )
+    )
 
 
 def _limit(scenario: Scenario, smooth: bool) -> Limit:
     exact = curve(scenario)
-    line = curve(scenario.smooth, smooth_widths(scenario.law)) if smooth else None
+    line = (
+        curve(scenario.smooth, smooth_widths(scenario.law)) if smooth else None
+    )
     closed = None
     if scenario.chip.hierarchy and not scenario.law.experts:
         on, s = (
@@ -105,7 +121,9 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
             under_law(Setting(duration_s=scenario.duration_s), scenario.law),
         )
         closed = closed_forms(on, s)
-    return Limit(exact, ends(exact), line, ends(line) if line else None, closed)
+    return Limit(
+        exact, ends(exact), line, ends(line) if line else None, closed
+    )
 
 
 def ends(line: Curve) -> Crossing:
@@ -117,7 +135,9 @@ def ends(line: Curve) -> Crossing:
     )
 
 
-def smooth_widths(law: Law, least: float = 12288.0, most: float = 128 * 12288.0) -> Any:
+def smooth_widths(
+    law: Law, least: float = 12288.0, most: float = 128 * 12288.0
+) -> Any:
     """Widths of a smooth curve: powers of 2^(1/8) as wide as the paper's grid."""
     steps = math.log2(most / least) * SMOOTH_GRID
     return least * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
@@ -126,7 +146,10 @@ def smooth_widths(law: Law, least: float = 12288.0, most: float = 128 * 12288.0)
 def split(p: Point) -> dict[str, float]:
     """How the parallelism is divided: share of log N that tensor, data, pipeline and expert
     parallelism have; they add up to 1."""
-    d, whole = p.degrees, math.log(p.degrees.chips) if p.degrees.chips > 1 else 1.0
+    d, whole = (
+        p.degrees,
+        math.log(p.degrees.chips) if p.degrees.chips > 1 else 1.0,
+    )
     parts = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp, "ep": d.ep}
     return {axis: math.log(n) / whole for axis, n in parts.items()}
 
@@ -157,7 +180,11 @@ def width(law: Law, flops: float) -> float:
         )
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if shape(law, math.exp(middle)).flops < flops else (low, middle)
+        low, high = (
+            (middle, high)
+            if shape(law, math.exp(middle)).flops < flops
+            else (low, middle)
+        )
     return math.exp(high)
 
 
@@ -188,7 +215,11 @@ def largest_run(scenario: Scenario, chips: float) -> Point:
     best: Point | None = None
     for _ in range(4):
         grid = np.linspace(low, high, SMOOTH_GRID + 1)
-        enough = {i: p for i, p in points_at(real, 2.0**grid).items() if p.chips <= chips}
+        enough = {
+            i: p
+            for i, p in points_at(real, 2.0**grid).items()
+            if p.chips <= chips
+        }
         if not enough:
             break
         last = max(enough)

@@ -72,7 +72,9 @@ class Setting:
     """
 
 
-def node(chip: Chip, network: Network, precision: str = "fp16", word: float = 2.0) -> Node:
+def node(
+    chip: Chip, network: Network, precision: str = "fp16", word: float = 2.0
+) -> Node:
     """The node of a chip: as many as the first network dimension joins; its link is the second one.
 
     Raises BadInput if the chip has no memory hierarchy. With three dimensions or more the second is
@@ -83,12 +85,21 @@ def node(chip: Chip, network: Network, precision: str = "fp16", word: float = 2.
             f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which the"
             " closed forms need"
         )
-    h, near, far = chip.hierarchy, network.dims[0], network.dims[min(1, len(network.dims) - 1)]
+    h, near, far = (
+        chip.hierarchy,
+        network.dims[0],
+        network.dims[min(1, len(network.dims) - 1)],
+    )
     chips = float(near.size or 1)
     sram = h.l2_bytes + h.sms * (4 * h.register_bytes + h.shared_bytes)
     memory = chip.hbm_bandwidth / 2
     macs = chip.peak(precision) / FLOP_PER_MAC
-    return Node(chips * macs, chips * far.rate / word, chips * memory / word, chips * sram / word)
+    return Node(
+        chips * macs,
+        chips * far.rate / word,
+        chips * memory / word,
+        chips * sram / word,
+    )
 
 
 def slice_side(n: Node) -> float:
@@ -116,9 +127,15 @@ def latency_reach(s: Setting) -> float:
     return s.duration_s / s.layer_latency_s
 
 
-def critical_flops(s: Setting, reach: Num, constant: float = BANDWIDTH_CONSTANT) -> Num:
+def critical_flops(
+    s: Setting, reach: Num, constant: float = BANDWIDTH_CONSTANT
+) -> Num:
     """T = 2 (b/L X)^2 / (constant E) FLOPs (equations 13, 14 and 18)."""
-    return FLOP_PER_MAC * (s.batch / s.layers * reach) ** 2 / (constant * s.experts)
+    return (
+        FLOP_PER_MAC
+        * (s.batch / s.layers * reach) ** 2
+        / (constant * s.experts)
+    )
 
 
 def largest_parameters(s: Setting) -> float:
@@ -144,7 +161,10 @@ def scaled_flops(
     power = 1 / (1 - 2 * exponent)
     return (
         FLOP_PER_MAC
-        * ((s.batch / s.layers * base ** (-exponent) * reach) ** 2 / (constant * s.experts))
+        * (
+            (s.batch / s.layers * base ** (-exponent) * reach) ** 2
+            / (constant * s.experts)
+        )
         ** power
     )
 
@@ -187,12 +207,18 @@ def closed_forms(n: Node, s: Setting) -> ClosedForms:
     """Everything section 5 and appendix 8.3 say about a node and a run."""
     side = slice_side(n)
     tokens = nanobatch(n, side)
-    limit = scaled_flops(s, latency_reach(s), s.growth, LATENCY_CONSTANT, macs=True)
+    limit = scaled_flops(
+        s, latency_reach(s), s.growth, LATENCY_CONSTANT, macs=True
+    )
     return ClosedForms(
         side,
         tokens,
         n.sram_words / side**2,
-        float(scaled_flops(s, bandwidth_reach(n, s, side, tokens), s.growth, macs=True)),
+        float(
+            scaled_flops(
+                s, bandwidth_reach(n, s, side, tokens), s.growth, macs=True
+            )
+        ),
         float(scaled_flops(s, latency_reach(s), s.growth, macs=True)),
         float(limit),
         float((limit * s.experts / (FLOP_PER_MAC * MACS_A_PARAMETER)) ** 0.5),

@@ -31,13 +31,21 @@ class Crossing:
         return {**self.__dict__}
 
 
-def crossing(flops: Sequence[float], utilisation: Sequence[float], threshold: float) -> Crossing:
+def crossing(
+    flops: Sequence[float], utilisation: Sequence[float], threshold: float
+) -> Crossing:
     """Both ends of linear scaling on a curve.  flops: ascending, with the utilisation at each."""
     above = [u > threshold for u in utilisation]
-    first = next((t for t, high in zip(flops, above, strict=True) if not high), None)
+    first = next(
+        (t for t, high in zip(flops, above, strict=True) if not high), None
+    )
     last = None
     for i in range(len(flops) - 1):
         if above[i] and not above[i + 1]:
-            share = (utilisation[i] - threshold) / (utilisation[i] - utilisation[i + 1])
-            last = math.exp(math.log(flops[i]) + share * math.log(flops[i + 1] / flops[i]))
+            share = (utilisation[i] - threshold) / (
+                utilisation[i] - utilisation[i + 1]
+            )
+            last = math.exp(
+                math.log(flops[i]) + share * math.log(flops[i + 1] / flops[i])
+            )
     return Crossing(threshold, first, last, bool(flops) and not any(above))

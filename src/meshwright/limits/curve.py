@@ -78,7 +78,9 @@ class Point:
         return {
             **plain,
             "degrees": d,
-            "lower": {a: list(x) for a, x in zip(AXES, self.lower, strict=True)},
+            "lower": {
+                a: list(x) for a, x in zip(AXES, self.lower, strict=True)
+            },
             "step": seconds,
         }
 
@@ -122,24 +124,37 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     on, s = scenario.machine, shape(scenario.law, hidden)
     chips = first_guess(on, s, scenario.duration_s)
     possible = trainable(on, s, scenario.duration_s)
-    alive = np.arange(len(possible) if possible.all() else int(np.argmin(possible)))
+    alive = np.arange(
+        len(possible) if possible.all() else int(np.argmin(possible))
+    )
     points: dict[int, Point] = {}
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
             break
         found = fastest(
-            scenario, s.at(alive), chips[alive], budget(scenario, s.at(alive), chips[alive])
+            scenario,
+            s.at(alive),
+            chips[alive],
+            budget(scenario, s.at(alive), chips[alive]),
         )
         for i in np.nonzero(found.feasible)[0].tolist():
-            points[int(alive[i])] = point(scenario, s.at(alive[i]), chips[alive[i]], found, i)
+            points[int(alive[i])] = point(
+                scenario, s.at(alive[i]), chips[alive[i]], found, i
+            )
         alive = alive[~found.feasible]
         chips[alive] *= 2
-    points = {i: p for i, p in points.items() if not len(alive) or i < alive[0]}
+    points = {
+        i: p for i, p in points.items() if not len(alive) or i < alive[0]
+    }
     if scenario.whole:
         return points
     index = np.array(sorted(points), dtype=np.int64)
     return dict(
-        zip(index.tolist(), filled(scenario, s.at(index), [points[i] for i in index]), strict=True)
+        zip(
+            index.tolist(),
+            filled(scenario, s.at(index), [points[i] for i in index]),
+            strict=True,
+        )
     )
 
 
@@ -165,17 +180,26 @@ def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
         found = fastest(scenario, s, chips, budget(scenario, s, chips))
         for i in np.nonzero(found.feasible)[0].tolist():
             points[i] = point(scenario, s.at(i), chips[i], found, i)
-        good, bad = np.where(found.feasible, middle, good), np.where(found.feasible, bad, middle)
+        good, bad = (
+            np.where(found.feasible, middle, good),
+            np.where(found.feasible, bad, middle),
+        )
     chips = doubled * 2.0 ** (-bad / FINENESS)
     allowed = budget(scenario, s, chips)
-    late = fastest(scenario, s, chips, LATE * allowed).seconds / allowed * scenario.duration_s
+    late = (
+        fastest(scenario, s, chips, LATE * allowed).seconds
+        / allowed
+        * scenario.duration_s
+    )
     return [
         exactly(scenario.machine, p, chips[i], late[i], scenario.duration_s)
         for i, p in enumerate(points)
     ]
 
 
-def exactly(on: Machine, p: Point, chips: float, late_s: float, duration_s: float) -> Point:
+def exactly(
+    on: Machine, p: Point, chips: float, late_s: float, duration_s: float
+) -> Point:
     """A point moved to the duration, between its own number of chips and a smaller one that takes
     `late_s`.
     """
@@ -202,21 +226,46 @@ def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
     """Whether launching the kernels alone leaves time: those of each of L blocks for each step, one
     after the other.
     """
-    kernels = sum(launches(half, on.rates) for op in unit() for half in (op.forward, op.backward))
+    kernels = sum(
+        launches(half, on.rates)
+        for op in unit()
+        for half in (op.forward, op.backward)
+    )
     return kernels * s.L * on.rates.launch_s * s.steps < duration_s
 
 
-def point(scenario: Scenario, s: Shape, chips: float, found: Found, i: int) -> Point:
+def point(
+    scenario: Scenario, s: Shape, chips: float, found: Found, i: int
+) -> Point:
     """The best of model i, simulated once more by itself."""
     on, s, chips = scenario.machine, Shape(*map(float, s)), float(chips)
     d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
     step = simulate(
-        on, s, d, {a: group(getattr(d, a), low) for a, low in zip(AXES, lower, strict=True)}
+        on,
+        s,
+        d,
+        {
+            a: group(getattr(d, a), low)
+            for a, low in zip(AXES, lower, strict=True)
+        },
     )
     lost = float(scenario.duration_s / scenario.useful_s(chips, s.parameters))
     took = float(s.steps * step.total * lost)
     used = float(utilisation(s.flops, on.peak, chips, took))
-    return Point(s.flops, s.D, s.L, s.E, s.parameters, s.batch, chips, used, took, d, lower, step)
+    return Point(
+        s.flops,
+        s.D,
+        s.L,
+        s.E,
+        s.parameters,
+        s.batch,
+        chips,
+        used,
+        took,
+        d,
+        lower,
+        step,
+    )
 
 
 def months(seconds: float) -> float:

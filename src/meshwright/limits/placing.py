@@ -64,7 +64,11 @@ def factorisations(n: int, parts: int) -> list[tuple[int, ...]]:
     """All ordered ways to write n as a product of so many whole numbers."""
     if parts == 1:
         return [(n,)]
-    return [(d, *rest) for d in divisors(n) for rest in factorisations(n // d, parts - 1)]
+    return [
+        (d, *rest)
+        for d in divisors(n)
+        for rest in factorisations(n // d, parts - 1)
+    ]
 
 
 @lru_cache(maxsize=256)
@@ -79,15 +83,25 @@ def placings(sizes: tuple[int, ...]) -> Placings:
         tuple(zip(*levels, strict=True)) if levels else ((),) * len(AXES)
         for levels in product(*(factorisations(n, len(AXES)) for n in sizes))
     ]
-    parts = [[p[1:3] for p in whole], [p[3:] for p in whole], [p[:1] for p in whole]]
+    parts = [
+        [p[1:3] for p in whole],
+        [p[3:] for p in whole],
+        [p[:1] for p in whole],
+    ]
     distinct = [sorted(set(part)) for part in parts]
     numbers = [{p: i for i, p in enumerate(d)} for d in distinct]
     tensor, between, single = (tuple(d) for d in distinct)
     entry = [
-        np.array([number[p] for p in part]) for number, part in zip(numbers, parts, strict=True)
+        np.array([number[p] for p in part])
+        for number, part in zip(numbers, parts, strict=True)
     ]
-    pairs, pair = np.unique(np.stack([entry[0], entry[2]]), axis=1, return_inverse=True)
-    alone, first = np.arange(len(tensor)), np.zeros(len(tensor), dtype=np.int64)
+    pairs, pair = np.unique(
+        np.stack([entry[0], entry[2]]), axis=1, return_inverse=True
+    )
+    alone, first = (
+        np.arange(len(tensor)),
+        np.zeros(len(tensor), dtype=np.int64),
+    )
     rounds = (
         ((alone, first + BEST, first + BEST), first),
         ((pairs[0], np.full_like(pairs[0], BEST), pairs[1]), pairs[0]),

@@ -77,7 +77,14 @@ class RealPoint:
     def to_dict(self) -> dict[str, Any]:
         plain = {
             k: getattr(self, k)
-            for k in ("flops", "parameters", "batch_tokens", "chips", "utilisation", "duration_s")
+            for k in (
+                "flops",
+                "parameters",
+                "batch_tokens",
+                "chips",
+                "utilisation",
+                "duration_s",
+            )
         }
         return {
             **plain,
@@ -100,7 +107,9 @@ class RealCurve:
     def crossing(self) -> Crossing:
         """Both ends of linear scaling."""
         return crossing(
-            [p.flops for p in self.points], [p.utilisation for p in self.points], self.threshold
+            [p.flops for p in self.points],
+            [p.utilisation for p in self.points],
+            self.threshold,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,11 +147,17 @@ def run_of(law: Law, model: Model) -> tuple[float, float, int]:
     """(training FLOPs, tokens, batch in sequences) that a law gives a model: with all parameters
     and FLOPs of the real thing."""
     tokens = law.tokens_per_parameter * parameters(model)
-    seen = 1 if model.window else 0  # a token that sees only itself: scores as of a sequence of one
+    seen = (
+        1 if model.window else 0
+    )  # a token that sees only itself: scores as of a sequence of one
     flops = model_flops(model, seen) * tokens
     experts = model.moe.experts if model.moe else 1
     sequences = experts**law.batch_experts * law.batch(flops) / law.seq
-    return flops, tokens, int(experts * rounded(sequences / experts, law.mantissas))
+    return (
+        flops,
+        tokens,
+        int(experts * rounded(sequences / experts, law.mantissas)),
+    )
 
 
 def real_curve(
@@ -163,7 +178,9 @@ def real_curve(
     return RealCurve(name, scenario.threshold, tuple(points), reason)
 
 
-def smallest(scenario: Scenario, real: Realism, D: float) -> tuple[RealPoint | None, str]:
+def smallest(
+    scenario: Scenario, real: Realism, D: float
+) -> tuple[RealPoint | None, str]:
     """(the run of the model of width D on the smallest cluster that does it in time, why there is
     none).
     """
@@ -182,9 +199,17 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> tuple[RealPoint | N
         "no layout fits in memory",
     )
     for _ in range(DOUBLINGS + 1):
-        lost = loss(real.failures, chips, parameters(model)) if real.failures else None
+        lost = (
+            loss(real.failures, chips, parameters(model))
+            if real.failures
+            else None
+        )
         good = float(lost.goodput) if lost else 1.0
-        best = fastest(scenario, real, model, batch, chips) if good * chips > least else None
+        best = (
+            fastest(scenario, real, model, batch, chips)
+            if good * chips > least
+            else None
+        )
         if best and steps * best.step_time_s < good * scenario.duration_s:
             took = steps * best.step_time_s / good
             used = flops / (peak * chips * took)
@@ -205,7 +230,9 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> tuple[RealPoint | N
         chips *= 2
         if (
             real.failures
-            and 2 * float(loss(real.failures, chips, parameters(model)).goodput) < good
+            and 2
+            * float(loss(real.failures, chips, parameters(model)).goodput)
+            < good
         ):
             return (
                 None,
@@ -222,7 +249,9 @@ def fastest(
 ) -> Prediction | None:
     """The fastest layout that fits."""
     cluster = Cluster(scenario.chip, scenario.network, chips)
-    launch = replace(real.assumptions.chip, launch_s=scenario.assumptions.chip.launch_s)
+    launch = replace(
+        real.assumptions.chip, launch_s=scenario.assumptions.chip.launch_s
+    )
     job = Job(
         model,
         cluster,
@@ -230,13 +259,17 @@ def fastest(
         precision=real.precision,
         assumptions=replace(real.assumptions, chip=launch),
     )
-    layouts = search(job, real.space, 1).layouts(real.space.scheme, len(scenario.network.dims))
+    layouts = search(job, real.space, 1).layouts(
+        real.space.scheme, len(scenario.network.dims)
+    )
     return predict(job, layouts[0]) if layouts else None
 
 
 def why(p: Prediction) -> str:
     """The cause that takes most of a step beside its arithmetic."""
-    cause = max((c for c in p.time_s if c != "compute"), key=lambda c: p.time_s[c])
+    cause = max(
+        (c for c in p.time_s if c != "compute"), key=lambda c: p.time_s[c]
+    )
     return (
         f"{cause} takes {p.time_s[cause] / p.step_time_s:.0%} of a step on {p.job.cluster.chips:,}"
         " chips"
@@ -252,7 +285,11 @@ def _assume(**joints: Any) -> Without:
     def change(r: Realism) -> Realism:
         a = r.assumptions
         return replace(
-            r, assumptions=replace(a, **{k: replace(getattr(a, k), **v) for k, v in joints.items()})
+            r,
+            assumptions=replace(
+                a,
+                **{k: replace(getattr(a, k), **v) for k, v in joints.items()},
+            ),
         )
 
     return change
@@ -267,7 +304,9 @@ OMISSIONS: dict[str, Without] = {
     "no attention scores": lambda r: replace(r, attention=False),
     "no embedding, head and loss": lambda r: replace(r, vocabulary=0),
     "endless memory": _assume(memory={"capacity_share": ENDLESS}),
-    "data-parallel traffic not overlapped": _assume(overlap={"dp": HidePass()}),
+    "data-parallel traffic not overlapped": _assume(
+        overlap={"dp": HidePass()}
+    ),
     "tensor-parallel traffic overlapped": _assume(
         overlap={"tp": Hide("layer"), "ep": Hide("layer"), "pp": "all"}
     ),
@@ -278,20 +317,32 @@ OMISSIONS: dict[str, Without] = {
 
 
 def ladder(
-    scenario: Scenario, real: Realism = Realism(), widths: Iterable[float] = WIDTHS
+    scenario: Scenario,
+    real: Realism = Realism(),
+    widths: Iterable[float] = WIDTHS,
 ) -> tuple[RealCurve, ...]:
     """How far each omission moves the limit: everything counted, then one thing after the other
     left out.
     """
     chosen = tuple(widths)
     curves = [
-        real_curve(scenario, change(real), chosen, name) for name, change in OMISSIONS.items()
+        real_curve(scenario, change(real), chosen, name)
+        for name, change in OMISSIONS.items()
     ]
     if real.failures:
         immortal = replace(real, failures=None)
         for name, change in OMISSIONS.items():
-            if name not in ("everything counted", "chips never fail", "restart in 1 minute"):
+            if name not in (
+                "everything counted",
+                "chips never fail",
+                "restart in 1 minute",
+            ):
                 curves.append(
-                    real_curve(scenario, change(immortal), chosen, f"chips never fail, {name}")
+                    real_curve(
+                        scenario,
+                        change(immortal),
+                        chosen,
+                        f"chips never fail, {name}",
+                    )
                 )
     return tuple(curves)

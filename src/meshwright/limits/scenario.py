@@ -83,12 +83,16 @@ class Scenario(Checked):
             )
         demand_read(self.assumptions, EPOCH, READ, "limits")
         for axis in ("dp", "tp", "ep"):
-            if (scope := getattr(self.assumptions.overlap, axis).scope) not in BUDGETS:
+            if (
+                scope := getattr(self.assumptions.overlap, axis).scope
+            ) not in BUDGETS:
                 raise BadInput(
                     f"assumptions {self.assumptions.name}: limits knows one budget, the whole step:"
                     f" overlap.{axis}.scope must be {' or '.join(BUDGETS)}, not {scope}"
                 )
-        return machine(self.chip, self.network, self.assumptions, self.precision)
+        return machine(
+            self.chip, self.network, self.assumptions, self.precision
+        )
 
     @property
     def whole(self) -> bool:
@@ -135,7 +139,9 @@ PRESETS = {
     "v100": Preset("epoch-v100", "epoch-v100"),
     "a100": Preset("epoch-a100", "epoch-a100"),
     "h100": Preset("epoch-h100", "epoch-h100"),
-    "h100-low-latency": Preset("epoch-h100-low-latency", "epoch-h100", LOW_LATENCY_S),
+    "h100-low-latency": Preset(
+        "epoch-h100-low-latency", "epoch-h100", LOW_LATENCY_S
+    ),
     "h100-superpod": Preset("epoch-h100-superpod", "epoch-h100"),
     "h100-global-nvlink": Preset("epoch-h100-global-nvlink", "epoch-h100"),
     "h100-global-nvlink-low-latency": Preset(
@@ -152,7 +158,9 @@ PRESETS = {
 
 def presets() -> tuple[str, ...]:
     """Names of all scenarios of the paper, dense and sparse."""
-    return tuple(f"{name}{kind}" for name in PRESETS for kind in ("", "/sparse"))
+    return tuple(
+        f"{name}{kind}" for name in PRESETS for kind in ("", "/sparse")
+    )
 
 
 def preset(name: str) -> Scenario:
@@ -161,7 +169,17 @@ def preset(name: str) -> Scenario:
     if base not in PRESETS or kind not in ("", "dense", "sparse"):
         raise unknown("scenario", name, presets())
     p = PRESETS[base]
-    law = replace(LAWS[p.law], experts=SPARSE) if kind == "sparse" else LAWS[p.law]
+    law = (
+        replace(LAWS[p.law], experts=SPARSE)
+        if kind == "sparse"
+        else LAWS[p.law]
+    )
     how = replace(EPOCH, chip=replace(EPOCH.chip, launch_s=p.launch_s))
     name = base + ("/sparse" if kind == "sparse" else "")
-    return Scenario(name, catalog.chip(p.chip), catalog.network(p.network), law, assumptions=how)
+    return Scenario(
+        name,
+        catalog.chip(p.chip),
+        catalog.network(p.network),
+        law,
+        assumptions=how,
+    )

@@ -84,7 +84,8 @@ class Found:
         fastest = self.seconds.copy()
         np.minimum.at(fastest, models, seconds)
         tied = np.nonzero(
-            (seconds <= fastest[models] * (1 + SLACK)) & (seconds < self.budget[models])
+            (seconds <= fastest[models] * (1 + SLACK))
+            & (seconds < self.budget[models])
         )[0]
         tied = tied[np.lexsort((traffic[tied], models[tied]))]
         for row in tied[np.unique(models[tied], return_index=True)[1]]:
@@ -93,13 +94,18 @@ class Found:
                 fastest[model] < self.seconds[model] * (1 - SLACK)
                 or traffic[row] < self.traffic[model]
             ):
-                self.seconds[model], self.traffic[model] = fastest[model], traffic[row]
+                self.seconds[model], self.traffic[model] = (
+                    fastest[model],
+                    traffic[row],
+                )
                 self.lower[model] = lower(row)
                 for column, value in zip(self.degrees, degrees, strict=True):
                     column[model] = value[row]
 
 
-def fastest(scenario: Scenario, s: Shape, chips: Column, budget: Column) -> Found:
+def fastest(
+    scenario: Scenario, s: Shape, chips: Column, budget: Column
+) -> Found:
     """The fastest step of each model on its number of chips, if it takes less than its budget [s].
 
     s, chips, budget: columns, one row a model.  Of equally fast ones the one with the least
@@ -109,9 +115,16 @@ def fastest(scenario: Scenario, s: Shape, chips: Column, budget: Column) -> Foun
     sizes = [levels_of(scenario, n) for n in chips]
     for size in sorted(set(sizes)):
         rows = np.array([i for i, other in enumerate(sizes) if other == size])
-        within = grid(s.at(rows), chips[rows], on, scenario.schedules, scenario.whole)
+        within = grid(
+            s.at(rows), chips[rows], on, scenario.schedules, scenario.whole
+        )
         _best_first(
-            on, s, candidates(on, within, rows, budget), placings(size), scenario.whole, found
+            on,
+            s,
+            candidates(on, within, rows, budget),
+            placings(size),
+            scenario.whole,
+            found,
         )
     return found
 
@@ -150,7 +163,9 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
         ops = expert(on, s, d)
         busy = matmul_time(on, s, d, ops)
         sent, reduced, wait = floors(on, s, d, ops)
-        bound = step_time(on, busy, sent, reduced, idle_share(on, d), wait) * (1 - SLACK)
+        bound = step_time(on, busy, sent, reduced, idle_share(on, d), wait) * (
+            1 - SLACK
+        )
         keep = g.valid & (bound < budget[rows].reshape(-1, 1, 1, 1))
     where = np.nonzero(keep)
     order = np.lexsort((bound[where], where[0]))
@@ -161,19 +176,33 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     return Cells(rows[model], rank, bound[where], busy[where], degrees)
 
 
-def floors(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> tuple[Hidden, Load, Column]:
+def floors(
+    on: Machine, s: Shape, d: Degrees, ops: list[Op]
+) -> tuple[Hidden, Load, Column]:
     """(tensor traffic, gradients, latency) at most, wherever the ranks lie."""
     ranks = {"tp_model": d.tp_model, "tp_ff": d.tp_ff}
-    least = [floor(on.fabric, m.bytes, ranks[m.axis]) for op in ops for m in op.forward.comm]
-    held = floor(on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp)
+    least = [
+        floor(on.fabric, m.bytes, ranks[m.axis])
+        for op in ops
+        for m in op.forward.comm
+    ]
+    held = floor(
+        on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp
+    )
     hop = min(float(h.latency) for h in on.fabric.neighbours(1.0))
     crossed = np.where(
-        d.ep > 1, 2 * (s.L - 1), np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0)
+        d.ep > 1,
+        2 * (s.L - 1),
+        np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0),
     )
     wait = 2 * s.L * sum(x.latency for x in least) + crossed * hop
     traffic = 2 * passes(s, d) * sum(x.seconds for x in least)
     waits: Column = np.where(d.zero_bubble > 0, 0.0, wait)
-    return {on.overlap.tp: Load(traffic)}, Load(held.seconds), waits + held.latency
+    return (
+        {on.overlap.tp: Load(traffic)},
+        Load(held.seconds),
+        waits + held.latency,
+    )
 
 
 def floor(fabric: Fabric, V: Values, n: Values) -> Load:
@@ -186,16 +215,25 @@ def floor(fabric: Fabric, V: Values, n: Values) -> Load:
     near: Group = (n, *(1.0 for _ in fabric.rates[1:]))
     least = fabric.bound.load("all_reduce", V, near)
     over_all = any_links(fabric, "all_reduce", V, near).seconds
-    return Load(minimum(least.seconds - least.latency, over_all), least.latency)
+    return Load(
+        minimum(least.seconds - least.latency, over_all), least.latency
+    )
 
 
 def _best_first(
-    on: Machine, s: Shape, cells: Cells, places: Placings, whole: bool, found: Found
+    on: Machine,
+    s: Shape,
+    cells: Cells,
+    places: Placings,
+    whole: bool,
+    found: Found,
 ) -> None:
     """Place cells in growing chunks until no bound is below the best."""
     start, chunks = 0, iter(CHUNKS)
     while True:
-        open_ = (cells.rank >= start) & (cells.bound <= found.seconds[cells.model] * (1 + SLACK))
+        open_ = (cells.rank >= start) & (
+            cells.bound <= found.seconds[cells.model] * (1 + SLACK)
+        )
         if not np.any(open_):
             return
         width = next(chunks, CHUNKS[-1])
@@ -206,7 +244,13 @@ def _best_first(
 
 
 def _place(
-    on: Machine, s: Shape, cells: Cells, mine: Any, places: Placings, whole: bool, found: Found
+    on: Machine,
+    s: Shape,
+    cells: Cells,
+    mine: Any,
+    places: Placings,
+    whole: bool,
+    found: Found,
 ) -> None:
     """Every placement of some cells, axis by axis: of those not placed yet the best counts, and
     only what may still be the fastest goes on."""
@@ -216,24 +260,43 @@ def _place(
         tables(on, Shape(*(x[models, None] for x in s)), d, places, whole),
         idle_share(on, d)[:, 0],
     )
-    zero_bubble, limit = d.zero_bubble[:, 0] > 0, found.seconds[models] * (1 + SLACK)
+    zero_bubble, limit = (
+        d.zero_bubble[:, 0] > 0,
+        found.seconds[models] * (1 + SLACK),
+    )
     open_ = np.ones((len(mine), 1), dtype=bool)
     for entries, before in places.rounds:
         row, place = np.nonzero(open_[:, before])
-        tp, p2p, dp = (_at(x, (row, entry[place])) for x, entry in zip(parts, entries, strict=True))
+        tp, p2p, dp = (
+            _at(x, (row, entry[place]))
+            for x, entry in zip(parts, entries, strict=True)
+        )
         wait = np.where(zero_bubble[row], 0.0, tp.wait + p2p.wait) + dp.wait
         seconds = step_time(
-            on, busy[row], together([tp.loads, p2p.loads]), dp.load, idle[row], wait
+            on,
+            busy[row],
+            together([tp.loads, p2p.loads]),
+            dp.load,
+            idle[row],
+            wait,
         )
         fast = (seconds <= limit[row]) & (seconds < IMPOSSIBLE)
         open_ = np.zeros((len(mine), len(before)), dtype=bool)
         open_[row, place] = fast
     if fast.any():
-        traffic = np.asarray(added(together(x.loads for x in (tp, p2p, dp))).seconds)[fast]
+        traffic = np.asarray(
+            added(together(x.loads for x in (tp, p2p, dp))).seconds
+        )[fast]
         row, place = row[fast], place[fast]
-        degrees = Degrees(*(np.broadcast_to(x, (len(mine), 1))[row, 0] for x in d))
+        degrees = Degrees(
+            *(np.broadcast_to(x, (len(mine), 1))[row, 0] for x in d)
+        )
         found.improve(
-            models[row], seconds[fast], traffic, degrees, lambda i: places.whole[place[i]]
+            models[row],
+            seconds[fast],
+            traffic,
+            degrees,
+            lambda i: places.whole[place[i]],
         )
 
 
@@ -250,8 +313,20 @@ def tables(
             AXES[1:3],
             lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b}),
         ),
-        _table(d, whole, places.between, AXES[3:], lambda pp, ep: between(on, s, d, pp, ep)),
-        _table(d, whole, places.single, AXES[:1], lambda dp: gradients(on, s, d, dp)),
+        _table(
+            d,
+            whole,
+            places.between,
+            AXES[3:],
+            lambda pp, ep: between(on, s, d, pp, ep),
+        ),
+        _table(
+            d,
+            whole,
+            places.single,
+            AXES[:1],
+            lambda dp: gradients(on, s, d, dp),
+        ),
     )
 
 
@@ -278,7 +353,9 @@ def _table(
     def full(x: Any) -> Any:
         """A column for each placement, and the best of all in the last."""
         every = np.where(possible, x, IMPOSSIBLE)
-        return np.concatenate([every, every.min(axis=1, keepdims=True)], axis=1)
+        return np.concatenate(
+            [every, every.min(axis=1, keepdims=True)], axis=1
+        )
 
     return each(sent, full)
 

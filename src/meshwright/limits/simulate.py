@@ -63,13 +63,20 @@ class Machine(NamedTuple):
     @property
     def linked(self) -> bool:
         """What a collective leaves of the links matters: gradients hide on those of all others."""
-        return self.overlap.dp.scope != "none" and self.overlap.dp.links == "shared"
+        return (
+            self.overlap.dp.scope != "none"
+            and self.overlap.dp.links == "shared"
+        )
 
     def by_bytes(self, load: Load) -> Load:
         """A collective without its latency; with the links that it keeps busy, where they
         matter.
         """
-        return Load(load.seconds - load.latency, 0.0, load.busy if self.linked else Busy())
+        return Load(
+            load.seconds - load.latency,
+            0.0,
+            load.busy if self.linked else Busy(),
+        )
 
 
 class Degrees(NamedTuple):
@@ -125,7 +132,9 @@ class Sent(NamedTuple):
         return added(self.loads)
 
 
-def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision) -> Machine:
+def machine(
+    chip: Chip, network: Network, how: Assumptions, precision: Precision
+) -> Machine:
     """What a chip and a network do under an assumption set. Raises BadInput if their data lack what
     it needs.
     """
@@ -133,25 +142,51 @@ def machine(chip: Chip, network: Network, how: Assumptions, precision: Precision
     at = rates(chip, precision.compute, kept.chip, precision.weight_bytes)
     fabric = Fabric.of(network, how.network)
     there = most(offered(chip, kept.memory), kept.memory)
-    return Machine(at, fabric, kept.overlap, chip.peak(precision.compute), there, precision)
+    return Machine(
+        at,
+        fabric,
+        kept.overlap,
+        chip.peak(precision.compute),
+        there,
+        precision,
+    )
 
 
-def simulate(on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]) -> Step:
+def simulate(
+    on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]
+) -> Step:
     """Seconds of one step.  groups: axis -> how many of its ranks lie in each network dimension,
     fastest first.
     """
     ops = expert(on, s, d)
     busy, idle = matmul_time(on, s, d, ops), idle_share(on, d)
-    tp, p2p = tensor(on, s, d, ops, groups), between(on, s, d, groups["pp"], groups["ep"])
+    tp, p2p = (
+        tensor(on, s, d, ops, groups),
+        between(on, s, d, groups["pp"], groups["ep"]),
+    )
     dp = gradients(on, s, d, groups["dp"])
     wait = where(d.zero_bubble > 0, 0.0, tp.wait + p2p.wait)
-    total = step_time(on, busy, together([tp.loads, p2p.loads]), dp.load, idle, wait + dp.wait)
+    total = step_time(
+        on,
+        busy,
+        together([tp.loads, p2p.loads]),
+        dp.load,
+        idle,
+        wait + dp.wait,
+    )
     seconds = tp.load.seconds, dp.load.seconds, p2p.load.seconds
-    return Step(total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait)
+    return Step(
+        total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait
+    )
 
 
 def step_time(
-    on: Machine, busy: Values, sent: Hidden, gradients: Load, idle: Values, wait: Values
+    on: Machine,
+    busy: Values,
+    sent: Hidden,
+    gradients: Load,
+    idle: Values,
+    wait: Values,
 ) -> Values:
     """The sum: products and what of the traffic outlasts them, longer by the idle share, then
     gradients and latencies.
@@ -167,7 +202,15 @@ def step_time(
 def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
     """Operations of one expert of one block for one microbatch of b/(E DP m) tokens."""
     tokens, p = s.batch / (s.E * d.dp * d.microbatches), on.precision
-    return block(tokens, s.D, s.F, d.tp_model, d.tp_ff, act=p.activation_bytes, wgt=p.weight_bytes)
+    return block(
+        tokens,
+        s.D,
+        s.F,
+        d.tp_model,
+        d.tp_ff,
+        act=p.activation_bytes,
+        wgt=p.weight_bytes,
+    )
 
 
 def passes(s: Shape, d: Degrees) -> Values:
@@ -184,18 +227,29 @@ def matmul_time(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> Values:
     )
 
 
-def tensor(on: Machine, s: Shape, d: Degrees, ops: list[Op], groups: Mapping[str, Group]) -> Sent:
+def tensor(
+    on: Machine,
+    s: Shape,
+    d: Degrees,
+    ops: list[Op],
+    groups: Mapping[str, Group],
+) -> Sent:
     """The all-reduces of partial sums: forward, and alike backward.
 
     Both tensor axes load the links side by side. One microbatch waits for every message of L
     blocks; later ones follow behind it.
     """
     forward = [
-        on.fabric.load(m.kind, m.bytes, groups[m.axis]) for op in ops for m in op.forward.comm
+        on.fabric.load(m.kind, m.bytes, groups[m.axis])
+        for op in ops
+        for m in op.forward.comm
     ]
-    at_once = on.by_bytes(beside(*(Load(x.seconds - x.latency, 0.0, x.busy) for x in forward)))
+    at_once = on.by_bytes(
+        beside(*(Load(x.seconds - x.latency, 0.0, x.busy) for x in forward))
+    )
     return Sent(
-        {on.overlap.tp: at_once * (2 * passes(s, d))}, 2 * s.L * sum(x.latency for x in forward)
+        {on.overlap.tp: at_once * (2 * passes(s, d))},
+        2 * s.L * sum(x.latency for x in forward),
     )
 
 
@@ -214,19 +268,44 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
     message to an expert costs beyond one to the next stage hides as those of experts do. Latency:
     of all the experts' messages the farthest counts.
     """
-    message = s.batch * s.D * on.precision.activation_bytes / (d.chips * d.microbatches) * d.pp
+    message = (
+        s.batch
+        * s.D
+        * on.precision.activation_bytes
+        / (d.chips * d.microbatches)
+        * d.pp
+    )
     hops, law = on.fabric.neighbours(message), on.fabric.how.hop
-    bytes_, often = [on.by_bytes(h) for h in hops], 2 * (s.L - 1) * d.microbatches / d.pp
+    bytes_, often = (
+        [on.by_bytes(h) for h in hops],
+        2 * (s.L - 1) * d.microbatches / d.pp,
+    )
     both, steps = (
         [p * e for p, e in zip(pp, ep, strict=True)],
         hop.next_stage(pp, d.interleave, s.L - 1),
     )
     stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
-    whole = hop.mean(bytes_, hop.charged(hop.farther(steps, hop.any_rank(ep)), both, law)) * often
+    whole = (
+        hop.mean(
+            bytes_,
+            hop.charged(hop.farther(steps, hop.any_rank(ep)), both, law),
+        )
+        * often
+    )
     far = hop.charged(hop.farther(steps, hop.farthest(ep)), both, law)
-    wait = 2 * (s.L - 1) * sum(h.latency * share for h, share in zip(hops, far[1:], strict=True))
+    wait = (
+        2
+        * (s.L - 1)
+        * sum(
+            h.latency * share for h, share in zip(hops, far[1:], strict=True)
+        )
+    )
     chunks = where(d.interleave > 1, 1.0, 0.0)
-    hidden = chunks if on.overlap.pp == "interleaved" else float(on.overlap.pp == "all")
+    hidden = (
+        chunks
+        if on.overlap.pp == "interleaved"
+        else float(on.overlap.pp == "all")
+    )
     loads = [
         {STEP: stage * hidden},
         {NOT_HIDDEN: stage * (1 - hidden)},
@@ -243,8 +322,12 @@ def idle_share(on: Machine, d: Degrees) -> Values:
     """
     p, m, v = d.pp, d.microbatches, d.interleave
     third, barrier = 1 / (3 * m), on.overlap.step_barrier != "none"
-    zero_bubble = schedule_named("zb-h2").idle(p, m, 1.0, third, third, third, barrier)
-    rounds = schedule_named("interleaved").idle(p, m, v, third, third, third, barrier)
+    zero_bubble = schedule_named("zb-h2").idle(
+        p, m, 1.0, third, third, third, barrier
+    )
+    rounds = schedule_named("interleaved").idle(
+        p, m, v, third, third, third, barrier
+    )
     return where(d.zero_bubble > 0, zero_bubble, rounds)
 
 
@@ -253,10 +336,17 @@ def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
     left out, as in the paper."""
     held = s.parameters / d.shards
     return sharded(
-        precision.weight_bytes, precision.gradient_bytes, STATE_BYTES, held, held / d.dp, ZERO
+        precision.weight_bytes,
+        precision.gradient_bytes,
+        STATE_BYTES,
+        held,
+        held / d.dp,
+        ZERO,
     ).total
 
 
-def utilisation(flops: Values, peak: float, chips: Values, seconds: Values) -> Values:
+def utilisation(
+    flops: Values, peak: float, chips: Values, seconds: Values
+) -> Values:
     """FLOPs over what the chips could do at their boost clock."""
     return flops / (peak * chips * seconds)

@@ -53,7 +53,10 @@ def tensor_splits(most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def twos(x: Any) -> NDArray[np.int64]:
     """How often 2 divides each whole number."""
-    return np.array([(int(n) & -int(n)).bit_length() - 1 for n in np.ravel(x)], dtype=np.int64)
+    return np.array(
+        [(int(n) & -int(n)).bit_length() - 1 for n in np.ravel(x)],
+        dtype=np.int64,
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -64,8 +67,14 @@ def microbatches(replica: int, deepest: int) -> Column:
     replica: tokens an expert of one replica gets in a step.
     """
     odd = replica >> int(twos(replica)[0]) if replica else 0
-    powers = 2.0 ** np.arange(int(twos(replica)[0]) + 1) if replica else np.empty(0)
-    found = np.sort(np.outer(divisors(odd), powers).ravel()) if replica else np.empty(0)
+    powers = (
+        2.0 ** np.arange(int(twos(replica)[0]) + 1) if replica else np.empty(0)
+    )
+    found = (
+        np.sort(np.outer(divisors(odd), powers).ravel())
+        if replica
+        else np.empty(0)
+    )
     found = np.concatenate([found, np.full(CANDIDATES, np.nan)])
     least = 2.0 ** np.arange(deepest + 1)
     here, twice = (np.searchsorted(found, least * k) for k in (1, 2))
@@ -74,7 +83,13 @@ def microbatches(replica: int, deepest: int) -> Column:
     return np.stack([found[np.minimum(c, last)] for c in columns], axis=1)
 
 
-def grid(s: Shape, chips: Column, on: Machine, schedules: tuple[str, ...], whole: bool) -> Grid:
+def grid(
+    s: Shape,
+    chips: Column,
+    on: Machine,
+    schedules: tuple[str, ...],
+    whole: bool,
+) -> Grid:
     """All ways to spread each model on its number of chips.
 
     s, chips: columns, one row a model, chips = E 2^k.  whole: everything divides; else k, E, L, b
@@ -106,8 +121,12 @@ def grid(s: Shape, chips: Column, on: Machine, schedules: tuple[str, ...], whole
         m = np.where(m <= rows.batch / rows.E / 2.0**dp, m, np.nan)
     zero_bubble = np.array([0.0] * CANDIDATES + [1.0])
     chunks = np.where((zero_bubble > 0) | (pp == 0), 1.0, rows.L / 2.0**pp)
-    degrees = Degrees(2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble)
-    allowed = np.array(["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules])
+    degrees = Degrees(
+        2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble
+    )
+    allowed = np.array(
+        ["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules]
+    )
     roomy = on.memory >= bytes_needed(rows, degrees, on.precision)
     return Grid(rows, degrees, fits & roomy & allowed & ~np.isnan(m))
 
@@ -127,6 +146,8 @@ def _microbatches(s: Shape, dp: Any, pp: Any) -> Column:
     values, number = np.unique(replica, return_inverse=True)
     table = np.stack([microbatches(int(v), len(pp) - 1) for v in values])
     number = number.reshape(replica.shape)
-    cell = np.take_along_axis(number, dp[..., 0].reshape(len(dp), -1), axis=1).reshape(dp.shape[:3])
+    cell = np.take_along_axis(
+        number, dp[..., 0].reshape(len(dp), -1), axis=1
+    ).reshape(dp.shape[:3])
     found: Column = table[cell, np.broadcast_to(pp, cell.shape)]
     return found

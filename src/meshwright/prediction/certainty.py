@@ -35,7 +35,14 @@ kernels."""
 BEYOND = ("chip", "framework", "class", "chips", "tokens")
 """Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
 doublings of chips and of tokens in a sequence beyond any run's."""
-MESSAGES = ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "overlap_slowdown")
+MESSAGES = (
+    "tp_comm",
+    "cp_comm",
+    "ep_comm",
+    "pp_comm",
+    "dp_comm",
+    "overlap_slowdown",
+)
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
 NEAREST = 3
@@ -104,7 +111,9 @@ def certainty(of: Predicted) -> Certainty | None:
     if known is None or of.job.profile is None:
         return None
     kind = kind_of(of.job)
-    mine = known["classes"].get(kind, {"rows": 0, "sources": (), "low": 0.0, "high": 0.0})
+    mine = known["classes"].get(
+        kind, {"rows": 0, "sources": (), "low": 0.0, "high": 0.0}
+    )
     low, high = float(mine["low"]), float(mine["high"])
     if len(mine["sources"]) < TRUSTED:
         low, high = min(low, known["low"]), max(high, known["high"])
@@ -120,7 +129,9 @@ def certainty(of: Predicted) -> Certainty | None:
         kind,
         int(mine["rows"]),
         tuple(mine["sources"]),
-        f"scaled by {steps} steps measured there" if steps else "; ".join(said(kind, mine, far)),
+        f"scaled by {steps} steps measured there"
+        if steps
+        else "; ".join(said(kind, mine, far)),
     )
 
 
@@ -151,7 +162,10 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
     software = framework_family(job.profile.name if job.profile else "")
     middle = (f", {software}, " in name for name in classes)
     new = {
-        "chip": not any(name.startswith(f"{chip_family(job.cluster.chip)}, ") for name in classes),
+        "chip": not any(
+            name.startswith(f"{chip_family(job.cluster.chip)}, ")
+            for name in classes
+        ),
         "framework": not any(middle),
     }
     most = known["most"]
@@ -165,10 +179,14 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
 
 def width(of: Mapping[str, float], unsure: Mapping[str, float]) -> float:
     """s: root of the squares of what each part is unsure by."""
-    return math.sqrt(sum((share * unsure[name]) ** 2 for name, share in of.items()))
+    return math.sqrt(
+        sum((share * unsure[name]) ** 2 for name, share in of.items())
+    )
 
 
-def said(kind: str, mine: Mapping[str, Any], far: Mapping[str, float]) -> Iterator[str]:
+def said(
+    kind: str, mine: Mapping[str, Any], far: Mapping[str, float]
+) -> Iterator[str]:
     """Why a prediction is less sure than most."""
     if far["chip"]:
         yield "no published run used such chips"
@@ -177,7 +195,11 @@ def said(kind: str, mine: Mapping[str, Any], far: Mapping[str, float]) -> Iterat
     if far["class"]:
         yield f"no published run is of its class ({kind})"
     elif mine["rows"] and len(mine["sources"]) < TRUSTED:
-        count = "one source" if len(mine["sources"]) == 1 else f"{len(mine['sources'])} sources"
+        count = (
+            "one source"
+            if len(mine["sources"]) == 1
+            else f"{len(mine['sources'])} sources"
+        )
         yield f"few sources: {count} of its class ({', '.join(mine['sources'])})"
     if far["chips"]:
         yield "more chips than in any published run"
@@ -196,15 +218,23 @@ def ratio(one: Predicted, other: Predicted) -> tuple[float, float] | None:
     if a is None or b is None:
         return None
     known = evidence()[one.job.assumptions.name]
-    if a.kind != b.kind or one.job.assumptions.name != other.job.assumptions.name:
+    if (
+        a.kind != b.kind
+        or one.job.assumptions.name != other.job.assumptions.name
+    ):
         s = math.hypot(a.width, b.width)
         low, high = float(known["low"]), float(known["high"])
         wide = s * max(-low, high)
         return math.exp(-wide), math.exp(wide)
     mine, its = parts(one.job, one.time_s), parts(other.job, other.time_s)
     unsure = {**known["unsure"], "step": known["pair"]}
-    differ = {name: 1.0 if name == "step" else mine[name] - its[name] for name in PARTS}
-    wide = width(differ, unsure) * max(-float(known["low"]), float(known["high"]))
+    differ = {
+        name: 1.0 if name == "step" else mine[name] - its[name]
+        for name in PARTS
+    }
+    wide = width(differ, unsure) * max(
+        -float(known["low"]), float(known["high"])
+    )
     return math.exp(-wide), math.exp(wide)
 
 
@@ -213,7 +243,9 @@ def resolution(job: Job) -> float:
     more often faster than not by a clear margin: below it they are ties. 0: the job's set was
     compared with no runs, so every difference counts.
     """
-    return float(evidence().get(job.assumptions.name, {}).get("resolution", 0.0))
+    return float(
+        evidence().get(job.assumptions.name, {}).get("resolution", 0.0)
+    )
 
 
 def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
@@ -231,7 +263,9 @@ def apart(job: Job, run: Run) -> float:
     """How far a run is from a job: chips, software and kind of model first, then sizes."""
     chip, name = job.cluster.chip, job.profile.name if job.profile else ""
     family = chip_family(chip)
-    found = 0.0 if run.chip == chip.name else 1.0 if run.family == family else 3.0
+    found = (
+        0.0 if run.chip == chip.name else 1.0 if run.family == family else 3.0
+    )
     same = framework_family(run.framework) == framework_family(name)
     found += 0.0 if run.framework == name else 0.5 if same else 2.0
     found += 3.0 * (run.kind != (EXPERTS if job.model.moe else DENSE))
@@ -254,7 +288,17 @@ def evidence() -> dict[str, dict[str, Any]]:
 @cache
 def runs() -> tuple[Run, ...]:
     """The published runs that the evidence is made of."""
-    text = (resources.files("meshwright.catalog") / "runs" / "seen.csv").read_text("utf-8")
-    lines = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    make: dict[str, type] = {**dict.fromkeys(WHOLE, int), **dict.fromkeys(REAL, float)}
-    return tuple(Run(**{k: make.get(k, str)(v) for k, v in line.items()}) for line in lines)
+    text = (
+        resources.files("meshwright.catalog") / "runs" / "seen.csv"
+    ).read_text("utf-8")
+    lines = csv.DictReader(
+        line for line in text.splitlines() if not line.startswith("#")
+    )
+    make: dict[str, type] = {
+        **dict.fromkeys(WHOLE, int),
+        **dict.fromkeys(REAL, float),
+    }
+    return tuple(
+        Run(**{k: make.get(k, str)(v) for k, v in line.items()})
+        for line in lines
+    )

@@ -48,5 +48,9 @@ def class_of(chip: Chip, framework: str, experts: bool) -> str:
     """The class of a run: chips, software and kind of model. framework: the name of its profile, ""
     if the set of assumptions asks none.
     """
-    names = (chip_family(chip), framework_family(framework), EXPERTS if experts else DENSE)
+    names = (
+        chip_family(chip),
+        framework_family(framework),
+        EXPERTS if experts else DENSE,
+    )
     return ", ".join(name for name in names if name)

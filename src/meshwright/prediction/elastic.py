@@ -50,7 +50,10 @@ def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
             "twice the HBM bandwidth",
             replace(chip, hbm_bandwidth=chip.hbm_bandwidth * TIMES),
         ),
-        "memory": ("twice the memory", replace(chip, hbm_bytes=chip.hbm_bytes * TIMES)),
+        "memory": (
+            "twice the memory",
+            replace(chip, hbm_bytes=chip.hbm_bytes * TIMES),
+        ),
     }
     for name, (words, other) in changed.items():
         yield name, words, replace(cluster, chip=other, name="")
@@ -60,12 +63,16 @@ def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
             dims = (*net.dims[:i], faster, *net.dims[i + 1 :])
             yield dim.name, f"twice the {dim.name}", _on(cluster, dims)
     if any(dim.latency for dim in net.dims):
-        dims = tuple(replace(dim, latency=dim.latency / TIMES) for dim in net.dims)
+        dims = tuple(
+            replace(dim, latency=dim.latency / TIMES) for dim in net.dims
+        )
         yield "latency", "half the latency", _on(cluster, dims)
 
 
 def _on(cluster: Cluster, dims: tuple[Dim, ...]) -> Cluster:
-    return replace(cluster, network=replace(cluster.network, dims=dims), name="")
+    return replace(
+        cluster, network=replace(cluster.network, dims=dims), name=""
+    )
 
 
 def split(mine: Prediction, best: Prediction) -> dict[str, float]:

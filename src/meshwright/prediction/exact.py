@@ -20,7 +20,18 @@ from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
 from ..schedule.gpipe import GPIPE
 from ..schedule.longest import longest
 from ..schedule.types import Schedule
-from ..step import Body, barrier, body, by_order, dealt, hop, kept_clock, shares, stages, step
+from ..step import (
+    Body,
+    barrier,
+    body,
+    by_order,
+    dealt,
+    hop,
+    kept_clock,
+    shares,
+    stages,
+    step,
+)
 
 MOST_ACTIONS = 1_000_000
 """Actions of a timeline: more take too long and too much memory to replay."""
@@ -28,14 +39,24 @@ MOST_ACTIONS = 1_000_000
 
 def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
     """Actions of a step."""
-    return p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
+    return (
+        p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
+    )
 
 
-def stage_seconds(job: Job, layout: Layout, parts: Body) -> NDArray[np.float64]:
+def stage_seconds(
+    job: Job, layout: Layout, parts: Body
+) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
-    schedule, p, v = schedule_of(layout), float(layout.pp), float(layout.interleave)
+    schedule, p, v = (
+        schedule_of(layout),
+        float(layout.pp),
+        float(layout.interleave),
+    )
     layers = in_chunks(job, p, schedule, schedule.chunks(v))
-    s = stages(layout, parts, layout.recompute, shares(job, layout, schedule, v))
+    s = stages(
+        layout, parts, layout.recompute, shares(job, layout, schedule, v)
+    )
     work = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
     found = work.at(np.arange(float(layers.stages)))
     return np.stack([np.asarray(seconds) for seconds in found], axis=1)
@@ -65,13 +86,16 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
     """
     at = kept_clock(job)
     found: list[float | None] = [None] * len(layouts)
-    by_order_of: dict[tuple[Schedule, int, int, int], list[tuple[int, Replayed]]] = {}
+    by_order_of: dict[
+        tuple[Schedule, int, int, int], list[tuple[int, Replayed]]
+    ] = {}
     for k, layout in enumerate(layouts):
         if one := _prepared(job, layout, at):
             by_order_of.setdefault(one.order, []).append((k, one))
     for (schedule, p, m, v), group in by_order_of.items():
         passes, send = (
-            np.array([getattr(one, field) for _, one in group]) for field in ("passes", "send")
+            np.array([getattr(one, field) for _, one in group])
+            for field in ("passes", "send")
         )
         seconds = longest(schedule, p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
@@ -87,10 +111,16 @@ def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
     parts = body(job, layout, at)
     closed = step(job, layout, parts, at)
     rest = float(closed.outside + closed.update)
-    least = max(float(closed.links.most), *(float(done) for done in closed.reached))
+    least = max(
+        float(closed.links.most), *(float(done) for done in closed.reached)
+    )
     if p == 1:  # nothing waits for anything: one order stands for all
         alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
         return Replayed((GPIPE, 1, 1, 1), alone, 0.0, rest, least)
     send = float(hop(layout, parts, at).seconds)
-    order = schedule_with(layout.schedule, "even", layout.microbatch_group)  # of any stages
-    return Replayed((order, p, m, v), stage_seconds(job, layout, parts), send, rest, least)
+    order = schedule_with(
+        layout.schedule, "even", layout.microbatch_group
+    )  # of any stages
+    return Replayed(
+        (order, p, m, v), stage_seconds(job, layout, parts), send, rest, least
+    )

@@ -69,7 +69,12 @@ class Loss:
         checkpoints = useful * self.checkpoint_s / self.interval_s
         restarts = whole_s / self.mtbf_s * restart_s
         again = maximum(whole_s - useful - checkpoints - restarts, 0.0)
-        return {"useful": useful, "checkpoints": checkpoints, "restarts": restarts, "again": again}
+        return {
+            "useful": useful,
+            "checkpoints": checkpoints,
+            "restarts": restarts,
+            "again": again,
+        }
 
 
 def interval(checkpoint_s: Num, mtbf_s: Num) -> Num:
@@ -77,14 +82,23 @@ def interval(checkpoint_s: Num, mtbf_s: Num) -> Num:
     long as 2 M.
     """
     x = checkpoint_s / (2 * mtbf_s)
-    best = sqrt(2 * checkpoint_s * mtbf_s) * (1 + sqrt(x) / 3 + x / 9) - checkpoint_s
+    best = (
+        sqrt(2 * checkpoint_s * mtbf_s) * (1 + sqrt(x) / 3 + x / 9)
+        - checkpoint_s
+    )
     return where(x < 1, best, mtbf_s)
 
 
-def goodput(mtbf_s: Num, checkpoint_s: Num, interval_s: Num, restart_s: Num) -> Num:
+def goodput(
+    mtbf_s: Num, checkpoint_s: Num, interval_s: Num, restart_s: Num
+) -> Num:
     """T_s / T_w: tau / (M e^(R/M) (e^((tau + delta)/M) - 1))."""
     again = math.e ** minimum(restart_s / mtbf_s, LARGEST_EXPONENT)
-    cycle = math.e ** minimum((interval_s + checkpoint_s) / mtbf_s, LARGEST_EXPONENT) - 1
+    cycle = (
+        math.e
+        ** minimum((interval_s + checkpoint_s) / mtbf_s, LARGEST_EXPONENT)
+        - 1
+    )
     return interval_s / mtbf_s / cycle / again
 
 
@@ -93,23 +107,34 @@ def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
     together.
     """
     mtbf = f.chip_mtbf_s / chips
-    checkpoint = maximum(parameters * f.state_bytes / (chips * f.storage_bytes_per_s), 1e-9)
+    checkpoint = maximum(
+        parameters * f.state_bytes / (chips * f.storage_bytes_per_s), 1e-9
+    )
     tau = interval(checkpoint, mtbf)
-    return Loss(goodput(mtbf, checkpoint, tau, f.restart_s), tau, checkpoint, mtbf)
+    return Loss(
+        goodput(mtbf, checkpoint, tau, f.restart_s), tau, checkpoint, mtbf
+    )
 
 
 @cache
 def of_family(family: str) -> Failures:
     """What interrupts runs on a family of chips (catalog/failures.toml)."""
-    text = (resources.files("meshwright.catalog") / "failures.toml").read_text("utf-8")
+    text = (resources.files("meshwright.catalog") / "failures.toml").read_text(
+        "utf-8"
+    )
     said = tomllib.loads(text)
     found = {**said["usual"], **said.get(family, {})}
     units = {"storage_bytes_per_s": "B/s", "state_bytes": ""}
-    numbers = {k: parse(v["value"], units.get(k, "s"), f"failures.{k}") for k, v in found.items()}
+    numbers = {
+        k: parse(v["value"], units.get(k, "s"), f"failures.{k}")
+        for k, v in found.items()
+    }
     return Failures(chip_mtbf_s=numbers.pop("mtbf_s"), **numbers)
 
 
 def published(family: str) -> bool:
     """Whether a rate of interruptions was published for a family of chips."""
-    text = (resources.files("meshwright.catalog") / "failures.toml").read_text("utf-8")
+    text = (resources.files("meshwright.catalog") / "failures.toml").read_text(
+        "utf-8"
+    )
     return family in tomllib.loads(text)

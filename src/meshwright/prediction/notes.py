@@ -49,7 +49,9 @@ def unmeasured(job: Job) -> list[str]:
         if links := [
             dim.name
             for dim, size in dims
-            if size > 1 and dim.efficiency is None and not (tables and dim.collectives)
+            if size > 1
+            and dim.efficiency is None
+            and not (tables and dim.collectives)
         ]:
             are = (
                 f"network dimension {links[0]} is"
@@ -82,7 +84,12 @@ def choices(job: Job, layout: Layout) -> list[str]:
             f" {job.state_bytes:g} B of state for every parameter, where AdamW for embedding, head"
             " and norms would keep more"
         )
-    windows = [kind.window for part in groups(job.model) for kind, _ in part if kind.window]
+    windows = [
+        kind.window
+        for part in groups(job.model)
+        for kind, _ in part
+        if kind.window
+    ]
     if windows and layout.cp > 1 and layout.scheme != "summa":
         found.append(
             f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
@@ -97,13 +104,18 @@ def mixers(job: Job, layout: Layout) -> list[str]:
     their layers.
     """
     found, lead_and_body = [], groups(job.model)
-    states = {w for part in lead_and_body for kind, _ in part for w in kind.mixers} & SCANS.keys()
+    states = {
+        w for part in lead_and_body for kind, _ in part for w in kind.mixers
+    } & SCANS.keys()
     if states and job.how.chip.model != "peak":
         found.append(
             f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
             " bytes of their kernels, at the rate of large products: none of them was measured"
         )
-    if layout.pp > 1 and len({kind.mixer for kind, _ in lead_and_body[1]} - {"sliding"}) > 1:
+    if (
+        layout.pp > 1
+        and len({kind.mixer for kind, _ in lead_and_body[1]} - {"sliding"}) > 1
+    ):
         found.append(
             "every stage is timed and filled with the mean of the model's layers, whatever layers"
             " it holds"
@@ -140,11 +152,19 @@ def chip_unmeasured(job: Job) -> bool:
     if of := by_law(job):
         return of.estimated and chip.sustained is None
     measured_kernels = how.model == "calibrated" and chip.kernels
-    return how.matrix_efficiency is None and chip.sustained is None and not measured_kernels
+    return (
+        how.matrix_efficiency is None
+        and chip.sustained is None
+        and not measured_kernels
+    )
 
 
 def by_law(job: Job) -> Kernels | None:
     """The laws of the chip's kernels, where they are what is timed."""
     chip, how = job.cluster.chip, job.how.chip
-    timed = how.model == "by-shape" and how.matrix_efficiency is None and chip.kernel_law
+    timed = (
+        how.model == "by-shape"
+        and how.matrix_efficiency is None
+        and chip.kernel_law
+    )
     return kernels(chip.kernel_law) if timed else None

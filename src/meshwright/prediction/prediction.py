@@ -51,7 +51,9 @@ class Prediction(Displayed):
         """Pickled and copied without what was computed from the fields: it is computed again when
         asked for.
         """
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+        return type(self), tuple(
+            getattr(self, field.name) for field in fields(self)
+        )
 
     def __repr__(self) -> str:
         use, cluster = self.memory_bytes, self.job.cluster
@@ -104,7 +106,12 @@ class Prediction(Displayed):
             "optimizer": float(self._step.update),
         }
         scale = self.job.cluster.installation.scale
-        return {**found, "other": (scale - 1.0) * sum(found.values()) if scale != 1.0 else 0.0}
+        return {
+            **found,
+            "other": (scale - 1.0) * sum(found.values())
+            if scale != 1.0
+            else 0.0,
+        }
 
     @property
     def pipeline_s(self) -> float:
@@ -121,12 +128,18 @@ class Prediction(Displayed):
         """Seconds of the step with its pipeline replayed action by action; None under a paper's
         set, whose closed form is the answer, and where there are too many actions."""
         alone = replayed(self.job, [self.layout])[0]
-        return None if alone is None else alone * self.job.cluster.installation.scale
+        return (
+            None
+            if alone is None
+            else alone * self.job.cluster.installation.scale
+        )
 
     @property
     def merit_s(self) -> float:
         """What ranks layouts: the expected seconds of a step over the chance that it fits."""
-        seconds = self.step_time_s if self.replayed_s is None else self.replayed_s
+        seconds = (
+            self.step_time_s if self.replayed_s is None else self.replayed_s
+        )
         return seconds / max(1.0 - self.risk_of_oom, LEAST_CHANCE)
 
     @cached_property
@@ -136,7 +149,10 @@ class Prediction(Displayed):
         """
         if untold(self.job, self.layout):
             return None
-        return {cause: float(value) for cause, value in busy(self.job, self.layout).items()}
+        return {
+            cause: float(value)
+            for cause, value in busy(self.job, self.layout).items()
+        }
 
     @cached_property
     def certainty(self) -> Certainty | None:
@@ -149,7 +165,11 @@ class Prediction(Displayed):
     def interval_s(self) -> tuple[float, float] | None:
         """Where nine of ten runs of this kind lie; None without evidence."""
         sure = self.certainty
-        return (self.step_time_s * sure.low, self.step_time_s * sure.high) if sure else None
+        return (
+            (self.step_time_s * sure.low, self.step_time_s * sure.high)
+            if sure
+            else None
+        )
 
     @property
     def evidence(self) -> dict[str, Any] | None:
@@ -227,7 +247,10 @@ class Prediction(Displayed):
         """Model FLOP/s: the work of the model itself (attention uncut by the mask, nothing
         recomputed) over the step time.
         """
-        return model_flops(self.job.model, self.job.T) * self.tokens_per_s_per_chip
+        return (
+            model_flops(self.job.model, self.job.T)
+            * self.tokens_per_s_per_chip
+        )
 
     @property
     def mfu(self) -> float:
@@ -254,14 +277,22 @@ class Prediction(Displayed):
         job, text = self.job, self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
         some = float(
-            shares(job, self.layout, self._schedule, self.layout.interleave)["whole"].again(text)
+            shares(job, self.layout, self._schedule, self.layout.interleave)[
+                "whole"
+            ].again(text)
         )
-        return job.batch * executed_flops(job.model, job.T, job.how.count, kernel, text, some)
+        return job.batch * executed_flops(
+            job.model, job.T, job.how.count, kernel, text, some
+        )
 
     @cached_property
     def failures(self) -> Failures | None:
         """What interrupts the run; None under a set that was compared with no runs."""
-        return of_family(chip_family(self.job.cluster.chip)) if self.certainty else None
+        return (
+            of_family(chip_family(self.job.cluster.chip))
+            if self.certainty
+            else None
+        )
 
     @cached_property
     def lost(self) -> Loss | None:
@@ -280,26 +311,42 @@ class Prediction(Displayed):
         names no tokens.
         """
         useful = self.useful_time_s
-        return useful / float(self.lost.goodput) if useful and self.lost else useful
+        return (
+            useful / float(self.lost.goodput)
+            if useful and self.lost
+            else useful
+        )
 
     @property
     def lost_s(self) -> dict[str, float] | None:
         """Of `train_time_s`: seconds of checkpoints, of restarts, of work done again."""
-        if self.train_time_s is None or self.lost is None or self.failures is None:
+        if (
+            self.train_time_s is None
+            or self.lost is None
+            or self.failures is None
+        ):
             return None
         parts = self.lost.parts(self.train_time_s, self.failures.restart_s)
-        return {name: float(s) for name, s in parts.items() if name != "useful"}
+        return {
+            name: float(s) for name, s in parts.items() if name != "useful"
+        }
 
     @property
     def chip_hours(self) -> float | None:
         return (
-            None if self.train_time_s is None else self.train_time_s * self.job.cluster.chips / 3600
+            None
+            if self.train_time_s is None
+            else self.train_time_s * self.job.cluster.chips / 3600
         )
 
     @property
     def cost_usd(self) -> float | None:
         """Rent of the run; None if the price or the length is unknown."""
-        return None if self.chip_hours is None else self.job.cluster.chip.rent_usd(self.chip_hours)
+        return (
+            None
+            if self.chip_hours is None
+            else self.job.cluster.chip.rent_usd(self.chip_hours)
+        )
 
     @property
     def energy_j(self) -> float | None:
@@ -314,7 +361,11 @@ class Prediction(Displayed):
     def within(self, value: float | None) -> tuple[float, float] | None:
         """The 90 % interval of what grows with the step time, such as days and dollars."""
         sure = self.certainty
-        return None if value is None or sure is None else (value * sure.low, value * sure.high)
+        return (
+            None
+            if value is None or sure is None
+            else (value * sure.low, value * sure.high)
+        )
 
     @cached_property
     def term(self) -> Term:
@@ -326,7 +377,9 @@ class Prediction(Displayed):
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
         pipeline.
         """
-        return resident.of_devices(self.job, self.layout, self._body, self._schedule)
+        return resident.of_devices(
+            self.job, self.layout, self._body, self._schedule
+        )
 
     @cached_property
     def memory_term(self) -> Term:
@@ -402,7 +455,12 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     for rule in rules.STRICT:
         if not rule.holds(job, full):
             notes.append(rule.sentence(job, full))
-    notes += [*unmeasured(job), *choices(job, full), *corners(job, full), *beyond(job, full)]
+    notes += [
+        *unmeasured(job),
+        *choices(job, full),
+        *corners(job, full),
+        *beyond(job, full),
+    ]
     prediction = Prediction(job.laid_out(full), full, tuple(notes))
     if not prediction.fits:
         note = room.too_big(job, prediction.memory_bytes["allocated"])

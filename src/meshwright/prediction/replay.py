@@ -64,7 +64,10 @@ class Replay:
                 "ranks begin the next step as soon as they are done: a step by itself takes"
                 f" {alone}"
             )
-        if self.prediction.job.how.overlap.pp == "none" and self.prediction.time_s["pp_comm"]:
+        if (
+            self.prediction.job.how.overlap.pp == "none"
+            and self.prediction.time_s["pp_comm"]
+        ):
             exposed = show(self.prediction.time_s["pp_comm"], "s")
             found.append(
                 f"the closed form charges {exposed} of sends that the timeline hides behind compute"
@@ -75,7 +78,9 @@ class Replay:
     @property
     def bubble_fraction(self) -> float:
         """Idle share of all device time in a run of steps."""
-        return 1 - sum(self.timeline.busy_s) / (self.exact_s * len(self.timeline.order))
+        return 1 - sum(self.timeline.busy_s) / (
+            self.exact_s * len(self.timeline.order)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `timeline --json`, without the actions."""
@@ -115,7 +120,10 @@ def replay(prediction: Prediction) -> Replay:
         )
     at = kept_clock(job)
     parts = body(job, layout, at)
-    passes = tuple((float(f), float(i), float(w)) for f, i, w in stage_seconds(job, layout, parts))
+    passes = tuple(
+        (float(f), float(i), float(w))
+        for f, i, w in stage_seconds(job, layout, parts)
+    )
     send = float(hop(layout, parts, at).seconds)
     order, place = schedule.order(p, m, v), schedule.placement(p, v)
     one = timeline(order, place, passes, send)
@@ -123,5 +131,9 @@ def replay(prediction: Prediction) -> Replay:
     # with whole backward passes the rank that begins first ends last, and a second step adds the
     # makespan
     together = barrier(job) or not schedule.split_backward
-    exact = one.makespan_s if together else step_in_run_s(order, place, passes, send)
+    exact = (
+        one.makespan_s
+        if together
+        else step_in_run_s(order, place, passes, send)
+    )
     return Replay(prediction, one, passes, send, closed, exact)

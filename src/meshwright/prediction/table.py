@@ -59,9 +59,14 @@ class Table(Displayed):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One flat row a layout."""
-        for layout, p, why in zip(self.layouts, self.predictions, self.refused, strict=True):
+        for layout, p, why in zip(
+            self.layouts, self.predictions, self.refused, strict=True
+        ):
             told = {name: getattr(layout, name) for name in FIELDS}
-            found = {name: getattr(p, name) if p else float("nan") for name in NUMBERS}
+            found = {
+                name: getattr(p, name) if p else float("nan")
+                for name in NUMBERS
+            }
             memory = p.memory_bytes["needed"] if p else float("nan")
             yield {
                 **told,
@@ -73,7 +78,10 @@ class Table(Displayed):
 
 
 def table(
-    job: Job, layouts: Iterable[Layout] | None = None, /, **columns: Sequence[Any] | Any
+    job: Job,
+    layouts: Iterable[Layout] | None = None,
+    /,
+    **columns: Sequence[Any] | Any,
 ) -> Table:
     """Predict many layouts of a job; a row that breaks a rule says so instead of raising.
 
@@ -87,9 +95,13 @@ def table(
         raise BadInput("give layouts, or columns such as tp=[1, 2, 4]")
     chosen = tuple(_combined(job, columns) if layouts is None else layouts)
     if len(chosen) > MOST:
-        raise BadInput(f"a table has at most {MOST:,} rows, not {len(chosen):,}")
+        raise BadInput(
+            f"a table has at most {MOST:,} rows, not {len(chosen):,}"
+        )
     found = [_row(job, layout) for layout in chosen]
-    return Table(chosen, tuple(p for p, _ in found), tuple(why for _, why in found))
+    return Table(
+        chosen, tuple(p for p, _ in found), tuple(why for _, why in found)
+    )
 
 
 def _combined(job: Job, columns: Mapping[str, Any]) -> Iterator[Layout]:
@@ -101,7 +113,9 @@ def _combined(job: Job, columns: Mapping[str, Any]) -> Iterator[Layout]:
     if np.prod([float(len(v)) for v in values]) > MOST:
         raise BadInput(f"a table has at most {MOST:,} rows")
     for each in product(*values):
-        layout = replace(job.layout, placement={}, **dict(zip(columns, each, strict=True)))
+        layout = replace(
+            job.layout, placement={}, **dict(zip(columns, each, strict=True))
+        )
         if "dp" not in columns:
             used = int(layout.tp * layout.cp * layout.pp)
             layout = replace(layout, dp=max(job.cluster.chips // used, 1))

@@ -101,16 +101,22 @@ def explained(parts: Body) -> Body:
         def named_redo(redo: Redo) -> Redo:
             time = Item.called(f"{label} recomputed", total(redo.time))
             return redo._replace(
-                time=time, saved=Item.called(f"{label} activations kept", redo.saved)
+                time=time,
+                saved=Item.called(f"{label} activations kept", redo.saved),
             )
 
-        plain: dict[str, Any] = {name: total(getattr(cost, name)) for name in TIMES}
-        plain["redone"] = Redone({name: named_redo(redo) for name, redo in cost.redone.items()})
+        plain: dict[str, Any] = {
+            name: total(getattr(cost, name)) for name in TIMES
+        }
+        plain["redone"] = Redone(
+            {name: named_redo(redo) for name, redo in cost.redone.items()}
+        )
         named: LayerCost = itemised(cost._replace(**plain), label, COSTS)
         return named
 
     costs: dict[str, Any] = {
-        part: items(getattr(parts, part), label) for part, label in LABELS.items()
+        part: items(getattr(parts, part), label)
+        for part, label in LABELS.items()
     }
     kept, sent = (
         Item.called("inputs of layers", parts.boundary),
@@ -119,7 +125,9 @@ def explained(parts: Body) -> Body:
     return parts._replace(**costs, boundary=kept, message=sent)
 
 
-def parts_of(value: float, x: Num, unit: str, rest: str, source: str = "") -> tuple[Term, ...]:
+def parts_of(
+    value: float, x: Num, unit: str, rest: str, source: str = ""
+) -> tuple[Term, ...]:
     """The items of x as terms that add up to `value`, which is x but for rounding; rest: the name
     of what is left over.
     """
@@ -130,14 +138,25 @@ def parts_of(value: float, x: Num, unit: str, rest: str, source: str = "") -> tu
         if name
     ]
     if "" in found or (value and not parts):
-        parts.append(Term(rest, value - sum(part.value for part in parts), unit, "", source))
+        parts.append(
+            Term(
+                rest,
+                value - sum(part.value for part in parts),
+                unit,
+                "",
+                source,
+            )
+        )
     return tuple(parts)
 
 
 def step_term(p: Prediction) -> Term:
     """The tree behind `Prediction.term`."""
     job, layout, parts = p.job, p.layout, p._explained
-    by, formulas = shares(job, layout, p._schedule, layout.interleave), _formulas(p)
+    by, formulas = (
+        shares(job, layout, p._schedule, layout.interleave),
+        _formulas(p),
+    )
     *_, pipe = pipelined(job, layout, parts, by, p._clock)
     found: dict[str, Sequence[Term]] = {
         **_operations(p, pipe.busy),
@@ -145,10 +164,17 @@ def step_term(p: Prediction) -> Term:
         "dp_comm": _synchronisation(p),
         "overlap_slowdown": _slowdown(p),
         "bubble": parts_of(
-            p.time_s["bubble"], pipe.bubble, "s", REST["bubble"], p._schedule.source
+            p.time_s["bubble"],
+            pipe.bubble,
+            "s",
+            REST["bubble"],
+            p._schedule.source,
         ),
         "optimizer": parts_of(
-            p.time_s["optimizer"], updated(job, layout, parts, by, p._clock), "s", REST["optimizer"]
+            p.time_s["optimizer"],
+            updated(job, layout, parts, by, p._clock),
+            "s",
+            REST["optimizer"],
         ),
     }
     terms = tuple(
@@ -171,7 +197,11 @@ def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
     step = p._step
     parts = parts_of(float(step.pipeline.sends), sends, "s", REST["pp_comm"])
     full = "bytes of the busiest dimension / its rate - the rest of the step"
-    return (*parts, Term("full links", float(step.waits), "s", full)) if step.waits else parts
+    return (
+        (*parts, Term("full links", float(step.waits), "s", full))
+        if step.waits
+        else parts
+    )
 
 
 def _synchronisation(p: Prediction) -> list[Term]:
@@ -187,29 +217,61 @@ def _synchronisation(p: Prediction) -> list[Term]:
     within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
     rest = float(found.sync - longer) - float(waits.total - waits.slowdown)
     named = (
-        ("first weights", waits.arrives, "gather of a layer, embedding and head"),
+        (
+            "first weights",
+            waits.arrives,
+            "gather of a layer, embedding and head",
+        ),
         ("weights beside forward passes", waits.forward, within),
-        ("weights and gradients beside backward passes", waits.backward, within),
-        ("last gradients", waits.leaves, "reduction of a layer, embedding and head"),
+        (
+            "weights and gradients beside backward passes",
+            waits.backward,
+            within,
+        ),
+        (
+            "last gradients",
+            waits.leaves,
+            "reduction of a layer, embedding and head",
+        ),
         (
             "while the pipeline waits",
             rest if abs(rest) > 1e-12 * p.step_time_s else 0.0,
             "bubbles in which they run",
         ),
     )
-    return [Term(name, float(value), "s", formula) for name, value, formula in named if value]
+    return [
+        Term(name, float(value), "s", formula)
+        for name, value, formula in named
+        if value
+    ]
 
 
 def _slowdown(p: Prediction) -> list[Term]:
     """Of compute while communication hides behind it: inside layers, and beside whole passes."""
     how = p.job.how.overlap
     inside = {axis: getattr(how, axis).slow for axis in OVERLAPPED.values()}
-    words = ", ".join(f"{slow:g} of what hides of {axis}" for axis, slow in inside.items() if slow)
-    named = (
-        ("collectives inside layers", p._step.pipeline.busy.overlap_slowdown, words),
-        ("weights and gradients", p._step.slowdown, f"{how.dp.slow:g} of what hides of them"),
+    words = ", ".join(
+        f"{slow:g} of what hides of {axis}"
+        for axis, slow in inside.items()
+        if slow
     )
-    return [Term(name, float(value), "s", formula) for name, value, formula in named if value]
+    named = (
+        (
+            "collectives inside layers",
+            p._step.pipeline.busy.overlap_slowdown,
+            words,
+        ),
+        (
+            "weights and gradients",
+            p._step.slowdown,
+            f"{how.dp.slow:g} of what hides of them",
+        ),
+    )
+    return [
+        Term(name, float(value), "s", formula)
+        for name, value, formula in named
+        if value
+    ]
 
 
 def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
@@ -231,7 +293,11 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     )
     chunks = p._schedule.chunks(layout.interleave)
     order = f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}"
-    law = "its longest path without sends" if by_order(job) else "of equal stages"
+    law = (
+        "its longest path without sends"
+        if by_order(job)
+        else "of equal stages"
+    )
     updated = f"{p.memory_use.optimizer / job.state_bytes:.5g} parameters"
     return {
         "compute": (f"{arithmetic}, x {m} microbatches", chip),
@@ -263,7 +329,10 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
             ),
             network,
         ),
-        "bubble": (f"{order}; {law} - {m} microbatches on the slowest device", p._schedule.source),
+        "bubble": (
+            f"{order}; {law} - {m} microbatches on the slowest device",
+            p._schedule.source,
+        ),
         "overlap_slowdown": (
             "kernels of collectives take units and bandwidth from compute beside them: a share of"
             " the seconds that hide, on the device that sets the end of the step",
@@ -297,7 +366,9 @@ def _in_a_run(p: Prediction) -> str:
     if p._schedule.bubble_in_run is None:
         return ""
     return (
-        ", of a step by itself" if barrier(p.job) else ", in a run of steps that begin rank by rank"
+        ", of a step by itself"
+        if barrier(p.job)
+        else ", in a run of steps that begin rank by rank"
     )
 
 
@@ -315,16 +386,25 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
     often = busy.items if isinstance(busy, Itemised) else {}
     parts = resolved(p.layout.recompute, p.job.how.count.selective)
     some = float(
-        shares(p.job, p.layout, p._schedule, p.layout.interleave)["whole"].again(p.layout.recompute)
+        shares(p.job, p.layout, p._schedule, p.layout.interleave)[
+            "whole"
+        ].again(p.layout.recompute)
     )
     for part, label in LABELS.items():
         every = getattr(p._body, part).operations
-        runs = again([timed.op for timed in every], parts if label.endswith("layers") else "none")
+        runs = again(
+            [timed.op for timed in every],
+            parts if label.endswith("layers") else "none",
+        )
         twice = some if parts == "full" and label.endswith("layers") else 0.0
         times = often.get(f"{label} forward", (0.0,))[0] / (1.0 + twice)
         if times:
-            recomputed = p.layout.recompute if label.endswith("layers") else "none"
-            found["host"] += _host(label, getattr(p._body, part), float(times), recomputed, some)
+            recomputed = (
+                p.layout.recompute if label.endswith("layers") else "none"
+            )
+            found["host"] += _host(
+                label, getattr(p._body, part), float(times), recomputed, some
+            )
         for (op, forward, backward, share), redone in (
             zip(every, runs, strict=True) if times else ()
         ):
@@ -333,30 +413,49 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
                 ("backward", backward.time, op.backward, 1.0),
             ]
             if redone is not NEVER:
-                halves.append(("recomputed", forward.time, op.forward, float(redone.share) * some))
+                halves.append(
+                    (
+                        "recomputed",
+                        forward.time,
+                        op.forward,
+                        float(redone.share) * some,
+                    )
+                )
             for direction, seconds, work, part_of_it in halves:
                 n = float(times * share) * part_of_it
-                name, done = f"{label}/{op.name} {direction}", f"; x {n:g} a step"
+                name, done = (
+                    f"{label}/{op.name} {direction}",
+                    f"; x {n:g} a step",
+                )
                 own = (
                     f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs,"
                     f" {work.memory:.4g} B{done}"
                 )
                 if seconds.compute:
-                    found["compute"].append(Term(name, float(seconds.compute) * n, "s", own))
+                    found["compute"].append(
+                        Term(name, float(seconds.compute) * n, "s", own)
+                    )
                 if seconds.memory:
-                    found["memory"].append(Term(name, float(seconds.memory) * n, "s", own))
+                    found["memory"].append(
+                        Term(name, float(seconds.memory) * n, "s", own)
+                    )
                 for cause in OVERLAPPED if work.comm else ():
                     if value := getattr(seconds, cause):
                         sent = ", ".join(
-                            f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm
+                            f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}"
+                            for c in work.comm
                         )
-                        found[cause].append(Term(name, float(value) * n, "s", sent + done))
+                        found[cause].append(
+                            Term(name, float(value) * n, "s", sent + done)
+                        )
     for cause, field in OVERLAPPED.items():
         hidden = p.time_s[cause] - sum(term.value for term in found[cause])
         if hidden < -1e-12 * p.step_time_s:
             how = getattr(p.job.how.overlap, field)
             formula = f"within its {how.scope}, up to {how.share:g} of it"
-            found[cause].append(Term("hidden behind compute", hidden, "s", formula))
+            found[cause].append(
+                Term("hidden behind compute", hidden, "s", formula)
+            )
     return found
 
 
@@ -366,13 +465,18 @@ def _host(
     """By which launching a part of the model outlasts its kernels, pass by pass. some: share of
     layers that run again.
     """
-    passes = [("forward", cost.forward, times), ("backward", cost.backward, times)]
+    passes = [
+        ("forward", cost.forward, times),
+        ("backward", cost.backward, times),
+    ]
     if again := redo(cost, recomputed):
         passes.append(("recomputed", again.time, times * some))
     for direction, seconds, n in passes:
         if float(seconds.host):
             formula = f"of {float(seconds.total):.3g} s; x {n:g} a step"
-            yield Term(f"{label} {direction}", float(seconds.host) * n, "s", formula)
+            yield Term(
+                f"{label} {direction}", float(seconds.host) * n, "s", formula
+            )
 
 
 ZERO = "Rajbhandari et al. 2020 (ZeRO)"
@@ -385,7 +489,11 @@ KINDS = {
         4,
         "Korthikanti et al. 2022",
     ),
-    "buffers": ("of the framework, and whole units in use (ZeRO {zero})", 4, ZERO),
+    "buffers": (
+        "of the framework, and whole units in use (ZeRO {zero})",
+        4,
+        ZERO,
+    ),
 }
 """Kind of memory -> (formula, the ZeRO stage from which it is sharded, source), where layers are
 counted.
@@ -427,9 +535,15 @@ def memory_term(p: Prediction) -> Term:
     """The memory of the fullest device as a tree."""
     job, layout, precision = p.job, p.layout, p.job.precision
     whole = resident.whole_program(job)
-    kinds = {kind: (*told, WALK) for kind, told in PROGRAM.items()} if whole else KINDS
+    kinds = (
+        {kind: (*told, WALK) for kind, told in PROGRAM.items()}
+        if whole
+        else KINDS
+    )
     use = resident.use(job, layout, p._explained, p._schedule)
-    device = max(p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total))
+    device = max(
+        p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total)
+    )
     numbers: Mapping[str, Any] = {
         "weight_bytes": precision.weight_bytes,
         "gradient_bytes": holding.gradient_bytes(job),
@@ -439,16 +553,33 @@ def memory_term(p: Prediction) -> Term:
 
     def term(kind: str, value: float) -> Term:
         formula, stage, source = kinds.get(kind, ("", 4, ""))
-        cut = f", cut over {layout.shards:g} ranks" if layout.zero >= stage else ""
-        parts = parts_of(value, getattr(use, kind), "B", REST.get(kind, "constant"), source)
-        return Term(kind, value, "B", formula.format(**numbers) + cut, source, parts)
+        cut = (
+            f", cut over {layout.shards:g} ranks"
+            if layout.zero >= stage
+            else ""
+        )
+        parts = parts_of(
+            value, getattr(use, kind), "B", REST.get(kind, "constant"), source
+        )
+        return Term(
+            kind, value, "B", formula.format(**numbers) + cut, source, parts
+        )
 
-    parts = tuple(term(kind, float(value)) for kind, value in p.memory_use._asdict().items())
-    formula = f"sum of its parts, on the {device} device, at its fullest moment"
+    parts = tuple(
+        term(kind, float(value))
+        for kind, value in p.memory_use._asdict().items()
+    )
+    formula = (
+        f"sum of its parts, on the {device} device, at its fullest moment"
+    )
     if job.how.memory.risk_width:
-        formula += f"; runs out of memory with a probability of {p.risk_of_oom:.3g}"
+        formula += (
+            f"; runs out of memory with a probability of {p.risk_of_oom:.3g}"
+        )
     parts += tuple(_outside_tensors(p))
-    return Term("memory", sum(part.value for part in parts), "B", formula, parts=parts)
+    return Term(
+        "memory", sum(part.value for part in parts), "B", formula, parts=parts
+    )
 
 
 def _outside_tensors(p: Prediction) -> Iterator[Term]:
@@ -467,5 +598,16 @@ def _outside_tensors(p: Prediction) -> Iterator[Term]:
     )
     for name, size, formula, field in named:
         if abs(size) > ROUNDED * use["needed"]:
-            source = profile.sources[field]["source"] if profile else p.job.assumptions.source
-            yield Term(name, size, "B", formula, source, (Term(name, size, "B", formula, source),))
+            source = (
+                profile.sources[field]["source"]
+                if profile
+                else p.job.assumptions.source
+            )
+            yield Term(
+                name,
+                size,
+                "B",
+                formula,
+                source,
+                (Term(name, size, "B", formula, source),),
+            )

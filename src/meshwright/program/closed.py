@@ -28,7 +28,15 @@ from . import tensors
 from .messages import FP32, LOSS, again
 from .points import Point, merged, points
 
-MOMENTS = ("loss", "fullest", "later", "turn", "together", "embedding", "reduction")
+MOMENTS = (
+    "loss",
+    "fullest",
+    "later",
+    "turn",
+    "together",
+    "embedding",
+    "reduction",
+)
 """Of a rank that is alone: the loss or the head, the first, the second and the last layer of the
 last backward pass, the end of the second (gradients that are reduced at once lie together in the
 products' precision), and the reduction of what is left. Of a pipeline: the moments of `points`, the
@@ -84,16 +92,18 @@ class Units(NamedTuple):
 
     def root(self, share: Share, field: str) -> Num:
         """The same without the layers."""
-        return share.embedding * self.part("embedding", field) + share.head * self.part(
-            "head", field
-        )
+        return share.embedding * self.part(
+            "embedding", field
+        ) + share.head * self.part("head", field)
 
     def layer(self, share: Share, field: str) -> Num:
         """The largest among its layers."""
         plain = self.part("typical", field)
         if isinstance(share.leading, float) and share.leading == 0.0:
             return plain
-        return maximum(plain, where(share.leading > 0, self.part("leading", field), 0.0))
+        return maximum(
+            plain, where(share.leading > 0, self.part("leading", field), 0.0)
+        )
 
 
 NAMES = {
@@ -111,8 +121,13 @@ NAMES = {
 
 def explained(of: Units) -> Units:
     """Units whose numbers are items: what a formula makes of them says how often each is in it."""
-    parts = {part: itemised(getattr(of, part), label, NAMES) for part, label in LABELS.items()}
-    return of._replace(**parts, boundary=Item.called("inputs of stages", of.boundary))
+    parts = {
+        part: itemised(getattr(of, part), label, NAMES)
+        for part, label in LABELS.items()
+    }
+    return of._replace(
+        **parts, boundary=Item.called("inputs of stages", of.boundary)
+    )
 
 
 def units(job: Job, layout: Layout, recompute: str) -> Units:
@@ -121,8 +136,15 @@ def units(job: Job, layout: Layout, recompute: str) -> Units:
     """
     edge = boundary(job, layout)
     lead, rest = groups(job.model)
-    embedding, head = vocabulary.embedding(job, layout), vocabulary.head(job, layout)
-    rows = vocabulary.rows(job, layout) * float(job.model.hidden) if embedding else 0.0
+    embedding, head = (
+        vocabulary.embedding(job, layout),
+        vocabulary.head(job, layout),
+    )
+    rows = (
+        vocabulary.rows(job, layout) * float(job.model.hidden)
+        if embedding
+        else 0.0
+    )
     first = unit(job, edge, embedding, recompute, ends=True)._replace(
         foreign=rows * (layout.tp - 1.0)
     )
@@ -136,16 +158,27 @@ def units(job: Job, layout: Layout, recompute: str) -> Units:
 
 
 def mean(
-    job: Job, layout: Layout, edge: Num, kinds: tuple[tuple[Any, int], ...], recompute: str
+    job: Job,
+    layout: Layout,
+    edge: Num,
+    kinds: tuple[tuple[Any, int], ...],
+    recompute: str,
 ) -> Unit:
     """Of layers of several kinds."""
-    every = [(n, unit(job, edge, layer(job, layout, kind), recompute)) for kind, n in kinds]
+    every = [
+        (n, unit(job, edge, layer(job, layout, kind), recompute))
+        for kind, n in kinds
+    ]
     if not every:
         return Unit()
     total = float(sum(n for n, _ in every))
     average = Unit(
         *(
-            sum(n * x for n, x in zip((n for n, _ in every), values, strict=True)) / total
+            sum(
+                n * x
+                for n, x in zip((n for n, _ in every), values, strict=True)
+            )
+            / total
             for values in zip(*(u for _, u in every), strict=True)
         )
     )
@@ -156,18 +189,35 @@ def mean(
     return average._replace(**most)
 
 
-def unit(job: Job, edge: Num, every: list[Op], recompute: str, ends: bool = False) -> Unit:
+def unit(
+    job: Job, edge: Num, every: list[Op], recompute: str, ends: bool = False
+) -> Unit:
     """The operations of a layer, or (ends) of embedding or head."""
     loss = sum(op.saved for op in every if op.name == LOSS)
     ops = [op for op in every if op.name != LOSS]
     redone = [] if ends else again(ops, recompute)
-    kept = sum(tensors.kept(op, recompute, any(op is x for x in redone)) for op in ops)
+    kept = sum(
+        tensors.kept(op, recompute, any(op is x for x in redone)) for op in ops
+    )
     touched = [tensors.moving(job, edge, op) for op in ops]
-    weights = [sum(op.weights for op in ops if op.expert is expert) for expert in (False, True)]
+    weights = [
+        sum(op.weights for op in ops if op.expert is expert)
+        for expert in (False, True)
+    ]
     saved = edge if recompute == "full" and not ends else kept
-    rising = tensors.rising(job, edge, ops, redone, "none" if ends else recompute)
+    rising = tensors.rising(
+        job, edge, ops, redone, "none" if ends else recompute
+    )
     most = reduce(maximum, touched) if touched else 0.0
-    return Unit(saved, loss, rising, most, tensors.results(job, ops), weights[0], weights[1])
+    return Unit(
+        saved,
+        loss,
+        rising,
+        most,
+        tensors.results(job, ops),
+        weights[0],
+        weights[1],
+    )
 
 
 class Device(NamedTuple):
@@ -196,40 +246,81 @@ class Device(NamedTuple):
         return self.share.typical + self.share.leading
 
 
-def device(job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end: str) -> Device:
+def device(
+    job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end: str
+) -> Device:
     """What the first, second or last device holds, and its moments."""
     m, p = microbatches(job, layout), layout.pp
-    share = Share(*(where(p == 1, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
+    share = Share(
+        *(
+            where(p == 1, a, b)
+            for a, b in zip(by["whole"], by[end], strict=True)
+        )
+    )
     flight = in_flight(p, m, schedule, v, end)
     chunks = schedule.chunks(v)
-    layers = maximum(share.typical + share.leading, 1.0)  # the trainer leaves no stage empty
+    layers = maximum(
+        share.typical + share.leading, 1.0
+    )  # the trainer leaves no stage empty
     moments = points(schedule, p, m, v, end, flight, layers)
     if end == "second":  # of two ranks: the first
-        others = points(schedule, p, m, v, "first", in_flight(p, m, schedule, v, "first"), layers)
-        moments = tuple(merged(p > 2, a, b) for a, b in zip(moments, others, strict=True))
+        others = points(
+            schedule,
+            p,
+            m,
+            v,
+            "first",
+            in_flight(p, m, schedule, v, "first"),
+            layers,
+        )
+        moments = tuple(
+            merged(p > 2, a, b) for a, b in zip(moments, others, strict=True)
+        )
     local = 1.0 if schedule.folded and end == "last" else 0.0
     early = tensors.early(schedule, p, v, end)
     return Device(share, moments, p, m, chunks, share.embedding, local, early)
 
 
 def flying(
-    job: Job, layout: Layout, of: Units, at: Device, schedule: Schedule, recompute: str
+    job: Job,
+    layout: Layout,
+    of: Units,
+    at: Device,
+    schedule: Schedule,
+    recompute: str,
 ) -> tuple[Num, ...]:
     """Bytes that microbatches hold at each of `MOMENTS`: activations, receive buffers, gradients on
     their way.
     """
     alone = alone_flying(job, layout, of, at)
     full, later, turn = (
-        staged_flying(job, layout, of, at, point, schedule, recompute) for point in at.points
+        staged_flying(job, layout, of, at, point, schedule, recompute)
+        for point in at.points
     )
     early = at.points[1].lossless
     # `standing` counts the gradient of the head, which the first loss comes before
-    of_head = FP32 * at.share.head * of.head.weights * (1.0 - at.points[0].ends)
-    loss, fullest = (full[0], full[1]) if early else (later[0], maximum(full[0] - of_head, full[1]))
+    of_head = (
+        FP32 * at.share.head * of.head.weights * (1.0 - at.points[0].ends)
+    )
+    loss, fullest = (
+        (full[0], full[1])
+        if early
+        else (later[0], maximum(full[0] - of_head, full[1]))
+    )
     after, nothing = at.early * of.boundary, 0.0 * at.m
     first = at.share.embedding * maximum(later[2], at.points[0].ends * full[2])
-    staged = (loss, fullest, later[1], maximum(*turn[:2]), nothing, first, after)
-    return tuple(where(at.alone, a, b) for a, b in zip(alone, staged, strict=True))
+    staged = (
+        loss,
+        fullest,
+        later[1],
+        maximum(*turn[:2]),
+        nothing,
+        first,
+        after,
+    )
+    return tuple(
+        where(at.alone, a, b) for a, b in zip(alone, staged, strict=True)
+    )
 
 
 def made(job: Job, of: Units, at: Device) -> Num:
@@ -243,10 +334,16 @@ def made(job: Job, of: Units, at: Device) -> Num:
 
 def tied(job: Job, of: Units, at: Device) -> Num:
     """Parameters that a device counts twice if it is alone."""
-    return where(at.alone, of.embedding.weights, 0.0) if job.model.tied_embeddings else 0.0
+    return (
+        where(at.alone, of.embedding.weights, 0.0)
+        if job.model.tied_embeddings
+        else 0.0
+    )
 
 
-def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, ...]:
+def alone_flying(
+    job: Job, layout: Layout, of: Units, at: Device
+) -> tuple[Num, ...]:
     """The loss or the head, the first, second and last layer of a backward pass; nothing is left
     after it.
     """
@@ -256,7 +353,9 @@ def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, 
     second = kept - minimum(at.layers - 1.0, 1.0) * one + inside
     last = kept - (at.layers - 1.0) * one
     first = where(tied(job, of, at) > 0, 0.0, of_first(job, of)) - one
-    last = last + made(job, of, at) + maximum(of.layer(at.share, "rising"), first)
+    last = (
+        last + made(job, of, at) + maximum(of.layer(at.share, "rising"), first)
+    )
     weights = of.layer(at.share, "weights") + of.layer(at.share, "experts")
     together = (
         kept
@@ -265,12 +364,22 @@ def alone_flying(job: Job, layout: Layout, of: Units, at: Device) -> tuple[Num, 
         + job.precision.activation_bytes * weights
     )
     of_head = in_head(job, of, at, tensors.logits(job, of.head.loss))
-    return every + of_head, kept + inside, second, last, together, 0.0 * kept, 0.0 * kept
+    return (
+        every + of_head,
+        kept + inside,
+        second,
+        last,
+        together,
+        0.0 * kept,
+        0.0 * kept,
+    )
 
 
 def in_head(job: Job, of: Units, at: Device, logits: Num = 0.0) -> Num:
     """The gradient of the logits is made, beside these `logits`; or the head's backward pass."""
-    return at.share.head * maximum(logits + tensors.in_loss(job, of.head.loss), of.head.rising)
+    return at.share.head * maximum(
+        logits + tensors.in_loss(job, of.head.loss), of.head.rising
+    )
 
 
 def of_first(job: Job, of: Units) -> Num:
@@ -291,10 +400,17 @@ def staged_flying(
     layers is, the embedding is).
     """
     # the inputs of stages lie where they were received, or where this rank made them
-    inputs = (at.chunks - at.first) if tensors.input_is_saved(job, recompute) else 0.0
+    inputs = (
+        (at.chunks - at.first)
+        if tensors.input_is_saved(job, recompute)
+        else 0.0
+    )
     arrived = at.chunks - at.first - at.local
     outputs = at.chunks - at.share.head
-    layers = of.typical.saved * at.share.typical + of.leading.saved * at.share.leading
+    layers = (
+        of.typical.saved * at.share.typical
+        + of.leading.saved * at.share.leading
+    )
     each = layers + of.boundary * (outputs + arrived - inputs)
     logits = tensors.logits(job, of.head.loss) * at.share.head
     head = of.head.saved * at.share.head + logits
@@ -302,33 +418,56 @@ def staged_flying(
     waiting = waiting + at.early * of.boundary
     active = where(point.flight > 0, 1.0, 0.0)
     of_head = in_head(job, of, at)
-    gradient = of.boundary * (1.0 - at.share.head / at.chunks)  # that it was sent
-    whole = gradient + of.layer(at.share, "rising") - active * of.head.saved * at.share.head
+    gradient = of.boundary * (
+        1.0 - at.share.head / at.chunks
+    )  # that it was sent
+    whole = (
+        gradient
+        + of.layer(at.share, "rising")
+        - active * of.head.saved * at.share.head
+    )
     first = active * (of_first(job, of) - layers / at.chunks)
     if not schedule.split_backward:
         at_loss = 0.0 if point.lossless else active * of_head
         return waiting + at_loss, waiting + active * whole, waiting + first
-    results = of.typical.results * at.share.typical + of.leading.results * at.share.leading
+    results = (
+        of.typical.results * at.share.typical
+        + of.leading.results * at.share.leading
+    )
     of_root = of.root(at.share, "results")
     one = 1.0 / at.chunks
     own = where(point.late > 0, one, 0.0)
-    waiting = waiting + (point.late - own) * results + point.late_heads * of_root
+    waiting = (
+        waiting + (point.late - own) * results + point.late_heads * of_root
+    )
     pending = left(job, of, at, point.pending)
     before = waiting + left(job, of, at, maximum(point.pending - one, 0.0))
     at_head, head_late = where(point.heads > 0, 1.0, 0.0), point.late_heads > 0
-    touched = where(own > 0, of.layer(at.share, "touched"), 0.0) + at_head * of_root
+    touched = (
+        where(own > 0, of.layer(at.share, "touched"), 0.0) + at_head * of_root
+    )
     first_half = before + maximum(
         own * results + touched, at_head * at.share.head * of.head.touched
     )
     second_half = waiting + own * results + pending + at_head * of_root
     whole = waiting + pending + active * whole if point.in_one else before
     # with others between the halves, the chunk of the head has none left
-    at_loss = where(head_late, left(job, of, at, maximum(point.pending - one, 0.0), 0.0), pending)
+    at_loss = where(
+        head_late,
+        left(job, of, at, maximum(point.pending - one, 0.0), 0.0),
+        pending,
+    )
     at_layer = reduce(maximum, (first_half, second_half, whole))
-    return waiting + at_loss + at_head * of_head, at_layer, waiting + pending + first
+    return (
+        waiting + at_loss + at_head * of_head,
+        at_layer,
+        waiting + pending + first,
+    )
 
 
-def left(job: Job, of: Units, at: Device, share: Num, head: float = 1.0) -> Num:
+def left(
+    job: Job, of: Units, at: Device, share: Num, head: float = 1.0
+) -> Num:
     """Gradients in the products' precision of a share of the layers, and of the head, whose chunk
     leaves them first.
     """

@@ -25,9 +25,17 @@ def beyond(job: Job, layout: Layout) -> list[str]:
     (placed, numbers) uses outside of its range.
     """
     found = list(
-        dict.fromkeys([*engine(job, layout), *kernels(job, layout), *messages(job, layout)])
+        dict.fromkeys(
+            [
+                *engine(job, layout),
+                *kernels(job, layout),
+                *messages(job, layout),
+            ]
+        )
     )
-    more = [f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"]
+    more = [
+        f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"
+    ]
     return found[:MOST] + (more if len(found) > MOST else [])
 
 
@@ -41,7 +49,11 @@ def engine(job: Job, layout: Layout) -> Iterator[str]:
     for name, ranks in features(layout).items():
         known = job.cluster.engine[name].ranks
         if not known[0] <= ranks <= known[-1]:
-            measured_at = f"{known[0]:g} to {known[-1]:g}" if len(known) > 1 else f"{known[0]:g}"
+            measured_at = (
+                f"{known[0]:g} to {known[-1]:g}"
+                if len(known) > 1
+                else f"{known[0]:g}"
+            )
             yield (
                 f"engine {name} is used outside its measured range: ranks {ranks:g} (measured"
                 f" {measured_at})"
@@ -52,7 +64,9 @@ def operations(job: Job, layout: Layout) -> list[Op]:
     """Every pass of every kind of layer, of embedding and head."""
     kinds = {kind for part in groups(job.model) for kind, _ in part}
     ops = [op for kind in kinds for op in layer(job, layout, kind)]
-    return ops + vocabulary.embedding(job, layout) + vocabulary.head(job, layout)
+    return (
+        ops + vocabulary.embedding(job, layout) + vocabulary.head(job, layout)
+    )
 
 
 def kernels(job: Job, layout: Layout) -> Iterator[str]:
@@ -63,7 +77,11 @@ def kernels(job: Job, layout: Layout) -> Iterator[str]:
     for op in operations(job, layout):
         for work in (op.forward, op.backward):
             table = tables.get(work.kernel)
-            if table and (phrase := measured.outside(table, [float(x) for x in work.sizes])):
+            if table and (
+                phrase := measured.outside(
+                    table, [float(x) for x in work.sizes]
+                )
+            ):
                 yield f"{work.kernel} is used outside its measured range: {phrase}"
 
 
@@ -75,10 +93,17 @@ def messages(job: Job, layout: Layout) -> Iterator[str]:
         for message in (*op.forward.comm, *op.backward.comm):
             group = layout.group(message.axis)
             for g, dim in zip(group, job.cluster.network.dims, strict=True):
-                table, n = dim.collectives.get(message.kind), float(product(group))
+                table, n = (
+                    dim.collectives.get(message.kind),
+                    float(product(group)),
+                )
                 if (
                     table
                     and g == n > 1
-                    and (phrase := measured.outside(table, (n, float(message.bytes))))
+                    and (
+                        phrase := measured.outside(
+                            table, (n, float(message.bytes))
+                        )
+                    )
                 ):
                     yield f"{message.kind} is used outside its measured range: {phrase}"

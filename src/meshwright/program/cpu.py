@@ -33,12 +33,21 @@ def untold(job: Job, layout: Layout) -> str:
     """
     if not job.cluster.engine:
         return "the machine was not measured by meshwright calibrate"
-    if job.how.chip.model != "calibrated" or job.how.network.collective != "measured":
+    if (
+        job.how.chip.model != "calibrated"
+        or job.how.network.collective != "measured"
+    ):
         return f"assumptions {job.assumptions.name} take no measured kernels and collectives"
     if job.model.moe:
         return "experts were not measured"
-    missing = [name for name in features(layout) if name not in job.cluster.engine]
-    return f"the machine file has no engine {', '.join(map(repr, missing))}" if missing else ""
+    missing = [
+        name for name in features(layout) if name not in job.cluster.engine
+    ]
+    return (
+        f"the machine file has no engine {', '.join(map(repr, missing))}"
+        if missing
+        else ""
+    )
 
 
 def in_cpu_seconds(network: Network) -> Network:
@@ -56,22 +65,35 @@ def in_cpu_seconds(network: Network) -> Network:
 
 def busy(job: Job, layout: Layout) -> dict[str, Num]:
     """CPU seconds of one step by cause, summed over ranks. layout: placed (`layout.placed`)."""
-    job = replace(job, cluster=replace(job.cluster, network=in_cpu_seconds(job.cluster.network)))
+    job = replace(
+        job,
+        cluster=replace(
+            job.cluster, network=in_cpu_seconds(job.cluster.network)
+        ),
+    )
     at = kept_clock(job)
     parts = body(job, layout, at, details=True)
-    m, L, ranks = microbatches(job, layout), float(job.model.layers), layout.chips
+    m, L, ranks = (
+        microbatches(job, layout),
+        float(job.model.layers),
+        layout.chips,
+    )
     group = ranks / layout.pp
     p = parts.typical.forward + backward(parts.typical, layout.recompute)
     whole: Any = p * L + sum_of_ends(parts)
     schedule = schedule_named(layout.schedule)
     stages = layout.pp * schedule.chunks(layout.interleave)
-    inside = float(schedule.folded)  # the last rank of a folded pipeline hands on to itself
+    inside = float(
+        schedule.folded
+    )  # the last rank of a folded pipeline hands on to itself
     fabric = at.fabric
     hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
     shards = layout.replicas if layout.zero else 1.0
     return {
         "compute": group * m * (whole.compute + whole.memory),
-        "accumulate": group * (m - 1.0) * of_weights(job, layout, "accumulate", 1.0),
+        "accumulate": group
+        * (m - 1.0)
+        * of_weights(job, layout, "accumulate", 1.0),
         "tp_comm": group * m * whole.tp_comm,
         "cp_comm": group * m * whole.cp_comm,
         "pp_comm": group * m * hop,
@@ -112,17 +134,29 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     Small tensors stay in caches that one tensor of all weights would not fit in.
     """
     lead, rest = groups(job.model)
-    counted = [(float(n), op) for kind, n in (*lead, *rest) for op in layer(job, layout, kind)]
+    counted = [
+        (float(n), op)
+        for kind, n in (*lead, *rest)
+        for op in layer(job, layout, kind)
+    ]
     counted += [
-        (1.0, op) for op in (*vocabulary.embedding(job, layout), *vocabulary.head(job, layout))
+        (1.0, op)
+        for op in (
+            *vocabulary.embedding(job, layout),
+            *vocabulary.head(job, layout),
+        )
     ]
     total: Num = (
-        -kernel(job, name, tied(job, layout) / shards) if job.model.tied_embeddings else 0.0
+        -kernel(job, name, tied(job, layout) / shards)
+        if job.model.tied_embeddings
+        else 0.0
     )
     for n, op in counted:
         if not (isinstance(op.weights, (int, float)) and op.weights == 0):
             tensors = op.forward.calls if op.kind == "matmul" else 1.0
-            total = total + n * tensors * kernel(job, name, op.weights / tensors / shards)
+            total = total + n * tensors * kernel(
+                job, name, op.weights / tensors / shards
+            )
     return total
 
 
@@ -134,8 +168,16 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
     every microbatch; 3 also gathers for every pass. With pp > 1 PyTorch's schedules reduce once a
     step. Units: each layer; embedding and head together, or apart on different stages.
     """
-    m, p, group = microbatches(job, layout), job.precision, layout.group("replicas")
-    fabric, e, h = kept_clock(job).fabric, parts.embedding.weights, parts.head.weights
+    m, p, group = (
+        microbatches(job, layout),
+        job.precision,
+        layout.group("replicas"),
+    )
+    fabric, e, h = (
+        kept_clock(job).fabric,
+        parts.embedding.weights,
+        parts.head.weights,
+    )
     alone = layout.pp == 1
     units = (
         (layers, parts.typical.weights),
@@ -145,19 +187,27 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
 
     def each(kind: str, size: float, copies: float) -> Num:
         return sum(
-            n * (fabric.time(kind, weights * size, group) + copies * kernel(job, "copy", weights))
+            n
+            * (
+                fabric.time(kind, weights * size, group)
+                + copies * kernel(job, "copy", weights)
+            )
             for n, weights in units
         )
 
     if layout.zero == 0:
-        return where(layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0)
+        return where(
+            layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0
+        )
     often = m if layout.zero >= 2 and layout.pp == 1 else 1.0
     gather, scatter = (
         each("all_gather", p.gather_bytes, 1.0),
         each("reduce_scatter", p.gradient_bytes, 1.0),
     )
     return where(
-        layout.replicas > 1, gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often, 0.0
+        layout.replicas > 1,
+        gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often,
+        0.0,
     )
 
 

@@ -124,7 +124,9 @@ class Walk:
         """FSDP is at work: the weights a product sees are other tensors than those the optimizer
         changes.
         """
-        self.input_is_saved = tensors.input_is_saved(job, self.layout.recompute)
+        self.input_is_saved = tensors.input_is_saved(
+            job, self.layout.recompute
+        )
         self.stages = stages(job, rank)
         self.mine = {stage.number for stage in self.stages}
         self.schedule, self.rank = get(self.layout.schedule), rank
@@ -141,7 +143,9 @@ class Walk:
     def units_of(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
         layers = [
-            Unit(layer_shapes(self.job), ops, again(ops, self.layout.recompute))
+            Unit(
+                layer_shapes(self.job), ops, again(ops, self.layout.recompute)
+            )
             for ops in layer_ops(self.job, stage)
         ]
         ops = {
@@ -153,7 +157,12 @@ class Walk:
             name: [Unit(shapes, ops[name], [], name)]
             for name, shapes in end_shapes(self.job, stage).items()
         }
-        return [*ends.get(EMBEDDING, []), *layers, *ends.get(HEAD, []), *ends.get(BOTH, [])]
+        return [
+            *ends.get(EMBEDDING, []),
+            *layers,
+            *ends.get(HEAD, []),
+            *ends.get(BOTH, []),
+        ]
 
     def run(self, actions: list[Action]) -> Ledger:
         """The whole step."""
@@ -161,7 +170,9 @@ class Walk:
         for number, action in enumerate(actions):
             stage = self.stages[action.chunk]
             self.closing = self.layout.pp == 1 and number == len(actions) - 1
-            late = self.closing or (self.layout.pp == 1 and self.layout.zero >= 2)
+            late = self.closing or (
+                self.layout.pp == 1 and self.layout.zero >= 2
+            )
             if action.kind == "F":
                 self.forward(stage)
             elif action.kind == "B" or (action.kind == "W" and stage.first):
@@ -181,21 +192,35 @@ class Walk:
     def start(self) -> None:
         """What lives before the first microbatch."""
         every = sum(
-            elements(unit.shapes, self.shards) for units in self.units.values() for unit in units
+            elements(unit.shapes, self.shards)
+            for units in self.units.values()
+            for unit in units
         )
         self.ledger.add("weights", FP32 * every / self.shards)
         self.ledger.add("optimizer", 2 * FP32 * every / self.shards)
         if self.layout.pp > 1:
             end = "first" if self.rank == 0 else "last"
-            early = tensors.early(self.schedule, self.layout.pp, self.layout.interleave, end)
+            early = tensors.early(
+                self.schedule, self.layout.pp, self.layout.interleave, end
+            )
             self.ledger.add("receive buffers", float(early) * self.boundary)
         if self.layout.zero < 3:
-            self.gather([(s, i) for s in self.stages for i in range(len(self.units[s.number]))])
+            self.gather(
+                [
+                    (s, i)
+                    for s in self.stages
+                    for i in range(len(self.units[s.number]))
+                ]
+            )
 
     def gather(self, which: list[tuple[Stage, int]]) -> None:
         """Whole weights of these units, in the precision of the products, if they are not there."""
         for stage, index in which:
-            if self.copied and index >= 0 and (key := (stage.number, index)) not in self.there:
+            if (
+                self.copied
+                and index >= 0
+                and (key := (stage.number, index)) not in self.there
+            ):
                 self.there[key] = self.width * elements(
                     self.units[stage.number][index].shapes, self.shards
                 )
@@ -204,7 +229,9 @@ class Walk:
     def release(self, which: list[tuple[Stage, int]]) -> None:
         """They go again."""
         for stage, index in which:
-            self.ledger.add("gathered weights", -self.there.pop((stage.number, index), 0.0))
+            self.ledger.add(
+                "gathered weights", -self.there.pop((stage.number, index), 0.0)
+            )
 
     def saved(self, unit: Unit) -> float:
         """Bytes a unit keeps of one microbatch."""
@@ -225,9 +252,13 @@ class Walk:
         if self.layout.pp == 1:
             return {**found, "loss": logits}
         found["stage outputs"] = logits if stage.last else self.boundary
-        found["receive buffers"] = self.boundary * self.received(stage, stage.number - 1)
+        found["receive buffers"] = self.boundary * self.received(
+            stage, stage.number - 1
+        )
         if not stage.first and self.input_is_saved:
-            found["activations"] -= self.boundary  # it lies where it was received
+            found["activations"] -= (
+                self.boundary
+            )  # it lies where it was received
         return found
 
     def loss(self, stage: Stage) -> float:
@@ -242,7 +273,9 @@ class Walk:
     def forward(self, stage: Stage) -> None:
         """One microbatch forward."""
         units = self.units[stage.number]
-        ends = [(stage, i) for i, unit in enumerate(units) if unit.name == BOTH]
+        ends = [
+            (stage, i) for i, unit in enumerate(units) if unit.name == BOTH
+        ]
         if self.layout.zero == 3:  # the unit in use and the one that arrives
             for first in range(min(2, len(units) - 1)):
                 self.gather([*ends, (stage, first), (stage, first + 1)])
@@ -257,7 +290,9 @@ class Walk:
         self.ledger.add("receive buffers", arrived)
         both = units[-1].name == BOTH
         made = 0.0
-        if both:  # its gradient is made by the head and whole after the embedding
+        if (
+            both
+        ):  # its gradient is made by the head and whole after the embedding
             self.gather([(stage, len(units) - 1)])
             self.loss_backward(stage)
             of_head = [op for op in units[-1].ops if op.name.startswith(HEAD)]
@@ -280,18 +315,26 @@ class Walk:
 
     def let_go(self, stage: Stage, kept: dict[str, float]) -> None:
         """What ends with the backward pass of a microbatch; what its operations kept is gone."""
-        left = kept["activations"] - sum(map(self.saved_of, self.units[stage.number]))
+        left = kept["activations"] - sum(
+            map(self.saved_of, self.units[stage.number])
+        )
         self.ledger.add("activations", -left)
         for term in ("stage outputs", "receive buffers"):
             self.ledger.add(term, -kept.get(term, 0.0))
 
     def saved_of(self, unit: Unit) -> float:
         """Bytes a unit keeps of one microbatch, without the logits."""
-        return self.saved(unit) - sum(float(op.saved) for op in unit.ops if op.name == LOSS)
+        return self.saved(unit) - sum(
+            float(op.saved) for op in unit.ops if op.name == LOSS
+        )
 
     def of_end(self, unit: Unit) -> float:
         """Bytes of the gradients of embedding or head before they are added up."""
-        return float(tensors.as_made(self.job, elements(unit.shapes) + self.foreign(unit)))
+        return float(
+            tensors.as_made(
+                self.job, elements(unit.shapes) + self.foreign(unit)
+            )
+        )
 
     def loss_backward(self, stage: Stage) -> None:
         """The gradient of the logits is made; they are let go where nothing else holds them."""
@@ -302,7 +345,11 @@ class Walk:
 
     def foreign(self, unit: Unit) -> float:
         """Rows of other tp ranks in the gradient of the embedding, in elements."""
-        rows = {name: shape for name, shape in unit.shapes.items() if name == "embedding.weight"}
+        rows = {
+            name: shape
+            for name, shape in unit.shapes.items()
+            if name == "embedding.weight"
+        }
         return float(elements(rows) * (self.layout.tp - 1))
 
     def unit_backward(self, unit: Unit) -> None:
@@ -310,7 +357,9 @@ class Walk:
         are made, but not yet added up.
         """
         whole = self.layout.recompute == "full" and bool(unit.again)
-        redone = {id(op): float(op.saved) for op in unit.again} if whole else {}
+        redone = (
+            {id(op): float(op.saved) for op in unit.again} if whole else {}
+        )
         self.ledger.add("backward", sum(redone.values()))
         made = 0.0
         for op in reversed(unit.ops):
@@ -320,7 +369,9 @@ class Walk:
             if unit.name == EMBEDDING:
                 weights = self.of_end(unit) if op is unit.ops[0] else 0.0
             self.ledger.touch("backward", self.moving(op))
-            self.ledger.add("activations", 0.0 if whole else -self.of_op(unit, op))
+            self.ledger.add(
+                "activations", 0.0 if whole else -self.of_op(unit, op)
+            )
             self.ledger.add("backward", weights - redone.get(id(op), 0.0))
             made += weights
         self.ledger.add("activations", -self.boundary if whole else 0.0)
@@ -341,11 +392,15 @@ class Walk:
         every result's gradient stays for it.
         """
         units = self.units[stage.number]
-        self.ledger.add("receive buffers", 0.0 if stage.last else self.boundary)
+        self.ledger.add(
+            "receive buffers", 0.0 if stage.last else self.boundary
+        )
         if stage.last:
             self.loss_backward(stage)
         for index in reversed(range(len(units))):
-            moving = [self.moving(op) for op in units[index].ops if op.name != LOSS]
+            moving = [
+                self.moving(op) for op in units[index].ops if op.name != LOSS
+            ]
             self.ledger.touch("backward", max(moving, default=0.0))
             self.ledger.add("output gradients", self.results(units[index]))
             self.add_up(stage, index, units[index])
@@ -355,7 +410,10 @@ class Walk:
         next microbatch.
         """
         for index, unit in enumerate(self.units[stage.number]):
-            key, size = (stage.number, index), self.width * elements(unit.shapes)
+            key, size = (
+                (stage.number, index),
+                self.width * elements(unit.shapes),
+            )
             if key in self.unadded:  # PyTorch adds it to the one that is there
                 self.ledger.touch("backward", size)
             else:
@@ -363,8 +421,13 @@ class Walk:
                 self.ledger.add("backward", size)
         for term, size in self.kept(stage).items():
             self.ledger.add(term, -size)
-        self.ledger.add("receive buffers", 0.0 if stage.last else -self.boundary)
-        self.ledger.add("output gradients", -sum(map(self.results, self.units[stage.number])))
+        self.ledger.add(
+            "receive buffers", 0.0 if stage.last else -self.boundary
+        )
+        self.ledger.add(
+            "output gradients",
+            -sum(map(self.results, self.units[stage.number])),
+        )
 
     def add_up(self, stage: Stage, index: int, unit: Unit) -> None:
         """Gradients that a second half left in the products' precision become fp32."""
@@ -398,7 +461,10 @@ class Walk:
         """
         if not self.copied or not unit.shapes:
             return
-        key, padded = (stage.number, index), FP32 * elements(unit.shapes, self.shards)
+        key, padded = (
+            (stage.number, index),
+            FP32 * elements(unit.shapes, self.shards),
+        )
         self.ledger.add("reduction", -self.reducing)
         self.ledger.add("reduction", padded)
         self.reducing = padded
@@ -414,6 +480,10 @@ class Walk:
 def peak(job: Job, rank: int, shards: int = 0) -> Ledger:
     """The ledger of one step of a rank of the pp axis. job: `expected.carried_out`."""
     actions = order(job, rank)
-    if job.layout.pp == 1:  # between the first microbatch and the last, one is like another
-        actions = [*actions[:4], *actions[-2:]] if len(actions) > 6 else actions
+    if (
+        job.layout.pp == 1
+    ):  # between the first microbatch and the last, one is like another
+        actions = (
+            [*actions[:4], *actions[-2:]] if len(actions) > 6 else actions
+        )
     return Walk(job, rank, shards).run(actions)

@@ -19,7 +19,13 @@ from ..count.model import kinds, layer
 from ..count.work import Message, Op
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches, schedule_of, stage_count, stage_layers, stage_numbers
+from ..layout.stages import (
+    microbatches,
+    schedule_of,
+    stage_count,
+    stage_layers,
+    stage_numbers,
+)
 from ..schedule.types import Action
 from ..step import stage_message
 from .tiles import share
@@ -65,7 +71,10 @@ def stages(job: Job, rank: int) -> list[Stage]:
     """What a rank of the pp axis holds, by chunk."""
     count = stage_count(job.layout)
     cut = stage_layers(job.model.layers, count, job.layout.stages)
-    return [Stage(n, cut[n], n == 0, n == count - 1) for n in stage_numbers(job.layout, rank)]
+    return [
+        Stage(n, cut[n], n == 0, n == count - 1)
+        for n in stage_numbers(job.layout, rank)
+    ]
 
 
 LOSS = "head/loss"
@@ -83,7 +92,12 @@ def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
     layout: the job's, or one whose numbers may be arrays.
     """
     m, tp = job.model, (layout or job.layout).tp
-    D, wide, narrow, F = m.hidden, m.heads * m.h // tp, m.K * m.h // tp, m.ffn // tp
+    D, wide, narrow, F = (
+        m.hidden,
+        m.heads * m.h // tp,
+        m.K * m.h // tp,
+        m.ffn // tp,
+    )
     matrices: Shapes = {
         "attention.wq.weight": (wide, D),
         "attention.wk.weight": (narrow, D),
@@ -98,13 +112,22 @@ def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
     for name, shape in matrices.items():
         if (
             m.qkv_bias
-            if name.startswith(("attention.wq", "attention.wk", "attention.wv"))
+            if name.startswith(
+                ("attention.wq", "attention.wk", "attention.wv")
+            )
             else m.bias
         ):
             vectors[name.replace("weight", "bias")] = shape[:1]
     if m.qk_norm:
-        vectors["attention.q_norm.weight"] = vectors["attention.k_norm.weight"] = (m.h,)
-    return matrices | vectors | norm_shapes(job, "attention_norm") | norm_shapes(job, "ffn_norm")
+        vectors["attention.q_norm.weight"] = vectors[
+            "attention.k_norm.weight"
+        ] = (m.h,)
+    return (
+        matrices
+        | vectors
+        | norm_shapes(job, "attention_norm")
+        | norm_shapes(job, "ffn_norm")
+    )
 
 
 def norm_shapes(job: Job, name: str) -> Shapes:
@@ -115,7 +138,9 @@ def norm_shapes(job: Job, name: str) -> Shapes:
     }
 
 
-def end_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> dict[str, Shapes]:
+def end_shapes(
+    job: Job, stage: Stage, layout: Layout | None = None
+) -> dict[str, Shapes]:
     """Parameters of a stage outside its layers, by unit: embedding (with learned positions) and
     head (with the last norm), or what is both if one matrix is.
     """
@@ -133,7 +158,11 @@ def end_shapes(job: Job, stage: Stage, layout: Layout | None = None) -> dict[str
             last["head.weight"] = (rows, m.hidden)
     if first and last and m.tied_embeddings:
         return {BOTH: first | last}
-    return {name: shapes for name, shapes in ((EMBEDDING, first), (HEAD, last)) if shapes}
+    return {
+        name: shapes
+        for name, shapes in ((EMBEDDING, first), (HEAD, last))
+        if shapes
+    }
 
 
 def units(job: Job, rank: int) -> list[Shapes]:
@@ -148,13 +177,18 @@ def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
     one, found = layer_shapes(job), list[tuple[int, Shapes]]()
     for chunk, stage in enumerate(stages(job, rank)):
         found += [(chunk, one)] * len(stage.layers)
-        found += [(chunk, shapes) for shapes in end_shapes(job, stage).values()]
+        found += [
+            (chunk, shapes) for shapes in end_shapes(job, stage).values()
+        ]
     return [(chunk, shapes) for chunk, shapes in found if shapes]
 
 
 def elements(shapes: Shapes, shards: Any = 1) -> Any:
     """Parameters of a unit; each padded to a multiple of `shards` rows."""
-    return sum(-(-shape[0] // shards) * shards * prod(shape[1:]) for shape in shapes.values())
+    return sum(
+        -(-shape[0] // shards) * shards * prod(shape[1:])
+        for shape in shapes.values()
+    )
 
 
 def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
@@ -162,7 +196,10 @@ def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
     cp.
     """
     by_kind = {
-        kind: [of_tiles(job, op, kind.window, place) for op in layer(job, job.layout, kind)]
+        kind: [
+            of_tiles(job, op, kind.window, place)
+            for op in layer(job, job.layout, kind)
+        ]
         for kind in set(kinds(job.model))
     }
     return (by_kind[kinds(job.model)[i]] for i in stage.layers)
@@ -174,7 +211,8 @@ def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
         return op
     part = share(job, job.layout, window, place)
     forward, backward = (
-        way._replace(matrix=way.matrix * part) for way in (op.forward, op.backward)
+        way._replace(matrix=way.matrix * part)
+        for way in (op.forward, op.backward)
     )
     return op._replace(forward=forward, backward=backward)
 
@@ -182,11 +220,19 @@ def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
 def again(ops: list[Op], recompute: str) -> list[Op]:
     """What recomputation runs a second time in the backward pass of a layer."""
     if recompute == "full":
-        return ops[: next(i for i, op in enumerate(ops) if op.name.endswith(f"/{LAST}"))]
-    return [op for op in ops if op.selective] if recompute == "selective" else []
+        return ops[
+            : next(
+                i for i, op in enumerate(ops) if op.name.endswith(f"/{LAST}")
+            )
+        ]
+    return (
+        [op for op in ops if op.selective] if recompute == "selective" else []
+    )
 
 
-def passes(job: Job, stage: Stage, place: int = 0) -> Iterator[tuple[float, tuple[Message, ...]]]:
+def passes(
+    job: Job, stage: Stage, place: int = 0
+) -> Iterator[tuple[float, tuple[Message, ...]]]:
     """(FLOPs, messages) of every pass of one microbatch through a stage."""
     ends = [
         *(vocabulary.embedding(job, job.layout) if stage.first else []),
@@ -220,9 +266,13 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
                 if message.bytes and getattr(layout, message.axis) > 1:
                     found[message.kind, message.axis, int(message.bytes)] += m
     found += (
-        between_stages(job, rank, m) + of_norms(job, rank, m) + of_replicas(job, rank, m, shards)
+        between_stages(job, rank, m)
+        + of_norms(job, rank, m)
+        + of_replicas(job, rank, m, shards)
     )
-    if job.model.tied_embeddings and any(s.first != s.last for s in stages(job, rank)):
+    if job.model.tied_embeddings and any(
+        s.first != s.last for s in stages(job, rank)
+    ):
         found += of_tied(job, rank, shards)
     return found
 
@@ -233,8 +283,16 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
     """
     layout, mine = job.layout, stage_numbers(job.layout, rank)
     count = stage_count(layout)
-    sends = sum((0 <= to < count) and to not in mine for n in mine for to in (n - 1, n + 1))
-    return Sent({("send", "pp", int(stage_message(job, layout))): m * sends} if sends else {})
+    sends = sum(
+        (0 <= to < count) and to not in mine
+        for n in mine
+        for to in (n - 1, n + 1)
+    )
+    return Sent(
+        {("send", "pp", int(stage_message(job, layout))): m * sends}
+        if sends
+        else {}
+    )
 
 
 def of_norms(job: Job, rank: int, m: int) -> Sent:
@@ -252,10 +310,14 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     if layout.pp > 1:
         chunks = piled_up(order(job, rank), stages(job, rank))
     for chunk, shapes in units_of_chunks(job, rank):
-        width = FP32 if chunk in chunks else int(job.precision.activation_bytes)
+        width = (
+            FP32 if chunk in chunks else int(job.precision.activation_bytes)
+        )
         for name, shape in shapes.items():
             if name.startswith("positions") or "norm" in name:
-                found["all_reduce", "tp", prod(shape) * width] += 1 if together else m
+                found["all_reduce", "tp", prod(shape) * width] += (
+                    1 if together else m
+                )
     return found
 
 
@@ -266,7 +328,9 @@ def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
     made, found = set[int](), set[int]()
     for action in actions:
         # the first stage has no gradient to hand on: all its work waits for W
-        if action.kind == "B" or (action.kind == "W" and of[action.chunk].first):
+        if action.kind == "B" or (
+            action.kind == "W" and of[action.chunk].first
+        ):
             found.add(action.chunk)
         elif action.kind == "W":
             made.add(action.chunk)
@@ -296,7 +360,9 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
             found["all_reduce", axis, size * FP32] += int(inside * copies > 1)
             continue
         if inside > 1:
-            found["all_gather", axis, size * int(job.precision.gather_bytes)] += gathers
+            found[
+                "all_gather", axis, size * int(job.precision.gather_bytes)
+            ] += gathers
             found["reduce_scatter", axis, size * FP32] += scatters
         if copies > 1:
             found["all_reduce", "copies", size * FP32 // inside] += scatters
@@ -308,7 +374,9 @@ def order(job: Job, rank: int) -> list[Action]:
     layout, m = job.layout, int(microbatches(job, job.layout))
     if layout.pp == 1:
         return [Action(kind, 0, i) for i in range(m) for kind in "FB"]
-    return schedule_of(layout).order(int(layout.pp), m, int(layout.interleave))[rank]
+    return schedule_of(layout).order(
+        int(layout.pp), m, int(layout.interleave)
+    )[rank]
 
 
 ACTIVE = 3
@@ -366,4 +434,12 @@ def of_tied(job: Job, rank: int, shards: int) -> Sent:
     rows = next(iter(ends.values()))
     name = "embedding.weight" if "embedding.weight" in rows else "head.weight"
     _, inside = replicas(job.layout, shards)
-    return Sent({("all_reduce", "pair", elements({name: rows[name]}, inside) // inside * FP32): 1})
+    return Sent(
+        {
+            (
+                "all_reduce",
+                "pair",
+                elements({name: rows[name]}, inside) // inside * FP32,
+            ): 1
+        }
+    )

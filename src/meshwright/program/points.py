@@ -46,12 +46,20 @@ NUMBERS = 8
 def merged(condition: Any, a: Point, b: Point) -> Point:
     """`where` for every number of two points."""
     both = zip(Point._fields[:NUMBERS], a[:NUMBERS], b[:NUMBERS], strict=True)
-    numbers: dict[str, Any] = {name: where(condition, x, y) for name, x, y in both}
+    numbers: dict[str, Any] = {
+        name: where(condition, x, y) for name, x, y in both
+    }
     return a._replace(**numbers, in_one=a.in_one or b.in_one)
 
 
 def points(
-    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, layers: Num
+    schedule: Schedule,
+    p: Num,
+    m: Num,
+    v: Num,
+    end: str,
+    flight: Num,
+    layers: Num,
 ) -> tuple[Point, ...]:
     """The moments of the first, second or last rank; flight: the most microbatches in flight there
     (`memory.in_flight`).
@@ -92,7 +100,14 @@ def whole_stages(
 
 
 def in_chunks(
-    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, chunks: Num, layers: Num
+    schedule: Schedule,
+    p: Num,
+    m: Num,
+    v: Num,
+    end: str,
+    flight: Num,
+    chunks: Num,
+    layers: Num,
 ) -> tuple[Point, ...]:
     """Interleaved 1F1B: p microbatches go through a chunk before the next one has a gradient."""
     one, few, half = 1.0 / chunks, m <= p, floor(chunks / 2)
@@ -105,9 +120,18 @@ def in_chunks(
     last = end == "last"
     return (
         Point(
-            flight, schedule.heads(p, m, v), whole=fresh, ends=fresh, gathered=fresh * others * one
+            flight,
+            schedule.heads(p, m, v),
+            whole=fresh,
+            ends=fresh,
+            gathered=fresh * others * one,
         ),
-        Point(where(few, (p - 1) * one, emptied), 1.0, gathered=1.0, lossless=True),
+        Point(
+            where(few, (p - 1) * one, emptied),
+            1.0,
+            gathered=1.0,
+            lossless=True,
+        ),
         Point(
             flight - (0.0 if last else one),
             1.0,
@@ -118,7 +142,9 @@ def in_chunks(
     )
 
 
-def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> tuple[Point, ...]:
+def split(
+    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num
+) -> tuple[Point, ...]:
     """Zero bubble: the second half of a backward pass leaves gradients to be added up in the next
     first half.
     """
@@ -140,8 +166,15 @@ def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> 
                 ends=where(m > 2 * p, 1.0, 0.0),
                 pending=one,
             ),
-            Point(after, where(m > p, 1.0, 0.0), where(m > p, one, 0.0), pending=one),
-            Point(minimum(m - 1.0, 2 * p) * one, 0.0, pending=one, in_one=True),
+            Point(
+                after,
+                where(m > p, 1.0, 0.0),
+                where(m > p, one, 0.0),
+                pending=one,
+            ),
+            Point(
+                minimum(m - 1.0, 2 * p) * one, 0.0, pending=one, in_one=True
+            ),
         )
     after = minimum(flight, (2 * m - 3) * one)
     ended = minimum(maximum(2 * (m - p) + 1, 1.0), 2 * p - 1) * one
@@ -163,13 +196,28 @@ def split(schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num) -> 
 
 
 def held_back(
-    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num, one: Num, alone: Num
+    schedule: Schedule,
+    p: Num,
+    m: Num,
+    v: Num,
+    end: str,
+    flight: Num,
+    one: Num,
+    alone: Num,
 ) -> tuple[Point, ...]:
     """Interleaved zero bubble: rank r holds r weight gradients back."""
-    lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[end]
-    ready = p + where(end == "last", p, 0.0)  # microbatches until every chunk has its gradients
+    lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[
+        end
+    ]
+    ready = p + where(
+        end == "last", p, 0.0
+    )  # microbatches until every chunk has its gradients
     heads_late = schedule.heads_late(p, m, v) if end == "last" else 0.0
-    early = where(m > p, (2 * p - 1) * one, (p - 1) * one) if end == "last" else (p - 1) * one
+    early = (
+        where(m > p, (2 * p - 1) * one, (p - 1) * one)
+        if end == "last"
+        else (p - 1) * one
+    )
     after = where(m > ready, flight, early)
     split, heads = end != "first", 1.0 * (end == "last")
     ended = where(m > p, 1.0, 0.0) if end == "last" else 1.0
@@ -177,15 +225,47 @@ def held_back(
     begun, left = where(m > p, one, 0.0), where(m > p, alone, one)
     of_end = 0.0 * p if end == "first" else begun
     return (
-        Point(flight, heads, lag * one, heads_late, begun, of_end, left, in_one=not split),
-        Point(after, heads, lag * one, heads_late, ended, ended, soon, in_one=not split),
-        Point(lag * one, heads, lag * one, heads_late, ended, ended, alone, in_one=not split),
+        Point(
+            flight,
+            heads,
+            lag * one,
+            heads_late,
+            begun,
+            of_end,
+            left,
+            in_one=not split,
+        ),
+        Point(
+            after,
+            heads,
+            lag * one,
+            heads_late,
+            ended,
+            ended,
+            soon,
+            in_one=not split,
+        ),
+        Point(
+            lag * one,
+            heads,
+            lag * one,
+            heads_late,
+            ended,
+            ended,
+            alone,
+            in_one=not split,
+        ),
     )
 
 
-def in_pairs(p: Num, m: Num, end: str, flight: Num, one: Num) -> tuple[Point, ...]:
+def in_pairs(
+    p: Num, m: Num, end: str, flight: Num, one: Num
+) -> tuple[Point, ...]:
     """DualPipeV: halves only while it fills and empties."""
-    after, pending = where(m > 2 * p, flight, flight - one), 0.0 if end == "last" else one
+    after, pending = (
+        where(m > 2 * p, flight, flight - one),
+        0.0 if end == "last" else one,
+    )
     return (
         Point(flight, 1.0, whole=one, ends=0.0, pending=pending, in_one=True),
         Point(after, 1.0, pending=pending, in_one=True),

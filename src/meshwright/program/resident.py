@@ -33,7 +33,9 @@ def whole_program(job: Job) -> bool:
     return job.how.memory.resident == "program"
 
 
-def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
+def of_devices(
+    job: Job, layout: Layout, parts: Body, schedule: Schedule
+) -> dict[str, Use]:
     """Bytes by kind on the first, the second (any in the middle) and the last device of the
     pipeline, at its fullest moment.
     """
@@ -63,9 +65,15 @@ def use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Use:
     return reduce(fuller, of_devices(job, layout, parts, schedule).values())
 
 
-def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
+def new_block(
+    job: Job, layout: Layout, parts: Body, schedule: Schedule
+) -> Num:
     """Bytes of a block that the allocator takes beside all it holds."""
-    return 0.0 if whole_program(job) else memory.new_block(job, layout, parts, schedule)
+    return (
+        0.0
+        if whole_program(job)
+        else memory.new_block(job, layout, parts, schedule)
+    )
 
 
 def walked(job: Job, layout: Layout) -> dict[str, float] | None:

@@ -11,7 +11,15 @@ from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
 from . import tensors
 from .closed import STATES, Device, Units, tied
-from .messages import EMBEDDING, FP32, HEAD, Stage, elements, end_shapes, layer_shapes
+from .messages import (
+    EMBEDDING,
+    FP32,
+    HEAD,
+    Stage,
+    elements,
+    end_shapes,
+    layer_shapes,
+)
 from .points import Point
 
 
@@ -38,7 +46,13 @@ class Standing(NamedTuple):
 
 
 def standing(
-    job: Job, near: Layout, far: Layout, of: Units, at: Device, zero: int, exact: bool = True
+    job: Job,
+    near: Layout,
+    far: Layout,
+    of: Units,
+    at: Device,
+    zero: int,
+    exact: bool = True,
 ) -> tuple[Standing, ...]:
     """What lives at each of `MOMENTS` whatever the microbatches hold.
 
@@ -52,7 +66,15 @@ def standing(
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     embedding = later._replace(gathered=z.at_embedding(at.points[0], zero))
-    staged = (loss, full, later, turn, nothing, embedding, z.reduced_after(zero))
+    staged = (
+        loss,
+        full,
+        later,
+        turn,
+        nothing,
+        embedding,
+        z.reduced_after(zero),
+    )
     return tuple(
         Standing(
             z.weights,
@@ -102,31 +124,49 @@ class Sharding(NamedTuple):
 
     @classmethod
     def of(
-        cls, job: Job, near: Layout, far: Layout, of: Units, at: Device, zero: int, exact: bool
+        cls,
+        job: Job,
+        near: Layout,
+        far: Layout,
+        of: Units,
+        at: Device,
+        zero: int,
+        exact: bool,
     ) -> Sharding:
         """Of a device."""
-        dense, expert = (far.replicas, far.expert_replicas) if zero else (1.0, 1.0)
-        of_layer, of_ends = padding(job, near, dense) if exact else (1.0, (1.0, 1.0))
+        dense, expert = (
+            (far.replicas, far.expert_replicas) if zero else (1.0, 1.0)
+        )
+        of_layer, of_ends = (
+            padding(job, near, dense) if exact else (1.0, (1.0, 1.0))
+        )
         share, ends = at.share, (of.embedding, of.head)
 
-        def fp32(weights: Num, experts: Num, pad: Num = 1.0) -> tuple[Num, Num]:
+        def fp32(
+            weights: Num, experts: Num, pad: Num = 1.0
+        ) -> tuple[Num, Num]:
             """(whole, shard)."""
             return FP32 * (weights * pad + experts), FP32 * (
                 weights * pad / dense + experts / expert
             )
 
         of_layers = [
-            share.typical * getattr(of.typical, k) + share.leading * getattr(of.leading, k)
+            share.typical * getattr(of.typical, k)
+            + share.leading * getattr(of.leading, k)
             for k in STATES
         ]
-        held = [n * end.weights for n, end in zip(share[2:4], ends, strict=True)]
+        held = [
+            n * end.weights for n, end in zip(share[2:4], ends, strict=True)
+        ]
         held[0] = held[0] - tied(job, of, at)
         layers, layers_shard = fp32(of_layers[0], of_layers[1], of_layer)
         first, last = (n * pad for n, pad in zip(held, of_ends, strict=True))
         one_unit = where(tied(job, of, at) > 0, 1.0, 0.0)
         root, root_shard = fp32(first + one_unit * last, 0.0)
         head, head_shard = fp32((1.0 - one_unit) * last, 0.0)
-        one, one_shard = fp32(of.layer(share, "weights"), of.layer(share, "experts"), of_layer)
+        one, one_shard = fp32(
+            of.layer(share, "weights"), of.layer(share, "experts"), of_layer
+        )
         foreign = FP32 * of.root(share, "foreign")
         layers_whole = fp32(of_layers[0], of_layers[1])[0]
         whole = layers_whole + fp32(sum(held), 0.0)[0] + foreign
@@ -181,9 +221,13 @@ class Sharding(NamedTuple):
     def in_use(self, layers: Num) -> Num:
         """ZeRO-3: the unit in use and the one that arrives: two layers, or (0) the head."""
         of_head = where(layers > 0, 0.0, 2.0 * self.head)
-        return self.narrow * (self.kept_whole + minimum(layers, 2.0) * self.one + of_head)
+        return self.narrow * (
+            self.kept_whole + minimum(layers, 2.0) * self.one + of_head
+        )
 
-    def at_point(self, point: Point, zero: int, layers: float = 2.0) -> Standing:
+    def at_point(
+        self, point: Point, zero: int, layers: float = 2.0
+    ) -> Standing:
         """A moment of a pipeline; layers: so many of those in use are gathered (0: the loss)."""
         there = self.gathered
         if zero == 3:
@@ -192,7 +236,9 @@ class Sharding(NamedTuple):
             of_head = self.narrow * self.head if layers else 0.0
             there = minimum(in_use + of_head + earlier, self.gathered)
         ends = self.whole - self.layers_whole
-        behind = 1.0 if layers else 0.0  # the head's gradient is the first that is whole
+        behind = (
+            1.0 if layers else 0.0
+        )  # the head's gradient is the first that is whole
         gradients = point.whole * self.layers_whole + point.ends * ends
         gradients = gradients + behind * (1.0 - point.ends) * self.head
         return Standing(self.weights, gradients, self.optimizer, there, 0.0)
@@ -203,35 +249,51 @@ class Sharding(NamedTuple):
         """
         if zero < 3:
             return self.gathered
-        before = self.narrow * (point.gathered * self.layers + self.root + self.head)
+        before = self.narrow * (
+            point.gathered * self.layers + self.root + self.head
+        )
         return where(self.chunks > 1, before, self.gathered)
 
     def reduced_after(self, zero: int) -> Standing:
         """Gradients are reduced after the last microbatch, stage by stage: its layers, then
         embedding or head.
         """
-        reduced = where(self.embedding > 0, self.layers / self.chunks, self.layers)
-        left = self.layers - reduced + self.layers_shard * (reduced / maximum(self.layers, 1.0))
+        reduced = where(
+            self.embedding > 0, self.layers / self.chunks, self.layers
+        )
+        left = (
+            self.layers
+            - reduced
+            + self.layers_shard * (reduced / maximum(self.layers, 1.0))
+        )
         first = self.whole + maximum(self.one, self.root)
         last = left + 2.0 * (self.root + self.head) + self.foreign
         more = maximum(first, last) - self.whole
-        return Standing(self.weights, self.whole, self.optimizer, self.gathered, more)
+        return Standing(
+            self.weights, self.whole, self.optimizer, self.gathered, more
+        )
 
 
-def padding(job: Job, layout: Layout, shards: Num) -> tuple[Num, tuple[Num, Num]]:
+def padding(
+    job: Job, layout: Layout, shards: Num
+) -> tuple[Num, tuple[Num, Num]]:
     """By how much the rows that make each tensor a multiple of `shards` enlarge (a layer,
     (embedding, head)); experts are not padded.
     """
     if job.model.moe:
         return 1.0, (1.0, 1.0)
-    first, last = Stage(0, range(0), True, False), Stage(1, range(0), False, True)
+    first, last = (
+        Stage(0, range(0), True, False),
+        Stage(1, range(0), False, True),
+    )
     units = (
         layer_shapes(job, layout),
         end_shapes(job, first, layout)[EMBEDDING],
         end_shapes(job, last, layout)[HEAD],
     )
     one, embedding, head = (
-        elements(shapes, shards) / maximum(elements(shapes), 1.0) for shapes in units
+        elements(shapes, shards) / maximum(elements(shapes), 1.0)
+        for shapes in units
     )
     return one, (embedding, head)
 
@@ -248,11 +310,19 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
     def moment(before: Num, layers: float = 2.0) -> Standing:
         """So many layers are behind (layers 0: none, nor the head)."""
         head = 1.0 if layers else 0.0
-        fresh = where(several, z.shard, before * z.one_shard + head * z.head_shard)
-        piled = z.whole - before * (z.one - z.one_shard) - head * (z.head - z.head_shard)
+        fresh = where(
+            several, z.shard, before * z.one_shard + head * z.head_shard
+        )
+        piled = (
+            z.whole
+            - before * (z.one - z.one_shard)
+            - head * (z.head - z.head_shard)
+        )
         alone = where(several, z.whole, before * z.one + head * z.head)
         gradients = where(z.copied, where(late, fresh, piled), alone)
-        there = z.gathered - closing * z.narrow * (before * z.one + head * z.head)
+        there = z.gathered - closing * z.narrow * (
+            before * z.one + head * z.head
+        )
         if zero == 3:
             there = z.in_use(minimum(z.n, layers))
         reduction = where(before > 0, z.one, head * z.head)
@@ -267,13 +337,23 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
     return (*found, last_reduction(z, late, closing, zero))
 
 
-def last_reduction(z: Sharding, late: Any, closing: Num, zero: int) -> Standing:
+def last_reduction(
+    z: Sharding, late: Any, closing: Num, zero: int
+) -> Standing:
     """The last layer's gradients are copied together, then those of the embedding."""
     there = where(closing > 0, z.narrow * z.root, z.gathered)
     if zero == 3:
         there = z.narrow * z.root
-    of_layer = z.one + z.narrow * z.one + where(closing > 0, z.narrow * z.one, 0.0)
-    fresh = maximum(of_layer, maximum(z.one + z.narrow * z.root, z.root + z.root_shard))
+    of_layer = (
+        z.one + z.narrow * z.one + where(closing > 0, z.narrow * z.one, 0.0)
+    )
+    fresh = maximum(
+        of_layer, maximum(z.one + z.narrow * z.root, z.root + z.root_shard)
+    )
     before = z.layers_shard + z.head_shard
-    gradients = where(z.copied, before + where(late, 0.0, z.root + z.foreign), z.whole)
-    return Standing(z.weights, gradients, z.optimizer, there, where(late, fresh, z.root))
+    gradients = where(
+        z.copied, before + where(late, 0.0, z.root + z.foreign), z.whole
+    )
+    return Standing(
+        z.weights, gradients, z.optimizer, there, where(late, fresh, z.root)
+    )

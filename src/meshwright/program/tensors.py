@@ -55,7 +55,11 @@ def mixed(job: Job) -> bool:
 
 def as_made(job: Job, weights: Num) -> Num:
     """Bytes of gradients that wait to be added up."""
-    return job.precision.activation_bytes * weights if mixed(job) else 0.0 * weights
+    return (
+        job.precision.activation_bytes * weights
+        if mixed(job)
+        else 0.0 * weights
+    )
 
 
 def input_is_saved(job: Job, recompute: str) -> bool:
@@ -71,7 +75,9 @@ def moving(job: Job, boundary: Num, op: Op) -> Num:
         return boundary + NORM_GRADIENTS / NORM_SAVED * op.saved
     if op.kind == "matmul":
         width = job.precision.activation_bytes
-        return boundary + width * sum((y.out + y.inner) * y.tokens for y in op.forward.products)
+        return boundary + width * sum(
+            (y.out + y.inner) * y.tokens for y in op.forward.products
+        )
     # one tensor in, one out; what is gated keeps three, and has three gradients
     pair = op.kind == "vector" and not job.model.gated
     return boundary + (2 if pair else 1) * op.saved + op.scratch
@@ -85,10 +91,14 @@ def results(job: Job, ops: Iterable[Op]) -> Num:
     found: Num = 0.0
     for op in ops:
         if "norm" in op.name:
-            several = op.weights == job.model.hidden  # RMS norm of the hidden state
+            several = (
+                op.weights == job.model.hidden
+            )  # RMS norm of the hidden state
             found = found + op.saved / (NORM_SAVED if several else 1.0)
         if op.kind == "matmul":
-            found = found + width * sum(y.out * y.tokens for y in op.forward.products)
+            found = found + width * sum(
+                y.out * y.tokens for y in op.forward.products
+            )
     return found
 
 
@@ -97,7 +107,9 @@ def kept(op: Op, recompute: str, again: bool) -> Num:
     return op.needed if recompute == "selective" and again else op.saved
 
 
-def rising(job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: str) -> Num:
+def rising(
+    job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: str
+) -> Num:
     """The most bytes that live during the backward pass of a layer beyond those that lived before
     it, operation by operation.
 
@@ -113,7 +125,9 @@ def rising(job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: s
     for op in reversed(ops):
         most.append(level + moving(job, boundary, op))
         gone = (
-            redone.get(id(op), 0.0) if whole else kept(op, recompute, any(op is x for x in again))
+            redone.get(id(op), 0.0)
+            if whole
+            else kept(op, recompute, any(op is x for x in again))
         )
         level = level + as_made(job, op.weights) - gone
         most.append(level)

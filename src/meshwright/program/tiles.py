@@ -31,7 +31,9 @@ class Tile(NamedTuple):
     @property
     def scores(self) -> int:
         """Products of a query and a key that the kernel takes: whole rectangles."""
-        rows, columns = (end - start for start, end in (self.queries, self.keys))
+        rows, columns = (
+            end - start for start, end in (self.queries, self.keys)
+        )
         less = self.folds if self.kind == "before" else 0
         return (rows - less) * (columns - less) // self.folds
 
@@ -47,7 +49,9 @@ def chunks(T: int, cp: int, index: int) -> tuple[range, ...]:
     if cp == 1:
         return (range(T),)
     half = T // (2 * cp)
-    return tuple(range(i * half, (i + 1) * half) for i in (index, 2 * cp - 1 - index))
+    return tuple(
+        range(i * half, (i + 1) * half) for i in (index, 2 * cp - 1 - index)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -66,25 +70,37 @@ def tiles(
             if first < last:
                 rows = at + first - part.start
                 if causal:
-                    found += of_document(rows, first - start, last - start, start, window or T)
+                    found += of_document(
+                        rows, first - start, last - start, start, window or T
+                    )
                 else:
-                    found.append(Tile((rows, rows + last - first), (start, end), "full"))
+                    found.append(
+                        Tile((rows, rows + last - first), (start, end), "full")
+                    )
         at += len(part)
     return tuple(folded(found))
 
 
-def of_document(rows: int, first: int, last: int, keys: int, window: int) -> Iterator[Tile]:
+def of_document(
+    rows: int, first: int, last: int, keys: int, window: int
+) -> Iterator[Tile]:
     """Queries `first` to `last` of a document, which are the rank's from `rows` on. keys: where it
     begins.
     """
     for s, e in blocks(first, last, window):
-        n, mine, own = e - s, (rows + s - first, rows + e - first), s // window * window
+        n, mine, own = (
+            e - s,
+            (rows + s - first, rows + e - first),
+            s // window * window,
+        )
         yield Tile(mine, (keys + s, keys + e), "causal")
         if s > own:
             yield Tile(mine, (keys + own, keys + s), "full")
         if own:
             if n > 1:
-                yield Tile(mine, (keys + s - window, keys + e - window), "before")
+                yield Tile(
+                    mine, (keys + s - window, keys + e - window), "before"
+                )
             if e < own + window:
                 yield Tile(mine, (keys + e - window, keys + own), "full")
 
@@ -104,9 +120,16 @@ def folded(every: Sequence[Tile]) -> Iterator[Tile]:
         tile = left.pop(0)
         size = tile.queries[1] - tile.queries[0]
         for other in list(left):
-            follows = other.queries[0] == tile.queries[1] and other.keys[0] == tile.keys[1]
+            follows = (
+                other.queries[0] == tile.queries[1]
+                and other.keys[0] == tile.keys[1]
+            )
             square = tile.kind != "full" and other.kind == tile.kind
-            if follows and square and other.queries[1] - other.queries[0] == size:
+            if (
+                follows
+                and square
+                and other.queries[1] - other.queries[0] == size
+            ):
                 left.remove(other)
                 tile = Tile(
                     (tile.queries[0], other.queries[1]),
@@ -117,10 +140,14 @@ def folded(every: Sequence[Tile]) -> Iterator[Tile]:
         yield tile
 
 
-def share(job: Job, layout: Layout, window: int | None, index: int = 0) -> float:
+def share(
+    job: Job, layout: Layout, window: int | None, index: int = 0
+) -> float:
     """Scores that a rank (the index-th of cp) computes over all of its queries and all keys."""
     cp, causal = int(layout.cp), job.model.attention == "causal"
-    every = tiles(chunks(job.T, cp, index), job.T, causal, seen_window(window, job.T))
+    every = tiles(
+        chunks(job.T, cp, index), job.T, causal, seen_window(window, job.T)
+    )
     return sum(tile.scores for tile in every) * cp / job.T**2
 
 

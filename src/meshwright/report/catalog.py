@@ -34,7 +34,9 @@ def report(kind: str, name: str | None = None) -> RenderableType:
     names = catalog.names(kind)
     if name is not None:
         return details(FINDERS[kind](name))
-    return {"chips": chips, "networks": networks, "models": models}[kind](names)
+    return {"chips": chips, "networks": networks, "models": models}[kind](
+        names
+    )
 
 
 def plural(kind: str) -> str:
@@ -53,9 +55,21 @@ def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
 
 def chips(names: Sequence[str]) -> Table:
     """Peaks, memory, network."""
-    table = plain("chip", "dense matrix peak", "memory", "bandwidth", "power", "USD/h", "network")
+    table = plain(
+        "chip",
+        "dense matrix peak",
+        "memory",
+        "bandwidth",
+        "power",
+        "USD/h",
+        "network",
+    )
     for chip in map(catalog.chip, names):
-        best = "bf16" if "bf16" in chip.matrix_flops else next(iter(chip.matrix_flops))
+        best = (
+            "bf16"
+            if "bf16" in chip.matrix_flops
+            else next(iter(chip.matrix_flops))
+        )
         peak = f"{show(chip.matrix_flops[best], 'FLOP/s')} {best}"
         power = show(chip.power_w, "W") if chip.power_w else ""
         price = f"{chip.usd_per_hour:g}" if chip.usd_per_hour else ""
@@ -73,7 +87,9 @@ def chips(names: Sequence[str]) -> Table:
 
 def networks(names: Sequence[str]) -> Table:
     """Dimensions, fastest first."""
-    table = plain("network", "usual chip", "dimensions, fastest first (one way per chip)")
+    table = plain(
+        "network", "usual chip", "dimensions, fastest first (one way per chip)"
+    )
     table.columns[1].justify = table.columns[2].justify = "left"
     for network in map(catalog.network, names):
         dims = [
@@ -102,11 +118,18 @@ def models(names: Sequence[str]) -> Table:
     )
     for model in map(catalog.model, names):
         total, active = parameters(model), parameters(model, True)
-        experts = f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
+        experts = (
+            f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
+        )
         shape = (model.layers, model.hidden, model.heads, model.K, model.ffn)
         counts = count(total, 4), count(active, 4) if active != total else ""
         table.add_row(
-            model.name, *counts, *map(str, shape), experts, str(model.vocab), str(model.seq)
+            model.name,
+            *counts,
+            *map(str, shape),
+            experts,
+            str(model.vocab),
+            str(model.seq),
         )
     return table
 
@@ -119,7 +142,10 @@ def details(thing: Chip | Network | Model) -> RenderableType:
     table.columns[1].justify = "left"
     for path, text in rows:
         table.add_row(
-            path, text, _origin(thing.sources, path) or ("default" if path in defaults else "")
+            path,
+            text,
+            _origin(thing.sources, path)
+            or ("default" if path in defaults else ""),
         )
     whole = thing.sources.get("*")
     head = Text(f"{kind} {thing.name}", "bold")
@@ -140,7 +166,12 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
     hints = get_type_hints(type(thing), include_extras=True)
     for field in fields(thing):
         value, here = getattr(thing, field.name), path + field.name
-        if field.name in ("sources", "name") or value is None or value == "" or value == ():
+        if (
+            field.name in ("sources", "name")
+            or value is None
+            or value == ""
+            or value == ()
+        ):
             continue
         if is_dataclass(value):
             yield from _rows(value, here + ".")
@@ -164,7 +195,9 @@ def _defaults(thing: Any, path: str) -> Iterator[str]:
             yield here
 
 
-def _leaf(path: str, value: Any, unit: str | None) -> Iterator[tuple[str, str]]:
+def _leaf(
+    path: str, value: Any, unit: str | None
+) -> Iterator[tuple[str, str]]:
     if hasattr(value, "items"):
         for key, number in value.items():
             yield f"{path}.{key}", show(number, unit or "")
@@ -182,13 +215,18 @@ def _leaf(path: str, value: Any, unit: str | None) -> Iterator[tuple[str, str]]:
             ),
         )
     else:
-        yield path, str(value).lower() if isinstance(value, bool) else str(value)
+        yield (
+            path,
+            str(value).lower() if isinstance(value, bool) else str(value),
+        )
 
 
 def _unit(hint: Any) -> str | None:
     """The unit in Annotated[float, Unit(...)], also inside a mapping or an optional."""
     if get_origin(hint) is Annotated:
-        return next((a.unit for a in get_args(hint)[1:] if isinstance(a, Unit)), None)
+        return next(
+            (a.unit for a in get_args(hint)[1:] if isinstance(a, Unit)), None
+        )
     return next((unit for arg in get_args(hint) if (unit := _unit(arg))), None)
 
 
@@ -202,4 +240,8 @@ def _origin(sources: Any, path: str) -> str:
 
 
 def _words(origin: Any) -> str:
-    return ", ".join(str(origin[key]) for key in ("source", "date", "note") if origin.get(key))
+    return ", ".join(
+        str(origin[key])
+        for key in ("source", "date", "note")
+        if origin.get(key)
+    )

@@ -54,7 +54,9 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
                 Text(f"{name}: {seconds(line.makespan_s)}", "bold"),
                 *gantt(line, ascii_only),
             ]
-    return Group(*parts, Text(), *(Text(f"note: {note}", "yellow") for note in c.why()))
+    return Group(
+        *parts, Text(), *(Text(f"note: {note}", "yellow") for note in c.why())
+    )
 
 
 def whole(c: Comparison) -> Table:
@@ -85,7 +87,12 @@ def whole(c: Comparison) -> Table:
         if planned
         else ("", seconds(spent), "")
     )
-    table.add_row("CPU seconds", *foretold, "", "of all ranks together, median of the run")
+    table.add_row(
+        "CPU seconds",
+        *foretold,
+        "",
+        "of all ranks together, median of the run",
+    )
     return table
 
 
@@ -93,10 +100,16 @@ def causes(c: Comparison) -> Table:
     """Predicted and measured seconds by cause; they add up with the remainder."""
     assert c.step
     name = f"recorded steps, rank {c.step.rank}"
-    table = plain(name, "predicted", "measured", "difference", "", "what it is")
+    table = plain(
+        name, "predicted", "measured", "difference", "", "what it is"
+    )
     for cause in c.step.causes:
-        measured = "" if cause.measured_s is None else seconds(cause.measured_s)
-        difference = "" if cause.difference_s is None else signed(cause.difference_s)
+        measured = (
+            "" if cause.measured_s is None else seconds(cause.measured_s)
+        )
+        difference = (
+            "" if cause.difference_s is None else signed(cause.difference_s)
+        )
         table.add_row(
             cause.name,
             seconds(cause.predicted_s),
@@ -138,7 +151,9 @@ def signed(value: float) -> str:
 
 def memory(c: Comparison) -> Table:
     """Bytes by kind on the fullest device and rank."""
-    table = plain("memory of the fullest rank", "predicted", "measured", "", "what it is")
+    table = plain(
+        "memory of the fullest rank", "predicted", "measured", "", "what it is"
+    )
     words = {"within_step": "gradients, activations and buffers at their most"}
     for kind, (predicted, measured) in c.memory.items():
         table.add_row(
@@ -148,10 +163,17 @@ def memory(c: Comparison) -> Table:
             "",
             words.get(kind, "kept between steps"),
         )
-    peak = max((s.bytes.get("peak", 0.0) for r in c.run.ranks for s in r.steps), default=0.0)
+    peak = max(
+        (s.bytes.get("peak", 0.0) for r in c.run.ranks for s in r.steps),
+        default=0.0,
+    )
     if peak:
         table.add_row(
-            "whole process", "", show(peak, "GiB"), "", "largest so far, with PyTorch itself"
+            "whole process",
+            "",
+            show(peak, "GiB"),
+            "",
+            "largest so far, with PyTorch itself",
         )
     return table
 
@@ -173,7 +195,8 @@ def bubble(c: Comparison) -> Iterator[Text]:
     )
     if not b.as_planned:
         yield Text(
-            "  the program ran its actions in another order than the schedule of the plan", "yellow"
+            "  the program ran its actions in another order than the schedule of the plan",
+            "yellow",
         )
 
 
@@ -181,7 +204,10 @@ def lines(c: Comparison) -> dict[str, Timeline]:
     """Timelines of the pipeline, predicted first."""
     found = {"predicted": c.replayed.timeline}
     if c.clock and c.virtual:
-        found |= {"measured on the clock": c.clock, "measured in virtual time": c.virtual.raw}
+        found |= {
+            "measured on the clock": c.clock,
+            "measured in virtual time": c.virtual.raw,
+        }
     return found
 
 
@@ -198,7 +224,8 @@ def writers(c: Comparison) -> Writers:
 
         return plots.image(
             plots.pipelines(
-                lines(c), f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}"
+                lines(c),
+                f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}",
             ),
             kind,
         )
@@ -206,7 +233,8 @@ def writers(c: Comparison) -> Writers:
     def trace() -> str:
         return json.dumps(
             perfetto.write_all(
-                lines(c), f"{c.predicted.job.model.name}, {c.predicted.layout.schedule}"
+                lines(c),
+                f"{c.predicted.job.model.name}, {c.predicted.layout.schedule}",
             )
         )
 

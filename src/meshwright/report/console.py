@@ -28,7 +28,11 @@ def show(*parts: RenderableType) -> None:
     long as they must be.
     """
     terminal = sys.stdout.isatty()
-    console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else WIDE)
+    console = Console(
+        highlight=False,
+        soft_wrap=not terminal,
+        width=None if terminal else WIDE,
+    )
     for part in _single(parts):
         if isinstance(part, Table) and (need := needed(part)) > console.width:
             Console(highlight=False, soft_wrap=True, width=need).print(part)
@@ -39,21 +43,29 @@ def show(*parts: RenderableType) -> None:
 def _single(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
     """The parts of groups, one by one."""
     for part in parts:
-        yield from _single(part.renderables) if isinstance(part, Group) else [part]
+        yield from (
+            _single(part.renderables) if isinstance(part, Group) else [part]
+        )
 
 
 def needed(table: Table) -> int:
     """Characters below which a table would lose some; columns that may fold take FOLDED."""
     width = 0
     for column in table.columns:
-        widest = max(cell_len(str(text)) for text in (column.header, *column.cells))
+        widest = max(
+            cell_len(str(text)) for text in (column.header, *column.cells)
+        )
         width += GAP + (widest if column.no_wrap else min(widest, FOLDED))
     return width
 
 
 def envelope(verb: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """The data under the version of the schema."""
-    return {"schema": SCHEMA, "verb": verb, **{k: v for k, v in data.items() if k != "schema"}}
+    return {
+        "schema": SCHEMA,
+        "verb": verb,
+        **{k: v for k, v in data.items() if k != "schema"},
+    }
 
 
 def show_json(data: Mapping[str, Any]) -> None:
@@ -74,7 +86,15 @@ def progress() -> Iterator[Progress | None]:
         return
     from rich import progress as bars
 
-    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TimeElapsedColumn())
-    with bars.Progress(*columns, console=Console(file=sys.stderr), transient=True) as display:
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.TimeElapsedColumn(),
+    )
+    with bars.Progress(
+        *columns, console=Console(file=sys.stderr), transient=True
+    ) as display:
         task = display.add_task("", total=1.0)
-        yield lambda what, share: display.update(task, description=what, completed=share)
+        yield lambda what, share: display.update(
+            task, description=what, completed=share
+        )

@@ -40,13 +40,17 @@ def frame(thing: Any) -> Any:
     try:
         import pandas  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
-        raise BadInput("to_frame() needs pandas: pip install 'meshwright[notebook]'") from None
+        raise BadInput(
+            "to_frame() needs pandas: pip install 'meshwright[notebook]'"
+        ) from None
     return pandas.DataFrame(rows(thing))
 
 
 def html(thing: Any) -> str:
     """The tables of the command line as HTML."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)
+    console = Console(
+        record=True, width=WIDTH, file=io.StringIO(), highlight=False
+    )
     console.print(_tables(thing))
     code = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=code)
@@ -71,7 +75,9 @@ def plot(thing: Any, file: str | None = None) -> Any:
     try:
         from . import plots
     except ImportError:
-        raise BadInput("plot() needs matplotlib: pip install 'meshwright[plot]'") from None
+        raise BadInput(
+            "plot() needs matplotlib: pip install 'meshwright[plot]'"
+        ) from None
     if isinstance(thing, Sweep):
         figure = plots.scaling(thing)
     elif isinstance(thing, Grid):

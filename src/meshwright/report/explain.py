@@ -33,13 +33,21 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
     """
     terms = list(_paths(p))  # a path may occur twice: layers of two kinds
     for exact in (wanted, f"step_time/{wanted}"):
-        if found := tuple((path, term) for path, term in terms if path == exact):
+        if found := tuple(
+            (path, term) for path, term in terms if path == exact
+        ):
             return found
     words = [w for w in wanted.lower().split("/") if w]
-    hits = [(path, term) for path, term in terms if words and _has(path, words)]
+    hits = [
+        (path, term) for path, term in terms if words and _has(path, words)
+    ]
     if not hits:
-        known = sorted({piece for path, _ in terms for piece in (*path.split("/"), path)})
-        near = get_close_matches(words[-1] if words else "", known, n=4, cutoff=0.4) or [
+        known = sorted(
+            {piece for path, _ in terms for piece in (*path.split("/"), path)}
+        )
+        near = get_close_matches(
+            words[-1] if words else "", known, n=4, cutoff=0.4
+        ) or [
             "step_time",
             "memory",
             "mfu",
@@ -69,7 +77,9 @@ def _below(term: Term, path: str) -> Iterator[tuple[str, Term]]:
 def _has(path: str, words: list[str]) -> bool:
     """The words begin pieces of the path, in this order."""
     pieces = iter(path.lower().replace(" ", "/").split("/"))
-    return all(any(piece.startswith(word) for piece in pieces) for word in words)
+    return all(
+        any(piece.startswith(word) for piece in pieces) for word in words
+    )
 
 
 def rates(p: Prediction) -> tuple[Term, ...]:
@@ -78,7 +88,10 @@ def rates(p: Prediction) -> tuple[Term, ...]:
         model_flops(p.job.model, p.job.T),
         p.job.cluster.chip.peak(p.job.precision.compute),
     )
-    per_chip, definition = p.tokens_per_s_per_chip, "Chowdhery et al. 2022, PaLM, appendix B"
+    per_chip, definition = (
+        p.tokens_per_s_per_chip,
+        "Chowdhery et al. 2022, PaLM, appendix B",
+    )
     return (
         Term(
             "tokens_per_s",
@@ -167,7 +180,11 @@ def _same_unit(parts: Any) -> bool:
 
 def value(term: Term) -> str:
     """The value in its unit; memory in GiB."""
-    return show(term.value, "GiB") if term.unit == "B" else show(term.value, term.unit, 4)
+    return (
+        show(term.value, "GiB")
+        if term.unit == "B"
+        else show(term.value, term.unit, 4)
+    )
 
 
 def to_dict(p: Prediction, wanted: str) -> list[dict[str, Any]]:

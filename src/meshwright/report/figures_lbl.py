@@ -21,7 +21,9 @@ LINES = ("-", "--", ":", "-.")
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
 
 
-def bars(predictions: Sequence[Prediction], names: Sequence[str], title: str) -> Figure:
+def bars(
+    predictions: Sequence[Prediction], names: Sequence[str], title: str
+) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
     return layouts(predictions, names, title)
 
@@ -31,9 +33,13 @@ def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
     4, A3).
     """
     n = len(predictions)
-    figure = Figure(figsize=(max(6.0, 3.0 + 0.75 * n), 9.5), layout="constrained")
+    figure = Figure(
+        figsize=(max(6.0, 3.0 + 0.75 * n), 9.5), layout="constrained"
+    )
     figure.suptitle(title, fontsize=10)
-    times, shares, memory, low = figure.subplots(4, 1, sharex=True, height_ratios=[2, 3, 2, 2])
+    times, shares, memory, low = figure.subplots(
+        4, 1, sharex=True, height_ratios=[2, 3, 2, 2]
+    )
     seconds = [p.step_time_s for p in predictions]
     times.plot(range(n), seconds, color="#4477aa", marker="o")
     for x, s in enumerate(seconds):
@@ -51,7 +57,9 @@ def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
     times.grid(alpha=0.3)
     share_bars(shares, [p.time_s for p in predictions])
     memory_bars(memory, [p.memory_bytes for p in predictions])
-    configuration(low, predictions, [str(p.job.cluster.chips) for p in predictions])
+    configuration(
+        low, predictions, [str(p.job.cluster.chips) for p in predictions]
+    )
     low.set_xlabel("GPUs")
     low.set_xlim(-0.6, n - 0.4)
     return figure
@@ -69,7 +77,14 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
             "edgecolor": "black",
             "linewidth": 0.6,
         }
-        axes.bar(range(len(times)), heights, 0.66, below, label=LABELS.get(cause, cause), **look)
+        axes.bar(
+            range(len(times)),
+            heights,
+            0.66,
+            below,
+            label=LABELS.get(cause, cause),
+            **look,
+        )
         below = [b + h for b, h in zip(below, heights, strict=True)]
     axes.set_ylabel("share of step time [%]")
     axes.set_ylim(0, 100)
@@ -85,7 +100,10 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 
 
 def curves(
-    groups: Mapping[str, Sequence[tuple[float, float]]], title: str, y: str, log_y: bool = True
+    groups: Mapping[str, Sequence[tuple[float, float]]],
+    title: str,
+    y: str,
+    log_y: bool = True,
 ) -> Figure:
     """A line for each system against the number of GPUs (figures 5, A4)."""
     figure = Figure(figsize=(7.5, 5.0), layout="constrained")
@@ -96,7 +114,13 @@ def curves(
             "linestyle": LINES[i % 3],
             "color": COLOURS[i // 3 % 6],
         }
-        axes.plot([x for x, _ in points], [v for _, v in points], label=name, markersize=5, **look)
+        axes.plot(
+            [x for x, _ in points],
+            [v for _, v in points],
+            label=name,
+            markersize=5,
+            **look,
+        )
     every = sorted({x for points in groups.values() for x, _ in points})
     axes.set_xscale("log", base=2)
     axes.set_xticks(every, [f"{x:g}" for x in every])
@@ -110,7 +134,9 @@ def curves(
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
+    axes.legend(
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
+    )
     return figure
 
 
@@ -132,7 +158,10 @@ def heat(
     """A map of days, each cell with its number; empty where nothing fits (figures A5, A6)."""
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axes = figure.subplots()
-    shown = [[math.log10(v) if math.isfinite(v) else math.nan for v in line] for line in values]
+    shown = [
+        [math.log10(v) if math.isfinite(v) else math.nan for v in line]
+        for line in values
+    ]
     axes.imshow(shown, cmap="Greys", origin="lower", aspect="auto", alpha=0.75)
     finite = [v for line in shown for v in line if math.isfinite(v)]
     middle = (min(finite) + max(finite)) / 2 if finite else 0.0
@@ -176,7 +205,10 @@ def collectives(
         )
         line = predicted[name]
         axes.plot(
-            *zip(*line, strict=True), linestyle=LINES[i % 4], color=colour, label=f"{name}, formula"
+            *zip(*line, strict=True),
+            linestyle=LINES[i % 4],
+            color=colour,
+            label=f"{name}, formula",
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -18,7 +18,9 @@ GAP = 0.05
 NONE: Curves = MappingProxyType({})
 
 
-def lines(curves: Curves, title: str, x: str, y: str, printed: Curves = NONE) -> Figure:
+def lines(
+    curves: Curves, title: str, x: str, y: str, printed: Curves = NONE
+) -> Figure:
     """Lines with markers over a doubling (or evenly spaced) x axis; printed: points of the paper,
     as open markers.
     """
@@ -27,7 +29,12 @@ def lines(curves: Curves, title: str, x: str, y: str, printed: Curves = NONE) ->
     for i, (name, points) in enumerate(curves.items()):
         xs, ys = [a for a, _ in points], [b for _, b in points]
         axes.plot(
-            xs, ys, label=name, color=COLOURS[i % 6], marker=MARKERS[i % 10], linestyle=LINES[i % 4]
+            xs,
+            ys,
+            label=name,
+            color=COLOURS[i % 6],
+            marker=MARKERS[i % 10],
+            linestyle=LINES[i % 4],
         )
     for i, (name, points) in enumerate(printed.items()):
         axes.plot(
@@ -41,7 +48,9 @@ def lines(curves: Curves, title: str, x: str, y: str, printed: Curves = NONE) ->
     shown = [*curves.values(), *printed.values()]
     every = sorted({a for points in shown for a, _ in points})
     wide = every[-1] >= WIDE * every[0]
-    if wide or all(b in (a, 2 * a) for a, b in zip(every, every[1:], strict=False)):
+    if wide or all(
+        b in (a, 2 * a) for a, b in zip(every, every[1:], strict=False)
+    ):
         axes.set_xscale("log", base=2)
     ticks = apart(every, log=wide)
     axes.set_xticks(ticks, [f"{a:g}" for a in ticks])

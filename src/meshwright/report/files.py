@@ -38,7 +38,9 @@ def suffix(output: str | None, allowed: Sequence[str]) -> str:
     path = Path(output[:4096])
     kind = path.suffix.lower()
     if kind not in allowed:
-        raise BadInput(f"-o {output[:80]!r} must end in {' or '.join(allowed)}")
+        raise BadInput(
+            f"-o {output[:80]!r} must end in {' or '.join(allowed)}"
+        )
     try:
         fine = path.parent.is_dir() and not path.is_dir()
     except (OSError, ValueError):
@@ -57,7 +59,9 @@ def write(output: str, writers: Writers) -> None:
     """Write what the writer of the file's suffix makes."""
     content = writers[Path(output).suffix.lower()]()
     try:
-        Path(output).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        Path(output).write_bytes(
+            content if isinstance(content, bytes) else content.encode("utf-8")
+        )
     except (OSError, ValueError) as error:
         raise BadInput(
             f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}"
@@ -111,7 +115,9 @@ def job_file(best: Prediction) -> str:
     run.
     """
     job, device = best.job, torchrun.of_vendor(best.job)
-    cluster = job.cluster.name or f"{job.cluster.chips}x{job.cluster.chip.name}"
+    cluster = (
+        job.cluster.name or f"{job.cluster.chips}x{job.cluster.chip.name}"
+    )
     step = f"{seconds(best.step_time_s)} a step under {job.assumptions.name}"
     said = f"# {job.model.name} on {cluster}: {step}, predicted by meshwright {__version__}"
     line = "".join(c if c.isprintable() else "?" for c in said) + "\n\n"
@@ -151,7 +157,9 @@ def of_replay(replay: Replay) -> Writers:
 
     return {
         ".json": lambda: json.dumps(
-            perfetto.write(t, f"{replay.prediction.job.model.name}, {layout.schedule}")
+            perfetto.write(
+                t, f"{replay.prediction.job.model.name}, {layout.schedule}"
+            )
         ),
         ".csv": order,
         **{kind: partial(gantt, kind) for kind in PLOTS},
@@ -168,7 +176,12 @@ def of_roofline(found: Any, data: Mapping[str, Any]) -> Writers:
         return plots.image(roofline_plot(found), kind)
 
     def rows() -> str:
-        return csv_text([{k: v for k, v in s.items() if k != "curve"} for s in data["schemes"]])
+        return csv_text(
+            [
+                {k: v for k, v in s.items() if k != "curve"}
+                for s in data["schemes"]
+            ]
+        )
 
     return {
         ".json": lambda: json_text(data),
@@ -185,7 +198,11 @@ def of_validation(found: Any, data: Mapping[str, Any]) -> Writers:
 
         return markdown(found)
 
-    return {".json": lambda: json_text(data), ".csv": lambda: csv_text(data["rows"]), ".md": tables}
+    return {
+        ".json": lambda: json_text(data),
+        ".csv": lambda: csv_text(data["rows"]),
+        ".md": tables,
+    }
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -197,8 +214,13 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif key.startswith("interval"):  # both ends, also where there is none
             low, high = value or ("", "")
             name, _, unit = key.rpartition("_")
-            row |= {f"{prefix}{name}_low_{unit}": low, f"{prefix}{name}_high_{unit}": high}
-        elif isinstance(value, (list, tuple)) and any(isinstance(x, Mapping) for x in value):
+            row |= {
+                f"{prefix}{name}_low_{unit}": low,
+                f"{prefix}{name}_high_{unit}": high,
+            }
+        elif isinstance(value, (list, tuple)) and any(
+            isinstance(x, Mapping) for x in value
+        ):
             for i, each in enumerate(value, 1):
                 row |= flat(each, f"{prefix}{key}.{i}.")
         elif isinstance(value, (list, tuple)):

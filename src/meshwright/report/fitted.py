@@ -25,12 +25,24 @@ def report(data: Mapping[str, Any]) -> list[RenderableType]:
     numbers = plain("number", "prior", "fitted", "range", "falls back without")
     for p in data["parameters"]:
         low, high = p["range"]
-        cells = (f"{p['prior']:.3g}", f"{p['value']:.3g}", f"{low:.3g} to {high:.3g}")
+        cells = (
+            f"{p['prior']:.3g}",
+            f"{p['value']:.3g}",
+            f"{low:.3g} to {high:.3g}",
+        )
         numbers.add_row(p["name"], *cells, ", ".join(p["without"]))
     errors = plain("errors of step times, %", *NAMES.values())
     for name, of in data["errors"].items():
         errors.add_row(name, *(_percent(of[key], key) for key in NAMES))
-    return [numbers, Text(), errors, Text(), _sources(data["sources"]), Text(), *_sure(data)]
+    return [
+        numbers,
+        Text(),
+        errors,
+        Text(),
+        _sources(data["sources"]),
+        Text(),
+        *_sure(data),
+    ]
 
 
 def _sources(of: Mapping[str, Any]) -> RenderableType:

@@ -35,13 +35,18 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
     for at in range(0, len(across), WIDEST):
         table = plain(first, *(str(v) for v in across[at : at + WIDEST]))
         for value, line in zip(ups, cells, strict=True):
-            table.add_row(str(value), *(told(column, v) for v in line[at : at + WIDEST]))
+            table.add_row(
+                str(value), *(told(column, v) for v in line[at : at + WIDEST])
+            )
         yield table
     notes = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
     for note in [*notes][:3]:
         yield Text(f"note: {note}", "yellow")
     if grid.interrupted:
-        yield Text("note: interrupted; the same command with -o FILE.jsonl goes on", "yellow")
+        yield Text(
+            "note: interrupted; the same command with -o FILE.jsonl goes on",
+            "yellow",
+        )
 
 
 def told(column: str, value: Any) -> str:
@@ -54,4 +59,8 @@ def told(column: str, value: Any) -> str:
         return percent(value)
     if column in UNITS:
         return show(value, UNITS[column], 3)
-    return seconds(value) if column.endswith("_s") and "per_s" not in column else count(value)
+    return (
+        seconds(value)
+        if column.endswith("_s") and "per_s" not in column
+        else count(value)
+    )

@@ -30,7 +30,11 @@ def flops(value: float | None) -> str:
 
 def end(c: Crossing) -> tuple[str, str]:
     """Both ends of linear scaling."""
-    return ("never above", "-") if c.never else (flops(c.first_flops), flops(c.last_flops))
+    return (
+        ("never above", "-")
+        if c.never
+        else (flops(c.first_flops), flops(c.last_flops))
+    )
 
 
 def report(found: Limits) -> RenderableType:
@@ -49,9 +53,18 @@ def report(found: Limits) -> RenderableType:
         first, last = end(line.crossing)
         relaxed = end(line.smooth_crossing)[1] if line.smooth_crossing else "-"
         largest = line.largest if line.curve.ends else None
-        size = f"{count(largest.parameters)} parameters" if largest else "beyond the grid"
+        size = (
+            f"{count(largest.parameters)} parameters"
+            if largest
+            else "beyond the grid"
+        )
         closed = (
-            flops(min(line.closed.critical_flops, line.closed.latency_critical_flops))
+            flops(
+                min(
+                    line.closed.critical_flops,
+                    line.closed.latency_critical_flops,
+                )
+            )
             if line.closed
             else "-"
         )
@@ -113,11 +126,21 @@ def curve(line: Limit) -> RenderableType:
 def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
     """The cells of a model."""
     d, paid = p.degrees, bill(p, scenario)
-    degrees = (f"{d.tp_model:.0f}x{d.tp_ff:.0f}", f"{d.pp:.0f}", f"{d.dp:,.0f}", f"{d.ep:.0f}")
+    degrees = (
+        f"{d.tp_model:.0f}x{d.tp_ff:.0f}",
+        f"{d.pp:.0f}",
+        f"{d.dp:,.0f}",
+        f"{d.ep:.0f}",
+    )
     shares = split(p)
-    cells = (f"{n} ({percent(shares[a], 0)})" for a, n in zip(AXES, degrees, strict=True))
+    cells = (
+        f"{n} ({percent(shares[a], 0)})"
+        for a, n in zip(AXES, degrees, strict=True)
+    )
     rent = f"{paid['cost_usd']:.2g} USD" if paid["cost_usd"] else "-"
-    energy = show(paid["energy_j"] / 3600, "Wh", 2) if paid["energy_j"] else "-"
+    energy = (
+        show(paid["energy_j"] / 3600, "Wh", 2) if paid["energy_j"] else "-"
+    )
     schedule = f"{d.microbatches:.0f} {'zb-h2' if d.zero_bubble else '1f1b'}"
     return (
         flops(p.flops),
@@ -161,17 +184,31 @@ def sensitivities(found: Sensitivity) -> RenderableType:
     for name, crossings in found.rows:
         table.add_row(
             name,
-            *(f"{end(c)[0]} [{end(c)[1]}]" if not c.never else "never above" for c in crossings),
+            *(
+                f"{end(c)[0]} [{end(c)[1]}]" if not c.never else "never above"
+                for c in crossings
+            ),
         )
     return Group(
-        Text("End of linear scaling [FLOP]: first model below [last crossing]", "bold"), table
+        Text(
+            "End of linear scaling [FLOP]: first model below [last crossing]",
+            "bold",
+        ),
+        table,
     )
 
 
-def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> RenderableType:
+def ladders(
+    paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]
+) -> RenderableType:
     """What each omission moves: ends of linear scaling and the largest run."""
     table = plain(
-        "what is counted", "ends (grid rule)", "ends (last crossing)", "largest run", "chips", "why"
+        "what is counted",
+        "ends (grid rule)",
+        "ends (last crossing)",
+        "largest run",
+        "chips",
+        "why",
     )
     for name, line in paper:
         p = line.largest
@@ -192,7 +229,10 @@ def ladders(paper: Sequence[tuple[str, Limit]], curves: Sequence[RealCurve]) -> 
             c.reason,
         )
     return Group(
-        Text("End of linear scaling [training FLOP] when one thing at a time is left out", "bold"),
+        Text(
+            "End of linear scaling [training FLOP] when one thing at a time is left out",
+            "bold",
+        ),
         table,
     )
 
@@ -211,7 +251,9 @@ def to_csv(found: Limits) -> str:
                 **bill(p, line.scenario),
             }
             rows.append({"scenario": line.scenario.name, **flat})
-    writer = csv.DictWriter(out, list(rows[0]) if rows else ["scenario"], lineterminator="\n")
+    writer = csv.DictWriter(
+        out, list(rows[0]) if rows else ["scenario"], lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()

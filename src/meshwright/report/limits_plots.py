@@ -49,17 +49,24 @@ def side_by_side(panels: Sequence[tuple[str, Mapping[str, Curve]]]) -> Figure:
     """Several plots of utilisation on the same axes."""
     figure = Figure(figsize=(6.2 * len(panels), 4.8), layout="constrained")
     for ax, (title, curves) in zip(
-        figure.subplots(1, len(panels), sharex=True, sharey=True), panels, strict=True
+        figure.subplots(1, len(panels), sharex=True, sharey=True),
+        panels,
+        strict=True,
     ):
         draw_utilisation(ax, curves, title)
     return figure
 
 
-def draw_utilisation(ax: Axes, curves: Mapping[str, Curve], title: str) -> None:
+def draw_utilisation(
+    ax: Axes, curves: Mapping[str, Curve], title: str
+) -> None:
     """The lines of a plot of utilisation."""
     for i, (name, curve) in enumerate(curves.items()):
         colour, dash, mark = LINES[i % len(LINES)]
-        x, y = [p.flops for p in curve.points], [p.utilisation for p in curve.points]
+        x, y = (
+            [p.flops for p in curve.points],
+            [p.utilisation for p in curve.points],
+        )
         every = max(len(x) // MARKS, 1)
         ax.plot(
             x,
@@ -73,7 +80,14 @@ def draw_utilisation(ax: Axes, curves: Mapping[str, Curve], title: str) -> None:
             label=name,
         )
         if x and curve.ends:
-            ax.plot(x[-1:], y[-1:], color=colour, marker="|", markersize=12, markeredgewidth=2)
+            ax.plot(
+                x[-1:],
+                y[-1:],
+                color=colour,
+                marker="|",
+                markersize=12,
+                markeredgewidth=2,
+            )
     ax.set(
         xscale="log",
         xlabel=COMPUTE,
@@ -107,10 +121,18 @@ def splits(curve: Curve, title: str) -> Figure:
                 label=label,
             )
         below = top
-    ax.set(xscale="log", xlabel=COMPUTE, ylabel="share of log(chips)", ylim=(0, 1), title=title)
+    ax.set(
+        xscale="log",
+        xlabel=COMPUTE,
+        ylabel="share of log(chips)",
+        ylim=(0, 1),
+        title=title,
+    )
     if x:
         ax.set_xlim(x[0], x[-1])
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parallelism")
+    ax.legend(
+        loc="center left", bbox_to_anchor=(1.0, 0.5), title="parallelism"
+    )
     return figure
 
 

@@ -28,7 +28,9 @@ class Line:
     def __str__(self) -> str:
         return " " * self.indent + self.text
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[Text]:
         if options.no_wrap:
             yield Text(str(self), self.style)
             return
@@ -44,10 +46,14 @@ class Line:
             self.style,
         )
 
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+    def __rich_measure__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Measurement:
         return Measurement(LEAST, max(len(str(self)), LEAST))
 
 
 def noted(sentences: Iterable[str]) -> Iterator[Line]:
     """Notes, a line each."""
-    return (Line(f"note: {sentence}", "yellow", hang=6) for sentence in sentences)
+    return (
+        Line(f"note: {sentence}", "yellow", hang=6) for sentence in sentences
+    )

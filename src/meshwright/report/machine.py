@@ -19,10 +19,16 @@ from ..units import show
 def report(machine: Cluster, path: str) -> list[RenderableType]:
     """Kernels, collectives, engine."""
     rates = ", ".join(
-        f"{name} {show(rate, 'FLOP/s')}" for name, rate in machine.chip.matrix_flops.items()
+        f"{name} {show(rate, 'FLOP/s')}"
+        for name, rate in machine.chip.matrix_flops.items()
     )
     kernels = Grid(
-        "kernel", "measured over", "smallest", "largest", "error between points", title="Kernels"
+        "kernel",
+        "measured over",
+        "smallest",
+        "largest",
+        "error between points",
+        title="Kernels",
     )
     for name, table in machine.chip.kernels.items():
         kernels.add_row(
@@ -33,7 +39,10 @@ def report(machine: Cluster, path: str) -> list[RenderableType]:
             percent(table.residual),
         )
     sends = Grid(
-        "collective", "measured over", "fit", title="Collectives (cpu: CPU seconds of a rank)"
+        "collective",
+        "measured over",
+        "fit",
+        title="Collectives (cpu: CPU seconds of a rank)",
     )
     for dim in machine.network.dims:
         for name, table in dim.collectives.items():
@@ -50,8 +59,18 @@ def report(machine: Cluster, path: str) -> list[RenderableType]:
     )
     for name, of in machine.engine.items():
         for i, n in enumerate(of.ranks):
-            four = (of.step[i], of.microbatch[i], of.layer[i], of.layer_microbatch[i])
-            costs.add_row(name, f"{n:g}", *(show(x, "s") for x in four), percent(of.residual))
+            four = (
+                of.step[i],
+                of.microbatch[i],
+                of.layer[i],
+                of.layer_microbatch[i],
+            )
+            costs.add_row(
+                name,
+                f"{n:g}",
+                *(show(x, "s") for x in four),
+                percent(of.residual),
+            )
     return [
         f"{machine.chip.name}: {rates}; memory {show(machine.chip.hbm_bandwidth, 'B/s')}",
         kernels,
@@ -64,7 +83,8 @@ def report(machine: Cluster, path: str) -> list[RenderableType]:
 def ranges(table: Table) -> str:
     """tokens 16-1024, inner 32-2048."""
     return ", ".join(
-        f"{axis} {p[0]:g}-{p[-1]:g}" for axis, p in zip(table.axes, table.points, strict=True)
+        f"{axis} {p[0]:g}-{p[-1]:g}"
+        for axis, p in zip(table.axes, table.points, strict=True)
     )
 
 
@@ -122,7 +142,12 @@ def kernels(name: str, of: Classes) -> RenderableType:
     total = sum(c.seconds for c in of.values()) or 1.0
     grid = Grid("kernels", "time", "share", "calls", title=name)
     for kind, c in of.items():
-        grid.add_row(kind, show(c.seconds, "s"), percent(c.seconds / total), f"{c.calls:,}")
+        grid.add_row(
+            kind,
+            show(c.seconds, "s"),
+            percent(c.seconds / total),
+            f"{c.calls:,}",
+        )
     return Group(grid, *(f"note: {note}" for note in of.notes))
 
 

@@ -74,7 +74,10 @@ def live(tensors: list[Mapping[str, Any]]) -> Table:
     table = plain("live at the counted peak, made by", "shape", "", "bytes")
     for x in tensors:
         table.add_row(
-            x["made_by"], " x ".join(map(str, x["shape"])), x["dtype"], show(x["bytes"], "GiB", 4)
+            x["made_by"],
+            " x ".join(map(str, x["shape"])),
+            x["dtype"],
+            show(x["bytes"], "GiB", 4),
         )
     return table
 

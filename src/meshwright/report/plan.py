@@ -40,7 +40,9 @@ SAID = 3
 """Differences of two layouts that are named."""
 
 
-def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType:
+def report(
+    plan: Plan, command: str, ascii_only: bool = False
+) -> RenderableType:
     """Everything `plan` prints; `command`: what predicts the best layout again."""
     parts: list[RenderableType] = []
     if plan.idle:
@@ -60,7 +62,10 @@ def report(plan: Plan, command: str, ascii_only: bool = False) -> RenderableType
             parts += [*families(plan), elastic(best), Text()]
         parts.append(ranking("layouts", (best, *plan.alternatives), plan))
         if plan.pareto and len(plan.pareto) > 1:
-            parts += [Text(), ranking("time against memory", plan.pareto, plan)]
+            parts += [
+                Text(),
+                ranking("time against memory", plan.pareto, plan),
+            ]
     else:
         parts.append(Text("no layout fits", "bold red"))
         parts += [Line(note, indent=2) for note in plan.notes]
@@ -90,13 +95,19 @@ def why(plan: Plan) -> Iterator[RenderableType]:
         return
     ranked = sorted(best.time_s.items(), key=lambda item: -item[1])
     binding = [
-        (cause, s) for cause, s in ranked if cause != "compute" and s >= BINDING * best.step_time_s
+        (cause, s)
+        for cause, s in ranked
+        if cause != "compute" and s >= BINDING * best.step_time_s
     ]
     words = ", ".join(
-        f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})" for cause, s in binding
+        f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})"
+        for cause, s in binding
     )
     share = percent(best.time_s["compute"] / best.step_time_s, 0)
-    yield Line(f"{share} of the step is compute." + (f" Next: {words}." if words else ""))
+    yield Line(
+        f"{share} of the step is compute."
+        + (f" Next: {words}." if words else "")
+    )
     if plan.alternatives:
         second = plan.alternatives[0]
         yield Line(
@@ -116,7 +127,9 @@ def beside(plan: Plan, p: Prediction) -> str:
 
 def differences(best: Prediction, other: Prediction) -> str:
     """The causes in which two layouts differ most, and the risk where that differs."""
-    changes = [(cause, other.time_s[cause] - s) for cause, s in best.time_s.items()]
+    changes = [
+        (cause, other.time_s[cause] - s) for cause, s in best.time_s.items()
+    ]
     largest = sorted(changes, key=lambda item: -abs(item[1]))[:SAID]
     parts = [
         f"{cause} {'+' if d > 0 else '-'}{show(abs(d), 's')}"
@@ -140,10 +153,14 @@ def families(plan: Plan) -> Iterator[RenderableType]:
         best = plan.best is not None and p.layout == plan.best.layout
         tie = " tie" if family.tie else "    "
         versus = "best    " if best else f"{100 * family.slower:+.0f} %{tie}"
-        table.add_row(family.name, seconds(p.step_time_s), versus, short_words(p.layout))
+        table.add_row(
+            family.name, seconds(p.step_time_s), versus, short_words(p.layout)
+        )
     yield table
     if plan.kept:
-        yield Line(f"kept, as in published runs: {'; '.join(plan.kept)}", "dim")
+        yield Line(
+            f"kept, as in published runs: {'; '.join(plan.kept)}", "dim"
+        )
     for family in rows:
         if family.note and family.prediction:
             yield Line(f"{family.name}: {family.note}", "dim")
@@ -152,9 +169,13 @@ def families(plan: Plan) -> Iterator[RenderableType]:
 def elastic(p: Prediction) -> Line:
     """What a better machine would change, the layout kept."""
     each = ", ".join(
-        f"{e.words} {100 * e.change:+.0f} %" for e in elasticities(p) if abs(e.change) >= LITTLE
+        f"{e.words} {100 * e.change:+.0f} %"
+        for e in elasticities(p)
+        if abs(e.change) >= LITTLE
     )
-    return Line(f"the same layout with {each or 'a better machine: no change'}", "dim")
+    return Line(
+        f"the same layout with {each or 'a better machine: no change'}", "dim"
+    )
 
 
 def against(mine: Prediction, plan: Plan) -> RenderableType:
@@ -163,12 +184,16 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     """
     best = plan.best
     assert best is not None
-    table = plain("yours against the best", "yours", "best", "difference", "what")
+    table = plain(
+        "yours against the best", "yours", "best", "difference", "what"
+    )
     for cause, more in split(mine, best).items():
         if abs(more) > NOTHING * best.step_time_s:
             sign = "+" if more > 0 else "-"
             row = (seconds(mine.time_s[cause]), seconds(best.time_s[cause]))
-            table.add_row(cause, *row, sign + seconds(abs(more)), CAUSES[cause])
+            table.add_row(
+                cause, *row, sign + seconds(abs(more)), CAUSES[cause]
+            )
     table.add_section()
     whole = mine.step_time_s - best.step_time_s
     signed = ("+" if whole > 0 else "-") + seconds(abs(whole))
@@ -177,7 +202,10 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     said = [
         f"yours: {short_words(mine.layout)}: {beside(plan, mine)}, risk of running out"
         f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})",
-        *(f"yours: {sentence}" for sentence in practice.broken(mine.job, mine.layout)),
+        *(
+            f"yours: {sentence}"
+            for sentence in practice.broken(mine.job, mine.layout)
+        ),
     ]
     return Group(table, *(Line(sentence) for sentence in said))
 
@@ -202,11 +230,17 @@ def sized(found: Sizing) -> RenderableType:
         cost = f"{count(p.cost_usd)} USD" if p.cost_usd is not None else ""
         chosen = " (chosen)" if size.chips == found.chips else ""
         words = short_words(p.layout) + chosen
-        table.add_row(f"{size.chips:,}", show(p.train_time_s, "s", 3), cost, words)
-    return Group(Line(found.why, "bold green" if found.chips else "bold red"), table)
+        table.add_row(
+            f"{size.chips:,}", show(p.train_time_s, "s", 3), cost, words
+        )
+    return Group(
+        Line(found.why, "bold green" if found.chips else "bold red"), table
+    )
 
 
-def ranking(title: str, predictions: Sequence[Prediction], plan: Plan) -> RenderableType:
+def ranking(
+    title: str, predictions: Sequence[Prediction], plan: Plan
+) -> RenderableType:
     """One layout a row, the first as the plan has it, the others by expected time over the chance
     to fit.
     """
@@ -214,10 +248,16 @@ def ranking(title: str, predictions: Sequence[Prediction], plan: Plan) -> Render
     words: set[str] = set()
     for rank, p in enumerate(predictions, 1):
         short = short_words(p.layout)
-        if short in words:  # differs in where its ranks lie, or how norms are cut
+        if (
+            short in words
+        ):  # differs in where its ranks lie, or how norms are cut
             continue
         words.add(short)
-        versus = "" if rank == 1 else f"{100 * (p.merit_s / predictions[0].merit_s - 1):+.1f} %"
+        versus = (
+            ""
+            if rank == 1
+            else f"{100 * (p.merit_s / predictions[0].merit_s - 1):+.1f} %"
+        )
         table.add_row(
             f"{rank}",
             seconds(p.step_time_s),
@@ -234,7 +274,12 @@ def ranking(title: str, predictions: Sequence[Prediction], plan: Plan) -> Render
 def searched(plan: Plan) -> Iterator[RenderableType]:
     """How much was looked at, and at what."""
     if plan.tried:
-        yield Line(f"best of: {plan.tried}" if plan.best else f"none of: {plan.tried}", "dim")
+        yield Line(
+            f"best of: {plan.tried}"
+            if plan.best
+            else f"none of: {plan.tried}",
+            "dim",
+        )
     if plan.untried:
         yield Line(f"not tried: {plan.untried}", "dim")
     counts = dict(plan.rejected or {})
@@ -245,7 +290,9 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
     )
     for rule, times in sorted(counts.items(), key=lambda item: -item[1]):
         if times:
-            yield Text(f"  {times:,} combinations of degrees skipped: {rule}", "dim")
+            yield Text(
+                f"  {times:,} combinations of degrees skipped: {rule}", "dim"
+            )
 
 
 def comparison(plans: dict[str, Plan]) -> Table:

@@ -73,12 +73,18 @@ def image(figure: Figure, kind: str) -> bytes:
 
 
 def layouts(
-    predictions: Sequence[Prediction], names: Sequence[str] = (), title: str = ""
+    predictions: Sequence[Prediction],
+    names: Sequence[str] = (),
+    title: str = "",
 ) -> Figure:
     """A bar of time and a bar of memory for each layout, with its configuration beneath."""
     n = len(predictions)
-    figure = Figure(figsize=(max(5.0, 2.8 + 0.8 * n), 8.0), layout="constrained")
-    top, middle, low = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 2])
+    figure = Figure(
+        figsize=(max(5.0, 2.8 + 0.8 * n), 8.0), layout="constrained"
+    )
+    top, middle, low = figure.subplots(
+        3, 1, sharex=True, height_ratios=[3, 2, 2]
+    )
     if title:
         figure.suptitle(title, fontsize=10)
     time_bars(top, [p.time_s for p in predictions])
@@ -95,7 +101,12 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     for x, t in enumerate(times):
         whole = sum(t.values())
         axes.annotate(
-            f"{whole:.3g}", (x, whole), (0, 2), textcoords="offset points", ha="center", fontsize=8
+            f"{whole:.3g}",
+            (x, whole),
+            (0, 2),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
         )
     axes.margins(y=0.1)
 
@@ -103,16 +114,31 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     """GiB of the fullest chip, stacked by kind, against its capacity."""
     _stack(axes, uses, list(KINDS), GIB)
-    room = [use["capacity"] / GIB for use in uses]  # assumption sets differ in it
-    ends = [x - 0.5 for x in range(len(uses))], [x + 0.5 for x in range(len(uses))]
-    axes.hlines(room, *ends, color="black", linestyle="--", linewidth=1.2, label="capacity")
+    room = [
+        use["capacity"] / GIB for use in uses
+    ]  # assumption sets differ in it
+    ends = (
+        [x - 0.5 for x in range(len(uses))],
+        [x + 0.5 for x in range(len(uses))],
+    )
+    axes.hlines(
+        room,
+        *ends,
+        color="black",
+        linestyle="--",
+        linewidth=1.2,
+        label="capacity",
+    )
     axes.set_ylabel("memory [GiB]")
     axes.margins(y=0.12)
     _legend(axes)
 
 
 def _stack(
-    axes: Axes, bars: Sequence[Mapping[str, float]], parts: Sequence[str], unit: float = 1.0
+    axes: Axes,
+    bars: Sequence[Mapping[str, float]],
+    parts: Sequence[str],
+    unit: float = 1.0,
 ) -> None:
     """Stacked bars, the first part at the bottom."""
     below = [0.0] * len(bars)
@@ -125,7 +151,14 @@ def _stack(
             "edgecolor": "black",
             "linewidth": 0.6,
         }
-        axes.bar(range(len(bars)), heights, 0.66, below, label=LABELS.get(part, part), **look)
+        axes.bar(
+            range(len(bars)),
+            heights,
+            0.66,
+            below,
+            label=LABELS.get(part, part),
+            **look,
+        )
         below = [b + h for b, h in zip(below, heights, strict=True)]
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
@@ -146,22 +179,42 @@ def _legend(axes: Axes) -> None:
     )
 
 
-def configuration(axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]) -> None:
+def configuration(
+    axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]
+) -> None:
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
-    found = {row: [_cell(getattr(p.layout, row)) for p in predictions] for row in FIELDS}
+    found = {
+        row: [_cell(getattr(p.layout, row)) for p in predictions]
+        for row in FIELDS
+    }
     found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
     found |= {
         f"in one {near(predictions[0])[0]}": [
             near(p)[1].replace(" ", "\u2009") for p in predictions
         ]
     }
-    rows = [row for row, cells in found.items() if row in ALWAYS or {*cells} - SILENT]
+    rows = [
+        row
+        for row, cells in found.items()
+        if row in ALWAYS or {*cells} - SILENT
+    ]
     for y, row in enumerate(rows):
         for x, cell in enumerate(found[row]):
-            axes.text(x, y, cell, ha="center", va="center", fontsize=8 if len(cell) < 8 else 6)
+            axes.text(
+                x,
+                y,
+                cell,
+                ha="center",
+                va="center",
+                fontsize=8 if len(cell) < 8 else 6,
+            )
         if y % 2 == 0:
-            axes.axhspan(y - 0.5, y + 0.5, color="black", alpha=0.05, linewidth=0)
-    axes.set_yticks(range(len(rows)), [row.replace("_", " ") for row in rows], fontsize=8)
+            axes.axhspan(
+                y - 0.5, y + 0.5, color="black", alpha=0.05, linewidth=0
+            )
+    axes.set_yticks(
+        range(len(rows)), [row.replace("_", " ") for row in rows], fontsize=8
+    )
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xticks(range(len(predictions)), names)
     axes.tick_params(length=0, labelbottom=True)
@@ -187,10 +240,24 @@ def scaling(sweep: Sweep) -> Figure:
     xs, numeric = _positions(sweep)
     rates = [p.tokens_per_s for _, p in found]
     if chips and numeric:
-        ideal = [rates[0] * p.job.cluster.chips / found[0][1].job.cluster.chips for _, p in found]
-        top.plot(xs, ideal, color="black", linestyle=":", label="perfect scaling")
-    line, dashed = ("-", "--") if numeric else ("", "")  # nothing lies between two models
-    top.plot(xs, rates, color="#4477aa", marker="o", linestyle=line, label="predicted")
+        ideal = [
+            rates[0] * p.job.cluster.chips / found[0][1].job.cluster.chips
+            for _, p in found
+        ]
+        top.plot(
+            xs, ideal, color="black", linestyle=":", label="perfect scaling"
+        )
+    line, dashed = (
+        ("-", "--") if numeric else ("", "")
+    )  # nothing lies between two models
+    top.plot(
+        xs,
+        rates,
+        color="#4477aa",
+        marker="o",
+        linestyle=line,
+        label="predicted",
+    )
     low.plot(
         xs,
         [100 * p.mfu for _, p in found],
@@ -209,7 +276,9 @@ def scaling(sweep: Sweep) -> Figure:
     else:
         top.set_ylim(0, 1.1 * max(rates))
     low.set_xticks(
-        xs, [str(point.value) for point, _ in found], rotation=30 if len(found) > 8 else 0
+        xs,
+        [str(point.value) for point, _ in found],
+        rotation=30 if len(found) > 8 else 0,
     )
     low.minorticks_off()
     top.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
@@ -229,13 +298,16 @@ def _kept(jobs: Sequence[Job]) -> str:
         {f"{j.batch_tokens:,.0f} tokens a step" for j in jobs},
         {j.under_words for j in jobs},
     )
-    return ", ".join(part for part, *others in parts if not others).replace(", on ", " on ")
+    return ", ".join(part for part, *others in parts if not others).replace(
+        ", on ", " on "
+    )
 
 
 def _positions(sweep: Sweep) -> tuple[list[float], bool]:
     """Where the points lie: at their number if all are numbers, else one after the other."""
     values = [
-        point.job.cluster.chips if sweep.over == "on" else point.value for point, _ in sweep.found
+        point.job.cluster.chips if sweep.over == "on" else point.value
+        for point, _ in sweep.found
     ]
     try:
         numbers = [float(v) for v in values]
@@ -247,17 +319,27 @@ def _positions(sweep: Sweep) -> tuple[list[float], bool]:
 def pipeline(replay: Replay) -> Figure:
     """A Gantt chart: a row a rank, a box an action, later chunks of the model darker."""
     t, p = replay.timeline, replay.prediction
-    chunks = max((action.chunk for row in t.order for action in row), default=0) + 1
-    words = f"{p.layout.schedule}, {chunks} chunks a rank" if chunks > 1 else p.layout.schedule
+    chunks = (
+        max((action.chunk for row in t.order for action in row), default=0) + 1
+    )
+    words = (
+        f"{p.layout.schedule}, {chunks} chunks a rank"
+        if chunks > 1
+        else p.layout.schedule
+    )
     words += f", {p.microbatches} microbatches, {p.job.under_words}"
     return pipelines({f"{p.job.model.name}: {words}": t})
 
 
 def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
     """Gantt charts one above the other, on one axis of time."""
-    count, ranks = len(timelines), max(len(t.order) for t in timelines.values())
+    count, ranks = (
+        len(timelines),
+        max(len(t.order) for t in timelines.values()),
+    )
     figure = Figure(
-        figsize=(11.0, 1.1 + count * (0.7 + min(0.34 * ranks, 9.0))), layout="constrained"
+        figsize=(11.0, 1.1 + count * (0.7 + min(0.34 * ranks, 9.0))),
+        layout="constrained",
     )
     charts = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     unit, name = _time_unit(max(t.makespan_s for t in timelines.values()))
@@ -266,11 +348,15 @@ def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
         for rank in range(len(t.order)):
             for kind in sorted({action.kind for action in t.order[rank]}):
                 _boxes(axes, t, rank, kind, unit, few)
-        axes.set_title(f"{words}, {100 * t.bubble_fraction:.1f} % idle", fontsize=10)
+        axes.set_title(
+            f"{words}, {100 * t.bubble_fraction:.1f} % idle", fontsize=10
+        )
         axes.set_ylim(len(t.order) - 0.5, -0.5)
         axes.set_yticks(range(0, len(t.order), max(1, len(t.order) // 16)))
         axes.set_ylabel("pipeline rank")
-    charts[-1].set_xlim(0, max(t.makespan_s for t in timelines.values()) / unit)
+    charts[-1].set_xlim(
+        0, max(t.makespan_s for t in timelines.values()) / unit
+    )
     charts[-1].set_xlabel(f"time [{name}]")
     if title:
         figure.suptitle(title, fontsize=10)
@@ -289,10 +375,16 @@ FEW = 600
 """Actions up to which boxes are hatched and numbered."""
 
 
-def _boxes(axes: Axes, t: Timeline, rank: int, kind: str, unit: float, few: bool) -> None:
+def _boxes(
+    axes: Axes, t: Timeline, rank: int, kind: str, unit: float, few: bool
+) -> None:
     """All actions of a kind on a rank."""
     actions = zip(t.order[rank], t.start_s[rank], t.end_s[rank], strict=True)
-    boxes = [(start / unit, (end - start) / unit, a) for a, start, end in actions if a.kind == kind]
+    boxes = [
+        (start / unit, (end - start) / unit, a)
+        for a, start, end in actions
+        if a.kind == kind
+    ]
     colour, hatch, _ = GANTT[kind]
     bars = axes.broken_barh(
         [(start, width) for start, width, _ in boxes],
@@ -322,13 +414,22 @@ def _shade(colour: str, chunk: int) -> tuple[float, ...]:
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:
-    return (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
+    return (
+        (1.0, "s")
+        if seconds >= 1
+        else (1e-3, "ms")
+        if seconds >= 1e-3
+        else (1e-6, "us")
+    )
 
 
 def _gantt_legend(figure: Figure, timelines: Sequence[Timeline]) -> None:
     """The kinds of actions, below the charts."""
     actions = [action for t in timelines for row in t.order for action in row]
-    kinds, few = {action.kind for action in actions}, len(actions) <= FEW * len(timelines)
+    kinds, few = (
+        {action.kind for action in actions},
+        len(actions) <= FEW * len(timelines),
+    )
     handles = [
         Patch(
             facecolor=colour,
@@ -342,6 +443,16 @@ def _gantt_legend(figure: Figure, timelines: Sequence[Timeline]) -> None:
     ]
     if any(action.chunk for action in actions):
         handles.append(
-            Patch(facecolor="none", edgecolor="none", label="darker: later chunks of the model")
+            Patch(
+                facecolor="none",
+                edgecolor="none",
+                label="darker: later chunks of the model",
+            )
         )
-    figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=8, frameon=False)
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=4,
+        fontsize=8,
+        frameon=False,
+    )

@@ -69,10 +69,16 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
         if s > NOTHING * p.step_time_s:
             share = percent(s / p.step_time_s)
             table.add_row(
-                cause, seconds(s), share, bar(s / longest, WIDTH, ascii_only), CAUSES[cause]
+                cause,
+                seconds(s),
+                share,
+                bar(s / longest, WIDTH, ascii_only),
+                CAUSES[cause],
             )
     table.add_section()
-    table.add_row("step_time", seconds(p.step_time_s), "100 %", "", "sum", style="bold")
+    table.add_row(
+        "step_time", seconds(p.step_time_s), "100 %", "", "sum", style="bold"
+    )
     return table
 
 
@@ -93,7 +99,11 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
     table.add_section()
     for total, words in TOTALS.items():
         style = "bold" if total == "needed" else ""
-        there = f"of {show(capacity, 'GiB')}: {words}" if total == "needed" else words
+        there = (
+            f"of {show(capacity, 'GiB')}: {words}"
+            if total == "needed"
+            else words
+        )
         share = use[total] / capacity
         table.add_row(
             total,
@@ -116,12 +126,19 @@ def notes(p: Prediction) -> Iterator[RenderableType]:
 
 def plain(first: str, *columns: str) -> Table:
     """An empty table in the house style: text left, numbers right."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
+    )
     table.add_column(first, no_wrap=True)
     for i, column in enumerate(columns):
-        text = column in ("", "what it is", "source", "why", "what", "note") or column.startswith(
-            "in one"
-        )
+        text = column in (
+            "",
+            "what it is",
+            "source",
+            "why",
+            "what",
+            "note",
+        ) or column.startswith("in one")
         table.add_column(
             column,
             justify="left" if text else "right",

@@ -20,29 +20,46 @@ from .text import layout_words
 
 
 def report(
-    found: Found, file: str, job: Job | None, needs: list[str], given: Mapping[str, str]
+    found: Found,
+    file: str,
+    job: Job | None,
+    needs: list[str],
+    given: Mapping[str, str],
 ) -> RenderableType:
     """Everything `read` prints."""
     return Group(*_lines(found, file, job, needs, given))
 
 
 def _lines(
-    found: Found, file: str, job: Job | None, needs: list[str], given: Mapping[str, str]
+    found: Found,
+    file: str,
+    job: Job | None,
+    needs: list[str],
+    given: Mapping[str, str],
 ) -> Iterator[RenderableType]:
     started = f", {found.chips:,} ranks" if found.chips else ""
     yield Text(f"{file}: {found.format.title}{started}", "bold")
     if job:
-        yield Text(f"  model    {job.model.name}, {show(parameters(job.model), '')} parameters")
+        yield Text(
+            f"  model    {job.model.name}, {show(parameters(job.model), '')} parameters"
+        )
         yield Text(f"  cluster  {job.cluster.name or job.cluster.chips}")
-        yield Text(f"  layout   {layout_words(job.layout, int(microbatches(job, job.layout)))}")
+        yield Text(
+            f"  layout   {layout_words(job.layout, int(microbatches(job, job.layout)))}"
+        )
         numbers = job.precision.name or job.precision.compute
-        yield Text(f"  job      {job.batch:,} sequences of {job.T:,} tokens, {numbers}")
+        yield Text(
+            f"  job      {job.batch:,} sequences of {job.T:,} tokens, {numbers}"
+        )
     else:
         yield from _parts(found)
     for need in needs:
         yield Text(f"  missing: the file {need}", "yellow")
     used, rest = len(found.used), len(found.harmless)
-    yield Text(f"  {used} keys are in the job; {rest} change neither time nor memory", "dim")
+    yield Text(
+        f"  {used} keys are in the job; {rest} change neither time nor memory",
+        "dim",
+    )
     for note in found.notes:
         yield Text(f"  note: {note}", "yellow")
     if found.left:
@@ -56,7 +73,9 @@ def _parts(found: Found) -> Iterator[Text]:
     for name, table in found.tables.items():
         if isinstance(table, Mapping):
             words = ", ".join(
-                f"{key} {value}" for key, value in table.items() if key != "framework"
+                f"{key} {value}"
+                for key, value in table.items()
+                if key != "framework"
             )
         else:
             words = str(table)
@@ -74,14 +93,20 @@ def _left(left: Mapping[str, str]) -> Table:
     return table
 
 
-def _next(file: str, job: Job | None, given: Mapping[str, str]) -> Iterator[Text]:
+def _next(
+    file: str, job: Job | None, given: Mapping[str, str]
+) -> Iterator[Text]:
     """What to do with it."""
     flags = [
-        w for name, text in given.items() for w in ("--" + name.strip("_").replace("_", "-"), text)
+        w
+        for name, text in given.items()
+        for w in ("--" + name.strip("_").replace("_", "-"), text)
     ]
     words = shlex.join([file, *flags])
     if job is None:
-        yield Text(f"  next: meshwright read {words} ...  with what is missing", "dim")
+        yield Text(
+            f"  next: meshwright read {words} ...  with what is missing", "dim"
+        )
         return
     yield Text(f"  next: meshwright predict {words}", "dim")
     yield Text(f"        meshwright plan {words} -o plan.toml", "dim")

@@ -34,11 +34,15 @@ WORST_FIRST = ("mismatch", "erratum", "explained", "loose", "open", "match")
 def reproduced(data: Mapping[str, Any]) -> RenderableType:
     """The checks of a paper: a summary, then what differs most."""
     summary, checks = data["summary"], data["checks"]
-    head = Text(f"{data.get('paper', 'paper')}: {len(checks):,} checks: ", "bold")
+    head = Text(
+        f"{data.get('paper', 'paper')}: {len(checks):,} checks: ", "bold"
+    )
     for status in STYLES:
         if summary[status]:
             head.append(f"{summary[status]:,} {status}  ", STYLES[status])
-    sources = ", ".join(f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items())
+    sources = ", ".join(
+        f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items()
+    )
     parts: list[RenderableType] = [
         head,
         Text(f"  held against: {sources}"),
@@ -55,15 +59,34 @@ def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     """A table of checks, the worst first."""
     table = plain("check", "published", "computed", "difference", "", "note")
     ranked = sorted(
-        checks, key=lambda c: (WORST_FIRST.index(c["status"]), -abs(c["rel_diff"] or 0.0))
+        checks,
+        key=lambda c: (
+            WORST_FIRST.index(c["status"]),
+            -abs(c["rel_diff"] or 0.0),
+        ),
     )
     for c in ranked[:MOST]:
-        difference = "" if c["rel_diff"] is None else f"{100 * c['rel_diff']:+.3g} %"
-        cells = (c["id"], _number(c["published"]), _number(c["computed"]), difference)
-        table.add_row(*cells, Text(c["status"], STYLES[c["status"]]), c["note"])
+        difference = (
+            "" if c["rel_diff"] is None else f"{100 * c['rel_diff']:+.3g} %"
+        )
+        cells = (
+            c["id"],
+            _number(c["published"]),
+            _number(c["computed"]),
+            difference,
+        )
+        table.add_row(
+            *cells, Text(c["status"], STYLES[c["status"]]), c["note"]
+        )
     more = len(ranked) - MOST
     return (
-        Group(table, Text(f"and {more:,} more: --json shows all, -o FOLDER writes them", "dim"))
+        Group(
+            table,
+            Text(
+                f"and {more:,} more: --json shows all, -o FOLDER writes them",
+                "dim",
+            ),
+        )
         if more > 0
         else table
     )
@@ -71,7 +94,11 @@ def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
 
 def _number(value: Any) -> str:
     return (
-        "" if value is None else f"{value:.6g}" if isinstance(value, (int, float)) else str(value)
+        ""
+        if value is None
+        else f"{value:.6g}"
+        if isinstance(value, (int, float))
+        else str(value)
     )
 
 
@@ -96,15 +123,28 @@ def validated(data: Mapping[str, Any]) -> RenderableType:
             _stats_row(table, name, stats)
         table.add_section()
     if held_out := data.get("held_out"):
-        _stats_row(table, "runs that no fit may use", held_out["step_time"], "bold")
+        _stats_row(
+            table, "runs that no fit may use", held_out["step_time"], "bold"
+        )
         for name, stats in held_out["sources"].items():
             _stats_row(table, name, stats)
     return Group(table, Text(), *_verdicts(overall), *_skipped(data))
 
 
-def _stats_row(table: Table, name: str, stats: Mapping[str, Any], style: str = "") -> None:
-    keys = ("median_abs_error", "mean_abs_error", "p90_abs_error", "bias", "coverage")
-    cells = ["" if (value := stats.get(key)) is None else percent(value) for key in keys]
+def _stats_row(
+    table: Table, name: str, stats: Mapping[str, Any], style: str = ""
+) -> None:
+    keys = (
+        "median_abs_error",
+        "mean_abs_error",
+        "p90_abs_error",
+        "bias",
+        "coverage",
+    )
+    cells = [
+        "" if (value := stats.get(key)) is None else percent(value)
+        for key in keys
+    ]
     table.add_row(name, f"{stats['rows']:,}", *cells, style=style)
 
 
@@ -113,14 +153,21 @@ def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
     for name in ("out_of_memory", "ranking"):
         if isinstance(found := overall.get(name), Mapping):
             numbers = {
-                key: value for key, value in found.items() if isinstance(value, (int, float))
+                key: value
+                for key, value in found.items()
+                if isinstance(value, (int, float))
             }
             words = ", ".join(
-                f"{key.replace('_', ' ')} {_number(value)}" for key, value in numbers.items()
+                f"{key.replace('_', ' ')} {_number(value)}"
+                for key, value in numbers.items()
             )
             yield Text(f"{name.replace('_', ' ')}: {words}")
-            if told := [row for row in found.get("reliability", ()) if row["rows"]]:
-                yield Text(f"of the runs with a risk of {', '.join(map(_reliable, told))}")
+            if told := [
+                row for row in found.get("reliability", ()) if row["rows"]
+            ]:
+                yield Text(
+                    f"of the runs with a risk of {', '.join(map(_reliable, told))}"
+                )
 
 
 def _reliable(row: Mapping[str, Any]) -> str:

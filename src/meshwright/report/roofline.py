@@ -25,21 +25,37 @@ LAYERS = {
 
 def report(r: Roofline) -> RenderableType:
     """Everything `roofline` prints."""
-    return Group(*head(r), Text(), schemes(r), Text(), theory(r), Text(), whole(r), *notes(r))
+    return Group(
+        *head(r),
+        Text(),
+        schemes(r),
+        Text(),
+        theory(r),
+        Text(),
+        whole(r),
+        *notes(r),
+    )
 
 
 def head(r: Roofline) -> Iterator[Text]:
     """What was asked, and the intensities everything follows from."""
-    shape = " x ".join(f"{n} {kind}" for n, kind in zip(r.shape, r.kinds, strict=True))
+    shape = " x ".join(
+        f"{n} {kind}" for n, kind in zip(r.shape, r.kinds, strict=True)
+    )
     pods = f"{r.pods} pods of " if r.pods > 1 else ""
-    yield Text(f"{r.model}: one layer ({LAYERS[r.layer]}) on {pods}{shape}, {r.chip}", "bold")
+    yield Text(
+        f"{r.model}: one layer ({LAYERS[r.layer]}) on {pods}{shape}, {r.chip}",
+        "bold",
+    )
     each = r.batch_tokens / r.chips
     yield Text(
         f"  {count(r.batch_tokens)} tokens a step, {each:,.0f} a chip; {r.per_token.width:,.0f}"
         " effective width"
     )
     links = ", ".join(f"{a:,.0f}" for a in r.intensity)
-    yield Text(f"  FLOPs for each byte of a link: {links}; of HBM: {r.hbm_tokens:,.0f}")
+    yield Text(
+        f"  FLOPs for each byte of a link: {links}; of HBM: {r.hbm_tokens:,.0f}"
+    )
     yield Text(
         f"  largest TP degree fully overlapped by compute: {r.largest_tensor}"
         f" {r.largest_tensor_placement}"
@@ -48,7 +64,9 @@ def head(r: Roofline) -> Iterator[Text]:
         f"{show(r.memory_bytes, 'GiB')} (10 B a parameter) to {show(r.memory_full_bytes, 'GiB')}"
         " (18 B)"
     )
-    yield Text(f"  memory of a chip, sharded over all: {memory} of {show(r.capacity_bytes, 'GiB')}")
+    yield Text(
+        f"  memory of a chip, sharded over all: {memory} of {show(r.capacity_bytes, 'GiB')}"
+    )
 
 
 def schemes(r: Roofline) -> Table:
@@ -65,13 +83,23 @@ def schemes(r: Roofline) -> Table:
         "memory",
     )
     for s in r.schemes:
-        bound = [_tokens(s.least_batch_sum_tokens), _tokens(s.least_batch_max_tokens)]
+        bound = [
+            _tokens(s.least_batch_sum_tokens),
+            _tokens(s.least_batch_max_tokens),
+        ]
         times = [seconds(t) for t in (s.compute_s, s.comm_sum_s, s.comm_max_s)]
         marks = [
             f"{b} {'yes' if s.compute_bound(e) else 'NO'}"
             for b, e in zip(bound, ("sum", "max"), strict=True)
         ]
-        table.add_row(s.name, s.degrees, s.binds, *times, *marks, show(s.memory_bytes, "GiB"))
+        table.add_row(
+            s.name,
+            s.degrees,
+            s.binds,
+            *times,
+            *marks,
+            show(s.memory_bytes, "GiB"),
+        )
     table.caption = (
         "bound: tokens a step from which the pass is compute-bound; yes or NO: whether this"
         " batch is"
@@ -102,7 +130,9 @@ def theory(r: Roofline) -> Table:
             t.tokens_per_chip_max,
             t.largest_tensor,
         )
-        table.add_row(str(t.m_x), str(t.m_y), *(show(float(n), "") for n in numbers))
+        table.add_row(
+            str(t.m_x), str(t.m_y), *(show(float(n), "") for n in numbers)
+        )
     table.caption = (
         "theory: X and Y of any size; ratio T_math/T_comms; B/N tokens a chip from which it is"
         " above 1"
@@ -126,14 +156,24 @@ def whole(r: Roofline) -> Table:
         "there",
     )
     for w in r.whole:
-        times = [seconds(t) for t in (w.compute_s, w.data_s, w.tensor_s, w.comm_s)]
+        times = [
+            seconds(t) for t in (w.compute_s, w.data_s, w.tensor_s, w.comm_s)
+        ]
         ratio = "" if w.ratio is None else f"{w.ratio:.2f}"
         first = _tokens(w.compute_bound_from_tokens)
         table.add_row(
-            w.edition, str(w.x), str(w.y), w.placement, *times, ratio, first, w.compute_bound_first
+            w.edition,
+            str(w.x),
+            str(w.y),
+            w.placement,
+            *times,
+            ratio,
+            first,
+            w.compute_bound_first,
         )
     table.caption = (
-        "sum: collectives of different mesh axes in turn; max: beside each other, a lower bound"
+        "sum: collectives of different mesh axes in turn;"
+        " max: beside each other, a lower bound"
     )
     return table
 

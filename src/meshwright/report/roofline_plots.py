@@ -42,9 +42,18 @@ def ratio_plot(tokens: Num, curves: Mapping[str, Num], title: str) -> Figure:
         line(ax, tokens, values, name, i)
     ax.axhline(1.0, color="black", linewidth=1)
     ax.text(
-        np.asarray(tokens)[-1], 1.0, "compute-bound above ", ha="right", va="bottom", fontsize=9
+        np.asarray(tokens)[-1],
+        1.0,
+        "compute-bound above ",
+        ha="right",
+        va="bottom",
+        fontsize=9,
     )
-    ax.set(yscale="log", xlabel="batch per chip [tokens]", ylabel=r"$T_{math}\,/\,T_{comms}$")
+    ax.set(
+        yscale="log",
+        xlabel="batch per chip [tokens]",
+        ylabel=r"$T_{math}\,/\,T_{comms}$",
+    )
     ax.set_title(title, fontsize=11)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     ax.legend(fontsize=9)
@@ -52,11 +61,19 @@ def ratio_plot(tokens: Num, curves: Mapping[str, Num], title: str) -> Figure:
     return figure
 
 
-def times_plot(batch: Num, compute: Num, lines: Mapping[str, Num], title: str) -> Figure:
+def times_plot(
+    batch: Num, compute: Num, lines: Mapping[str, Num], title: str
+) -> Figure:
     """Compute time (solid) and the communication time of several splits against the batch."""
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     ax = figure.subplots()
-    ax.plot(batch, spread(compute, batch), color="black", linewidth=2, label="compute")
+    ax.plot(
+        batch,
+        spread(compute, batch),
+        color="black",
+        linewidth=2,
+        label="compute",
+    )
     for i, (name, values) in enumerate(lines.items()):
         line(ax, batch, values, name, i)
     logarithmic(ax)
@@ -71,9 +88,17 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
     rows = -(-len(shown) // COLUMNS)
     figure = Figure(figsize=(12, 3.3 * rows), layout="constrained")
     figure.suptitle(title, fontsize=11)
-    grid = np.ravel(figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False))
+    grid = np.ravel(
+        figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
+    )
     for ax, (name, compute, comm, threshold) in zip(grid, shown, strict=False):
-        ax.plot(batch, spread(compute, batch), color="black", linewidth=2, label="compute")
+        ax.plot(
+            batch,
+            spread(compute, batch),
+            color="black",
+            linewidth=2,
+            label="compute",
+        )
         for i, (edition, values) in enumerate(comm.items()):
             line(ax, batch, values, f"communication, {edition}", i)
         logarithmic(ax)
@@ -131,12 +156,19 @@ def roofline_plot(r: Roofline) -> Figure:
     )
     shown: list[Panel] = []
     for s in r.schemes:
-        comm = {"sum": np.array(s.curve.comm_sum_s), "max": np.array(s.curve.comm_max_s)}
+        comm = {
+            "sum": np.array(s.curve.comm_sum_s),
+            "max": np.array(s.curve.comm_max_s),
+        }
         name = f"{s.name}: {s.degrees}, {s.binds}"
-        shown.append((name, np.array(s.curve.compute_s), comm, s.least_batch_max_tokens))
+        shown.append(
+            (name, np.array(s.curve.compute_s), comm, s.least_batch_max_tokens)
+        )
     figure = panels(np.array(r.schemes[0].curve.batch_tokens), shown, title)
     for ax in figure.axes[: len(shown)]:
-        ax.axvline(r.batch_tokens, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
+        ax.axvline(
+            r.batch_tokens, color="black", linewidth=0.8, linestyle=(0, (1, 3))
+        )
     for i, ax in enumerate(figure.axes[len(shown) :], len(shown)):
         ax.set_visible(False)
         figure.axes[i - COLUMNS].tick_params(labelbottom=True)

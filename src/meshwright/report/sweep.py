@@ -23,18 +23,29 @@ def report(sweep: Sweep) -> RenderableType:
     chips = [] if sweep.over == "chips" else ["chips"]
     money = any(p.train_time_s for _, p in sweep.found)
     run = ["days", "cost"] if money else ["tokens/s"]
-    table = plain(sweep.over, *chips, "step", "90 %", *run, "speed-up", "MFU", "what")
+    table = plain(
+        sweep.over, *chips, "step", "90 %", *run, "speed-up", "MFU", "what"
+    )
     first = sweep.found[0][1] if sweep.found else None
     for point in sweep.points:
         p = point.prediction
         cells = [f"{point.job.cluster.chips:,}"] if chips else []
         if p is None or first is None:
-            table.add_row(str(point.value), *cells, *[""] * (len(run) + 4), point.note)
+            table.add_row(
+                str(point.value), *cells, *[""] * (len(run) + 4), point.note
+            )
             continue
-        cells += [seconds(p.step_time_s), between(*p.interval_s, seconds) if p.interval_s else ""]
+        cells += [
+            seconds(p.step_time_s),
+            between(*p.interval_s, seconds) if p.interval_s else "",
+        ]
         cells += _run(p) if money else [count(p.tokens_per_s)]
         cells += [_times(p, first), percent(p.mfu)]
-        short = "" if p.fits else f"does NOT fit in {show(p.memory_bytes['capacity'], 'GiB')}: "
+        short = (
+            ""
+            if p.fits
+            else f"does NOT fit in {show(p.memory_bytes['capacity'], 'GiB')}: "
+        )
         table.add_row(str(point.value), *cells, short + short_words(p.layout))
     return Group(table, *_notes(sweep))
 
@@ -55,11 +66,17 @@ def _times(p: Prediction, first: Prediction) -> str:
 def _notes(sweep: Sweep) -> Iterator[RenderableType]:
     if sweep.interrupted:
         yield Text()
-        yield Text("note: interrupted; these points are complete, the others are missing", "yellow")
-    chips = dict.fromkeys(p.job.cluster.chip.name for _, p in sweep.found if p.unmeasured)
+        yield Text(
+            "note: interrupted; these points are complete, the others are missing",
+            "yellow",
+        )
+    chips = dict.fromkeys(
+        p.job.cluster.chip.name for _, p in sweep.found if p.unmeasured
+    )
     if chips:
         yield Text(
-            f"note: unmeasured, so a share of the peak is assumed: {', '.join(chips)}", "yellow"
+            f"note: unmeasured, so a share of the peak is assumed: {', '.join(chips)}",
+            "yellow",
         )
     if sum(1 for _ in sweep.found) > 1:
         yield Line(
@@ -72,4 +89,6 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         if p.certainty and p.certainty.note:
             unsure.setdefault(p.certainty.note, []).append(str(point.value))
     for note, values in unsure.items():
-        yield Line(f"note: {', '.join(values[:FEW])}: {note}", "yellow", hang=6)
+        yield Line(
+            f"note: {', '.join(values[:FEW])}: {note}", "yellow", hang=6
+        )

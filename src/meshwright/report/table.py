@@ -17,12 +17,18 @@ MOST = 40
 def report(table: Table) -> RenderableType:
     """One line a layout."""
     printed = plain("layout", "step", "tokens/s", "MFU", "memory")
-    for layout, p in list(zip(table.layouts, table.predictions, strict=True))[:MOST]:
+    for layout, p in list(zip(table.layouts, table.predictions, strict=True))[
+        :MOST
+    ]:
         if p is None:
             printed.add_row(layout_words(layout), "-", "-", "-", "refused")
             continue
-        memory = show(p.memory_bytes["needed"], "GiB") + ("" if p.fits else " does NOT fit")
+        memory = show(p.memory_bytes["needed"], "GiB") + (
+            "" if p.fits else " does NOT fit"
+        )
         rates = seconds(p.step_time_s), count(p.tokens_per_s), percent(p.mfu)
         printed.add_row(layout_words(p.layout), *rates, memory)
     more = len(table.layouts) - MOST
-    return Group(printed, *([Text(f"... and {more} more")] if more > 0 else []))
+    return Group(
+        printed, *([Text(f"... and {more} more")] if more > 0 else [])
+    )

@@ -59,7 +59,11 @@ WORDED = {
 """Fields that `layout_words` says in words of their own; all others by their names."""
 NOTHING = 1e-9
 """Share of a step that is rounding."""
-LOST = {"checkpoints": "checkpoints", "restarts": "restarts", "again": "work done again"}
+LOST = {
+    "checkpoints": "checkpoints",
+    "restarts": "restarts",
+    "again": "work done again",
+}
 """`Prediction.lost_s`, in words."""
 CLOSE = 0.005
 """Shares by which two ways to the same number may differ without a word."""
@@ -68,7 +72,9 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 def bar(share: float, width: int, ascii_only: bool = False) -> str:
     """A horizontal bar of `share` (0..1) of `width` characters, in eighths of one."""
-    share = min(max(0.0, share), 1.0)  # in this order what is not a number counts as 0
+    share = min(
+        max(0.0, share), 1.0
+    )  # in this order what is not a number counts as 0
     if ascii_only:
         return "#" * round(share * width)
     eighths = round(share * width * 8)
@@ -92,14 +98,20 @@ def percent(share: float, digits: int = 1) -> str:
 def count(number: float, digits: int = 3) -> str:
     """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion)."""
     for size, prefix in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf:  # 999,999 is 1 M, not 1,000 k
+        if (
+            size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf
+        ):  # 999,999 is 1 M, not 1,000 k
             return show(number / size, "", digits) + prefix
     return show(number, "", digits)
 
 
 def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     """The layout in one line, without the choices that change nothing."""
-    words = [f"{name} {int(getattr(layout, name))}" for name in SPLITS if _split(layout, name)]
+    words = [
+        f"{name} {int(getattr(layout, name))}"
+        for name in SPLITS
+        if _split(layout, name)
+    ]
     chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
     words.append(
@@ -108,10 +120,16 @@ def layout_words(layout: Layout, microbatches: int | None = None) -> str:
     )
     words.append(f"ZeRO-{layout.zero}")
     words.append(
-        "no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation"
+        "no recomputation"
+        if layout.recompute == "none"
+        else f"{layout.recompute} recomputation"
     )
     # which has none
-    if layout.tp != 1 and not layout.sequence_parallel and layout.scheme != "summa":
+    if (
+        layout.tp != 1
+        and not layout.sequence_parallel
+        and layout.scheme != "summa"
+    ):
         words.append("no sequence parallelism")
     return " · ".join([*words, *_rest(layout)])
 
@@ -119,16 +137,23 @@ def layout_words(layout: Layout, microbatches: int | None = None) -> str:
 def _rest(layout: Layout) -> list[str]:
     """Fields that have no words of their own, where they are not as usual."""
     unusual = [
-        f for f in fields(layout) if f.name not in WORDED and getattr(layout, f.name) != f.default
+        f
+        for f in fields(layout)
+        if f.name not in WORDED and getattr(layout, f.name) != f.default
     ]
-    return [f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}" for f in unusual]
+    return [
+        f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}"
+        for f in unusual
+    ]
 
 
 def layers_words(model: Model) -> str:
     """The layers in one line: 36 layers of linear attention (gated delta net) + experts, 12 of full
     attention + experts.
     """
-    each = [f"{number} of {kind}" for kind, number in layers.mix(model).items()]
+    each = [
+        f"{number} of {kind}" for kind, number in layers.mix(model).items()
+    ]
     return ", ".join([each[0].replace(" of ", " layers of ", 1), *each[1:]])
 
 
@@ -147,7 +172,9 @@ def placement_words(p: Prediction) -> str:
     for axis, shares in p.layout.placement.items():
         (near, *_), (first, *_) = shares, dims
         rest = [
-            f"{int(n)} {dim.name}" for n, dim in zip(shares[1:], dims[1:], strict=True) if n != 1
+            f"{int(n)} {dim.name}"
+            for n, dim in zip(shares[1:], dims[1:], strict=True)
+            if n != 1
         ]
         here = [f"{int(near)} per {first.name} domain"] if near != 1 else []
         across = [f"across {' x '.join(rest)}"] if rest else []
@@ -170,13 +197,23 @@ def near(p: Prediction) -> tuple[str, str]:
 def short_words(layout: Layout) -> str:
     """The layout in few words: what is 1, or as everybody has it, is left out."""
     words = [
-        f"{name} {int(getattr(layout, name))}" for name in SPLITS if getattr(layout, name) != 1
+        f"{name} {int(getattr(layout, name))}"
+        for name in SPLITS
+        if getattr(layout, name) != 1
     ]
     chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
-    words += [f"microbatch {int(layout.microbatch)}"] if layout.microbatch != 1 else []
+    words += (
+        [f"microbatch {int(layout.microbatch)}"]
+        if layout.microbatch != 1
+        else []
+    )
     words.append(f"ZeRO-{layout.zero}")
-    words += [f"{layout.recompute} recomputation"] if layout.recompute != "none" else []
+    words += (
+        [f"{layout.recompute} recomputation"]
+        if layout.recompute != "none"
+        else []
+    )
     return " · ".join([*words, *_rest(layout)])
 
 
@@ -189,7 +226,11 @@ def between(low: float, high: float, shown: Callable[[float], str]) -> str:
     """Two numbers with their unit said once if it is the same: "7.3 to 8.6 s"."""
     one, other = shown(low), shown(high)
     unit = other.partition(" ")[2]
-    return f"{one.removesuffix(' ' + unit)} to {other}" if unit else f"{one} to {other}"
+    return (
+        f"{one.removesuffix(' ' + unit)} to {other}"
+        if unit
+        else f"{one} to {other}"
+    )
 
 
 def headline(p: Prediction) -> list[str]:
@@ -199,7 +240,9 @@ def headline(p: Prediction) -> list[str]:
     What does not fit is said before any number that it would make void.
     """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
-    sure = f" (90 %: {between(*p.interval_s, seconds)})" if p.interval_s else ""
+    sure = (
+        f" (90 %: {between(*p.interval_s, seconds)})" if p.interval_s else ""
+    )
     lines = [
         (
             f"step time {seconds(p.step_time_s)}{sure} for {p.job.batch_tokens:,.0f} tokens"
@@ -215,8 +258,15 @@ def headline(p: Prediction) -> list[str]:
         ),
     ]
     replayed, step = p.replayed_s, p.step_time_s
-    if p.layout.pp > 1 and replayed is not None and abs(replayed / step - 1) > CLOSE:
-        lines.insert(1, f"{seconds(replayed)} with the pipeline replayed action by action")
+    if (
+        p.layout.pp > 1
+        and replayed is not None
+        and abs(replayed / step - 1) > CLOSE
+    ):
+        lines.insert(
+            1,
+            f"{seconds(replayed)} with the pipeline replayed action by action",
+        )
     if len(layers.mix(p.job.model)) > 1:
         lines.append(layers_words(p.job.model))
     lines.insert(len(lines) if p.fits else 0, room(p))
@@ -228,7 +278,11 @@ def evidence(p: Prediction) -> list[str]:
     of = p.evidence
     if not of:
         return []
-    runs = f"{of['rows']:,} published runs of its kind" if of["rows"] else "other published runs"
+    runs = (
+        f"{of['rows']:,} published runs of its kind"
+        if of["rows"]
+        else "other published runs"
+    )
     said = f"interval from {runs} ({of['class']})"
     found = [said + (f"; {of['note']}" if of["note"] else "")]
     near = [
@@ -243,12 +297,18 @@ def room(p: Prediction) -> str:
     """Memory needed and there, on the fullest chip."""
     use = p.memory_bytes
     words = f"{show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')} on the fullest chip"
-    risk = f" (risk of running out {chance(p.risk_of_oom)})" if p.job.how.memory.risk_width else ""
+    risk = (
+        f" (risk of running out {chance(p.risk_of_oom)})"
+        if p.job.how.memory.risk_width
+        else ""
+    )
     if p.fits:
         return f"memory {words}: fits{risk}"
     short = use["needed"] - use["capacity"]
     return f"does NOT fit: memory {words}{risk}" + (
-        f", {show(short, 'GiB')} short" if short > 0 else ", too little headroom"
+        f", {show(short, 'GiB')} short"
+        if short > 0
+        else ", too little headroom"
     )
 
 
@@ -266,7 +326,9 @@ def whole_run(p: Prediction) -> str:
         price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h"
         parts.append(f"{_sure(p, p.cost_usd, count)} USD at {price}")
     if p.energy_j is not None:
-        parts.append(f"{_sure(p, p.energy_j / 3600, _energy)} at the power limit")
+        parts.append(
+            f"{_sure(p, p.energy_j / 3600, _energy)} at the power limit"
+        )
     return ", ".join(parts)
 
 
@@ -276,9 +338,15 @@ def interruptions(p: Prediction) -> str:
     if lost is None or whole is None or p.lost is None or p.failures is None:
         return ""
     share = percent(sum(lost.values()) / whole)
-    each = ", ".join(f"{words} {show(lost[name], 's', 2)}" for name, words in LOST.items())
+    each = ", ".join(
+        f"{words} {show(lost[name], 's', 2)}" for name, words in LOST.items()
+    )
     known = published(chip_family(p.job.cluster.chip))
-    rate = "" if known else "; a rate of Hopper, none is published for these chips"
+    rate = (
+        ""
+        if known
+        else "; a rate of Hopper, none is published for these chips"
+    )
     return (
         f"of it {share} is no training: {each}; one interruption in"
         f" {show(float(p.lost.mtbf_s), 's', 2)}{rate}"

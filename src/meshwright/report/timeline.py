@@ -37,23 +37,37 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
             f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(r.bubble_fraction)} of all"
             " device time idle"
         ),
-        Text(f"  closed form:          {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"),
+        Text(
+            f"  closed form:          {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"
+        ),
         Text(f"  outside the pipeline: {after}"),
         Text(f"  a send between stages takes {show(r.send_s, 's')}", "dim"),
     ]
     lines += [Text(f"note: {note}", "yellow") for note in (*r.notes, *p.notes)]
-    return Group(*lines, Text(), stages(r), Text(), ranks(t), Text(), *gantt(t, ascii_only))
+    return Group(
+        *lines,
+        Text(),
+        stages(r),
+        Text(),
+        ranks(t),
+        Text(),
+        *gantt(t, ascii_only),
+    )
 
 
 def stages(r: Replay) -> Table:
     """Seconds of one microbatch by stage; equal neighbours share a row."""
-    table = plain("stages", "forward", "input gradient", "weight gradient", "sum")
+    table = plain(
+        "stages", "forward", "input gradient", "weight gradient", "sum"
+    )
     begin = 0
     for k in range(1, len(r.stages) + 1):
         if k == len(r.stages) or r.stages[k] != r.stages[begin]:
             passes = r.stages[begin]
             name = str(begin) if k == begin + 1 else f"{begin} to {k - 1}"
-            table.add_row(name, *(show(s, "s") for s in passes), show(sum(passes), "s"))
+            table.add_row(
+                name, *(show(s, "s") for s in passes), show(sum(passes), "s")
+            )
             begin = k
     return table
 
@@ -85,7 +99,10 @@ def gantt(t: Timeline, ascii_only: bool = False) -> list[Text]:
     """A line a rank: what it does most of the time in each slice (F, B or I, W; a dot is idle)."""
     slice_ = show(t.makespan_s / COLUMNS, "s")
     lines = [
-        Text(f"a character is {slice_}: F forward, B backward, I and W its halves, . idle", "dim")
+        Text(
+            f"a character is {slice_}: F forward, B backward, I and W its halves, . idle",
+            "dim",
+        )
     ]
     style = {"F": "blue", "B": "green", "I": "green", "W": "yellow"}
     for rank in _shown(len(t.order)):
@@ -103,5 +120,7 @@ def _slices(t: Timeline, rank: int) -> str:
     for k in range(COLUMNS):
         now = (k + 0.5) * t.makespan_s / COLUMNS
         at = bisect_right(starts, now) - 1
-        kinds.append(t.order[rank][at].kind if at >= 0 and now < ends[at] else ".")
+        kinds.append(
+            t.order[rank][at].kind if at >= 0 and now < ends[at] else "."
+        )
     return "".join(kinds)

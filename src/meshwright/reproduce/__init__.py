@@ -17,7 +17,16 @@ from time import perf_counter
 
 from ..describe.assumptions import ELSEWHERE
 from ..errors import BadInput, unknown
-from .report import SOURCES, STATUSES, Check, Figure, Report, Table, check, merge
+from .report import (
+    SOURCES,
+    STATUSES,
+    Check,
+    Figure,
+    Report,
+    Table,
+    check,
+    merge,
+)
 from .sources import find
 
 PAPERS = {
@@ -30,7 +39,9 @@ PAPERS = {
 against).
 """
 
-ELSEWHERE["lbl-2024-code"] = lambda: import_module(".lbl.defects", __package__).LBL_CODE
+ELSEWHERE["lbl-2024-code"] = lambda: (
+    import_module(".lbl.defects", __package__).LBL_CODE
+)
 
 __all__ = [
     "PAPERS",
@@ -47,7 +58,9 @@ __all__ = [
 
 
 def reproduce(
-    paper: str = "all", against: str | Path | None = None, out: str | Path | None = None
+    paper: str = "all",
+    against: str | Path | None = None,
+    out: str | Path | None = None,
 ) -> Report:
     """Compute a paper's numbers again and check them against the published ones.
 
@@ -60,13 +73,23 @@ def reproduce(
         raise unknown("paper", paper, ["all", *PAPERS])
     found = find(against) if against is not None else {}
     if against is not None:
-        names = tuple(n for n in names if any(f in found for f in PAPERS[n][1]))
+        names = tuple(
+            n for n in names if any(f in found for f in PAPERS[n][1])
+        )
         if not names:
             formats = " or ".join(
-                PAPERS[paper][1] if paper != "all" else ("lbl", "nccl", "epoch", "scaling-book")
+                PAPERS[paper][1]
+                if paper != "all"
+                else ("lbl", "nccl", "epoch", "scaling-book")
             )
-            what = f"in the format {formats}" if formats else f"that {paper} could be held against"
-            raise BadInput(f"{str(against)[:200]} holds no published numbers {what}")
+            what = (
+                f"in the format {formats}"
+                if formats
+                else f"that {paper} could be held against"
+            )
+            raise BadInput(
+                f"{str(against)[:200]} holds no published numbers {what}"
+            )
     reports = [_run(name, found) for name in names]
     report = reports[0] if len(reports) == 1 else merge("all", reports)
     if out is not None:

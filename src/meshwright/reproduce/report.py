@@ -81,10 +81,13 @@ class Report:
         that match.
         """
         counts, sources = (
-            Counter(getattr(c, k) for c in self.checks) for k in ("status", "source")
+            Counter(getattr(c, k) for c in self.checks)
+            for k in ("status", "source")
         )
         differences = [
-            abs(c.rel_diff) for c in self.checks if c.status == "match" and c.rel_diff is not None
+            abs(c.rel_diff)
+            for c in self.checks
+            if c.status == "match" and c.rel_diff is not None
         ]
         return {
             **{s: counts[s] for s in STATUSES},
@@ -121,7 +124,9 @@ class Report:
                 for path in write_table(table, folder)
             ]
             return written + [
-                path for figure in self.figures for path in write_figure(figure, folder)
+                path
+                for figure in self.figures
+                for path in write_figure(figure, folder)
             ]
         except OSError as error:
             raise BadInput(
@@ -131,10 +136,23 @@ class Report:
     @property
     def check_table(self) -> Table:
         """All checks as a table."""
-        columns = ("id", "published", "computed", "rel_diff", "status", "source", "note")
-        rows = tuple(tuple(getattr(c, k) for k in columns) for c in self.checks)
+        columns = (
+            "id",
+            "published",
+            "computed",
+            "rel_diff",
+            "status",
+            "source",
+            "note",
+        )
+        rows = tuple(
+            tuple(getattr(c, k) for k in columns) for c in self.checks
+        )
         return Table(
-            f"{self.paper}-checks", f"Published beside computed: {self.paper}", columns, rows
+            f"{self.paper}-checks",
+            f"Published beside computed: {self.paper}",
+            columns,
+            rows,
         )
 
 
@@ -149,7 +167,15 @@ def check(
     """A check that matches within a relative tolerance and is a mismatch beyond it."""
     difference = relative(published, computed)
     good = difference is not None and abs(difference) <= tolerance
-    return Check(id, published, computed, difference, "match" if good else "mismatch", note, source)
+    return Check(
+        id,
+        published,
+        computed,
+        difference,
+        "match" if good else "mismatch",
+        note,
+        source,
+    )
 
 
 def sourced(source: str, checks: Iterable[Check]) -> Iterator[Check]:
@@ -163,7 +189,11 @@ def relative(published: float, computed: float) -> float | None:
     """
     if published == computed:
         return 0.0
-    if published == 0 or not math.isfinite(published) or not math.isfinite(computed):
+    if (
+        published == 0
+        or not math.isfinite(published)
+        or not math.isfinite(computed)
+    ):
         return None
     return computed / published - 1
 
@@ -173,7 +203,11 @@ def merge(paper: str, reports: Iterable[Report]) -> Report:
     reports = list(reports)
     return Report(
         paper,
-        tuple(replace(c, id=f"{r.paper}/{c.id}") for r in reports for c in r.checks),
+        tuple(
+            replace(c, id=f"{r.paper}/{c.id}")
+            for r in reports
+            for c in r.checks
+        ),
         tuple(t for r in reports for t in r.tables),
         tuple(f for r in reports for f in r.figures),
         tuple(f"{r.paper}: {n}" for r in reports for n in r.notes),
@@ -186,9 +220,17 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     plain, pretty = folder / f"{table.name}.csv", folder / f"{table.name}.md"
     with plain.open("w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows([table.columns, *table.rows])
-    lines = [f"# {table.title}", "", _line(table.columns), _line("---" for _ in table.columns)]
+    lines = [
+        f"# {table.title}",
+        "",
+        _line(table.columns),
+        _line("---" for _ in table.columns),
+    ]
     pretty.write_text(
-        "\n".join([*lines, *(_line(shown(x) for x in row) for row in table.rows), ""]), "utf-8"
+        "\n".join(
+            [*lines, *(_line(shown(x) for x in row) for row in table.rows), ""]
+        ),
+        "utf-8",
     )
     return [plain, pretty]
 
@@ -201,7 +243,13 @@ def shown(value: Any) -> str:
 
 
 def _line(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
+    return (
+        "| "
+        + " | ".join(
+            str(c).replace("|", "\\|").replace("\n", " ") for c in cells
+        )
+        + " |"
+    )
 
 
 def write_figure(figure: Figure, folder: Path) -> list[Path]:
@@ -211,7 +259,9 @@ def write_figure(figure: Figure, folder: Path) -> list[Path]:
     try:
         from ..report.plots import image  # matplotlib: only here
     except ImportError:
-        raise BadInput("figures need matplotlib: pip install 'meshwright[plot]'") from None
+        raise BadInput(
+            "figures need matplotlib: pip install 'meshwright[plot]'"
+        ) from None
     drawn = figure.draw()
     paths = write_table(figure.table(), folder) if figure.table else []
     for kind in (".png", ".svg"):

@@ -27,9 +27,11 @@ def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
     try:
         if path.is_dir():
             below = (p for pattern in ("*", "*/*") for p in path.glob(pattern))
-            files = sorted(p for p in below if p.suffix in (".json", ".csv") and p.is_file())[
-                :MOST_FILES
-            ]
+            files = sorted(
+                p
+                for p in below
+                if p.suffix in (".json", ".csv") and p.is_file()
+            )[:MOST_FILES]
         elif path.exists():
             files = [path]
         else:
@@ -58,10 +60,19 @@ def format_of(file: Path) -> str | None:
             return "scaling-book"
         return "lbl" if isinstance(table.get("data"), dict) else None
     header = next(
-        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
+        (
+            line
+            for line in text.splitlines()
+            if line.strip() and not line.startswith("#")
+        ),
+        "",
     ).split(",")
     return next(
-        (kind for kind, columns in HEADERS.items() if set(columns) <= {c.strip() for c in header}),
+        (
+            kind
+            for kind, columns in HEADERS.items()
+            if set(columns) <= {c.strip() for c in header}
+        ),
         None,
     )
 
@@ -70,7 +81,9 @@ def read_text(file: Path) -> str:
     """The text of a file from a stranger; BadInput if it is too large, unreadable or not text."""
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise BadInput(f"{file.name[:80]} is larger than {MOST_BYTES // 2**20} MiB")
+            raise BadInput(
+                f"{file.name[:80]} is larger than {MOST_BYTES // 2**20} MiB"
+            )
         return file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {file.name[:80]}: {error}") from None
@@ -81,7 +94,9 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         table = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file.name[:80]} is not valid JSON: {str(error)[:200]}") from None
+        raise BadInput(
+            f"{file.name[:80]} is not valid JSON: {str(error)[:200]}"
+        ) from None
     if not isinstance(table, dict):
         raise BadInput(f"{file.name[:80]} must hold a JSON object")
     return table

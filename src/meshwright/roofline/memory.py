@@ -16,7 +16,8 @@ from ..num import Num
 
 STATES: Mapping[str, float] = MappingProxyType(
     {
-        "book": PRECISIONS["bf16"].weight_bytes + OPTIMIZERS["adamw-no-master"].state_bytes,
+        "book": PRECISIONS["bf16"].weight_bytes
+        + OPTIMIZERS["adamw-no-master"].state_bytes,
         "full": PRECISIONS["bf16"].weight_bytes
         + PRECISIONS["bf16"].gradient_bytes
         + OPTIMIZERS["adamw"].state_bytes,
@@ -30,7 +31,9 @@ def largest_model(hbm_bytes: Num, state_bytes: float = STATES["book"]) -> Num:
     return hbm_bytes / state_bytes
 
 
-def checkpoints(layers: Num, tokens: Num, width: Num, each: Num = 1.0, size: float = 2.0) -> Num:
+def checkpoints(
+    layers: Num, tokens: Num, width: Num, each: Num = 1.0, size: float = 2.0
+) -> Num:
     """Bytes of activations kept for the backward pass on all chips together: `each` tensors of
     `width` a layer and token.
 
@@ -41,7 +44,11 @@ def checkpoints(layers: Num, tokens: Num, width: Num, each: Num = 1.0, size: flo
 
 
 def per_chip(
-    parameters: Num, kept: Num, chips: Num, shards: Num, state_bytes: float = STATES["book"]
+    parameters: Num,
+    kept: Num,
+    chips: Num,
+    shards: Num,
+    state_bytes: float = STATES["book"],
 ) -> Num:
     """Bytes of one of `chips` chips: states cut `shards` ways (FSDP, TP and both: all chips; DP:
     1), activations over all."""

@@ -92,7 +92,10 @@ class Mesh:
 
 
 def mesh(
-    cluster: Cluster, precision: str, assumptions: Assumptions, shape: Shape | None = None
+    cluster: Cluster,
+    precision: str,
+    assumptions: Assumptions,
+    shape: Shape | None = None,
 ) -> Mesh:
     """The cluster as pods of one shape; on switched networks one pod of everything.
 
@@ -107,7 +110,10 @@ def mesh(
                 " --shape out"
             )
         shape = cluster.sizes
-        dims = tuple(replace(d, size=n) for d, n in zip(network.dims, shape, strict=True))
+        dims = tuple(
+            replace(d, size=n)
+            for d, n in zip(network.dims, shape, strict=True)
+        )
     else:
         if shape is None:
             shape, pods = shape_for(network, cluster.chips)
@@ -115,11 +121,17 @@ def mesh(
             pods = max(1, cluster.chips // int(product(shape)))
         dims = sliced(network, shape).dims[: len(shape) + 1]
     fabric = Fabric.of(replace(network, dims=dims), assumptions.network)
-    clock = Clock(rates(cluster.chip, precision, assumptions.chip), fabric, assumptions.overlap)
+    clock = Clock(
+        rates(cluster.chip, precision, assumptions.chip),
+        fabric,
+        assumptions.overlap,
+    )
     return Mesh(clock, shape, pods)
 
 
-def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool] | None = None) -> Ranks:
+def place(
+    mesh: Mesh, share: Sequence[int], inner: Sequence[bool] | None = None
+) -> Ranks:
     """A group with share[i] chips of dimension i, neighbours where inner[i] (None: everywhere),
     else as far apart as they can be."""
     group = (*map(float, share), *(1.0 for _ in mesh.above))
@@ -129,10 +141,14 @@ def place(mesh: Mesh, share: Sequence[int], inner: Sequence[bool] | None = None)
     far: list[Part] = []
     for i, (dim, n) in enumerate(zip(mesh.dims, share, strict=True)):
         stride = 1 if inner is None or inner[i] else (dim.size or n) // n
-        part = torus.axis(dim, n, stride, mesh.fabric.how.efficiency)._replace(dim=i)
+        part = torus.axis(dim, n, stride, mesh.fabric.how.efficiency)._replace(
+            dim=i
+        )
         if n > 1:
             (near if stride == 1 else far).append(part)
-    return Placed.on(group, tuple(tuple(level) for level in (near, far) if level))
+    return Placed.on(
+        group, tuple(tuple(level) for level in (near, far) if level)
+    )
 
 
 def farthest(mesh: Mesh, degree: int) -> Ranks:
@@ -144,7 +160,11 @@ def farthest(mesh: Mesh, degree: int) -> Ranks:
         share.append(math.gcd(n, left))
         left //= share[-1]
     near, *others = reversed(share)
-    return (float(near * left), *map(float, others), *(1.0 for _ in mesh.above))
+    return (
+        float(near * left),
+        *map(float, others),
+        *(1.0 for _ in mesh.above),
+    )
 
 
 def box(mesh: Mesh, degree: int, what: str) -> Ranks:
@@ -156,7 +176,9 @@ def box(mesh: Mesh, degree: int, what: str) -> Ranks:
         left //= here
     if left > 1:
         shape = " x ".join(map(str, mesh.shape))
-        raise BadInput(f"{what} {degree} make no box of whole parts of {shape} chips")
+        raise BadInput(
+            f"{what} {degree} make no box of whole parts of {shape} chips"
+        )
     return place(mesh, share)
 
 
@@ -171,9 +193,14 @@ def ring(mesh: Mesh, degree: int) -> Ranks:
             f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one"
             " dimension"
         )
-    group = place(mesh, [degree if j == i else 1 for j in range(len(mesh.shape))])
+    group = place(
+        mesh, [degree if j == i else 1 for j in range(len(mesh.shape))]
+    )
     if isinstance(group, Placed) and dim.kind == "ring" and degree == size:
-        one_way = [[part._replace(rate=part.rate / 2) for part in level] for level in group.span]
+        one_way = [
+            [part._replace(rate=part.rate / 2) for part in level]
+            for level in group.span
+        ]
         return Placed.on(group, tuple(map(tuple, one_way)))
     return group
 

@@ -35,7 +35,9 @@ from .work import Layer, Setting
 
 SCHEMA = 2
 """Version of `Roofline.to_dict`."""
-EXACT = replace(BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact"))
+EXACT = replace(
+    BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact")
+)
 """The book's set with the factor (n-1)/n of collectives, which it leaves out: what a roofline takes
 if none is named.
 """
@@ -184,7 +186,10 @@ class Roofline:
         }
         return {
             "schema": SCHEMA,
-            **{k: list(v) if isinstance(v, tuple) else v for k, v in data.items()},
+            **{
+                k: list(v) if isinstance(v, tuple) else v
+                for k, v in data.items()
+            },
             "chips": self.chips,
             "tokens_per_chip": self.batch_tokens / self.chips,
             "flops_per_token": self.per_token.flops,
@@ -226,7 +231,9 @@ def roofline(
     if not batch > 0:
         raise BadInput(f"batch must be more than 0 tokens, not {batch:g}")
     if min(stages, microbatches, context, experts) < 0:
-        raise BadInput("stages, microbatches, context and experts must not be negative")
+        raise BadInput(
+            "stages, microbatches, context and experts must not be negative"
+        )
     demand_read(assumptions, BOOK_SUM, READ, "roofline")
     how, chip = assumptions, cluster.chip
     numbers = (
@@ -239,14 +246,23 @@ def roofline(
             raise BadInput(
                 f"exact belongs to collectives of the book: leave it out under {how.name}"
             )
-        how = replace(how, network=replace(how.network, ring_factor="exact" if exact else "one"))
+        how = replace(
+            how,
+            network=replace(
+                how.network, ring_factor="exact" if exact else "one"
+            ),
+        )
     setting, m = (
         Setting(model, layer, numbers, how, seq),
         mesh(cluster, numbers.compute, how, shape),
     )
     one, chips = setting.per_token, m.chips * m.pods
     found = list(splits(setting, m, batch / m.pods))
-    kept = float(checkpoints(model.layers, batch, model.hidden, size=numbers.activation_bytes))
+    kept = float(
+        checkpoints(
+            model.layers, batch, model.hidden, size=numbers.activation_bytes
+        )
+    )
     memory = {
         habit: float(per_chip(parameters(model), kept, chips, m.chips, each))
         for habit, each in STATES.items()
@@ -306,7 +322,9 @@ def _rows(
 ) -> Iterator[schemes.Scheme]:
     """The schemes that this model and mesh have."""
     size = parameters(setting.model)
-    yield schemes.data_parallel(setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1)))
+    yield schemes.data_parallel(
+        setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1))
+    )
     yield schemes.sharded_data_parallel(setting, m, batch, memory)
     yield schemes.tensor_parallel(setting, m, batch, memory)
     for edition in EDITIONS:
@@ -319,9 +337,13 @@ def _rows(
         yield schemes.pipeline(setting, m, batch, held, stages, microbatches)
     near = m.shape[m.nearest]
     if context or near > 1:
-        yield schemes.context_parallel(setting, m, batch, memory, context or near)
+        yield schemes.context_parallel(
+            setting, m, batch, memory, context or near
+        )
     if setting.model.moe:
-        yield schemes.expert_parallel(setting, m, batch, memory, experts or near)
+        yield schemes.expert_parallel(
+            setting, m, batch, memory, experts or near
+        )
 
 
 def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
@@ -356,7 +378,9 @@ def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:
 
 def _mean_rate(m: Mesh) -> float:
     """Bytes per second of one axis, on average over the axes longer than 1."""
-    rates = [rate for rate, n in zip(m.fabric.rates, m.shape, strict=False) if n > 1]
+    rates = [
+        rate for rate, n in zip(m.fabric.rates, m.shape, strict=False) if n > 1
+    ]
     return sum(rates) / len(rates)
 
 
@@ -392,7 +416,11 @@ def _notes(
             f"{cluster.chips - used} of {cluster.chips} chips are idle: {m.pods} x {m.chips} are"
             " used"
         )
-    lines = [f"{d.name}{d.size}" for d in m.dims if d.kind == "line" and (d.size or 1) > 1]
+    lines = [
+        f"{d.name}{d.size}"
+        for d in m.dims
+        if d.kind == "line" and (d.size or 1) > 1
+    ]
     if lines:
         yield f"axes without wraparound, at half the bandwidth: {' '.join(lines)}"
     sequences = batch / (setting.seq or model.seq)

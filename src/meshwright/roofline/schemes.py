@@ -63,10 +63,14 @@ class Scheme:
 
     def compute_bound(self, edition: str) -> bool:
         """T_math is at least T_comms under edition sum or max."""
-        return self.compute_s >= (self.comm_sum_s if edition == "sum" else self.comm_max_s)
+        return self.compute_s >= (
+            self.comm_sum_s if edition == "sum" else self.comm_max_s
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        bound = {f"compute_bound_{e}": self.compute_bound(e) for e in ("sum", "max")}
+        bound = {
+            f"compute_bound_{e}": self.compute_bound(e) for e in ("sum", "max")
+        }
         return {**asdict(self), "curve": self.curve._asdict(), **bound}
 
 
@@ -114,11 +118,14 @@ def curve(at: Callable[[Num], Times], batch: float) -> Curve:
     t = at(batches)
     lines = (t.compute, t.comm("sum"), t.comm("max"))
     return Curve(
-        tuple(batches.tolist()), *(tuple(np.broadcast_to(x, batches.shape).tolist()) for x in lines)
+        tuple(batches.tolist()),
+        *(tuple(np.broadcast_to(x, batches.shape).tolist()) for x in lines),
     )
 
 
-def data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
+def data_parallel(
+    setting: Setting, mesh: Mesh, batch: float, memory: float
+) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
     chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
     return scheme(
@@ -132,7 +139,9 @@ def data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> 
     )
 
 
-def sharded_data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
+def sharded_data_parallel(
+    setting: Setting, mesh: Mesh, batch: float, memory: float
+) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
     chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
     return scheme(
@@ -145,7 +154,9 @@ def sharded_data_parallel(setting: Setting, mesh: Mesh, batch: float, memory: fl
     )
 
 
-def tensor_parallel(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
+def tensor_parallel(
+    setting: Setting, mesh: Mesh, batch: float, memory: float
+) -> Scheme:
     """TP over all chips of a pod, whether or not shards come out whole."""
     group = {"tp": mesh.everything}
     return scheme(
@@ -172,14 +183,18 @@ def mixed(split: Split, edition: str, pods: int, memory: float) -> Scheme:
     )
 
 
-def across_pods(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Scheme:
+def across_pods(
+    setting: Setting, mesh: Mesh, batch: float, memory: float
+) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
     chips, group = mesh.chips * mesh.pods, {"replicas": mesh.counterparts}
     return scheme(
         "DP across pods",
         f"{mesh.pods} pods",
         "backward",
-        lambda b: step(setting, mesh, b / chips, group, zero=0, shards=mesh.chips),
+        lambda b: step(
+            setting, mesh, b / chips, group, zero=0, shards=mesh.chips
+        ),
         batch,
         memory,
         "beside FSDP or TP inside a pod",
@@ -187,7 +202,12 @@ def across_pods(setting: Setting, mesh: Mesh, batch: float, memory: float) -> Sc
 
 
 def pipeline(
-    setting: Setting, mesh: Mesh, batch: float, memory: float, stages: int, microbatches: int
+    setting: Setting,
+    mesh: Mesh,
+    batch: float,
+    memory: float,
+    stages: int,
+    microbatches: int,
 ) -> Scheme:
     """All layers in `stages` stages: one chip's activations of a microbatch pass N_mb + N_stages -
     2 hops.
@@ -202,21 +222,29 @@ def pipeline(
 
     def at(b: Num) -> Passes:
         layer = step(setting, mesh, b / chips / microbatches, {}, microbatches)
-        one = scaled(layer.timer.layer(layer.ops), setting.model.layers / stages)
+        one = scaled(
+            layer.timer.layer(layer.ops), setting.model.layers / stages
+        )
         hop = mesh.fabric.hop(stage_message(setting.job, layer.layout), group)
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         f, b_ = one.forward.total, one.backward.total
         whole = Stages(f, b_, f, b_, one.weight_pass)
         ahead, back = (
-            Times(microbatches * busy(t), sends, Load()) for t in (one.forward, one.backward)
+            Times(microbatches * busy(t), sends, Load())
+            for t in (one.forward, one.backward)
         )
         return Passes(
             ahead,
             back,
-            ordered(setting.job, stages, microbatches, whole, hop.seconds, order, 1).total,
+            ordered(
+                setting.job, stages, microbatches, whole, hop.seconds, order, 1
+            ).total,
         )
 
-    bubble = float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0)) / microbatches
+    bubble = (
+        float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0))
+        / microbatches
+    )
     return scheme(
         "pipeline",
         f"{stages} stages, {microbatches} microbatches",
@@ -262,7 +290,11 @@ def expert_parallel(
     A token goes to a node once, however many of its k experts live there: min(k, nodes) copies
     cross node borders.
     """
-    moe, group, chips = setting.model.moe, box(mesh, degree, "experts"), mesh.chips * mesh.pods
+    moe, group, chips = (
+        setting.model.moe,
+        box(mesh, degree, "experts"),
+        mesh.chips * mesh.pods,
+    )
     assert moe is not None
     inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
     units = max(1, degree // inside)

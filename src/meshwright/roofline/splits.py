@@ -53,9 +53,17 @@ class Split:
     @cached_property
     def groups(self) -> Mapping[str, Ranks]:
         """Where both groups lie."""
-        share = [n // y for n, y in zip(self.mesh.shape, self.tensor_share, strict=True)]
-        data = place(self.mesh, share, [not inside for inside in self.tensor_inside])
-        return {"replicas": data, "tp": place(self.mesh, self.tensor_share, self.tensor_inside)}
+        share = [
+            n // y
+            for n, y in zip(self.mesh.shape, self.tensor_share, strict=True)
+        ]
+        data = place(
+            self.mesh, share, [not inside for inside in self.tensor_inside]
+        )
+        return {
+            "replicas": data,
+            "tp": place(self.mesh, self.tensor_share, self.tensor_inside),
+        }
 
     def at(self, batch: Num) -> Step:
         """One step of that many tokens of the pod."""
@@ -85,10 +93,14 @@ class Split:
             x = (dim.size or 1) // y
             spread = self.mesh.torus and x > 1 and y > 1
             if x > 1:
-                data.append(f"{dim.name}{x}" + (f" (every {_nth(y)})" if spread and inside else ""))
+                data.append(
+                    f"{dim.name}{x}"
+                    + (f" (every {_nth(y)})" if spread and inside else "")
+                )
             if y > 1:
                 tensor.append(
-                    f"{dim.name}{y}" + (f" (every {_nth(x)})" if spread and not inside else "")
+                    f"{dim.name}{y}"
+                    + (f" (every {_nth(x)})" if spread and not inside else "")
                 )
         return f"X = {' '.join(data) or '1'}, Y = {' '.join(tensor) or '1'}"
 
@@ -96,14 +108,25 @@ class Split:
 def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
     """Every split of the pod in which each tensor shard of the feed-forward (and of the heads, if
     attention counts) is whole."""
-    width = setting.model.moe.expert_ffn if setting.model.moe else setting.model.ffn
-    heads = setting.model.heads if setting.layer in ("projections", "block") else 0
+    width = (
+        setting.model.moe.expert_ffn
+        if setting.model.moe
+        else setting.model.ffn
+    )
+    heads = (
+        setting.model.heads if setting.layer in ("projections", "block") else 0
+    )
     for share in combinations(*(divisors(n) for n in mesh.shape)):
         y = int(product(share))
         if width % y or heads % y:
             continue
-        shared = [mesh.torus and 1 < y_i < n for y_i, n in zip(share, mesh.shape, strict=True)]
-        for inside in combinations(*((True, False) if both else (True,) for both in shared)):
+        shared = [
+            mesh.torus and 1 < y_i < n
+            for y_i, n in zip(share, mesh.shape, strict=True)
+        ]
+        for inside in combinations(
+            *((True, False) if both else (True,) for both in shared)
+        ):
             yield Split(setting, mesh, batch, share, inside)
 
 
@@ -111,7 +134,9 @@ def best(found: list[Split], edition: str) -> Split:
     """The split with the shortest of max(T_math, T_comms); of equals the least communication, then
     the least tensor parallelism."""
     if not found:
-        raise NoLayout("no split of this mesh cuts the feed-forward into whole shards")
+        raise NoLayout(
+            "no split of this mesh cuts the feed-forward into whole shards"
+        )
     return min(
         found,
         key=lambda s: (
@@ -122,7 +147,9 @@ def best(found: list[Split], edition: str) -> Split:
     )
 
 
-def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
+def least_batch(
+    found: list[Split], edition: str
+) -> tuple[Split, float] | None:
     """The split that is compute-bound from the smallest batch on, and that batch; None if none ever
     is.
     """
@@ -136,10 +163,13 @@ def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
     if min(places) == GRID:
         return None
     near = [
-        (s.threshold(edition), s) for s, i in zip(found, places, strict=True) if i == min(places)
+        (s.threshold(edition), s)
+        for s, i in zip(found, places, strict=True)
+        if i == min(places)
     ]
     batch, split = min(
-        ((b, s) for b, s in near if b is not None), key=lambda pair: (pair[0], pair[1].y)
+        ((b, s) for b, s in near if b is not None),
+        key=lambda pair: (pair[0], pair[1].y),
     )
     return split, batch
 
@@ -147,8 +177,16 @@ def least_batch(found: list[Split], edition: str) -> tuple[Split, float] | None:
 def largest_tensor(found: list[Split]) -> Split | None:
     """The largest tensor-parallel degree whose own collectives stay below compute; None if even the
     smallest does not."""
-    bound = [s for s in found if s.y > 1 and s.forward.tensor.seconds <= s.forward.compute]
-    return max(bound, key=lambda s: (s.y, -float(s.forward.tensor.seconds)), default=None)
+    bound = [
+        s
+        for s in found
+        if s.y > 1 and s.forward.tensor.seconds <= s.forward.compute
+    ]
+    return max(
+        bound,
+        key=lambda s: (s.y, -float(s.forward.tensor.seconds)),
+        default=None,
+    )
 
 
 def _nth(n: int) -> str:

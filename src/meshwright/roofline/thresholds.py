@@ -48,12 +48,16 @@ def mixed_tokens(layer: Layer, a_x: Num, a_y: Num, edition: str) -> Num:
     return WORSE[edition] * layer.density * a_x * a_y / layer.width
 
 
-def best_split(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num) -> Num:
+def best_split(
+    layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num
+) -> Num:
     """X that balances both collectives: sqrt(B N a_y/(d F a_x)); the same in both editions."""
     return sqrt(batch * chips * a_y / (layer.density * layer.width * a_x))
 
 
-def best_ratio(layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str) -> Num:
+def best_ratio(
+    layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str
+) -> Num:
     """T_math/T_comms at the best split: sqrt(B F/(d N a_x a_y)), half of it if times add up."""
     return sqrt(batch / (chips * mixed_tokens(layer, a_x, a_y, edition)))
 
@@ -66,7 +70,10 @@ def compute_bound_splits(
     Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X
     < B/(d a_x).
     """
-    most, least = batch / data_tokens(layer, a_x), chips / tensor_degree(layer, a_y)
+    most, least = (
+        batch / data_tokens(layer, a_x),
+        chips / tensor_degree(layer, a_y),
+    )
     if edition == "max":
         return least, most
     room = 1 - 4 * least / most
@@ -74,7 +81,9 @@ def compute_bound_splits(
     return most * (1 - root) / 2, most * (1 + root) / 2
 
 
-def crossing(gap: Callable[[float], float], low: float = 1.0, high: float = 1e13) -> float | None:
+def crossing(
+    gap: Callable[[float], float], low: float = 1.0, high: float = 1e13
+) -> float | None:
     """Where a gap that grows with its argument turns positive, by bisection; None if it never does
     before `high`.
     """

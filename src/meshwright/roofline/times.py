@@ -50,12 +50,16 @@ class Times(NamedTuple):
         other.
         """
         own = self.tensor.seconds
-        return own + behind(own, self.tensor, self.data, EDITIONS[edition]).total
+        return (
+            own + behind(own, self.tensor, self.data, EDITIONS[edition]).total
+        )
 
     def ratio(self, edition: str) -> Num:
         """T_math/T_comms; infinite without communication."""
         comm = self.comm(edition)
-        return where(comm > 0, self.compute / maximum(comm, 1e-300), float("inf"))
+        return where(
+            comm > 0, self.compute / maximum(comm, 1e-300), float("inf")
+        )
 
 
 def bound_from(at: Callable[[float], Times], edition: str) -> float | None:
@@ -94,7 +98,11 @@ class Step:
     def ops(self) -> Sequence[Op]:
         """What the layer does on one chip."""
         ops = self.setting.ops(self.layout)
-        return ops if self.copies == 1.0 else [_sent(op, self.copies) for op in ops]
+        return (
+            ops
+            if self.copies == 1.0
+            else [_sent(op, self.copies) for op in ops]
+        )
 
     @cached_property
     def timer(self) -> Timer:
@@ -114,18 +122,28 @@ class Step:
     def weights(self) -> Unit:
         """Collectives of weights and gradients."""
         held = sum(op.weights for op in self.ops) / self.shards
-        return unit(self.setting.job, self.layout, Held(held, 0.0), (self.zero,), self.mesh.clock)
+        return unit(
+            self.setting.job,
+            self.layout,
+            Held(held, 0.0),
+            (self.zero,),
+            self.mesh.clock,
+        )
 
     @property
     def forward(self) -> Times:
         """One pass."""
-        return self._times(self.ahead, self.weights.gather if self.zero == FSDP else Load())
+        return self._times(
+            self.ahead, self.weights.gather if self.zero == FSDP else Load()
+        )
 
     @property
     def backward(self) -> Times:
         """The other."""
         fsdp, each = self.zero == FSDP, self.weights
-        return self._times(self.back, each.gather + each.scatter if fsdp else each.all_reduce)
+        return self._times(
+            self.back, each.gather + each.scatter if fsdp else each.all_reduce
+        )
 
     @property
     def step_s(self) -> Num:
@@ -145,7 +163,9 @@ class Step:
         )
 
     def _times(self, halves: list[Half], data: Load) -> Times:
-        return Times(sum(busy(half.time) for half in halves), data, sent(halves))
+        return Times(
+            sum(busy(half.time) for half in halves), data, sent(halves)
+        )
 
 
 def step(
@@ -161,10 +181,15 @@ def step(
     groups: those of "replicas", "tp", "ep" and "cp" that have several chips;  how: other fields of
     `Step`.
     """
-    at = {**dict.fromkeys(("replicas", "tp", "ep", "cp"), mesh.alone), **groups}
+    at = {
+        **dict.fromkeys(("replicas", "tp", "ep", "cp"), mesh.alone),
+        **groups,
+    }
     degrees = {axis: product(at[axis]) for axis in ("tp", "ep", "cp")}
     at |= {"etp": at["tp"], "edp": at["replicas"]}
-    layout = setting.on(tokens, **degrees, microbatches=microbatches, groups=at)
+    layout = setting.on(
+        tokens, **degrees, microbatches=microbatches, groups=at
+    )
     return Step(setting, mesh, layout, **how)
 
 
@@ -176,7 +201,9 @@ def busy(seconds: Seconds) -> Num:
 def _sent(op: Op, share: Num) -> Op:
     """The operation with a share of its messages' bytes."""
     ahead, back = (
-        work._replace(comm=tuple(m._replace(bytes=m.bytes * share) for m in work.comm))
+        work._replace(
+            comm=tuple(m._replace(bytes=m.bytes * share) for m in work.comm)
+        )
         for work in (op.forward, op.backward)
     )
     return op._replace(forward=ahead, backward=back)

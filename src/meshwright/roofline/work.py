@@ -100,9 +100,18 @@ class Setting:
         """The layer's job: one sequence, nowhere."""
         model = self.model
         if self.layer == "book":
-            model = replace(model, gated=False, moe=model.moe and replace(model.moe, shared_ffn=0))
+            model = replace(
+                model,
+                gated=False,
+                moe=model.moe and replace(model.moe, shared_ffn=0),
+            )
         return Job(
-            model, NOWHERE, 1, seq=self.seq, precision=self.precision, assumptions=self.assumptions
+            model,
+            NOWHERE,
+            1,
+            seq=self.seq,
+            precision=self.precision,
+            assumptions=self.assumptions,
         )
 
     @cached_property
@@ -114,10 +123,17 @@ class Setting:
     def per_token(self) -> Layer:
         """The layer as thresholds see it."""
         ops = self.ops(self.on(1.0))
-        sent = sum(float(m.bytes) for op in ops for m in op.forward.comm if m.axis in TENSOR)
+        sent = sum(
+            float(m.bytes)
+            for op in ops
+            for m in op.forward.comm
+            if m.axis in TENSOR
+        )
         weights = sum(float(op.weights) for op in ops)
         return Layer(
-            sum(float(op.forward.matrix) for op in ops), weights * self.precision.gather_bytes, sent
+            sum(float(op.forward.matrix) for op in ops),
+            weights * self.precision.gather_bytes,
+            sent,
         )
 
     def on(
@@ -135,7 +151,15 @@ class Setting:
         sequences = tokens / self.job.T * cp
         replicas = ONCE / (microbatches * sequences)
         etp = tp if self.model.moe else 1
-        return On(tp=tp, cp=cp, dp=replicas, ep=ep, etp=etp, microbatch=sequences, groups=groups)
+        return On(
+            tp=tp,
+            cp=cp,
+            dp=replicas,
+            ep=ep,
+            etp=etp,
+            microbatch=sequences,
+            groups=groups,
+        )
 
     def ops(self, layout: Layout) -> list[Op]:
         """The operations of the layer on one chip, as far as they count."""

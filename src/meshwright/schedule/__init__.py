@@ -42,4 +42,12 @@ def get(name: str) -> Schedule:
     return SCHEDULES[name]
 
 
-__all__ = ["SCHEDULES", "Action", "Order", "Schedule", "Timeline", "get", "timeline"]
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Order",
+    "Schedule",
+    "Timeline",
+    "get",
+    "timeline",
+]

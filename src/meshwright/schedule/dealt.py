@@ -18,7 +18,17 @@ from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, NamedTuple
 
-from ..num import Num, anywhere, at, ceil_div, floor, maximum, minimum, most, where
+from ..num import (
+    Num,
+    anywhere,
+    at,
+    ceil_div,
+    floor,
+    maximum,
+    minimum,
+    most,
+    where,
+)
 from . import groups
 
 
@@ -42,7 +52,11 @@ class Pass(NamedTuple):
         """With so many times another added."""
         if isinstance(times, float) and not times:
             return self
-        return Pass(self.f + times * other.f, self.i + times * other.i, self.w + times * other.w)
+        return Pass(
+            self.f + times * other.f,
+            self.i + times * other.i,
+            self.w + times * other.w,
+        )
 
 
 class Place(NamedTuple):
@@ -112,7 +126,9 @@ class Cut(NamedTuple):
     """Layers before each stage and after all, where they are dealt one by one."""
 
     @classmethod
-    def of(cls, layers: int, p: Num, v: Num, folded: bool, slots: bool = False) -> Cut:
+    def of(
+        cls, layers: int, p: Num, v: Num, folded: bool, slots: bool = False
+    ) -> Cut:
         """As even as can be. slots: with embedding and loss, which count as a layer each; over one
         stage or two they change nothing."""
         ends = where(p * v > 2, 1.0, 0.0) if slots else 0.0
@@ -122,10 +138,14 @@ class Cut(NamedTuple):
         if not slots:
             return cls(p, v, folded, most, spare, anywhere(spare > 0))
         fewer = where(spare >= 2, ends, 0.0), where(spare >= 1, ends, 0.0)
-        return cls(p, v, folded, most, maximum(spare, 2.0 * ends), True, *fewer)
+        return cls(
+            p, v, folded, most, maximum(spare, 2.0 * ends), True, *fewer
+        )
 
     @classmethod
-    def given(cls, layers: tuple[int, ...], p: Num, v: Num, folded: bool) -> Cut:
+    def given(
+        cls, layers: tuple[int, ...], p: Num, v: Num, folded: bool
+    ) -> Cut:
         """One by one."""
         before = tuple(accumulate(layers, initial=0.0))
         most = float(max(layers))
@@ -174,17 +194,26 @@ class Cut(NamedTuple):
 
     def layers(self, a: Num, b: Num) -> Num:
         """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
-        return self._before(b) - self._before(a) if self.uneven else (b - a) * self.most
+        return (
+            self._before(b) - self._before(a)
+            if self.uneven
+            else (b - a) * self.most
+        )
 
     def _before(self, stage: Num) -> Num:
         if not self.uneven:
             return stage * self.most
         if self.before:
             index: Any = minimum(stage, len(self.before) - 1.0)
-            return at(self.before, index.astype(int) if hasattr(index, "dtype") else int(index))
+            return at(
+                self.before,
+                index.astype(int) if hasattr(index, "dtype") else int(index),
+            )
         light = maximum(stage - (self.stages - self._end), 0.0)
         last = maximum(stage - (self.stages - 1.0), 0.0) * self.last
-        first = minimum(stage, 1.0) * (where(self.spare >= 2, 1.0, 0.0) + self.first)
+        first = minimum(stage, 1.0) * (
+            where(self.spare >= 2, 1.0, 0.0) + self.first
+        )
         return stage * self.most - light - first - last
 
     def rank_layers(self, rank: Num) -> Num:
@@ -192,14 +221,24 @@ class Cut(NamedTuple):
         if not self.uneven:
             return self.v * self.most
         if self.before:
-            stages = (self._stage(rank, chunk) for chunk in range(int(most(self.v))))
-            return reduce(add, (self.layers(stage, stage + 1) for stage in stages))
+            stages = (
+                self._stage(rank, chunk) for chunk in range(int(most(self.v)))
+            )
+            return reduce(
+                add, (self.layers(stage, stage + 1) for stage in stages)
+            )
         e, p = self._end, self.p
         light = floor((e + rank) / p)
         if self.folded:  # down and up again
-            light = where(rank < e, 1.0, 0.0) + where(rank >= 2 * p - e, 1.0, 0.0)
-        ends = where(rank == 0, where(self.spare >= 2, 1.0, 0.0) + self.first, 0.0)
-        ends = ends + where(rank == (0.0 if self.folded else self.q), self.last, 0.0)
+            light = where(rank < e, 1.0, 0.0) + where(
+                rank >= 2 * p - e, 1.0, 0.0
+            )
+        ends = where(
+            rank == 0, where(self.spare >= 2, 1.0, 0.0) + self.first, 0.0
+        )
+        ends = ends + where(
+            rank == (0.0 if self.folded else self.q), self.last, 0.0
+        )
         return self.v * self.most - light - ends
 
     def _stage(self, rank: Num, chunk: int) -> Num:
@@ -215,7 +254,9 @@ class Cut(NamedTuple):
         found: Num = 0.0 * self.p
         for chunk in range(int(min(most(self.v), self._with_leading(lead)))):
             stage = self._stage(rank, chunk)
-            mine = minimum(self._before(stage + 1), lead) - minimum(self._before(stage), lead)
+            mine = minimum(self._before(stage + 1), lead) - minimum(
+                self._before(stage), lead
+            )
             found = found + where(chunk < self.v, maximum(mine, 0.0), 0.0)
         return found
 
@@ -237,14 +278,19 @@ class Cut(NamedTuple):
             found = where(e <= self.p, self.q, minimum(self.q, 1.0))
         if self.plain is True:
             return found
-        return self._fullest([minimum(self.q, 1.0), maximum(self.q - 1.0, 0.0), found])
+        return self._fullest(
+            [minimum(self.q, 1.0), maximum(self.q - 1.0, 0.0), found]
+        )
 
     def _fullest(self, ranks: list[Num]) -> Num:
         """Of these ranks one that holds the most layers, of several the last."""
         found, layers = ranks[0], self.rank_layers(ranks[0])
         for rank in ranks[1:]:
             more = self.rank_layers(rank)
-            found, layers = where(more >= layers, rank, found), maximum(more, layers)
+            found, layers = (
+                where(more >= layers, rank, found),
+                maximum(more, layers),
+            )
         return found
 
     @property
@@ -306,7 +352,11 @@ class Dealt(NamedTuple):
     def spare(self) -> Num:
         """Stages with one layer fewer, in the order that paths along them know; else none."""
         plain = self.cut.plain
-        return self.cut.spare if plain is True else where(plain, self.cut.spare, 0.0)
+        return (
+            self.cut.spare
+            if plain is True
+            else where(plain, self.cut.spare, 0.0)
+        )
 
     @property
     def uneven(self) -> bool:
@@ -318,11 +368,16 @@ class Dealt(NamedTuple):
 
     def load(self, rank: Num) -> Pass:
         """One microbatch on a rank."""
-        n, last = self.cut.rank_layers(rank), 0.0 if self.cut.folded else self.q
+        n, last = (
+            self.cut.rank_layers(rank),
+            0.0 if self.cut.folded else self.q,
+        )
         found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
         if self.lead:
             found = found.plus(self.leading, self.cut.leading(rank, self.lead))
-        return found.plus(self.first, (rank == 0) * 1.0).plus(self.last, (rank == last) * 1.0)
+        return found.plus(self.first, (rank == 0) * 1.0).plus(
+            self.last, (rank == last) * 1.0
+        )
 
     @property
     def slow(self) -> tuple[Num, ...]:
@@ -330,7 +385,14 @@ class Dealt(NamedTuple):
         one and the second.
         """
         if self.cut.before:
-            return (0.0, self.q, *(minimum(self.q, float(r)) for r in range(1, self.cut.ranks - 1)))
+            return (
+                0.0,
+                self.q,
+                *(
+                    minimum(self.q, float(r))
+                    for r in range(1, self.cut.ranks - 1)
+                ),
+            )
         between = (self.fuller,) if self.uneven else ()
         return (0.0, self.q, *between, *self.second)
 
@@ -341,7 +403,11 @@ class Dealt(NamedTuple):
         """
         if self.lead:
             return (minimum(self.q, 1.0),)
-        return (where(self.cut.alike, self.q, minimum(self.q, 1.0)),) if self.uneven else ()
+        return (
+            (where(self.cut.alike, self.q, minimum(self.q, 1.0)),)
+            if self.uneven
+            else ()
+        )
 
     @property
     def lightest(self) -> Pass:
@@ -367,8 +433,13 @@ class Dealt(NamedTuple):
         """A stage with the ways to it."""
         if isinstance(stage, float) and stage == 0.0:
             return Place(stage, self.at(stage), 0.0, 0.0, 0.0)
-        before, hops = self._times(self.cut.layers(0.0, stage), 0.0, stage), self.hops(0.0, stage)
-        return Place(stage, self.at(stage), before.f + hops, before.i + hops, before.w)
+        before, hops = (
+            self._times(self.cut.layers(0.0, stage), 0.0, stage),
+            self.hops(0.0, stage),
+        )
+        return Place(
+            stage, self.at(stage), before.f + hops, before.i + hops, before.w
+        )
 
     def _times(self, n: Num, a: Num, b: Num) -> Pass:
         """n layers and what the stages from a up to b have besides."""
@@ -380,7 +451,11 @@ class Dealt(NamedTuple):
 
     def _ends(self, a: Num, b: Num) -> tuple[Num, Num]:
         """Whether the first and the last stage are among those from a up to b: 1 or 0."""
-        first: Num = 0.0 if isinstance(a, float) and a > 0 else where((a <= 0) & (b > 0), 1.0, 0.0)
+        first: Num = (
+            0.0
+            if isinstance(a, float) and a > 0
+            else where((a <= 0) & (b > 0), 1.0, 0.0)
+        )
         return first, where((b >= self.stages) & (a < self.stages), 1.0, 0.0)
 
     def _leading(self, a: Num, b: Num) -> Num:
@@ -402,17 +477,27 @@ class Dealt(NamedTuple):
         return self._sum("w", a, b)
 
     def _sum(self, what: str, a: Num, b: Num) -> Num:
-        layer, first, last = (getattr(part, what) for part in (self.layer, self.first, self.last))
+        layer, first, last = (
+            getattr(part, what) for part in (self.layer, self.first, self.last)
+        )
         found: Num
         at_first, at_last = self._ends(a, b)
         found = self.cut.layers(a, b) * layer + at_last * last
         if self.lead:
             found = found + self._leading(a, b) * getattr(self.leading, what)
-        return found if isinstance(at_first, float) and not at_first else found + at_first * first
+        return (
+            found
+            if isinstance(at_first, float) and not at_first
+            else found + at_first * first
+        )
 
     def hops(self, a: Num, b: Num) -> Num:
         """Seconds of the sends between stages a and b."""
-        turn: Num = where((a < self.p) & (b >= self.p), 1.0, 0.0) if self.cut.folded else 0.0
+        turn: Num = (
+            where((a < self.p) & (b >= self.p), 1.0, 0.0)
+            if self.cut.folded
+            else 0.0
+        )
         return (b - a - turn) * where(self.p > 1, self.send, 0.0)
 
     def down(self, a: Num, b: Num) -> Num:
@@ -431,7 +516,11 @@ class Dealt(NamedTuple):
 
     def below(self, stage: Num, to: Num) -> Num:
         """From the end of F in a stage down to stage `to` and back to the start of its own I."""
-        return self.f(stage + 1, to + 1) + self.i(stage + 1, to + 1) + 2 * self.hops(stage, to)
+        return (
+            self.f(stage + 1, to + 1)
+            + self.i(stage + 1, to + 1)
+            + 2 * self.hops(stage, to)
+        )
 
     def last_ranks(self, r: Num) -> Num:
         """F and I of one microbatch on the last r ranks of the last chunk, down and up again; 0 if
@@ -459,11 +548,13 @@ class Dealt(NamedTuple):
         """One microbatch in all chunks of a rank but the last (looped)."""
         stage = self.top + rank
         n = self.cut.rank_layers(rank) - self.cut.layers(stage, stage + 1)
-        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w).plus(
-            self.first, (rank == 0) * 1.0
-        )
+        found = Pass(
+            n * self.layer.f, n * self.layer.i, n * self.layer.w
+        ).plus(self.first, (rank == 0) * 1.0)
         if self.lead:
-            n = self.cut.leading(rank, self.lead) - self._leading(stage, stage + 1)
+            n = self.cut.leading(rank, self.lead) - self._leading(
+                stage, stage + 1
+            )
             found = found.plus(self.leading, n)
         return found
 
@@ -471,7 +562,8 @@ class Dealt(NamedTuple):
     def ranks(self) -> tuple[Rank, ...]:
         """Those of `slow`."""
         return tuple(
-            Rank(self.place(x), self.place(self.top + x), self.earlier(x)) for x in self.slow
+            Rank(self.place(x), self.place(self.top + x), self.earlier(x))
+            for x in self.slow
         )
 
     def to_last_chunk(self, x: Rank, ranks: tuple[Rank, ...]) -> Num:
@@ -481,13 +573,23 @@ class Dealt(NamedTuple):
         the second, then one microbatch."""
         ways = [x.last.down]
         for y in ranks if x is not ranks[0] else (x,):
-            way = y.first.down + self.g * y.earlier.f + (x.last.down - y.last.down)
+            way = (
+                y.first.down
+                + self.g * y.earlier.f
+                + (x.last.down - y.last.down)
+            )
             ways.append(
-                way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0)
+                way
+                if y is x or y is ranks[0]
+                else where(y.first.stage <= x.first.stage, way, 0.0)
             )
         if self.uneven:
             before = self.place(x.last.stage - self.p)
-            begins = maximum(ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f)
+            begins = maximum(
+                ranks[0].first.at.f, self.at(minimum(before.stage, 1.0)).f
+            )
             wait = (self.g - 1.0) * begins
-            ways.append(where(self.cut.alike, 0.0, before.down + before.at.f + wait))
+            ways.append(
+                where(self.cut.alike, 0.0, before.down + before.at.f + wait)
+            )
         return reduce(maximum, ways)

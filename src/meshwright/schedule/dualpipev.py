@@ -46,7 +46,9 @@ def _program(p: int, m: int, r: int) -> str:
     """
     below, half = p - 1 - r, (r + 1) // 2
     turn = "B1 B0 " * half + (
-        "I1 I0 " * (r + 1 - half) if r % 2 else "B1 I0 " + "I1 I0 " * (r - half)
+        "I1 I0 " * (r + 1 - half)
+        if r % 2
+        else "B1 I0 " + "I1 I0 " * (r - half)
     )
     # chunks whose W waits, oldest first
     held = [word[1] for word in turn.split() if word[0] == "I"] + ["0"] * below
@@ -82,7 +84,9 @@ def span(d: Dealt, barrier: bool) -> Num:
     first, last = d.at(0.0), d.at(d.stages - 1)
     paths = [
         as_if_equal(d, lambda f, i, w: bubble(p, m, 2.0, f, i, w)),
-        first_waits(d, d.down(0.0, d.stages - 1) - (2 * q + 1) * first.f, p * first.b),
+        first_waits(
+            d, d.down(0.0, d.stages - 1) - (2 * q + 1) * first.f, p * first.b
+        ),
         _around(d, first, last),
     ]
     if d.uneven:
@@ -95,7 +99,10 @@ def _around(d: Dealt, first: Pass, last: Pass) -> Num:
     I0 up.
     """
     p, q = d.p, d.q
-    down = maximum(d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1), (2 * q + 1) * first.f + last.f)
+    down = maximum(
+        d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1),
+        (2 * q + 1) * first.f + last.f,
+    )
     begin = down + d.up(2 * p, p + 1)
     stay = (d.m - p) * d.load(q).total - d.f(q, p)
     back = d.up_whole(q, 0.0)

@@ -24,7 +24,10 @@ from .types import Action, Order, Schedule, looped_stage, one_chunk
 
 def order(p: int, m: int, v: int = 1) -> Order:
     """F0 F1 ... then B0 B1 ..., the same on every rank."""
-    return [[Action(kind, 0, k) for kind in "FB" for k in range(m)] for _ in range(p)]
+    return [
+        [Action(kind, 0, k) for kind in "FB" for k in range(m)]
+        for _ in range(p)
+    ]
 
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:

@@ -19,7 +19,9 @@ from ..num import Num, ceil_div, floor, maximum, minimum
 
 def size(p: Num, m: Num, group: int) -> Num:
     """Microbatches of every group but the last."""
-    return minimum(float(group), m) if group else m / maximum(floor(m / p), 1.0)
+    return (
+        minimum(float(group), m) if group else m / maximum(floor(m / p), 1.0)
+    )
 
 
 def ahead(p: Num, m: Num, v: Num, group: int, more: Num) -> Num:
@@ -55,7 +57,10 @@ def sentence(name: str, p: int, m: int, group: int) -> str:
             f" least {p}"
         )
     fits = [n for n in range(max(m - 2 * p, 1), m + 2 * p) if holds(p, n, 0)]
-    below, above = [n for n in fits if n < m][-1:], [n for n in fits if n > m][:1]
+    below, above = (
+        [n for n in fits if n < m][-1:],
+        [n for n in fits if n > m][:1],
+    )
     near = " or ".join(map(str, (*below, *above)))
     return (
         f"{name} runs its microbatches ({m}) in {m // p} groups of one size, each at least pp"

@@ -44,10 +44,21 @@ def span(d: Dealt, barrier: bool) -> Num:
     first, end = ranks[0], ranks[1]
     paths = [where(d.usual, _rounds(d, first, end), 0.0)]
     more = _passed_on(d, ranks) if d.uneven and not d.cut.before else {}
-    ways = [(d.to_last_chunk(x, ranks), _from_last_chunk(d, x, ranks)) for x in ranks]
+    ways = [
+        (d.to_last_chunk(x, ranks), _from_last_chunk(d, x, ranks))
+        for x in ranks
+    ]
     for k, x in enumerate(ranks):
-        own = d.m * x.load - d.g * x.earlier.f - d.late * x.earlier.b + more.get(k, 0.0)
-        before, after = ways[k][0] + maximum(_turned(d, x, end), 0.0), ways[k][1]
+        own = (
+            d.m * x.load
+            - d.g * x.earlier.f
+            - d.late * x.earlier.b
+            + more.get(k, 0.0)
+        )
+        before, after = (
+            ways[k][0] + maximum(_turned(d, x, end), 0.0),
+            ways[k][1],
+        )
         beside = [_beside_last_chunks(d, x, first)] if d.uneven else []
         if k == 0:
             beside.append(_by_last_rank(d, first, end, *ways[1]))
@@ -65,11 +76,15 @@ def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
     for y in ranks if x is not ranks[0] else (x,):
         way = (x.last.back - y.last.back) + d.late * y.earlier.b + y.first.back
         ways.append(
-            way if y is x or y is ranks[0] else where(y.first.stage <= x.first.stage, way, 0.0)
+            way
+            if y is x or y is ranks[0]
+            else where(y.first.stage <= x.first.stage, way, 0.0)
         )
     if d.uneven:
         before = d.place(x.last.stage - d.p)
-        wait = (d.late - 1.0) * maximum(ranks[0].first.at.b, d.at(minimum(before.stage, 1.0)).b)
+        wait = (d.late - 1.0) * maximum(
+            ranks[0].first.at.b, d.at(minimum(before.stage, 1.0)).b
+        )
         ways.append(where(d.cut.alike, 0.0, before.at.b + before.back + wait))
     return reduce(maximum, ways)
 
@@ -77,12 +92,20 @@ def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
 def _turned(d: Dealt, x: Rank, end: Rank) -> Num:
     """From x's last chunk to the last stage and back, less the forwards that x runs meanwhile:
     those of its group in that chunk, then in its first one."""
-    ahead = minimum(2 * (d.q - x.first.stage), d.m * d.v - (d.v - 1.0) * d.g - 1)
+    ahead = minimum(
+        2 * (d.q - x.first.stage), d.m * d.v - (d.v - 1.0) * d.g - 1
+    )
     same = minimum(ahead, d.g - 1.0)
-    return x.last.below_whole(end.last) - same * x.last.at.f - (ahead - same) * x.first.at.f
+    return (
+        x.last.below_whole(end.last)
+        - same * x.last.at.f
+        - (ahead - same) * x.first.at.f
+    )
 
 
-def _by_last_rank(d: Dealt, first: Rank, end: Rank, there: Num, back: Num) -> tuple[Num, Num]:
+def _by_last_rank(
+    d: Dealt, first: Rank, end: Rank, there: Num, back: Num
+) -> tuple[Num, Num]:
     """To the first rank by the last: a group in the last chunk there, and its next F, which goes on
     to the first rank; and back by it. Less what the first rank does meanwhile."""
     here, last, on = first.first.at, first.last.at, end.first.at
@@ -98,12 +121,22 @@ def _beside_last_chunks(d: Dealt, x: Rank, first: Rank) -> tuple[Num, Num]:
     begins when the first group has come to its last chunk; and the way back of its last B but a
     group's. Less what x does of its last chunk meanwhile.
     """
-    here, top, last, other = first.first.at, first.last, x.last.at, d.at(1.0 + 0.0 * d.p)
+    here, top, last, other = (
+        first.first.at,
+        first.last,
+        x.last.at,
+        d.at(1.0 + 0.0 * d.p),
+    )
     both = maximum(d.p - 2 * (d.q - x.first.stage), 0.0)
-    forward = d.q * maximum(here.f, other.f) + top.down + top.at.f + x.first.down
+    forward = (
+        d.q * maximum(here.f, other.f) + top.down + top.at.f + x.first.down
+    )
     back = d.q * maximum(here.b, other.b) + top.back + top.at.b + x.first.back
     can = (d.spare >= 1) & (d.m >= 2 * d.p) & d.usual
-    forward, back = forward - d.p * last.f - both * last.b, back - d.p * last.b - both * last.f
+    forward, back = (
+        forward - d.p * last.f - both * last.b,
+        back - d.p * last.b - both * last.f,
+    )
     return where(can, forward, 0.0), where(can, back, 0.0)
 
 
@@ -115,7 +148,8 @@ def _passed_on(d: Dealt, ranks: tuple[Rank, ...]) -> dict[int, Num]:
     again = where(d.usual, maximum(d.m / d.p - 1.0, 0.0), 0.0)
     fewer = maximum(again - 1.0, 0.0)
     around = maximum(
-        _down_around(d, first, end, second.at, light), _up_around(d, first, end, second, light)
+        _down_around(d, first, end, second.at, light),
+        _up_around(d, first, end, second, light),
     )
     return {
         1: maximum(again * _away(d, fuller, end), fewer * around),
@@ -131,11 +165,19 @@ def _away(d: Dealt, y: Rank, end: Rank) -> Num:
     """
     n = d.q - y.first.stage
     ways = y.last.below_whole(end.last) + y.last.at.total - end.last.at.total
-    gained = d.p * (y.earlier.total - end.earlier.total) - 2 * n * y.first.at.total + ways
-    return where((d.spare >= 1) & (n > 0) & (2 * n < d.p), maximum(gained, 0.0), 0.0)
+    gained = (
+        d.p * (y.earlier.total - end.earlier.total)
+        - 2 * n * y.first.at.total
+        + ways
+    )
+    return where(
+        (d.spare >= 1) & (n > 0) & (2 * n < d.p), maximum(gained, 0.0), 0.0
+    )
 
 
-def _up_around(d: Dealt, first: Rank, y: Rank, second: Place, light: Pass) -> Num:
+def _up_around(
+    d: Dealt, first: Rank, y: Rank, second: Place, light: Pass
+) -> Num:
     """From rank y up to the second with the first B of the first chunk, and with the first of the
     last chunk by the first rank up to y again: p forwards of a group are left out, those of a light
     chunk."""
@@ -149,21 +191,29 @@ def _up_around(d: Dealt, first: Rank, y: Rank, second: Place, light: Pass) -> Nu
     )
     # the stages between, the second's left out
     chains = y.first.back - second.back + here.b - there.b
-    chains = chains + first.last.back - before.back - before.at.b + first.last.at.b
+    chains = (
+        chains + first.last.back - before.back - before.at.b + first.last.at.b
+    )
     back = p * (y.earlier.b - here.b) + p * there.b + light.b + chains
     # one send besides those of the chains: to the first rank
     gained = forward + back + d.send - p * y.load
     return where(
-        (d.spare >= 2) & (p > 3) & (y.first.stage > 1) & (2 * n < p), maximum(gained, 0.0), 0.0
+        (d.spare >= 2) & (p > 3) & (y.first.stage > 1) & (2 * n < p),
+        maximum(gained, 0.0),
+        0.0,
     )
 
 
-def _down_around(d: Dealt, first: Rank, end: Rank, other: Pass, light: Pass) -> Num:
+def _down_around(
+    d: Dealt, first: Rank, end: Rank, other: Pass, light: Pass
+) -> Num:
     """From the last rank down to the second by the first with the last F before the last chunk, and
     up again with the first B of that: the last chunk of the last rank is left out, and as many
     passes of the first chunk of the second come in.
     """
-    gained = (d.p - 3) * other.total - d.p * end.last.at.total - end.first.at.total
+    gained = (
+        (d.p - 3) * other.total - d.p * end.last.at.total - end.first.at.total
+    )
     gained = gained + light.total + first.last.at.total + 4 * d.send
     return where((d.spare >= 2) & (d.p > 3), maximum(gained, 0.0), 0.0)
 
@@ -173,9 +223,16 @@ def _first_two(d: Dealt, first: Rank, other: Pass, light: Pass) -> Num:
     up with the second B of the last chunk, and down with the last F but three."""
     here, last = first.first.at, first.last.at
     whole = d.p * (first.load - d.load(1.0 + 0.0 * d.p).total)
-    gained = d.p * (other.total - here.total) - 2 * other.f - 2 * d.at(d.p).b + 2 * d.send
+    gained = (
+        d.p * (other.total - here.total)
+        - 2 * other.f
+        - 2 * d.at(d.p).b
+        + 2 * d.send
+    )
     moved = 4 * light.f - 3 * last.f + 2 * light.b - last.b
-    return where((d.p > 3) & (d.spare >= 2), maximum(whole + gained + moved, 0.0), 0.0)
+    return where(
+        (d.p > 3) & (d.spare >= 2), maximum(whole + gained + moved, 0.0), 0.0
+    )
 
 
 def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
@@ -185,7 +242,9 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
     once, slots = 2 * d.stages - 1, (d.m - d.p) * d.v + d.q
     k = floor(slots / once)
     whole = first.first.at.total + first.first.below_whole(end.last)
-    return (1 + k) * whole + (slots - k * once) * d.lightest.total * d.cut.least
+    return (1 + k) * whole + (
+        slots - k * once
+    ) * d.lightest.total * d.cut.least
 
 
 @cache
@@ -211,8 +270,13 @@ def interleaved(group: int = 0) -> Schedule:
         span=span,
         in_flight=lambda p, m, v: groups.ahead(p, m, v, group, 2 * p - 1),
         heads=lambda p, m, v: 1,
-        needs=(many_chunks("interleaved", "1f1b"), whole_groups("interleaved", group)),
-        in_flight_on_second=lambda p, m, v: groups.ahead(p, m, v, group, 2 * p - 3),
+        needs=(
+            many_chunks("interleaved", "1f1b"),
+            whole_groups("interleaved", group),
+        ),
+        in_flight_on_second=lambda p, m, v: groups.ahead(
+            p, m, v, group, 2 * p - 3
+        ),
         in_flight_on_last=lambda p, m, v: groups.ahead(p, m, v, group, 1.0),
         group=group,
         grouped=interleaved,

@@ -30,7 +30,9 @@ from .types import Order, Schedule, looped_stage, many_chunks, whole_groups
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1)(f + i - min(f, i, w)) / v, or with m < p at least one way down and up."""
-    return _with_few((p - 1) * (f + i - minimum(minimum(f, i), w)) / v, p, m, v, f, i, w)
+    return _with_few(
+        (p - 1) * (f + i - minimum(minimum(f, i), w)) / v, p, m, v, f, i, w
+    )
 
 
 def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
@@ -38,7 +40,9 @@ def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return _with_few((p - 1) * (f + i - minimum(f, w)) / v, p, m, v, f, i, w)
 
 
-def _with_few(found: Num, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+def _with_few(
+    found: Num, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num
+) -> Num:
     """With fewer microbatches than ranks: all through the last stage, one after the other, the
     first down to it and the last up from it, and its weight gradient."""
     through = (v * p - 1 + m) * (f + i) / v + w / v - m * (f + i + w)
@@ -62,7 +66,9 @@ def span(d: Dealt, barrier: bool) -> Num:
             paths.append(d.m * x.load + before + turned + maximum(stay, up))
         else:
             wait = maximum(x.last.down - x.first.down - left_f, 0.0)
-            paths.append(d.m * x.load + wait + turned + maximum(stay, up + x.first.down))
+            paths.append(
+                d.m * x.load + wait + turned + maximum(stay, up + x.first.down)
+            )
     found = where(d.m < d.p, _few(d, ranks), reduce(maximum, paths))
     return where(d.p == 1, d.busy(0.0), found)
 
@@ -100,7 +106,9 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
     left = slots - k * d.p
     down = maximum(first.last.down, d.p * first.earlier.f)
     weights = first.last.at.w
-    up = maximum(first.last.up + first.first.at.w, d.p * first.earlier.b + weights)
+    up = maximum(
+        first.last.up + first.first.at.w, d.p * first.earlier.b + weights
+    )
     turn = d.last_ranks(d.p)
     light = d.cut.least
     short = Pass(*(light * seconds for seconds in d.lightest))
@@ -111,9 +119,9 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
         _passes(d, slots - d.p, slots - d.p, first, short),
     )
     two = down + 2 * turn + weights + others + up
-    return down + turn + _each(d, k, first, end, short) + maximum(fewer, on_last) + up, where(
-        slots >= d.p, two, 0.0
-    )
+    return down + turn + _each(d, k, first, end, short) + maximum(
+        fewer, on_last
+    ) + up, where(slots >= d.p, two, 0.0)
 
 
 def _each(d: Dealt, k: Num, first: Rank, end: Rank, short: Pass) -> Num:
@@ -132,7 +140,11 @@ def _each(d: Dealt, k: Num, first: Rank, end: Rank, short: Pass) -> Num:
     whole = floor(k / d.v)
     weights = d.cut.rank_layers(0.0) * d.lightest.w
     few = (k - d.v * whole) * (d.p * (short.f + short.i) + short.w)
-    return where(d.cut.alike, equal, whole * (through + weights) + few + k * 2 * d.q * d.send)
+    return where(
+        d.cut.alike,
+        equal,
+        whole * (through + weights) + few + k * 2 * d.q * d.send,
+    )
 
 
 def _passes(d: Dealt, n: Num, held: Num, x: Rank, short: Pass) -> Num:
@@ -173,7 +185,10 @@ def interleaved_zero_bubble(group: int = 0) -> Schedule:
         heads=lambda p, m, v: 1,
         heads_late=lambda p, m, v: minimum(p, m) - 1,
         bubble_in_run=bubble_in_run,
-        needs=(many_chunks("interleaved-zb", "zb-h1"), whole_groups("interleaved-zb", group)),
+        needs=(
+            many_chunks("interleaved-zb", "zb-h1"),
+            whole_groups("interleaved-zb", group),
+        ),
         group=group,
         grouped=interleaved_zero_bubble,
     )

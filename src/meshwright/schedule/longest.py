@@ -63,7 +63,13 @@ class Program(NamedTuple):
 
 
 def longest(
-    schedule: Schedule, p: int, m: int, v: int, passes: Floats, send: Floats, barrier: bool = True
+    schedule: Schedule,
+    p: int,
+    m: int,
+    v: int,
+    passes: Floats,
+    send: Floats,
+    barrier: bool = True,
 ) -> Floats:
     """Seconds of a step for each layout: the longest path or, without a barrier, what a second step
     adds to one.
@@ -74,7 +80,9 @@ def longest(
     steps = 1 if barrier or not schedule.split_backward else STEPS
     found, left = np.empty(len(send)), np.arange(len(send))
     each = group_size(schedule, p, m)
-    if schedule.grouped and each >= p:  # of fewer microbatches the groups would be others
+    if (
+        schedule.grouped and each >= p
+    ):  # of fewer microbatches the groups would be others
         schedule = schedule.grouped(each)
     groups = GROUPS
     while len(left):
@@ -82,7 +90,10 @@ def longest(
         if few >= m - each:
             few = m
         ends, even = _replay(
-            _program(schedule, p, few, v, steps), passes[left], send[left], (m - few) // each
+            _program(schedule, p, few, v, steps),
+            passes[left],
+            send[left],
+            (m - few) // each,
         )
         done = even | (few == m)
         found[left[done]] = np.diff(ends, axis=0, prepend=0.0)[-1][done]
@@ -102,7 +113,9 @@ def _replay(
     groups put between.
     """
     count = len(program.lasts)
-    seconds = np.concatenate([passes, passes[..., 1:2] + passes[..., 2:]], axis=2)  # F, I, W, B
+    seconds = np.concatenate(
+        [passes, passes[..., 1:2] + passes[..., 2:]], axis=2
+    )  # F, I, W, B
     lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
     end = np.zeros((count + 2, len(send)))
     end[count + 1] = -np.inf
@@ -112,7 +125,11 @@ def _replay(
         np.maximum(ready, end[program.before[at]], out=ready)
         ready += lasts[program.lasts[at]]
         end[at] = ready
-    even, later, ends = np.full(len(send), bool(program.cut)), np.zeros(len(send)), []
+    even, later, ends = (
+        np.full(len(send), bool(program.cut)),
+        np.zeros(len(send)),
+        [],
+    )
     for step, finish in enumerate(program.ends):
         if groups and program.cut:
             now, then = program.cut[step]
@@ -124,34 +141,56 @@ def _replay(
 
 
 @lru_cache(maxsize=64)
-def _program(schedule: Schedule, p: int, m: int, v: int, steps: int) -> Program:
+def _program(
+    schedule: Schedule, p: int, m: int, v: int, steps: int
+) -> Program:
     """The order of a schedule, steps of it one behind the other, by level."""
     order, each = schedule.order(p, m, v), group_size(schedule, p, m)
     whole = order if steps == 1 else twice(order, m)
     chunks = int(schedule.chunks(v))
-    stage = [[schedule.stage_of(rank, chunk, p, v) for chunk in range(chunks)] for rank in range(p)]
+    stage = [
+        [schedule.stage_of(rank, chunk, p, v) for chunk in range(chunks)]
+        for rank in range(p)
+    ]
     actions = [(rank, a) for rank, row in enumerate(whole) for a in row]
     first = np.cumsum([0, *(len(row) for row in whole)])
-    level, needs, sent = _levels(whole, stage, p * chunks, m * steps, first.tolist())
+    level, needs, sent = _levels(
+        whole, stage, p * chunks, m * steps, first.tolist()
+    )
     by_level = np.argsort(level, kind="stable")
     number = np.empty(len(by_level) + 2, dtype=np.intp)
     number[by_level] = np.arange(len(by_level))
-    number[-2:] = len(by_level), len(by_level) + 1  # nothing before, nothing needed
+    number[-2:] = (
+        len(by_level),
+        len(by_level) + 1,
+    )  # nothing before, nothing needed
     before = np.arange(len(by_level)) - 1
     before[first[:-1][np.diff(first) > 0]] = len(by_level)
-    bounds = np.searchsorted(np.sort(level), np.arange(max(level, default=-1) + 2))
+    bounds = np.searchsorted(
+        np.sort(level), np.arange(max(level, default=-1) + 2)
+    )
     lasts = np.array(
-        [KINDS.index(a.kind) * p * chunks + stage[rank][a.chunk] for rank, a in actions]
+        [
+            KINDS.index(a.kind) * p * chunks + stage[rank][a.chunk]
+            for rank, a in actions
+        ]
     )
     lengths = [len(row) for row in order]
     return Program(
-        tuple(slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)),
+        tuple(
+            slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+        ),
         number[before[by_level]],
         number[np.array(needs, dtype=np.intp)[by_level]],
         np.array(sent)[by_level],
         lasts[by_level],
-        tuple(number[first[:-1] + np.array(lengths) * (step + 1) - 1] for step in range(steps)),
-        _cuts(order, schedule.order(p, m + each, v), each, first, number, steps),
+        tuple(
+            number[first[:-1] + np.array(lengths) * (step + 1) - 1]
+            for step in range(steps)
+        ),
+        _cuts(
+            order, schedule.order(p, m + each, v), each, first, number, steps
+        ),
     )
 
 
@@ -177,7 +216,11 @@ def _levels(
             if kind == "F":
                 key = (s - 1) * m + microbatch if s else -1
             else:
-                key = (stages + s + 1) * m + microbatch if s < stages - 1 and kind != "W" else -1
+                key = (
+                    (stages + s + 1) * m + microbatch
+                    if s < stages - 1 and kind != "W"
+                    else -1
+                )
             if key >= 0:
                 if key not in made:
                     waiting[key] = rank
@@ -198,7 +241,12 @@ def _levels(
 
 
 def _cuts(
-    order: Order, longer: Order, p: int, first: Index, number: Index, steps: int
+    order: Order,
+    longer: Order,
+    p: int,
+    first: Index,
+    number: Index,
+    steps: int,
 ) -> tuple[tuple[Index, Index], ...]:
     """For each step, the actions before the place where p more microbatches are put in, and the
     same a group before.
@@ -210,15 +258,32 @@ def _cuts(
     now, then = [], []
     for rank, (row, more) in enumerate(zip(order, longer, strict=True)):
         group = len(more) - len(row)
-        cut = next((k for k, (a, b) in enumerate(zip(row, more, strict=False)) if a != b), len(row))
+        cut = next(
+            (
+                k
+                for k, (a, b) in enumerate(zip(row, more, strict=False))
+                if a != b
+            ),
+            len(row),
+        )
         start = cut - group
         if (
             start < REACH * group
-            or [a._replace(microbatch=a.microbatch + p) for a in row[start:]] != more[cut:]
+            or [a._replace(microbatch=a.microbatch + p) for a in row[start:]]
+            != more[cut:]
         ):
             return ()
         now.append(first[rank] + np.arange(cut - REACH * group, cut))
         then.append(now[-1] - group)
-    lengths = [np.full(len(n), len(row)) for n, row in zip(now, order, strict=True)]
-    a, b, one = np.concatenate(now), np.concatenate(then), np.concatenate(lengths)
-    return tuple((number[a + step * one], number[b + step * one]) for step in range(steps))
+    lengths = [
+        np.full(len(n), len(row)) for n, row in zip(now, order, strict=True)
+    ]
+    a, b, one = (
+        np.concatenate(now),
+        np.concatenate(then),
+        np.concatenate(lengths),
+    )
+    return tuple(
+        (number[a + step * one], number[b + step * one])
+        for step in range(steps)
+    )

@@ -23,14 +23,22 @@ from . import groups
 from .types import Action, Order
 
 
-def looped_order(p: int, m: int, v: int, hop: int, split: bool, group: int = 0) -> Order:
+def looped_order(
+    p: int, m: int, v: int, hop: int, split: bool, group: int = 0
+) -> Order:
     """The actions of each rank; group: as in `groups`."""
     each = int(groups.size(p, m, group)) if v > 1 else m
     forward = groups.table(m, v, each)
     backward = [(v - 1 - chunk, microbatch) for chunk, microbatch in forward]
     ahead = (v - 1) * each
     return [
-        _rank_order(forward, backward, min(ahead + hop * (p - 1 - rank), m * v), hop * rank, split)
+        _rank_order(
+            forward,
+            backward,
+            min(ahead + hop * (p - 1 - rank), m * v),
+            hop * rank,
+            split,
+        )
         for rank in range(p)
     ]
 
@@ -52,5 +60,7 @@ def _rank_order(
         if split and k >= lag:
             actions.append(Action("W", *backward[k - lag]))
     if split:
-        actions.extend(Action("W", *at) for at in backward[max(total - lag, 0) :])
+        actions.extend(
+            Action("W", *at) for at in backward[max(total - lag, 0) :]
+        )
     return actions

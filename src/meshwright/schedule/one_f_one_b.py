@@ -49,7 +49,9 @@ def span(d: Dealt, barrier: bool) -> Num:
         ahead = minimum(d.q - x, d.m - 1) * mine.f
         paths.append(d.down(0.0, x) + d.busy(x) + d.up_whole(x, 0.0))
         paths.append(first + (d.m - 1) * mine.total - ahead)
-        paths.append(where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0))
+        paths.append(
+            where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0)
+        )
     if d.uneven and not d.lead:
         paths.append(where(d.spare >= 1, _fuller_rounds(d, first), 0.0))
     return reduce(maximum, paths)
@@ -60,7 +62,9 @@ def _rounds(d: Dealt, first: Num) -> Num:
     k = floor((d.m - 1) / d.p)
     left = d.m - 1 - k * d.p
     weights = where(left > 0, d.w(d.p - left, d.p), 0.0)
-    return (1 + k) * first + maximum(left * d.load(d.q).total, d.last_ranks(left) + weights)
+    return (1 + k) * first + maximum(
+        left * d.load(d.q).total, d.last_ranks(left) + weights
+    )
 
 
 def _fuller_rounds(d: Dealt, first: Num) -> Num:
@@ -68,18 +72,35 @@ def _fuller_rounds(d: Dealt, first: Num) -> Num:
     stages: as long as there are forwards left, then the last of them; or up to the last microbatch,
     that one through all stages too.
     """
-    n, top = where(d.spare >= 1, d.p - d.spare, d.p), where(d.spare >= 2, 1.0, 0.0)
-    layers, below = d.cut.rank_layers(d.fuller), minimum(d.q - d.fuller, d.m - 1)
+    n, top = (
+        where(d.spare >= 1, d.p - d.spare, d.p),
+        where(d.spare >= 2, 1.0, 0.0),
+    )
+    layers, below = (
+        d.cut.rank_layers(d.fuller),
+        minimum(d.q - d.fuller, d.m - 1),
+    )
     each = layers * d.layer.total
     once = n * each + 2 * (n - 1) * d.send
     k = floor(maximum(d.m - 1 - (d.q - top), 0.0) / n)
-    plain = first + k * once + (d.m - 1 - k * n) * each - below * layers * d.layer.f
+    plain = (
+        first
+        + k * once
+        + (d.m - 1 - k * n) * each
+        - below * layers * d.layer.f
+    )
     between = d.m - 1 - (d.p - top)
     k = floor(maximum(between, 0.0) / n)
     left = between - k * n
     # where the first rank is no fuller one, both turn back before it
     short = top * (d.load(0.0).total + 2 * d.send)
-    twice = 2 * first - short + k * once + left * each + 2 * maximum(left - 1, 0.0) * d.send
+    twice = (
+        2 * first
+        - short
+        + k * once
+        + left * each
+        + 2 * maximum(left - 1, 0.0) * d.send
+    )
     return maximum(plain, where(between >= 0, twice, 0.0))
 
 

@@ -31,7 +31,8 @@ def in_flight_rank(order: Order, rank: int) -> float:
 def twice(order: Order, m: int) -> Order:
     """Two steps of m microbatches, each rank's second behind its first."""
     return [
-        [*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)] for actions in order
+        [*actions, *(a._replace(microbatch=a.microbatch + m) for a in actions)]
+        for actions in order
     ]
 
 
@@ -49,14 +50,16 @@ def held_rank(
     late_of = late_of or bytes_of
     held = peak = 0.0
     for kind, chunk, _ in order[rank]:
-        held += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(chunk) * (
-            (kind == "I") - (kind == "W")
-        )
+        held += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(
+            chunk
+        ) * ((kind == "I") - (kind == "W"))
         peak = max(peak, held)
     return peak
 
 
-def runnable(order: Order, stages: list[list[int]]) -> Iterator[tuple[int, int, list[Key]]]:
+def runnable(
+    order: Order, stages: list[list[int]]
+) -> Iterator[tuple[int, int, list[Key]]]:
     """All actions as (rank, position, inputs), each after those it needs.
 
     order: the actions of each rank;  stages: the stage of each action, in the same shape.
@@ -102,7 +105,10 @@ def _inputs(kind: str, stage: int, microbatch: int, last: int) -> list[Key]:
 
 
 def _deadlock(
-    order: Order, stages: list[list[int]], position: list[int], waiting: dict[Key, list[int]]
+    order: Order,
+    stages: list[list[int]],
+    position: list[int],
+    waiting: dict[Key, list[int]],
 ) -> str:
     """Who waits for what, and why it never comes; an input that nobody makes is named first."""
     maker = {
@@ -114,8 +120,14 @@ def _deadlock(
     lacking = min(waiting, key=lambda key: (key in maker, key))
     rank = waiting[lacking][0]
     blocked = order[rank][position[rank]]
-    here = _words((blocked.kind, stages[rank][position[rank]], blocked.microbatch))
-    why = f"comes later on rank {maker[lacking]}" if lacking in maker else "no rank runs"
+    here = _words(
+        (blocked.kind, stages[rank][position[rank]], blocked.microbatch)
+    )
+    why = (
+        f"comes later on rank {maker[lacking]}"
+        if lacking in maker
+        else "no rank runs"
+    )
     return (
         f"the order is a deadlock: rank {rank} cannot run {here}: it needs {_words(lacking)}, which"
         f" {why}"

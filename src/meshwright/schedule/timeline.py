@@ -65,7 +65,10 @@ class Timeline:
     @cached_property
     def busy_s(self) -> list[float]:
         """Seconds that each rank computes."""
-        return [sum(e) - sum(s) for s, e in zip(self.start_s, self.end_s, strict=True)]
+        return [
+            sum(e) - sum(s)
+            for s, e in zip(self.start_s, self.end_s, strict=True)
+        ]
 
     @property
     def idle_s(self) -> list[float]:
@@ -85,7 +88,9 @@ class Timeline:
         """The most microbatches whose activations each rank holds at once; 1 = one through all its
         chunks.
         """
-        return [in_flight_rank(self.order, rank) for rank in range(len(self.order))]
+        return [
+            in_flight_rank(self.order, rank) for rank in range(len(self.order))
+        ]
 
 
 def timeline(
@@ -99,12 +104,15 @@ def timeline(
     comes twice.
     """
     stages = [
-        [stage_of(rank, action.chunk) for action in actions] for rank, actions in enumerate(order)
+        [stage_of(rank, action.chunk) for action in actions]
+        for rank, actions in enumerate(order)
     ]
     seconds = durations if callable(durations) else _by_stage(durations)
     starts: list[list[float]] = [[] for _ in order]
     ends: list[list[float]] = [[] for _ in order]
-    made: dict[Key, tuple[float, int]] = {}  # what -> when it was ready, on which rank
+    made: dict[
+        Key, tuple[float, int]
+    ] = {}  # what -> when it was ready, on which rank
     sends: list[Send] = []
     for rank, k, inputs in runnable(order, stages):
         (kind, _, microbatch), stage = order[rank][k], stages[rank][k]
@@ -119,7 +127,13 @@ def timeline(
         ends[rank].append(start + seconds(kind, stage, microbatch))
         for part in PARTS[kind]:
             made[part, stage, microbatch] = (ends[rank][-1], rank)
-    return Timeline(order, stages, starts, ends, sorted(sends, key=lambda send: send.start_s))
+    return Timeline(
+        order,
+        stages,
+        starts,
+        ends,
+        sorted(sends, key=lambda send: send.start_s),
+    )
 
 
 def step_in_run_s(
@@ -137,7 +151,10 @@ def step_in_run_s(
     one = timeline(order, stage_of, durations, send_s).makespan_s
     if barrier:
         return one
-    m = 1 + max((action.microbatch for actions in order for action in actions), default=0)
+    m = 1 + max(
+        (action.microbatch for actions in order for action in actions),
+        default=0,
+    )
     again = (
         durations
         if not callable(durations)

@@ -125,13 +125,24 @@ class Schedule:
     rank and back.
     """
 
-    def idle(self, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
+    def idle(
+        self,
+        p: Num,
+        m: Num,
+        v: Num,
+        f: Num,
+        i: Num,
+        w: Num,
+        barrier: bool = True,
+    ) -> Num:
         """Idle seconds of a device per step; barrier: no rank begins the next step before all have
         ended this one.
         """
         return self._law(barrier)[0](p, m, v, f, i, w)
 
-    def least_bubble(self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True) -> Num:
+    def least_bubble(
+        self, p: Num, v: Num, f: Num, i: Num, w: Num, barrier: bool = True
+    ) -> Num:
         """A bound of `idle` that holds for every m."""
         law, least = self._law(barrier)
         if least:
@@ -170,11 +181,17 @@ class Schedule:
 
     def legal(self, p: Any, m: Any, v: Any) -> Any:
         """True where the schedule can run with these numbers."""
-        return reduce(lambda a, b: a & b, (rule.holds(p, m, v) for rule in self.needs))
+        return reduce(
+            lambda a, b: a & b, (rule.holds(p, m, v) for rule in self.needs)
+        )
 
     def rules(self, p: int, m: int, v: int) -> list[str]:
         """Why the schedule cannot run with these numbers, a sentence each; empty if it can."""
-        return [rule.sentence(p, m, v) for rule in self.needs if not rule.holds(p, m, v)]
+        return [
+            rule.sentence(p, m, v)
+            for rule in self.needs
+            if not rule.holds(p, m, v)
+        ]
 
 
 def looped_stage(rank: int, chunk: int, p: int, v: int) -> int:

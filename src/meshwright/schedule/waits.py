@@ -39,7 +39,10 @@ def slowest(d: Dealt) -> Num:
     longest, found = -1.0 + 0.0 * d.p, 0.0 * d.p
     for rank in d.slow:
         load = d.load(rank).total
-        found, longest = where(load >= longest, rank, found), maximum(load, longest)
+        found, longest = (
+            where(load >= longest, rank, found),
+            maximum(load, longest),
+        )
     return found
 
 
@@ -49,7 +52,9 @@ def one_f_one_b(d: Dealt) -> tuple[Wait, ...]:
     """
     x = slowest(d)
     below = d.f(x + 1, d.p) + d.i(x + 1, d.p) + d.w(x + 1, d.p)
-    return Wait(d.down(0.0, x) + d.up_whole(x, 0.0)), Wait(below, d.load(x).f, d.q - x)
+    return Wait(d.down(0.0, x) + d.up_whole(x, 0.0)), Wait(
+        below, d.load(x).f, d.q - x
+    )
 
 
 def zero_bubble(d: Dealt, h: float) -> tuple[Wait, ...]:

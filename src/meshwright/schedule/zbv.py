@@ -51,7 +51,11 @@ from .types import Order, Schedule, folded_stage, two_chunks
 def order(p: int, m: int, v: int = 2) -> Order:
     """The order of at least 2p - 1 microbatches, less those that do not exist."""
     return [
-        [a for a in numbered(_program(p, max(m, 2 * p - 1), rank)) if a.microbatch < m]
+        [
+            a
+            for a in numbered(_program(p, max(m, 2 * p - 1), rank))
+            if a.microbatch < m
+        ]
         for rank in range(p)
     ]
 
@@ -117,7 +121,12 @@ def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """The longest of a few paths through two steps, the second behind the first."""
     q = p - 1
     few = _few(q, minimum(m, p) - 1, f, i, w)
-    many = reduce(maximum, _paths_in_run(q, minimum(maximum(m - p, 1), q), f, i, w)) / 2
+    many = (
+        reduce(
+            maximum, _paths_in_run(q, minimum(maximum(m - p, 1), q), f, i, w)
+        )
+        / 2
+    )
     return where((m <= p) | (p == 1), few, many)
 
 
@@ -152,7 +161,11 @@ def least_in_run(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def _least(
-    paths: Callable[[Num, Num, Num, Num, Num], tuple[Num, ...]], p: Num, f: Num, i: Num, w: Num
+    paths: Callable[[Num, Num, Num, Num, Num], tuple[Num, ...]],
+    p: Num,
+    f: Num,
+    i: Num,
+    w: Num,
 ) -> Num:
     q = p - 1
     ends = zip(paths(q, 1.0, f, i, w), paths(q, q, f, i, w), strict=True)
@@ -179,10 +192,16 @@ def span(d: Dealt, barrier: bool) -> Num:
             *(where(d.cut.alike, 0.0, x) for x in _around(d, d.fuller, begin)),
         ]
     if barrier:
-        held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(maximum(m - p, 0.0), d.q) * d.w(
-            p, p + 1
+        held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(
+            maximum(m - p, 0.0), d.q
+        ) * d.w(p, p + 1)
+        paths.append(
+            d.busy(0.0)
+            + maximum(waits, 0.0)
+            + d.up(2 * p - 1, d.q)
+            + held
+            - leaves
         )
-        paths.append(d.busy(0.0) + maximum(waits, 0.0) + d.up(2 * p - 1, d.q) + held - leaves)
         paths.append(_turn_ends(d, begin))
     return where(p == 1, d.busy(0.0), reduce(maximum, paths))
 
@@ -200,7 +219,10 @@ def _begin(d: Dealt, first: Pass) -> Num:
         + d.down(up, d.stages - 1)
         + d.at(d.stages - 1).f
     )
-    return maximum(d.down(0.0, d.stages - 1) + d.at(d.stages - 1).f, where(up > r + 1, behind, 0.0))
+    return maximum(
+        d.down(0.0, d.stages - 1) + d.at(d.stages - 1).f,
+        where(up > r + 1, behind, 0.0),
+    )
 
 
 def _turn_ends(d: Dealt, begin: Num) -> Num:
@@ -209,7 +231,12 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
     """
     p, m, q = d.p, d.m, d.q
     turn, other = d.at(q), d.at(p)
-    own = begin + d.up(2 * p, p + 1) + d.busy(q) - minimum(p, m) * (turn.f + other.f)
+    own = (
+        begin
+        + d.up(2 * p, p + 1)
+        + d.busy(q)
+        - minimum(p, m) * (turn.f + other.f)
+    )
     instead = turn.w + other.total + q * (turn.i + other.i)
 
     def way(y: Num, again: float) -> Num:
@@ -218,7 +245,11 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
         once = here.w + there.f + there.i + again * (there.b + here.i)
         return d.up(q, y) + once + d.up(2 * p - 1 - y, p) - instead
 
-    return own + where(m > p, maximum(maximum(way(0.0, 0.0), way(minimum(q, 1.0), 1.0)), 0.0), 0.0)
+    return own + where(
+        m > p,
+        maximum(maximum(way(0.0, 0.0), way(minimum(q, 1.0), 1.0)), 0.0),
+        0.0,
+    )
 
 
 def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
@@ -229,7 +260,9 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     one, other = d.at(y), d.at(2 * p - 1 - y)
     begin = begin + d.up(2 * p, 2 * p - y)
     end = d.up(y, 0.0) + first.w
-    steady = maximum(m, 2 * p - 1) - p  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
+    steady = (
+        maximum(m, 2 * p - 1) - p
+    )  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
     stay = (
         m * (one.i + other.i)
         + minimum(m, steady + p - y) * other.w
@@ -245,7 +278,9 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
         + (m - p - 1) * one.w
     )
     again = last.f + d.i(0.0, 2 * p) + d.hops(0.0, 2 * p - 1) + first.w
-    return begin + stay + ahead + end, where(m > p, begin + short + end + again, 0.0)
+    return begin + stay + ahead + end, where(
+        m > p, begin + short + end + again, 0.0
+    )
 
 
 def in_flight(p: Num, m: Num, v: Num = 2) -> Num:

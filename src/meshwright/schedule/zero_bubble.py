@@ -102,9 +102,17 @@ class _Pipe(NamedTuple):
         fuller = (d.place(d.fuller),) if d.uneven else ()
         all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
         all_left = [minimum(k, d.q) for k in self._all()]
-        turns, ends = (last, *map(d.place, all_ahead)), (first, *second, *map(d.place, all_left))
+        turns, ends = (
+            (last, *map(d.place, all_ahead)),
+            (first, *second, *map(d.place, all_left)),
+        )
         idle = [
-            d.place(minimum(ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h), x.stage))
+            d.place(
+                minimum(
+                    ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h),
+                    x.stage,
+                )
+            )
             for x in fuller
         ]
         paths = [self._rounds(first, last), self._two_rounds(first, last)]
@@ -125,12 +133,20 @@ class _Pipe(NamedTuple):
             )
             after = late + self._early(x, first, (*second, *fuller))
             via = [(z, self._via(z, x, last)) for z in (first, *second)]
-            via.append((first, minimum(self.ahead(x), d.m - 1) * (first.at.f - x.at.f)))
+            via.append(
+                (
+                    first,
+                    minimum(self.ahead(x), d.m - 1) * (first.at.f - x.at.f),
+                )
+            )
             if barrier:
-                before = maximum(turned, reduce(maximum, [gain for _, gain in via]))
+                before = maximum(
+                    turned, reduce(maximum, [gain for _, gain in via])
+                )
                 last_ones = largest(gain for _, gain in late)
                 around = x.down + maximum(
-                    before + last_ones, turned + largest(gain for _, gain in after)
+                    before + last_ones,
+                    turned + largest(gain for _, gain in after),
                 )
             else:
                 ways = [turned + gain + x.down - y.down for y, gain in after]
@@ -174,7 +190,9 @@ class _Pipe(NamedTuple):
         """
         meanwhile = minimum(self.ahead(x), self.d.m - 1) - self.ahead(to)
         return where(
-            to.stage > x.stage, maximum(x.below(to) - maximum(meanwhile, 0.0) * x.at.f, 0.0), 0.0
+            to.stage > x.stage,
+            maximum(x.below(to) - maximum(meanwhile, 0.0) * x.at.f, 0.0),
+            0.0,
         )
 
     def _via(self, z: Place, x: Place, last: Place) -> Num:
@@ -184,29 +202,54 @@ class _Pipe(NamedTuple):
         before = self.ahead(z) + 1
         held = where(z.stage == 0, z.at.w - x.at.w, 0.0)
         there = z.at.f + z.below(last) + z.at.i + held
-        found = there - before * x.at.f - (self.h * (x.stage - z.stage) + 1) * x.at.i
+        found = (
+            there
+            - before * x.at.f
+            - (self.h * (x.stage - z.stage) + 1) * x.at.i
+        )
         return where((z.stage < x.stage) & (before < self.d.m), found, 0.0)
 
     def _late(
-        self, x: Place, ends: tuple[Place, ...], between: tuple[Place, ...], last: Place
+        self,
+        x: Place,
+        ends: tuple[Place, ...],
+        between: tuple[Place, ...],
+        last: Place,
     ) -> list[tuple[Place, Num]]:
         """(y, gain): up from x with the last microbatch, or the first after x's last forward, to
         rank y, and what that has left, less what x has left."""
         owed, again, m = self.owed(x), self._again(x, last), self.d.m
         found = [
-            (y, again + where(y.stage <= x.stage, x.up - y.up - owed + self.owed(y), 0.0))
+            (
+                y,
+                again
+                + where(
+                    y.stage <= x.stage, x.up - y.up - owed + self.owed(y), 0.0
+                ),
+            )
             for y in ends
         ]
         return found + self._leaves(
             x, ends[0], between, lambda y: maximum(m - 1 - self.ahead(x), 0.0)
         )
 
-    def _early(self, x: Place, first: Place, between: tuple[Place, ...]) -> list[tuple[Place, Num]]:
+    def _early(
+        self, x: Place, first: Place, between: tuple[Place, ...]
+    ) -> list[tuple[Place, Num]]:
         """The same when rank y begins with weight gradients."""
-        return self._leaves(x, first, between, lambda y: minimum(self.h * y.stage, self.d.m - 1))
+        return self._leaves(
+            x,
+            first,
+            between,
+            lambda y: minimum(self.h * y.stage, self.d.m - 1),
+        )
 
     def _leaves(
-        self, x: Place, first: Place, between: tuple[Place, ...], when: Callable[[Place], Num]
+        self,
+        x: Place,
+        first: Place,
+        between: tuple[Place, ...],
+        when: Callable[[Place], Num],
     ) -> list[tuple[Place, Num]]:
         """Up from x with such a microbatch to y, which it may leave for the first rank after its
         last one.
@@ -218,7 +261,10 @@ class _Pipe(NamedTuple):
                 gain = x.up - y.up + self.left(y, j) - self.left(x, j)
                 on = gain + y.up - self.owed(y) + self.owed(first)
                 before = (y.stage < x.stage) & (self.d.spare >= 1)
-                found += [(y, where(before, gain, -x.down)), (first, where(before, on, -x.down))]
+                found += [
+                    (y, where(before, gain, -x.down)),
+                    (first, where(before, on, -x.down)),
+                ]
         return found
 
     def _again(self, x: Place, last: Place) -> Num:
@@ -226,7 +272,9 @@ class _Pipe(NamedTuple):
         the others.
         """
         m, ahead, held = self.d.m, self.ahead(x), self.h * x.stage
-        weights = maximum(m - 1 - held, 0.0) - maximum(m - 1 - ahead - held, 0.0)
+        weights = maximum(m - 1 - held, 0.0) - maximum(
+            m - 1 - ahead - held, 0.0
+        )
         found = x.below(last) - ahead * x.at.i - weights * x.at.w
         return where(ahead + 1 < m, maximum(found, 0.0), 0.0)
 
@@ -237,10 +285,15 @@ class _Pipe(NamedTuple):
         d, once = self.d, self.h * self.d.q + 1
         k = floor((d.m - 1) / once)
         left = d.m - 1 - k * once
-        rest = left * (last.at.f + last.at.i) + minimum(left, maximum(d.m - once, 0.0)) * last.at.w
+        rest = (
+            left * (last.at.f + last.at.i)
+            + minimum(left, maximum(d.m - once, 0.0)) * last.at.w
+        )
         if self.h == 1.0:
             rest = maximum(
-                rest, d.last_ranks(left) + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0)
+                rest,
+                d.last_ranks(left)
+                + where((left > 0) & (k > 0), d.at(d.p - left).w, 0.0),
             )
         return (1 + k) * (self._through(first, last) + first.at.w) + rest
 
@@ -251,7 +304,8 @@ class _Pipe(NamedTuple):
         between = self.d.m - 1 - (self.h * self.d.q + 1)
         return where(
             between >= 0,
-            2 * (self._through(first, last) + first.at.w) + between * first.at.total,
+            2 * (self._through(first, last) + first.at.w)
+            + between * first.at.total,
             0.0,
         )
 
@@ -265,11 +319,18 @@ class _Pipe(NamedTuple):
         each, once = maximum(n, 1.0) - 1.0, h * (maximum(n, 1.0) - 1.0) + 1.0
         k = floor(maximum(between, 0.0) / once)
         most = d.cut.most
-        rounds = k * (most * ((each + 1.0) * (layer.f + layer.i) + layer.w) + 2 * each * d.send)
+        rounds = k * (
+            most * ((each + 1.0) * (layer.f + layer.i) + layer.w)
+            + 2 * each * d.send
+        )
         rest = (between - k * once) * most * layer.total
         ends = 2 * self._through(first, last) + first.at.w
-        ends = ends + where(top > 0, -(first.at.f + first.at.i + 2 * d.send), first.at.w)
-        return where((between >= 0) & (d.spare >= 1), ends + rounds + rest, 0.0)
+        ends = ends + where(
+            top > 0, -(first.at.f + first.at.i + 2 * d.send), first.at.w
+        )
+        return where(
+            (between >= 0) & (d.spare >= 1), ends + rounds + rest, 0.0
+        )
 
     def _through(self, first: Place, last: Place) -> Num:
         """F and I of one microbatch through all stages."""

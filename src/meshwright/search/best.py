@@ -55,9 +55,15 @@ class Best:
     @property
     def limit(self) -> float:
         """What a newcomer must not exceed; bounds may round up."""
-        found = float(self.rows[self.k - 1][0]) if len(self.rows) >= self.k else np.inf
+        found = (
+            float(self.rows[self.k - 1][0])
+            if len(self.rows) >= self.k
+            else np.inf
+        )
         if len(self.rows) >= self.k:
-            found = max(found, min(self.first * (1.0 + self.slack), self._last))
+            found = max(
+                found, min(self.first * (1.0 + self.slack), self._last)
+            )
         found = min(found, self.within)
         found = max(found, self._sure) if self.sure else found
         return min(found * ROUNDING, self.trial)
@@ -71,7 +77,9 @@ class Best:
     def _last(self) -> float:
         """Of the last that there is room for."""
         room = max(MOST_TIES, self.k)
-        return float(self.rows[room - 1][0]) if len(self.rows) >= room else np.inf
+        return (
+            float(self.rows[room - 1][0]) if len(self.rows) >= room else np.inf
+        )
 
     def complete(self, limit: float) -> bool:
         """Whether no layout within this limit was left out."""
@@ -79,7 +87,11 @@ class Best:
         if limit > far * ROUNDING**NEAR:
             return False
         kept = len(self.rows) < self.k or bool(self.rows[-1][0] > limit)
-        return kept or (self.slack > 0.0 and limit <= self.limit and len(self.rows) < MOST_TIES)
+        return kept or (
+            self.slack > 0.0
+            and limit <= self.limit
+            and len(self.rows) < MOST_TIES
+        )
 
     def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
         """Count the legal and the fitting points of a grid; covered: they are not in `searched`
@@ -87,10 +99,15 @@ class Best:
         """
         legal = p.legal
         fit = int(np.count_nonzero(seconds < np.inf))
-        self.feasible, self.too_big = self.feasible + fit, self.too_big + legal - fit
+        self.feasible, self.too_big = (
+            self.feasible + fit,
+            self.too_big + legal - fit,
+        )
         self.searched += legal if covered else 0
 
-    def add(self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares) -> None:
+    def add(
+        self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares
+    ) -> None:
         """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
         flat, limit = seconds.ravel(), min(self.limit, np.finfo(float).max)
         good = np.flatnonzero(flat <= limit)
@@ -101,7 +118,9 @@ class Best:
         most = limit
         if len(good) > 4 * self.k:
             least = np.partition(worth, self.k - 1)
-            most = min(limit, max(least[self.k - 1], least.min() * (1.0 + self.slack)))
+            most = min(
+                limit, max(least[self.k - 1], least.min() * (1.0 + self.slack))
+            )
         kept = np.flatnonzero(worth <= most)
         if not len(kept):
             return
@@ -109,14 +128,19 @@ class Best:
         columns = [table[d][row] for d in DEGREES]
         where = [share[row] for axis in AXES for share in shares[axis]]
         numbers = [
-            np.array(n)[at[kept]] for n, at in zip(p.choice.numbers, place[:-1], strict=True)
+            np.array(n)[at[kept]]
+            for n, at in zip(p.choice.numbers, place[:-1], strict=True)
         ]
         values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})
         limit, k = self.limit, self.k
         tied = self.slack > 0.0
-        self.rows = [x for n, x in enumerate(self.rows) if (n < k or tied) and x[0] <= limit]
+        self.rows = [
+            x
+            for n, x in enumerate(self.rows)
+            if (n < k or tied) and x[0] <= limit
+        ]
 
     def layouts(self, scheme: str, dims: int) -> list[Layout]:
         """The layouts found, best first."""
@@ -125,12 +149,17 @@ class Best:
     def layout(self, row: tuple[Any, ...], scheme: str, dims: int) -> Layout:
         """The layout of a row."""
         degrees: dict[str, Any] = dict(
-            zip(DEGREES, (int(x) for x in row[2 : 2 + len(DEGREES)]), strict=True)
+            zip(
+                DEGREES,
+                (int(x) for x in row[2 : 2 + len(DEGREES)]),
+                strict=True,
+            )
         )
         sp, rec, sched, zero = row[2 + len(DEGREES) : 6 + len(DEGREES)]
         where = row[6 + len(DEGREES) :]
         shares = {
-            a: tuple(int(x) for x in where[i * dims : (i + 1) * dims]) for i, a in enumerate(AXES)
+            a: tuple(int(x) for x in where[i * dims : (i + 1) * dims])
+            for i, a in enumerate(AXES)
         }
         way = self.choice.schedules[sched]
         sharding = self.choice.zero[zero]
@@ -138,7 +167,9 @@ class Best:
             **degrees,
             **way._asdict(),
             zero=sharding.zero,
-            dp_replicate=int(sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])),
+            dp_replicate=int(
+                sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])
+            ),
             recompute=self.choice.recompute[rec],
             sequence_parallel=self.choice.sequence_parallel[sp],
             **Fixed.of(scheme),

@@ -17,13 +17,33 @@ import numpy as np
 from ..describe.job import Job
 from . import laws
 from .best import Best
-from .evaluate import LARGEST, PLACED_AT_ONCE, Progress, best_first, evaluate, lower, tried
+from .evaluate import (
+    LARGEST,
+    PLACED_AT_ONCE,
+    Progress,
+    best_first,
+    evaluate,
+    lower,
+    tried,
+)
 from .grid import legal_options
 from .merit import weigh
 from .nearest import nearest
 from .placement import count
 from .relaxed import covered, relaxed_rounds
-from .space import Column, Space, Table, cross, fill, keep, length, options, pipelines, shards, take
+from .space import (
+    Column,
+    Space,
+    Table,
+    cross,
+    fill,
+    keep,
+    length,
+    options,
+    pipelines,
+    shards,
+    take,
+)
 
 FIRST = 512
 """Rows of the first round."""
@@ -52,7 +72,11 @@ def search(
 
 
 def _rounds(
-    job: Job, space: Space, best: Best, relaxed: bool, progress: Progress | None
+    job: Job,
+    space: Space,
+    best: Best,
+    relaxed: bool,
+    progress: Progress | None,
 ) -> Iterator[Table]:
     """Rows worth placing, best bound first."""
     table = shards(job, space, relaxed)
@@ -96,7 +120,9 @@ def _strict(
         rows = take(table, some)
         seconds = law[some]
         if len(some):
-            seconds, _ = lower(job, space, best, rows, rows, shapes=shapes.rows(some))
+            seconds, _ = lower(
+                job, space, best, rows, rows, shapes=shapes.rows(some)
+            )
         first = np.argsort(seconds, kind="stable")[:PLACED_AT_ONCE]
         yield from tried(best, take(rows, first), seconds[first])
         rest = np.ones(len(some), dtype=bool)
@@ -104,4 +130,6 @@ def _strict(
         found.append((keep(rows, rest), seconds[rest]))
         begin, size = begin + size, size * GROWTH
     left = {k: np.concatenate([rows[k] for rows, _ in found]) for k in table}
-    yield from best_first(best, left, np.concatenate([seconds for _, seconds in found]), progress)
+    yield from best_first(
+        best, left, np.concatenate([seconds for _, seconds in found]), progress
+    )

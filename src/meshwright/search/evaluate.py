@@ -48,7 +48,9 @@ Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
 
-def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False, **limits: Any) -> Best:
+def brute(
+    job: Job, space: Space, k: int = 10, relaxed: bool = False, **limits: Any
+) -> Best:
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
@@ -59,22 +61,32 @@ def brute(job: Job, space: Space, k: int = 10, relaxed: bool = False, **limits: 
 
 
 def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
-    table = cross(shards(job, space, relaxed), **pipelines(job, space, relaxed))
+    table = cross(
+        shards(job, space, relaxed), **pipelines(job, space, relaxed)
+    )
     if not relaxed:
         yield fill(job, table, space)
         return
-    table = keep(table, table["tp"] * table["cp"] * table["pp"] <= job.cluster.chips)
+    table = keep(
+        table, table["tp"] * table["cp"] * table["pp"] <= job.cluster.chips
+    )
     for start in range(0, length(table), BLOCK):
         part = take(table, np.arange(start, min(start + BLOCK, length(table))))
         most = largest_dp(job, part, space)
-        yield _kept(job, each_dp(part, np.ones_like(most), most, np.ones_like(most)), space)
+        yield _kept(
+            job,
+            each_dp(part, np.ones_like(most), most, np.ones_like(most)),
+            space,
+        )
 
 
 def largest_dp(job: Job, table: Table, space: Space) -> Column:
     """The most replicas a row has chips and sequences for, whole expert groups kept; 0 if there is
     none.
     """
-    most = np.floor(job.cluster.chips / (table["tp"] * table["cp"] * table["pp"]))
+    most = np.floor(
+        job.cluster.chips / (table["tp"] * table["cp"] * table["pp"])
+    )
     most = np.minimum(most, np.floor(job.batch / table["microbatch"]))
     step = dp_step(table)
     return np.floor(most / step) * step
@@ -93,7 +105,9 @@ def each_dp(table: Table, low: Column, high: Column, step: Column) -> Table:
     """A row for every dp from low to high, in steps."""
     counts = np.maximum(np.floor((high - low) / step) + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
-    offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    offset = np.arange(counts.sum()) - np.repeat(
+        np.cumsum(counts) - counts, counts
+    )
     return take(table, index) | {"dp": low[index] + offset * step[index]}
 
 
@@ -103,12 +117,19 @@ def _kept(job: Job, table: Table, space: Space) -> Table:
 
 
 def valid(job: Job, table: Table, space: Space) -> Any:
-    fine = (table["tp"] * table["cp"] * table["dp"]) % (table["ep"] * table["etp"]) == 0
+    fine = (table["tp"] * table["cp"] * table["dp"]) % (
+        table["ep"] * table["etp"]
+    ) == 0
     return fine & among(table, space, "dp")
 
 
 def evaluate(
-    job: Job, space: Space, best: Best, table: Table, relaxed: bool, count: bool = False
+    job: Job,
+    space: Space,
+    best: Best,
+    table: Table,
+    relaxed: bool,
+    count: bool = False,
 ) -> None:
     """Place the rows and put them on the grid; unless everything is counted, only rows and options
     whose bound allows it.
@@ -119,10 +140,19 @@ def evaluate(
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
-            _on_grid(job, space, best, pick(placed, at), pick(shares, at), count)
+            _on_grid(
+                job, space, best, pick(placed, at), pick(shares, at), count
+            )
 
 
-def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, count: bool) -> None:
+def _on_grid(
+    job: Job,
+    space: Space,
+    best: Best,
+    table: Table,
+    shares: Shares,
+    count: bool,
+) -> None:
     """Evaluate a block of placed rows under all options that may stay within the limit."""
     capacity = room.limit(job)
     p = pieces(
@@ -140,7 +170,9 @@ def _on_grid(job: Job, space: Space, best: Best, table: Table, shares: Shares, c
     table, shares = pick(table, p.left), pick(shares, p.left)
     for half in p.by_fold():
         rows = max(POINTS // half.choice.count, 1)
-        for at in (slice(cut, cut + rows) for cut in range(0, length(table), rows)):
+        for at in (
+            slice(cut, cut + rows) for cut in range(0, length(table), rows)
+        ):
             part = half.rows(at)
             seconds, use = exact(part, capacity)
             best.evaluated += seconds.size
@@ -171,11 +203,16 @@ def lower(
         a = take(near, rows)
         b = a if far is near else take(far, rows)
         known = shapes and shapes.rows(rows)
-        p = pieces(job, at, a, b, None, choice, space.scheme, best.limit, known)
+        p = pieces(
+            job, at, a, b, None, choice, space.scheme, best.limit, known
+        )
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
         for axis, mine, marks in zip(
-            used, p.choice.numbers, least.used(min(best.limit, LARGEST)), strict=True
+            used,
+            p.choice.numbers,
+            least.used(min(best.limit, LARGEST)),
+            strict=True,
         ):
             axis[np.array(mine, dtype=np.intp)] |= marks
     return found, choice.all.part(used)
@@ -199,7 +236,10 @@ def best_first(
 ) -> Iterator[Table]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
-    begin, size = 0, MORE_AT_ONCE if np.isfinite(best.limit) else PLACED_AT_ONCE
+    begin, size = (
+        0,
+        MORE_AT_ONCE if np.isfinite(best.limit) else PLACED_AT_ONCE,
+    )
     while begin < len(order):
         chosen = order[begin : begin + size]
         chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]
@@ -216,7 +256,9 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
     those with the most replicas).
     """
     best = Best(1, options(job, space))
-    table = cross(shards(job, space, relaxed), **pipelines(job, space, relaxed))
+    table = cross(
+        shards(job, space, relaxed), **pipelines(job, space, relaxed)
+    )
     if relaxed:
         table = table | {"dp": largest_dp(job, table, space)}
         table = keep(table, table["dp"] >= 1)
@@ -228,7 +270,15 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
         rows, shares = placements(job, rows, False, relaxed)
         if not length(rows):  # chips that do not fill the network's dimensions
             continue
-        p = pieces(job, clock(job), rows, rows, shares, best.choice, space.scheme)
+        p = pieces(
+            job, clock(job), rows, rows, shares, best.choice, space.scheme
+        )
         seconds, use = exact(p, np.inf)
-        best.add(np.where(np.isfinite(seconds), use[..., p.of], np.inf), use, p, rows, shares)
+        best.add(
+            np.where(np.isfinite(seconds), use[..., p.of], np.inf),
+            use,
+            p,
+            rows,
+            shares,
+        )
     return best

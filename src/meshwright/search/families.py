@@ -46,7 +46,9 @@ class Family:
         """The fields of one of `families` of `plan --json`."""
         return {
             "name": self.name,
-            "prediction": self.prediction.to_dict() if self.prediction else None,
+            "prediction": self.prediction.to_dict()
+            if self.prediction
+            else None,
             "slower": self.slower,
             "tie": self.tie,
             "note": self.note,
@@ -60,22 +62,30 @@ def families(job: Job, space: Space) -> dict[str, Space]:
         ways = {
             "pp": _split(space, "pp", range(1, job.model.layers + 1), pipes),
             "tp": _split(space, "tp", divisors(job.model.heads), tensors),
-            "zero": tuple(z for z in space.values("zero") if (z >= SHARDED) == sharded),
+            "zero": tuple(
+                z for z in space.values("zero") if (z >= SHARDED) == sharded
+            ),
         }
         if all(values is None or len(values) for values in ways.values()):
             found[name] = space.but(**ways)
     return found
 
 
-def _split(space: Space, axis: str, every: Any, several: bool | None) -> tuple[int, ...] | None:
+def _split(
+    space: Space, axis: str, every: Any, several: bool | None
+) -> tuple[int, ...] | None:
     """The values of a degree that are 1, or more; None: any that the space has."""
     values = space.values(axis)
     if several is None:
         return values  # type: ignore[no-any-return]
-    return tuple(n for n in (every if values is None else values) if (n > 1) == several)
+    return tuple(
+        n for n in (every if values is None else values) if (n > 1) == several
+    )
 
 
-def parts(job: Job, spaces: list[Space], split: bool) -> list[tuple[str, Space]]:
+def parts(
+    job: Job, spaces: list[Space], split: bool
+) -> list[tuple[str, Space]]:
     """(name, space) of every family of some spaces; not split: the spaces, without names."""
     if not split:
         return [("", space) for space in spaces]

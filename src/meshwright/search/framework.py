@@ -33,9 +33,20 @@ def allowed(job: Job, named: Choices) -> tuple[Choices, ...]:
     found = profile.choices if profile else ()
     for name, values in named.items():
         runs = {v for choices in found for v in choices.get(name, values)}
-        if profile and found and (beyond := [v for v in values if v not in runs]):
-            can = listed(dict.fromkeys(v for choices in found for v in choices.get(name, ())), 16)
-            raise BadInput(f"framework {profile.name} runs {name} {can}, not {listed(beyond)}")
+        if (
+            profile
+            and found
+            and (beyond := [v for v in values if v not in runs])
+        ):
+            can = listed(
+                dict.fromkeys(
+                    v for choices in found for v in choices.get(name, ())
+                ),
+                16,
+            )
+            raise BadInput(
+                f"framework {profile.name} runs {name} {can}, not {listed(beyond)}"
+            )
     return found
 
 
@@ -61,7 +72,9 @@ def rows(job: Job, layout: Layout, exact: bool, placed: bool) -> Any:
         job,
         layout,
         lambda rule: (
-            {*rule.options} in ROWS and (exact or not rule.replicas) and (placed or not rule.placed)
+            {*rule.options} in ROWS
+            and (exact or not rule.replicas)
+            and (placed or not rule.placed)
         ),
     )
 
@@ -81,14 +94,20 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
     """Where combinations of options cannot run: (1, recompute, schedule, zero, row); None:
     nowhere.
     """
-    rules = [rule for rule in of_framework(job) if {*rule.options} not in (*ROWS, SCHEDULE)]
+    rules = [
+        rule
+        for rule in of_framework(job)
+        if {*rule.options} not in (*ROWS, SCHEDULE)
+    ]
     if not rules:
         return None
     count = len(np.atleast_1d(np.asarray(layout.pp)))
     found = np.zeros((1, *choice.shape[1:], count), dtype=bool)
     for rule in rules:
         axes: list[list[tuple[Any, Any]]] = [
-            list(enumerate(values)) if name in rule.options else [(slice(None), None)]
+            list(enumerate(values))
+            if name in rule.options
+            else [(slice(None), None)]
             for name, values in zip(AXES[1:], choice.axes[1:], strict=True)
         ]
         for (r, recompute), (k, schedule), (z, zero) in product(*axes):
@@ -97,6 +116,12 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
                 given |= {"zero": zero.zero, "dp_replicate": zero.copies}
             if schedule is not None:
                 given |= schedule._asdict()
-            one: Any = {name: value for name, value in given.items() if value is not None}
-            found[0, r, k, z] |= ~np.asarray(rule.holds(job, replace(layout, **one)), dtype=bool)
+            one: Any = {
+                name: value
+                for name, value in given.items()
+                if value is not None
+            }
+            found[0, r, k, z] |= ~np.asarray(
+                rule.holds(job, replace(layout, **one)), dtype=bool
+            )
     return found

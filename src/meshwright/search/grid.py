@@ -58,7 +58,10 @@ class Block(NamedTuple):
         if len(at) == len(self.m):
             return self
         return self._replace(
-            **{k: pick(getattr(self, k), at) for k in ("near", "far", "which", "m", "fine")}
+            **{
+                k: pick(getattr(self, k), at)
+                for k in ("near", "far", "which", "m", "fine")
+            }
         )
 
     @property
@@ -92,28 +95,48 @@ def pieces(
         np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf),
     )
     fine = np.repeat(
-        np.array([block.fine for block in blocks])[:, None], len(choice.recompute), axis=1
+        np.array([block.fine for block in blocks])[:, None],
+        len(choice.recompute),
+        axis=1,
     )
     can_run = runs(job, choice, blocks[0].near, blocks[0].m)
     barred = framework.barred(job, blocks[0].near, choice)
     costs = _chosen(blocks, choice)
     points = _points(blocks, costs, choice, fine)
-    times.pipelines(job, at, points, choice, can_run, limit, pipe, shares is None)
+    times.pipelines(
+        job, at, points, choice, can_run, limit, pipe, shares is None
+    )
     if barred is not None:
-        np.putmask(pipe, np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape), np.inf)
+        np.putmask(
+            pipe,
+            np.broadcast_to(barred.all(axis=3, keepdims=True), pipe.shape),
+            np.inf,
+        )
     if limit < np.inf:
         within = pipe <= limit
         sp, rec, sched = (
-            np.asarray(within.any(axis=o)) for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
+            np.asarray(within.any(axis=o))
+            for o in ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
         )
         index = np.flatnonzero(within.any(axis=(0, 1, 2, 3)))
         kept = np.repeat((rec[:, None] & sp).ravel(), blocks[0].distinct)
-        choice = choice.part([sp, rec, sched, np.ones(len(choice.zero), dtype=bool)])
+        choice = choice.part(
+            [sp, rec, sched, np.ones(len(choice.zero), dtype=bool)]
+        )
         pipe = pipe[sp][:, rec][:, :, sched][..., index]
-        barred = None if barred is None else barred[:, rec][:, :, sched][..., index]
-        blocks = [block.rows(index) for block, use in zip(blocks, sp, strict=True) if use]
+        barred = (
+            None if barred is None else barred[:, rec][:, :, sched][..., index]
+        )
+        blocks = [
+            block.rows(index)
+            for block, use in zip(blocks, sp, strict=True)
+            if use
+        ]
     folds = sorted({*deals(choice)})
-    new = np.diff(table["row"][index] if "row" in table else index, prepend=-1.0) != 0
+    new = (
+        np.diff(table["row"][index] if "row" in table else index, prepend=-1.0)
+        != 0
+    )
     p = _empty(
         job,
         index,
@@ -125,14 +148,22 @@ def pieces(
     )
     p = p._replace(barred=barred)
     if step.by_order(job):
-        links = len(job.cluster.sizes) if shares is not None and step.shared(at.overlap) else 0
+        links = (
+            len(job.cluster.sizes)
+            if shares is not None and step.shared(at.overlap)
+            else 0
+        )
         p = p._replace(floors=_no_floors(p, len(times.last(p)) + links))
     updates: list[list[Column]] = []
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
-        parts, holders = unplaced.parts, [holders_of(job, unplaced.near, fold) for fold in folds]
+        parts, holders = (
+            unplaced.parts,
+            [holders_of(job, unplaced.near, fold) for fold in folds],
+        )
         owned = [
-            [step.held(job, unplaced.near, parts, by, end) for end in p.ends] for by in holders
+            [step.held(job, unplaced.near, parts, by, end) for end in p.ends]
+            for by in holders
         ]
         if whole_program(job):
             program_memory(p, i, job, unplaced)
@@ -140,13 +171,17 @@ def pieces(
             _activations(p, i, job, unplaced, parts, holders)
             if i == 0:
                 _states(p, job, unplaced, parts, holders, owned)
-        updates = updates or [_updates(p, job, at, unplaced, devices) for devices in owned]
+        updates = updates or [
+            _updates(p, job, at, unplaced, devices) for devices in owned
+        ]
     if blocks:
         where = np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
         points = _points(blocks, pick(costs, kept), choice, where)
         first = blocks[0]
         wide = None if first.exact else first.far
-        rows = times.Rows.of(first.near, wide, lambda at: pick(first.costs, first.which[at]))
+        rows = times.Rows.of(
+            first.near, wide, lambda at: pick(first.costs, first.which[at])
+        )
         times.after(p, job, at, points, rows, updates, folds)
     return p
 
@@ -154,12 +189,18 @@ def pieces(
 def _chosen(blocks: list[Block], choice: Options) -> step.Body:
     """Costs of the distinct rows of all blocks under each recomputation, one behind the other."""
     some = any(times.left_to_say(text) != "none" for text in choice.recompute)
-    costs = [times.chosen(block.costs, text, some) for text in choice.recompute for block in blocks]
+    costs = [
+        times.chosen(block.costs, text, some)
+        for text in choice.recompute
+        for block in blocks
+    ]
     every: step.Body = stacked(costs, [blocks[0].distinct] * len(costs))
     return every
 
 
-def _points(blocks: list[Block], costs: step.Body, choice: Options, where: Mask) -> times.Points:
+def _points(
+    blocks: list[Block], costs: step.Body, choice: Options, where: Mask
+) -> times.Points:
     """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs:
     of all blocks under each.
     """
@@ -167,12 +208,17 @@ def _points(blocks: list[Block], costs: step.Body, choice: Options, where: Mask)
     texts = tuple(dict.fromkeys(said))
     of = np.array([texts.index(text) for text in said], dtype=np.intp)
     order = np.argsort(of, kind="stable")
-    first, (rec, sp, row) = blocks[0], np.nonzero(where.transpose(1, 0, 2)[order])
+    first, (rec, sp, row) = (
+        blocks[0],
+        np.nonzero(where.transpose(1, 0, 2)[order]),
+    )
     rec = order[rec]
     which = (rec * len(blocks) + sp) * first.distinct + first.which[row]
     far = None if first.exact else pick(first.far, row)
     near = pick(first.near, row)
-    return times.Points(near, far, costs, which, first.m[row], sp, rec, row, texts, of[rec])
+    return times.Points(
+        near, far, costs, which, first.m[row], sp, rec, row, texts, of[rec]
+    )
 
 
 def _updates(
@@ -182,9 +228,12 @@ def _updates(
     changes what a device holds.
     """
     each = (
-        step.update(job, way.layout(unplaced.far), devices, way.zero, at) for way in p.choice.zero
+        step.update(job, way.layout(unplaced.far), devices, way.zero, at)
+        for way in p.choice.zero
     )
-    return [np.broadcast_to(seconds, len(unplaced.m))[p.of] for seconds in each]
+    return [
+        np.broadcast_to(seconds, len(unplaced.m))[p.of] for seconds in each
+    ]
 
 
 def _blocks(
@@ -216,7 +265,9 @@ def _blocks(
     ]
 
 
-def _ends(job: Job, choice: Options, pp: Column, chunks: Column) -> tuple[str, ...]:
+def _ends(
+    job: Job, choice: Options, pp: Column, chunks: Column
+) -> tuple[str, ...]:
     """Devices that may be the fullest; the second only if the first holds fewer or lighter layers,
     or one receive buffer less.
     """
@@ -224,7 +275,11 @@ def _ends(job: Job, choice: Options, pp: Column, chunks: Column) -> tuple[str, .
     uneven = uneven or any(way.stages != "even" for way in choice.schedules)
     lighter = step.leading_layers(job) > 0
     received = whole_program(job) and bool((pp > 2).any())
-    return step.ENDS if uneven or lighter or received else (step.ENDS[0], step.ENDS[-1])
+    return (
+        step.ENDS
+        if uneven or lighter or received
+        else (step.ENDS[0], step.ENDS[-1])
+    )
 
 
 def _empty(
@@ -239,10 +294,16 @@ def _empty(
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n = of[-1] + 1 if len(of) else 0
-    folded = np.array([folds.index(deal) for deal in deals(choice)], dtype=np.intp)
-    program = whole_program(job)  # what it keeps of weights depends on the schedule
+    folded = np.array(
+        [folds.index(deal) for deal in deals(choice)], dtype=np.intp
+    )
+    program = whole_program(
+        job
+    )  # what it keeps of weights depends on the schedule
     place, moments = (
-        (np.arange(n_sched), len(MOMENTS)) if program else (folded, memory.moments(job))
+        (np.arange(n_sched), len(MOMENTS))
+        if program
+        else (folded, memory.moments(job))
     )
     states = (1, 1, n_sched if program else len(folds), n_zero, n)
     return Pieces(
@@ -251,7 +312,10 @@ def _empty(
         pipe,
         np.full((n_sp, n_rec, len(folds), n_zero, len(of)), np.inf),
         tuple(np.empty(states) for _ in range(len(ends) * moments)),
-        tuple(np.empty((n_sp, n_rec, n_sched, 1, n)) for _ in range(len(ends) * moments)),
+        tuple(
+            np.empty((n_sp, n_rec, n_sched, 1, n))
+            for _ in range(len(ends) * moments)
+        ),
         of,
         folded,
         place,
@@ -261,23 +325,41 @@ def _empty(
 
 
 def _activations(
-    p: Pieces, i: int, job: Job, rows: Block, parts: step.Body, holders: list[step.Shares]
+    p: Pieces,
+    i: int,
+    job: Job,
+    rows: Block,
+    parts: step.Body,
+    holders: list[step.Shares],
 ) -> None:
     """Bytes of activations under one setting of sequence parallelism."""
     near, m = rows.near, rows.m
     every, moments = kinds(p.choice), memory.moments(job)
     v = near.interleave
-    flights = [[memory.in_flight(near.pp, m, x.schedule, v, end) for end in p.ends] for x in every]
-    heads = [(x.schedule.heads(near.pp, m, v), x.schedule.heads_late(near.pp, m, v)) for x in every]
+    flights = [
+        [memory.in_flight(near.pp, m, x.schedule, v, end) for end in p.ends]
+        for x in every
+    ]
+    heads = [
+        (x.schedule.heads(near.pp, m, v), x.schedule.heads_late(near.pp, m, v))
+        for x in every
+    ]
     for r, text in enumerate(p.choice.recompute):
         bytes_ = [
-            [memory.activations(job, near, parts, text, by, end) for end in p.ends]
+            [
+                memory.activations(job, near, parts, text, by, end)
+                for end in p.ends
+            ]
             for by in holders
         ]
         for k, flight in enumerate(flights):
             for e, kept in enumerate(bytes_[p.folded[k]]):
-                p.held[e * moments][i, r, k, 0] = kept.kept(flight[e], *heads[k])
-                for step_ in range(1, moments):  # activations are gone when the optimizer runs
+                p.held[e * moments][i, r, k, 0] = kept.kept(
+                    flight[e], *heads[k]
+                )
+                for step_ in range(
+                    1, moments
+                ):  # activations are gone when the optimizer runs
                     p.held[e * moments + step_][i, r, k, 0] = 0.0
 
 
@@ -293,12 +375,20 @@ def _states(
     moments = memory.moments(job)
     for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
         for e, parameters in enumerate(devices):
-            own = memory.own_buffers(job, rows.near, parts, parameters, by, p.ends[e])
+            own = memory.own_buffers(
+                job, rows.near, parts, parameters, by, p.ends[e]
+            )
             for z, sharding in enumerate(p.choice.zero):
                 # of an interval of dp: states are smallest with the most replicas, buffers with the
                 # fewest
-                close, wide, zero = rows.near, sharding.layout(rows.far), sharding.zero
-                units = memory.units_in_use(job, sharding.layout(close), parts, zero, by, p.ends[e])
+                close, wide, zero = (
+                    rows.near,
+                    sharding.layout(rows.far),
+                    sharding.zero,
+                )
+                units = memory.units_in_use(
+                    job, sharding.layout(close), parts, zero, by, p.ends[e]
+                )
                 states = memory.states(job, wide, parameters, zero)
                 whole = states.total + sum(units.values(), own)
                 p.kept[e * moments][0, 0, f, z] = whole
@@ -311,16 +401,25 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
     """The same of the trainer's whole program, moment by moment."""
     for grid in (*p.held, *p.kept) if i == 0 else ():
         grid[:] = np.inf
-    units = tuple(closed.units(job, rows.near, text) for text in p.choice.recompute)
+    units = tuple(
+        closed.units(job, rows.near, text) for text in p.choice.recompute
+    )
     for k, kind in enumerate(kinds(p.choice)):
         for v in np.unique(rows.near.interleave):
             at = np.flatnonzero(rows.near.interleave == v)
             if v in kind.counts:
-                _program_of_kind(p, (i, k, at), job, rows.rows(at), kind, pick(units, at))
+                _program_of_kind(
+                    p, (i, k, at), job, rows.rows(at), kind, pick(units, at)
+                )
 
 
 def _program_of_kind(
-    p: Pieces, at: tuple[int, int, Index], job: Job, rows: Block, kind: Kind, units: Any
+    p: Pieces,
+    at: tuple[int, int, Index],
+    job: Job,
+    rows: Block,
+    kind: Kind,
+    units: Any,
 ) -> None:
     """Of rows with as many chunks, under one schedule."""
     (i, k, place), near, count = at, rows.near, len(MOMENTS)
@@ -328,20 +427,32 @@ def _program_of_kind(
     by = step.shares(job, near, schedule, v)
     for e, end in enumerate(p.ends):
         device = closed.device(job, near, schedule, v, by, end)
-        for r, (text, of) in enumerate(zip(p.choice.recompute, units, strict=True)):
+        for r, (text, of) in enumerate(
+            zip(p.choice.recompute, units, strict=True)
+        ):
             held = closed.flying(job, near, of, device, schedule, text)
             for j, bytes_ in enumerate(held):
                 p.held[e * count + j][i, r, k, 0, place] = bytes_
         for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
             for j, s in enumerate(
-                standing(job, near, rows.far, units[0], device, sharding.zero, rows.exact)
+                standing(
+                    job,
+                    near,
+                    rows.far,
+                    units[0],
+                    device,
+                    sharding.zero,
+                    rows.exact,
+                )
             ):
                 p.kept[e * count + j][0, 0, k, z, place] = (
                     s.weights + s.gradients + s.optimizer + s.buffers
                 )
 
 
-def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> Any:
+def _shards(
+    job: Job, table: Table, sp: bool, choice: Options, scheme: str
+) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts
     as on, if the space has both.
     """
@@ -352,20 +463,32 @@ def _shards(job: Job, table: Table, sp: bool, choice: Options, scheme: str) -> A
     return fine & useful & ((tp == 1) | (job.model.moe is None))
 
 
-def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Column:
+def legal_options(
+    job: Job, table: Table, choice: Options, scheme: str
+) -> Column:
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    rows = [layouts(table, {}, job.cluster.sizes, scheme, sp) for sp in choice.sequence_parallel]
+    rows = [
+        layouts(table, {}, job.cluster.sizes, scheme, sp)
+        for sp in choice.sequence_parallel
+    ]
     orders = np.array(runs(job, choice, rows[0], m))
     alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
     # with one replica all are the same
     stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)
     stages = stages & np.array(
-        [np.broadcast_to(sharding.runs(rows[0]), alone.shape) for sharding in choice.zero]
+        [
+            np.broadcast_to(sharding.runs(rows[0]), alone.shape)
+            for sharding in choice.zero
+        ]
     )
-    points = np.broadcast_to(orders[None, :, None] & stages, (*choice.shape[1:], length(table)))
+    points = np.broadcast_to(
+        orders[None, :, None] & stages, (*choice.shape[1:], length(table))
+    )
     barred = framework.barred(job, rows[0], choice)
-    each = (points if barred is None else points & ~barred[0]).sum(axis=(0, 1, 2))
+    each = (points if barred is None else points & ~barred[0]).sum(
+        axis=(0, 1, 2)
+    )
     ways: Column = sum(
         each
         * (
@@ -379,4 +502,7 @@ def legal_options(job: Job, table: Table, choice: Options, scheme: str) -> Colum
 
 def _no_floors(p: Pieces, number: int) -> tuple[tuple[Grid, Grid], ...]:
     """Floors of the pieces, to be filled."""
-    return tuple((np.zeros(p.after.shape), np.zeros(p.pipe.shape)) for _ in range(number))
+    return tuple(
+        (np.zeros(p.after.shape), np.zeros(p.pipe.shape))
+        for _ in range(number)
+    )

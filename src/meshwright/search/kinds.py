@@ -35,19 +35,27 @@ class Kind(NamedTuple):
 
     def filled(self, job: Job, p: Column, v: Column) -> Any:
         """Where it has so many chunks, and there are layers for all stages."""
-        takes = v == self.counts[0] if len(self.counts) == 1 else np.isin(v, self.counts)
+        takes = (
+            v == self.counts[0]
+            if len(self.counts) == 1
+            else np.isin(v, self.counts)
+        )
         return takes & self._dealt(job, p * self.schedule.chunks(v))
 
     def _dealt(self, job: Job, stages: Column) -> Any:
         how, chunked = stages_named(self.schedule.stages), self.counts[0] > 1
         if how.layers:
-            return (stages == len(how.layers)) & (sum(how.layers) == job.model.layers)
+            return (stages == len(how.layers)) & (
+                sum(how.layers) == job.model.layers
+            )
         ends = 2 if job.model.vocab and (chunked or how.slots) else 0
         found = stages <= job.model.layers + ends
         if how.slots:
             found = found & (job.model.vocab > 0)
             found = found & differs(job, stages) if self.beside else found
-        even = step.by_order(job) or not chunked  # papers add up chunks that hold as many layers
+        even = (
+            step.by_order(job) or not chunked
+        )  # papers add up chunks that hold as many layers
         return found if even else found & (job.model.layers % stages == 0)
 
     def runs(self, job: Job, p: Column, m: Column, v: Column) -> Mask:
@@ -80,7 +88,9 @@ def by_need(ways: tuple[tuple[Way, int], ...]) -> list[int]:
 
     def held(at: int) -> float:
         way, v = ways[at]
-        return float(memory.in_flight(1.0, 2.0, way.bound, float(v), step.ENDS[0]))
+        return float(
+            memory.in_flight(1.0, 2.0, way.bound, float(v), step.ENDS[0])
+        )
 
     return sorted(range(len(ways)), key=held)
 
@@ -112,7 +122,9 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
             break
         chunks = np.full(len(one), float(n))
         can = free & of_way[way].runs(job, p[one], m[one], chunks)
-        can = can & framework.schedules(job, replace(alone, interleave=chunks), way)
+        can = can & framework.schedules(
+            job, replace(alone, interleave=chunks), way
+        )
         free = free & ~can
         if way in mine:
             found[mine[way]][one] |= can & (v[one] == n)
@@ -128,15 +140,22 @@ class Deal(NamedTuple):
 
 def deals(choice: Options) -> list[Deal]:
     """The ways in which the schedules deal layers."""
-    return [Deal(kind.schedule.folded, kind.schedule.stages) for kind in kinds(choice)]
+    return [
+        Deal(kind.schedule.folded, kind.schedule.stages)
+        for kind in kinds(choice)
+    ]
 
 
 def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
     """What the devices hold."""
-    schedule = schedule_with("zbv" if deal.folded else "interleaved", deal.stages)
+    schedule = schedule_with(
+        "zbv" if deal.folded else "interleaved", deal.stages
+    )
     return step.shares(job, layout, schedule, layout.interleave)
 
 
 def fullest(job: Job, pp: Column) -> Column:
     """At least so many typical layers are on some device."""
-    return np.asarray(ceil_div(job.model.layers - step.leading_layers(job), pp))
+    return np.asarray(
+        ceil_div(job.model.layers - step.leading_layers(job), pp)
+    )

@@ -61,19 +61,32 @@ class Laws(NamedTuple):
         """Of these degrees and numbers of chunks."""
         found: dict[str, tuple[Wait, ...]] = {}
         for kind in kinds(choice):
-            if not step.by_order(job):  # papers' bubbles are no paths of the order
+            if not step.by_order(
+                job
+            ):  # papers' bubbles are no paths of the order
                 found[kind.schedule.name] = ()
                 continue
             rows = np.flatnonzero(kind.filled(job, pp, chunks))
             p = pp[rows, None]
             most = fullest(job, p)
-            s = step.Stages(most * UNITS.f, most * UNITS.b, 0.0, 0.0, 0.0, UNITS)
-            waits = step.least_waits(job, p, s, kind.schedule, chunks[rows, None])
-            known = found.get(kind.schedule.name) or tuple(never(len(pp), 3) for _ in waits)
-            found[kind.schedule.name] = tuple(
-                lowered(one, rows, wait) for one, wait in zip(known, waits, strict=True)
+            s = step.Stages(
+                most * UNITS.f, most * UNITS.b, 0.0, 0.0, 0.0, UNITS
             )
-        return cls(fullest(job, pp), np.asarray(ceil_div(float(job.model.layers), pp)), found)
+            waits = step.least_waits(
+                job, p, s, kind.schedule, chunks[rows, None]
+            )
+            known = found.get(kind.schedule.name) or tuple(
+                never(len(pp), 3) for _ in waits
+            )
+            found[kind.schedule.name] = tuple(
+                lowered(one, rows, wait)
+                for one, wait in zip(known, waits, strict=True)
+            )
+        return cls(
+            fullest(job, pp),
+            np.asarray(ceil_div(float(job.model.layers), pp)),
+            found,
+        )
 
     def seconds(self, layer: Layers, m: Column) -> Column:
         """Of m microbatches, with the schedule that waits least; the laws have the rows of the
@@ -81,7 +94,8 @@ class Laws(NamedTuple):
         """
         never: Num = NEVER
         idle: list[Num] = [
-            sum(_of(wait, layer).of(m) for wait in mine) for mine in self.waits.values()
+            sum(_of(wait, layer).of(m) for wait in mine)
+            for mine in self.waits.values()
         ]
         waiting = m * self.every * layer.total + reduce(minimum, idle, never)
         return np.asarray(maximum(m * self.typical * layer.typical, waiting))
@@ -90,7 +104,10 @@ class Laws(NamedTuple):
 def _of(wait: Wait, layer: Layers) -> Wait:
     """A wait with the passes of a layer."""
     way, fill = (
-        sum(share * seconds for share, seconds in zip(each.T, layer[:3], strict=True))
+        sum(
+            share * seconds
+            for share, seconds in zip(each.T, layer[:3], strict=True)
+        )
         for each in map(np.asarray, (wait.way, wait.fill))
     )
     return Wait(way, fill, np.asarray(wait.most)[:, 0])
@@ -99,7 +116,9 @@ def _of(wait: Wait, layer: Layers) -> Wait:
 def lowered(known: Wait, rows: NDArray[np.intp], wait: Wait) -> Wait:
     """At most the other wait too, in some rows."""
     found = Wait(*(np.array(column) for column in known))
-    for column, values in zip(found, pick(known, rows).under(wait), strict=True):
+    for column, values in zip(
+        found, pick(known, rows).under(wait), strict=True
+    ):
         np.asarray(column)[rows] = values
     return found
 
@@ -114,9 +133,14 @@ def layers(job: Job, shapes: Shapes) -> Layers:
     costs = shapes.costs
     every = [c.typical for c in costs]
     every += [c.leading for c in costs] if step.leading_layers(job) else []
-    passes = [Pass(c.forward, c.backward - c.weight_pass, c.weight_pass) for c in every]
+    passes = [
+        Pass(c.forward, c.backward - c.weight_pass, c.weight_pass)
+        for c in every
+    ]
     f, i, w = (reduce(np.minimum, each) for each in zip(*passes, strict=True))
-    typical = reduce(np.minimum, [c.typical.forward + c.typical.backward for c in costs])
+    typical = reduce(
+        np.minimum, [c.typical.forward + c.typical.backward for c in costs]
+    )
     found: Layers = pick(Layers(f, i, w, typical), shapes.which)
     return found
 

@@ -45,11 +45,22 @@ def burden(layout: Layout) -> tuple[int, ...]:
     are no power of two, chunks.
     """
     l = layout
-    axes = sum(int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate))
+    axes = sum(
+        int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate)
+    )
     outside = bool(l.placement) and l.placement["tp"][0] < l.tp
     odd = l.pp > 1 and l.schedule not in PLAIN
     whole = l.tp > 1 and not l.sequence_parallel
     dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
     zero, chunks = max(int(l.zero), 1), int(l.interleave)
-    return (axes, int(outside), int(odd), zero, int(whole), int(dealt), int(uneven), chunks)
+    return (
+        axes,
+        int(outside),
+        int(odd),
+        zero,
+        int(whole),
+        int(dealt),
+        int(uneven),
+        chunks,
+    )

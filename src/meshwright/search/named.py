@@ -28,8 +28,14 @@ def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
     """A sentence for each field whose values are at fault, with the nearest that are not: by
     itself, or beside the rest.
     """
-    asked = {name: values for name, values in space.choices.items() if _others(job, name, values)}
-    degrees: dict[str, None] = {name: None for name in asked if name in DEGREES}
+    asked = {
+        name: values
+        for name, values in space.choices.items()
+        if _others(job, name, values)
+    }
+    degrees: dict[str, None] = {
+        name: None for name in asked if name in DEGREES
+    }
     free = space.but(**degrees)
     alone = {
         name: values
@@ -56,14 +62,22 @@ def _legal(job: Job, space: Space, relaxed: bool) -> bool:
     """Some layout of the space is legal, whether it fits or not; most degrees are with the first of
     the options.
     """
-    first = space.but(zero=space.values("zero")[:1], recompute=space.values("recompute")[:1])
+    first = space.but(
+        zero=space.values("zero")[:1], recompute=space.values("recompute")[:1]
+    )
     return any(smallest(job, each, relaxed).rows for each in (first, space))
 
 
-def _near(job: Job, space: Space, name: str, asked: Values, relaxed: bool) -> list[Value]:
+def _near(
+    job: Job, space: Space, name: str, asked: Values, relaxed: bool
+) -> list[Value]:
     """The nearest values of a field with which some layout of the space is legal."""
     others = _others(job, name, asked)[:TRIED]
-    legal = (value for value in others if _legal(job, _but(space, name, (value,)), relaxed))
+    legal = (
+        value
+        for value in others
+        if _legal(job, _but(space, name, (value,)), relaxed)
+    )
     found = [value for _, value in zip(range(NEAREST), legal, strict=False)]
     return sorted(found, key=lambda v: (isinstance(v, str), v))
 
@@ -74,6 +88,12 @@ def _others(job: Job, name: str, asked: Values) -> list[Value]:
         return [value for value in WORDS[name] if value not in asked]
     if name not in (*DEGREES, "interleave"):
         return []
-    whole = {"interleave": job.model.layers, "microbatch": job.batch}.get(name, job.cluster.chips)
+    whole = {"interleave": job.model.layers, "microbatch": job.batch}.get(
+        name, job.cluster.chips
+    )
     near = [d for d in divisors(whole) if d not in asked]
-    return [*sorted(near, key=lambda d: min(abs(d - int(value)) for value in asked))]
+    return [
+        *sorted(
+            near, key=lambda d: min(abs(d - int(value)) for value in asked)
+        )
+    ]

@@ -66,10 +66,15 @@ def fewer_chips(job: Job) -> list[Job]:
     found = dict.fromkeys(_multiples(job, first, N, common), first)
     if near.kind == "switch" and near.size == first > power:
         found = (
-            dict.fromkeys(_multiples(job, power, power * math.ceil(N / first), common), power)
+            dict.fromkeys(
+                _multiples(job, power, power * math.ceil(N / first), common),
+                power,
+            )
             | found
         )
-    return [on(job, n, ports) for n, ports in sorted(found.items(), reverse=True)]
+    return [
+        on(job, n, ports) for n, ports in sorted(found.items(), reverse=True)
+    ]
 
 
 def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
@@ -86,7 +91,8 @@ def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
     return {
         n
         for n in found
-        if LEAST_CHIPS * N <= n < N and math.gcd(n, job.batch) >= max(2 * common, 1)
+        if LEAST_CHIPS * N <= n < N
+        and math.gcd(n, job.batch) >= max(2 * common, 1)
     }
 
 
@@ -94,8 +100,14 @@ def on(job: Job, chips: int, ports: int | None = None) -> Job:
     """The job on so many chips; ports: of the nearest dimension only so many are used."""
     network = job.cluster.network
     if ports and network.dims[0].size and ports < network.dims[0].size:
-        network = replace(network, dims=(replace(network.dims[0], size=ports), *network.dims[1:]))
-    return replace(job, cluster=replace(job.cluster, chips=chips, network=network, name=""))
+        network = replace(
+            network,
+            dims=(replace(network.dims[0], size=ports), *network.dims[1:]),
+        )
+    return replace(
+        job,
+        cluster=replace(job.cluster, chips=chips, network=network, name=""),
+    )
 
 
 def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
@@ -111,7 +123,11 @@ def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
 
 def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
     """The sentence for an answer that leaves chips idle."""
-    N, ports, size = job.cluster.chips, used.cluster.sizes[0], job.cluster.sizes[0]
+    N, ports, size = (
+        job.cluster.chips,
+        used.cluster.sizes[0],
+        job.cluster.sizes[0],
+    )
     part = f" ({ports} of each {size})" if ports < size else ""
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
@@ -122,7 +138,8 @@ def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
         )
     times = all_chips[0] / best[0]
     return (
-        f"{head}the fastest layout that uses all {N:,} evenly takes {times:.3g} times as long{more}"
+        f"{head}the fastest layout that uses all {N:,} evenly takes"
+        f" {times:.3g} times as long{more}"
     )
 
 
@@ -133,7 +150,11 @@ def batches(job: Job) -> Iterator[int]:
     N, B, seen = job.cluster.chips, job.batch, {job.batch}
     for d in sorted(divisors(N), reverse=True):
         near = max(round(B / d), 1) * d
-        if d >= 2 * math.gcd(N, B) and near not in seen and abs(near - B) <= BATCHES * B:
+        if (
+            d >= 2 * math.gcd(N, B)
+            and near not in seen
+            and abs(near - B) <= BATCHES * B
+        ):
             seen.add(near)
             yield near
 
@@ -146,9 +167,15 @@ def better_batch(job: Job, look: Look, best: Row) -> str | None:
         return None
     merit, better = float(best[0]), None
     for batch, _ in zip(batches(job), range(TRIED), strict=False):
-        within = merit * batch / job.batch / (better[0] if better else WORTH_SAYING)
+        within = (
+            merit * batch / job.batch / (better[0] if better else WORTH_SAYING)
+        )
         if row := look(replace(job, batch=batch), within):
-            better = merit / row[0] * batch / job.batch, batch, seconds_of(job, row)
+            better = (
+                merit / row[0] * batch / job.batch,
+                batch,
+                seconds_of(job, row),
+            )
     if not better:
         return None
     times, batch, took = better

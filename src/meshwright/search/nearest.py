@@ -47,7 +47,11 @@ class Nearest(Layout):
             "etp": self.etp,
         }
         left = degrees[axis] if axis in degrees else getattr(self, axis)
-        others = [other for other in OUTSIDE.get(axis, ("pp",)) if other in self.placement]
+        others = [
+            other
+            for other in OUTSIDE.get(axis, ("pp",))
+            if other in self.placement
+        ]
         shares: list[Num] = []
         for i, size in enumerate(self.sizes[:-1]):
             room: Num = float(size)
@@ -70,7 +74,11 @@ OUTSIDE = {
 
 
 def layouts(
-    table: Table, shares: Shares | None, sizes: tuple[int, ...], scheme: str, sp: bool
+    table: Table,
+    shares: Shares | None,
+    sizes: tuple[int, ...],
+    scheme: str,
+    sp: bool,
 ) -> Layout:
     """A layout of columns: placed by `shares`, or every group nearest."""
     degrees: dict[str, Any] = {k: table[k] for k in DEGREES}
@@ -82,7 +90,9 @@ def layouts(
             sizes=sizes,
             placement=partial(table, len(sizes)),
         )
-    return Layout(**degrees, **Fixed.of(scheme), sequence_parallel=sp, placement=shares)
+    return Layout(
+        **degrees, **Fixed.of(scheme), sequence_parallel=sp, placement=shares
+    )
 
 
 def each_way(
@@ -112,24 +122,42 @@ class Shapes(NamedTuple):
         return Shapes([pick(cost, used) for cost in self.costs], which)
 
 
-def bodies(job: Job, ways: Sequence[Layout], at: Clock, again: Sequence[str] = ("none",)) -> Shapes:
+def bodies(
+    job: Job,
+    ways: Sequence[Layout],
+    at: Clock,
+    again: Sequence[str] = ("none",),
+) -> Shapes:
     """ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
     for.
     """
-    first, axes = ways[0], ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")
+    first, axes = (
+        ways[0],
+        ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"),
+    )
     several = np.asarray(accumulates(job, first), dtype=np.float64)
     groups = [share for axis in axes for share in first.group(axis)]
-    index, number = distinct([first.microbatch, first.panels, several, *groups])
+    index, number = distinct(
+        [first.microbatch, first.panels, several, *groups]
+    )
     one: Layout = pick(first, index)
     every = [one.under(way.sequence_parallel) for way in ways]
-    return Shapes([step.body(job, layout, at, again=again) for layout in every], number)
+    return Shapes(
+        [step.body(job, layout, at, again=again) for layout in every], number
+    )
 
 
 def nearest(
-    job: Job, table: Table, choice: Options, scheme: str, again: Sequence[str] = ("none",)
+    job: Job,
+    table: Table,
+    choice: Options,
+    scheme: str,
+    again: Sequence[str] = ("none",),
 ) -> Shapes:
     """Of rows whose groups lie as near as can be: no placement makes a layer cheaper."""
-    ways = each_way(table, None, job.cluster.sizes, scheme, choice.sequence_parallel)
+    ways = each_way(
+        table, None, job.cluster.sizes, scheme, choice.sequence_parallel
+    )
     return bodies(job, ways, bound_clock(job), again)
 
 
@@ -159,7 +187,9 @@ def pick(of: Any, index: Any) -> Any:
         columns: dict[str, Any] = {
             k: pick(getattr(of, k), index) for k in (*DEGREES, "dp_replicate")
         }
-        placement = FrozenDict({a: pick(shares, index) for a, shares in of.placement.items()})
+        placement = FrozenDict(
+            {a: pick(shares, index) for a, shares in of.placement.items()}
+        )
         return changed(of, **columns, placement=placement)
     return of
 
@@ -169,19 +199,34 @@ def stacked(of: Sequence[Any], counts: Sequence[int]) -> Any:
     number in all rows stays.
     """
     first = of[0]
-    if len(of) == 1 or all(x is first for x in of) and not holds_columns(first):
+    if (
+        len(of) == 1
+        or all(x is first for x in of)
+        and not holds_columns(first)
+    ):
         return first
     if isinstance(first, dict):
-        return type(first)({k: stacked([x[k] for x in of], counts) for k in first})
+        return type(first)(
+            {k: stacked([x[k] for x in of], counts) for k in first}
+        )
     if isinstance(first, tuple):
         longest = max(of, key=len)
         each = zip(*(x or (0.0,) * len(longest) for x in of), strict=True)
         values = tuple(stacked(xs, counts) for xs in each)
-        return type(first)(*values) if hasattr(first, "_fields") else type(first)(values)
-    if not any(isinstance(x, np.ndarray) for x in of) and all(x == first for x in of):
+        return (
+            type(first)(*values)
+            if hasattr(first, "_fields")
+            else type(first)(values)
+        )
+    if not any(isinstance(x, np.ndarray) for x in of) and all(
+        x == first for x in of
+    ):
         return first
     return np.concatenate(
-        [x if np.shape(x) == (n,) else np.full(n, x) for x, n in zip(of, counts, strict=True)]
+        [
+            x if np.shape(x) == (n,) else np.full(n, x)
+            for x, n in zip(of, counts, strict=True)
+        ]
     )
 
 

@@ -89,13 +89,18 @@ class Pieces(NamedTuple):
                 folded=self.folded[at] - f,
                 place=place,
                 barred=None if self.barred is None else self.barred[:, :, at],
-                floors=tuple((a[:, :, f, None], b[:, :, at]) for a, b in self.floors),
+                floors=tuple(
+                    (a[:, :, f, None], b[:, :, at]) for a, b in self.floors
+                ),
             )
 
     @property
     def legal(self) -> int:
         """How many of the points can run, whether they fit or not."""
-        run, means = np.isfinite(self.pipe), np.isfinite(self.after)[:, :, self.spread]
+        run, means = (
+            np.isfinite(self.pipe),
+            np.isfinite(self.after)[:, :, self.spread],
+        )
         if self.barred is None:
             return int((run * means.sum(axis=3, keepdims=True)).sum())
         return int(np.count_nonzero(run & means & ~self.barred))
@@ -150,17 +155,25 @@ class Bound(NamedTuple):
 
 def bound(p: Pieces, capacity: float) -> Bound:
     """Each term at its best option, among those that can fit at all."""
-    least_state = [k.min(axis=3, keepdims=True)[:, :, p.by_schedule] for k in p.kept]
-    least_bytes = reduce(np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)])[
-        ..., p.of
+    least_state = [
+        k.min(axis=3, keepdims=True)[:, :, p.by_schedule] for k in p.kept
     ]
+    least_bytes = reduce(
+        np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)]
+    )[..., p.of]
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
     by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
     by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
     for a, b in p.floors:
         by_schedule = np.maximum(
-            by_schedule, a.min(axis=3, keepdims=True, initial=np.inf)[:, :, p.spread] + b
+            by_schedule,
+            a.min(axis=3, keepdims=True, initial=np.inf)[:, :, p.spread] + b,
         )
-        by_zero = np.maximum(by_zero, a + b.min(axis=2, keepdims=True, initial=np.inf))
-    best = [x.min(axis=(0, 1, 2, 3), initial=np.inf) for x in (by_schedule, least_bytes)]
+        by_zero = np.maximum(
+            by_zero, a + b.min(axis=2, keepdims=True, initial=np.inf)
+        )
+    best = [
+        x.min(axis=(0, 1, 2, 3), initial=np.inf)
+        for x in (by_schedule, least_bytes)
+    ]
     return Bound(best[0], best[1], by_schedule, by_zero)

@@ -22,7 +22,9 @@ from .space import PLACED, Column, Table, cross, distinct, keep, length
 Shares = dict[str, tuple[Column, ...]]
 
 
-def placements(job: Job, table: Table, every: bool, relaxed: bool) -> tuple[Table, Shares]:
+def placements(
+    job: Job, table: Table, every: bool, relaxed: bool
+) -> tuple[Table, Shares]:
     """Every row with each of its placements; axes that `spread` has placed already keep their
     shares.
 
@@ -30,11 +32,16 @@ def placements(job: Job, table: Table, every: bool, relaxed: bool) -> tuple[Tabl
     """
     open_ = [a for a in PLACED if f"{a} 0" not in table]
     return finish(
-        job, spread(job, table, relaxed, open_) if every and open_ else table, relaxed, every
+        job,
+        spread(job, table, relaxed, open_) if every and open_ else table,
+        relaxed,
+        every,
     )
 
 
-def spread(job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED) -> Table:
+def spread(
+    job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED
+) -> Table:
     """Rows with all shares of these axes in each dimension but the last, in columns such as "tp 0";
     dp is left open.
     """
@@ -42,11 +49,21 @@ def spread(job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED) 
     for i, size in enumerate(job.cluster.sizes[:-1]):
         numbers = [PLACED.index(a) for a in axes]
         options = np.array(
-            sorted({tuple(t[n] for n in numbers) for t in triples(size, not relaxed)}),
+            sorted(
+                {
+                    tuple(t[n] for n in numbers)
+                    for t in triples(size, not relaxed)
+                }
+            ),
             dtype=np.float64,
         )
-        work = cross(work, **{f"{a} {i}": options[:, k] for k, a in enumerate(axes)})
-        taken = reduce(np.multiply, [work[f"{a} {i}"] for a in PLACED if f"{a} {i}" in work])
+        work = cross(
+            work, **{f"{a} {i}": options[:, k] for k, a in enumerate(axes)}
+        )
+        taken = reduce(
+            np.multiply,
+            [work[f"{a} {i}"] for a in PLACED if f"{a} {i}" in work],
+        )
         fine = taken <= size if relaxed else size % taken == 0
         for a in axes:
             fine &= work[f"left {a}"] % work[f"{a} {i}"] == 0
@@ -56,20 +73,27 @@ def spread(job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED) 
     return {k: c for k, c in work.items() if not k.startswith("left")}
 
 
-def finish(job: Job, table: Table, relaxed: bool, every: bool = True) -> tuple[Table, Shares]:
+def finish(
+    job: Job, table: Table, relaxed: bool, every: bool = True
+) -> tuple[Table, Shares]:
     """Rows of `spread` with the share of dp in each dimension; those that leave room unused, or
     need more of the last one, drop out.
     """
     sizes = job.cluster.sizes
     work = table | {f"left {a}": table[a] for a in AXES}
     for i, size in enumerate(sizes[:-1]):
-        work = _canonical(work, i, size) if not every else _give_dp(work, i, size, relaxed)
+        work = (
+            _canonical(work, i, size)
+            if not every
+            else _give_dp(work, i, size, relaxed)
+        )
         for a in AXES:
             work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     beyond = reduce(np.multiply, [work[f"left {a}"] for a in AXES])
     work = keep(work, beyond <= sizes[-1])
     shares = {
-        a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1)) + (work[f"left {a}"],)
+        a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1))
+        + (work[f"left {a}"],)
         for a in AXES
     }
     return {k: c for k, c in work.items() if " " not in k}, shares
@@ -80,7 +104,9 @@ def count(job: Job, table: Table) -> Column:
     if not length(table):
         return np.zeros(0)
     index, number = distinct([table[a] for a in AXES])
-    rows = {a: table[a][index] for a in AXES} | {"row": np.arange(float(len(index)))}
+    rows = {a: table[a][index] for a in AXES} | {
+        "row": np.arange(float(len(index)))
+    }
     placed, _ = finish(job, spread(job, rows, False), False)
     each = np.bincount(placed["row"].astype(np.int64), minlength=len(index))
     return each[number].astype(np.float64)
@@ -107,7 +133,12 @@ def triples(size: int, exact: bool) -> tuple[tuple[int, int, int], ...]:
         return size % x == 0 if exact else x <= size
 
     return tuple(
-        (a, b, c) for a in values for b in values if fits(a * b) for c in values if fits(a * b * c)
+        (a, b, c)
+        for a in values
+        for b in values
+        if fits(a * b)
+        for c in values
+        if fits(a * b * c)
     )
 
 
@@ -129,7 +160,9 @@ def _full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
     fine = np.ones(len(room), dtype=bool)
     for factor in range(2, int(room.max(initial=1)) + 1):
         for a in PLACED:
-            fine &= (factor > room) | (work[f"left {a}"] / work[f"{a} {i}"] % factor != 0)
+            fine &= (factor > room) | (
+                work[f"left {a}"] / work[f"{a} {i}"] % factor != 0
+            )
     return fine
 
 
@@ -139,7 +172,9 @@ def _canonical(work: Table, i: int, size: int) -> Table:
     for a in AXES:
         take = np.ones_like(room)
         for d in range(1, size + 1):
-            take = np.where((work[f"left {a}"] % d == 0) & (d <= room), d, take)
+            take = np.where(
+                (work[f"left {a}"] % d == 0) & (d <= room), d, take
+            )
         work[f"{a} {i}"] = take
         room = np.floor(room / take)
     return work

@@ -83,7 +83,9 @@ class Plan(Displayed):
     """What the space leaves out."""
     kept: tuple[str, ...] = ()
     """Conventions of published runs that these layouts keep."""
-    asked: tuple[Job, Space] | None = field(default=None, compare=False, repr=False)
+    asked: tuple[Job, Space] | None = field(
+        default=None, compare=False, repr=False
+    )
     """What was asked, where the answer keeps conventions; None: it need not."""
 
     def __repr__(self) -> str:
@@ -120,17 +122,25 @@ class Plan(Displayed):
                 {**p.to_dict(), "slower": self.slower(p), "tie": self.tie(p)}
                 for p in self.alternatives
             ],
-            "families": [family.to_dict() for family in (*self.families, *self.outside)],
+            "families": [
+                family.to_dict() for family in (*self.families, *self.outside)
+            ],
             "elasticities": [e.to_dict() for e in elasticities(self.best)]
             if self.best and self.families
             else [],
-            "pareto": None if self.pareto is None else [p.to_dict() for p in self.pareto],
+            "pareto": None
+            if self.pareto is None
+            else [p.to_dict() for p in self.pareto],
             "searched": self.searched,
             "feasible": self.feasible,
             "rejected": dict(self.rejected or {}),
             "elapsed_s": self.elapsed_s,
             "notes": [*([self.idle] if self.idle else []), *self.notes],
-            "space": {"tried": self.tried, "not_tried": self.untried, "kept": list(self.kept)},
+            "space": {
+                "tried": self.tried,
+                "not_tried": self.untried,
+                "kept": list(self.kept),
+            },
             "closest": self.closest.to_dict() if self.closest else None,
         }
 
@@ -177,7 +187,9 @@ def plan(
     )
 
 
-def _practised(job: Job, asked: Space, spaces: list[Space], split: bool, ask: Any) -> Plan:
+def _practised(
+    job: Job, asked: Space, spaces: list[Space], split: bool, ask: Any
+) -> Plan:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
@@ -189,16 +201,27 @@ def _practised(job: Job, asked: Space, spaces: list[Space], split: bool, ask: An
         if not split:
             return replace(one, kept=kept)
         recipe = [
-            replace(row, tie=one.tie(row.prediction)) if row.prediction else row
+            replace(row, tie=one.tie(row.prediction))
+            if row.prediction
+            else row
             for row in published(job, one.best.merit_s)
         ]
-        return replace(one, kept=kept, families=(*one.families, *recipe), asked=(job, asked))
+        return replace(
+            one,
+            kept=kept,
+            families=(*one.families, *recipe),
+            asked=(job, asked),
+        )
     every, _ = strategies(job, asked, proposals=False)
     one = ask(job, every, parts(job, every, split))
     if one.best is None:
         return _unfit(job, every[0], one)
     broken = practice.broken(job, one.best.layout)
-    said = f"no layout like those of published runs fits: {'; '.join(broken)}" if broken else ""
+    said = (
+        f"no layout like those of published runs fits: {'; '.join(broken)}"
+        if broken
+        else ""
+    )
     return replace(one, notes=(*filter(None, [said]), *one.notes))
 
 
@@ -208,15 +231,35 @@ def _outside(job: Job, asked: Space, one: Plan) -> tuple[Family, ...]:
     if best is None or best.idle or axes(job.cluster.network):
         return ()
     every, _ = strategies(job, asked, proposals=False)
-    relaxed, within = bool(every[0].relaxed), best.merit_s / (1.0 + resolution(job))
+    relaxed, within = (
+        bool(every[0].relaxed),
+        best.merit_s / (1.0 + resolution(job)),
+    )
     dims, layouts = len(job.cluster.network.dims), list[Layout]()
     for space in every:
-        layouts += search(job, space, NAMED, relaxed, within=within).layouts(space.scheme, dims)
-    p = min((predict(job, x) for x in layouts), key=lambda p: p.merit_s, default=best)
+        layouts += search(job, space, NAMED, relaxed, within=within).layouts(
+            space.scheme, dims
+        )
+    p = min(
+        (predict(job, x) for x in layouts),
+        key=lambda p: p.merit_s,
+        default=best,
+    )
     if p.merit_s > within:
         return ()
-    why = [*practice.broken(job, p.layout), *practice.not_proposed(job, p.layout)]
-    return (Family("outside published practice", p, one.slower(p), False, "; ".join(why)),)
+    why = [
+        *practice.broken(job, p.layout),
+        *practice.not_proposed(job, p.layout),
+    ]
+    return (
+        Family(
+            "outside published practice",
+            p,
+            one.slower(p),
+            False,
+            "; ".join(why),
+        ),
+    )
 
 
 def _unfit(job: Job, space: Space, one: Plan) -> Plan:
@@ -224,7 +267,9 @@ def _unfit(job: Job, space: Space, one: Plan) -> Plan:
     relaxed = bool(space.relaxed)
     _, sentences = rejections(job, space, relaxed)
     closest, why = nearest_fit(job, space, relaxed, sentences)
-    return replace(one, closest=closest, notes=(*job.model.notes, *one.notes, *why))
+    return replace(
+        one, closest=closest, notes=(*job.model.notes, *one.notes, *why)
+    )
 
 
 def _searched(
@@ -258,7 +303,10 @@ def _searched(
     if spaces[0].relaxed is None:
         used = on_fewer(usual, look, row)
         if used is not usual:
-            found, all_chips = several(used, spaces, wide(top), relaxed, progress, slack), row
+            found, all_chips = (
+                several(used, spaces, wide(top), relaxed, progress, slack),
+                row,
+            )
             row = first(found)
             idle = why_fewer(job, used, row, all_chips) if row else ""
     ranked = Ranked(used, found, relaxed)
@@ -267,7 +315,11 @@ def _searched(
     predicted, fuller = walk_checked(tuple(map(told, chosen)))
     if chosen and not predicted:  # with room for what the closed form may lack
         roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
-        ranked = Ranked(roomy, several(roomy, spaces, wide(top), relaxed, progress, slack), relaxed)
+        ranked = Ranked(
+            roomy,
+            several(roomy, spaces, wide(top), relaxed, progress, slack),
+            relaxed,
+        )
         chosen = _chosen(ranked, top, slack)
         predicted, _ = walk_checked(tuple(map(told, chosen)))
     seen = Plan(
@@ -283,9 +335,19 @@ def _searched(
     if not relaxed and row and (better := better_batch(used, look, row)):
         seen = replace(seen, notes=(*seen.notes, better))
     front = _front(used, whole, predicted[0], relaxed) if pareto else None
-    one = replace(seen, best=predicted[0], alternatives=predicted[1:], pareto=front, idle=idle)
+    one = replace(
+        seen,
+        best=predicted[0],
+        alternatives=predicted[1:],
+        pareto=front,
+        idle=idle,
+    )
     names = [name for name, _ in named]
-    return replace(one, families=_families(told, one, ranked, names)) if names[0] else one
+    return (
+        replace(one, families=_families(told, one, ranked, names))
+        if names[0]
+        else one
+    )
 
 
 def _told(job: Job, same: bool, each: Placed) -> Prediction:
@@ -311,10 +373,15 @@ def _chosen(ranked: Ranked, top: int, slack: float) -> list[Placed]:
     simplest = ranked.simplest(best[0].merit * (1.0 + slack))
     if simplest is None:
         return best
-    return [simplest, *(each for each in best if each.layout != simplest.layout)][:top]
+    return [
+        simplest,
+        *(each for each in best if each.layout != simplest.layout),
+    ][:top]
 
 
-def _families(told: Any, one: Plan, ranked: Ranked, names: Sequence[str]) -> tuple[Family, ...]:
+def _families(
+    told: Any, one: Plan, ranked: Ranked, names: Sequence[str]
+) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family."""
     best = one.best
     assert best is not None
@@ -324,14 +391,20 @@ def _families(told: Any, one: Plan, ranked: Ranked, names: Sequence[str]) -> tup
             known = {p.layout: p for p in (one.best, *one.alternatives) if p}
             p = known.get(each.layout) or told(each)
             mine = Family(name, p, one.slower(p), one.tie(p))
-            if name not in found or (found[name].slower or 0.0) > (mine.slower or 0.0):
+            if name not in found or (found[name].slower or 0.0) > (
+                mine.slower or 0.0
+            ):
                 found[name] = mine
         if any(x.layout == best.layout for x in ranked.of(i)):
             found[name] = Family(name, best, 0.0, True)
-    return tuple(sorted(found.values(), key=lambda family: family.slower or 0.0))
+    return tuple(
+        sorted(found.values(), key=lambda family: family.slower or 0.0)
+    )
 
 
-def _rejected(job: Job, whole: Sequence[Space], found: Any, relaxed: bool) -> dict[str, int]:
+def _rejected(
+    job: Job, whole: Sequence[Space], found: Any, relaxed: bool
+) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
     for space in whole:
@@ -346,14 +419,20 @@ def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
     """One plan of those of several strategies, each with its scheme."""
     first = min(plans, key=_merit)
     every = sorted(
-        (x for p in plans if p.best for x in (p.best, *p.alternatives)), key=lambda x: x.step_time_s
+        (x for p in plans if p.best for x in (p.best, *p.alternatives)),
+        key=lambda x: x.step_time_s,
     )
     layouts = {x.layout: x for x in every}  # strategies may overlap
     fastest: dict[str, float] = {}
-    for scheme, p in sorted(zip(schemes, plans, strict=True), key=lambda item: _merit(item[1])):
+    for scheme, p in sorted(
+        zip(schemes, plans, strict=True), key=lambda item: _merit(item[1])
+    ):
         if p.best:
             fastest.setdefault(scheme, p.best.step_time_s)
-    each = ", ".join(f"{scheme} {show(seconds, 's', 4)}" for scheme, seconds in fastest.items())
+    each = ", ".join(
+        f"{scheme} {show(seconds, 's', 4)}"
+        for scheme, seconds in fastest.items()
+    )
     rejected: Counter[str] = Counter()
     for p in plans:
         rejected.update(p.rejected or {})
@@ -365,7 +444,11 @@ def _together(plans: list[Plan], schemes: list[str], top: int) -> Plan:
         feasible=sum(p.feasible for p in plans),
         rejected=dict(rejected),
         notes=(
-            *([f"the fastest of each scheme: {each}"] if len(fastest) > 1 else []),
+            *(
+                [f"the fastest of each scheme: {each}"]
+                if len(fastest) > 1
+                else []
+            ),
             *first.notes,
         ),
     )
@@ -383,15 +466,20 @@ def _thinned(plans: list[Plan]) -> tuple[Prediction, ...]:
     all before them.
     """
     kept: list[Prediction] = []
-    for p in sorted((x for plan in plans for x in plan.pareto or ()), key=lambda x: x.step_time_s):
-        if not kept or p.memory_bytes["allocated"] <= kept[-1].memory_bytes["allocated"] * (
-            1 - FRONT_STEP
-        ):
+    for p in sorted(
+        (x for plan in plans for x in plan.pareto or ()),
+        key=lambda x: x.step_time_s,
+    ):
+        if not kept or p.memory_bytes["allocated"] <= kept[-1].memory_bytes[
+            "allocated"
+        ] * (1 - FRONT_STEP):
             kept.append(p)
     return tuple(kept[:FRONT_POINTS])
 
 
-def walk_checked(found: tuple[Prediction, ...]) -> tuple[tuple[Prediction, ...], list[str]]:
+def walk_checked(
+    found: tuple[Prediction, ...],
+) -> tuple[tuple[Prediction, ...], list[str]]:
     """The layouts from the first on that fits by a walk through its program too, and a sentence on
     those before it.
     """
@@ -423,8 +511,13 @@ def _front(
     while len(points) < FRONT_POINTS:
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
         tight = room.just_fitting(used, limit)
-        found = [(space, search(tight, space, 1, relaxed, weigh=None)) for space in spaces]
-        smaller = [(best.rows[0], best, space) for space, best in found if best.rows]
+        found = [
+            (space, search(tight, space, 1, relaxed, weigh=None))
+            for space in spaces
+        ]
+        smaller = [
+            (best.rows[0], best, space) for space, best in found if best.rows
+        ]
         if not smaller:
             break
         row, best_there, space = min(smaller, key=lambda each: each[0])

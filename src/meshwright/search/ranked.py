@@ -55,7 +55,9 @@ class Ranked:
     Ties rank as in the search. A paper's set is ranked by its closed form.
     """
 
-    def __init__(self, job: Job, found: Sequence[tuple[Space, Best]], relaxed: bool) -> None:
+    def __init__(
+        self, job: Job, found: Sequence[tuple[Space, Best]], relaxed: bool
+    ) -> None:
         self.job, self.found, self.relaxed = job, list(found), relaxed
         self.dims, self.weigh = len(job.cluster.network.dims), weigh(job)
         self.seen: dict[tuple[int, tuple[Any, ...]], Placed] = {}
@@ -87,8 +89,15 @@ class Ranked:
         best.
         """
         self._widen(within, CANDIDATES * 4, None)
-        rows = [(number, row) for number, row in self._rows(None) if row[0] <= within * ROUNDING]
-        by_burden = sorted((burden(self._layout(number, row)), number, row) for number, row in rows)
+        rows = [
+            (number, row)
+            for number, row in self._rows(None)
+            if row[0] <= within * ROUNDING
+        ]
+        by_burden = sorted(
+            (burden(self._layout(number, row)), number, row)
+            for number, row in rows
+        )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
             group = [(number, row) for _, number, row in alike]
             self._replay(group)
@@ -104,7 +113,12 @@ class Ranked:
     def _rows(self, of: int | None) -> list[tuple[int, tuple[Any, ...]]]:
         """(number of the space, row), best closed form first."""
         every = enumerate(self.found)
-        rows = [(i, row) for i, (_, best) in every if of in (None, i) for row in best.rows]
+        rows = [
+            (i, row)
+            for i, (_, best) in every
+            if of in (None, i)
+            for row in best.rows
+        ]
         return sorted(rows, key=lambda each: each[1])
 
     def _layout(self, number: int, row: tuple[Any, ...]) -> Layout:
@@ -115,7 +129,9 @@ class Ranked:
         """Replay the rows that are new."""
         new = [each for each in rows if each not in self.seen]
         layouts = [self._layout(*each) for each in new]
-        times = replayed(self.job, layouts) if self.exact else [None] * len(new)
+        times = (
+            replayed(self.job, layouts) if self.exact else [None] * len(new)
+        )
         for each, layout, seconds in zip(new, layouts, times, strict=True):
             row = each[1]
             worth = row[0]
@@ -125,7 +141,10 @@ class Ranked:
             self.seen[each] = Placed(rounded, row[1:], layout, seconds)
 
     def _sorted(self, of: int | None) -> list[Placed]:
-        each = sorted((x for (i, _), x in self.seen.items() if of in (None, i)), key=_rank)
+        each = sorted(
+            (x for (i, _), x in self.seen.items() if of in (None, i)),
+            key=_rank,
+        )
         found: dict[Layout, Placed] = {}
         for one in each:  # spaces may overlap
             found.setdefault(one.layout, one)
@@ -141,7 +160,9 @@ class Ranked:
         again = False
         for i, (space, best) in enumerate(self.found):
             if of in (None, i) and self.exact and not best.complete(limit):
-                more = search(self.job, space, many, self.relaxed, within=limit)
+                more = search(
+                    self.job, space, many, self.relaxed, within=limit
+                )
                 more.rows = sorted({*more.rows, *best.rows})
                 self.found[i], again = (space, more), True
         return again
@@ -151,7 +172,9 @@ def _rank(each: Placed) -> tuple[Any, ...]:
     return each.merit, each.ties
 
 
-def ranked(job: Job, space: Space, k: int, relaxed: bool, first: Best) -> tuple[Layout, ...]:
+def ranked(
+    job: Job, space: Space, k: int, relaxed: bool, first: Best
+) -> tuple[Layout, ...]:
     """The k best layouts of one space by replay; first: the best by closed form, `wide(k)` of them
     or more.
     """

@@ -17,7 +17,18 @@ from ..prediction.classes import chip_family
 from ..prediction.prediction import predict
 from .families import Family
 
-WHOLE = ("chips", "seq", "tp", "cp", "pp", "ep", "etp", "v", "microbatch", "zero")
+WHOLE = (
+    "chips",
+    "seq",
+    "tp",
+    "cp",
+    "pp",
+    "ep",
+    "etp",
+    "v",
+    "microbatch",
+    "zero",
+)
 NAME = "a published recipe"
 MOST_APART = 6.0
 """Doublings of chips and tokens beyond which a recipe says nothing."""
@@ -46,13 +57,19 @@ class Recipe(NamedTuple):
 @cache
 def recipes() -> tuple[Recipe, ...]:
     """All of the catalogue."""
-    text = (resources.files("meshwright.catalog") / "recipes.csv").read_text("utf-8")
-    lines = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    text = (resources.files("meshwright.catalog") / "recipes.csv").read_text(
+        "utf-8"
+    )
+    lines = csv.DictReader(
+        line for line in text.splitlines() if not line.startswith("#")
+    )
     return tuple(_read(line) for line in lines)
 
 
 def _read(line: dict[str, str]) -> Recipe:
-    fields: dict[str, Any] = {k: int(v) if k in WHOLE else v for k, v in line.items()}
+    fields: dict[str, Any] = {
+        k: int(v) if k in WHOLE else v for k, v in line.items()
+    }
     return Recipe(**fields)
 
 
@@ -62,13 +79,23 @@ def nearest(job: Job) -> Recipe | None:
     """
     family, kind = chip_family(job.cluster.chip), job.precision.compute
     chip = job.cluster.chip.name
-    fitting = [r for r in recipes() if r.model == job.model.name and _family(r.chip) == family]
+    fitting = [
+        r
+        for r in recipes()
+        if r.model == job.model.name and _family(r.chip) == family
+    ]
 
     def apart(r: Recipe) -> float:
-        return abs(log2(job.cluster.chips / r.chips)) + 2 * abs(log2(job.T / r.seq))
+        return abs(log2(job.cluster.chips / r.chips)) + 2 * abs(
+            log2(job.T / r.seq)
+        )
 
     near = [r for r in fitting if apart(r) <= MOST_APART]
-    return min(near, key=lambda r: (r.precision != kind, r.chip != chip, apart(r)), default=None)
+    return min(
+        near,
+        key=lambda r: (r.precision != kind, r.chip != chip, apart(r)),
+        default=None,
+    )
 
 
 @cache
@@ -107,7 +134,9 @@ def published(job: Job, best_s: float) -> list[Family]:
     there = f"{recipe.source}: {recipe.chips:,} x {recipe.chip}, {recipe.precision}"
     one = layout(job, recipe)
     if why := rules.broken(job, one, (*rules.ALWAYS, rules.EVEN_BATCH)):
-        return [Family(NAME, None, None, False, f"{there}; not here: {why[0]}")]
+        return [
+            Family(NAME, None, None, False, f"{there}; not here: {why[0]}")
+        ]
     p = predict(job, one)
     short = "" if p.fits else "; does not fit here"
     return [Family(NAME, p, p.merit_s / best_s - 1.0, False, there + short)]

@@ -36,7 +36,18 @@ from .laws import Laws, law, layers, lowered, never
 from .nearest import Shapes, bound_clock, nearest, pick, stacked
 from .pieces import bound
 from .placement import spread
-from .space import PLACED, Column, Options, Space, Table, cross, keep, length, pipelines, take
+from .space import (
+    PLACED,
+    Column,
+    Options,
+    Space,
+    Table,
+    cross,
+    keep,
+    length,
+    pipelines,
+    take,
+)
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -95,7 +106,10 @@ class Shards(NamedTuple):
             part = _alone(job, pick(table, slice(start, start + BLOCK)), space)
             found.append(nearest(job, part, best.choice, space.scheme))
             counts.append(int(found[-1].which.max()) + 1)
-        which = [one.which + before for one, before in zip(found, np.cumsum(counts), strict=False)]
+        which = [
+            one.which + before
+            for one, before in zip(found, np.cumsum(counts), strict=False)
+        ]
         ways = zip(*(one.costs for one in found), strict=True)
         costs = [stacked(way, counts[1:]) for way in ways]
         return cls(table | {"shape": np.concatenate(which)}, costs)
@@ -106,7 +120,9 @@ class Shards(NamedTuple):
 
     def shapes(self, table: Table) -> Shapes:
         """Of rows made of these."""
-        return Shapes(self.costs, table["shape"].astype(np.intp)).rows(slice(None))
+        return Shapes(self.costs, table["shape"].astype(np.intp)).rows(
+            slice(None)
+        )
 
 
 def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
@@ -121,7 +137,15 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
         pipes = Layout(pp=part["pp"], interleave=part["interleave"])
         shapes = shards.shapes(part)
         staged = [
-            (deal, stages(pipes, pick(cost, shapes.which), "none", holders_of(job, pipes, deal)))
+            (
+                deal,
+                stages(
+                    pipes,
+                    pick(cost, shapes.which),
+                    "none",
+                    holders_of(job, pipes, deal),
+                ),
+            )
             for cost in shapes.costs
             for deal in every_deal
         ]
@@ -130,9 +154,9 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
             Partly(part, each, _least_waits(job, best.choice, pipes, staged)),
             _fewest(job, part),
         )
-        fine = fewest * each + reduce(np.minimum, _idle(partly.waits, fewest).values()) <= min(
-            best.limit, LARGEST
-        )
+        fine = fewest * each + reduce(
+            np.minimum, _idle(partly.waits, fewest).values()
+        ) <= min(best.limit, LARGEST)
         found.append(partly.some(fine))
     every_one: Partly = stacked(found, [len(some.each) for some in found])
     return every_one
@@ -140,24 +164,40 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
 
 def _fewest(job: Job, table: Table) -> Column:
     """Microbatches with dp."""
-    return _ceil_div(float(job.batch), np.maximum(table["dp"], 1) * table["microbatch"])
+    return _ceil_div(
+        float(job.batch), np.maximum(table["dp"], 1) * table["microbatch"]
+    )
 
 
-def by_law(job: Job, space: Space, best: Best, shards: Shards, degrees: Table) -> Table:
+def by_law(
+    job: Job, space: Space, best: Best, shards: Shards, degrees: Table
+) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
-    laws, found = Laws.of(job, best.choice, degrees["pp"], degrees["interleave"]), []
+    laws, found = (
+        Laws.of(job, best.choice, degrees["pp"], degrees["interleave"]),
+        [],
+    )
     every = layers(job, shards.shapes(shards.table))
     for start in range(0, length(shards.table), CROSSED):
         at = slice(start, start + CROSSED)
         part, layer = pick(shards.table, at), pick(every, at)
-        grid = {k: c[:, None] for k, c in part.items()} | {"pp": degrees["pp"][None, :]}
+        grid = {k: c[:, None] for k, c in part.items()} | {
+            "pp": degrees["pp"][None, :]
+        }
         dp = largest_dp(job, grid, space)
         m = _fewest(job, grid | {"dp": dp})
         once = np.reshape(layer.typical, (-1, 1)) * laws.typical
         rows, columns = np.nonzero((dp >= 1) & (m * once <= best.limit))
-        fine = pick(laws, columns).seconds(pick(layer, rows), m[rows, columns]) <= best.limit
+        fine = (
+            pick(laws, columns).seconds(pick(layer, rows), m[rows, columns])
+            <= best.limit
+        )
         rows, columns = rows[fine], columns[fine]
-        found.append(pick(part, rows) | pick(degrees, columns) | {"dp": dp[rows, columns]})
+        found.append(
+            pick(part, rows)
+            | pick(degrees, columns)
+            | {"dp": dp[rows, columns]}
+        )
     return reduce(_stack, found)
 
 
@@ -169,16 +209,28 @@ def _least_waits(
 
     staged: (how layers are dealt, one microbatch).
     """
-    every, pp, v = kinds(choice), np.asarray(pipes.pp), np.asarray(pipes.interleave)
+    every, pp, v = (
+        kinds(choice),
+        np.asarray(pipes.pp),
+        np.asarray(pipes.interleave),
+    )
     least: dict[str, tuple[Wait, ...]] = {}
     for kind, deal in zip(every, deals(choice), strict=True):
-        rows, name = np.flatnonzero(kind.filled(job, pp, v)), kind.schedule.name
+        rows, name = (
+            np.flatnonzero(kind.filled(job, pp, v)),
+            kind.schedule.name,
+        )
         for other, s in staged:
             if other == deal:
-                mine = least_waits(job, pp[rows], pick(s, rows), kind.schedule, v[rows])
-                known = least.setdefault(name, tuple(never(len(pp)) for _ in mine))
+                mine = least_waits(
+                    job, pp[rows], pick(s, rows), kind.schedule, v[rows]
+                )
+                known = least.setdefault(
+                    name, tuple(never(len(pp)) for _ in mine)
+                )
                 least[name] = tuple(
-                    lowered(one, rows, wait) for one, wait in zip(known, mine, strict=True)
+                    lowered(one, rows, wait)
+                    for one, wait in zip(known, mine, strict=True)
                 )
     return least
 
@@ -203,10 +255,18 @@ def relaxed_rounds(
     yield from _first_guess(job, space, best, table, degrees, work)
     shards = shards.within(work <= best.limit)
     # most shards are slow unless tp is near
-    if space.placements and len(job.cluster.sizes) > 1 and length(shards.table):
-        shards = Shards.of(job, space, best, spread(job, shards.table, True, PLACED[:1]))
+    if (
+        space.placements
+        and len(job.cluster.sizes) > 1
+        and length(shards.table)
+    ):
+        shards = Shards.of(
+            job, space, best, spread(job, shards.table, True, PLACED[:1])
+        )
         shards = shards.within(_whole_model(job, shards) <= best.limit)
-    if not length(shards.table) or not length(rows := by_law(job, space, best, shards, degrees)):
+    if not length(shards.table) or not length(
+        rows := by_law(job, space, best, shards, degrees)
+    ):
         return
     partly = pipelined(job, best, shards, rows)
     # no limit yet: at least leave out what cannot fit even with the most replicas
@@ -219,7 +279,10 @@ def relaxed_rounds(
         some = np.argsort(seconds, kind="stable")[:FIRST_INTERVALS]
         a, b = take(low, some), take(high, some)
         yield _promising(job, space, a, lower(job, space, best, a, b)[0])
-        low, high = keep(low, seconds <= best.limit), keep(high, seconds <= best.limit)
+        low, high = (
+            keep(low, seconds <= best.limit),
+            keep(high, seconds <= best.limit),
+        )
     yield from _halve(job, space, best, low, high, progress)
 
 
@@ -227,14 +290,27 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     """Rows that may fit. More replicas need less memory: states are cut finer, and fewer
     microbatches are in flight; only the fewest may need less, because what has one replica is not
     gathered or scattered."""
-    capacity, alive = room.limit(job), np.zeros(length(partly.table), dtype=bool)
+    capacity, alive = (
+        room.limit(job),
+        np.zeros(length(partly.table), dtype=bool),
+    )
     for start in range(0, len(alive), BLOCK):
-        part = take(partly.table, np.arange(start, min(start + BLOCK, len(alive))))
+        part = take(
+            partly.table, np.arange(start, min(start + BLOCK, len(alive)))
+        )
         for some in (part, part | {"dp": dp_step(part)}):
             p = pieces(
-                job, bound_clock(job), some, dict(some), None, best.choice, space.scheme
+                job,
+                bound_clock(job),
+                some,
+                dict(some),
+                None,
+                best.choice,
+                space.scheme,
             )  # a bound, not a layout
-            alive[start : start + BLOCK] |= bound(p, capacity).bytes <= capacity
+            alive[start : start + BLOCK] |= (
+                bound(p, capacity).bytes <= capacity
+            )
     return partly.some(alive)
 
 
@@ -244,21 +320,36 @@ def _whole_model(job: Job, shards: Shards) -> Column:
     """
     table = shards.table
     whole = holders_of(job, Layout(), Deal())["whole"]
-    each = [whole.of(cost, lambda c: c.forward + c.backward) for cost in shards.costs]
+    each = [
+        whole.of(cost, lambda c: c.forward + c.backward)
+        for cost in shards.costs
+    ]
     found = reduce(np.minimum, each)[table["shape"]]
     return np.asarray(
-        found * job.batch / table["microbatch"] * table["tp"] * table["cp"] / job.cluster.chips
+        found
+        * job.batch
+        / table["microbatch"]
+        * table["tp"]
+        * table["cp"]
+        / job.cluster.chips
     )
 
 
 def _first_guess(
-    job: Job, space: Space, best: Best, table: Table, degrees: Table, work: Column
+    job: Job,
+    space: Space,
+    best: Best,
+    table: Table,
+    degrees: Table,
+    work: Column,
 ) -> Iterator[Table]:
     """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the
     most replicas. They set the first limit.
     """
     plain = np.log2(table["microbatch"]) % 1 == 0
-    promising = np.flatnonzero(plain)[np.argsort(work[plain], kind="stable")[:FIRST]]
+    promising = np.flatnonzero(plain)[
+        np.argsort(work[plain], kind="stable")[:FIRST]
+    ]
     pp = degrees["pp"]
     few = keep(degrees, (np.log2(pp) % 1 == 0) | (job.model.layers % pp == 0))
     rows = cross(take(table, promising), **few)
@@ -266,8 +357,12 @@ def _first_guess(
     rows = keep(rows, rows["dp"] >= 1)
     rows = keep(rows, valid(job, rows, space))
     if length(rows):
-        shapes = nearest(job, rows, best.choice, space.scheme, best.choice.recompute)
-        first = np.argsort(law(job, rows, best.choice, shapes), kind="stable")[:GUESSES]
+        shapes = nearest(
+            job, rows, best.choice, space.scheme, best.choice.recompute
+        )
+        first = np.argsort(law(job, rows, best.choice, shapes), kind="stable")[
+            :GUESSES
+        ]
         rows, shapes = take(rows, first), shapes.rows(first)
         seconds, _ = lower(job, space, best, rows, rows, shapes=shapes)
         yield from best_first(best, rows, seconds, None)
@@ -277,34 +372,51 @@ def covered(job: Job, table: Table, degrees: Table) -> int:
     """How many (degrees, dp) rows a relaxed table stands for."""
     total = 0.0
     for model_parallel, times in zip(
-        *np.unique(table["tp"] * table["cp"] * 2.0**20 + table["microbatch"], return_counts=True),
+        *np.unique(
+            table["tp"] * table["cp"] * 2.0**20 + table["microbatch"],
+            return_counts=True,
+        ),
         strict=True,
     ):
         ranks, micro = divmod(model_parallel, 2.0**20)
         total += (
             times
             * np.minimum(
-                np.floor(job.cluster.chips / (ranks * degrees["pp"])), job.batch // micro
+                np.floor(job.cluster.chips / (ranks * degrees["pp"])),
+                job.batch // micro,
             ).sum()
         )
     return int(total)
 
 
-def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Table, Table, Column]:
+def _intervals(
+    job: Job, space: Space, best: Best, partly: Partly
+) -> tuple[Table, Table, Column]:
     """The intervals of dp that give one number of microbatches m, for every m that stays within the
     limit: (smallest, largest, seconds that the step takes at least)."""
-    table, each, B, limit = partly.table, partly.each, float(job.batch), best.limit
+    table, each, B, limit = (
+        partly.table,
+        partly.each,
+        float(job.batch),
+        best.limit,
+    )
     fewest = _ceil_div(B, table["dp"] * table["microbatch"])
-    most = np.minimum(np.floor(limit / each), _ceil_div(B, table["microbatch"]))
+    most = np.minimum(
+        np.floor(limit / each), _ceil_div(B, table["microbatch"])
+    )
     counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
     index = np.repeat(np.arange(len(counts)), counts)
-    m = fewest[index] + (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts))
+    m = fewest[index] + (
+        np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    )
     seconds, busy = np.full(len(m), np.inf), m * each[index]
     pp, v = table["pp"][index], table["interleave"][index]
     idle = _idle(pick(partly.waits, index), m)
     for schedule in {kind.schedule for kind in kinds(best.choice)}:
         can = schedule.legal(pp, m, v)
-        seconds = np.where(can, np.minimum(seconds, busy + idle[schedule.name]), seconds)
+        seconds = np.where(
+            can, np.minimum(seconds, busy + idle[schedule.name]), seconds
+        )
     fine = seconds <= limit
     seconds = seconds[fine]
     rows, m = take(table, index[fine]), m[fine]
@@ -315,17 +427,30 @@ def _intervals(job: Job, space: Space, best: Best, partly: Partly) -> tuple[Tabl
     step = dp_step(rows)
     low, high = _ceil_div(low, step) * step, np.floor(high / step) * step
     fine = low <= high
-    return keep(rows | {"dp": low}, fine), keep(rows | {"dp": high}, fine), seconds[fine]
+    return (
+        keep(rows | {"dp": low}, fine),
+        keep(rows | {"dp": high}, fine),
+        seconds[fine],
+    )
 
 
 def _halve(
-    job: Job, space: Space, best: Best, low: Table, high: Table, progress: Progress | None
+    job: Job,
+    space: Space,
+    best: Best,
+    low: Table,
+    high: Table,
+    progress: Progress | None,
 ) -> Iterator[Table]:
     """Bound intervals of dp, place what is left of them, halve them; single values wait until the
     limit has settled.
     """
     waiting, bounds, choice = None, np.zeros(0), best.choice
-    unplaced = list(PLACED[1:]) if space.placements and len(job.cluster.sizes) > 1 else []
+    unplaced = (
+        list(PLACED[1:])
+        if space.placements and len(job.cluster.sizes) > 1
+        else []
+    )
     while length(low) and choice.count:
         if (only := space.values("dp")) is not None:
             allowed = np.sort(only)
@@ -340,10 +465,17 @@ def _halve(
         alive = seconds <= best.limit
         if unplaced:
             axis = unplaced.pop(0)
-            low, high = (spread(job, keep(rows, alive), True, [axis]) for rows in (low, high))
+            low, high = (
+                spread(job, keep(rows, alive), True, [axis])
+                for rows in (low, high)
+            )
             continue
         ready = single & runs & alive
-        waiting = keep(low, ready) if waiting is None else _stack(waiting, keep(low, ready))
+        waiting = (
+            keep(low, ready)
+            if waiting is None
+            else _stack(waiting, keep(low, ready))
+        )
         bounds = np.concatenate([bounds, seconds[ready]])
         low, high = keep(low, alive & ~single), keep(high, alive & ~single)
         step = dp_step(low)
@@ -352,8 +484,13 @@ def _halve(
             low = each_dp(low, low["dp"], high["dp"], step)
             high = dict(low)
             continue
-        middle = low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
-        low, high = _stack(low, low | {"dp": middle + step}), _stack(high | {"dp": middle}, high)
+        middle = (
+            low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
+        )
+        low, high = (
+            _stack(low, low | {"dp": middle + step}),
+            _stack(high | {"dp": middle}, high),
+        )
     if waiting is not None:
         yield from best_first(best, waiting, bounds, progress)
 

@@ -60,7 +60,10 @@ class Choice:
 
 def choices_of(job: Job, layout: Layout) -> dict[str, tuple[Value, ...]]:
     """Field -> the values to choose from, those near the layout's own among them; legal or not."""
-    chips, experts = job.cluster.chips, job.model.moe.experts if job.model.moe else 1
+    chips, experts = (
+        job.cluster.chips,
+        job.model.moe.experts if job.model.moe else 1,
+    )
     wholes = {
         "tp": chips,
         "cp": chips,
@@ -112,7 +115,9 @@ def neighbours(job: Job, layout: Layout) -> list[Choice]:
 
 def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
     try:
-        return Choice(field, value, predict(job, changed(layout, field, value)), None)
+        return Choice(
+            field, value, predict(job, changed(layout, field, value)), None
+        )
     except BadInput as error:
         return Choice(field, value, None, None, str(error))
 
@@ -123,10 +128,21 @@ def changed(layout: Layout, field: str, value: Any) -> Layout:
     """
     other = replace(layout, placement={}, **{field: value})
     if field in FILLING:
-        other = replace(other, dp=max(int(layout.chips) // int(other.tp * other.cp * other.pp), 1))
+        other = replace(
+            other,
+            dp=max(
+                int(layout.chips) // int(other.tp * other.cp * other.pp), 1
+            ),
+        )
     if field == "schedule":
-        own = schedule_named(value).chunks(1) != schedule_named(value).chunks(2)
-        chunks = max(int(layout.interleave), 2) if own else int(schedule_named(value).chunks(1))
+        own = schedule_named(value).chunks(1) != schedule_named(value).chunks(
+            2
+        )
+        chunks = (
+            max(int(layout.interleave), 2)
+            if own
+            else int(schedule_named(value).chunks(1))
+        )
         return replace(other, interleave=chunks)
     if field == "interleave" and not _chunked(layout.schedule):
         return replace(other, schedule="interleaved" if value > 1 else "1f1b")
@@ -160,13 +176,34 @@ def pinned(
                 yield _pinned(job, space, field, value, progress)
 
 
-def _pinned(job: Job, space: Space, field: str, value: Value, progress: Progress | None) -> Choice:
+def _pinned(
+    job: Job, space: Space, field: str, value: Value, progress: Progress | None
+) -> Choice:
     if field in space.choices and value not in space.choices[field]:
-        return Choice(field, value, None, None, f"{field} {value} is not among those asked for")
+        return Choice(
+            field,
+            value,
+            None,
+            None,
+            f"{field} {value} is not among those asked for",
+        )
     try:
-        found = plan(job, space.but(**{field: (value,)}), top=1, progress=progress, families=False)
+        found = plan(
+            job,
+            space.but(**{field: (value,)}),
+            top=1,
+            progress=progress,
+            families=False,
+        )
     except BadInput as error:
         return Choice(field, value, None, None, str(error))
     if found.best is None:
-        return Choice(field, value, None, None, (*found.notes, "nothing fits")[0])
-    return Choice(field, value, found.best, found.best.replayed_s or found.best.step_time_s)
+        return Choice(
+            field, value, None, None, (*found.notes, "nothing fits")[0]
+        )
+    return Choice(
+        field,
+        value,
+        found.best,
+        found.best.replayed_s or found.best.step_time_s,
+    )

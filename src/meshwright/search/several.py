@@ -31,7 +31,19 @@ def several(
     within = np.inf
     for space in spaces:
         found.append(
-            (space, search(job, space, k, relaxed, progress, within=within, slack=slack, sure=True))
+            (
+                space,
+                search(
+                    job,
+                    space,
+                    k,
+                    relaxed,
+                    progress,
+                    within=within,
+                    slack=slack,
+                    sure=True,
+                ),
+            )
         )
         merits = sorted(row[0] for _, best in found for row in best.rows)
         if len(merits) >= k:
@@ -45,7 +57,10 @@ def first(found: Found) -> Row | None:
 
 
 def quickest(
-    spaces: Sequence[Space], job: Job, within: float = np.inf, relaxed: bool = False
+    spaces: Sequence[Space],
+    job: Job,
+    within: float = np.inf,
+    relaxed: bool = False,
 ) -> Row | None:
     """The best row of all spaces whose merit is within a limit."""
     best: Row | None = None

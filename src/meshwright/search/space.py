@@ -36,7 +36,17 @@ from ..step import by_order
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]
 
-DEGREES = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "panels", "interleave")
+DEGREES = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "microbatch",
+    "panels",
+    "interleave",
+)
 PLACED = ("tp", "cp", "pp")
 """Axes whose place in the network is chosen; dp takes what they leave of each dimension."""
 RELAXED_MICROBATCH = 64
@@ -100,8 +110,14 @@ class Space:
         """fields: values of fields of a layout, over those of `choices`; None: not limited."""
         chosen = Choices(choices or {}, **fields)
         if unknown := [name for name in chosen if name not in SEARCHED]:
-            raise BadInput(f"{unknown[0]} is not searched: it can only be given to predict")
-        for name, value in (("choices", chosen), ("placements", placements), ("relaxed", relaxed)):
+            raise BadInput(
+                f"{unknown[0]} is not searched: it can only be given to predict"
+            )
+        for name, value in (
+            ("choices", chosen),
+            ("placements", placements),
+            ("relaxed", relaxed),
+        ):
             object.__setattr__(self, name, value)
 
     def but(self, **fields: Any) -> Space:
@@ -120,7 +136,9 @@ class Space:
             raise BadInput(
                 f"one search takes one scheme, not {listed(schemes)}: plan takes several"
             )
-        return Fixed(str(schemes[0]), {name: self.values(name)[0] for name in FIXED})
+        return Fixed(
+            str(schemes[0]), {name: self.values(name)[0] for name in FIXED}
+        )
 
 
 class Fixed(str):
@@ -128,7 +146,9 @@ class Fixed(str):
 
     others: dict[str, Any]
 
-    def __new__(cls, scheme: str, others: dict[str, Any] | None = None) -> Fixed:
+    def __new__(
+        cls, scheme: str, others: dict[str, Any] | None = None
+    ) -> Fixed:
         found = super().__new__(cls, scheme)
         found.others = others or {}
         return found
@@ -174,13 +194,19 @@ class Sharding(NamedTuple):
 
     def of(self, tp: Num, cp: Num, dp: Num) -> Any:
         """`dp_replicate` in each row; 1, or no whole number, where the row has no such groups."""
-        return maximum(dp * tp * cp / self.node, 1.0) if self.node else self.copies
+        return (
+            maximum(dp * tp * cp / self.node, 1.0)
+            if self.node
+            else self.copies
+        )
 
     def layout(self, of: Layout) -> Layout:
         """The same rows with these groups."""
         if self.copies == 1:
             return changed(of, zero=self.zero)
-        return changed(of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp))
+        return changed(
+            of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp)
+        )
 
     def runs(self, of: Layout) -> Any:
         """Where there are such groups, and several, of several ranks each."""
@@ -190,17 +216,27 @@ class Sharding(NamedTuple):
         whole = (copies > 1) & (copies % 1 == 0) & (of.replicas > copies)
         copies = np.where(whole, copies, 1.0)
         return (
-            whole & (of.dp % copies == 0) & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
+            whole
+            & (of.dp % copies == 0)
+            & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
         )
 
     def may_run(self, of: Layout) -> Any:
         """Where some number of replicas up to these may have such groups."""
-        return True if self.copies == 1 else (self.of(of.tp, of.cp, of.dp) > 1) & (of.replicas > 1)
+        return (
+            True
+            if self.copies == 1
+            else (self.of(of.tp, of.cp, of.dp) > 1) & (of.replicas > 1)
+        )
 
     def __str__(self) -> str:
         if self.copies == 1:
             return str(self.zero)
-        return f"{self.zero} inside a node" if self.node else f"{self.zero} in {self.copies} groups"
+        return (
+            f"{self.zero} inside a node"
+            if self.node
+            else f"{self.zero} in {self.copies} groups"
+        )
 
 
 @dataclass(frozen=True)
@@ -224,7 +260,12 @@ class Options:
     @property
     def axes(self) -> tuple[tuple[Any, ...], ...]:
         """The choices of each axis."""
-        return self.sequence_parallel, self.recompute, self.schedules, self.zero
+        return (
+            self.sequence_parallel,
+            self.recompute,
+            self.schedules,
+            self.zero,
+        )
 
     @property
     def numbers(self) -> tuple[tuple[int, ...], ...]:
@@ -240,12 +281,19 @@ class Options:
             tuple(x for x, use in zip(axis, marks, strict=True) if use)
             for axis, marks in zip(self.axes, used, strict=True)
         ]
-        return Options(axes[0], axes[1], axes[2], axes[3], self.chunks, self.all)
+        return Options(
+            axes[0], axes[1], axes[2], axes[3], self.chunks, self.all
+        )
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Lengths of the axes."""
-        return len(self.sequence_parallel), len(self.recompute), len(self.schedules), len(self.zero)
+        return (
+            len(self.sequence_parallel),
+            len(self.recompute),
+            len(self.schedules),
+            len(self.zero),
+        )
 
     @property
     def count(self) -> int:
@@ -268,7 +316,11 @@ def options(job: Job, space: Space) -> Options:
         and counting.selective == "core_attn"
     )
     asked = space.values("recompute")
-    recompute = tuple(r for r in asked if r != "selective" or not plain or "none" not in asked)
+    recompute = tuple(
+        r
+        for r in asked
+        if r != "selective" or not plain or "none" not in asked
+    )
     ways = [
         Way(name, how, group)
         for name in space.values("schedule")
@@ -277,7 +329,10 @@ def options(job: Job, space: Space) -> Options:
         if not group or schedule_named(name).grouped
     ]
     counts = [(way, _chunks(job, space, way)) for way in ways]
-    ways, chunks = [way for way, each in counts if each], tuple(each for _, each in counts if each)
+    ways, chunks = (
+        [way for way, each in counts if each],
+        tuple(each for _, each in counts if each),
+    )
     return Options(sp, recompute, tuple(ways), shardings(job, space), chunks)
 
 
@@ -286,16 +341,24 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
     the layers.
     """
     if not way.chunked:
-        own = int(schedule_named(way.schedule).chunks(1))  # 1 asks for no more than these
-        fits = _allowed(1, space, "interleave") or _allowed(own, space, "interleave")
+        own = int(
+            schedule_named(way.schedule).chunks(1)
+        )  # 1 asks for no more than these
+        fits = _allowed(1, space, "interleave") or _allowed(
+            own, space, "interleave"
+        )
         return (own,) if fits else ()
     given = stages_named(way.stages).layers
     most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
     even = divisors(job.model.layers)
     every = range(2, most + 1) if by_order(job) else even
     asked = space.values("interleave") is not None
-    usual = [v for v in every if asked or given or v <= ANY_CHUNKS or v in even]
-    return tuple(v for v in usual if v > 1 and _allowed(v, space, "interleave"))
+    usual = [
+        v for v in every if asked or given or v <= ANY_CHUNKS or v in even
+    ]
+    return tuple(
+        v for v in usual if v > 1 and _allowed(v, space, "interleave")
+    )
 
 
 def _stages(job: Job, space: Space) -> tuple[str, ...]:
@@ -313,14 +376,20 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     stages, asked = space.values("zero"), space.values("dp_replicate")
     if asked is not None:
         return tuple(
-            Sharding(zero, copies) for copies in asked for zero in stages if zero or copies == 1
+            Sharding(zero, copies)
+            for copies in asked
+            for zero in stages
+            if zero or copies == 1
         )
     node, several = (
         job.cluster.sizes[0],
-        len(job.cluster.sizes) > 1 and job.cluster.chips > job.cluster.sizes[0],
+        len(job.cluster.sizes) > 1
+        and job.cluster.chips > job.cluster.sizes[0],
     )
     inside = (
-        [zero for zero in stages if zero >= SHARDED] if several and not whole_program(job) else []
+        [zero for zero in stages if zero >= SHARDED]
+        if several and not whole_program(job)
+        else []
     )
     return (
         *(Sharding(zero) for zero in stages),
@@ -339,23 +408,33 @@ def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     choices = [options(job, space) for space in spaces]
     left = {
         "schedules": _without(
-            SCHEDULES, {way.schedule for choice in choices for way in choice.schedules}
+            SCHEDULES,
+            {way.schedule for choice in choices for way in choice.schedules},
         ),
         "ZeRO": _without(
-            USUAL["zero"], {sharding.zero for choice in choices for sharding in choice.zero}
+            USUAL["zero"],
+            {sharding.zero for choice in choices for sharding in choice.zero},
         ),
         "recomputation": _without(
-            RECOMPUTE, {r for space in spaces for r in space.values("recompute")}
+            RECOMPUTE,
+            {r for space in spaces for r in space.values("recompute")},
         ),
     }
-    missing = [f"{what} {', '.join(values)}" for what, values in left.items() if values]
+    missing = [
+        f"{what} {', '.join(values)}"
+        for what, values in left.items()
+        if values
+    ]
     if job.model.moe and any(space.values("etp") is None for space in spaces):
         missing.append("etp other than 1 and tp")
     if not any(space.relaxed for space in spaces):
         missing.append("batches cut unevenly (--relaxed)")
     if not any(space.placements for space in spaces):
         missing.append("other placements")
-    each = (_tried(choice, space) for choice, space in zip(choices, spaces, strict=True))
+    each = (
+        _tried(choice, space)
+        for choice, space in zip(choices, spaces, strict=True)
+    )
     return "; or ".join(dict.fromkeys(each)), "; ".join(missing)
 
 
@@ -373,12 +452,18 @@ def _tried(choice: Options, space: Space) -> str:
     tried += [
         f"schedules {', '.join(names) or 'none'}"
         + (f" (interleave {ranges(chunks)})" if chunks else ""),
-        *([f"stages {' or '.join(dealt)}"] if dealt not in ((), ("even",)) else []),
+        *(
+            [f"stages {' or '.join(dealt)}"]
+            if dealt not in ((), ("even",))
+            else []
+        ),
         f"ZeRO {', '.join(map(str, choice.zero))}",
         f"recomputation {', '.join(choice.recompute)}",
     ]
     tried += [
-        f"{axis} {listed(values)}" for axis in DEGREES if (values := space.values(axis)) is not None
+        f"{axis} {listed(values)}"
+        for axis in DEGREES
+        if (values := space.values(axis)) is not None
     ]
     return "; ".join(tried)
 
@@ -391,7 +476,10 @@ def ranges(values: Sequence[int]) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    texts = ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run) for run in runs)
+    texts = (
+        [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)
+        for run in runs
+    )
     return ", ".join(text for each in texts for text in each)
 
 
@@ -401,13 +489,19 @@ def _allowed(value: int, space: Space, name: str) -> bool:
 
 
 def _column(values: Iterable[int], space: Space, name: str) -> Column:
-    return np.array([v for v in values if _allowed(v, space, name)], dtype=np.float64)
+    return np.array(
+        [v for v in values if _allowed(v, space, name)], dtype=np.float64
+    )
 
 
 def among(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
     """Where a table holds what the space allows."""
     values = space.values(name)
-    return np.full(length(table), True) if values is None else np.isin(table[name], values)
+    return (
+        np.full(length(table), True)
+        if values is None
+        else np.isin(table[name], values)
+    )
 
 
 def cross(table: Table, **values: Column) -> Table:
@@ -478,35 +572,67 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     cp = [
         c
         for c in divisors(job.T)
-        if c <= N and (job.T // c >= SMALLEST_SHARD or c == 1) and (relaxed or N % c == 0)
+        if c <= N
+        and (job.T // c >= SMALLEST_SHARD or c == 1)
+        and (relaxed or N % c == 0)
     ]
     if space.scheme == "summa":
         cp = [c for c in cp if m.hidden % c == 0]
-    micro = list(range(1, min(B, RELAXED_MICROBATCH) + 1)) if relaxed else divisors(B)
-    tp = tp if options(job, space).count else []  # nothing to evaluate without a schedule
-    table = cross(cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp"))
+    micro = (
+        list(range(1, min(B, RELAXED_MICROBATCH) + 1))
+        if relaxed
+        else divisors(B)
+    )
+    tp = (
+        tp if options(job, space).count else []
+    )  # nothing to evaluate without a schedule
+    table = cross(
+        cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
+    )
     exchange = Layout(**Fixed.of(space.scheme)).cp_exchange
-    runs = EXCHANGES[exchange].holds(m.heads if m.mla else m.K, table["tp"] * table["cp"])
-    table = keep(table, np.broadcast_to((table["cp"] == 1) | runs, table["tp"].shape))
+    runs = EXCHANGES[exchange].holds(
+        m.heads if m.mla else m.K, table["tp"] * table["cp"]
+    )
+    table = keep(
+        table, np.broadcast_to((table["cp"] == 1) | runs, table["tp"].shape)
+    )
     table = keep(table, table["tp"] * table["cp"] <= N)
     if cuts.uncut(m) or cuts.exchanged(m):
         table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
     table = cross(table, microbatch=_column(micro, space, "microbatch"))
     ways = options(job, space).sequence_parallel
-    table = keep(table, np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0))
+    table = keep(
+        table,
+        np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0),
+    )
     if m.moe:
         table = cross(
-            table, ep=_column([e for e in divisors(m.moe.experts) if e <= N], space, "ep")
+            table,
+            ep=_column(
+                [e for e in divisors(m.moe.experts) if e <= N], space, "ep"
+            ),
         )
         plain, whole = dict(table), dict(table)
-        plain["etp"], whole["etp"] = np.ones_like(table["tp"]), table["tp"].copy()
-        both = {k: np.concatenate([plain[k], whole[k][table["tp"] > 1]]) for k in plain}
-        table = keep(both, (m.moe.expert_ffn % both["etp"] == 0) & among(both, space, "etp"))
+        plain["etp"], whole["etp"] = (
+            np.ones_like(table["tp"]),
+            table["tp"].copy(),
+        )
+        both = {
+            k: np.concatenate([plain[k], whole[k][table["tp"] > 1]])
+            for k in plain
+        }
+        table = keep(
+            both,
+            (m.moe.expert_ffn % both["etp"] == 0) & among(both, space, "etp"),
+        )
     else:
         # a dense model has no experts to share out
         only = _allowed(1, space, "ep") and _allowed(1, space, "etp")
         table = keep(table, np.full(len(table["tp"]), only))
-        table |= {"ep": np.ones_like(table["tp"]), "etp": np.ones_like(table["tp"])}
+        table |= {
+            "ep": np.ones_like(table["tp"]),
+            "etp": np.ones_like(table["tp"]),
+        }
     table = (
         _panels(job, table)
         if space.scheme == "summa"
@@ -515,12 +641,16 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     return keep(table, among(table, space, "panels"))
 
 
-def splits(job: Job, table: Table, scheme: str, sequence_parallel: bool) -> NDArray[np.bool_]:
+def splits(
+    job: Job, table: Table, scheme: str, sequence_parallel: bool
+) -> NDArray[np.bool_]:
     """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
     row.
     """
     cuts = table["tp"] if sharded(scheme, sequence_parallel) else 1.0
-    fine: NDArray[np.bool_] = (table["microbatch"] * job.T) % (table["cp"] * cuts) == 0
+    fine: NDArray[np.bool_] = (table["microbatch"] * job.T) % (
+        table["cp"] * cuts
+    ) == 0
     return fine
 
 
@@ -534,7 +664,9 @@ def _panels(job: Job, table: Table) -> Table:
     wide = cross(table | {"start": start}, step=steps)
     nb = wide["start"] * 2 ** wide["step"]
     narrow = e / wide["start"] < 512
-    fine = (nb < e) & np.where(narrow, wide["step"] == 0, (e % nb == 0) & (e / nb >= 512))
+    fine = (nb < e) & np.where(
+        narrow, wide["step"] == 0, (e % nb == 0) & (e / nb >= 512)
+    )
     wide["panels"] = nb
     kept = keep(wide, fine)
     return {k: c for k, c in kept.items() if k not in ("start", "step")}
@@ -545,20 +677,34 @@ def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
     divide the chips, or (relaxed) any, up to the layers; stages may be uneven.
     """
     degrees = range(1, job.model.layers + 1)
-    allowed = _column([p for p in degrees if relaxed or job.cluster.chips % p == 0], space, "pp")
+    allowed = _column(
+        [p for p in degrees if relaxed or job.cluster.chips % p == 0],
+        space,
+        "pp",
+    )
     choice = options(job, space)
-    chunks = np.array(sorted({v for counts in choice.chunks for v in counts}), dtype=np.float64)
+    chunks = np.array(
+        sorted({v for counts in choice.chunks for v in counts}),
+        dtype=np.float64,
+    )
     table = cross(cross({}, pp=allowed), interleave=chunks)
     most = job.model.layers + (2 if job.model.vocab else 0)
     first = {counts[0] for counts in choice.chunks}  # one stage needs no other
-    alone = np.isin(table["interleave"], [*first]) | (_longest_list(choice) > 0)
-    fits = table["pp"] * table["interleave"] <= maximum(most, _longest_list(choice))
+    alone = np.isin(table["interleave"], [*first]) | (
+        _longest_list(choice) > 0
+    )
+    fits = table["pp"] * table["interleave"] <= maximum(
+        most, _longest_list(choice)
+    )
     return keep(table, fits & ((table["pp"] > 1) | alone))
 
 
 def _longest_list(choice: Options) -> int:
     """Stages of the longest list of layers of each."""
-    return max((len(stages_named(way.stages).layers) for way in choice.schedules), default=0)
+    return max(
+        (len(stages_named(way.stages).layers) for way in choice.schedules),
+        default=0,
+    )
 
 
 def fill(job: Job, table: Table, space: Space) -> Table:

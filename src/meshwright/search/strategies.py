@@ -13,7 +13,9 @@ from .framework import allowed, proposed
 from .space import FIXED, Space
 
 
-def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Space], list[str]]:
+def strategies(
+    job: Job, space: Space, proposals: bool = True
+) -> tuple[list[Space], list[str]]:
     """(a space for each strategy of the job's set or framework and each scheme, sentences on what
     was named beyond them).
 
@@ -22,7 +24,9 @@ def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Spa
     """
     how = job.assumptions
     runs = allowed(job, space.choices)
-    found = list(how.choices or (proposed(job, runs) if proposals else runs)) or [Choices()]
+    found = list(
+        how.choices or (proposed(job, runs) if proposals else runs)
+    ) or [Choices()]
     whose = how.name if how.choices or not job.profile else job.profile.name
     relaxed = space.relaxed
     if how.strict and not relaxed:
@@ -39,13 +43,24 @@ def strategies(job: Job, space: Space, proposals: bool = True) -> tuple[list[Spa
                 f"{name} {listed(beyond)} is searched as asked; {whose} itself searches {name}"
                 f" {searches}"
             )
-        each = [(choices, {*choices.get(name, asked), *beyond}) for choices in found]
+        each = [
+            (choices, {*choices.get(name, asked), *beyond})
+            for choices in found
+        ]
         both = [
-            choices.but(**{name: [v for v in asked if v in allowed]}) for choices, allowed in each
+            choices.but(**{name: [v for v in asked if v in allowed]})
+            for choices, allowed in each
         ]
         found = [choices for choices in both if choices[name]]
     spaces = [Space(choices, space.placements, relaxed) for choices in found]
     names = ("scheme", *FIXED)
-    every = ((each, product(*(each.values(name) for name in names))) for each in spaces)
-    one = [each.but(**dict(zip(names, v, strict=True))) for each, values in every for v in values]
+    every = (
+        (each, product(*(each.values(name) for name in names)))
+        for each in spaces
+    )
+    one = [
+        each.but(**dict(zip(names, v, strict=True)))
+        for each, values in every
+        for v in values
+    ]
     return one, said

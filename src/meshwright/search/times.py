@@ -56,7 +56,9 @@ class Points:
     def some(self, at: Any) -> Points:
         """Some of them."""
         columns = ("near", "far", "which", "m", "sp", "rec", "row", "text")
-        return replace(self, **{name: pick(getattr(self, name), at) for name in columns})
+        return replace(
+            self, **{name: pick(getattr(self, name), at) for name in columns}
+        )
 
     @cached_property
     def parts(self) -> step.Body:
@@ -70,9 +72,12 @@ class Points:
             return each(self, self.texts[0])
         cuts = np.searchsorted(self.text, np.arange(len(self.texts) + 1))
         parts = [
-            (slice(a, b), text) for text, a, b in zip(self.texts, cuts, cuts[1:], strict=False)
+            (slice(a, b), text)
+            for text, a, b in zip(self.texts, cuts, cuts[1:], strict=False)
         ]
-        parts = [(at, text) for at, text in parts if at.stop > at.start] or parts[:1]
+        parts = [
+            (at, text) for at, text in parts if at.stop > at.start
+        ] or parts[:1]
         found = [each(self.some(at), text) for at, text in parts]
         return stacked(found, [at.stop - at.start for at, _ in parts])
 
@@ -87,17 +92,26 @@ class Points:
 
         def each(points: Points, text: str) -> step.Stages:
             near = points.near
-            return step.stages(near, points.parts, text, holders_of(job, near, deal))
+            return step.stages(
+                near, points.parts, text, holders_of(job, near, deal)
+            )
 
         stages: step.Stages = self.by_text(each)
         return stages
 
-    def devices(self, job: Job, deal: Deal, names: tuple[str, ...]) -> list[step.Device]:
+    def devices(
+        self, job: Job, deal: Deal, names: tuple[str, ...]
+    ) -> list[step.Device]:
         """Those of these names, with layers dealt so, without what they synchronise."""
 
         def each(points: Points, text: str) -> tuple[step.Device, ...]:
-            held = step.along(points.near, holders_of(job, points.near, deal), names)
-            return tuple(step.device(points.parts, share, text) for share in held.values())
+            held = step.along(
+                points.near, holders_of(job, points.near, deal), names
+            )
+            return tuple(
+                step.device(points.parts, share, text)
+                for share in held.values()
+            )
 
         return list(self.by_text(each))
 
@@ -124,9 +138,13 @@ def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
             some = some._replace(backward=back, sent_back=replies)
         return some if redone else some._replace(redone=Redone())
 
-    layers: dict[str, Any] = {name: passes(getattr(parts, name)) for name in ("typical", "leading")}
+    layers: dict[str, Any] = {
+        name: passes(getattr(parts, name)) for name in ("typical", "leading")
+    }
     ends: dict[str, Any] = {
-        name: getattr(parts, name)._replace(saved=0.0, weights=0.0, expert_weights=0.0)
+        name: getattr(parts, name)._replace(
+            saved=0.0, weights=0.0, expert_weights=0.0
+        )
         for name in ("embedding", "head")
     }
     return parts._replace(**layers, **ends)
@@ -143,7 +161,9 @@ def grouped(choice: Options) -> dict[Deal, list[int]]:
 def some_at_a_time(can: Mask) -> Iterator[Index]:
     """The points of a mask."""
     at = np.flatnonzero(can)
-    yield from (at[start : start + TOGETHER] for start in range(0, len(at), TOGETHER))
+    yield from (
+        at[start : start + TOGETHER] for start in range(0, len(at), TOGETHER)
+    )
 
 
 def pipelines(
@@ -175,15 +195,21 @@ def pipelines(
         short = m * (s.forward + s.backward) <= limit
         for k, schedule in ((k, every[k].schedule) for k in mine):
             for at in some_at_a_time(short & can_run[k][some.row]):
-                p, v, n, stages, hop = pick((near.pp, near.interleave, m, s, send), at)
+                p, v, n, stages, hop = pick(
+                    (near.pp, near.interleave, m, s, send), at
+                )
                 least = n * (stages.forward + stages.backward)
                 least = least + step.least_idle(job, p, n, stages, schedule, v)
                 place = some.place(k, 0, at=at)
-                if bounds and not schedule.split_backward:  # tight enough, but for sends
+                if (
+                    bounds and not schedule.split_backward
+                ):  # tight enough, but for sends
                     seconds[place] = least
                     continue
                 few = np.flatnonzero(least <= limit)
-                p, v, n, stages, hop, place = pick((p, v, n, stages, hop, place), few)
+                p, v, n, stages, hop, place = pick(
+                    (p, v, n, stages, hop, place), few
+                )
                 seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
 
 
@@ -201,10 +227,17 @@ def after(
     rows: of which the points are;  updates: seconds of the optimizer for each way to deal layers
     and each ZeRO stage, by row.
     """
-    of_fold, units = grouped(p.choice), rows.units(job, at, folds, last(p), p.choice)
+    of_fold, units = (
+        grouped(p.choice),
+        rows.units(job, at, folds, last(p), p.choice),
+    )
     for f, fold in enumerate(folds):
-        can = np.asarray(np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3)))
-        some = points.some(np.flatnonzero(can[points.sp, points.rec, points.row]))
+        can = np.asarray(
+            np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
+        )
+        some = points.some(
+            np.flatnonzero(can[points.sp, points.rec, points.row])
+        )
         if len(some.row):
             _after_fold(p, job, at, some, units, rows.number, updates[f], fold)
 
@@ -234,18 +267,35 @@ def _after_fold(
         ends = {end: found.ends[fold.folded, end] for end in names}
         each = pick(found._replace(ends=ends), which[points.row])
         shared = zip(names, silent, strict=True)
-        sharing[copies] = [d.sharing(held[end], each, end) for end, d in shared]
+        sharing[copies] = [
+            d.sharing(held[end], each, end) for end, d in shared
+        ]
     for z, sharding in enumerate(choice.zero):
-        of, zero, update = sharing[sharding.copies], sharding.zero, updates[z][points.row]
+        of, zero, update = (
+            sharing[sharding.copies],
+            sharding.zero,
+            updates[z][points.row],
+        )
         never = alone & (sharding != choice.all.zero[0])
         never = never | ~np.asarray(
-            sharding.runs(near) if points.far is None else sharding.may_run(points.far)
+            sharding.runs(near)
+            if points.far is None
+            else sharding.may_run(points.far)
         )
         waits = [step.exposed(d, m, zero, how) for d in of]
         done = [step.done(d, m, w) for d, w in zip(of, waits, strict=True)]
         if p.floors:
-            busy = step.occupied(of, m, zero) if len(p.floors) > len(names) else ()
-            _fill(p.floors, 0, points.place(f, z), (*(one + update for one in done), *busy))
+            busy = (
+                step.occupied(of, m, zero)
+                if len(p.floors) > len(names)
+                else ()
+            )
+            _fill(
+                p.floors,
+                0,
+                points.place(f, z),
+                (*(one + update for one in done), *busy),
+            )
             seconds = waits[0].outside
         else:  # papers add all of it up
             seconds = step.synchronise(of, m, done)
@@ -267,13 +317,23 @@ class Rows(NamedTuple):
     """Which of them each row is."""
 
     @classmethod
-    def of(cls, near: Layout, far: Layout | None, parts: Callable[[Index], step.Body]) -> Rows:
+    def of(
+        cls,
+        near: Layout,
+        far: Layout | None,
+        parts: Callable[[Index], step.Body],
+    ) -> Rows:
         """parts: what a microbatch costs in some of the rows."""
         index, number = distinct(_groups(near, far))
         return cls(pick(near, index), pick(far, index), parts(index), number)
 
     def units(
-        self, job: Job, at: Clock, folds: list[Deal], names: tuple[str, ...], choice: Options
+        self,
+        job: Job,
+        at: Clock,
+        folds: list[Deal],
+        names: tuple[str, ...],
+        choice: Options,
     ) -> dict[int, step.Units]:
         """The collectives of layers, and of what the devices `names` have besides where layers are
         dealt in one of these ways; by the copies of shards.
@@ -283,13 +343,17 @@ class Rows(NamedTuple):
         held = {
             (folded, end): share
             for folded, fold in ways.items()
-            for end, share in step.along(near, holders_of(job, near, fold), names).items()
+            for end, share in step.along(
+                near, holders_of(job, near, fold), names
+            ).items()
         }
         found = {}
         for copies, some in alike(choice):
             one, stages = some[0], [sharding.zero for sharding in some]
             wide = None if far is None else one.layout(far)
-            found[copies] = step.units(job, one.layout(near), parts, held, stages, at, wide)
+            found[copies] = step.units(
+                job, one.layout(near), parts, held, stages, at, wide
+            )
         return found
 
 
@@ -297,7 +361,12 @@ def _groups(near: Layout, far: Layout | None) -> list[Any]:
     """What the groups and the parameters of a row depend on."""
     where = [share for shares in near.placement.values() for share in shares]
     degrees = [getattr(near, name) for name in ("tp", "cp", "dp", "ep", "etp")]
-    return [*degrees, np.asarray(near.pp == 1), *where, *([] if far is None else [far.dp])]
+    return [
+        *degrees,
+        np.asarray(near.pp == 1),
+        *where,
+        *([] if far is None else [far.dp]),
+    ]
 
 
 def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
@@ -308,11 +377,15 @@ def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
     return [*found.items()]
 
 
-def _ways(p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, k: int) -> None:
+def _ways(
+    p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, k: int
+) -> None:
     """The other half of the floors: the way to each device, and the sends on each link."""
     schedule, near = kinds(p.choice)[k].schedule, points.near
     for at in some_at_a_time(np.isfinite(p.pipe[points.place(k, 0)])):
-        pp, v, m, stages, hop = pick((near.pp, near.interleave, points.m, s, send), at)
+        pp, v, m, stages, hop = pick(
+            (near.pp, near.interleave, points.m, s, send), at
+        )
         way = step.ways(job, pp, stages, hop.seconds, schedule, v)
         sends = step.carried(m, hop, schedule, v)
         values = (*(way[name] for name in last(p)), *sends)
@@ -322,11 +395,18 @@ def _ways(p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, k: int
 def last(p: Pieces) -> tuple[str, ...]:
     """Devices that may be the last to be done: with as many layers everywhere, those of the first
     and the last device have no less to wait for than those between."""
-    return step.DEVICES if "second" in p.ends else (step.DEVICES[0], step.DEVICES[-1])
+    return (
+        step.DEVICES
+        if "second" in p.ends
+        else (step.DEVICES[0], step.DEVICES[-1])
+    )
 
 
 def _fill(
-    floors: tuple[tuple[Grid, Grid], ...], which: int, at: tuple[Any, ...], seconds: Iterable[Any]
+    floors: tuple[tuple[Grid, Grid], ...],
+    which: int,
+    at: tuple[Any, ...],
+    seconds: Iterable[Any],
 ) -> None:
     """Write one half of each."""
     for floor, value in zip(floors, seconds, strict=False):

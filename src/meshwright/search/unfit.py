@@ -44,9 +44,13 @@ def rejections(
 
     def column(axis: str) -> Column:
         allowed = space.values(axis)
-        return np.array(sorted(allowed)[:64] if allowed else factors, dtype=np.float64)
+        return np.array(
+            sorted(allowed)[:64] if allowed else factors, dtype=np.float64
+        )
 
-    table = cross(cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp"))
+    table = cross(
+        cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp")
+    )
     ranks = table["tp"] * table["cp"] * table["pp"]
     fine = ranks <= N if relaxed else N % ranks == 0
     table = {k: c[fine] for k, c in table.items()}
@@ -55,9 +59,15 @@ def rejections(
     degrees: dict[str, Any] = table | {
         "dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))
     }
-    layout = Layout(**degrees, **Fixed.of(space.scheme), sequence_parallel=False)
+    layout = Layout(
+        **degrees, **Fixed.of(space.scheme), sequence_parallel=False
+    )
     left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
-    more = [rule for rule in rules.of_framework(job) if not rule.options and not rule.placed]
+    more = [
+        rule
+        for rule in rules.of_framework(job)
+        if not rule.options and not rule.placed
+    ]
     for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
         if rule is rules.EXPERT_SEQUENCE or (
             relaxed and rule is rules.EVEN_BATCH
@@ -67,11 +77,17 @@ def rejections(
         if broken.any():
             counts[rule.name] = int(broken.sum())
             first: dict[str, Any] = {
-                k: int(c[np.flatnonzero(broken)[0]]) for k, c in degrees.items()
+                k: int(c[np.flatnonzero(broken)[0]])
+                for k, c in degrees.items()
             }
             sentences.append(
                 rule.sentence(
-                    job, Layout(**first, **Fixed.of(space.scheme), sequence_parallel=False)
+                    job,
+                    Layout(
+                        **first,
+                        **Fixed.of(space.scheme),
+                        sequence_parallel=False,
+                    ),
                 )
             )
         left &= ~broken
@@ -87,11 +103,20 @@ def nearest_fit(
     dims = len(job.cluster.network.dims)
     layouts = smallest(job, space, relaxed).layouts(space.scheme, dims)
     if not layouts and space.relaxed is None:
-        fewer = (smallest(less, space).layouts(space.scheme, dims) for less in fewer_chips(job))
+        fewer = (
+            smallest(less, space).layouts(space.scheme, dims)
+            for less in fewer_chips(job)
+        )
         layouts = next(filter(None, fewer), [])
     if not layouts:
         uneven = () if relaxed else (f"not tried: {UNEVEN}",)
-        return None, (NOTHING, *at_fault(job, space, relaxed), *unfilled(job), *uneven, *broken[:6])
+        return None, (
+            NOTHING,
+            *at_fault(job, space, relaxed),
+            *unfilled(job),
+            *uneven,
+            *broken[:6],
+        )
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + room.too_big(
         job, closest.memory_bytes["allocated"]
@@ -106,10 +131,14 @@ def unfilled(job: Job) -> list[str]:
     all.
     """
     N, unit = job.cluster.chips, 1
-    for dim, size in zip(job.cluster.network.dims[:-1], job.cluster.sizes, strict=False):
+    for dim, size in zip(
+        job.cluster.network.dims[:-1], job.cluster.sizes, strict=False
+    ):
         unit *= size
         if N % unit:
-            near = ", ".join(f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n)
+            near = ", ".join(
+                f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n
+            )
             return [
                 f"{N:,} chips do not fill units of {unit:,} ({dim.name}) evenly: {near} would, or"
                 " --relaxed"
@@ -151,16 +180,36 @@ def _would_fit(job: Job, space: Space) -> list[str]:
     if not space.relaxed:
         ways.append((UNEVEN, job, replace(space, relaxed=True)))
     if "full" not in space.values("recompute"):
-        ways.append(("full recomputation (--recompute full)", job, space.but(recompute=RECOMPUTE)))
+        ways.append(
+            (
+                "full recomputation (--recompute full)",
+                job,
+                space.but(recompute=RECOMPUTE),
+            )
+        )
     if 3 not in space.values("zero"):
         ways.append(("ZeRO-3 (--zero 3)", job, space.but(zero=(0, 1, 2, 3))))
     if min(space.values("microbatch") or (1,)) > 1:
-        ways.append(("a microbatch of 1 (--microbatch 1)", job, space.but(microbatch=(1,))))
+        ways.append(
+            (
+                "a microbatch of 1 (--microbatch 1)",
+                job,
+                space.but(microbatch=(1,)),
+            )
+        )
     for field in ("tp", "pp", "cp", "ep", "dp"):
         if space.values(field) is not None:
-            ways.append((f"any {field} (without --{field})", job, space.but(**{field: None})))
+            ways.append(
+                (
+                    f"any {field} (without --{field})",
+                    job,
+                    space.but(**{field: None}),
+                )
+            )
     helpful = [
-        f"{name} would make it fit" for name, j, s in ways if search(j, s, 1, bool(s.relaxed)).rows
+        f"{name} would make it fit"
+        for name, j, s in ways
+        if search(j, s, 1, bool(s.relaxed)).rows
     ]
     for factor in MORE_CHIPS:
         more = on(job, int(job.cluster.chips * factor))

@@ -102,7 +102,9 @@ class Step(NamedTuple):
     def sync(self) -> Num:
         """Seconds of weight and gradient collectives that show."""
         rest = self.pipeline.total + self.update
-        return reduce(maximum, (done - rest for done in self.reached), self.outside)
+        return reduce(
+            maximum, (done - rest for done in self.reached), self.outside
+        )
 
     @property
     def slowdown(self) -> Num:
@@ -123,7 +125,9 @@ class Step(NamedTuple):
         does; of numbers only.
         """
         if not self.reached:
-            return max(range(len(self.busy)), key=lambda i: float(self.busy[i]))
+            return max(
+                range(len(self.busy)), key=lambda i: float(self.busy[i])
+            )
         ends = [
             float(self.pipeline.total + (self.outside + self.update)),
             *map(float, self.reached),
@@ -132,39 +136,80 @@ class Step(NamedTuple):
 
     @property
     def _alone(self) -> Num:
-        return reduce(maximum, self.reached, self.pipeline.total + (self.outside + self.update))
+        return reduce(
+            maximum,
+            self.reached,
+            self.pipeline.total + (self.outside + self.update),
+        )
 
 
 def pipelined(
-    job: Job, layout: Layout, parts: Body, by: Shares, at: Clock, flat: Body | None = None
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    by: Shares,
+    at: Clock,
+    flat: Body | None = None,
 ) -> tuple[Stages, Load, Pipeline]:
     """The stages, a message between two of them, and all microbatches of a step."""
     m, schedule = microbatches(job, layout), schedule_of(layout)
-    s, send = stages(layout, parts, layout.recompute, by, flat), hop(layout, parts, at)
-    return s, send, ordered(job, layout.pp, m, s, send.seconds, schedule, layout.interleave)
+    s, send = (
+        stages(layout, parts, layout.recompute, by, flat),
+        hop(layout, parts, at),
+    )
+    return (
+        s,
+        send,
+        ordered(
+            job, layout.pp, m, s, send.seconds, schedule, layout.interleave
+        ),
+    )
 
 
-def updated(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Num:
+def updated(
+    job: Job, layout: Layout, parts: Body, by: Shares, at: Clock
+) -> Num:
     """Seconds of the optimizer."""
-    return update(job, layout, [held(job, layout, parts, by, end) for end in ENDS], layout.zero, at)
+    return update(
+        job,
+        layout,
+        [held(job, layout, parts, by, end) for end in ENDS],
+        layout.zero,
+        at,
+    )
 
 
-def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step:
+def step(
+    job: Job, layout: Layout, parts: Body, at: Clock | None = None
+) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
     at, schedule, v = at or clock(job), schedule_of(layout), layout.interleave
-    how, zero, by, flat = at.overlap.dp, layout.zero, shares(job, layout, schedule, v), plain(parts)
-    m, of = microbatches(job, layout), devices(job, layout, flat, by, (zero,), at)
+    how, zero, by, flat = (
+        at.overlap.dp,
+        layout.zero,
+        shares(job, layout, schedule, v),
+        plain(parts),
+    )
+    m, of = (
+        microbatches(job, layout),
+        devices(job, layout, flat, by, (zero,), at),
+    )
     (s, send, pipe), ends = (
         pipelined(job, layout, parts, by, at, flat),
         updated(job, layout, flat, by, at),
     )
     waits = tuple(exposed(d, m, zero, how) for d in of)
     busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
-    found = Step(pipe, waits[0].outside, ends, tuple(of), busy=busy, waiting=waits)
+    found = Step(
+        pipe, waits[0].outside, ends, tuple(of), busy=busy, waiting=waits
+    )
     if not by_order(job):  # papers add up
         return found._replace(outside=synchronise(of, m, busy))
     way = ways(job, layout.pp, s, send.seconds, schedule, v)
-    reached = tuple(seconds + ends + way[name] for seconds, name in zip(busy, DEVICES, strict=True))
+    reached = tuple(
+        seconds + ends + way[name]
+        for seconds, name in zip(busy, DEVICES, strict=True)
+    )
     links = Busy()
     if shared(at.overlap):
         links = occupied(of, m, zero) + carried(m, send, schedule, v)
@@ -173,7 +218,11 @@ def step(job: Job, layout: Layout, parts: Body, at: Clock | None = None) -> Step
 
 def shared(how: Overlap) -> bool:
     """Sends and synchronisation hide at the same time, on the same links."""
-    return how.pp != "none" and how.dp.scope != "none" and how.dp.links == "shared"
+    return (
+        how.pp != "none"
+        and how.dp.scope != "none"
+        and how.dp.links == "shared"
+    )
 
 
 def step_time(job: Job, layout: Layout) -> Num:

@@ -42,7 +42,9 @@ def counted(job: Job) -> bool:
 def of(job: Job) -> Holding:
     """What the job's framework holds."""
     held = job.how.memory.holding
-    assert held is not None  # a set that leaves it open is answered by its framework
+    assert (
+        held is not None
+    )  # a set that leaves it open is answered by its framework
     return held
 
 
@@ -58,7 +60,13 @@ def logits(job: Job, layout: Layout) -> Num:
     """Logits of one microbatch on one device: T V."""
     if not (job.model.vocab and job.how.count.vocabulary):
         return 0.0
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+    size = local(
+        layout.microbatch,
+        job.T,
+        layout.tp,
+        layout.cp,
+        layout.sequence_parallel,
+    )
     return size.tokens * vocabulary.rows(job, layout)
 
 
@@ -66,9 +74,17 @@ def head(job: Job, layout: Layout, parts: Body) -> Parts:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
     (gathered: k T V t), what the products around them keep, and the placeholder of the head's
     weight gradient."""
-    how, each, act = of(job), logits(job, layout), job.precision.activation_bytes
+    how, each, act = (
+        of(job),
+        logits(job, layout),
+        job.precision.activation_bytes,
+    )
     if job.profile and job.profile.logits_gathered:
-        lost = each * layout.tp * (EAGER[0] + where(layout.tp > 1, GATHERED, GATHERED - 1.0) * act)
+        lost = (
+            each
+            * layout.tp
+            * (EAGER[0] + where(layout.tp > 1, GATHERED, GATHERED - 1.0) * act)
+        )
     else:
         alone, cut = (
             EAGER
@@ -83,7 +99,9 @@ def head(job: Job, layout: Layout, parts: Body) -> Parts:
     }
     if how.dummy_weight_gradients and job.model.vocab:
         rows = vocabulary.rows(job, layout) * job.model.hidden
-        found["placeholder of the head's gradient"] = rows * job.precision.weight_bytes
+        found["placeholder of the head's gradient"] = (
+            rows * job.precision.weight_bytes
+        )
     return found
 
 
@@ -100,14 +118,24 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
         "temporaries of the backward pass": how.backward_share * saved,
     }
     if layout.sequence_parallel and layout.scheme == "megatron":
-        size = local(layout.microbatch, job.T, layout.tp, layout.cp, layout.sequence_parallel)
+        size = local(
+            layout.microbatch,
+            job.T,
+            layout.tp,
+            layout.cp,
+            layout.sequence_parallel,
+        )
         copies = 4.0 if how.gathered_twice else 2.0
         wide = size.tokens * job.model.hidden * (1.0 - 1.0 / layout.tp)
-        found["gathered over tp"] = copies * wide * job.precision.activation_bytes
+        found["gathered over tp"] = (
+            copies * wide * job.precision.activation_bytes
+        )
     return found
 
 
-def buffers(job: Job, layout: Layout, parts: Body, parameters: Num, layers: Num) -> Parts:
+def buffers(
+    job: Job, layout: Layout, parts: Body, parameters: Num, layers: Num
+) -> Parts:
     """For the whole run: placeholders of the weight gradients of one layer, and the block in which
     gradients are reduced.
 
@@ -119,10 +147,14 @@ def buffers(job: Job, layout: Layout, parts: Body, parameters: Num, layers: Num)
         # all have the same shape
         expert = t.expert_weights / (moe.experts / layout.ep) if moe else 0.0
         shapes = where(layers > 0, t.weights + expert, 0.0)
-        found["placeholders of weight gradients"] = shapes * job.precision.weight_bytes
+        found["placeholders of weight gradients"] = (
+            shapes * job.precision.weight_bytes
+        )
     if how.bucket_elements:
         sent = minimum(gradient_bytes(job), FP32)
-        bucket = where(layout.replicas > 1, minimum(parameters, how.bucket_elements), 0.0)
+        bucket = where(
+            layout.replicas > 1, minimum(parameters, how.bucket_elements), 0.0
+        )
         found["bucket of gradients"] = bucket * sent
     return found
 
@@ -141,10 +173,16 @@ def unit_gradient_bytes(job: Job) -> float:
 
 def step_bytes(job: Job) -> float:
     """Bytes of each parameter that a rank updates, while the optimizer runs."""
-    return of(job).step_bytes if counted(job) and gradient_bytes(job) <= HALF else 0.0
+    return (
+        of(job).step_bytes
+        if counted(job) and gradient_bytes(job) <= HALF
+        else 0.0
+    )
 
 
-def largest_work(job: Job, layout: Layout, kinds: list[tuple[Num, Num, Num]]) -> Parts:
+def largest_work(
+    job: Job, layout: Layout, kinds: list[tuple[Num, Num, Num]]
+) -> Parts:
     """`work` of the kind of layer that takes most. kinds: (how many are on the device, saved, kept)
     of each.
     """
@@ -156,7 +194,10 @@ def largest_work(job: Job, layout: Layout, kinds: list[tuple[Num, Num, Num]]) ->
         }
         if found:
             more = total(mine) > total(found)
-            mine = {name: where(more, mine[name], size) for name, size in found.items()}
+            mine = {
+                name: where(more, mine[name], size)
+                for name, size in found.items()
+            }
         found = mine
     return found
 
@@ -172,4 +213,8 @@ def total(found: Parts, parts: Body | None = None, own: Num = 0.0) -> Num:
 
 def named(size: Num, name: str, parts: Body) -> Num:
     """The bytes by a name, in an explanation."""
-    return Item.called(name, size) if isinstance(parts.boundary, Item) and size else size
+    return (
+        Item.called(name, size)
+        if isinstance(parts.boundary, Item) and size
+        else size
+    )

@@ -48,7 +48,9 @@ class Use(NamedTuple):
 
     @property
     def total(self) -> Num:
-        return self.activations + (self.weights + self.gradients + self.optimizer + self.buffers)
+        return self.activations + (
+            self.weights + self.gradients + self.optimizer + self.buffers
+        )
 
 
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
@@ -56,15 +58,27 @@ def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
     third, second, first of them over the replicas.
     """
     dense, expert = parameters
-    split = dense / layout.shards + (expert / layout.expert_shards if job.model.moe else 0.0)
+    split = dense / layout.shards + (
+        expert / layout.expert_shards if job.model.moe else 0.0
+    )
     full = dense + expert if job.model.moe else dense
     return sharded(
-        job.precision.weight_bytes, holding.gradient_bytes(job), job.state_bytes, full, split, zero
+        job.precision.weight_bytes,
+        holding.gradient_bytes(job),
+        job.state_bytes,
+        full,
+        split,
+        zero,
     )
 
 
 def sharded(
-    weight: float, gradient: float, state: float, full: Num, split: Num, zero: int
+    weight: float,
+    gradient: float,
+    state: float,
+    full: Num,
+    split: Num,
+    zero: int,
 ) -> States:
     """Of `full` parameters, of which a replica's share is `split`, each with so many bytes."""
     kept = [full if zero < stage else split for stage in (3, 2, 1)]
@@ -79,7 +93,11 @@ def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
     if not again:
         return layer.saved
     all_of_them = isinstance(share, float) and share == 1.0
-    return again.saved if all_of_them else layer.saved + (again.saved - layer.saved) * share
+    return (
+        again.saved
+        if all_of_them
+        else layer.saved + (again.saved - layer.saved) * share
+    )
 
 
 def rebuilt(layer: LayerCost, parts: Body, text: str) -> Num:
@@ -88,7 +106,11 @@ def rebuilt(layer: LayerCost, parts: Body, text: str) -> Num:
     way = recompute(text)
     if way.parts == "full":
         return layer.saved
-    return layer.saved - saved(layer, parts, text) + parts.boundary if way.whole else 0.0
+    return (
+        layer.saved - saved(layer, parts, text) + parts.boundary
+        if way.whole
+        else 0.0
+    )
 
 
 class Activations(NamedTuple):
@@ -111,7 +133,12 @@ class Activations(NamedTuple):
         """Their sum, with so many microbatches in flight and so many in either half of the head's
         backward pass.
         """
-        return flight * self.each + heads * self.head + late * self.late + self.once
+        return (
+            flight * self.each
+            + heads * self.head
+            + late * self.late
+            + self.once
+        )
 
 
 def activations(
@@ -125,7 +152,9 @@ def activations(
     """
     share, alone = by[end], layout.pp == 1
     each = held_by_layers(job, parts, text, share)
-    late = parts.head.saved - holding.logits(job, layout) * (FP32 - job.precision.activation_bytes)
+    late = parts.head.saved - holding.logits(job, layout) * (
+        FP32 - job.precision.activation_bytes
+    )
     mine = share.head if end == "last" else where(alone, 1.0, share.head)
     if holding.counted(job):
         each = each + outputs(job, layout, parts)
@@ -134,7 +163,11 @@ def activations(
         once = maximum(working - head, 0.0)
     else:
         head = parts.head.saved * mine
-        once = rebuilt(parts.typical, parts, text) if job.how.memory.working_set else 0.0
+        once = (
+            rebuilt(parts.typical, parts, text)
+            if job.how.memory.working_set
+            else 0.0
+        )
     found = (each, head, late * mine, once)
     return (
         Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
@@ -156,10 +189,16 @@ def outputs(job: Job, layout: Layout, parts: Body) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
     if not holding.of(job).keeps_pipeline_outputs:
         return 0.0
-    return holding.named(where(layout.pp > 1, parts.boundary, 0.0), "outputs of the stage", parts)
+    return holding.named(
+        where(layout.pp > 1, parts.boundary, 0.0),
+        "outputs of the stage",
+        parts,
+    )
 
 
-def work(job: Job, layout: Layout, parts: Body, text: str, share: Share) -> holding.Parts:
+def work(
+    job: Job, layout: Layout, parts: Body, text: str, share: Share
+) -> holding.Parts:
     """What the backward pass of a device's layer holds while it runs, part by part."""
     kinds = [(share.typical, parts.typical)]
     if job.model.moe:
@@ -176,8 +215,15 @@ def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
     any.
     """
     if schedule.folded:
-        both, others = schedule.in_flight_last(p, m, v), schedule.in_flight(p, m, v)
-        return {"first": both, "second": where(p > 2, others, both), "last": others}[end]
+        both, others = (
+            schedule.in_flight_last(p, m, v),
+            schedule.in_flight(p, m, v),
+        )
+        return {
+            "first": both,
+            "second": where(p > 2, others, both),
+            "last": others,
+        }[end]
     count = {
         "first": schedule.in_flight,
         "second": schedule.in_flight_second,
@@ -187,20 +233,35 @@ def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
 
 
 def buffers(
-    job: Job, layout: Layout, parts: Body, parameters: Held, zero: int, by: Shares, end: str
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    parameters: Held,
+    zero: int,
+    by: Shares,
+    end: str,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device."""
     own = own_buffers(job, layout, parts, parameters, by, end)
-    return holding.total(units_in_use(job, layout, parts, zero, by, end), parts, own)
+    return holding.total(
+        units_in_use(job, layout, parts, zero, by, end), parts, own
+    )
 
 
 def own_buffers(
-    job: Job, layout: Layout, parts: Body, parameters: Held, by: Shares, end: str
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    parameters: Held,
+    by: Shares,
+    end: str,
 ) -> Num:
     """Those of the framework."""
     if not holding.counted(job):
         return 0.0
-    found = holding.buffers(job, layout, parts, sum(parameters), by[end].typical)
+    found = holding.buffers(
+        job, layout, parts, sum(parameters), by[end].typical
+    )
     return holding.total(found, parts)
 
 
@@ -216,17 +277,31 @@ def units_in_use(
     if zero < 2 or not job.how.memory.working_set:
         return {}
     alone = layout.pp == 1
-    share = Share(*(where(alone, a, b) for a, b in zip(by["whole"], by[end], strict=True)))
+    share = Share(
+        *(
+            where(alone, a, b)
+            for a, b in zip(by["whole"], by[end], strict=True)
+        )
+    )
     layers = [(share.typical, _shared(layout, parts.typical))]
     if job.model.moe:
         layers.append((share.leading, _shared(layout, parts.leading)))
-    ends = share.embedding * parts.embedding.weights + share.head * parts.head.weights
-    ends = where(layout.shards > 1, ends - where(alone, tied(job, layout), 0.0), 0.0)
+    ends = (
+        share.embedding * parts.embedding.weights
+        + share.head * parts.head.weights
+    )
+    ends = where(
+        layout.shards > 1, ends - where(alone, tied(job, layout), 0.0), 0.0
+    )
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     found: holding.Parts = {}
     if zero == 3:
-        found["whole weights in use"] = (_two_largest(layers) + ends) * job.precision.weight_bytes
-    found["gradient of a unit"] = maximum(layer, ends) * holding.unit_gradient_bytes(job)
+        found["whole weights in use"] = (
+            _two_largest(layers) + ends
+        ) * job.precision.weight_bytes
+    found["gradient of a unit"] = maximum(
+        layer, ends
+    ) * holding.unit_gradient_bytes(job)
     return found
 
 
@@ -255,9 +330,13 @@ def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
     def from_the(kind: tuple[Num, Num], *others: tuple[Num, Num]) -> Num:
         n, unit = kind
         taken = minimum(n, 2.0)
-        return taken * unit + sum(minimum(2.0 - taken, other) * size for other, size in others)
+        return taken * unit + sum(
+            minimum(2.0 - taken, other) * size for other, size in others
+        )
 
-    return reduce(maximum, [from_the(*order) for order in (layers, layers[::-1])])
+    return reduce(
+        maximum, [from_the(*order) for order in (layers, layers[::-1])]
+    )
 
 
 def _shared(layout: Layout, layer: LayerCost) -> Num:
@@ -266,13 +345,22 @@ def _shared(layout: Layout, layer: LayerCost) -> Num:
     return dense + where(layout.expert_shards > 1, layer.expert_weights, 0.0)
 
 
-def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dict[str, Use]:
+def of_devices(
+    job: Job, layout: Layout, parts: Body, schedule: Schedule
+) -> dict[str, Use]:
     """Bytes by kind on the first, the second (any in the middle) and the last device of the
     pipeline, at its fullest moment.
     """
-    by, v, found = shares(job, layout, schedule, layout.interleave), layout.interleave, {}
+    by, v, found = (
+        shares(job, layout, schedule, layout.interleave),
+        layout.interleave,
+        {},
+    )
     m = microbatches(job, layout)
-    heads = schedule.heads(layout.pp, m, v), schedule.heads_late(layout.pp, m, v)
+    heads = (
+        schedule.heads(layout.pp, m, v),
+        schedule.heads_late(layout.pp, m, v),
+    )
     for end in ENDS:
         parameters = held(job, layout, parts, by, end)
         s = states(job, layout, parameters, layout.zero)
@@ -287,12 +375,15 @@ def of_devices(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> dic
                 parts,
             )
             found[end] = fuller(
-                found[end], found[end]._replace(activations=0.0, buffers=whole + copies)
+                found[end],
+                found[end]._replace(activations=0.0, buffers=whole + copies),
             )
     return found
 
 
-def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
+def new_block(
+    job: Job, layout: Layout, parts: Body, schedule: Schedule
+) -> Num:
     """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
     where they are most.
     """
@@ -300,7 +391,9 @@ def new_block(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
     owned = (held(job, layout, parts, by, end) for end in ENDS)
-    states_ = (states(job, layout, parameters, layout.zero) for parameters in owned)
+    states_ = (
+        states(job, layout, parameters, layout.zero) for parameters in owned
+    )
     return reduce(maximum, (step_copies(job, each) for each in states_))
 
 

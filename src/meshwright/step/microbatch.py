@@ -7,7 +7,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..cost.chip import rates
-from ..cost.layer import Clock, LayerCost, Redo, Redone, Seconds, Time, Timer, mean
+from ..cost.layer import (
+    Clock,
+    LayerCost,
+    Redo,
+    Redone,
+    Seconds,
+    Time,
+    Timer,
+    mean,
+)
 from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
 from ..count import summa, vocabulary
@@ -63,7 +72,12 @@ def kept_clock(job: Job) -> Clock:
     layouts, whose groups it remembers."""
     a = job.how
     return _kept(
-        job.cluster.chip, job.precision.compute, a.chip, job.cluster.network, a.network, a.overlap
+        job.cluster.chip,
+        job.precision.compute,
+        a.chip,
+        job.cluster.network,
+        a.network,
+        a.overlap,
     )
 
 
@@ -76,7 +90,9 @@ def _kept(
     sent: NetworkTime,
     hidden: Overlap,
 ) -> Clock:
-    return Clock(rates(chip, precision, timed), Fabric.of(network, sent), hidden)
+    return Clock(
+        rates(chip, precision, timed), Fabric.of(network, sent), hidden
+    )
 
 
 def total(time: Time) -> Num:
@@ -98,7 +114,10 @@ def body(
     """
     timer = Timer(at or clock(job), layout, details)
     lead, rest = groups(job.model)
-    ways, edge = _ways(job, again or (layout.recompute,)), boundary(job, layout)
+    ways, edge = (
+        _ways(job, again or (layout.recompute,)),
+        boundary(job, layout),
+    )
     parts = {
         kind: timer.layer(layer(job, layout, kind), ways=ways, boundary=edge)
         for kind, _ in {*lead, *rest}
@@ -111,9 +130,18 @@ def body(
             ((0, job.model.mtp_layers), (1, 1)),
             divide=False,
         )
-    every = (typical, leading, timer.layer(vocabulary.embedding(job, layout), "embedding"), head)
-    typical, leading, embedding, head = every if details else (_plain(c) for c in every)
-    return Body(typical, leading, embedding, head, edge, stage_message(job, layout))
+    every = (
+        typical,
+        leading,
+        timer.layer(vocabulary.embedding(job, layout), "embedding"),
+        head,
+    )
+    typical, leading, embedding, head = (
+        every if details else (_plain(c) for c in every)
+    )
+    return Body(
+        typical, leading, embedding, head, edge, stage_message(job, layout)
+    )
 
 
 def plain(parts: Body) -> Body:
@@ -121,25 +149,44 @@ def plain(parts: Body) -> Body:
     if not isinstance(parts.typical.forward, Seconds):
         return parts
     typical, leading, embedding, head = (_plain(part) for part in parts[:4])
-    return parts._replace(typical=typical, leading=leading, embedding=embedding, head=head)
+    return parts._replace(
+        typical=typical, leading=leading, embedding=embedding, head=head
+    )
 
 
 def _plain(c: LayerCost) -> LayerCost:
-    redone = Redone({name: redo._replace(time=redo.time.total) for name, redo in c.redone.items()})
-    return c._replace(forward=c.forward.total, backward=c.backward.total, redone=redone)
+    redone = Redone(
+        {
+            name: redo._replace(time=redo.time.total)
+            for name, redo in c.redone.items()
+        }
+    )
+    return c._replace(
+        forward=c.forward.total, backward=c.backward.total, redone=redone
+    )
 
 
 def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
     """Name -> parts of what runs again, where it is less than the whole layer."""
-    ways = {recompute(text).parts: resolved(text, job.how.count.selective) for text in texts}
-    return {name: parts for name, parts in ways.items() if name not in ("none", "full")}
+    ways = {
+        recompute(text).parts: resolved(text, job.how.count.selective)
+        for text in texts
+    }
+    return {
+        name: parts
+        for name, parts in ways.items()
+        if name not in ("none", "full")
+    }
 
 
 def boundary(job: Job, layout: Layout) -> Num:
     """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard
     of them (/ tp) with sequence parallelism or SUMMA, else all.
     """
-    tokens, each = layout.microbatch * job.T / layout.cp, job.precision.activation_bytes
+    tokens, each = (
+        layout.microbatch * job.T / layout.cp,
+        job.precision.activation_bytes,
+    )
     if layout.scheme == "summa":
         return tokens * summa.width(job, layout) * each
     share = layout.tp if _cut(layout) else 1.0

@@ -48,7 +48,10 @@ class Share(NamedTuple):
 
     def of(self, parts: Body, what: Any) -> Any:
         """The sum of what(part) over the parts, each times its share."""
-        return sum_of((share, what(part)) for share, part in zip(self[:4], parts, strict=False))
+        return sum_of(
+            (share, what(part))
+            for share, part in zip(self[:4], parts, strict=False)
+        )
 
     def back(self, parts: Body, text: str) -> Any:
         """Backward seconds with what recomputation adds to layers; embedding and head are never
@@ -59,7 +62,11 @@ class Share(NamedTuple):
             (self.leading, backward(parts.leading, text, self.again(text))),
         )
         return sum_of(
-            (*layers, (self.embedding, parts.embedding.backward), (self.head, parts.head.backward))
+            (
+                *layers,
+                (self.embedding, parts.embedding.backward),
+                (self.head, parts.head.backward),
+            )
         )
 
     def sent(self, parts: Body) -> Load:
@@ -71,8 +78,14 @@ class Share(NamedTuple):
         """What the backward passes send."""
         found = sum_of(
             (
-                (self.typical, sent_back(parts.typical, text, self.again(text))),
-                (self.leading, sent_back(parts.leading, text, self.again(text))),
+                (
+                    self.typical,
+                    sent_back(parts.typical, text, self.again(text)),
+                ),
+                (
+                    self.leading,
+                    sent_back(parts.leading, text, self.again(text)),
+                ),
                 (self.embedding, parts.embedding.sent_back),
                 (self.head, parts.head.sent_back),
             )
@@ -128,40 +141,65 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     ends.
     """
     dealt = cut(job, layout.pp, schedule, v)
-    lead, ends, inside = leading_layers(job), 1.0 if schedule.folded else 0.0, layout.pp > 2
+    lead, ends, inside = (
+        leading_layers(job),
+        1.0 if schedule.folded else 0.0,
+        layout.pp > 2,
+    )
     chunk = job.model.layers / dealt.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
         early = dealt.leading(rank, lead) if lead else 0.0
-        return Share(dealt.rank_layers(rank) - early, early, embedding, head, chunk)
+        return Share(
+            dealt.rank_layers(rank) - early, early, embedding, head, chunk
+        )
 
     inner = dealt.fuller if dealt.before else 1.0
-    first, second = share(0.0, 1.0, ends), Share(dealt.rank_layers(inner), 0.0, 0.0, 0.0, chunk)
+    first, second = (
+        share(0.0, 1.0, ends),
+        Share(dealt.rank_layers(inner), 0.0, 0.0, 0.0, chunk),
+    )
     return {
         "middle": share(dealt.fuller),
         "first": first,
         "last": share(dealt.q, 0.0, 1.0 - ends),
         # the second device: as full as any in the middle, and with nearly as many microbatches in
         # flight as the first
-        "second": Share(*(where(inside, a, b) for a, b in zip(second, first, strict=True))),
+        "second": Share(
+            *(where(inside, a, b) for a, b in zip(second, first, strict=True))
+        ),
         "whole": Share(job.model.layers - lead, lead, 1.0, 1.0, chunk),
     }
 
 
-def stages(layout: Layout, parts: Body, text: str, by: Shares, flat: Body | None = None) -> Stages:
+def stages(
+    layout: Layout,
+    parts: Body,
+    text: str,
+    by: Shares,
+    flat: Body | None = None,
+) -> Stages:
     """The slowest device's microbatch and the mean of the others'. flat: `plain` parts."""
     flat = flat or plain(parts)
-    forward = {name: by[name].of(flat, lambda c: c.forward) for name in DEVICES}
+    forward = {
+        name: by[name].of(flat, lambda c: c.forward) for name in DEVICES
+    }
     back = {name: by[name].back(flat, text) for name in DEVICES}
     name = slowest(layout, {k: forward[k] + back[k] for k in DEVICES})
     share = by["whole"].again(text)
     layer = _passes(flat.typical, text, share)
     f, b = pick(name, forward), pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
-    rest_f, rest_b = (forward["whole"] - f) / others, (back["whole"] - b) / others
+    rest_f, rest_b = (
+        (forward["whole"] - f) / others,
+        (back["whole"] - b) / others,
+    )
     if flat is not parts:  # by cause too, of the slowest alone
         mine = Share(
-            *(pick(name, {k: by[k][i] for k in DEVICES}) for i in range(len(Share._fields)))
+            *(
+                pick(name, {k: by[k][i] for k in DEVICES})
+                for i in range(len(Share._fields))
+            )
         )
         f, b = mine.of(parts, lambda c: c.forward), mine.back(parts, text)
     return Stages(
@@ -203,7 +241,11 @@ def pick(choice: Choice, values: dict[str, Time]) -> Time:
     return _choose(
         alone,
         values["whole"],
-        _choose(end, _choose(last, values["last"], values["first"]), values["middle"]),
+        _choose(
+            end,
+            _choose(last, values["last"], values["first"]),
+            values["middle"],
+        ),
     )
 
 
@@ -220,7 +262,9 @@ def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
 def _choose(condition: Any, a: Time, b: Time) -> Time:
     """`where` for seconds by cause too."""
     if isinstance(a, Seconds):
-        return Seconds(*(where(condition, x, y) for x, y in zip(a, b, strict=True)))
+        return Seconds(
+            *(where(condition, x, y) for x, y in zip(a, b, strict=True))
+        )
     return where(condition, a, b)
 
 
@@ -241,21 +285,32 @@ def barrier(job: Job) -> bool:
     return job.how.overlap.step_barrier != "none"
 
 
-def ordered(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Pipeline:
+def ordered(
+    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+) -> Pipeline:
     """m microbatches through p stages in the order of a schedule, by cause."""
-    busy, whole = (s.forward + s.backward) * m, span(job, p, m, s, send, schedule, v)
+    busy, whole = (
+        (s.forward + s.backward) * m,
+        span(job, p, m, s, send, schedule, v),
+    )
     if not by_order(job):
-        return Pipeline(busy, *_published(job, p, m, s, send, schedule, v), whole)
+        return Pipeline(
+            busy, *_published(job, p, m, s, send, schedule, v), whole
+        )
     quiet = span(job, p, m, s, 0.0, schedule, v)
     return Pipeline(busy, whole - quiet, quiet - total(busy), whole)
 
 
-def span(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Num:
+def span(
+    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+) -> Num:
     """Seconds of m microbatches through p stages in the order of a schedule: its longest path, or
     what papers add up.
     """
     if by_order(job):
-        return schedule.span(dealt(job, p, m, s, send, schedule, v), barrier(job))
+        return schedule.span(
+            dealt(job, p, m, s, send, schedule, v), barrier(job)
+        )
     sends, bubble = _published(job, p, m, s, send, schedule, v)
     return m * (total(s.forward) + total(s.backward)) + sends + bubble
 
@@ -267,7 +322,9 @@ def by_order(job: Job) -> bool:
     return job.how.overlap.pp == "interleaved"
 
 
-def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> Dealt:
+def dealt(
+    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+) -> Dealt:
     """The stages of a pipeline."""
     layers = cut(job, p, schedule, v)
     return Dealt(
@@ -283,7 +340,9 @@ def dealt(job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v:
     )
 
 
-def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> dict[str, Num]:
+def ways(
+    job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+) -> dict[str, Num]:
     """Seconds in which the first, a middle and the last device have nothing to do yet, or nothing
     any more: the way of one microbatch down to it and, where backward passes are whole, up again.
     Where a rank may begin the next step meanwhile, nothing.
@@ -296,7 +355,9 @@ def ways(job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num) -> 
         name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0)
         for name, rank in ranks.items()
     }
-    return {name: d.down(0.0, rank) + back[name] for name, rank in ranks.items()}
+    return {
+        name: d.down(0.0, rank) + back[name] for name, rank in ranks.items()
+    }
 
 
 def leading_layers(job: Job) -> float:
@@ -304,7 +365,9 @@ def leading_layers(job: Job) -> float:
     return float(leading(job.model)) if job.model.moe else 0.0
 
 
-def least_waits(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> tuple[Wait, ...]:
+def least_waits(
+    job: Job, p: Num, s: Stages, schedule: Schedule, v: Num
+) -> tuple[Wait, ...]:
     """Of the span, what is beyond m microbatches on the slowest device at least, added up; it falls
     with m.
     """
@@ -318,12 +381,22 @@ def least_waits(job: Job, p: Num, s: Stages, schedule: Schedule, v: Num) -> tupl
     if schedule.folded or (schedule.split_backward and not together):
         return (Wait(0.0 * p),)
     x = waits.slowest(d)
-    return (Wait(d.down(0.0, x) + (0.0 if schedule.split_backward else d.up_whole(x, 0.0))),)
+    return (
+        Wait(
+            d.down(0.0, x)
+            + (0.0 if schedule.split_backward else d.up_whole(x, 0.0))
+        ),
+    )
 
 
-def least_idle(job: Job, p: Num, m: Num, s: Stages, schedule: Schedule, v: Num) -> Num:
+def least_idle(
+    job: Job, p: Num, m: Num, s: Stages, schedule: Schedule, v: Num
+) -> Num:
     """The same of m microbatches, in seconds."""
-    return reduce(operator.add, (wait.of(m) for wait in least_waits(job, p, s, schedule, v)))
+    return reduce(
+        operator.add,
+        (wait.of(m) for wait in least_waits(job, p, s, schedule, v)),
+    )
 
 
 def _published(
@@ -339,5 +412,10 @@ def _published(
         send - total(s.backward) / chunks, 0.0
     )
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
-    f, i = s.others_forward + sends, s.others_backward - s.others_weight + sends
-    return m * paid, schedule.idle(p, m, v, f, i, s.others_weight, barrier(job))
+    f, i = (
+        s.others_forward + sends,
+        s.others_backward - s.others_weight + sends,
+    )
+    return m * paid, schedule.idle(
+        p, m, v, f, i, s.others_weight, barrier(job)
+    )

@@ -59,7 +59,9 @@ def offered(chip: Chip, how: MemoryCount) -> float:
     """Bytes of a chip's memory that its runtime leaves to programs, where a set counts what
     software holds.
     """
-    return chip.hbm_bytes - (chip.runtime_bytes if how.resident == "held" else 0.0)
+    return chip.hbm_bytes - (
+        chip.runtime_bytes if how.resident == "held" else 0.0
+    )
 
 
 def capacity(job: Job) -> float:
@@ -70,24 +72,38 @@ def capacity(job: Job) -> float:
 
 def risk(job: Job, allocated: Num) -> Num:
     """Probability that a device runs out of memory."""
-    need, there, width = needed(job, allocated), capacity(job), job.how.memory.risk_width
+    need, there, width = (
+        needed(job, allocated),
+        capacity(job),
+        job.how.memory.risk_width,
+    )
     if not width:
         return where(need > there, 1.0, 0.0)
-    ratio = minimum(maximum(there / maximum(need, there / FARTHEST), 1.0 / FARTHEST), FARTHEST)
+    ratio = minimum(
+        maximum(there / maximum(need, there / FARTHEST), 1.0 / FARTHEST),
+        FARTHEST,
+    )
     return 1.0 / (1.0 + ratio ** (1.0 / width))
 
 
 def limit(job: Job) -> float:
     """The most bytes of tensors that fit."""
-    return most(offered(job.cluster.chip, job.how.memory), job.how.memory, job.headroom)
+    return most(
+        offered(job.cluster.chip, job.how.memory), job.how.memory, job.headroom
+    )
 
 
-def most(hbm_bytes: float, how: MemoryCount, headroom: float | None = None) -> float:
+def most(
+    hbm_bytes: float, how: MemoryCount, headroom: float | None = None
+) -> float:
     """The same of a chip's memory, under an answered set. headroom: the risk that is accepted; None
     = the set's.
     """
     h = how.headroom if headroom is None else headroom
-    there, need = hbm_bytes * how.capacity_share, 1.0 + (how.holding or Holding()).allocator_need
+    there, need = (
+        hbm_bytes * how.capacity_share,
+        1.0 + (how.holding or Holding()).allocator_need,
+    )
     if how.risk_width:
         there = there * (h / (1.0 - h)) ** how.risk_width
     return (there - float(how.framework_bytes or 0.0)) / need
@@ -100,7 +116,11 @@ def fits(job: Job, allocated: Num) -> Any:
 
 def just_fitting(job: Job, allocated: float) -> Job:
     """The job on chips that have room for exactly so many bytes of tensors."""
-    share = job.how.memory.capacity_share * needed(job, allocated) / needed(job, limit(job))
+    share = (
+        job.how.memory.capacity_share
+        * needed(job, allocated)
+        / needed(job, limit(job))
+    )
     tight = replace(job.assumptions.memory, capacity_share=float(share))
     return replace(job, assumptions=replace(job.assumptions, memory=tight))
 
@@ -113,9 +133,8 @@ def too_big(job: Job, allocated: float) -> str:
         f" {chip} has {there}"
     )
     if job.how.memory.risk_width:
-        words += (
-            f": it runs out of memory with a probability of {chance(float(risk(job, allocated)))}"
-        )
+        odds = chance(float(risk(job, allocated)))
+        words += f": it runs out of memory with a probability of {odds}"
     return words
 
 
@@ -132,5 +151,7 @@ def chance(risk: float) -> str:
 
 def _holding(job: Job) -> Holding:
     held = job.how.memory.holding
-    assert held is not None  # a set that leaves it open is answered by its framework
+    assert (
+        held is not None
+    )  # a set that leaves it open is answered by its framework
     return held

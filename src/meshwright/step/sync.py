@@ -49,7 +49,9 @@ class Device(NamedTuple):
             leading = each.leading * share.leading
             layers, rest = layers + leading, rest + leading
         ends = each.ends[end]
-        return self._replace(first=each.typical * one + ends, rest=rest, every=layers + ends)
+        return self._replace(
+            first=each.typical * one + ends, rest=rest, every=layers + ends
+        )
 
     @property
     def steady(self) -> Device:
@@ -61,7 +63,12 @@ class Device(NamedTuple):
 
 
 def devices(
-    job: Job, layout: Layout, parts: Body, by: Shares, stages: Collection[int], at: Clock
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    by: Shares,
+    stages: Collection[int],
+    at: Clock,
 ) -> list[Device]:
     """The first, a middle and the last device; where one device is alone, it is the first, and the
     others have nothing.
@@ -90,8 +97,15 @@ def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
 
 def device(parts: Body, share: Share, recompute: str) -> Device:
     """A device that holds these shares of the model, with nothing to synchronise yet."""
-    one, t, again = minimum(share.typical, 1.0), parts.typical, share.again(recompute)
-    back, replies = total(backward(t, recompute, again)), sent_back(t, recompute, again)
+    one, t, again = (
+        minimum(share.typical, 1.0),
+        parts.typical,
+        share.again(recompute),
+    )
+    back, replies = (
+        total(backward(t, recompute, again)),
+        sent_back(t, recompute, again),
+    )
     return Device(
         total(share.of(parts, lambda c: c.forward)),
         total(share.back(parts, recompute)),
@@ -106,7 +120,9 @@ def _or_alone(by: Shares, end: str, alone: Any) -> Share:
     device is alone.
     """
     whole = by["whole"] if end == "first" else Share(0.0, 0.0, 0.0, 0.0)
-    return Share(*(where(alone, a, b) for a, b in zip(whole, by[end], strict=True)))
+    return Share(
+        *(where(alone, a, b) for a, b in zip(whole, by[end], strict=True))
+    )
 
 
 class Exposed(NamedTuple):
@@ -128,7 +144,13 @@ class Exposed(NamedTuple):
     @property
     def total(self) -> Num:
         """All of them."""
-        return self.arrives + self.forward + self.backward + self.leaves + self.slowdown
+        return (
+            self.arrives
+            + self.forward
+            + self.backward
+            + self.leaves
+            + self.slowdown
+        )
 
     @property
     def outside(self) -> Num:
@@ -150,13 +172,16 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
         if zero == 0:
             return Exposed(0.0, 0.0, 0.0, d.every.all_reduce.seconds)
         gather, scatter = d.every.gather.seconds, d.every.scatter.seconds
-        once, again = ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
+        once, again = (
+            ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
+        )
         return Exposed(gather, once, again + (often - 1) * scatter, scatter)
     if how.scope == "step":
         sent = (
             d.every.all_reduce
             if zero == 0
-            else d.every.scatter * often + d.every.gather * (2 * m if zero == 3 else 1.0)
+            else d.every.scatter * often
+            + d.every.gather * (2 * m if zero == 3 else 1.0)
         )
         work, own = m * (d.forward + d.backward), (d.sent + d.sent_back) * m
         shown, slower = overlap.behind(work, own, sent, how)
@@ -177,12 +202,17 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     with_last, between = d.rest.scatter, d.every.scatter
     if zero == 3:
         ahead = ahead + hide(d.forward, d.sent, d.every.gather) * (m - 1)
-        with_last, between = d.every.gather + with_last, d.every.gather + between
+        with_last, between = (
+            d.every.gather + with_last,
+            d.every.gather + between,
+        )
     behind = hide(*last, with_last)
     if zero >= 2:
         behind = behind + hide(d.backward, d.sent_back, between) * (m - 1)
     slower = ahead.slowdown + behind.slowdown
-    return Exposed(gather, ahead.shown, behind.shown, d.first.scatter.seconds, slower)
+    return Exposed(
+        gather, ahead.shown, behind.shown, d.first.scatter.seconds, slower
+    )
 
 
 def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
@@ -192,11 +222,17 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     found = Busy()
     for d in of:
         often = m if zero >= 2 else 1.0
-        once = d.every.scatter.busy * often + d.every.gather.busy * (2 * m if zero == 3 else 1.0)
+        once = d.every.scatter.busy * often + d.every.gather.busy * (
+            2 * m if zero == 3 else 1.0
+        )
         busy = (d.sent.busy + d.sent_back.busy) * m + (
             d.every.all_reduce.busy if zero == 0 else once
         )
-        found = Busy(map(maximum, found, busy)) if found and busy else found or busy
+        found = (
+            Busy(map(maximum, found, busy))
+            if found and busy
+            else found or busy
+        )
     return found
 
 
@@ -225,22 +261,30 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     """
     alone = layout.pp == 1
     dense = where(
-        alone, by["whole"].of(parts, lambda c: c.weights), by[end].of(parts, lambda c: c.weights)
+        alone,
+        by["whole"].of(parts, lambda c: c.weights),
+        by[end].of(parts, lambda c: c.weights),
     )
     if job.model.tied_embeddings:
         dense = dense - where(alone, tied(job, layout), 0.0)
     if not job.model.moe:
         return Held(dense, 0.0)
-    whole, mine = (by[k].of(parts, lambda c: c.expert_weights) for k in ("whole", end))
+    whole, mine = (
+        by[k].of(parts, lambda c: c.expert_weights) for k in ("whole", end)
+    )
     return Held(dense, where(alone, whole, mine))
 
 
-def update(job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock) -> Num:
+def update(
+    job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock
+) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
     whatever it holds (`Stack.step_s`); ends: what the candidates hold."""
     if not job.how.count.optimizer_step:
         return 0.0
-    dense, expert = (reduce(maximum, [end[kind] for end in ends]) for kind in (0, 1))
+    dense, expert = (
+        reduce(maximum, [end[kind] for end in ends]) for kind in (0, 1)
+    )
     mine = dense / (layout.shards if zero else 1.0)
     if job.model.moe:
         mine = mine + expert / (layout.expert_shards if zero else 1.0)

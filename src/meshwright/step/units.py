@@ -62,7 +62,10 @@ def unit(
     """
     p, held = (
         job.precision,
-        {"replicas": weights.dense, **({"edp": weights.expert} if job.model.moe else {})},
+        {
+            "replicas": weights.dense,
+            **({"edp": weights.expert} if job.model.moe else {}),
+        },
     )
     several = hybrid(layout)
     inner = (
@@ -71,31 +74,51 @@ def unit(
         else {"replicas": "replicas", "edp": "edp"}
     )
 
-    def loads(kind: str, size: Num, needed: bool, groups: Mapping[str, str]) -> Load:
+    def loads(
+        kind: str, size: Num, needed: bool, groups: Mapping[str, str]
+    ) -> Load:
         sent = [
-            (axis, n) for axis, n in held.items() if needed and axis in groups and not nothing(n)
+            (axis, n)
+            for axis, n in held.items()
+            if needed and axis in groups and not nothing(n)
         ]
         # a latency is paid with the seconds here, and never by itself
         each = (
-            at.fabric.load(kind, n * size, layout.group(groups[axis]))._replace(latency=0.0)
+            at.fabric.load(
+                kind, n * size, layout.group(groups[axis])
+            )._replace(latency=0.0)
             for axis, n in sent
         )
         return reduce(Load.__add__, each, NOTHING)
 
     how = at.overlap
-    summed = "all_reduce" if how.weights.gradients == "all-reduce" else "reduce_scatter"
+    summed = (
+        "all_reduce"
+        if how.weights.gradients == "all-reduce"
+        else "reduce_scatter"
+    )
     gather = loads("all_gather", p.gather_bytes, any(stages), inner)
     if how.weights.gathers < 1:
         gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
     scatter = loads(summed, p.gradient_bytes, any(stages), inner)
     if several:
-        shard = {"replicas": (far or layout).shards, "edp": (far or layout).expert_shards}
+        shard = {
+            "replicas": (far or layout).shards,
+            "edp": (far or layout).expert_shards,
+        }
         for axis, ranks in shard.items():
             one = {axis: "copies" if axis == "replicas" else "edp copies"}
             if axis in held:
-                scatter = scatter + loads("all_reduce", p.gradient_bytes / ranks, any(stages), one)
+                scatter = scatter + loads(
+                    "all_reduce", p.gradient_bytes / ranks, any(stages), one
+                )
     return Unit(
-        loads("all_reduce", p.gradient_bytes, 0 in stages, {"replicas": "replicas", "edp": "edp"}),
+        loads(
+            "all_reduce",
+            p.gradient_bytes,
+            0 in stages,
+            {"replicas": "replicas", "edp": "edp"},
+        ),
         gather,
         scatter,
     )
@@ -129,11 +152,17 @@ def units(
     far: Layout | None = None,
 ) -> Units:
     """by: what the devices hold, each by its name;  far: as in `unit`."""
-    kinds = (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
+    kinds = (
+        (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
+    )
     layers = [Held(c.weights, c.expert_weights) for c in kinds]
     ends = [of_ends(job, layout, parts, share) for share in by.values()]
     found = each_unit(job, layout, [*layers, *ends], stages, at, far)
-    return Units(found[0], found[len(layers) - 1], dict(zip(by, found[len(layers) :], strict=True)))
+    return Units(
+        found[0],
+        found[len(layers) - 1],
+        dict(zip(by, found[len(layers) :], strict=True)),
+    )
 
 
 def each_unit(
@@ -147,14 +176,22 @@ def each_unit(
     """Collectives of several sets of parameters over the same groups; columns are asked for
     together, side by side.
     """
-    some = [i for i, held in enumerate(several) if not (nothing(held[0]) and nothing(held[1]))]
+    some = [
+        i
+        for i, held in enumerate(several)
+        if not (nothing(held[0]) and nothing(held[1]))
+    ]
     found = [SILENT] * len(several)
     columns = beside([held for i in some for held in several[i]])
     if columns is None:
         known = [unit(job, layout, several[i], stages, at, far) for i in some]
     else:
-        whole = unit(job, layout, Held(columns[::2], columns[1::2]), stages, at, far)
-        known = [apart(whole, number, columns.ndim) for number in range(len(some))]
+        whole = unit(
+            job, layout, Held(columns[::2], columns[1::2]), stages, at, far
+        )
+        known = [
+            apart(whole, number, columns.ndim) for number in range(len(some))
+        ]
     for i, one in zip(some, known, strict=True):
         found[i] = one
     return found
@@ -162,9 +199,14 @@ def each_unit(
 
 def of_ends(job: Job, layout: Layout, parts: Body, share: Share) -> Held:
     """Parameters of embedding and head on a device."""
-    dense = share.embedding * parts.embedding.weights + share.head * parts.head.weights
+    dense = (
+        share.embedding * parts.embedding.weights
+        + share.head * parts.head.weights
+    )
     if job.model.tied_embeddings:
-        dense = dense - where(layout.pp == 1, share.head * tied(job, layout), 0.0)
+        dense = dense - where(
+            layout.pp == 1, share.head * tied(job, layout), 0.0
+        )
     return Held(dense, share.head * parts.head.expert_weights)
 
 

@@ -64,7 +64,11 @@ def contents(job: Job, settings: Settings) -> str:
     """Which tokens: what does not change when a token file is moved; and what is held out of it."""
     if settings.data == "synthetic":
         return settings.data
-    path = str(Path(settings.output) / "corpus") if settings.data == "corpus" else settings.data
+    path = (
+        str(Path(settings.output) / "corpus")
+        if settings.data == "corpus"
+        else settings.data
+    )
     found = [file_contents(file, share) for file, share in data.files(path)]
     held_out = settings.eval_every and settings.eval_data is None
     apart = [f"{settings.eval_batches} batches held out"] if held_out else []
@@ -102,13 +106,19 @@ def begin(
         "order": order(job, settings),
         **tomllib.loads(text),
     }
-    said = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+    said = ", ".join(
+        f"{name} {version}" for name, version in row["versions"].items()
+    )
     part = folder / "job.toml.part"
-    part.write_text(f"# Attempt {number} of this run, by {said}.\n{text}", "utf-8")
+    part.write_text(
+        f"# Attempt {number} of this run, by {said}.\n{text}", "utf-8"
+    )
     part.replace(folder / "job.toml")
     path = folder / ATTEMPTS
     whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
-    with path.open("a", encoding="utf-8") as file:  # a killed one may have left half a line
+    with path.open(
+        "a", encoding="utf-8"
+    ) as file:  # a killed one may have left half a line
         file.write(("" if whole else "\n") + json.dumps(row) + "\n")
     return number
 
@@ -132,17 +142,28 @@ def demand_same(
     was, now = before["order"], order(job, settings)
     moved = [name for name in ORDER if name in was and was[name] != now[name]]
     if forbidden := [name for name in moved if name not in allowed]:
-        said = "; ".join(f"{name} was {was[name]} and is {now[name]}" for name in forbidden)
+        said = "; ".join(
+            f"{name} was {was[name]} and is {now[name]}" for name in forbidden
+        )
         raise BadInput(
             f"{folder} cannot go on: {said}, so steps would not train on the samples they should; "
             f"--allow-change {','.join(forbidden)} goes on all the same"
         )
     told = [f"{name} {was[name]} -> {now[name]}" for name in moved]
-    a, b = (flat(each) for each in (before, tomllib.loads(description(job, settings))))
+    a, b = (
+        flat(each)
+        for each in (before, tomllib.loads(description(job, settings)))
+    )
     for name in [name for name in {**a, **b} if name not in ELSEWHERE]:
         if a.get(name) != b.get(name) and name.rpartition(".")[2] not in moved:
-            told.append(f"{name} {a.get(name, 'not given')} -> {b.get(name, 'not given')}")
-    return f"the run goes on with changed settings: {'; '.join(told)}" if told else None
+            told.append(
+                f"{name} {a.get(name, 'not given')} -> {b.get(name, 'not given')}"
+            )
+    return (
+        f"the run goes on with changed settings: {'; '.join(told)}"
+        if told
+        else None
+    )
 
 
 def flat(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,12 +24,18 @@ Rows = tuple[tuple[Tile, ...], ...]
 ops = torch.ops.aten
 
 
-def attend(q_BTHh: Tensor, k_BSKh: Tensor, v_BSKh: Tensor, rows: Rows) -> Tensor:
+def attend(
+    q_BTHh: Tensor, k_BSKh: Tensor, v_BSKh: Tensor, rows: Rows
+) -> Tensor:
     """softmax(Q K^T / sqrt(h)) V, [B, T, H, h], of what the tiles see."""
-    if len(rows) == len(rows[0]) == rows[0][0].folds == 1:  # PyTorch takes its best kernel
+    if (
+        len(rows) == len(rows[0]) == rows[0][0].folds == 1
+    ):  # PyTorch takes its best kernel
         q, k, v = (x.transpose(1, 2) for x in (q_BTHh, k_BSKh, v_BSKh))
         causal = rows[0][0].kind == "causal"
-        o = fn.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        o = fn.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=True
+        )
         return o.transpose(1, 2)
     o_BTHh: Tensor = Tiled.apply(q_BTHh, k_BSKh, v_BSKh, rows)  # type: ignore[no-untyped-call]
     return o_BTHh
@@ -39,13 +45,21 @@ class Tiled(torch.autograd.Function):
     """Every tile by a kernel of its own."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: Rows) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, rows: Rows
+    ) -> Tensor:
         """The merged output; kept beside inputs and output: l, [B, H, T] in fp32."""
         o = q.new_zeros(q.shape, dtype=torch.float32)
-        l = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
+        l = q.new_full(
+            (q.shape[0], q.shape[2], q.shape[1]),
+            -torch.inf,
+            dtype=torch.float32,
+        )
         extra: tuple[Any, ...] = ()
         for b, tile in each(rows, q.shape[0]):
-            parts = [cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))]
+            parts = [
+                cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))
+            ]
             o_tile, l_tile, extra = kernel(parts, tile.kind != "full")
             merge(o[b], l[b], tile, o_tile, l_tile)
         out = o.to(q.dtype)
@@ -57,15 +71,26 @@ class Tiled(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Each tile adds its part, in fp32."""
         q, k, v, out, l = ctx.saved_tensors
-        sums = [torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (q, k, v)]
+        sums = [
+            torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+            for x in (q, k, v)
+        ]
         for b, tile in each(ctx.rows, q.shape[0]):
             every = ((grad, 0), (out, 0), (q, 0), (k, 1), (v, 1))
             parts = [cut(x[b], *side(tile, i)) for x, i in every]
-            l_tile = cut(l[b].transpose(1, 2), *side(tile, 0)).transpose(1, 2).contiguous()
-            found = kernel_backward(parts, l_tile, tile.kind != "full", ctx.extra)
+            l_tile = (
+                cut(l[b].transpose(1, 2), *side(tile, 0))
+                .transpose(1, 2)
+                .contiguous()
+            )
+            found = kernel_backward(
+                parts, l_tile, tile.kind != "full", ctx.extra
+            )
             for i, (total, part) in enumerate(zip(sums, found, strict=True)):
                 add(total[b], part, *side(tile, i))
-        return *(total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)), None
+        return *(
+            total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)
+        ), None
 
 
 def each(rows: Rows, batch: int) -> Any:
@@ -86,11 +111,23 @@ def side(tile: Tile, i: int) -> Side:
     both mirrored j' <= i, which is what a causal kernel computes.
     """
     before = tile.kind == "before"
-    part = slice(None) if not before else slice(None, -1) if i == 0 else slice(1, None)
+    part = (
+        slice(None)
+        if not before
+        else slice(None, -1)
+        if i == 0
+        else slice(1, None)
+    )
     return (tile.queries if i == 0 else tile.keys), tile.folds, part, before
 
 
-def cut(x_BTHh: Tensor, where: tuple[int, int], folds: int, part: slice, mirror: bool) -> Tensor:
+def cut(
+    x_BTHh: Tensor,
+    where: tuple[int, int],
+    folds: int,
+    part: slice,
+    mirror: bool,
+) -> Tensor:
     """The part of a tensor that a tile takes, its folds as sequences of their own."""
     x = x_BTHh[:, slice(*where)]
     if folds > 1:
@@ -106,7 +143,12 @@ def in_folds(x: Tensor, dim: int, count: int) -> Tensor:
 
 
 def add(
-    total: Tensor, x: Tensor, where: tuple[int, int], folds: int, part: slice, mirror: bool
+    total: Tensor,
+    x: Tensor,
+    where: tuple[int, int],
+    folds: int,
+    part: slice,
+    mirror: bool,
 ) -> None:
     """The reverse of `cut`: add it where it came from."""
     x = x.flip(1) if mirror else x
@@ -118,7 +160,9 @@ def add(
         place[:, part] += x
 
 
-def merge(o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor) -> None:
+def merge(
+    o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor
+) -> None:
     """Add a tile's output to the rows it belongs to, in place. o: [B, T, H, h], l: [B, H, T]."""
     where, folds, part, mirror = side(tile, 0)
     l_BTH = l_tile.transpose(1, 2)
@@ -126,25 +170,37 @@ def merge(o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor) -> N
         o_tile, l_BTH = o_tile.flip(1), l_BTH.flip(1)
     old_o, old_l = o[:, slice(*where)], l.transpose(1, 2)[:, slice(*where)]
     if folds > 1:
-        old_o, old_l = (in_folds(x, 1, folds)[:, :, part] for x in (old_o, old_l))
-        o_tile, l_BTH = (in_folds(x, 0, len(x) // folds) for x in (o_tile, l_BTH))
+        old_o, old_l = (
+            in_folds(x, 1, folds)[:, :, part] for x in (old_o, old_l)
+        )
+        o_tile, l_BTH = (
+            in_folds(x, 0, len(x) // folds) for x in (o_tile, l_BTH)
+        )
     else:
         old_o, old_l = old_o[:, part], old_l[:, part]
     new_l = torch.logaddexp(old_l, l_BTH)
-    old_o.mul_((old_l - new_l).exp()[..., None]).add_(o_tile * (l_BTH - new_l).exp()[..., None])
+    old_o.mul_((old_l - new_l).exp()[..., None]).add_(
+        o_tile * (l_BTH - new_l).exp()[..., None]
+    )
     old_l.copy_(new_l)
 
 
-def kernel(parts: Sequence[Tensor], causal: bool) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+def kernel(
+    parts: Sequence[Tensor], causal: bool
+) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
     """Of queries, keys and values: (output [B, T, H, h], logarithm of the sum of exponentials,
     [B, H, T], what else the backward pass needs).
     """
     q, k, v = (x.transpose(1, 2) for x in parts)
     if q.device.type == "cpu":
-        o, l = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+        o, l = ops._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, causal
+        )
         return o.transpose(1, 2), l, ()
     demand_half(q)
-    o, l, *extra, _ = ops._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+    o, l, *extra, _ = ops._scaled_dot_product_flash_attention(
+        q, k, v, 0.0, causal
+    )
     return o.transpose(1, 2), l, tuple(extra[-2:])
 
 
@@ -161,7 +217,9 @@ def kernel_backward(
     else:
         T, S = q.shape[2], k.shape[2]
         flash = ops._scaled_dot_product_flash_attention_backward
-        found = flash(grad, q, k, v, out, l, None, None, T, S, 0.0, causal, *extra)
+        found = flash(
+            grad, q, k, v, out, l, None, None, T, S, 0.0, causal, *extra
+        )
     return [x.transpose(1, 2) for x in found]
 
 

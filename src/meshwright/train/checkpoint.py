@@ -24,7 +24,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.default_planner import (
+    DefaultLoadPlanner,
+    DefaultSavePlanner,
+)
 from torch.distributed.checkpoint.state_dict_loader import load as read_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_now
@@ -60,7 +63,9 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
     for stage in trainer.stages.values():
         for name, p in parameters(stage, stage.m):
             found[f"weights/{name}"] = p.detach()
-            found |= {f"{kind}/{name}": trainer.state(p)[kind] for kind in MOMENTS}
+            found |= {
+                f"{kind}/{name}": trainer.state(p)[kind] for kind in MOMENTS
+            }
     return found
 
 
@@ -68,7 +73,9 @@ def finite(trainer: Trainer) -> bool:
     """Whether every number that a checkpoint would hold is finite, on all ranks: one look at each,
     no copy.
     """
-    parts = [part for x in state(trainer).values() if (part := local(x)).numel()]
+    parts = [
+        part for x in state(trainer).values() if (part := local(x)).numel()
+    ]
     largest = float(get_total_norm(parts, math.inf)) if parts else 0.0
     sound = torch.tensor(float(math.isfinite(largest)), device=trainer.device)
     dist.all_reduce(sound, dist.ReduceOp.MIN)
@@ -93,7 +100,11 @@ class Saver:
 
         keep_every: those of every so many steps stay for good.
         """
-        self.trainer, self.folder, self.background = trainer, folder, background
+        self.trainer, self.folder, self.background = (
+            trainer,
+            folder,
+            background,
+        )
         self.publish = partial(publish, keep=keep, keep_every=keep_every)
         limit = timedelta(seconds=2 * trainer.settings.timeout)
         self.group = dist.new_group(
@@ -118,16 +129,24 @@ class Saver:
             )
         self.path = self.folder / f"step-{step:08d}"
         part = self.path.with_suffix(PART)
-        writer = Writer(part, dist.get_rank(), about(self.trainer, step), self.publish)
+        writer = Writer(
+            part, dist.get_rank(), about(self.trainer, step), self.publish
+        )
         how: Any = {
             "planner": DefaultSavePlanner(flatten_state_dict=False),
             "process_group": self.group,
         }
         if self.background:
-            started: Any = async_save(state(self.trainer), storage_writer=writer, **how)
+            started: Any = async_save(
+                state(self.trainer), storage_writer=writer, **how
+            )
             self.written = started
         else:
-            self.told(partial(save_now, state(self.trainer), storage_writer=writer, **how))
+            self.told(
+                partial(
+                    save_now, state(self.trainer), storage_writer=writer, **how
+                )
+            )
         return self.path
 
     def check(self) -> None:
@@ -147,9 +166,14 @@ class Saver:
             write()
         except CheckpointException as error:
             rank, (why, _) = next(iter(error.failures.items()))
-            if dist.get_rank() == 0:  # half a checkpoint would keep a full disk full
+            if (
+                dist.get_rank() == 0
+            ):  # half a checkpoint would keep a full disk full
                 shutil.rmtree(self.path.with_suffix(PART), ignore_errors=True)
-            reason = getattr(why, "strerror", None) or f"{type(why).__name__}: {why}"
+            reason = (
+                getattr(why, "strerror", None)
+                or f"{type(why).__name__}: {why}"
+            )
             raise SaveFailed(
                 f"{self.path} could not be written by rank {rank}: {reason}; {newest(self.folder)}"
             ) from None
@@ -162,7 +186,11 @@ def save(trainer: Trainer, folder: Path, step: int, keep: int) -> Path:
 
 def about(trainer: Trainer, step: int) -> dict[str, Any]:
     """What a checkpoint says of its run: the steps it has done, and what `fits` compares."""
-    return {"step": step, "scaler": trainer.scaler.state(), **identity(trainer)}
+    return {
+        "step": step,
+        "scaler": trainer.scaler.state(),
+        **identity(trainer),
+    }
 
 
 def identity(trainer: Trainer) -> dict[str, Any]:
@@ -207,7 +235,9 @@ def clean(folder: Path) -> None:
 def complete(folder: Path) -> list[Path]:
     """The finished checkpoints of a folder, oldest first."""
     return (
-        sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name))
+        sorted(
+            path for path in folder.glob("step-*") if NAME.fullmatch(path.name)
+        )
         if folder.is_dir()
         else []
     )
@@ -221,14 +251,22 @@ def steps_of(path: Path) -> int:
 def newest(folder: Path) -> str:
     """The words for the newest complete checkpoint."""
     found = complete(folder)
-    return f"the newest complete one is {found[-1].name}" if found else "there is none before it"
+    return (
+        f"the newest complete one is {found[-1].name}"
+        if found
+        else "there is none before it"
+    )
 
 
-def resume(trainer: Trainer, newest: Path, changed: Collection[str] = ()) -> int:
+def resume(
+    trainer: Trainer, newest: Path, changed: Collection[str] = ()
+) -> int:
     """Go on from this checkpoint, or, where it is damaged, from the newest sound one before it,
     which is said; the steps it has done. BadInput if there is none.
     """
-    found = [path for path in complete(newest.parent) if path.name <= newest.name][::-1]
+    found = [
+        path for path in complete(newest.parent) if path.name <= newest.name
+    ][::-1]
     first: Damaged | None = None
     for path in found or [newest]:
         try:
@@ -237,7 +275,9 @@ def resume(trainer: Trainer, newest: Path, changed: Collection[str] = ()) -> int
             first = first or error
             continue
         if first and dist.get_rank() == 0:
-            print(f"{first}; going on from {path.name} instead", file=sys.stderr)
+            print(
+                f"{first}; going on from {path.name} instead", file=sys.stderr
+            )
         return done
     without = "; no checkpoint before it is sound" if len(found) > 1 else ""
     raise BadInput(f"{first}{without}")
@@ -265,13 +305,19 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
         ) from None
     trainer.scaler.load(index.get("scaler"))
     for p in trainer.parameters().values():
-        trainer.state(p)["step"].fill_(float(index["step"] - trainer.scaler.skipped))
+        trainer.state(p)["step"].fill_(
+            float(index["step"] - trainer.scaler.skipped)
+        )
     if not finite(trainer):
-        raise Damaged(f"checkpoint {path} holds weights or moments that are not finite")
+        raise Damaged(
+            f"checkpoint {path} holds weights or moments that are not finite"
+        )
     return int(index["step"])
 
 
-def examined(trainer: Trainer, path: Path, changed: Collection[str]) -> dict[str, Any]:
+def examined(
+    trainer: Trainer, path: Path, changed: Collection[str]
+) -> dict[str, Any]:
     """The index of a checkpoint of this model all of whose bytes are right. The first rank reads
     it; each compares its share of the files.
     """
@@ -306,16 +352,23 @@ def others(path: Path) -> str:
     """What to do about a checkpoint that cannot be used, where there are others."""
     names = [other.name for other in complete(path.parent) if other != path]
     return (
-        f"; to go on from {names[-1]} remove it (beside it are {', '.join(names)})" if names else ""
+        f"; to go on from {names[-1]} remove it (beside it are {', '.join(names)})"
+        if names
+        else ""
     )
 
 
 def fits(
-    trainer: Trainer, path: Path, index: dict[str, Any], changed: Collection[str] = ()
+    trainer: Trainer,
+    path: Path,
+    index: dict[str, Any],
+    changed: Collection[str] = (),
 ) -> None:
     """The checkpoint is of this model and this order of the data, but for what is `changed`;
     BadInput if not.
     """
     for what, value in identity(trainer).items():
         if what not in changed and index.get(what) != value:
-            raise BadInput(f"checkpoint {path} was written with another {what} than this job has")
+            raise BadInput(
+                f"checkpoint {path} was written with another {what} than this job has"
+            )

@@ -23,7 +23,9 @@ def documents() -> Iterator[str]:
     """The docstrings of each single-file module of the standard library, one text a module."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler, about the sources
+            warnings.simplefilter(
+                "ignore"
+            )  # of the compiler, about the sources
             tree = ast.parse(path.read_bytes())
         found = [
             ast.get_docstring(node)
@@ -40,4 +42,6 @@ def make(path: Path) -> dict[str, Any]:
         return data.read_header(path)
     version = f"docstrings of the standard library of Python {sys.version.split()[0]}"
     encode = encoder("bytes")
-    return data.write(path, encode.stream(documents()), encode.vocab, "bytes", version)
+    return data.write(
+        path, encode.stream(documents()), encode.vocab, "bytes", version
+    )

@@ -26,7 +26,10 @@ from ..formats import LARGEST, parse_json, read_text
 from .tokenizer import encoder
 
 FORMAT = "meshwright-tokens-1"
-DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "uint16": np.dtype("<u2"),
+    "uint32": np.dtype("<u4"),
+}
 Tokens = NDArray[np.int64]
 PIECE = 2**20
 """Characters of a text that are tokenized at once."""
@@ -57,15 +60,24 @@ class Synthetic:
         """Sample i of the run."""
         random = np.random.default_rng((self.seed, i))
         steps = np.where(
-            random.random(self.seq) < 0.1, random.integers(self.vocab, size=self.seq), 1 + i % 3
+            random.random(self.seq) < 0.1,
+            random.integers(self.vocab, size=self.seq),
+            1 + i % 3,
         )
-        return np.cumsum(np.concatenate([random.integers(self.vocab, size=1), steps])) % self.vocab
+        return (
+            np.cumsum(
+                np.concatenate([random.integers(self.vocab, size=1), steps])
+            )
+            % self.vocab
+        )
 
 
 class File:
     """A token file, read in place."""
 
-    def __init__(self, path: Path, vocab: int, seq: int, seed: int, held_out: int = 0) -> None:
+    def __init__(
+        self, path: Path, vocab: int, seq: int, seed: int, held_out: int = 0
+    ) -> None:
         """vocab: of the model;  held_out: so many samples at its end are for evaluation;  BadInput
         if the file is damaged or too small, or has tokens the model has not.
         """
@@ -74,7 +86,11 @@ class File:
             raise BadInput(
                 f"{path} was made with {header['vocab']} tokens, but model.vocab is only {vocab}"
             )
-        self.seq, self.seed, self.whole = seq, seed, (header["tokens"] - 1) // seq
+        self.seq, self.seed, self.whole = (
+            seq,
+            seed,
+            (header["tokens"] - 1) // seq,
+        )
         self.count = self.whole - held_out
         if self.whole < 1:
             raise BadInput(
@@ -86,7 +102,9 @@ class File:
                 f"{path} holds {self.whole} sequences of {seq} tokens: none is left to train on"
                 f" after {held_out} for evaluation (train.eval_batches, train.eval_data)"
             )
-        self.tokens = np.memmap(beside(path, ".bin"), DTYPES[header["dtype"]], "r")
+        self.tokens = np.memmap(
+            beside(path, ".bin"), DTYPES[header["dtype"]], "r"
+        )
         self.epoch, self.order = -1, np.zeros(0, np.int64)
 
     def samples(self, first: int, count: int) -> Tokens:
@@ -99,7 +117,9 @@ class File:
         if epoch != self.epoch:
             self.epoch, self.order = (
                 epoch,
-                np.random.default_rng((self.seed, epoch)).permutation(self.count),
+                np.random.default_rng((self.seed, epoch)).permutation(
+                    self.count
+                ),
             )
         return self.at(int(self.order[place]))
 
@@ -113,7 +133,9 @@ class File:
     def at(self, place: int) -> Tokens:
         """The sample at a place of the file."""
         start = place * self.seq
-        found: Tokens = self.tokens[start : start + self.seq + 1].astype(np.int64)
+        found: Tokens = self.tokens[start : start + self.seq + 1].astype(
+            np.int64
+        )
         return found
 
 
@@ -160,7 +182,9 @@ class Held:
 
     def samples(self, first: int, count: int) -> Tokens:
         """As `Source.samples`."""
-        return np.stack([self.source.held(i) for i in range(first, first + count)])
+        return np.stack(
+            [self.source.held(i) for i in range(first, first + count)]
+        )
 
 
 def files(data: str) -> list[tuple[Path, float | None]]:
@@ -171,25 +195,37 @@ def files(data: str) -> list[tuple[Path, float | None]]:
     for part in data.split(","):
         name, _, share = part.strip().rpartition(" ")
         try:
-            found.append((Path(name.strip()), float(share)) if name else (Path(share), None))
+            found.append(
+                (Path(name.strip()), float(share))
+                if name
+                else (Path(share), None)
+            )
         except ValueError:
             found.append((Path(part.strip()), None))
     shares = [share for _, share in found]
     if None in shares and any(share is not None for share in shares):
-        raise BadInput(f"train.data {data!r} must say the share of every file, or of none")
+        raise BadInput(
+            f"train.data {data!r} must say the share of every file, or of none"
+        )
     if any(share is not None and not 0 < share < math.inf for share in shares):
-        raise BadInput(f"train.data {data!r}: a share must be a number above 0")
+        raise BadInput(
+            f"train.data {data!r}: a share must be a number above 0"
+        )
     return found
 
 
-def opened(data: str, vocab: int, seq: int, seed: int, held_out: int = 0) -> File | Blend:
+def opened(
+    data: str, vocab: int, seq: int, seed: int, held_out: int = 0
+) -> File | Blend:
     """The samples of one or several token files, `held_out` of them for evaluation, each file its
     share of these.
     """
     named = files(data)
     if len(named) == 1:
         return File(named[0][0], vocab, seq, seed, held_out)
-    sizes = [share or float(read_header(path)["tokens"]) for path, share in named]
+    sizes = [
+        share or float(read_header(path)["tokens"]) for path, share in named
+    ]
     parts = [math.ceil(held_out * size / sum(sizes)) for size in sizes]
     each = [
         File(path, vocab, seq, seed + i, part)
@@ -200,7 +236,10 @@ def opened(data: str, vocab: int, seq: int, seed: int, held_out: int = 0) -> Fil
 
 def begins(samples: Tokens, end: int) -> tuple[tuple[int, ...], ...]:
     """Where documents begin in each sequence: at its first token, and after each `end`."""
-    found = ((0, *(int(i) + 1 for i in np.flatnonzero(row[:-1] == end))) for row in samples)
+    found = (
+        (0, *(int(i) + 1 for i in np.flatnonzero(row[:-1] == end)))
+        for row in samples
+    )
     return tuple(found)
 
 
@@ -209,7 +248,11 @@ def end_of(named: str) -> int:
     known = set()
     for path, _ in files(named):
         header = read_header(path)
-        end = 0 if header.get("tokenizer") == "bytes" and header.get("end") else None
+        end = (
+            0
+            if header.get("tokenizer") == "bytes" and header.get("end")
+            else None
+        )
         end = header.get("end_id", end)
         if type(end) is not int:
             raise BadInput(
@@ -218,7 +261,9 @@ def end_of(named: str) -> int:
             )
         known.add(end)
     if len(known) > 1:
-        raise BadInput(f"train.documents: the files of {named!r} end documents by other tokens")
+        raise BadInput(
+            f"train.documents: the files of {named!r} end documents by other tokens"
+        )
     return known.pop()
 
 
@@ -234,14 +279,20 @@ def read_header(path: Path) -> dict[str, Any]:
     about, tokens = beside(path, ".json"), beside(path, ".bin")
     header = parse_json(read_text(about), str(about))
     right = header.get("format") == FORMAT and header.get("dtype") in DTYPES
-    if not right or not all(type(header.get(k)) is int for k in ("tokens", "vocab")):
-        raise BadInput(f"{about} does not describe a token file of meshwright data")
+    if not right or not all(
+        type(header.get(k)) is int for k in ("tokens", "vocab")
+    ):
+        raise BadInput(
+            f"{about} does not describe a token file of meshwright data"
+        )
     try:
         size = tokens.stat().st_size
     except OSError as error:
         raise BadInput(f"{tokens} cannot be read: {error.strerror}") from None
     if size != (want := header["tokens"] * DTYPES[header["dtype"]].itemsize):
-        raise BadInput(f"{tokens} has {size} bytes, but its header says {want}: it is damaged")
+        raise BadInput(
+            f"{tokens} has {size} bytes, but its header says {want}: it is damaged"
+        )
     return header
 
 
@@ -270,12 +321,16 @@ def write(
         "source": source,
         **({"end": end, "end_id": end_id} if end is not None else {}),
     }
-    parts = {suffix: beside(path, f"{suffix}.{os.getpid()}") for suffix in (".bin", ".json")}
+    parts = {
+        suffix: beside(path, f"{suffix}.{os.getpid()}")
+        for suffix in (".bin", ".json")
+    }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with parts[".bin"].open("wb") as file:
             header["tokens"] = sum(
-                file.write(chunk.astype(DTYPES[dtype]).tobytes()) for chunk in chunks
+                file.write(chunk.astype(DTYPES[dtype]).tobytes())
+                for chunk in chunks
             )
         header["tokens"] //= DTYPES[dtype].itemsize
         if not header["tokens"]:
@@ -301,7 +356,11 @@ def texts(path: Path, key: str = "text") -> Iterator[str]:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from documents(file, path, key) if path.suffix == ".jsonl" else pieces(file)
+            yield from (
+                documents(file, path, key)
+                if path.suffix == ".jsonl"
+                else pieces(file)
+            )
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text") from None
     except OSError as error:
@@ -315,7 +374,10 @@ def pieces(file: TextIO) -> Iterator[str]:
     rest = ""
     while more := file.read(PIECE):
         rest += more
-        cuts = [match.end() for match in LINE_END.finditer(rest, max(0, len(rest) - PIECE))]
+        cuts = [
+            match.end()
+            for match in LINE_END.finditer(rest, max(0, len(rest) - PIECE))
+        ]
         at = cuts[-1] if cuts else (len(rest) if len(rest) >= 2 * PIECE else 0)
         if at:
             yield rest[:at]
@@ -334,12 +396,18 @@ def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
             continue
         row = parse_json(line, f"{path} line {number}")
         if not isinstance(row.get(key), str):
-            raise BadInput(f"{path} line {number} has no text in its field {key!r}")
+            raise BadInput(
+                f"{path} line {number} has no text in its field {key!r}"
+            )
         yield row[key]
 
 
 def prepare(
-    path: Path, to: Path, tokenizer: str = "bytes", key: str = "text", end: str | None = None
+    path: Path,
+    to: Path,
+    tokenizer: str = "bytes",
+    key: str = "text",
+    end: str | None = None,
 ) -> dict[str, Any]:
     """Make a token file of a text or .jsonl file; its header. Documents of a .jsonl end with the
     tokenizer's end-of-text (`end`).

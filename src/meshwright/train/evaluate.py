@@ -32,11 +32,17 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
     """
     layout = trainer.layout
     of = criterion(trainer.job, layout, trainer.mesh, Scaler(False))
-    total, count = torch.zeros((), dtype=torch.float64, device=trainer.device), 0
+    total, count = (
+        torch.zeros((), dtype=torch.float64, device=trainer.device),
+        0,
+    )
     for tokens, targets, documents in batches:
         heartbeat.beat("evaluating")
         trainer.pack(documents)
-        both = (x.to(trainer.device).chunk(trainer.microbatches) for x in (tokens, targets))
+        both = (
+            x.to(trainer.device).chunk(trainer.microbatches)
+            for x in (tokens, targets)
+        )
         for i, (x, y) in enumerate(zip(*both, strict=True)):
             for stage in trainer.stages.values():
                 stage.documents = trainer.of_microbatch(i)
@@ -47,13 +53,19 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
     for stage in trainer.stages.values():
         let_go(stage)
     dist.all_reduce(total)
-    return float(total) / max(count, 1) / float(layout.tp * layout.cp * layout.dp)
+    return (
+        float(total) / max(count, 1) / float(layout.tp * layout.cp * layout.dp)
+    )
 
 
 def through(trainer: Trainer, tokens: Tensor) -> Tensor | None:
     """One microbatch through the stages of this rank; the logits where the last one is."""
     group, pp = trainer.mesh.group("pp"), int(trainer.layout.pp)
-    owner = {n: rank for rank in range(pp) for n in stage_numbers(trainer.layout, rank)}
+    owner = {
+        n: rank
+        for rank in range(pp)
+        for n in stage_numbers(trainer.layout, rank)
+    }
     x: Tensor | None = None
     sent = []
     for number in sorted(trainer.stages):
@@ -61,14 +73,18 @@ def through(trainer: Trainer, tokens: Tensor) -> Tensor | None:
         if number == 0:
             x = tokens
         elif number - 1 not in trainer.stages:
-            x = torch.empty_like(ends(stage, trainer.layout)[0], device=trainer.device)
+            x = torch.empty_like(
+                ends(stage, trainer.layout)[0], device=trainer.device
+            )
             x.requires_grad_(False)
             dist.recv(x, group=group, group_src=owner[number - 1])
         x = stage(x)
         if stage.head is not None:
             return x
         if number + 1 not in trainer.stages:
-            sent.append(dist.isend(x, group=group, group_dst=owner[number + 1]))
+            sent.append(
+                dist.isend(x, group=group, group_dst=owner[number + 1])
+            )
     for work in sent:
         if work is not None:
             work.wait()

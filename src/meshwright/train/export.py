@@ -32,7 +32,9 @@ order of the parts.
 """
 
 
-def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]:
+def export(
+    source: Path, to: Path, largest: int = SHARD_BYTES
+) -> dict[str, Any]:
     """Write the weights of a run's newest checkpoint, or of one checkpoint; what was written.
 
     largest: bytes of a file.  BadInput if there is no sound checkpoint, no family that expresses
@@ -57,16 +59,26 @@ def export(source: Path, to: Path, largest: int = SHARD_BYTES) -> dict[str, Any]
     shards = list(split(tensors(model, str(config["model_type"])), largest))
     where: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
-        name = ONE if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        name = (
+            ONE
+            if len(shards) == 1
+            else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        )
         save_file(gather(reader, shard), to / name, metadata={"format": "pt"})
         where |= dict.fromkeys(shard, name)
     total = sum(size(parts) for shard in shards for parts in shard.values())
     if len(shards) > 1:
         text = json.dumps(
-            {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}, indent=2
+            {
+                "metadata": {"total_size": total},
+                "weight_map": dict(sorted(where.items())),
+            },
+            indent=2,
         )
         (to / INDEX).write_text(text + "\n", "utf-8")
-    (to / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+    (to / "config.json").write_text(
+        json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8"
+    )
     return {
         "checkpoint": str(path),
         "step": index["step"],
@@ -83,7 +95,9 @@ def demand_finite(reader: Reader) -> None:
     for name, entry in reader.index["tensors"].items():
         if name.startswith("weights/"):
             for chunk in entry["chunks"]:
-                values = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))
+                values = reader.read_chunk(
+                    MetadataIndex(name, torch.Size(chunk["offset"]))
+                )
                 if not torch.isfinite(values).all():
                     raise BadInput(
                         f"checkpoint {reader.folder} holds weights that are not finite, in"
@@ -97,7 +111,9 @@ def newest(source: Path) -> Path:
         return source
     found = checkpoint.complete(source)
     if not found:
-        raise BadInput(f"{source} is neither a checkpoint nor the folder of a run that has one")
+        raise BadInput(
+            f"{source} is neither a checkpoint nor the folder of a run that has one"
+        )
     return found[-1]
 
 
@@ -110,13 +126,21 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
         where = place(TABLES[family], name)
         if where is None:
             raise BadInput(f"{family} has no place for {name}")
-        found.setdefault(where.name, []).append((name, where, list(p.shape), rows(name, p, m)))
-    return {name: sorted(parts, key=lambda part: part[1].part) for name, parts in found.items()}
+        found.setdefault(where.name, []).append(
+            (name, where, list(p.shape), rows(name, p, m))
+        )
+    return {
+        name: sorted(parts, key=lambda part: part[1].part)
+        for name, parts in found.items()
+    }
 
 
 def size(parts: Parts) -> int:
     """Bytes of a tensor in fp32."""
-    return sum(4 * count * (shape[1] if len(shape) > 1 else 1) for _, _, shape, count in parts)
+    return sum(
+        4 * count * (shape[1] if len(shape) > 1 else 1)
+        for _, _, shape, count in parts
+    )
 
 
 def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:
@@ -137,10 +161,13 @@ def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     made = {}
     for name, parts in shard.items():
         pieces = [
-            whole(reader, f"weights/{ours}", shape)[:count] for ours, _, shape, count in parts
+            whole(reader, f"weights/{ours}", shape)[:count]
+            for ours, _, shape, count in parts
         ]
         tensor = torch.cat(pieces)
-        made[name] = (tensor.T if parts[0][1].transposed else tensor).contiguous()
+        made[name] = (
+            tensor.T if parts[0][1].transposed else tensor
+        ).contiguous()
     return made
 
 
@@ -159,7 +186,10 @@ def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:
     found = torch.empty(shape)
     for chunk in entry["chunks"]:
         region = tuple(
-            slice(at, at + n) for at, n in zip(chunk["offset"], chunk["shape"], strict=True)
+            slice(at, at + n)
+            for at, n in zip(chunk["offset"], chunk["shape"], strict=True)
         )
-        found[region] = reader.read_chunk(MetadataIndex(name, torch.Size(chunk["offset"])))
+        found[region] = reader.read_chunk(
+            MetadataIndex(name, torch.Size(chunk["offset"]))
+        )
     return found

@@ -17,7 +17,10 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -31,7 +34,9 @@ def fake_world(rank: int, world: int) -> Iterator[None]:
     """This process is rank `rank` of `world`; collectives return at once. Meshes may be made;
     tensors are still real.
     """
-    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+    dist.init_process_group(
+        "fake", rank=rank, world_size=world, store=FakeStore()
+    )
     try:
         with patched():
             yield
@@ -55,17 +60,23 @@ def patched() -> Iterator[None]:
     """
     with ExitStack() as stack:
         for name in ("__init__", "__getitem__", "_concatenate"):
-            stack.enter_context(replaced(DeviceMesh, name, unset_fake_temporarily))
+            stack.enter_context(
+                replaced(DeviceMesh, name, unset_fake_temporarily)
+            )
         stack.enter_context(
             replaced(
-                ShardingPropagator, "_propagate_tensor_meta_non_cached", _disable_current_modes
+                ShardingPropagator,
+                "_propagate_tensor_meta_non_cached",
+                _disable_current_modes,
             )
         )
         stack.enter_context(replaced(torch.utils, "swap_tensors", unknown))
         for name in ("_warmup_forward_vote", "_warmup_backward_result"):
             stack.enter_context(
                 mock.patch.object(
-                    PipelineStage, name, lambda *a, **k: SimpleNamespace(item=lambda: 1)
+                    PipelineStage,
+                    name,
+                    lambda *a, **k: SimpleNamespace(item=lambda: 1),
                 )
             )
         yield
@@ -90,5 +101,9 @@ def replaced(owner: Any, name: str, around: Callable[[], Any]) -> Any:
         with around():
             return original(*args, **kwargs)
 
-    patch = staticmethod(inside) if isinstance(owner.__dict__[name], staticmethod) else inside
+    patch = (
+        staticmethod(inside)
+        if isinstance(owner.__dict__[name], staticmethod)
+        else inside
+    )
     return mock.patch.object(owner, name, patch)

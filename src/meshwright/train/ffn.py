@@ -24,13 +24,17 @@ class FeedForward(nn.Module):
     def __init__(self, m: Model, width: int) -> None:
         super().__init__()
         self.act: Any = ACTIVATIONS[m.act]
-        self.gate = nn.Linear(m.hidden, width, bias=m.bias) if m.gated else None
+        self.gate = (
+            nn.Linear(m.hidden, width, bias=m.bias) if m.gated else None
+        )
         self.up = nn.Linear(m.hidden, width, bias=m.bias)
         self.down = nn.Linear(width, m.hidden, bias=m.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         up_BTF = self.up(x_BTD)
         y_BTD: Tensor = self.down(
-            self.act(up_BTF) if self.gate is None else self.act(self.gate(x_BTD)) * up_BTF
+            self.act(up_BTF)
+            if self.gate is None
+            else self.act(self.gate(x_BTD)) * up_BTF
         )
         return y_BTD

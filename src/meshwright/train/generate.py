@@ -42,9 +42,20 @@ def generate(
     name = tokenizer or of_run(path.parent)
     encode, decode = encoder(name), decoder(name)
     if encode.vocab > model.vocab:
-        raise BadInput(f"{name} has {encode.vocab} tokens, but the model only {model.vocab}")
+        raise BadInput(
+            f"{name} has {encode.vocab} tokens, but the model only {model.vocab}"
+        )
     start = [int(i) for i in encode.encode([prompt])[0]] or [0]
-    ids = list(drawn(loaded(Reader(path, index), model), start, count, temperature, top_k, seed))
+    ids = list(
+        drawn(
+            loaded(Reader(path, index), model),
+            start,
+            count,
+            temperature,
+            top_k,
+            seed,
+        )
+    )
     return {
         "checkpoint": str(path),
         "step": index["step"],
@@ -59,7 +70,9 @@ def of_run(folder: Path) -> str:
     rows = attempts(folder)
     words = rows[-1].get("train", {}).get("data") if rows else None
     if not isinstance(words, str) or words == "synthetic":
-        raise BadInput(f"{folder} does not say what its tokens are: --tokenizer does")
+        raise BadInput(
+            f"{folder} does not say what its tokens are: --tokenizer does"
+        )
     path = folder / "corpus" if words == "corpus" else data.files(words)[0][0]
     return str(data.read_header(path).get("tokenizer"))
 
@@ -78,21 +91,34 @@ def loaded(reader: Reader, model: Model) -> Decoder:
 
 @torch.no_grad()
 def drawn(
-    model: Decoder, start: list[int], count: int, temperature: float, top_k: int, seed: int
+    model: Decoder,
+    start: list[int],
+    count: int,
+    temperature: float,
+    top_k: int,
+    seed: int,
 ) -> Iterator[int]:
     """So many tokens, one after the other, each seeing those before it that the model can see."""
     random, ids = torch.Generator().manual_seed(seed), list(start)
     for _ in range(count):
         seen = torch.tensor([ids[-model.m.seq :]])
         model.take((range(seen.shape[1]),))
-        ids.append(chosen(model(seen)[0, -1, : model.m.vocab], temperature, top_k, random))
+        ids.append(
+            chosen(
+                model(seen)[0, -1, : model.m.vocab], temperature, top_k, random
+            )
+        )
         yield ids[-1]
 
 
-def chosen(logits_V: Tensor, temperature: float, top_k: int, random: torch.Generator) -> int:
+def chosen(
+    logits_V: Tensor, temperature: float, top_k: int, random: torch.Generator
+) -> int:
     """A token, by its probability at this temperature among the `top_k` likeliest."""
     if temperature == 0:
         return int(logits_V.argmax())
     best = logits_V.float().topk(min(top_k or len(logits_V), len(logits_V)))
-    place = torch.multinomial((best.values / temperature).softmax(-1), 1, generator=random)
+    place = torch.multinomial(
+        (best.values / temperature).softmax(-1), 1, generator=random
+    )
     return int(best.indices[place])

@@ -28,7 +28,9 @@ def settle(stages: dict[int, Decoder], layout: Layout) -> None:
     of_experts = float(layout.expert_replicas / layout.replicas)
     for stage in stages.values():
         if of_experts != 1:
-            for p in (p for experts in stage.experts for p in experts.parameters()):
+            for p in (
+                p for experts in stage.experts for p in experts.parameters()
+            ):
                 local(grad(p)).mul_(of_experts)
         for p in stage.parameters():
             if (
@@ -44,14 +46,24 @@ class Tied:
     gradients are summed.
     """
 
-    def __init__(self, stages: dict[int, Decoder], layout: Layout, last_rank: int) -> None:
+    def __init__(
+        self, stages: dict[int, Decoder], layout: Layout, last_rank: int
+    ) -> None:
         """last_rank: place on the pp axis of the last stage. Every rank of the run makes this
         object: it makes process groups.
         """
         self.embedding = next(
-            (s.embedding.weight for s in stages.values() if s.embedding is not None), None
+            (
+                s.embedding.weight
+                for s in stages.values()
+                if s.embedding is not None
+            ),
+            None,
         )
-        self.head = next((s.head.weight for s in stages.values() if s.head is not None), None)
+        self.head = next(
+            (s.head.weight for s in stages.values() if s.head is not None),
+            None,
+        )
         self.group = None
         if last_rank:
             ranks = grid(layout)
@@ -90,9 +102,15 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
     for stage in stages.values():
         for name, p in stage.named_parameters():
             if name != "head.weight" or not stage.m.tied_embeddings:
-                by_share.setdefault(shards(p) / holders, []).append(local(grad(p)))
+                by_share.setdefault(shards(p) / holders, []).append(
+                    local(grad(p))
+                )
     parts = [share * square(found) for share, found in by_share.items()]
-    return torch.stack(parts).sum().cpu() if parts else torch.zeros((), dtype=torch.float64)
+    return (
+        torch.stack(parts).sum().cpu()
+        if parts
+        else torch.zeros((), dtype=torch.float64)
+    )
 
 
 def square(found: list[Tensor]) -> Tensor:
@@ -107,12 +125,19 @@ def shards(p: Tensor) -> int:
     if not isinstance(p, DTensor):
         return 1
     sizes = zip(p.device_mesh.shape, p.placements, strict=True)
-    return math.prod(size for size, how in sizes if not isinstance(how, Replicate))
+    return math.prod(
+        size for size, how in sizes if not isinstance(how, Replicate)
+    )
 
 
 @torch.no_grad()
 def scale(stages: dict[int, Decoder], factor: float) -> None:
     """Multiply all gradients, in place."""
     torch._foreach_mul_(
-        [local(grad(p)) for stage in stages.values() for p in stage.parameters()], factor
+        [
+            local(grad(p))
+            for stage in stages.values()
+            for p in stage.parameters()
+        ],
+        factor,
     )

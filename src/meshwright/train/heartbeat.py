@@ -38,7 +38,9 @@ class Signs:
 
     def write(self, rank: int, count: int, words: str) -> None:
         """Of a rank, about itself."""
-        RECORD.pack_into(self.memory, rank * RECORD.size, count, words.encode()[:56])
+        RECORD.pack_into(
+            self.memory, rank * RECORD.size, count, words.encode()[:56]
+        )
 
     def read(self, rank: int) -> tuple[int, str]:
         """(beats so far, last words)."""
@@ -77,12 +79,21 @@ class Watch:
     """
 
     def __init__(
-        self, signs: Signs, pids: Sequence[int | None], folder: Path, timeout_s: float
+        self,
+        signs: Signs,
+        pids: Sequence[int | None],
+        folder: Path,
+        timeout_s: float,
     ) -> None:
         """pids: of the ranks;  folder: as given to `listen`;  timeout_s: without a beat for so
         long, a rank hangs.
         """
-        self.signs, self.pids, self.folder, self.timeout_s = signs, pids, folder, timeout_s
+        self.signs, self.pids, self.folder, self.timeout_s = (
+            signs,
+            pids,
+            folder,
+            timeout_s,
+        )
         self.every_s = min(1.0, timeout_s / 10)
         self.counts, self.still_s = [0] * len(pids), [0.0] * len(pids)
 
@@ -93,7 +104,9 @@ class Watch:
         for rank in alive:
             count, _ = self.signs.read(rank)
             moved = count != self.counts[rank] or not count
-            self.still_s[rank] = 0.0 if moved else self.still_s[rank] + self.every_s
+            self.still_s[rank] = (
+                0.0 if moved else self.still_s[rank] + self.every_s
+            )
             self.counts[rank] = count
         longest = max((self.still_s[rank] for rank in alive), default=0.0)
         return self.accuse(alive) if longest >= self.timeout_s else None
@@ -102,7 +115,9 @@ class Watch:
         """Who: ranks that a signal has stopped, else those that do not wait for others, else
         all.
         """
-        stopped = [rank for rank in alive if state(self.pids[rank]) in ("T", "t")]
+        stopped = [
+            rank for rank in alive if state(self.pids[rank]) in ("T", "t")
+        ]
         frames = self.frames([rank for rank in alive if rank not in stopped])
         busy = [
             rank
@@ -112,20 +127,30 @@ class Watch:
         guilty = stopped or busy or list(alive)
         at = [
             self.signs.read(rank)[1]
-            + (", stopped by a signal" if rank in stopped else where(frames[rank]))
+            + (
+                ", stopped by a signal"
+                if rank in stopped
+                else where(frames[rank])
+            )
             for rank in guilty
         ]
         named = "; ".join(
             f"rank {rank} at {words}"
             for rank, words in list(zip(guilty, at, strict=True))[:MOST_NAMED]
         )
-        more = f"; and {len(guilty) - MOST_NAMED} more" if len(guilty) > MOST_NAMED else ""
+        more = (
+            f"; and {len(guilty) - MOST_NAMED} more"
+            if len(guilty) > MOST_NAMED
+            else ""
+        )
         return (
             f"no progress for {self.timeout_s:g} s: {named}{more}, of {len(self.pids)} ranks; all"
             " were ended"
         )
 
-    def frames(self, ranks: Sequence[int]) -> dict[int, list[tuple[str, str, str]]]:
+    def frames(
+        self, ranks: Sequence[int]
+    ) -> dict[int, list[tuple[str, str, str]]]:
         """rank -> (file, line, function) of its calls, the innermost first."""
         for rank in ranks:
             with suppress(OSError, TypeError):
@@ -133,7 +158,8 @@ class Watch:
         time.sleep(ANSWER_S)
         texts = {rank: self.folder / f"{rank}.stack" for rank in ranks}
         return {
-            rank: FRAME.findall(path.read_text("utf-8", "replace")) for rank, path in texts.items()
+            rank: FRAME.findall(path.read_text("utf-8", "replace"))
+            for rank, path in texts.items()
         }
 
 
@@ -152,6 +178,11 @@ def state(pid: int | None) -> str:
     such file.
     """
     try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+        return (
+            Path(f"/proc/{pid}/stat")
+            .read_text("utf-8", "replace")
+            .rpartition(")")[2]
+            .split()[0]
+        )
     except (OSError, IndexError):
         return ""

@@ -15,19 +15,28 @@ from itertools import product, starmap
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor._utils import (
+    compute_local_shape_and_global_offset,
+)
 
 from ..describe.model import Model
 
 DEVIATION = 0.02
 
 
-def parameters(stage: nn.Module, m: Model) -> Iterator[tuple[str, nn.Parameter]]:
+def parameters(
+    stage: nn.Module, m: Model
+) -> Iterator[tuple[str, nn.Parameter]]:
     """(global name, parameter). A tied head on a stage of its own has the embedding's name, for it
     has its values.
     """
     for name, p in stage.named_parameters():
-        yield "embedding.weight" if m.tied_embeddings and name == "head.weight" else name, p
+        yield (
+            "embedding.weight"
+            if m.tied_embeddings and name == "head.weight"
+            else name,
+            p,
+        )
 
 
 BLOCK = 2**10
@@ -37,7 +46,11 @@ of, whatever its part is.
 
 
 def initial(
-    name: str, shape: torch.Size, m: Model, seed: int, part: tuple[slice, ...] | None = None
+    name: str,
+    shape: torch.Size,
+    m: Model,
+    seed: int,
+    part: tuple[slice, ...] | None = None,
 ) -> Tensor:
     """The first value of a parameter, or of this part of it, fp32 on the CPU."""
     part = part or tuple(slice(0, n) for n in shape)
@@ -53,9 +66,18 @@ def initial(
         drawn = torch.empty([s.stop - s.start for s in block]).normal_(
             0.0, deviation, generator=generator(name, block, seed)
         )
-        both = [slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip_(block, part)]
-        into = tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip_(both, part))
-        out = tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip_(both, block))
+        both = [
+            slice(max(a.start, b.start), min(a.stop, b.stop))
+            for a, b in zip_(block, part)
+        ]
+        into = tuple(
+            slice(a.start - b.start, a.stop - b.start)
+            for a, b in zip_(both, part)
+        )
+        out = tuple(
+            slice(a.start - b.start, a.stop - b.start)
+            for a, b in zip_(both, block)
+        )
         found[into] = drawn[out]
     return found
 
@@ -63,21 +85,28 @@ def initial(
 zip_ = partial(zip, strict=True)
 
 
-def blocks(shape: torch.Size, part: tuple[slice, ...]) -> Iterator[tuple[slice, ...]]:
+def blocks(
+    shape: torch.Size, part: tuple[slice, ...]
+) -> Iterator[tuple[slice, ...]]:
     """The blocks of a tensor that a part of it meets; of matrices side by side, each its own."""
     ways = []
     for dim, (whole, mine) in enumerate(zip_(shape, part)):
         step = BLOCK if dim >= len(shape) - 2 else 1
         first, last = mine.start // step, -(-mine.stop // step)
         ways.append(
-            [slice(i * step, min((i + 1) * step, whole)) for i in range(first, last)]
+            [
+                slice(i * step, min((i + 1) * step, whole))
+                for i in range(first, last)
+            ]
             if mine.stop > mine.start
             else []
         )
     return product(*ways)
 
 
-def generator(name: str, block: tuple[slice, ...], seed: int) -> torch.Generator:
+def generator(
+    name: str, block: tuple[slice, ...], seed: int
+) -> torch.Generator:
     """Of the random numbers of one block."""
     at = "/".join(str(s.start) for s in block)
     digest = hashlib.sha256(f"{seed}/{name}/{at}".encode()).digest()
@@ -88,8 +117,14 @@ def region(p: Tensor) -> tuple[slice, ...]:
     """Which part of the whole tensor this rank holds."""
     if not isinstance(p, DTensor):
         return tuple(slice(0, n) for n in p.shape)
-    shape, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
-    return tuple(starmap(lambda at, n: slice(at, at + n), zip(offset, shape, strict=True)))
+    shape, offset = compute_local_shape_and_global_offset(
+        p.shape, p.device_mesh, p.placements
+    )
+    return tuple(
+        starmap(
+            lambda at, n: slice(at, at + n), zip(offset, shape, strict=True)
+        )
+    )
 
 
 def local(x: Tensor) -> Tensor:

@@ -68,7 +68,10 @@ Work = Callable[[torch.device], None]
 
 def under_launcher() -> bool:
     """torchrun (or a script like it) has started this process as one rank of many."""
-    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    return all(
+        name in os.environ
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    )
 
 
 def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
@@ -81,17 +84,26 @@ def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     several = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
-    if shared and several and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
+    if (
+        shared
+        and several
+        and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    ):
         raise BadInput(
             "torchrun restarts several nodes only with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its"
             " environment"
         )
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     tcp = TCPStore(
-        *where, world, not shared and rank == 0, timedelta(seconds=timeout_s), multi_tenant=True
+        *where,
+        world,
+        not shared and rank == 0,
+        timedelta(seconds=timeout_s),
+        multi_tenant=True,
     )
     store = PrefixStore(
-        f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if shared else ''}", tcp
+        f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if shared else ''}",
+        tcp,
     )
     _in_group(
         work,
@@ -106,7 +118,11 @@ def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
 
 
 def fork_ranks(
-    work: Work, world: int, device: str = "cpu", threads: int = 1, timeout_s: float = 600.0
+    work: Work,
+    world: int,
+    device: str = "cpu",
+    threads: int = 1,
+    timeout_s: float = 600.0,
 ) -> None:
     """Run `work` in `world` new processes and wait. Raises RankFailed, with what the first rank to
     fail said, after ending the others.
@@ -115,14 +131,21 @@ def fork_ranks(
     wait twice as long for each other.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
-    context, signs, parent = multiprocessing.get_context("fork"), Signs(world), os.getpid()
+    context, signs, parent = (
+        multiprocessing.get_context("fork"),
+        Signs(world),
+        os.getpid(),
+    )
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
             _live_with_parent(parent)
             heartbeat.listen(signs, rank, Path(folder))
             try:
-                port, fd = listener.getsockname()[1], listener.fileno() if rank == 0 else None
+                port, fd = (
+                    listener.getsockname()[1],
+                    listener.fileno() if rank == 0 else None,
+                )
                 store = TCPStore(
                     "127.0.0.1",
                     port,
@@ -131,15 +154,27 @@ def fork_ranks(
                     timedelta(seconds=timeout_s),
                     master_listen_fd=fd,
                 )
-                _in_group(work, store, rank, world, rank, device, threads, 2 * timeout_s)
+                _in_group(
+                    work,
+                    store,
+                    rank,
+                    world,
+                    rank,
+                    device,
+                    threads,
+                    2 * timeout_s,
+                )
             except BaseException as error:
                 _say(Path(folder), rank, error)
                 os._exit(1)
             sys.stdout.flush()
-            os._exit(0)  # past torch's and pytest's exit handlers, which are the parent's
+            os._exit(
+                0
+            )  # past torch's and pytest's exit handlers, which are the parent's
 
         ranks = [
-            context.Process(target=rank_main, args=(rank,), daemon=True) for rank in range(world)
+            context.Process(target=rank_main, args=(rank,), daemon=True)
+            for rank in range(world)
         ]
         asked: list[int] = []
 
@@ -154,7 +189,12 @@ def fork_ranks(
             for process in ranks:
                 process.start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-            watch = Watch(signs, [process.pid for process in ranks], Path(folder), timeout_s)
+            watch = Watch(
+                signs,
+                [process.pid for process in ranks],
+                Path(folder),
+                timeout_s,
+            )
             _watch(ranks, Path(folder), watch)
         except RankFailed as error:
             error.again &= not asked
@@ -232,7 +272,8 @@ def _say(folder: Path, rank: int, error: BaseException) -> None:
     if isinstance(error, MeshwrightError):
         code = (
             FINAL
-            if error.exit_code == BadInput.exit_code or not getattr(error, "again", True)
+            if error.exit_code == BadInput.exit_code
+            or not getattr(error, "again", True)
             else OURS
         )
     (folder / f"{rank}.part").write_text(f"{code}{error}", "utf-8")
@@ -241,7 +282,9 @@ def _say(folder: Path, rank: int, error: BaseException) -> None:
 
 def _watch(ranks: Sequence[BaseProcess], folder: Path, watch: Watch) -> None:
     """Wait until all ranks are done; raise if one is not well."""
-    alive: dict[Any, int] = {process.sentinel: rank for rank, process in enumerate(ranks)}
+    alive: dict[Any, int] = {
+        process.sentinel: rank for rank, process in enumerate(ranks)
+    }
     while alive:
         ended = wait(list(alive), watch.every_s)
         for sentinel in ended:
@@ -258,7 +301,9 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
     explains itself.
     """
     until = time.monotonic() + GRACE_S
-    while time.monotonic() < until and any(process.exitcode is None for process in ranks):
+    while time.monotonic() < until and any(
+        process.exitcode is None for process in ranks
+    ):
         time.sleep(0.05)
     for rank, process in enumerate(ranks):
         if process.exitcode is not None and process.exitcode < 0:
@@ -266,16 +311,22 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
             return RankFailed(
                 f"rank {rank} of {len(ranks)} was killed by {name}; the other ranks were ended"
             )
-    said = {int(file.stem): file.read_text("utf-8") for file in folder.glob("*.txt")}
+    said = {
+        int(file.stem): file.read_text("utf-8")
+        for file in folder.glob("*.txt")
+    }
     ours = {rank: text for rank, text in said.items() if text[0] != " "}
     real = {
-        rank: text for rank, text in said.items() if "Connection" not in text and "peer" not in text
+        rank: text
+        for rank, text in said.items()
+        if "Connection" not in text and "peer" not in text
     }
     for group in (ours, real, said):
         if group:
             rank = min(group)
             words = " ".join(group[rank][1:].split())[:500]
             return RankFailed(
-                f"rank {rank} of {len(ranks)} stopped: {words}", again=group[rank][0] != FINAL
+                f"rank {rank} of {len(ranks)} stopped: {words}",
+                again=group[rank][0] != FINAL,
             )
     return RankFailed(f"one of {len(ranks)} ranks ended without a word")

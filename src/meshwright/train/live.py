@@ -45,7 +45,9 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: dict[int, tuple[Any, int, Site]] = {}
         self._fresh = False
         self._resize = mock.patch.object(
-            torch.UntypedStorage, "resize_", self._resized(torch.UntypedStorage.resize_)
+            torch.UntypedStorage,
+            "resize_",
+            self._resized(torch.UntypedStorage.resize_),
         )
 
     def __enter__(self) -> Any:
@@ -57,7 +59,9 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._resize.stop()
         self._note()
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run the operation and follow what it made. Operations on DTensors are made of local ones,
         which come here too.
         """
@@ -74,7 +78,8 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 x = x._local_tensor
             if (
                 isinstance(x, Tensor)
-                and (key := (storage := x.untyped_storage())._cdata) not in self._storages
+                and (key := (storage := x.untyped_storage())._cdata)
+                not in self._storages
             ):
                 node = torch._C._current_autograd_node()
                 site = Site(
@@ -82,7 +87,11 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     tuple(x.shape),
                     str(x.dtype)[6:],
                 )
-                self._storages[key] = weakref.ref(storage, partial(self._gone, key)), 0, site
+                self._storages[key] = (
+                    weakref.ref(storage, partial(self._gone, key)),
+                    0,
+                    site,
+                )
                 self._set(key, storage.nbytes())
 
     def forget_peak(self) -> None:

@@ -34,7 +34,11 @@ class Lock:
     def __init__(self, folder: Path, attempt: int = 0) -> None:
         """attempt: how often the launcher (torchrun) has started these ranks again."""
         self.path, self.file = folder / NAME, -1
-        self.about = {"host": socket.gethostname(), "pid": os.getpid(), "attempt": attempt}
+        self.about = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "attempt": attempt,
+        }
 
     def __enter__(self) -> Lock:
         try:
@@ -54,7 +58,9 @@ class Lock:
     def unwritable(self, error: Exception) -> BadInput:
         """The sentence for a folder that nothing can be written to."""
         why = getattr(error, "strerror", None) or error
-        return BadInput(f"train.output {str(self.path.parent)[:200]!r} cannot be written: {why}")
+        return BadInput(
+            f"train.output {str(self.path.parent)[:200]!r} cannot be written: {why}"
+        )
 
     def __exit__(
         self,
@@ -133,5 +139,7 @@ def named(holder: dict[str, Any]) -> str:
         if isinstance(since, (int, float)) and 0 <= since < 2**33
         else "a time unknown"
     )
-    host, pid, attempt = (str(holder.get(key))[:100] for key in ("host", "pid", "attempt"))
+    host, pid, attempt = (
+        str(holder.get(key))[:100] for key in ("host", "pid", "attempt")
+    )
     return f"process {pid} on {host} (attempt {attempt}, since {when})"

@@ -57,11 +57,18 @@ def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
     bytes_of_ranks = [0.0] * dist.get_world_size()
     bytes_of_ranks[dist.get_rank()] = float(peak)
     sums = torch.tensor(
-        [cpu_s, float(stop.asked), *bytes_of_ranks], dtype=torch.float64, device=device
+        [cpu_s, float(stop.asked), *bytes_of_ranks],
+        dtype=torch.float64,
+        device=device,
     )
     dist.all_reduce(sums)
     cpu, asked, *every = sums.tolist()
-    return {"cpu": cpu, "stop": asked, "memory": sum(every), "fullest": max(every)}
+    return {
+        "cpu": cpu,
+        "stop": asked,
+        "memory": sum(every),
+        "fullest": max(every),
+    }
 
 
 class Spans:
@@ -107,7 +114,9 @@ class Log:
         layout = plan.job.layout
         axes = " ".join(
             f"{axis} {getattr(layout, axis)}"
-            for axis in ("tp", "cp", "pp", "dp", "ep")[: 5 if plan.job.model.moe else 4]
+            for axis in ("tp", "cp", "pp", "dp", "ep")[
+                : 5 if plan.job.model.moe else 4
+            ]
         )
         resumed = f", resumed after step {first}" if first else ""
         self.say(
@@ -124,7 +133,11 @@ class Log:
             return
         folder = self.plan.folder
         path = folder / "metrics.jsonl"
-        kept = [json.dumps(row) for row in metrics(path) if row["step"] <= self.first]
+        kept = [
+            json.dumps(row)
+            for row in metrics(path)
+            if row["step"] <= self.first
+        ]
         fresh = path.with_suffix(PART)
 
         def trim() -> None:
@@ -152,7 +165,9 @@ class Log:
         file = self.file
         job, predicted = self.plan.job, self.plan.predicted.step_time_s
         rate = job.batch_tokens / spans["elapsed_s"]
-        peak = job.cluster.chip.peak(job.precision.compute) * float(job.layout.chips)
+        peak = job.cluster.chip.peak(job.precision.compute) * float(
+            job.layout.chips
+        )
         said = {
             name: None if value is None or not math.isfinite(value) else value
             for name, value in result.items()
@@ -171,14 +186,17 @@ class Log:
             "fullest_rank_bytes": spent["fullest"],
         }
         self.kept_on_disk(
-            self.plan.folder / "metrics.jsonl", lambda: file.write(json.dumps(row) + "\n")
+            self.plan.folder / "metrics.jsonl",
+            lambda: file.write(json.dumps(row) + "\n"),
         )
         self.say_if_skipped(row)
         ends = done == self.plan.settings.steps
         evaluated = "eval_loss" in row
         if time.monotonic() - self.told > TELL_S or ends or evaluated:
             self.told = time.monotonic()
-            held_out = f" (held out {digits(row['eval_loss'])})" if evaluated else ""
+            held_out = (
+                f" (held out {digits(row['eval_loss'])})" if evaluated else ""
+            )
             self.say(
                 f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}{held_out}"
                 f"  {rate:,.0f}"
@@ -189,7 +207,9 @@ class Log:
     def say_if_skipped(self, row: Mapping[str, Any]) -> None:
         """A line for an update that was not made."""
         before, self.skipped = self.skipped, row["skipped"]
-        if row["gradient_norm"] is None or (before is not None and row["skipped"] > before):
+        if row["gradient_norm"] is None or (
+            before is not None and row["skipped"] > before
+        ):
             self.say(
                 f"step {row['step']}: a gradient or the loss is not finite; the update is skipped, "
                 f"the {ordinal(row['skipped'])} of the run"
@@ -201,7 +221,9 @@ class Log:
             write()
         except OSError as error:
             path.with_suffix(PART).unlink(missing_ok=True)
-            why = error.strerror or errno.errorcode.get(error.errno or 0, str(error))
+            why = error.strerror or errno.errorcode.get(
+                error.errno or 0, str(error)
+            )
             raise SaveFailed(
                 f"{path} could not be written: {why}; checkpoints are as they were"
             ) from None
@@ -211,7 +233,10 @@ class Log:
         missing.
         """
         if file := self.file:
-            self.kept_on_disk(self.plan.folder / "metrics.jsonl", lambda: os.fsync(file.fileno()))
+            self.kept_on_disk(
+                self.plan.folder / "metrics.jsonl",
+                lambda: os.fsync(file.fileno()),
+            )
 
     def say(self, line: str) -> None:
         """One line of progress, of the first rank."""
@@ -226,7 +251,11 @@ class Log:
 
 def ordinal(n: int) -> str:
     """1st, 2nd, 3rd, 4th ..."""
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th") if n % 100 not in (11, 12, 13) else "th"
+    ending = (
+        {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+        if n % 100 not in (11, 12, 13)
+        else "th"
+    )
     return f"{n}{ending}"
 
 

@@ -50,19 +50,37 @@ class Trainer:
     """
 
     def __init__(
-        self, job: Job, settings: Settings, device: torch.device, fresh: bool = True
+        self,
+        job: Job,
+        settings: Settings,
+        device: torch.device,
+        fresh: bool = True,
     ) -> None:
         """fresh: weights are drawn; else they are to be filled before the first step."""
-        self.job, self.settings, self.device, self.fresh = job, settings, device, fresh
+        self.job, self.settings, self.device, self.fresh = (
+            job,
+            settings,
+            device,
+            fresh,
+        )
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
         self.pack()
         self.scaler = Scaler(
-            job.precision.compute == "fp16", settings.loss_scale, settings.scale_growth
+            job.precision.compute == "fp16",
+            settings.loss_scale,
+            settings.scale_growth,
         )
-        self.mesh = mesh(self.layout, device.type, settings.shards or 0, job.model.moe is not None)
+        self.mesh = mesh(
+            self.layout,
+            device.type,
+            settings.shards or 0,
+            job.model.moe is not None,
+        )
         self.count = stage_count(self.layout)
-        self.microbatches = job.batch // int(self.layout.dp * self.layout.microbatch)
+        self.microbatches = job.batch // int(
+            self.layout.dp * self.layout.microbatch
+        )
         numbers = stage_numbers(self.layout, self.mesh.index("pp"))
         self.stages = {number: self.build(number) for number in numbers}
         self.tied = (
@@ -86,7 +104,9 @@ class Trainer:
     def build(self, number: int) -> Decoder:
         """One stage, cut over the mesh, with its first weights."""
         job, layout = self.job, self.layout
-        layers = stage_layers(job.model.layers, self.count, self.layout.stages)[number]
+        layers = stage_layers(
+            job.model.layers, self.count, self.layout.stages
+        )[number]
         with torch.device("meta"):
             stage = Decoder(job.model, layers, job.T, layout.recompute)
         spread(stage, job, layout, self.mesh)
@@ -102,7 +122,8 @@ class Trainer:
         """Place on the pp axis of the rank with the last stage."""
         return (
             0
-            if self.layout.pp == 1 or schedule_named(self.layout.schedule).folded
+            if self.layout.pp == 1
+            or schedule_named(self.layout.schedule).folded
             else int(self.layout.pp) - 1
         )
 
@@ -114,7 +135,10 @@ class Trainer:
         """(inputs, targets) of this rank, of sequences with one token more than is trained on."""
         at = chunks(self.job.T, int(self.layout.cp), self.mesh.index("cp"))
         both = (whole[:, :-1], whole[:, 1:])
-        x, y = (torch.cat([part[:, r.start : r.stop] for r in at], 1) for part in both)
+        x, y = (
+            torch.cat([part[:, r.start : r.stop] for r in at], 1)
+            for part in both
+        )
         return x, y
 
     def pack(self, documents: tuple[Documents, ...] = ((0,),)) -> None:
@@ -127,7 +151,9 @@ class Trainer:
         """Of `documents`, those of a microbatch."""
         b = int(self.layout.microbatch)
         every = self.documents
-        return every if len(every) == 1 else every[number * b : (number + 1) * b]
+        return (
+            every if len(every) == 1 else every[number * b : (number + 1) * b]
+        )
 
     def accumulate(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         """Gradients of the whole batch, from this rank's part of it, [B/dp, T/cp]; the losses of
@@ -136,7 +162,9 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         with self.recorder.part("pipeline"):
             # from pinned memory, without waiting for the copy
-            both = (x.to(self.device, non_blocking=True) for x in (tokens, targets))
+            both = (
+                x.to(self.device, non_blocking=True) for x in (tokens, targets)
+            )
             losses = self.engine(*both)
         with self.recorder.part("settle"):
             gradients.settle(self.stages, self.layout)
@@ -152,12 +180,18 @@ class Trainer:
         with self.recorder.part("norm"):
             sums = torch.zeros(2, dtype=torch.float64)
             if losses:
-                mean = torch.stack([local(value).double().cpu() for value in losses]).mean()
-                sums[0] = mean / float(self.layout.tp * self.layout.cp * self.layout.dp)
+                mean = torch.stack(
+                    [local(value).double().cpu() for value in losses]
+                ).mean()
+                sums[0] = mean / float(
+                    self.layout.tp * self.layout.cp * self.layout.dp
+                )
             sums[1] = gradients.squares(self.stages, self.layout)
             sums = sums.to(self.device)
             dist.all_reduce(sums)
-            return float(sums[0]) / self.scaler.scale, math.sqrt(float(sums[1])) / self.scaler.scale
+            return float(sums[0]) / self.scaler.scale, math.sqrt(
+                float(sums[1])
+            ) / self.scaler.scale
 
     def update(self, step: int, norm: float, loss: float = 0.0) -> float:
         """Clip and step, unless the gradients are not to be used; the learning rate used.
@@ -167,7 +201,9 @@ class Trainer:
         clip, lr, scale = self.settings.clip, self.lr(step), self.scaler.scale
         if not self.scaler.update(norm, loss):
             return lr
-        factor = (clip / norm if clip is not None and norm > clip else 1.0) / scale
+        factor = (
+            clip / norm if clip is not None and norm > clip else 1.0
+        ) / scale
         if factor != 1:
             with self.recorder.part("clip"):
                 gradients.scale(self.stages, factor)
@@ -182,13 +218,23 @@ class Trainer:
         scale = self.scaler.scale
         loss, norm = self.backward(tokens, targets)
         lr = self.update(step, norm, loss)
-        return Result(loss, norm if math.isfinite(norm) else None, lr, scale, self.scaler.skipped)
+        return Result(
+            loss,
+            norm if math.isfinite(norm) else None,
+            lr,
+            scale,
+            self.scaler.skipped,
+        )
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its
         own name here.
         """
-        return {name: p for stage in self.stages.values() for name, p in stage.named_parameters()}
+        return {
+            name: p
+            for stage in self.stages.values()
+            for name, p in stage.named_parameters()
+        }
 
     def state(self, p: nn.Parameter) -> dict[str, Any]:
         """What the optimizer keeps for a parameter; made, as zeros, if it has not run yet."""
@@ -208,7 +254,13 @@ def rate(s: Settings, step: int) -> float:
     falls = s.steps - s.warmup
     if s.schedule == "wsd":
         falls = min(falls, s.decay or -(-s.steps // 10))
-    first = s.steps - falls - (s.schedule == "wsd")  # the last step with the whole rate
+    first = (
+        s.steps - falls - (s.schedule == "wsd")
+    )  # the last step with the whole rate
     done = min(max((step - first) / max(s.steps - 1 - first, 1), 0.0), 1.0)
-    left = 0.5 * (1 + math.cos(math.pi * done)) if s.schedule == "cosine" else 1.0 - done
+    left = (
+        0.5 * (1 + math.cos(math.pi * done))
+        if s.schedule == "cosine"
+        else 1.0 - done
+    )
     return s.lr * (s.final_lr + (1 - s.final_lr) * left)

@@ -30,7 +30,9 @@ class Columns(NamedTuple):
     """The tp ranks with the others."""
 
 
-def loss(logits_BTV: Tensor, target_BT: Tensor, columns: Columns | None = None) -> Tensor:
+def loss(
+    logits_BTV: Tensor, target_BT: Tensor, columns: Columns | None = None
+) -> Tensor:
     """Mean cross entropy in fp32. columns: None where the whole vocabulary is here."""
     flat = logits_BTV.flatten(0, -2)
     columns = columns or Columns(0, flat.shape[-1])
@@ -42,9 +44,13 @@ class CrossEntropy(torch.autograd.Function):
     """The mean over tokens; keeps the logits as they are, and l."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, columns: Columns) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, columns: Columns
+    ) -> Tensor:
         """[N, V], [N] -> []."""
-        largest = logits.new_full(target.shape, -torch.inf, dtype=torch.float32)
+        largest = logits.new_full(
+            target.shape, -torch.inf, dtype=torch.float32
+        )
         total = torch.zeros_like(largest)
         wanted = torch.zeros_like(largest)
         place, here = places(target, columns)
@@ -55,12 +61,16 @@ class CrossEntropy(torch.autograd.Function):
         if columns.real:
             for rows in pieces(logits):
                 x = in_fp32(logits[rows, : columns.real])
-                wanted[rows] = x.gather(1, place[rows, None])[:, 0] * here[rows]
+                wanted[rows] = (
+                    x.gather(1, place[rows, None])[:, 0] * here[rows]
+                )
                 total[rows] = x.sub_(largest[rows, None]).exp_().sum(-1)
         shared(total, columns)
         shared(wanted, columns)
         whole = total.log_().add_(largest)
-        ctx.save_for_backward(logits.detach(), target, whole)  # an alias: it may be a view
+        ctx.save_for_backward(
+            logits.detach(), target, whole
+        )  # an alias: it may be a view
         ctx.columns = columns
         return (whole - wanted).mean()
 
@@ -73,7 +83,11 @@ class CrossEntropy(torch.autograd.Function):
         found, scale = torch.empty_like(logits), grad / len(target)
         found[:, columns.real :] = 0
         for rows in pieces(logits) if columns.real else ():
-            x = in_fp32(logits[rows, : columns.real]).sub_(whole[rows, None]).exp_()
+            x = (
+                in_fp32(logits[rows, : columns.real])
+                .sub_(whole[rows, None])
+                .exp_()
+            )
             x.scatter_add_(1, place[rows, None], -here[rows, None])
             found[rows, : columns.real] = x.mul_(scale)
         return found, None, None

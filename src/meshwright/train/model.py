@@ -35,7 +35,9 @@ def norm(m: Model, width: int = 0) -> nn.Module:
     """The model's norm over its hidden state, or over `width` features (heads: always RMSNorm)."""
     if m.norm == "rmsnorm" or width:
         return nn.RMSNorm(width or m.hidden, m.norm_epsilon)
-    return nn.LayerNorm(m.hidden, m.norm_epsilon, elementwise_affine=m.norm != "nonparametric")
+    return nn.LayerNorm(
+        m.hidden, m.norm_epsilon, elementwise_affine=m.norm != "nonparametric"
+    )
 
 
 def frequencies(m: Model, device: torch.device) -> Tensor:
@@ -47,24 +49,33 @@ def frequencies(m: Model, device: torch.device) -> Tensor:
     _compute_llama3_parameters).
     """
     f = 1.0 / m.rope_base ** (
-        torch.arange(0, m.rotary, 2, dtype=torch.float32, device=device) / m.rotary
+        torch.arange(0, m.rotary, 2, dtype=torch.float32, device=device)
+        / m.rotary
     )
     if (s := m.rope_scaling) is None:
         return f
     if s.kind == "linear":
         return f / s.factor
-    kept = ((s.original * f / (2 * math.pi) - s.low) / (s.high - s.low)).clamp(0, 1)
+    kept = ((s.original * f / (2 * math.pi) - s.low) / (s.high - s.low)).clamp(
+        0, 1
+    )
     return f * kept + f / s.factor * (1 - kept)
 
 
 def positions(at: tuple[range, ...], device: torch.device) -> Tensor:
     """The positions of a rank's tokens, one after the other."""
-    return torch.cat([torch.arange(part.start, part.stop, device=device) for part in at])
+    return torch.cat(
+        [torch.arange(part.start, part.stop, device=device) for part in at]
+    )
 
 
-def rotation(m: Model, at: tuple[range, ...], device: torch.device) -> Rotation:
+def rotation(
+    m: Model, at: tuple[range, ...], device: torch.device
+) -> Rotation:
     """Angles of these positions: position * frequency."""
-    angle_Th = torch.outer(positions(at, device).float(), frequencies(m, device))[:, None]
+    angle_Th = torch.outer(
+        positions(at, device).float(), frequencies(m, device)
+    )[:, None]
     return angle_Th.cos(), angle_Th.sin()
 
 
@@ -72,7 +83,11 @@ def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
     """Turn the pairs (i, i + r/2) of the first r features of each head by its position's angles."""
     cos, sin = (y.to(x_BTHh.dtype) for y in by)
     half = cos.shape[-1]
-    a, b, rest = x_BTHh[..., :half], x_BTHh[..., half : 2 * half], x_BTHh[..., 2 * half :]
+    a, b, rest = (
+        x_BTHh[..., :half],
+        x_BTHh[..., half : 2 * half],
+        x_BTHh[..., 2 * half :],
+    )
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
 
 
@@ -102,7 +117,9 @@ class Core(nn.Module):
     ) -> Tensor:
         S = k_BSKh.shape[1]
         at, window = self.positions or (range(S),), seen_window(self.window, S)
-        rows = tuple(tiles(at, S, self.causal, window, begins) for begins in documents)
+        rows = tuple(
+            tiles(at, S, self.causal, window, begins) for begins in documents
+        )
         return attend(q_BTHh, k_BSKh, v_BSKh, rows)
 
 
@@ -116,19 +133,24 @@ class Attention(nn.Module):
         self.wk = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
         self.wv = nn.Linear(m.hidden, m.K * m.h, bias=m.qkv_bias)
         self.wo = nn.Linear(m.heads * m.h, m.hidden, bias=m.bias)
-        self.q_norm, self.k_norm = (norm(m, m.h) if m.qk_norm else None for _ in "qk")
+        self.q_norm, self.k_norm = (
+            norm(m, m.h) if m.qk_norm else None for _ in "qk"
+        )
         self.core: Any = Core(m.attention == "causal", window)
 
     def forward(self, x_BTD: Tensor, seen: Seen) -> Tensor:
         q_BTHh, k_BTKh, v_BTKh = (
-            w(x_BTD).unflatten(-1, (-1, self.h)) for w in (self.wq, self.wk, self.wv)
+            w(x_BTD).unflatten(-1, (-1, self.h))
+            for w in (self.wq, self.wk, self.wv)
         )
         if self.q_norm is not None and self.k_norm is not None:
             q_BTHh, k_BTKh = self.q_norm(q_BTHh), self.k_norm(k_BTKh)
         if seen.by is not None:
             q_BTHh, k_BTKh = rotate(q_BTHh, seen.by), rotate(k_BTKh, seen.by)
         core = partial(again, self.core) if self.recompute else self.core
-        o_BTD: Tensor = self.wo(core(q_BTHh, k_BTKh, v_BTKh, seen.documents).flatten(2))
+        o_BTD: Tensor = self.wo(
+            core(q_BTHh, k_BTKh, v_BTKh, seen.documents).flatten(2)
+        )
         return o_BTD
 
 
@@ -144,10 +166,17 @@ class Block(nn.Module):
             norm(m),
             Attention(m, kind.window, recompute == "selective"),
         )
-        self.ffn_norm, self.ffn = norm(m), MoE(m) if kind.moe else FeedForward(m, m.ffn)
+        self.ffn_norm, self.ffn = (
+            norm(m),
+            MoE(m) if kind.moe else FeedForward(m, m.ffn),
+        )
 
     def forward(self, x_BTD: Tensor, seen: Seen) -> Tensor:
-        result: Tensor = again(self.run, x_BTD, seen) if self.whole else self.run(x_BTD, seen)
+        result: Tensor = (
+            again(self.run, x_BTD, seen)
+            if self.whole
+            else self.run(x_BTD, seen)
+        )
         return result
 
     def run(self, x_BTD: Tensor, seen: Seen) -> Tensor:
@@ -161,7 +190,9 @@ class Decoder(nn.Module):
     are the last.
     """
 
-    def __init__(self, m: Model, layers: range, seq: int, recompute: str = "none") -> None:
+    def __init__(
+        self, m: Model, layers: range, seq: int, recompute: str = "none"
+    ) -> None:
         super().__init__()
         self.m, self.part, self.parts = m, 0, 1
         self.at: tuple[range, ...] = (range(seq),)
@@ -169,14 +200,22 @@ class Decoder(nn.Module):
         """Of the microbatch that comes next."""
         self.dtype = torch.float32  # of hidden states between stages
         first, last = layers.start == 0, layers.stop == m.layers
-        self.embedding = nn.Embedding(m.padded_vocab, m.hidden) if first else None
+        self.embedding = (
+            nn.Embedding(m.padded_vocab, m.hidden) if first else None
+        )
         self.positions = (
-            nn.Embedding(m.seq, m.hidden) if first and m.positions == "learned" else None
+            nn.Embedding(m.seq, m.hidden)
+            if first and m.positions == "learned"
+            else None
         )
         every = kinds(m)
-        self.layers = nn.ModuleDict({str(i): Block(m, every[i], recompute) for i in layers})
+        self.layers = nn.ModuleDict(
+            {str(i): Block(m, every[i], recompute) for i in layers}
+        )
         self.norm = norm(m) if last else None
-        self.head = nn.Linear(m.hidden, m.padded_vocab, bias=False) if last else None
+        self.head = (
+            nn.Linear(m.hidden, m.padded_vocab, bias=False) if last else None
+        )
         self.tie()
 
     @property
@@ -187,7 +226,11 @@ class Decoder(nn.Module):
     @property
     def experts(self) -> list[Experts]:
         """The routed experts of the layers that have them."""
-        return [block.ffn.experts for block in self.blocks if isinstance(block.ffn, MoE)]
+        return [
+            block.ffn.experts
+            for block in self.blocks
+            if isinstance(block.ffn, MoE)
+        ]
 
     def compile_blocks(self) -> None:
         """Compile what each layer computes; what is hooked to a layer from outside (FSDP's gathers,
@@ -198,7 +241,11 @@ class Decoder(nn.Module):
 
     def tie(self) -> None:
         """The head uses the embedding's matrix, where the model says so and both are here."""
-        if self.m.tied_embeddings and self.embedding is not None and self.head is not None:
+        if (
+            self.m.tied_embeddings
+            and self.embedding is not None
+            and self.head is not None
+        ):
             self.head.weight = self.embedding.weight
 
     @property
@@ -222,13 +269,19 @@ class Decoder(nn.Module):
         x_BTD: Tensor = self.embedding(tokens_BT)
         if self.positions is not None:
             every_T = positions(self.at, tokens_BT.device)
-            x_BTD = x_BTD + self.positions(every_T.chunk(self.parts)[self.part])
+            x_BTD = x_BTD + self.positions(
+                every_T.chunk(self.parts)[self.part]
+            )
         return x_BTD
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [B, T] or hidden states [B, T, D] in, hidden states or logits [B, T, V] out."""
         x = x if self.embedding is None else self.embed(x)
-        by = rotation(self.m, self.at, x.device) if self.m.positions == "rope" else None
+        by = (
+            rotation(self.m, self.at, x.device)
+            if self.m.positions == "rope"
+            else None
+        )
         seen = Seen(by, self.documents)
         for block in self.blocks:
             x = block(x, seen)

@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
-from torch.distributed._functional_collectives import all_to_all_single, all_to_all_single_autograd
+from torch.distributed._functional_collectives import (
+    all_to_all_single,
+    all_to_all_single_autograd,
+)
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as fn
 
@@ -37,11 +40,17 @@ class Linears(nn.Module):
 
     def forward(self, x_MD: Tensor, rows: list[int]) -> Tensor:
         weights = here(self.weight).unbind()
-        biases = [None] * len(rows) if self.bias is None else here(self.bias).unbind()
+        biases = (
+            [None] * len(rows)
+            if self.bias is None
+            else here(self.bias).unbind()
+        )
         return torch.cat(
             [
                 fn.linear(x, w, b)
-                for x, w, b in zip(torch.split(x_MD, rows), weights, biases, strict=True)
+                for x, w, b in zip(
+                    torch.split(x_MD, rows), weights, biases, strict=True
+                )
             ]
         )
 
@@ -78,7 +87,10 @@ class Experts(nn.Module):
         """The feed-forward of each expert on its rows."""
         up_MF = self.up(x_MD, rows)
         y_MD: Tensor = self.down(
-            self.act(up_MF) if self.gate is None else self.act(self.gate(x_MD, rows)) * up_MF, rows
+            self.act(up_MF)
+            if self.gate is None
+            else self.act(self.gate(x_MD, rows)) * up_MF,
+            rows,
         )
         return y_MD
 
@@ -93,23 +105,35 @@ class MoE(nn.Module):
         self.k = moe.top_k
         self.router = nn.Linear(m.hidden, moe.experts, bias=moe.router_bias)
         self.experts = Experts(m)
-        self.shared = FeedForward(m, moe.shared_ffn) if moe.shared_ffn else None
-        self.shared_gate = nn.Linear(m.hidden, 1, bias=False) if moe.shared_gate else None
+        self.shared = (
+            FeedForward(m, moe.shared_ffn) if moe.shared_ffn else None
+        )
+        self.shared_gate = (
+            nn.Linear(m.hidden, 1, bias=False) if moe.shared_gate else None
+        )
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         x_ND = x_BTD.flatten(0, 1)
         logit_Nk, choice_Nk = self.router(x_ND).float().topk(self.k)
         weight_Nk = logit_Nk.softmax(-1).to(x_ND.dtype)
-        y_BTD: Tensor = (weight_Nk[..., None] * self.experts(x_ND, choice_Nk)).sum(1).view_as(x_BTD)
+        y_BTD: Tensor = (
+            (weight_Nk[..., None] * self.experts(x_ND, choice_Nk))
+            .sum(1)
+            .view_as(x_BTD)
+        )
         if self.shared is None:
             return y_BTD
         shared_BTD: Tensor = self.shared(x_BTD)
         if self.shared_gate is not None:
-            shared_BTD = shared_BTD * self.shared_gate(x_ND).sigmoid().view(*x_BTD.shape[:2], 1)
+            shared_BTD = shared_BTD * self.shared_gate(x_ND).sigmoid().view(
+                *x_BTD.shape[:2], 1
+            )
         return y_BTD + shared_BTD
 
 
-def exchanged(x_MD: Tensor, sent_E: Tensor, group: ProcessGroup, compute: Compute) -> Tensor:
+def exchanged(
+    x_MD: Tensor, sent_E: Tensor, group: ProcessGroup, compute: Compute
+) -> Tensor:
     """Send rows, sorted by expert, to the ranks of their experts, compute there, bring them back in
     the same order.
 
@@ -118,7 +142,9 @@ def exchanged(x_MD: Tensor, sent_E: Tensor, group: ProcessGroup, compute: Comput
     """
     ranks = group.size()
     got_E = all_to_all_single(sent_E, None, None, group)
-    sent, got = (torch.stack([sent_E, got_E]).view(2, ranks, -1).sum(-1)).tolist()
+    sent, got = (
+        torch.stack([sent_E, got_E]).view(2, ranks, -1).sum(-1)
+    ).tolist()
     got_re = got_E.view(ranks, -1)  # from rank r, for expert e of this rank
     x_MD = all_to_all_single_autograd(x_MD, got, sent, group)
     expert_M = (
@@ -128,13 +154,17 @@ def exchanged(x_MD: Tensor, sent_E: Tensor, group: ProcessGroup, compute: Comput
     )
     order_M = expert_M.argsort(stable=True)
     y_MD = compute(x_MD[order_M], got_re.sum(0).tolist())
-    back_MD: Tensor = all_to_all_single_autograd(y_MD[inverse(order_M)], sent, got, group)
+    back_MD: Tensor = all_to_all_single_autograd(
+        y_MD[inverse(order_M)], sent, got, group
+    )
     return back_MD
 
 
 def inverse(order: Tensor) -> Tensor:
     """The permutation that undoes another."""
-    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    return torch.empty_like(order).scatter_(
+        0, order, torch.arange(len(order), device=order.device)
+    )
 
 
 def here(x: Tensor) -> Tensor:

@@ -22,7 +22,9 @@ def decays(owner: nn.Module, name: str) -> bool:
     return name != "bias" and not isinstance(owner, NORMS)
 
 
-def adamw(stages: Iterable[nn.Module], s: Settings, device: torch.device) -> torch.optim.AdamW:
+def adamw(
+    stages: Iterable[nn.Module], s: Settings, device: torch.device
+) -> torch.optim.AdamW:
     """AdamW over all stages of a rank.
 
     Parameters of different meshes do not mix in one call of PyTorch, so each has its group.
@@ -31,9 +33,15 @@ def adamw(stages: Iterable[nn.Module], s: Settings, device: torch.device) -> tor
     for stage in stages:
         for path, p in stage.named_parameters():
             owner, _, name = path.rpartition(".")
-            decay = s.weight_decay or 0.0 if decays(stage.get_submodule(owner), name) else 0.0
+            decay = (
+                s.weight_decay or 0.0
+                if decays(stage.get_submodule(owner), name)
+                else 0.0
+            )
             key = decay, p.device_mesh if isinstance(p, DTensor) else None
-            groups.setdefault(key, {"params": [], "weight_decay": decay})["params"].append(p)
+            groups.setdefault(key, {"params": [], "weight_decay": decay})[
+                "params"
+            ].append(p)
     fused = device.type == "cuda" or None
     betas = s.beta1, s.beta2
     return torch.optim.AdamW(

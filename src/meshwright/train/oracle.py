@@ -90,7 +90,9 @@ def place(job: Job, rank: int) -> tuple[int, int]:
 def representative(job: Job) -> tuple[int, ...]:
     """The first rank of the first, the middle and the last place of the pipeline."""
     ranks, pp = grid(placed(job.layout, job.cluster.sizes)), int(job.layout.pp)
-    return tuple(int(ranks[stage].min()) for stage in sorted({0, pp // 2, pp - 1}))
+    return tuple(
+        int(ranks[stage].min()) for stage in sorted({0, pp // 2, pp - 1})
+    )
 
 
 def run(job: Job, rank: int, settings: Settings) -> Counted:
@@ -103,14 +105,20 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
         stack.enter_context(warnings.catch_warnings())
         for message in HARMLESS:
             warnings.filterwarnings("ignore", message, UserWarning)
-        stack.enter_context(mock.patch.object(loop, "initialise", lambda *a: None))
+        stack.enter_context(
+            mock.patch.object(loop, "initialise", lambda *a: None)
+        )
         stack.enter_context(without_storage())
         live = stack.enter_context(Live())
         trainer = loop.Trainer(job, settings, torch.device("cpu"))
         for p in trainer.parameters().values():
             trainer.state(p)
         live.forget_peak()
-        rows = torch.zeros(job.batch // int(layout.dp), job.T // int(layout.cp), dtype=torch.int64)
+        rows = torch.zeros(
+            job.batch // int(layout.dp),
+            job.T // int(layout.cp),
+            dtype=torch.int64,
+        )
         traffic: Any = stack.enter_context(Traffic(axes_of(trainer.mesh)))
         trainer.accumulate(rows, rows)
         gradients.squares(trainer.stages, trainer.layout)
@@ -118,34 +126,53 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
     return Counted(traffic.flops, traffic.sent, live)
 
 
-def compare(job: Job, settings: Settings, ranks: tuple[int, ...] = ()) -> list[OfRank]:
+def compare(
+    job: Job, settings: Settings, ranks: tuple[int, ...] = ()
+) -> list[OfRank]:
     """These ranks (default: `representative`), one after the other. BadInput if the job cannot be
     trained.
     """
     rules.demand(job, settings, int(job.layout.chips))
     if job.model.moe:
-        raise BadInput("the oracle has no counts of mixtures of experts yet: it takes dense models")
+        raise BadInput(
+            "the oracle has no counts of mixtures of experts yet: it takes dense models"
+        )
     places = {rank: place(job, rank) for rank in ranks or representative(job)}
     return [of_rank(job, rank, *at, settings) for rank, at in places.items()]
 
 
-def of_rank(job: Job, rank: int, at: int, of_cp: int, settings: Settings) -> OfRank:
+def of_rank(
+    job: Job, rank: int, at: int, of_cp: int, settings: Settings
+) -> OfRank:
     """One rank, whose places on the axes pp and cp are `at` and `of_cp`."""
     wanted, shards = expected.carried_out(job), settings.shards or 0
-    sent, ledger = expected.sent(wanted, at, shards), peak.peak(wanted, at, shards)
+    sent, ledger = (
+        expected.sent(wanted, at, shards),
+        peak.peak(wanted, at, shards),
+    )
     found = run(job, rank, settings)
     flops = expected.flops(wanted, at, of_cp)
-    near = abs(ledger.highest - found.live.peak) <= MEMORY_TOLERANCE * found.live.peak
+    near = (
+        abs(ledger.highest - found.live.peak)
+        <= MEMORY_TOLERANCE * found.live.peak
+    )
     rows = (
         Row("matrix FLOPs", "FLOP", flops, found.flops, flops == found.flops),
         *messages(sent, found.sent),
         Row("peak memory", "B", ledger.highest, found.live.peak, near),
     )
     live = tuple(
-        {**site._asdict(), "bytes": size} for site, size in found.live.at_peak.most_common(SHOWN)
+        {**site._asdict(), "bytes": size}
+        for site, size in found.live.at_peak.most_common(SHOWN)
     )
     terms = {term: float(size) for term, size in ledger.peak.items() if size}
-    return OfRank(rank, tuple(s.number for s in expected.stages(wanted, at)), rows, terms, live)
+    return OfRank(
+        rank,
+        tuple(s.number for s in expected.stages(wanted, at)),
+        rows,
+        terms,
+        live,
+    )
 
 
 def messages(wanted: Sent, found: Sent) -> list[Row]:
@@ -153,13 +180,23 @@ def messages(wanted: Sent, found: Sent) -> list[Row]:
     does.
     """
     rows = []
-    for axis, kind in sorted({(axis, kind) for kind, axis, _ in wanted | found}):
+    for axis, kind in sorted(
+        {(axis, kind) for kind, axis, _ in wanted | found}
+    ):
         a, b = (
-            Counter({size: n for (k, x, size), n in s.items() if (k, x) == (kind, axis)})
+            Counter(
+                {
+                    size: n
+                    for (k, x, size), n in s.items()
+                    if (k, x) == (kind, axis)
+                }
+            )
             for s in (wanted, found)
         )
         name = f"{axis} {kind.replace('_', '-')}"
-        volume = [float(sum(size * n for size, n in c.items())) for c in (a, b)]
+        volume = [
+            float(sum(size * n for size, n in c.items())) for c in (a, b)
+        ]
         rows.append(Row(name, "", a.total(), b.total(), a == b))
         rows.append(Row(f"{name} bytes", "B", volume[0], volume[1], a == b))
     return rows

@@ -16,10 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed._composable.replicate_with_fsdp import replicate
-from torch.distributed._functional_collectives import all_gather_single_autograd
+from torch.distributed._functional_collectives import (
+    all_gather_single_autograd,
+)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import (
+    DTensor,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -74,7 +81,9 @@ class Mesh:
         return self.whole.get_group(name)
 
 
-def mesh(layout: Layout, device: str, shards: int = 0, moe: bool = False) -> Mesh:
+def mesh(
+    layout: Layout, device: str, shards: int = 0, moe: bool = False
+) -> Mesh:
     """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of
     them. moe: the model has experts.
     """
@@ -86,11 +95,21 @@ def mesh(layout: Layout, device: str, shards: int = 0, moe: bool = False) -> Mes
             ("pp", "copies", "dp", "cp", "tp"),
         )
     whole = DeviceMesh(device, ranks, mesh_dim_names=names)
-    inner = whole["dp"] if layout.cp == 1 else whole["dp", "cp"]._flatten("replicas")
-    experts = DeviceMesh(device, grid(layout, EXPERTS), mesh_dim_names=EXPERTS) if moe else None
+    inner = (
+        whole["dp"]
+        if layout.cp == 1
+        else whole["dp", "cp"]._flatten("replicas")
+    )
+    experts = (
+        DeviceMesh(device, grid(layout, EXPERTS), mesh_dim_names=EXPERTS)
+        if moe
+        else None
+    )
     if not hybrid:
         return Mesh(whole, inner, experts)
-    return Mesh(whole, whole["copies", "dp" if layout.cp == 1 else "replicas"], experts)
+    return Mesh(
+        whole, whole["copies", "dp" if layout.cp == 1 else "replicas"], experts
+    )
 
 
 def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
@@ -105,7 +124,9 @@ def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
     data_parallel(stage, job, layout, m)
 
 
-def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> None:
+def tensor_parallel(
+    stage: Decoder, tp: DeviceMesh, sequence_parallel: bool
+) -> None:
     """Column-parallel into, row-parallel out of attention and feed-forward; vocabulary-parallel
     embedding, head and loss.
 
@@ -116,14 +137,24 @@ def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> 
     if sequence_parallel:
         stage.part, stage.parts = tp.get_local_rank(), tp.size()
     plan: Plan = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=cut),
+        "embedding": RowwiseParallel(
+            input_layouts=Replicate(), output_layouts=cut
+        ),
         "head": ColwiseParallel(input_layouts=cut, output_layouts=Shard(-1)),
     }
     if sequence_parallel:
-        plan["positions"] = SequenceParallel(sequence_dim=0, use_local_output=True)
+        plan["positions"] = SequenceParallel(
+            sequence_dim=0, use_local_output=True
+        )
         plan["norm"] = SequenceParallel(use_local_output=True)
     parallelize_module(
-        stage, tp, {name: how for name, how in plan.items() if getattr(stage, name) is not None}
+        stage,
+        tp,
+        {
+            name: how
+            for name, how in plan.items()
+            if getattr(stage, name) is not None
+        },
     )
     for block in stage.blocks:
         ffn = (
@@ -136,7 +167,9 @@ def tensor_parallel(stage: Decoder, tp: DeviceMesh, sequence_parallel: bool) -> 
 
 def attention_plan(m: Model, cut: Any) -> Plan:
     """How attention and the norms of a layer are cut. `cut`: how the residual stream is."""
-    plan: Plan = dict.fromkeys(["attention.wq", "attention.wk", "attention.wv"], ColwiseParallel())
+    plan: Plan = dict.fromkeys(
+        ["attention.wq", "attention.wk", "attention.wv"], ColwiseParallel()
+    )
     plan["attention.wo"] = RowwiseParallel(output_layouts=cut)
     plan["attention"] = PrepareModuleInput(
         input_layouts=(cut, None), desired_input_layouts=(Replicate(), None)
@@ -146,7 +179,8 @@ def attention_plan(m: Model, cut: Any) -> Plan:
         plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
     if isinstance(cut, Shard):
         plan |= {
-            name: SequenceParallel(use_local_output=True) for name in ("attention_norm", "ffn_norm")
+            name: SequenceParallel(use_local_output=True)
+            for name in ("attention_norm", "ffn_norm")
         }
     return plan
 
@@ -154,10 +188,13 @@ def attention_plan(m: Model, cut: Any) -> Plan:
 def dense_plan(name: str, m: Model, cut: Any) -> Plan:
     """How a feed-forward is cut."""
     plan: Plan = dict.fromkeys(
-        [f"{name}.up", *([f"{name}.gate"] if m.gated else [])], ColwiseParallel()
+        [f"{name}.up", *([f"{name}.gate"] if m.gated else [])],
+        ColwiseParallel(),
     )
     plan[f"{name}.down"] = RowwiseParallel(output_layouts=cut)
-    plan[name] = PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(Replicate(),))
+    plan[name] = PrepareModuleInput(
+        input_layouts=(cut,), desired_input_layouts=(Replicate(),)
+    )
     return plan
 
 
@@ -169,7 +206,9 @@ def expert_plan(moe: MoE, m: Model, cut: Any) -> Plan:
     plan: Plan = {"ffn.router": own}
     if moe.shared_gate is not None:
         plan["ffn.shared_gate"] = own
-    return plan if moe.shared is None else plan | dense_plan("ffn.shared", m, cut)
+    return (
+        plan if moe.shared is None else plan | dense_plan("ffn.shared", m, cut)
+    )
 
 
 def expert_parallel(stage: Decoder, ep: DeviceMesh) -> None:
@@ -178,7 +217,9 @@ def expert_parallel(stage: Decoder, ep: DeviceMesh) -> None:
         experts.group = ep.get_group()
         for maps in experts.children():
             for name, p in maps.named_parameters():
-                maps.register_parameter(name, nn.Parameter(distribute_tensor(p, ep, [Shard(0)])))
+                maps.register_parameter(
+                    name, nn.Parameter(distribute_tensor(p, ep, [Shard(0)]))
+                )
 
 
 class ContextCore(nn.Module):
@@ -197,8 +238,13 @@ class ContextCore(nn.Module):
         v_BTKh: Tensor,
         documents: tuple[Documents, ...] = ((0,),),
     ) -> Tensor:
-        kv_TBKh = torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
-        every = in_order(all_gather_single_autograd(kv_TBKh, 0, self.group), self.group.size())
+        kv_TBKh = (
+            torch.cat([k_BTKh, v_BTKh], dim=-1).transpose(0, 1).contiguous()
+        )
+        every = in_order(
+            all_gather_single_autograd(kv_TBKh, 0, self.group),
+            self.group.size(),
+        )
         k_BSKh, v_BSKh = every.transpose(0, 1).chunk(2, dim=-1)
         o_BTHh: Tensor = self.core(q_BTHh, k_BSKh, v_BSKh, documents)
         return o_BTHh
@@ -226,9 +272,17 @@ def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
     mixed = HALF.get(job.precision.compute)
     stage.dtype = mixed or torch.float32
     edp = m.experts["edp"] if m.experts is not None else None
-    if m.replicas.size() == 1 and (edp is None or edp.size() == 1) and not mixed:
+    if (
+        m.replicas.size() == 1
+        and (edp is None or edp.size() == 1)
+        and not mixed
+    ):
         return
-    policy = MixedPrecisionPolicy(mixed, torch.float32) if mixed else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(mixed, torch.float32)
+        if mixed
+        else MixedPrecisionPolicy()
+    )
 
     def over(part: Any, ranks: DeviceMesh) -> None:
         if layout.zero == 0:
@@ -255,7 +309,11 @@ def ends(stage: Decoder) -> list[list[nn.Module]]:
     embedding and learned positions; last norm and head. One matrix that is both stays with the
     stage itself.
     """
-    if stage.embedding is not None and stage.head is not None and stage.m.tied_embeddings:
+    if (
+        stage.embedding is not None
+        and stage.head is not None
+        and stage.m.tied_embeddings
+    ):
         return []
     groups = ((stage.embedding, stage.positions), (stage.norm, stage.head))
     found = ([part for part in group if part is not None] for group in groups)
@@ -267,4 +325,6 @@ def evenly(p: nn.Parameter, ranks: int) -> Shard:
     that nothing is padded; the first if none is.
     """
     shape = p.to_local().shape if isinstance(p, DTensor) else p.shape
-    return Shard(next((dim for dim, n in enumerate(shape) if n % ranks == 0), 0))
+    return Shard(
+        next((dim for dim, n in enumerate(shape) if n % ranks == 0), 0)
+    )

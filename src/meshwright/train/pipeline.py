@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleSingle,
+    get_schedule_class,
+)
 
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -31,7 +34,9 @@ from .stage import Packed, Stage
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
 
-def criterion(job: Job, layout: Layout, mesh: Mesh, scaler: Scaler) -> Criterion:
+def criterion(
+    job: Job, layout: Layout, mesh: Mesh, scaler: Scaler
+) -> Criterion:
     """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut
     over tp.
     """
@@ -59,8 +64,12 @@ def engine(
     """
     of = criterion(job, layout, mesh, scaler)
     if layout.pp == 1:
-        return accumulation(stages[0], layout, of, microbatches, recorder, documents)
-    return pipeline(stages, layout, mesh, of, microbatches, device, recorder, documents)
+        return accumulation(
+            stages[0], layout, of, microbatches, recorder, documents
+        )
+    return pipeline(
+        stages, layout, mesh, of, microbatches, device, recorder, documents
+    )
 
 
 def accumulation(
@@ -78,7 +87,11 @@ def accumulation(
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
         losses = []
         for i, (x, y) in enumerate(
-            zip(tokens.chunk(microbatches), targets.chunk(microbatches), strict=True)
+            zip(
+                tokens.chunk(microbatches),
+                targets.chunk(microbatches),
+                strict=True,
+            )
         ):
             last = i == microbatches - 1
             if isinstance(stage, FSDPModule):
@@ -103,12 +116,25 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
     shard = T // (tp if layout.sequence_parallel else 1)
     tokens = torch.empty(b, T, dtype=torch.int64, device="meta")
     hidden = torch.empty(
-        b, shard, stage.m.hidden, dtype=stage.dtype, device="meta", requires_grad=True
+        b,
+        shard,
+        stage.m.hidden,
+        dtype=stage.dtype,
+        device="meta",
+        requires_grad=True,
     )
     logits = torch.empty(
-        b, T, stage.m.padded_vocab // tp, dtype=stage.dtype, device="meta", requires_grad=True
+        b,
+        T,
+        stage.m.padded_vocab // tp,
+        dtype=stage.dtype,
+        device="meta",
+        requires_grad=True,
     )
-    return hidden if stage.embedding is None else tokens, hidden if stage.head is None else logits
+    return (
+        hidden if stage.embedding is None else tokens,
+        hidden if stage.head is None else logits,
+    )
 
 
 def pipeline(
@@ -130,17 +156,23 @@ def pipeline(
     for stage in wrapped:
         stage.documents = documents
         recorder.watch(stage)
-    schedule_class: Any = get_schedule_class(str(schedule_named(layout.schedule).torch_name))
+    schedule_class: Any = get_schedule_class(
+        str(schedule_named(layout.schedule).torch_name)
+    )
     single = issubclass(schedule_class, PipelineScheduleSingle)
     whole = wrapped[0] if single else wrapped
-    schedule = schedule_class(whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True)
+    schedule = schedule_class(
+        whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True
+    )
     first, last = 0 in stages, count - 1 in stages
 
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
         losses: list[Tensor] = []
         inputs = (tokens,) if first else ()
         if last:
-            schedule.step(*inputs, target=targets, losses=losses, return_outputs=False)
+            schedule.step(
+                *inputs, target=targets, losses=losses, return_outputs=False
+            )
         else:
             schedule.step(*inputs, return_outputs=False)
         return [value.detach() for value in losses]

@@ -37,9 +37,15 @@ class Waits(Traffic):
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(axes_of(mesh))
-        self.axis, self.made, self.stack = "world", dict[int, str](), ExitStack()
+        self.axis, self.made, self.stack = (
+            "world",
+            dict[int, str](),
+            ExitStack(),
+        )
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run the operation. Waits of functional collectives are operations; those of others are
         methods, see `__enter__`.
         """
@@ -47,7 +53,9 @@ class Waits(Traffic):
             # they make operations on plain tensors, waits among them, which come here too
             return NotImplemented
         if op is WAIT:
-            axis = self.made.pop(args[0].data_ptr(), None)  # none: it has been waited for
+            axis = self.made.pop(
+                args[0].data_ptr(), None
+            )  # none: it has been waited for
             with record_function(f"wait {axis}") if axis else nullcontext():
                 return op(*args, **(kwargs or {}))
         out = op(*args, **(kwargs or {}))
@@ -62,15 +70,22 @@ class Waits(Traffic):
         """The axis of a collective."""
         group = CollectiveOp.get_process_group(op, args)
         return self.axes.get(
-            group.group_name, "world" if group.size() == dist.get_world_size() else "pair"
+            group.group_name,
+            "world" if group.size() == dist.get_world_size() else "pair",
         )
 
     def __enter__(self) -> Waits:
         """From now on waits are ranges."""
         super().__enter__()  # type: ignore[no-untyped-call]
-        self.stack.enter_context(replaced(Work, "wait", self.named(lambda: self.axis)))
         self.stack.enter_context(
-            replaced(schedules, "_wait_batch_p2p", self.named(lambda: "pp", inside=True))
+            replaced(Work, "wait", self.named(lambda: self.axis))
+        )
+        self.stack.enter_context(
+            replaced(
+                schedules,
+                "_wait_batch_p2p",
+                self.named(lambda: "pp", inside=True),
+            )
         )
         return self
 
@@ -79,7 +94,9 @@ class Waits(Traffic):
         self.stack.close()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def named(self, axis: Callable[[], str], inside: bool = False) -> Callable[..., Any]:
+    def named(
+        self, axis: Callable[[], str], inside: bool = False
+    ) -> Callable[..., Any]:
         """What makes a range of a function. inside: waits within it are its own, and no ranges."""
 
         def around(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +104,9 @@ class Waits(Traffic):
                 with ExitStack() as stack:
                     stack.enter_context(record_function(f"wait {axis()}"))
                     if inside:
-                        stack.enter_context(replaced(Work, "wait", lambda ranged: PLAIN_WAIT))
+                        stack.enter_context(
+                            replaced(Work, "wait", lambda ranged: PLAIN_WAIT)
+                        )
                     return function(*args, **options)
 
             return run
@@ -117,7 +136,9 @@ FUNCTIONAL = {
 
 
 @contextmanager
-def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(
+    owner: Any, name: str, by: Callable[[Any], Any]
+) -> Iterator[None]:
     """A function of a class or module is `by(itself)` for a while."""
     before = getattr(owner, name)
     setattr(owner, name, by(before))
@@ -130,10 +151,15 @@ def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
 class Profile:
     """Which steps of a run are profiled, and the file they go to."""
 
-    def __init__(self, folder: Path, trainer: Any, begin: int, steps: int) -> None:
+    def __init__(
+        self, folder: Path, trainer: Any, begin: int, steps: int
+    ) -> None:
         """begin: the first of the `steps` steps that are profiled."""
         self.trainer, self.begin, self.end = trainer, begin, begin + steps
-        self.file, self.running = folder / PROFILE / rank_file(dist.get_rank(), "json"), None
+        self.file, self.running = (
+            folder / PROFILE / rank_file(dist.get_rank(), "json"),
+            None,
+        )
         self.written = False
 
     @contextmanager
@@ -153,8 +179,14 @@ class Profile:
 
     def started(self) -> Any:
         """The profiler, running."""
-        cuda = [ProfilerActivity.CUDA] if self.trainer.device.type == "cuda" else []
-        running = profile(activities=[ProfilerActivity.CPU, *cuda], profile_memory=True)
+        cuda = (
+            [ProfilerActivity.CUDA]
+            if self.trainer.device.type == "cuda"
+            else []
+        )
+        running = profile(
+            activities=[ProfilerActivity.CPU, *cuda], profile_memory=True
+        )
         running.start()
         return running
 

@@ -73,7 +73,10 @@ class Part:
     def row(self, zero: Mark) -> tuple[str, int, int, float, float, float]:
         """(kind, stage, microbatch, begin and end since `zero`, busy seconds)."""
         if self.begin.event is None:
-            start, end = self.begin.wall_s - zero.wall_s, self.end.wall_s - zero.wall_s
+            start, end = (
+                self.begin.wall_s - zero.wall_s,
+                self.end.wall_s - zero.wall_s,
+            )
             return (
                 self.kind,
                 self.stage,
@@ -82,7 +85,10 @@ class Part:
                 end,
                 self.end.cpu_s - self.begin.cpu_s,
             )
-        start, end = (zero.event.elapsed_time(mark.event) / 1e3 for mark in (self.begin, self.end))
+        start, end = (
+            zero.event.elapsed_time(mark.event) / 1e3
+            for mark in (self.begin, self.end)
+        )
         return self.kind, self.stage, self.microbatch, start, end, end - start
 
 
@@ -90,7 +96,11 @@ class Recorder:
     """Times the parts of a step while it is on; off, a part costs one call."""
 
     def __init__(self, device: torch.device) -> None:
-        self.on, self.parts, self.cuda = False, list[Part](), device.type == "cuda"
+        self.on, self.parts, self.cuda = (
+            False,
+            list[Part](),
+            device.type == "cuda",
+        )
         self.named = False
         """Parts are ranges of a profile (and not timed)."""
 
@@ -102,11 +112,15 @@ class Recorder:
             event.record()
         return Mark(time.perf_counter(), time.thread_time(), event)
 
-    def part(self, kind: str, stage: int = -1, microbatch: int = -1) -> AbstractContextManager[Any]:
+    def part(
+        self, kind: str, stage: int = -1, microbatch: int = -1
+    ) -> AbstractContextManager[Any]:
         """A context that is one part."""
         if self.named:
             return record_function(
-                f"{kind} stage {stage} microbatch {microbatch}" if microbatch >= 0 else kind
+                f"{kind} stage {stage} microbatch {microbatch}"
+                if microbatch >= 0
+                else kind
             )
         return Part(kind, stage, microbatch, self) if self.on else NOTHING
 
@@ -132,7 +146,9 @@ class Recorder:
 
             def run(chunk: int, *args: Any, **options: Any) -> Any:
                 with self.part(
-                    kind(options), number, chunk if name != "perform_reduce_grad" else -1
+                    kind(options),
+                    number,
+                    chunk if name != "perform_reduce_grad" else -1,
                 ):
                     return method(chunk, *args, **options)
 
@@ -140,7 +156,8 @@ class Recorder:
 
         timed("forward_one_chunk", lambda options: "F")
         timed(
-            "backward_one_chunk", lambda options: "B" if options.get("full_backward", True) else "I"
+            "backward_one_chunk",
+            lambda options: "B" if options.get("full_backward", True) else "I",
         )
         timed("backward_weight_one_chunk", lambda options: "W")
         timed("perform_reduce_grad", lambda options: "reduce")
@@ -151,10 +168,19 @@ class Recording:
 
     def __init__(self, folder: Path, trainer: Any, first: int) -> None:
         """trainer: a `loop.Trainer`;  first: the step the run begins with."""
-        self.trainer, self.recorder, s = trainer, trainer.recorder, trainer.settings
-        self.file, self.many = folder / RECORD / rank_file(dist.get_rank(), "jsonl"), s.record or 0
+        self.trainer, self.recorder, s = (
+            trainer,
+            trainer.recorder,
+            trainer.settings,
+        )
+        self.file, self.many = (
+            folder / RECORD / rank_file(dist.get_rank(), "jsonl"),
+            s.record or 0,
+        )
         self.first, more = first, s.profile or 0
-        self.begin = min(first + WARM_UP, max(first, s.steps - self.many - more))
+        self.begin = min(
+            first + WARM_UP, max(first, s.steps - self.many - more)
+        )
         self.done: tuple[int, Mark, Mark, float] | None = None
         """The recorded step that is not written yet: its number, begin, end and CPU seconds of all
         threads.
@@ -165,7 +191,10 @@ class Recording:
         """Delete the record of an earlier attempt: each rank its own, the first those of ranks that
         are no more.
         """
-        mine = [self.file, *([] if self.profile.written else [self.profile.file])]
+        mine = [
+            self.file,
+            *([] if self.profile.written else [self.profile.file]),
+        ]
         if dist.get_rank() == 0:
             folders = self.file.parent, self.profile.file.parent
             every = {
@@ -241,12 +270,18 @@ class Recording:
         """What this rank keeps between steps, by kind, and the most it ever held."""
         parameters = list(self.trainer.parameters().values())
         states = [
-            state for p in parameters for state in self.trainer.optimizer.state.get(p, {}).values()
+            state
+            for p in parameters
+            for state in self.trainer.optimizer.state.get(p, {}).values()
         ]
         return {
             "weights": sizes(parameters),
-            "gradients": sizes([p.grad for p in parameters if p.grad is not None]),
-            "optimizer": sizes([state for state in states if isinstance(state, Tensor)]),
+            "gradients": sizes(
+                [p.grad for p in parameters if p.grad is not None]
+            ),
+            "optimizer": sizes(
+                [state for state in states if isinstance(state, Tensor)]
+            ),
             "peak": torch.cuda.max_memory_allocated()
             if self.recorder.cuda
             else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
@@ -267,7 +302,9 @@ class Recording:
             "schema": SCHEMA,
             "rank": dist.get_rank(),
             "ranks": dist.get_world_size(),
-            "place": {name: mesh.get_local_rank(name) for name in mesh.mesh_dim_names},
+            "place": {
+                name: mesh.get_local_rank(name) for name in mesh.mesh_dim_names
+            },
             "host": socket.gethostname(),
             "cores": len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")

@@ -31,7 +31,9 @@ def prints(stages: dict[int, Decoder]) -> Prints:
     for number, stage in stages.items():
         for name, p in parameters(stage, stage.m):
             part = tuple((s.start, s.stop) for s in region(p))
-            found[(name, part, number if name != "embedding.weight" else 0)] = digest(local(p))
+            found[
+                (name, part, number if name != "embedding.weight" else 0)
+            ] = digest(local(p))
     return found
 
 

@@ -30,10 +30,12 @@ def demand(job: Job, settings: Settings, world: int | None = None) -> None:
     world: ranks a launcher has already started; None: they are to be started on this machine.
     """
     layout = job.layout
-    why = rules.broken(job, layout, rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED))
-    why = why or of_trainer(job, layout) + of_settings(job, layout, settings) + ranks(
-        layout, settings, world
+    why = rules.broken(
+        job, layout, rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED)
     )
+    why = why or of_trainer(job, layout) + of_settings(
+        job, layout, settings
+    ) + ranks(layout, settings, world)
     if why:
         raise BadInput("; ".join(why))
 
@@ -42,12 +44,18 @@ def of_trainer(job: Job, layout: Layout) -> list[str]:
     """What the decoder, PyTorch's engine or ours cannot carry out, whatever framework the job
     names.
     """
-    return [rule.sentence(job, layout) for rule in TRAINER if not rule.holds(job, layout)]
+    return [
+        rule.sentence(job, layout)
+        for rule in TRAINER
+        if not rule.holds(job, layout)
+    ]
 
 
 def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
     """Settings that contradict the layout."""
-    return compiled(job, layout, settings) + sharded(job, layout, settings.shards)
+    return compiled(job, layout, settings) + sharded(
+        job, layout, settings.shards
+    )
 
 
 def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
@@ -79,10 +87,18 @@ def sharded(job: Job, layout: Layout, shards: int | None) -> list[str]:
     if shards is None:
         return []
     if job.model.moe:
-        return ["train.shards with a mixture of experts is not trained: leave it out"]
+        return [
+            "train.shards with a mixture of experts is not trained: leave it out"
+        ]
     if layout.dp % shards:
-        return [f"train.shards {shards} must divide dp {layout.dp}: {may_be(int(layout.dp))}"]
-    return ["train.shards needs zero 1, 2 or 3: zero 0 shards nothing"] if layout.zero == 0 else []
+        return [
+            f"train.shards {shards} must divide dp {layout.dp}: {may_be(int(layout.dp))}"
+        ]
+    return (
+        ["train.shards needs zero 1, 2 or 3: zero 0 shards nothing"]
+        if layout.zero == 0
+        else []
+    )
 
 
 def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
@@ -97,7 +113,9 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
 
         have = torch.cuda.device_count() if world is None else need
         return (
-            [] if have >= need else [f"the layout needs {need} GPUs, but this machine has {have}"]
+            []
+            if have >= need
+            else [f"the layout needs {need} GPUs, but this machine has {have}"]
         )
     if world is None and need > (most := 8 * (os.cpu_count() or 1)):
         return [
@@ -107,7 +125,9 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
     return []
 
 
-def demand_memory(predicted: Prediction, settings: Settings, world: int | None) -> None:
+def demand_memory(
+    predicted: Prediction, settings: Settings, world: int | None
+) -> None:
     """Raise BadInput if ranks need more memory than there is.
 
     On GPUs each has the chip of the job. On CPUs all ranks of this machine share what it has; a
@@ -129,11 +149,16 @@ def demand_memory(predicted: Prediction, settings: Settings, world: int | None) 
 def demand_chip(predicted: Prediction, settings: Settings) -> None:
     """Raise BadInput if a rank needs more than can be allocated on the chip of the job."""
     demand_room(
-        predicted, settings, capacity(predicted.job), f"a {predicted.job.cluster.chip.name}"
+        predicted,
+        settings,
+        capacity(predicted.job),
+        f"one {predicted.job.cluster.chip.name}",
     )
 
 
-def demand_room(predicted: Prediction, settings: Settings, have: float, what: str) -> None:
+def demand_room(
+    predicted: Prediction, settings: Settings, have: float, what: str
+) -> None:
     """Raise BadInput if the fullest rank needs more than `have` bytes, with what they are for."""
     found = peaks(predicted, settings)
     rank = max(range(len(found)), key=lambda rank: sum(found[rank].values()))
@@ -157,10 +182,17 @@ def peaks(predicted: Prediction, settings: Settings) -> list[dict[str, float]]:
         kinds = ("weights", "gradients", "optimizer", "activations")
         return [{kind: predicted.memory_bytes[kind] for kind in kinds}]
     wanted = carried_out(replace(job, layout=layout))
-    return [dict(peak(wanted, rank, settings.shards or 0).peak) for rank in range(int(layout.pp))]
+    return [
+        dict(peak(wanted, rank, settings.shards or 0).peak)
+        for rank in range(int(layout.pp))
+    ]
 
 
 def together(predicted: Prediction, settings: Settings) -> float:
     """Bytes of all ranks at their peaks."""
     found = peaks(predicted, settings)
-    return sum(sum(terms.values()) for terms in found) * float(predicted.layout.chips) / len(found)
+    return (
+        sum(sum(terms.values()) for terms in found)
+        * float(predicted.layout.chips)
+        / len(found)
+    )

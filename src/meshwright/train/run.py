@@ -29,7 +29,16 @@ from ..formats.records import alike
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
-from . import attempt, checkpoint, corpus, data, heartbeat, replicas, rules, weights
+from . import (
+    attempt,
+    checkpoint,
+    corpus,
+    data,
+    heartbeat,
+    replicas,
+    rules,
+    weights,
+)
 from .data import Held, Source, Synthetic, opened
 from .evaluate import Batch, evaluate
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
@@ -62,7 +71,10 @@ class Plan:
     @property
     def finished(self) -> bool:
         """Nothing is left to do."""
-        return self.resume is not None and checkpoint.steps_of(self.resume) >= self.settings.steps
+        return (
+            self.resume is not None
+            and checkpoint.steps_of(self.resume) >= self.settings.steps
+        )
 
 
 def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
@@ -76,7 +88,11 @@ def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
 
 
 def prepare(
-    job: Job, settings: Settings, predicted: Prediction, resume: bool, allowed: tuple[str, ...] = ()
+    job: Job,
+    settings: Settings,
+    predicted: Prediction,
+    resume: bool,
+    allowed: tuple[str, ...] = (),
 ) -> Plan:
     """What to go on from, and what was changed; BadInput if the run would write over another, or
     would not be the same.
@@ -89,7 +105,9 @@ def prepare(
             " another"
         )
     if found:
-        metrics(folder / "metrics.jsonl")  # a damaged one is told before ranks start
+        metrics(
+            folder / "metrics.jsonl"
+        )  # a damaged one is told before ranks start
     if settings.weights and not found:
         weights.check(Path(settings.weights), job.model)
     # makes the corpus once, and finds mistakes in token files early
@@ -97,8 +115,12 @@ def prepare(
     end_token(settings)
     if settings.eval_every:
         of_evaluation(job, settings)
-    told = attempt.demand_same(folder, job, settings, allowed) if found else None
-    plan = Plan(job, settings, predicted, found[-1] if found else None, allowed)
+    told = (
+        attempt.demand_same(folder, job, settings, allowed) if found else None
+    )
+    plan = Plan(
+        job, settings, predicted, found[-1] if found else None, allowed
+    )
     if plan.finished:
         done = checkpoint.steps_of(found[-1])
         told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
@@ -108,7 +130,10 @@ def prepare(
 
 
 def train(
-    job: Job, settings: Settings, resume: bool = False, allowed: tuple[str, ...] = ()
+    job: Job,
+    settings: Settings,
+    resume: bool = False,
+    allowed: tuple[str, ...] = (),
 ) -> dict[str, Any] | None:
     """Run a job to its end, on ranks of this machine or as the rank a launcher started; the summary
     (on the first rank).
@@ -145,7 +170,9 @@ def launched(
             try:
                 if dist.get_rank() == 0:
                     stack.enter_context(Lock(Path(settings.output), count))
-                    plan = prepare(job, settings, predicted, resume or count > 0, allowed)
+                    plan = prepare(
+                        job, settings, predicted, resume or count > 0, allowed
+                    )
                     words = [None, plan.resume and plan.resume.name]
             except MeshwrightError as error:
                 words = [str(error), None]
@@ -153,7 +180,9 @@ def launched(
             if words[0]:
                 raise BadInput(words[0])
             newest = Path(settings.output) / words[1] if words[1] else None
-            plans.append(plan or Plan(job, settings, predicted, newest, allowed))
+            plans.append(
+                plan or Plan(job, settings, predicted, newest, allowed)
+            )
             if not plans[0].finished:
                 work(plans[0], device)
             dist.barrier()  # the folder is ours until the last rank is done with it
@@ -170,7 +199,11 @@ def fork(plan: Plan) -> None:
     for left in range(s.restarts or 0, -1, -1):
         try:
             return fork_ranks(
-                partial(work, plan), int(plan.job.layout.chips), s.device, s.threads, s.timeout
+                partial(work, plan),
+                int(plan.job.layout.chips),
+                s.device,
+                s.threads,
+                s.timeout,
             )
         except RankFailed as error:
             if not left or not error.again:
@@ -189,7 +222,13 @@ def source(job: Job, settings: Settings) -> Source:
     """Where samples come from."""
     if settings.data == "synthetic":
         return Synthetic(job.model.vocab, job.T, settings.seed)
-    return opened(tokens(settings), job.model.vocab, job.T, settings.seed, held_out(job, settings))
+    return opened(
+        tokens(settings),
+        job.model.vocab,
+        job.T,
+        settings.seed,
+        held_out(job, settings),
+    )
 
 
 def tokens(settings: Settings) -> str:
@@ -203,7 +242,11 @@ def tokens(settings: Settings) -> str:
 def held_out(job: Job, settings: Settings) -> int:
     """Samples at the end of the data that are not trained on."""
     apart = settings.eval_data is not None or settings.data == "synthetic"
-    return 0 if apart or not settings.eval_every else settings.eval_batches * job.batch
+    return (
+        0
+        if apart or not settings.eval_every
+        else settings.eval_batches * job.batch
+    )
 
 
 def of_evaluation(job: Job, settings: Settings) -> Source:
@@ -216,7 +259,9 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
     return Held(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
 
 
-def batches(plan: Plan, trainer: Trainer, first: int) -> Iterator[tuple[int, Batch]]:
+def batches(
+    plan: Plan, trainer: Trainer, first: int
+) -> Iterator[tuple[int, Batch]]:
     """(step, batch) of this rank, from step `first` on. Step s trains on samples s B .. s
     B + B - 1 of the run, under any layout.
     """
@@ -234,7 +279,9 @@ def prefetched(source: Iterator[T]) -> Iterator[T]:
             yield found
 
 
-def batch(trainer: Trainer, samples: Source, number: int, ends: int | None) -> Batch:
+def batch(
+    trainer: Trainer, samples: Source, number: int, ends: int | None
+) -> Batch:
     """This rank's part of a batch. ends: the token after each document, if documents are not to see
     each other.
     """
@@ -252,15 +299,23 @@ def end_token(settings: Settings) -> int | None:
     if not settings.documents:
         return None
     if settings.data == "synthetic":
-        raise BadInput("train.documents needs documents: data synthetic has none")
+        raise BadInput(
+            "train.documents needs documents: data synthetic has none"
+        )
     return data.end_of(tokens(settings))
 
 
 def evaluation(plan: Plan, trainer: Trainer) -> float:
     """The loss on what is not trained on."""
-    samples, count = of_evaluation(plan.job, plan.settings), plan.settings.eval_batches
+    samples, count = (
+        of_evaluation(plan.job, plan.settings),
+        plan.settings.eval_batches,
+    )
     ends = end_token(plan.settings)
-    return evaluate(trainer, (batch(trainer, samples, number, ends) for number in range(count)))
+    return evaluate(
+        trainer,
+        (batch(trainer, samples, number, ends) for number in range(count)),
+    )
 
 
 def work(plan: Plan, device: torch.device) -> None:
@@ -271,11 +326,19 @@ def work(plan: Plan, device: torch.device) -> None:
         total = float(torch.cuda.get_device_properties(device).total_memory)
         rules.demand_room(plan.predicted, plan.settings, total, "this GPU")
     trainer = Trainer(plan.job, plan.settings, device, fresh=draws(plan))
-    first = checkpoint.resume(trainer, plan.resume, plan.allowed) if plan.resume else 0
+    first = (
+        checkpoint.resume(trainer, plan.resume, plan.allowed)
+        if plan.resume
+        else 0
+    )
     if plan.settings.weights and not plan.resume:
-        weights.load(trainer.stages, plan.job.model, Path(plan.settings.weights))
+        weights.load(
+            trainer.stages, plan.job.model, Path(plan.settings.weights)
+        )
     log, s, done = Log(plan, first), plan.settings, first
-    saver = checkpoint.Saver(trainer, plan.folder, s.keep, s.async_save, s.keep_every)
+    saver = checkpoint.Saver(
+        trainer, plan.folder, s.keep, s.async_save, s.keep_every
+    )
     recording, spans = Recording(plan.folder, trainer, first), Spans()
     for step, (x, y, documents) in recording.data(
         spans.of("data_s", prefetched(batches(plan, trainer, first)))
@@ -328,7 +391,9 @@ def due(done: int, every: int | None) -> bool:
     return bool(every) and done % (every or 1) == 0
 
 
-def demand_numbers(trainer: Trainer, plan: Plan, saver: checkpoint.Saver, done: int) -> None:
+def demand_numbers(
+    trainer: Trainer, plan: Plan, saver: checkpoint.Saver, done: int
+) -> None:
     """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is
     beyond help.
 
@@ -348,19 +413,30 @@ def summary(plan: Plan) -> dict[str, Any]:
     """What the run came to, from its metrics. Seconds are medians over the steps of the newest
     layout (`records.alike`).
     """
-    rows, found = metrics(plan.folder / "metrics.jsonl"), checkpoint.complete(plan.folder)
+    rows, found = (
+        metrics(plan.folder / "metrics.jsonl"),
+        checkpoint.complete(plan.folder),
+    )
     timed = alike(rows, attempts(plan.folder))
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
     return {
         "steps": rows[-1]["step"] if rows else 0,
         "first_loss": rows[0]["loss"] if rows else None,
         "last_loss": rows[-1]["loss"] if rows else None,
-        "eval_loss": next((row["eval_loss"] for row in rows[::-1] if row.get("eval_loss")), None),
-        **{key: median(row[key] for row in timed) if timed else None for key in columns},
+        "eval_loss": next(
+            (row["eval_loss"] for row in rows[::-1] if row.get("eval_loss")),
+            None,
+        ),
+        **{
+            key: median(row[key] for row in timed) if timed else None
+            for key in columns
+        },
         "timed_steps": len(timed),
         "skipped": rows[-1].get("skipped", 0) if rows else 0,
         "predicted_step_time_s": (
-            timed[-1]["predicted_step_time_s"] if timed else plan.predicted.step_time_s
+            timed[-1]["predicted_step_time_s"]
+            if timed
+            else plan.predicted.step_time_s
         ),
         "checkpoint": str(found[-1]) if found else None,
         "output": str(plan.folder),
@@ -369,4 +445,7 @@ def summary(plan: Plan) -> dict[str, Any]:
 
 def overridden(settings: Settings, **given: Any) -> Settings:
     """The settings with those of the command line that were given."""
-    return replace(settings, **{name: value for name, value in given.items() if value is not None})
+    return replace(
+        settings,
+        **{name: value for name, value in given.items() if value is not None},
+    )

@@ -33,7 +33,9 @@ GROWTH_STEPS = 2000
 class Scaler:
     """The scale of the loss, and the count of skipped updates; the same on every rank."""
 
-    def __init__(self, on: bool, first: float = FIRST, growth_steps: int = GROWTH_STEPS) -> None:
+    def __init__(
+        self, on: bool, first: float = FIRST, growth_steps: int = GROWTH_STEPS
+    ) -> None:
         """on: fp16 is trained; else the scale is 1 and stays so."""
         self.on, self.growth_steps = on, growth_steps
         self.scale, self.good, self.skipped = first if on else 1.0, 0, 0
@@ -42,7 +44,11 @@ class Scaler:
 
     def scaled(self, of: Criterion) -> Criterion:
         """The loss that backward passes start from."""
-        return (lambda output, target: of(output, target) * self.scale) if self.on else of
+        return (
+            (lambda output, target: of(output, target) * self.scale)
+            if self.on
+            else of
+        )
 
     def update(self, norm: float, loss: float = 0.0) -> bool:
         """Whether the gradients may be used; the scale of the next step.
@@ -63,7 +69,11 @@ class Scaler:
 
     def state(self) -> dict[str, float]:
         """What a checkpoint keeps; a scale of 0 says that there was none."""
-        return {"scale": self.scale if self.on else 0.0, "good": self.good, "skipped": self.skipped}
+        return {
+            "scale": self.scale if self.on else 0.0,
+            "good": self.good,
+            "skipped": self.skipped,
+        }
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """Go on from a checkpoint; from one without a scale (of a run in fp32), with the first one.
@@ -71,9 +81,15 @@ class Scaler:
         """
         state = state or {"scale": 0.0, "good": 0, "skipped": 0}
         try:
-            scale, good, skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
+            scale, good, skipped = (
+                float(state["scale"]),
+                int(state["good"]),
+                int(state["skipped"]),
+            )
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise BadInput("the checkpoint is damaged: it has no right scaler") from None
+            raise BadInput(
+                "the checkpoint is damaged: it has no right scaler"
+            ) from None
         self.skipped = skipped
         if self.on and scale > 0:
             self.scale, self.good = scale, good

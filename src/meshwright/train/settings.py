@@ -135,7 +135,11 @@ ZERO_IS_NONE = (
 
 def load(path: str) -> Settings:
     """The settings in a job file ("-": the standard values); BadInput for every mistake in them."""
-    return settings({} if path == STDIN else parse_toml(read_text(path), path).get("train", {}))
+    return settings(
+        {}
+        if path == STDIN
+        else parse_toml(read_text(path), path).get("train", {})
+    )
 
 
 def settings(data: object) -> Settings:
@@ -143,9 +147,13 @@ def settings(data: object) -> Settings:
     found: Any = read(Settings, data, "train")
     for name in ("beta1", "beta2"):
         if getattr(found, name) >= 1:
-            raise BadInput(f"train.{name} must be less than 1, not {getattr(found, name):g}")
+            raise BadInput(
+                f"train.{name} must be less than 1, not {getattr(found, name):g}"
+            )
     if math.frexp(found.loss_scale)[0] != 0.5:
-        raise BadInput(f"train.loss_scale must be a power of two, not {found.loss_scale:g}")
+        raise BadInput(
+            f"train.loss_scale must be a power of two, not {found.loss_scale:g}"
+        )
     if (found.profile or 0) > 10:
         raise BadInput(
             f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by"
@@ -159,4 +167,7 @@ def table(s: Settings) -> dict[str, Any]:
     """The table that `settings` turns into equal ones; every field is in it, for defaults may
     change.
     """
-    return {name: "none" if value is None else value for name, value in vars(s).items()}
+    return {
+        name: "none" if value is None else value
+        for name, value in vars(s).items()
+    }

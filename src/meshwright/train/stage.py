@@ -33,13 +33,17 @@ class Stage(PipelineStage):
 
     documents: Packed = staticmethod(whole)
 
-    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **options: Any) -> Any:
+    def forward_one_chunk(
+        self, fwd_chunk_id: int, *args: Any, **options: Any
+    ) -> Any:
         """One microbatch forward; the module is told of its documents."""
         module: Any = self.submod
         module.documents = self.documents(fwd_chunk_id)
         return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
-    def _setup_forward_recv_info(self, num_microbatches: int, has_backward: bool) -> None:
+    def _setup_forward_recv_info(
+        self, num_microbatches: int, has_backward: bool
+    ) -> None:
         with Nowhere(self):
             super()._setup_forward_recv_info(num_microbatches, has_backward)
         self._let_go(self.args_recv_info)
@@ -67,7 +71,9 @@ class Stage(PipelineStage):
     def _make(self, infos: tuple[Any, ...]) -> None:
         for info in infos:
             if not info.is_root_arg and info.tensor_meta is not None:
-                info.buffer = _make_tensor_from_meta(info.tensor_meta, self.device)
+                info.buffer = _make_tensor_from_meta(
+                    info.tensor_meta, self.device
+                )
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
         found = super()._retrieve_recv_activations(fwd_chunk_id)

@@ -34,8 +34,17 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    SavePlanner,
+)
+from torch.distributed.checkpoint.storage import (
+    StorageReader,
+    StorageWriter,
+    WriteResult,
+)
 from torch.futures import Future
 
 from ..errors import BadInput
@@ -57,7 +66,13 @@ TYPES = {
 INDEX = "index.json"
 DTYPES = {
     str(d).removeprefix("torch."): d
-    for d in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64)
+    for d in (
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+        torch.float64,
+        torch.int64,
+    )
 }
 LARGEST_INDEX = 2**30
 LARGEST = 2**50
@@ -75,17 +90,28 @@ class Writer(StorageWriter):
     """
 
     def __init__(
-        self, folder: Path, rank: int, about: dict[str, Any], publish: Callable[[Path], None]
+        self,
+        folder: Path,
+        rank: int,
+        about: dict[str, Any],
+        publish: Callable[[Path], None],
     ) -> None:
         """about: goes into the index as it is;  publish: what the coordinator does with the
         complete folder.
         """
-        self.folder, self.rank, self.about, self.publish = folder, rank, about, publish
+        self.folder, self.rank, self.about, self.publish = (
+            folder,
+            rank,
+            about,
+            publish,
+        )
 
     def reset(self, checkpoint_id: Any = None) -> None:
         """Nothing is kept between checkpoints."""
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(
+        self, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
         """An empty folder; no rank writes before all have heard of the global plan, so before it
         stands.
         """
@@ -101,11 +127,20 @@ class Writer(StorageWriter):
         """As planned."""
         return plans
 
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+    def write_data(
+        self, plan: SavePlan, planner: SavePlanner
+    ) -> Future[list[WriteResult]]:
         """One file a rank, on the disk when this returns."""
-        name, results, at, digest = f"{self.rank}.safetensors", [], 0, hashlib.sha256()
+        name, results, at, digest = (
+            f"{self.rank}.safetensors",
+            [],
+            0,
+            hashlib.sha256(),
+        )
         future: Future[list[WriteResult]] = Future()
-        tensors: list[Any] = [(item.index, planner.resolve_data(item)) for item in plan.items]
+        tensors: list[Any] = [
+            (item.index, planner.resolve_data(item)) for item in plan.items
+        ]
         head = header([(index.fqn, index.offset, x) for index, x in tensors])
         with (self.folder / name).open("wb") as file:
             parts: Iterator[Any] = (as_bytes(x) for _, x in tensors)
@@ -118,13 +153,19 @@ class Writer(StorageWriter):
             where = {"file": name, "at": at, "shape": list(x.shape)}
             results.append(WriteResult(index, x.nbytes, where))
             at += x.nbytes
-        about = {"bytes": len(head) + at, "header": len(head), "sha256": digest.hexdigest()}
+        about = {
+            "bytes": len(head) + at,
+            "header": len(head),
+            "sha256": digest.hexdigest(),
+        }
         for result in results:
             result.storage_data.update(about=about)
         future.set_result(results)
         return future
 
-    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+    def finish(
+        self, metadata: Metadata, results: list[list[WriteResult]]
+    ) -> None:
         """The index of all ranks' chunks, all of which are on the disk."""
         tensors: dict[str, Any] = {}
         files: dict[str, Any] = {}
@@ -145,7 +186,12 @@ class Writer(StorageWriter):
                 "at": where["at"],
             }
             tensors.setdefault(result.index.fqn, entry)["chunks"].append(chunk)
-        index = {"format": FORMAT, **self.about, "tensors": tensors, "files": files}
+        index = {
+            "format": FORMAT,
+            **self.about,
+            "tensors": tensors,
+            "files": files,
+        }
         with (self.folder / INDEX).open("w", encoding="utf-8") as file:
             json.dump(sealed(index), file)
             file.flush()
@@ -173,10 +219,19 @@ class Reader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The index in torch's words."""
-        return Metadata({name: _metadata(entry) for name, entry in self.index["tensors"].items()})
+        return Metadata(
+            {
+                name: _metadata(entry)
+                for name, entry in self.index["tensors"].items()
+            }
+        )
 
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self,
+        metadata: Metadata,
+        is_coordinator: bool,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """The folder stands already."""
 
@@ -192,7 +247,9 @@ class Reader(StorageReader):
         """Copy each piece from its chunk to its place."""
         for item in plan.items:
             heartbeat.beat(f"reading {item.storage_index.fqn}"[:48])
-            piece = self.read_piece(item.storage_index, item.storage_offsets, item.lengths)
+            piece = self.read_piece(
+                item.storage_index, item.storage_offsets, item.lengths
+            )
             target = planner.resolve_tensor(item).detach()
             target.copy_(piece)
             planner.commit_tensor(item, target)
@@ -200,7 +257,9 @@ class Reader(StorageReader):
         future.set_result(None)
         return future
 
-    def read_piece(self, where: MetadataIndex, offsets: Any, lengths: Any) -> Tensor:
+    def read_piece(
+        self, where: MetadataIndex, offsets: Any, lengths: Any
+    ) -> Tensor:
         """A part of a chunk: the rows that it spans are read, and no other bytes."""
         first, rows = (offsets[0], lengths[0]) if offsets else (0, None)
         piece = self.read_chunk(where, first, rows)
@@ -208,7 +267,9 @@ class Reader(StorageReader):
             piece = piece.narrow(dim, offsets[dim], lengths[dim])
         return piece
 
-    def read_chunk(self, where: MetadataIndex, first: int = 0, rows: int | None = None) -> Tensor:
+    def read_chunk(
+        self, where: MetadataIndex, first: int = 0, rows: int | None = None
+    ) -> Tensor:
         """One chunk as it was written, or so many of its rows."""
         entry = self.index["tensors"][where.fqn]
         offset = list(where.offset or [0] * len(entry["shape"]))
@@ -237,7 +298,11 @@ def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
     about, offsets, at = dict[str, Any](), dict[str, Any](), 0
     for name, offset, x in tensors:
         where = [at, at := at + x.nbytes]
-        about[name] = {"dtype": TYPES[x.dtype], "shape": list(x.shape), "data_offsets": where}
+        about[name] = {
+            "dtype": TYPES[x.dtype],
+            "shape": list(x.shape),
+            "data_offsets": where,
+        }
         offsets[name] = {"saved_offsets": list(offset or [0] * x.dim())}
     words = {"format": "pt", SHARDS: json.dumps(offsets)}
     text = json.dumps({"__metadata__": words, **about}).encode()
@@ -247,7 +312,9 @@ def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
 
 def as_bytes(x: Tensor) -> memoryview:
     """The tensor's elements in order; not a copy where the tensor is in order already."""
-    data: Any = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    data: Any = (
+        x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    )
     return memoryview(data)
 
 
@@ -266,7 +333,9 @@ def _metadata(entry: dict[str, Any]) -> TensorStorageMetadata:
         for c in entry["chunks"]
     ]
     return TensorStorageMetadata(
-        TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["shape"]), chunks
+        TensorProperties(DTYPES[entry["dtype"]]),
+        torch.Size(entry["shape"]),
+        chunks,
     )
 
 
@@ -276,7 +345,9 @@ def read_index(folder: Path) -> dict[str, Any]:
     """
     try:
         if size_of(folder / INDEX) > LARGEST_INDEX:
-            raise Damaged(f"{folder / INDEX} is too large to be the index of a checkpoint")
+            raise Damaged(
+                f"{folder / INDEX} is too large to be the index of a checkpoint"
+            )
         index = json.loads((folder / INDEX).read_text("utf-8"))
     except OSError:
         raise Damaged(
@@ -292,14 +363,21 @@ def read_index(folder: Path) -> dict[str, Any]:
         or index != sealed(index)
         or not _sound(index)
     ):
-        raise Damaged(f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged")
+        raise Damaged(
+            f"{folder / INDEX} is not the index of a {FORMAT}, or it is damaged"
+        )
     return index
 
 
 def sealed(index: dict[str, Any]) -> dict[str, Any]:
     """The index with its own SHA-256: of its JSON without it, keys in order."""
     bare = {key: value for key, value in index.items() if key != "sha256"}
-    return {**bare, "sha256": hashlib.sha256(json.dumps(bare, sort_keys=True).encode()).hexdigest()}
+    return {
+        **bare,
+        "sha256": hashlib.sha256(
+            json.dumps(bare, sort_keys=True).encode()
+        ).hexdigest(),
+    }
 
 
 def size_of(path: Path) -> int:
@@ -320,12 +398,19 @@ def _sound(index: dict[str, Any]) -> bool:
         files = index["files"]
         names = all(FILE.fullmatch(name) for name in files)
         heads = {name: about.get("header", 0) for name, about in files.items()}
-        sizes = {name: about["bytes"] - heads[name] for name, about in files.items()}
+        sizes = {
+            name: about["bytes"] - heads[name] for name, about in files.items()
+        }
         names = names and _whole(*heads.values())
         left = dict(sizes)
-        tensors = all(_covered(entry, sizes, left) for entry in index["tensors"].values())
+        tensors = all(
+            _covered(entry, sizes, left) for entry in index["tensors"].values()
+        )
         return (
-            names and tensors and _whole(index["step"], *sizes.values()) and not any(left.values())
+            names
+            and tensors
+            and _whole(index["step"], *sizes.values())
+            and not any(left.values())
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
@@ -336,17 +421,25 @@ def _whole(*numbers: Any) -> bool:
     return all(type(n) is int and 0 <= n < LARGEST for n in numbers)
 
 
-def _covered(entry: dict[str, Any], sizes: dict[str, int], left: dict[str, int]) -> bool:
+def _covered(
+    entry: dict[str, Any], sizes: dict[str, int], left: dict[str, int]
+) -> bool:
     """The chunks lie within their files (name -> bytes) and make up the tensor; their bytes are
     taken from `left`.
     """
-    width, shape, chunks = DTYPES[entry["dtype"]].itemsize, entry["shape"], entry["chunks"]
+    width, shape, chunks = (
+        DTYPES[entry["dtype"]].itemsize,
+        entry["shape"],
+        entry["chunks"],
+    )
     for chunk in chunks:
         if not _whole(*chunk["offset"], *chunk["shape"], chunk["at"], *shape):
             return False
         inside = all(
             a + n <= whole
-            for a, n, whole in zip(chunk["offset"], chunk["shape"], shape, strict=True)
+            for a, n, whole in zip(
+                chunk["offset"], chunk["shape"], shape, strict=True
+            )
         )
         size = math.prod(chunk["shape"]) * width
         if not inside or chunk["at"] + size > sizes[chunk["file"]]:
@@ -379,7 +472,9 @@ def _apart(chunks: list[dict[str, Any]], dim: int) -> bool:
     return all(_apart(group, dim - 1) for group in groups)
 
 
-def verify(folder: Path, index: dict[str, Any], share: int = 0, shares: int = 1) -> None:
+def verify(
+    folder: Path, index: dict[str, Any], share: int = 0, shares: int = 1
+) -> None:
     """Read every file (or this share of them) and compare size and hash; Damaged names the one that
     was cut or changed.
     """
@@ -403,4 +498,6 @@ def verify(folder: Path, index: dict[str, Any], share: int = 0, shares: int = 1)
                 f" {about['bytes']}"
             )
         if digest.hexdigest() != about["sha256"]:
-            raise Damaged(f"checkpoint {folder} is damaged: the contents of {name} were changed")
+            raise Damaged(
+                f"checkpoint {folder} is damaged: the contents of {name} were changed"
+            )

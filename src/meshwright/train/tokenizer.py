@@ -20,7 +20,13 @@ BATCH = 2**22
 """Characters that are handed to the tokenizer at once."""
 LARGEST = 2**26
 """Bytes of a tokenizer.json."""
-ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|end_of_sentence|>")
+ENDS = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|end_of_sentence|>",
+)
 """What tokenizers call the end of a document, GPT-2's name first."""
 
 
@@ -55,12 +61,18 @@ class Encoder:
         return np.concatenate(
             [
                 np.zeros(0, np.uint32),
-                *(part for ids in self.encode(batch) for part in (ids, *after)),
+                *(
+                    part
+                    for ids in self.encode(batch)
+                    for part in (ids, *after)
+                ),
             ]
         )
 
 
-def encoder(tokenizer: str, end: str | None = None, documents: bool = False) -> Encoder:
+def encoder(
+    tokenizer: str, end: str | None = None, documents: bool = False
+) -> Encoder:
     """ "bytes" (documents end with the byte 0), or the path of a tokenizer.json.
 
     end: the token after each document, "none" for nothing; None: the one of ENDS that the tokenizer
@@ -89,18 +101,27 @@ def encoder(tokenizer: str, end: str | None = None, documents: bool = False) -> 
         with sentences(f"{tokenizer} cannot encode this text"):
             return [
                 np.asarray(found.ids)
-                for found in made.encode_batch_fast(texts, add_special_tokens=False)
+                for found in made.encode_batch_fast(
+                    texts, add_special_tokens=False
+                )
             ]
 
     if not known:
         raise BadInput(f"{tokenizer} has no tokens")
-    return Encoder(encode, max(known.values()) + 1, end, None if end is None else known[end])
+    return Encoder(
+        encode,
+        max(known.values()) + 1,
+        end,
+        None if end is None else known[end],
+    )
 
 
 def decoder(tokenizer: str) -> Callable[[list[int]], str]:
     """The way back: ids -> text. Bytes that are no UTF-8 become the sign for that."""
     if tokenizer == "bytes":
-        return lambda ids: bytes(i for i in ids if i < 256).decode("utf-8", "replace")
+        return lambda ids: bytes(i for i in ids if i < 256).decode(
+            "utf-8", "replace"
+        )
     made = _read(tokenizer)
     return lambda ids: str(made.decode(ids))
 
@@ -136,4 +157,6 @@ def sentences(what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, MemoryError, GeneratorExit):
         raise
     except BaseException as error:
-        raise BadInput(f"{what}: {' '.join(str(error).split())[:200]}") from None
+        raise BadInput(
+            f"{what}: {' '.join(str(error).split())[:200]}"
+        ) from None

@@ -14,7 +14,11 @@ from torch import Tensor
 from torch.distributed._tools.fake_collectives import CollectiveOp
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 from .parallel import Mesh
 
@@ -36,7 +40,9 @@ scatter or an exchange, else what a rank holds.
 """
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any) -> int:
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, *args: Any, **kwargs: Any
+) -> int:
     return int(sdpa_flop_count(q.shape, k.shape, v.shape))  # type: ignore[no-untyped-call]
 
 
@@ -74,7 +80,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sent: Sent = Counter()
         self.flops = 0
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run the operation and count it. Operations on DTensors are made of local ones, which come
         here too.
         """
@@ -82,7 +90,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         out = op(*args, **(kwargs or {}))
         self.flops += flops(op, args, kwargs or {}, out)
-        if op.namespace in ("c10d", "_c10d_functional") and (found := FULL_VECTOR.get(op._opname)):
+        if op.namespace in ("c10d", "_c10d_functional") and (
+            found := FULL_VECTOR.get(op._opname)
+        ):
             kind, vector = found
             tensor = vector(args, out)
             group = CollectiveOp.get_process_group(op, args)
@@ -93,7 +103,10 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "ep"
                 if kind == "all_to_all"
                 else self.axes.get(
-                    group.group_name, "world" if group.size() == dist.get_world_size() else "pair"
+                    group.group_name,
+                    "world"
+                    if group.size() == dist.get_world_size()
+                    else "pair",
                 )
             )
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
@@ -118,7 +131,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def axes_of(mesh: Mesh) -> dict[str, str]:
     """Name of a process group -> axis, for the groups of a run."""
     found: dict[str, str] = {
-        mesh.group(name).group_name: name for name in mesh.whole.mesh_dim_names or ()
+        mesh.group(name).group_name: name
+        for name in mesh.whole.mesh_dim_names or ()
     }
     for dim, name in enumerate(mesh.replicas.mesh_dim_names or ()):
         group = mesh.replicas.get_group(dim)

@@ -72,7 +72,11 @@ class Weights:
             where.part * rows + min(part[0].stop, rows),
         )
         source = self.tensors[where.name]
-        found: Tensor = source[part[1], first].T if where.transposed else source[(first, *part[1:])]
+        found: Tensor = (
+            source[part[1], first].T
+            if where.transposed
+            else source[(first, *part[1:])]
+        )
         return found
 
 
@@ -80,7 +84,9 @@ def check(folder: Path, m: Model) -> Weights:
     """The weights of a folder, compared with a model: config.json, every name, every shape.
     BadInput if they are of another model.
     """
-    config = parse_json(read_text(folder / "config.json"), str(folder / "config.json"))
+    config = parse_json(
+        read_text(folder / "config.json"), str(folder / "config.json")
+    )
     kind = config.get("model_type")
     if kind not in TABLES:
         raise BadInput(
@@ -110,7 +116,9 @@ def check(folder: Path, m: Model) -> Weights:
 def _tensors(folder: Path, table: Table) -> dict[str, Any]:
     """All tensors of a folder by their names as the table spells them."""
     if (folder / INDEX).is_file():
-        shards = parse_json(read_text(folder / INDEX), str(folder / INDEX)).get("weight_map")
+        shards = parse_json(
+            read_text(folder / INDEX), str(folder / INDEX)
+        ).get("weight_map")
         if not isinstance(shards, Mapping) or not all(
             isinstance(file, str) for file in shards.values()
         ):
@@ -119,7 +127,9 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
     elif (folder / ONE).is_file():
         paths = {folder / ONE}
     else:
-        raise BadInput(f"{folder} holds neither {ONE} nor {INDEX} (pickled weights are not read)")
+        raise BadInput(
+            f"{folder} holds neither {ONE} nor {INDEX} (pickled weights are not read)"
+        )
     if missing := [path.name for path in sorted(paths) if not path.is_file()]:
         raise BadInput(f"{folder} lacks {missing[0]}, which its {INDEX} names")
     found = {
@@ -127,10 +137,15 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
         for file in map(_open, sorted(paths))
         for name in file.keys()  # noqa: SIM118
     }
-    body = next(match[0] for row in table.values() if (match := BODY.match(row.name)))
+    body = next(
+        match[0] for row in table.values() if (match := BODY.match(row.name))
+    )
     if any(name.startswith(body) for name in found):
         return found
-    return {name if name == HEAD else body + name: tensor for name, tensor in found.items()}
+    return {
+        name if name == HEAD else body + name: tensor
+        for name, tensor in found.items()
+    }
 
 
 def _compare(folder: Path, found: Weights, m: Model) -> None:
@@ -138,12 +153,16 @@ def _compare(folder: Path, found: Weights, m: Model) -> None:
     with torch.device("meta"):
         whole = Decoder(m, range(m.layers), 1)
     left = {name for name in found.tensors if not BUFFERS.fullmatch(name)}
-    left -= {HEAD} if m.tied_embeddings else set()  # a second copy of the embedding
+    left -= (
+        {HEAD} if m.tied_embeddings else set()
+    )  # a second copy of the embedding
     seen = set()
     for name, p in parameters(whole, m):
         where = place(found.table, name)
         if where is None or where.name not in found.tensors:
-            raise BadInput(f"weights of {folder} have no {where.name if where else name}")
+            raise BadInput(
+                f"weights of {folder} have no {where.name if where else name}"
+            )
         seen.add(where.name)
         tensor = found.tensors[where.name]
         if tensor.get_dtype() not in NUMBERS:
@@ -151,18 +170,25 @@ def _compare(folder: Path, found: Weights, m: Model) -> None:
                 f"weights of {folder}: {where.name} is of type {tensor.get_dtype()}, not one of"
                 f" {', '.join(NUMBERS)}"
             )
-        want, shape = in_file(where, rows(name, p, m), p), list(tensor.get_shape())
+        want, shape = (
+            in_file(where, rows(name, p, m), p),
+            list(tensor.get_shape()),
+        )
         if shape != want:
             raise BadInput(
                 f"weights of {folder}: {where.name} has shape {shape}, but the model needs {want}"
             )
     if extra := sorted(left - seen):
-        raise BadInput(f"weights of {folder} hold {extra[0]}, which this model does not have")
+        raise BadInput(
+            f"weights of {folder} hold {extra[0]}, which this model does not have"
+        )
 
 
 def rows(name: str, p: Tensor, m: Model) -> int:
     """Length of a parameter's first dimension without padding of the vocabulary."""
-    return m.vocab if name in ("embedding.weight", "head.weight") else p.shape[0]
+    return (
+        m.vocab if name in ("embedding.weight", "head.weight") else p.shape[0]
+    )
 
 
 def in_file(where: Place, length: int, p: Tensor) -> list[int]:

@@ -41,13 +41,20 @@ def validate(
     if isinstance(source, (str, Path)):
         content = rows.read_text(source)
         if collectives.is_table(content):
-            return Validation(tuple(_collectives(content, network, assumptions)))
+            return Validation(
+                tuple(_collectives(content, network, assumptions))
+            )
         found = rows.parse(content)
     else:
         found = rows.check(source)
     outside = Counter(why for row in found if (why := out_of_scope(row)))
     return Validation(
-        tuple(c for row in found if not out_of_scope(row) for c in checked(row, assumptions)),
+        tuple(
+            c
+            for row in found
+            if not out_of_scope(row)
+            for c in checked(row, assumptions)
+        ),
         dict(outside.most_common()),
     )
 
@@ -57,7 +64,9 @@ def published() -> list[Row]:
     from importlib import resources
 
     return rows.parse(
-        (resources.files("meshwright.catalog") / "runs" / "published.json").read_text("utf-8")
+        (
+            resources.files("meshwright.catalog") / "runs" / "published.json"
+        ).read_text("utf-8")
     )
 
 
@@ -69,12 +78,21 @@ def out_of_scope(row: Row) -> str:
     if task and task != "pretrain":
         return f"{task}, not pre-training"
     incomplete = row.get("complete") is False and not silent(row)
-    return "its source does not describe the run completely" if incomplete else ""
+    return (
+        "its source does not describe the run completely" if incomplete else ""
+    )
 
 
-def checked(row: Row, assumptions: Assumptions = REALISTIC) -> Iterator[Checked]:
+def checked(
+    row: Row, assumptions: Assumptions = REALISTIC
+) -> Iterator[Checked]:
     """The comparisons of one row; one with a reason if there are none."""
-    base = Checked(plain(row, "id")[:120], plain(row, "source")[:120], None, held_out=held_out(row))
+    base = Checked(
+        plain(row, "id")[:120],
+        plain(row, "source")[:120],
+        None,
+        held_out=held_out(row),
+    )
     try:
         yield from _compared(row, base, assumptions)
     except BadInput as error:
@@ -83,17 +101,25 @@ def checked(row: Row, assumptions: Assumptions = REALISTIC) -> Iterator[Checked]
         yield replace(base, skipped="its numbers are out of all proportion")
 
 
-def _compared(row: Row, base: Checked, assumptions: Assumptions) -> list[Checked]:
+def _compared(
+    row: Row, base: Checked, assumptions: Assumptions
+) -> list[Checked]:
     """What a row measured beside its prediction; BadInput if nothing can be compared."""
     by_rule = filled(row, assumptions) if silent(row) else None
     about = by_rule.about if by_rule else described(row)
     prediction = predicted(about.under(assumptions))
     found = [
-        p for p in pairs(row, prediction, about.memory) if not by_rule or p.quantity == "step_time"
+        p
+        for p in pairs(row, prediction, about.memory)
+        if not by_rule or p.quantity == "step_time"
     ]
     if not found:
         raise BadInput("nothing it measured can be compared")
-    if not all(0 <= number < 1e30 for p in found for number in (p.predicted or 0.0, p.measured)):
+    if not all(
+        0 <= number < 1e30
+        for p in found
+        for number in (p.predicted or 0.0, p.measured)
+    ):
         raise BadInput("its numbers are out of all proportion")
     job = prediction.job
     base = replace(
@@ -109,7 +135,9 @@ def _compared(row: Row, base: Checked, assumptions: Assumptions) -> list[Checked
             quantity=p.quantity,
             predicted=p.predicted,
             measured=p.measured,
-            interval=prediction.interval_s if p.quantity == "step_time" else None,
+            interval=prediction.interval_s
+            if p.quantity == "step_time"
+            else None,
             notes=(*about.notes, p.note) if p.note else about.notes,
             figure=figure(prediction, p.kind) if p.kind else None,
             same=same(prediction, p.kind) if p.kind else (),
@@ -118,14 +146,21 @@ def _compared(row: Row, base: Checked, assumptions: Assumptions) -> list[Checked
     ]
 
 
-def _collectives(content: str, network: str, assumptions: Assumptions) -> Iterator[Checked]:
+def _collectives(
+    content: str, network: str, assumptions: Assumptions
+) -> Iterator[Checked]:
     for what, *rest in collectives.compare(content, network, assumptions):
         source = f"{network} {what.split('-')[0]}"
         if len(rest) == 1:
             yield Checked(what, source, None, skipped=str(rest[0]))
         else:
             yield Checked(
-                what, source, "collective_time", float(rest[0]), float(rest[1]), chip=network
+                what,
+                source,
+                "collective_time",
+                float(rest[0]),
+                float(rest[1]),
+                chip=network,
             )
 
 

@@ -45,15 +45,27 @@ def compare(
         )
     reader = csv.DictReader(lines)
     if missing := [c for c in COLUMNS if c not in (reader.fieldnames or ())]:
-        raise BadInput(f"the table of collectives has no column {', '.join(missing)}")
+        raise BadInput(
+            f"the table of collectives has no column {', '.join(missing)}"
+        )
     for i, row in enumerate(reader):
-        name = str(row["collective"])[:40].lower().replace("_", "").replace("-", "")
+        name = (
+            str(row["collective"])[:40]
+            .lower()
+            .replace("_", "")
+            .replace("-", "")
+        )
         what = f"{name}-{i + 1}"
         try:
             group = needed(row, "gpus_per_node"), needed(row, "nodes")
-            size, seconds = number(row, "size_bytes"), number(row, "time_mean_s")
+            size, seconds = (
+                number(row, "size_bytes"),
+                number(row, "time_mean_s"),
+            )
             if name not in KINDS:
-                raise BadInput(f"collective {brief(row['collective'])} is not modelled")
+                raise BadInput(
+                    f"collective {brief(row['collective'])} is not modelled"
+                )
             if size is None or seconds is None:
                 raise BadInput("size or time is not a positive number")
             if group[0] * group[1] == 1:
@@ -66,5 +78,7 @@ def compare(
 
 def _lines(text: str) -> list[str]:
     return [
-        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
     ]

@@ -33,7 +33,13 @@ package)."""
 BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?tb/s")
 POWER = re.compile(r"\b(\d{2,4}) ?w\b")
 
-NVLINK = {1: "80 GB/s", 2: "150 GB/s", 3: "300 GB/s", 4: "450 GB/s", 5: "900 GB/s"}
+NVLINK = {
+    1: "80 GB/s",
+    2: "150 GB/s",
+    3: "300 GB/s",
+    4: "450 GB/s",
+    5: "900 GB/s",
+}
 """Generation -> one way per GPU. Sources: NVIDIA whitepapers of P100 to B200 (which print both
 ways).
 """
@@ -95,7 +101,12 @@ def cluster(row: Row) -> Cluster:
     name, size = plain(hardware, "gpu"), whole(hardware, "gpus_per_node", 0)
     return Cluster(
         chip(name),
-        network(name, size, plain(hardware, "intra_node"), plain(hardware, "inter_node")),
+        network(
+            name,
+            size,
+            plain(hardware, "intra_node"),
+            plain(hardware, "inter_node"),
+        ),
         needed(hardware, "count"),
     )
 
@@ -108,7 +119,9 @@ def chip(name: str) -> Chip:
     found = _known(name)
     low = name.lower()
     if memory := MEMORY.search(low):
-        found = replace(found, hbm_bytes=capacity(stated(memory), found.hbm_bytes))
+        found = replace(
+            found, hbm_bytes=capacity(stated(memory), found.hbm_bytes)
+        )
     if bandwidth := BANDWIDTH.search(low):
         found = replace(found, hbm_bandwidth=float(bandwidth[1]) * 1e12)
     if power := POWER.search(low):
@@ -139,7 +152,9 @@ def _known(name: str) -> Chip:
     pcie = "pcie" in name.lower()
 
     def distance(c: Chip) -> tuple[bool, float]:
-        return ("pcie" in c.name) != pcie, abs(c.hbm_bytes - stated(memory)) if memory else 0.0
+        return ("pcie" in c.name) != pcie, abs(
+            c.hbm_bytes - stated(memory)
+        ) if memory else 0.0
 
     return min(candidates, key=distance)
 
@@ -149,9 +164,15 @@ def _same_family(name: str) -> list[str]:
     family = _family(name)
     if not family:
         return []
-    spellings = [(n, n) for n in catalog.names("chips")] + list(catalog.aliases("chips").items())
-    real = [(spelling, n) for spelling, n in spellings if not n.startswith(PAPERS)]
-    return list(dict.fromkeys(n for spelling, n in real if _family(spelling) == family))
+    spellings = [(n, n) for n in catalog.names("chips")] + list(
+        catalog.aliases("chips").items()
+    )
+    real = [
+        (spelling, n) for spelling, n in spellings if not n.startswith(PAPERS)
+    ]
+    return list(
+        dict.fromkeys(n for spelling, n in real if _family(spelling) == family)
+    )
 
 
 def _family(name: str) -> str:
@@ -172,7 +193,9 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     domain = NVL.search(near.lower())
     nodes = int(domain[1]) if domain else size or first.size or 1
     if not 1 <= nodes <= LARGEST_DOMAIN:
-        raise BadInput(f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}")
+        raise BadInput(
+            f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}"
+        )
     between, rate = (
         _far(far, size or nodes, last, _system(far) or base),
         _near(near.lower()) or first.bandwidth,
@@ -181,8 +204,18 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     return replace(
         base,
         dims=(
-            replace(links(first, rate, kind, near.lower()), size=nodes, bandwidth=rate, kind=kind),
-            replace(last, size=None, bandwidth=between.bandwidth, shared_by=between.shared_by),
+            replace(
+                links(first, rate, kind, near.lower()),
+                size=nodes,
+                bandwidth=rate,
+                kind=kind,
+            ),
+            replace(
+                last,
+                size=None,
+                bandwidth=between.bandwidth,
+                shared_by=between.shared_by,
+            ),
         ),
     )
 
@@ -213,13 +246,21 @@ def _near(text: str) -> float | None:
         return float(both[1]) * (1e12 if both[2] == "tb" else 1e9) / 2
     for word, rates in (("nvlink", NVLINK), ("pcie", PCIE)):
         if generation := re.search(word + r"[ -]?(?:gen ?)?(\d)", text):
-            return parse(rates[int(generation[1])], "B/s") if int(generation[1]) in rates else None
+            return (
+                parse(rates[int(generation[1])], "B/s")
+                if int(generation[1]) in rates
+                else None
+            )
     return None
 
 
 def machines() -> list[Network]:
     """The networks of the catalogue as they are sold."""
-    return [catalog.network(n) for n in catalog.names("networks") if not n.startswith(PAPERS)]
+    return [
+        catalog.network(n)
+        for n in catalog.names("networks")
+        if not n.startswith(PAPERS)
+    ]
 
 
 def links(first: Dim, rate: float, kind: str, text: str) -> Dim:
@@ -230,14 +271,22 @@ def links(first: Dim, rate: float, kind: str, text: str) -> Dim:
         return first
     every = [m.dims[0] for m in machines()]
     pcie = [d for d in every if "pcie" in text and d.name == "pcie"]
-    return next(iter([d for d in every if (d.bandwidth, d.kind) == (rate, kind)] + pcie), first)
+    return next(
+        iter(
+            [d for d in every if (d.bandwidth, d.kind) == (rate, kind)] + pcie
+        ),
+        first,
+    )
 
 
 def fabric(text: str, base: Network) -> Dim:
     """What joins nodes: the base's last dimension; of another fabric that the text names, what a
     machine of the catalogue reaches with it, one with the same chip if there is one."""
     last = base.dims[-1]
-    named = next((name for name, words in FABRICS if re.search(words, text.lower())), last.name)
+    named = next(
+        (name for name, words in FABRICS if re.search(words, text.lower())),
+        last.name,
+    )
     having = [m for m in machines() if m.dims[-1].name == named]
     if named == last.name or not having:
         return last
@@ -273,7 +322,11 @@ def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
     """
     words, adapter = text.lower(), system.dims[-1]
     match = RATE.search(text)
-    rate, count = (_rate(match), float(match[1] or 1)) if match else (_port(words) or 0.0, 1.0)
+    rate, count = (
+        (_rate(match), float(match[1] or 1))
+        if match
+        else (_port(words) or 0.0, 1.0)
+    )
     if not rate:
         if system.dims[-1] is usual:
             return Far(
@@ -332,7 +385,9 @@ def _rate(match: re.Match[str]) -> float:
 
 def _port(words: str) -> float | None:
     """B/s of a generation of InfiniBand."""
-    port = next((rate for word, rate in INFINIBAND.items() if word in words), None)
+    port = next(
+        (rate for word, rate in INFINIBAND.items() if word in words), None
+    )
     return parse(port, "B/s") if port else None
 
 
@@ -342,7 +397,11 @@ def _system(text: str) -> Network | None:
     spellings = [(n, n) for n in catalog.names("networks")] + list(
         catalog.aliases("networks").items()
     )
-    found = [(len(s), n) for s, n in spellings if f"-{s}-" in words and not n.startswith(PAPERS)]
+    found = [
+        (len(s), n)
+        for s, n in spellings
+        if f"-{s}-" in words and not n.startswith(PAPERS)
+    ]
     return catalog.network(max(found)[1]) if found else None
 
 
@@ -356,7 +415,11 @@ def _sliced(base: Network, size: int, far: str) -> Network:
         cut,
         dims=(
             *cut.dims[:-1],
-            replace(cut.dims[-1], bandwidth=between.bandwidth, shared_by=between.shared_by),
+            replace(
+                cut.dims[-1],
+                bandwidth=between.bandwidth,
+                shared_by=between.shared_by,
+            ),
         ),
     )
 
@@ -368,8 +431,13 @@ def torus(base: Network, size: int) -> Network:
     axes = [d for d in base.dims if d.kind in ("ring", "line", "mesh")]
     above = [d for d in base.dims if d not in axes]
     sizes = _near_cube(max(1, min(size, LARGEST_DOMAIN)), max(len(axes), 1))
-    cut: list[Dim] = [replace(d, size=n) for d, n in zip(axes, sizes, strict=False)]
-    return replace(base, dims=(*cut, replace(above[-1], size=None)) if above else tuple(cut))
+    cut: list[Dim] = [
+        replace(d, size=n) for d, n in zip(axes, sizes, strict=False)
+    ]
+    return replace(
+        base,
+        dims=(*cut, replace(above[-1], size=None)) if above else tuple(cut),
+    )
 
 
 def _near_cube(n: int, axes: int) -> list[int]:

@@ -28,7 +28,9 @@ FLASH_SINCE = 2023
 """Year from which frameworks fuse attention by default (FlashAttention appeared in May 2022)."""
 MEGATRON_ROWS = 128
 """Megatron-LM pads the vocabulary to a multiple of this."""
-GROUP = re.compile(r"shard\w*[ _-](?:group|degree|size|factor)s?(?: of)?[\s=:]{0,3}(\d+)")
+GROUP = re.compile(
+    r"shard\w*[ _-](?:group|degree|size|factor)s?(?: of)?[\s=:]{0,3}(\d+)"
+)
 """Ranks of a group that shards among itself and replicates across groups."""
 HYBRID = (
     r"\bhsdp\b|hybrid|(?:with)?in(?:side)?(?: \w+){0,2}"
@@ -52,7 +54,12 @@ class Described(NamedTuple):
         """
         if asked(assumptions):
             return replace(self.job, assumptions=assumptions)
-        return replace(self.job, assumptions=assumptions, framework=None, software=NOTHING_SAID)
+        return replace(
+            self.job,
+            assumptions=assumptions,
+            framework=None,
+            software=NOTHING_SAID,
+        )
 
     def noted(self, note: str) -> Described:
         """The same with one more note."""
@@ -74,7 +81,10 @@ def described(row: Row) -> Described:
         layout(row, shape, machine.chips),
         policy(row, shape),
     )
-    sharding, fsdp = text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp")
+    sharding, fsdp = (
+        text(row, "optimizer_sharding"),
+        text(part(row, "parallel"), "fsdp"),
+    )
     found = Job(
         shape,
         machine,
@@ -87,15 +97,27 @@ def described(row: Row) -> Described:
         software=told.settings,
     )
     offloaded = words.named(OFFLOADED, f"{sharding} {fsdp}")
-    on_host = "states in host memory are counted on the device" if offloaded else ""
-    notes = (*told.notes, again.note, hardware.note(row), groups(row, plan), on_host)
-    return Described(found, tuple(n for n in notes if n), again.memory and not offloaded)
+    on_host = (
+        "states in host memory are counted on the device" if offloaded else ""
+    )
+    notes = (
+        *told.notes,
+        again.note,
+        hardware.note(row),
+        groups(row, plan),
+        on_host,
+    )
+    return Described(
+        found, tuple(n for n in notes if n), again.memory and not offloaded
+    )
 
 
 def is_fsdp(row: Row) -> bool:
     """Shards as FSDP does."""
     return words.is_fsdp(
-        text(row, "optimizer_sharding"), text(part(row, "parallel"), "fsdp"), text(row, "software")
+        text(row, "optimizer_sharding"),
+        text(part(row, "parallel"), "fsdp"),
+        text(row, "software"),
     )
 
 
@@ -118,7 +140,9 @@ def attention(told: Said, year: float | None) -> str:
     """The attention kernel of a row: the one it names, else its framework's; before frameworks
     fused it, none.
     """
-    early = told.framework == "unknown" and year is not None and year < FLASH_SINCE
+    early = (
+        told.framework == "unknown" and year is not None and year < FLASH_SINCE
+    )
     return told.attention or ("unfused" if early else ASK)
 
 
@@ -128,7 +152,9 @@ def policy(row: Row, shape: Model) -> recompute.Policy:
     pp = whole(p, "pp", 1)
     _, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
     return recompute.policy(
-        row.get("recompute"), text(row, "software"), shape.layers / (pp * interleave)
+        row.get("recompute"),
+        text(row, "software"),
+        shape.layers / (pp * interleave),
     )
 
 
@@ -142,7 +168,10 @@ def group(row: Row, plan: Layout) -> Num:
         return min(int(size[1]), plan.replicas)
     if not words.named(HYBRID, said):
         return plan.replicas
-    return min(whole(part(row, "hardware"), "gpus_per_node", 1) / plan.tp, plan.replicas)
+    return min(
+        whole(part(row, "hardware"), "gpus_per_node", 1) / plan.tp,
+        plan.replicas,
+    )
 
 
 def groups(row: Row, plan: Layout) -> str:
@@ -177,7 +206,9 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     """
     p = part(row, "parallel")
     tp, cp, pp, ep = (whole(p, name, 1) for name in ("tp", "cp", "pp", "ep"))
-    schedule, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
+    schedule, interleave = words.schedule(
+        text(p, "schedule"), pp, whole(p, "vpp", 1)
+    )
     stage, sequence = p.get("zero_stage"), flag(p, "sp")
     if sequence is None:
         sequence = words.is_jax(text(row, "software"))

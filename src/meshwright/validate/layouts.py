@@ -52,7 +52,9 @@ class Constants(NamedTuple):
     framework_bytes: float
 
 
-GRID = tuple(Constants(*values) for values in product(ALLOCATOR, BACKWARD, CONTEXT))
+GRID = tuple(
+    Constants(*values) for values in product(ALLOCATOR, BACKWARD, CONTEXT)
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ class Figure:
             "states": self.states,
             "allocated": tensors,
             "reserved": tensors * (1 + c.allocator_share) + self.new,
-            "device": tensors * (1 + c.allocator_share) + self.new + c.framework_bytes,
+            "device": tensors * (1 + c.allocator_share)
+            + self.new
+            + c.framework_bytes,
             "needed": tensors * (1 + self.need) + c.framework_bytes,
         }
         return found[self.kind]
@@ -90,13 +94,22 @@ def figure(p: Prediction, kind: str) -> Figure | None:
     use, allocated = p.memory_bytes, []
     for share in BACKWARD:
         memory = replace(
-            p.job.assumptions.memory, holding=replace(how.holding, backward_share=share)
+            p.job.assumptions.memory,
+            holding=replace(how.holding, backward_share=share),
         )
-        job = replace(p.job, assumptions=replace(p.job.assumptions, memory=memory))
-        allocated.append(float(resident.use(job, p.layout, p._body, p._schedule).total))
-    new = use["reserved"] - use["allocated"] * (1 + how.holding.allocator_share)
+        job = replace(
+            p.job, assumptions=replace(p.job.assumptions, memory=memory)
+        )
+        allocated.append(
+            float(resident.use(job, p.layout, p._body, p._schedule).total)
+        )
+    new = use["reserved"] - use["allocated"] * (
+        1 + how.holding.allocator_share
+    )
     states = use["weights"] + use["gradients"] + use["optimizer"]
-    return Figure(kind, tuple(allocated), new, how.holding.allocator_need, states)
+    return Figure(
+        kind, tuple(allocated), new, how.holding.allocator_need, states
+    )
 
 
 def same(p: Prediction, kind: str) -> tuple[object, ...]:
@@ -125,7 +138,8 @@ def once(rows: Iterable[Judged]) -> dict[str, Any]:
             sources[row.source].append(row)
     plain = _ratios(judged, None)
     found = {
-        name: fitted([of for other, of in sources.items() if other != name]) for name in sources
+        name: fitted([of for other, of in sources.items() if other != name])
+        for name in sources
     }
     chosen = {name: c for name, c in found.items() if c}
     left_out = {name: _ratios(sources[name], c) for name, c in chosen.items()}
@@ -167,7 +181,8 @@ def _ratios(rows: Iterable[Judged], c: Constants | None) -> list[float]:
 def _ratio(of: Sequence[Judged], c: Constants | None) -> float:
     """The median of the runs of one layout."""
     return median(
-        (r.figure.under(c) if c and r.figure else r.predicted or 0.0) / (r.measured or 1.0)
+        (r.figure.under(c) if c and r.figure else r.predicted or 0.0)
+        / (r.measured or 1.0)
         for r in of
     )
 

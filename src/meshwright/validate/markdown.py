@@ -8,7 +8,13 @@ from typing import Any
 from .result import TIMES, Checked, Validation, grouped, verdicts
 from .stats import DIFFERENT, confusion, stats
 
-COUNTS = ("true_positives", "false_negatives", "false_positives", "true_negatives", "unknown")
+COUNTS = (
+    "true_positives",
+    "false_negatives",
+    "false_positives",
+    "true_negatives",
+    "unknown",
+)
 ERRORS = ("median_abs_error", "mean_abs_error", "p90_abs_error")
 
 
@@ -17,12 +23,30 @@ def markdown(v: Validation) -> str:
     and their reasons; notes.
     """
     parts = [
-        _errors("Overall", "quantity", {q: v.having(q) for q in (*TIMES, "memory")}),
-        _errors("Time, by source", "source", _sorted(v.having(*TIMES), lambda r: r.source)),
-        _errors("Time, by class", "class", _sorted(v.having(*TIMES), lambda r: r.kind)),
-        _errors("Time, by chip", "chip", _sorted(v.having(*TIMES), lambda r: r.chip)),
+        _errors(
+            "Overall", "quantity", {q: v.having(q) for q in (*TIMES, "memory")}
+        ),
+        _errors(
+            "Time, by source",
+            "source",
+            _sorted(v.having(*TIMES), lambda r: r.source),
+        ),
+        _errors(
+            "Time, by class",
+            "class",
+            _sorted(v.having(*TIMES), lambda r: r.kind),
+        ),
+        _errors(
+            "Time, by chip",
+            "chip",
+            _sorted(v.having(*TIMES), lambda r: r.chip),
+        ),
         _held_out(v),
-        _errors("Memory, by source", "source", _sorted(v.having("memory"), lambda r: r.source)),
+        _errors(
+            "Memory, by source",
+            "source",
+            _sorted(v.having("memory"), lambda r: r.source),
+        ),
         _layouts(v),
         _out_of_memory(v),
         _reliability(v),
@@ -33,7 +57,9 @@ def markdown(v: Validation) -> str:
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def _sorted(rows: Iterable[Checked], key: Callable[[Checked], str]) -> dict[str, list[Checked]]:
+def _sorted(
+    rows: Iterable[Checked], key: Callable[[Checked], str]
+) -> dict[str, list[Checked]]:
     return dict(sorted(grouped(rows, key).items()))
 
 
@@ -53,10 +79,20 @@ def _held_out(v: Validation) -> str:
     if not lines:
         return ""
     by_source = _sorted(rows, lambda r: r.source)
-    header = ("run", "measured, s", "predicted, s", "range of what is not stated, s", "error")
+    header = (
+        "run",
+        "measured, s",
+        "predicted, s",
+        "range of what is not stated, s",
+        "error",
+    )
     return "\n\n".join(
         (
-            _errors("Runs that no fit may use, by source", "source", {**by_source, "all": rows}),
+            _errors(
+                "Runs that no fit may use, by source",
+                "source",
+                {**by_source, "all": rows},
+            ),
             _table("Runs that no fit may use", header, lines),
         )
     )
@@ -88,7 +124,11 @@ def _layouts(v: Validation) -> str:
     found = v.overall["memory"]["layouts"]
     groups = {
         **found["sources"],
-        "all": {"once": found["once"], "left_out": found["left_out"], "constants": None},
+        "all": {
+            "once": found["once"],
+            "left_out": found["left_out"],
+            "constants": None,
+        },
     }
     lines = []
     for source, of in groups.items():
@@ -113,14 +153,22 @@ def _layouts(v: Validation) -> str:
         "p90, source left out",
         "allocator, backward pass, context fitted without it",
     )
-    return _table("Memory, each layout once", header, lines) if found["sources"] else ""
+    return (
+        _table("Memory, each layout once", header, lines)
+        if found["sources"]
+        else ""
+    )
 
 
 def _reliability(v: Validation) -> str:
     """Risk of running out of memory as foreseen, and the share of the runs that did."""
     foreseen = v.overall["out_of_memory"]
     lines = [
-        (f"{low:.0%} to {high:.0%}", str(r["rows"]), _share(r["ran_out"], ".1%"))
+        (
+            f"{low:.0%} to {high:.0%}",
+            str(r["rows"]),
+            _share(r["ran_out"], ".1%"),
+        )
         for r in foreseen["reliability"]
         for low, high in (r["risk"],)
     ]
@@ -128,16 +176,21 @@ def _reliability(v: Validation) -> str:
         _share(foreseen[name], form)
         for name, form in (("balanced_accuracy", ".1%"), ("brier", ".3f"))
     )
-    title = "Risk of running out of memory (balanced accuracy {}, Brier score {})".format(*shown)
+    title = "Risk of running out of memory (balanced accuracy {}, Brier score {})".format(
+        *shown
+    )
     return (
-        _table(title, ("risk", "runs", "ran out"), lines) if foreseen["brier"] is not None else ""
+        _table(title, ("risk", "runs", "ran out"), lines)
+        if foreseen["brier"] is not None
+        else ""
     )
 
 
 def _out_of_memory(v: Validation) -> str:
     lines = []
     for source, rows in _sorted(
-        (r for r in v.rows if r.quantity == "out_of_memory"), lambda r: r.source
+        (r for r in v.rows if r.quantity == "out_of_memory"),
+        lambda r: r.source,
     ).items():
         c = confusion(verdicts(rows))
         lines.append((source, *(str(c[k]) for k in COUNTS)))
@@ -160,7 +213,14 @@ def _ranking(v: Validation) -> str:
         **dict(sorted(v.ranked.items())),
         "all": v.overall["ranking"],
     }
-    header = ("source", "groups", "median Spearman", "mean regret", "pairs", "in the right order")
+    header = (
+        "source",
+        "groups",
+        "median Spearman",
+        "mean regret",
+        "pairs",
+        "in the right order",
+    )
     lines = [
         (
             source,
@@ -176,7 +236,9 @@ def _ranking(v: Validation) -> str:
         f"Ranking of layouts of one workload (pairs: measured times more than {DIFFERENT:.0%}"
         " apart)"
     )
-    return _table(title, header, lines) if v.overall["ranking"]["groups"] else ""
+    return (
+        _table(title, header, lines) if v.overall["ranking"]["groups"] else ""
+    )
 
 
 def _share(value: float | None, form: str) -> str:
@@ -186,17 +248,29 @@ def _share(value: float | None, form: str) -> str:
 def _skipped(v: Validation) -> str:
     lines = [(why, str(n)) for why, n in v.skipped.items()]
     return (
-        _table("Skipped rows", ("reason", "rows"), lines) if lines else "## Skipped rows\n\nNone."
+        _table("Skipped rows", ("reason", "rows"), lines)
+        if lines
+        else "## Skipped rows\n\nNone."
     )
 
 
 def _notes(v: Validation) -> str:
     lines = [(note, str(len(ids))) for note, ids in v.notes.items()]
-    return _table("What was assumed, or cannot be said", ("note", "rows"), lines) if lines else ""
+    return (
+        _table("What was assumed, or cannot be said", ("note", "rows"), lines)
+        if lines
+        else ""
+    )
 
 
-def _table(title: str, header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    rule = "|" + "|".join("---" if i == 0 else "---:" for i in range(len(header))) + "|"
+def _table(
+    title: str, header: tuple[str, ...], lines: Sequence[tuple[str, ...]]
+) -> str:
+    rule = (
+        "|"
+        + "|".join("---" if i == 0 else "---:" for i in range(len(header)))
+        + "|"
+    )
     rows = [
         "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |"
         for line in (header, *lines)

@@ -86,19 +86,33 @@ def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
         else None
     )
     if figure:
-        yield Pair("memory", counted(p, figure.kind), figure.bytes, figure.note, figure.kind)
+        yield Pair(
+            "memory",
+            counted(p, figure.kind),
+            figure.bytes,
+            figure.note,
+            figure.kind,
+        )
 
 
 def counted(p: Prediction, kind: str) -> float:
     """Bytes on the fullest device that a figure of that kind counts."""
     use = p.memory_bytes
-    return use["weights"] + use["gradients"] + use["optimizer"] if kind == "states" else use[kind]
+    return (
+        use["weights"] + use["gradients"] + use["optimizer"]
+        if kind == "states"
+        else use[kind]
+    )
 
 
 def judged(row: Row) -> set[str]:
     """The quantities a row says it may be judged by; empty if it does not say."""
     listed = row.get("judge")
-    return {j for j in listed if isinstance(j, str)} if isinstance(listed, (list, tuple)) else set()
+    return (
+        {j for j in listed if isinstance(j, str)}
+        if isinstance(listed, (list, tuple))
+        else set()
+    )
 
 
 def step_time(m: Row, job: Job) -> float | None:
@@ -134,12 +148,20 @@ def from_flops(m: Row, job: Job) -> float | None:
     if "crude" in kind or "estimator" in kind:
         return None
     if kind.startswith("hardware"):
-        flops = (whole - logits) * 4 / 3 + logits if re.search(r"4/3|full recomp", kind) else None
+        flops = (
+            (whole - logits) * 4 / 3 + logits
+            if re.search(r"4/3|full recomp", kind)
+            else None
+        )
     elif kind.startswith("model"):
         flops = whole - scores / 2 if "causal" in kind else whole
     else:
         flops = None
-    return flops * job.batch_tokens / (rate * TERA * job.cluster.chips) if flops else None
+    return (
+        flops * job.batch_tokens / (rate * TERA * job.cluster.chips)
+        if flops
+        else None
+    )
 
 
 def memory_of(m: Row, software: str) -> Figure | None:
@@ -151,7 +173,10 @@ def memory_of(m: Row, software: str) -> Figure | None:
         if isinstance(key, str)
         for f in _figures(m, key, said, software)
     ]
-    states, activations = number(m, "memory_params_opt_gib"), number(m, "memory_activations_gib")
+    states, activations = (
+        number(m, "memory_params_opt_gib"),
+        number(m, "memory_activations_gib"),
+    )
     if states is not None and activations is not None:
         found.append(
             Figure(
@@ -167,13 +192,23 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
     """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind,
     else by the software.
     """
-    match, value = MEMORY_KEY.fullmatch(key.lower().replace("-", "_")), number(m, key)
+    match, value = (
+        MEMORY_KEY.fullmatch(key.lower().replace("-", "_")),
+        number(m, key),
+    )
     if not match or value is None:
         return
-    words, size = f"{match['before'] or ''} {match['after'] or ''}", value * UNITS[match["unit"]]
+    words, size = (
+        f"{match['before'] or ''} {match['after'] or ''}",
+        value * UNITS[match["unit"]],
+    )
     if NO_PEAK.search(words):
         return
-    note = "its memory is a formula, not a measurement" if FORMULA.search(said) else ""
+    note = (
+        "its memory is a formula, not a measurement"
+        if FORMULA.search(said)
+        else ""
+    )
     if kind := _kind(words):
         # Megatron-LM's mem-allocated-bytes: now
         left = kind == "allocated" and not PEAK.search(f"{words} {said}")
@@ -185,13 +220,20 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
     else:
         kind, shown = _logged(software)
         yield Figure(
-            kind, size, note or f"what its memory figure counts is not stated: taken as {shown}"
+            kind,
+            size,
+            note
+            or f"what its memory figure counts is not stated: taken as {shown}",
         )
 
 
 def _kind(words: str) -> str:
     """The kind that the words name first, "" if none."""
-    found = [(m.start(), kind) for kind, pattern in KINDS if (m := re.search(pattern, words))]
+    found = [
+        (m.start(), kind)
+        for kind, pattern in KINDS
+        if (m := re.search(pattern, words))
+    ]
     return min(found)[1] if found else ""
 
 
@@ -204,7 +246,9 @@ def _logged(software: str) -> tuple[str, str]:
     """
     if "torchtitan" in software:
         return "reserved", "max reserved, which its software logs"
-    if ("megatron" in software and "deepspeed" not in software) or is_jax(software):
+    if ("megatron" in software and "deepspeed" not in software) or is_jax(
+        software
+    ):
         return "allocated", "max allocated, which its software logs"
     return "device", "what nvidia-smi shows"
 
@@ -213,7 +257,11 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     """Seconds of one layer forward, and backward with what it computes again."""
     forward, back = number(m, "layer_fwd_ms"), number(m, "layer_bwd_ms")
     if forward is not None:
-        yield Pair("layer_forward_time", float(p._body.typical.forward.total), forward / 1e3)
+        yield Pair(
+            "layer_forward_time",
+            float(p._body.typical.forward.total),
+            forward / 1e3,
+        )
     if back is not None:
         yield Pair(
             "layer_backward_time",
@@ -225,6 +273,19 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
 def workload(row: Row, job: Job) -> tuple[object, ...]:
     """Rows with equal workloads differ in their layout only, so their step times can be ranked."""
     told = tuple(
-        text(row, name) for name in ("source", "group", "software", "precision", "attention_kernel")
+        text(row, name)
+        for name in (
+            "source",
+            "group",
+            "software",
+            "precision",
+            "attention_kernel",
+        )
     )
-    return (*told, text(part(row, "hardware"), "gpu"), job.model, job.cluster.chips, job.batch)
+    return (
+        *told,
+        text(part(row, "hardware"), "gpu"),
+        job.model,
+        job.cluster.chips,
+        job.batch,
+    )

@@ -20,7 +20,15 @@ from typing import NamedTuple
 from ..errors import BadInput
 from .words import is_jax, named
 
-MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+MODULES = (
+    "core_attn",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "moe_act",
+    "shared_experts",
+)
 """Modules of Megatron Core."""
 
 POLICIES: dict[str, str] = {
@@ -55,21 +63,35 @@ WHOLE = re.compile(
     r"\bfull\b|\buniform\b|\b(?:all|every|each) (?:transformer )?(?:layer|block)s?\b|\bper[-"
     r" ](?:layer|block)\b|\bwhole layers?\b"
 )
-SOME = re.compile(r"checkpoint|remat|recomput|^(?:true|yes|on|enabled|1|all)\b")
+SOME = re.compile(
+    r"checkpoint|remat|recomput|^(?:true|yes|on|enabled|1|all)\b"
+)
 CORE = re.compile(
     r"core[ _-]?att|att\w*[ _-]core|^selective(?:"
     r" (?:recomput\w*|activation\w*|checkpoint\w*|remat\w*))*$|granularity selective$"
 )
-OPERATIONS = re.compile(r"\bsac\b|\bop[ -]?level|selective\W{0,3}op\b|\bper[- ]op\b")
-MAXTEXT = re.compile(r"\bminimal\b|\bsave_(?:dot|qkv|out)_|\bqkv_proj_offloaded\b")
+OPERATIONS = re.compile(
+    r"\bsac\b|\bop[ -]?level|selective\W{0,3}op\b|\bper[- ]op\b"
+)
+MAXTEXT = re.compile(
+    r"\bminimal\b|\bsave_(?:dot|qkv|out)_|\bqkv_proj_offloaded\b"
+)
 """Names that only MaxText has for its policies."""
-OFFLOADED = r"offload|(?:checkpoint|activation)\w* (?:in|on|to) (?:the )?(?:cpu|host)"
+OFFLOADED = (
+    r"offload|(?:checkpoint|activation)\w* (?:in|on|to) (?:the )?(?:cpu|host)"
+)
 NAMED_LISTS = re.compile(r"\[([^\]]*)\]")
 
 NUMBERS = {"other": 2, "second": 2, "2nd": 2, "third": 3, "3rd": 3}
-EVERY_NTH = re.compile(r"every (other|second|third|\d+(?:nd|rd|th)) (layer|block|matmul|matrix)")
-OF_ALL = re.compile(r"(\d+) ?(?:/|of|out of) ?(?:the )?(\d+) (?:transformer )?(?:layers|blocks)")
-PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?% of (?:the |all )?(?:transformer )?(?:layers|blocks)")
+EVERY_NTH = re.compile(
+    r"every (other|second|third|\d+(?:nd|rd|th)) (layer|block|matmul|matrix)"
+)
+OF_ALL = re.compile(
+    r"(\d+) ?(?:/|of|out of) ?(?:the )?(\d+) (?:transformer )?(?:layers|blocks)"
+)
+PERCENT = re.compile(
+    r"(\d+(?:\.\d+)?) ?% of (?:the |all )?(?:transformer )?(?:layers|blocks)"
+)
 PER_STAGE = re.compile(
     r"(?:first|last|block,?|only|num[_ -]layers) ?[=:]? ?(\d+)\b|(\d+) (?:transformer"
     r" )?(?:layers|blocks) (?:per|of each|of every)"
@@ -94,7 +116,9 @@ def policy(said: object, software: str, layers: float) -> Policy:
     of.
     """
     words = spoken(said)
-    if is_jax(software) or (MAXTEXT.search(words) and not NAMED_LISTS.search(words)):
+    if is_jax(software) or (
+        MAXTEXT.search(words) and not NAMED_LISTS.search(words)
+    ):
         return _of_jax(words)
     assumed = UNSAID.sub("", words)
     if not assumed:
@@ -117,17 +141,26 @@ def spoken(said: object) -> str:
         return str(said).lower()
     if isinstance(said, (list, tuple)):
         names = [name for name in said[:100] if isinstance(name, str)]
-        return f"selective modules [{', '.join(names)[:400].lower()}]" if names else "none"
+        return (
+            f"selective modules [{', '.join(names)[:400].lower()}]"
+            if names
+            else "none"
+        )
     if isinstance(said, Mapping):
         settings = [
             (key, v)
             for key, v in list(said.items())[:20]
             if isinstance(v, (bool, int, float, str, list))
         ]
-        words = " ".join(f"{key} {spoken(v) if isinstance(v, list) else v}" for key, v in settings)
+        words = " ".join(
+            f"{key} {spoken(v) if isinstance(v, list) else v}"
+            for key, v in settings
+        )
         return words[:400].lower()
     text = said[:400] if isinstance(said, str) else ""
-    return " ".join("".join(c for c in text if c.isprintable()).lower().split())
+    return " ".join(
+        "".join(c for c in text if c.isprintable()).lower().split()
+    )
 
 
 def _read(words: str, software: str, layers: float) -> Policy:
@@ -161,12 +194,16 @@ def _read(words: str, software: str, layers: float) -> Policy:
 
 def _layers(words: str, layers: float) -> Policy | None:
     """Whole layers, but only some of them."""
-    if "uniform" in words:  # every layer runs again; only inputs of groups are kept
+    if (
+        "uniform" in words
+    ):  # every layer runs again; only inputs of groups are kept
         coarse = re.search(r"\b([2-9]|\d\d+)\b", words)
         return Policy("full", _between(words, "full") if coarse else "")
     some = None
     if (nth := EVERY_NTH.search(words)) and nth[2] in ("layer", "block"):
-        some = layers / max(NUMBERS.get(nth[1]) or int(re.sub(r"\D", "", nth[1])), 1)
+        some = layers / max(
+            NUMBERS.get(nth[1]) or int(re.sub(r"\D", "", nth[1])), 1
+        )
     elif of := OF_ALL.search(words):
         some = layers * int(of[1]) / max(int(of[2]), 1)
     elif percent := PERCENT.search(words):
@@ -175,9 +212,20 @@ def _layers(words: str, layers: float) -> Policy | None:
         some = float(first[1] or first[2])
     if some is None:
         return None
-    again, whole = "selective" if words.startswith("selective") else "full", round(some)
-    mode = "none" if not whole else again if whole >= layers else f"{again}:{whole}"
-    return Policy(mode, "" if abs(some - whole) < EXACT else _between(words, mode))
+    again, whole = (
+        "selective" if words.startswith("selective") else "full",
+        round(some),
+    )
+    mode = (
+        "none"
+        if not whole
+        else again
+        if whole >= layers
+        else f"{again}:{whole}"
+    )
+    return Policy(
+        mode, "" if abs(some - whole) < EXACT else _between(words, mode)
+    )
 
 
 EXACT = 1e-9
@@ -187,20 +235,35 @@ EXACT = 1e-9
 def _modules(words: str) -> list[str]:
     """The modules that the words list, known or not."""
     if listed := NAMED_LISTS.search(words):
-        return [name for item in listed[1].split(",") if (name := item.strip(" '\"`"))]
-    if not re.match("selective|modules?\\b", words) or re.search("save|keep|store", words):
+        return [
+            name
+            for item in listed[1].split(",")
+            if (name := item.strip(" '\"`"))
+        ]
+    if not re.match("selective|modules?\\b", words) or re.search(
+        "save|keep|store", words
+    ):
         return []  # what follows is prose
-    return re.findall(rf"\b(?:{'|'.join(sorted(MODULES, key=len, reverse=True))})\b", words)
+    return re.findall(
+        rf"\b(?:{'|'.join(sorted(MODULES, key=len, reverse=True))})\b", words
+    )
 
 
 def _listed(names: list[str]) -> Policy:
     """Selective recomputation of modules."""
-    known, strange = [n for n in names if n in MODULES], [n for n in names if n not in MODULES]
+    known, strange = (
+        [n for n in names if n in MODULES],
+        [n for n in names if n not in MODULES],
+    )
     if not known:
         raise BadInput(
             f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are"
         )
-    note = f"recomputed module {strange[0][:40]!r} is not known and left out" if strange else ""
+    note = (
+        f"recomputed module {strange[0][:40]!r} is not known and left out"
+        if strange
+        else ""
+    )
     return Policy("+".join(sorted({*known})), note, memory=not strange)
 
 
@@ -221,9 +284,13 @@ def _operations(words: str) -> Policy:
 def _of_jax(words: str) -> Policy:
     """One of MaxText's policies: names of the results that stay; what else there is runs again."""
     for name, word in POLICIES.items():
-        if re.search(rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words):
+        if re.search(
+            rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words
+        ):
             on_host = named(OFFLOADED, words) or name.endswith("offloaded")
-            return Policy(word, _between(words, word) if on_host else "", not on_host)
+            return Policy(
+                word, _between(words, word) if on_host else "", not on_host
+            )
     mode = "none" if NONE.search(words) else "full"
     default = "none" if mode == "none" else "full, MaxText's default"
     return Policy(

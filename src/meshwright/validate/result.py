@@ -12,7 +12,12 @@ from typing import Any, TypeVar
 from .layouts import Figure, once
 from .stats import confusion, ranking, reliability, stats
 
-TIMES = ("step_time", "layer_forward_time", "layer_backward_time", "collective_time")
+TIMES = (
+    "step_time",
+    "layer_forward_time",
+    "layer_backward_time",
+    "collective_time",
+)
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -45,7 +50,11 @@ class Checked:
     @property
     def ratio(self) -> float | None:
         """predicted / measured; None for what is a yes or a no."""
-        if self.predicted is None or not self.measured or self.quantity == "out_of_memory":
+        if (
+            self.predicted is None
+            or not self.measured
+            or self.quantity == "out_of_memory"
+        ):
             return None
         return self.predicted / self.measured
 
@@ -71,20 +80,27 @@ class Validation:
     outside: dict[str, int] = field(default_factory=dict)
     """Rows that are not complete pre-training runs, by what they are."""
 
-    def having(self, *quantities: str, held_out: bool = False) -> list[Checked]:
+    def having(
+        self, *quantities: str, held_out: bool = False
+    ) -> list[Checked]:
         """The compared rows of some quantities: those that a fit may use, or those that are held
         out.
         """
         return [
             r
             for r in self.rows
-            if r.quantity in quantities and r.ratio is not None and r.held_out is held_out
+            if r.quantity in quantities
+            and r.ratio is not None
+            and r.held_out is held_out
         ]
 
-    def by(self, key: str, held_out: bool = False) -> dict[str, dict[str, Any]]:
+    def by(
+        self, key: str, held_out: bool = False
+    ) -> dict[str, dict[str, Any]]:
         """Statistics by "source", "kind" or "chip": of times, or of memory where there are none."""
         groups = grouped(
-            self.having(*TIMES, "memory", held_out=held_out), lambda r: str(getattr(r, key))
+            self.having(*TIMES, "memory", held_out=held_out),
+            lambda r: str(getattr(r, key)),
         )
         return {
             name: _stats([r for r in of if r.quantity in TIMES] or of)
@@ -110,9 +126,15 @@ class Validation:
         """The ranking of layouts by source."""
         found = {
             name: _ranking(of)
-            for name, of in grouped(self.having("step_time"), lambda r: r.source).items()
+            for name, of in grouped(
+                self.having("step_time"), lambda r: r.source
+            ).items()
         }
-        return {name: ranking for name, ranking in found.items() if ranking["groups"]}
+        return {
+            name: ranking
+            for name, ranking in found.items()
+            if ranking["groups"]
+        }
 
     @property
     def held_out(self) -> dict[str, Any]:
@@ -140,13 +162,17 @@ class Validation:
     @property
     def skipped(self) -> dict[str, int]:
         """Reason -> complete pre-training rows skipped for it."""
-        return dict(Counter(r.skipped for r in self.rows if r.skipped).most_common())
+        return dict(
+            Counter(r.skipped for r in self.rows if r.skipped).most_common()
+        )
 
     @property
     def notes(self) -> dict[str, list[str]]:
         """Note -> ids of the rows it is said of, the most frequent first."""
         found: dict[str, list[str]] = defaultdict(list)
-        for id, note in dict.fromkeys((r.id, note) for r in self.rows for note in r.notes):
+        for id, note in dict.fromkeys(
+            (r.id, note) for r in self.rows for note in r.notes
+        ):
             found[note].append(id)
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
@@ -166,7 +192,9 @@ class Validation:
         }
 
 
-def grouped(rows: Iterable[Checked], key: Callable[[Checked], Key]) -> dict[Key, list[Checked]]:
+def grouped(
+    rows: Iterable[Checked], key: Callable[[Checked], Key]
+) -> dict[Key, list[Checked]]:
     """Rows by a key, in the order in which the keys appear."""
     groups: dict[Key, list[Checked]] = defaultdict(list)
     for row in rows:
@@ -182,11 +210,18 @@ def verdicts(of: Iterable[Checked]) -> Iterator[tuple[float | None, bool]]:
 
 
 def _stats(of: Sequence[Checked]) -> dict[str, Any]:
-    inside = [r.interval[0] <= (r.measured or 0.0) <= r.interval[1] for r in of if r.interval]
+    inside = [
+        r.interval[0] <= (r.measured or 0.0) <= r.interval[1]
+        for r in of
+        if r.interval
+    ]
     return stats([r.ratio for r in of if r.ratio is not None], inside)
 
 
 def _ranking(runs: Iterable[Checked]) -> dict[str, Any]:
     """The ranking of the layouts of each workload."""
     groups = grouped(runs, lambda r: r.workload).values()
-    return ranking([(r.predicted or 0.0, r.measured or 0.0) for r in group] for group in groups)
+    return ranking(
+        [(r.predicted or 0.0, r.measured or 0.0) for r in group]
+        for group in groups
+    )

@@ -32,12 +32,18 @@ def read_text(path: str | Path) -> str:
     file = Path(path)
     try:
         if not file.is_file():
-            raise BadInput(f"{brief(str(path))} is not a file of published runs")
+            raise BadInput(
+                f"{brief(str(path))} is not a file of published runs"
+            )
         if file.stat().st_size > LARGEST_FILE:
-            raise BadInput(f"{brief(str(path))} is larger than {LARGEST_FILE >> 20} MiB")
+            raise BadInput(
+                f"{brief(str(path))} is larger than {LARGEST_FILE >> 20} MiB"
+            )
         return file.read_text("utf-8")
     except (OSError, ValueError) as error:
-        raise BadInput(f"{brief(str(path))} cannot be read: {type(error).__name__}") from None
+        raise BadInput(
+            f"{brief(str(path))} cannot be read: {type(error).__name__}"
+        ) from None
 
 
 def parse(text: str) -> list[Row]:
@@ -47,7 +53,9 @@ def parse(text: str) -> list[Row]:
     try:
         data = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"the runs are not valid JSON: {str(error)[:120]}") from None
+        raise BadInput(
+            f"the runs are not valid JSON: {str(error)[:120]}"
+        ) from None
     if isinstance(data, Mapping):
         data = data.get("rows", data.get("runs"))
     return check(data)
@@ -58,7 +66,9 @@ def check(rows: object) -> list[Row]:
     if not isinstance(rows, Sequence) or isinstance(rows, (str, bytes)):
         raise BadInput(f"runs must be a list of objects, not {brief(rows)}")
     if len(rows) > MOST_ROWS:
-        raise BadInput(f"runs must have at most {MOST_ROWS} rows, not {len(rows)}")
+        raise BadInput(
+            f"runs must have at most {MOST_ROWS} rows, not {len(rows)}"
+        )
     for i, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise BadInput(f"row {i + 1} must be an object, not {brief(row)}")
@@ -103,12 +113,18 @@ def whole(row: Row, name: str, default: int) -> int:
     value = row.get(name)
     found = number(row, name)
     if found is None:
-        negative = isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0
+        negative = (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and value < 0
+        )
         if negative:
             raise BadInput(f"{name} must be at least 1, not {brief(value)}")
         return default
     if found != int(found) or found > LARGEST:
-        raise BadInput(f"{name} must be a whole number up to {LARGEST:g}, not {brief(value)}")
+        raise BadInput(
+            f"{name} must be a whole number up to {LARGEST:g}, not {brief(value)}"
+        )
     return int(found)
 
 

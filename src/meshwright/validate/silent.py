@@ -47,7 +47,11 @@ def silent(row: Row) -> tuple[str, ...]:
     missing = row.get("missing")
     if not isinstance(missing, (list, tuple)) or not missing:
         return ()
-    return tuple(missing) if all(isinstance(name, str) and name in SAID for name in missing) else ()
+    return (
+        tuple(missing)
+        if all(isinstance(name, str) and name in SAID for name in missing)
+        else ()
+    )
 
 
 def held_out(row: Row) -> bool:
@@ -70,7 +74,9 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
     found = by_rule(row, {choice: fits for choice, (_, fits) in could.items()})
     about, fits = could[found]
     times = times or [predicted(about.under(assumptions)).step_time_s]
-    return Filled(about.noted(note(row, *found, fits)), (min(times), max(times)))
+    return Filled(
+        about.noted(note(row, *found, fits)), (min(times), max(times))
+    )
 
 
 def choices(row: Row) -> Iterator[tuple[int, int]]:
@@ -82,8 +88,12 @@ def choices(row: Row) -> Iterator[tuple[int, int]]:
     pp, layers = whole(p, "pp", 1), needed(part(row, "model"), "layers")
     stated = whole(row, "micro_batch", 1), whole(p, "vpp", 1)
     for microbatch in MICROBATCHES if "micro_batch" in open_ else stated[:1]:
-        for chunks in CHUNKS if "parallel.vpp" in open_ and pp > 1 else stated[1:]:
-            even = layers % (pp * chunks) == 0 and each % (pp * microbatch) == 0
+        for chunks in (
+            CHUNKS if "parallel.vpp" in open_ and pp > 1 else stated[1:]
+        ):
+            even = (
+                layers % (pp * chunks) == 0 and each % (pp * microbatch) == 0
+            )
             if chunks == 1 or even:
                 yield microbatch, chunks
 
@@ -96,17 +106,26 @@ def by_rule(row: Row, fits: Mapping[tuple[int, int], bool]) -> tuple[int, int]:
     least = min(microbatch for microbatch, _ in fits)
     if pp > 1:
         return max(choice for choice in fits if choice[0] == least)
-    return max((choice for choice, fit in fits.items() if fit), default=(least, 1))
+    return max(
+        (choice for choice, fit in fits.items() if fit), default=(least, 1)
+    )
 
 
 def with_choice(row: Row, microbatch: int, chunks: int) -> dict[str, Any]:
     """The row with both stated."""
-    return {**row, "micro_batch": microbatch, "parallel": {**part(row, "parallel"), "vpp": chunks}}
+    return {
+        **row,
+        "micro_batch": microbatch,
+        "parallel": {**part(row, "parallel"), "vpp": chunks},
+    }
 
 
 def note(row: Row, microbatch: int, chunks: int, fits: bool) -> str:
     """What the rule put in the place of what is missing."""
-    put = {"micro_batch": f"microbatch {microbatch}", "parallel.vpp": f"{chunks} chunks a device"}
+    put = {
+        "micro_batch": f"microbatch {microbatch}",
+        "parallel.vpp": f"{chunks} chunks a device",
+    }
     names = [
         name
         for name in silent(row)

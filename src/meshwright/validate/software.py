@@ -23,7 +23,10 @@ from .words import named
 FRAMEWORKS = (
     ("megatron-bridge", r"megatron[- ]bridge"),
     ("megatron-core", r"megatron[- ]core|\bmcore\b|\bnemo\b"),
-    ("megatron-deepspeed", r"megatron[- ]deepspeed|gpt[- ]neox|\baa-scaling|aleph[ -]alpha"),
+    (
+        "megatron-deepspeed",
+        r"megatron[- ]deepspeed|gpt[- ]neox|\baa-scaling|aleph[ -]alpha",
+    ),
     ("torchtitan", r"torchtitan"),
     ("llm-foundry", r"llm[- ]foundry|\bcomposer\b|mosaicml"),
     ("maxtext", r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b|\bxla\b"),
@@ -110,7 +113,10 @@ SETTINGS = (
         (
             ("hybridep", r"hybrid[ _-]?ep\b"),
             ("deepep", r"deep[ _-]?ep\b"),
-            ("alltoall", r"dispatcher\w*[\s=:]{1,3}(?:all[ _-]?to[ _-]?all|a2a|none)"),
+            (
+                "alltoall",
+                r"dispatcher\w*[\s=:]{1,3}(?:all[ _-]?to[ _-]?all|a2a|none)",
+            ),
         ),
     ),
     Words(
@@ -124,7 +130,10 @@ SETTINGS = (
                     r" -]to[ -]all|ep) overlap"
                 ),
             ),
-            (True, r"a2a_overlap|overlap_moe|(?:a2a|all[ -]to[ -]all|\bep) overlap"),
+            (
+                True,
+                r"a2a_overlap|overlap_moe|(?:a2a|all[ -]to[ -]all|\bep) overlap",
+            ),
         ),
     ),
     Words(
@@ -139,7 +148,10 @@ SETTINGS = (
                     r" _-])?overlap[\s=:]{1,3}(?:false|off|none)|no async[ _-]?tp"
                 ),
             ),
-            ("all", r"async[ _-]?tp|userbuffers?|\btp[ _-](?:comm[ _-])?overlap|async tensor"),
+            (
+                "all",
+                r"async[ _-]?tp|userbuffers?|\btp[ _-](?:comm[ _-])?overlap|async tensor",
+            ),
         ),
     ),
     Words(
@@ -154,9 +166,15 @@ FLOAT8 = Words(
     (
         ("mxfp8", r"mx[ -]?fp8|\bmx\b"),
         ("rowwise", r"row[- ]?wise"),
-        ("blockwise", r"block[- ]?(?:wise|scal\w+)|128 ?x ?128|sub[- ]?channel"),
+        (
+            "blockwise",
+            r"block[- ]?(?:wise|scal\w+)|128 ?x ?128|sub[- ]?channel",
+        ),
         ("delayed", r"delayed"),
-        ("tensorwise", r"tensor[- ]?wise|per[- ]tensor|current[- ]scaling|torchao"),
+        (
+            "tensorwise",
+            r"tensor[- ]?wise|per[- ]tensor|current[- ]scaling|torchao",
+        ),
         ("delayed", r"\(te\b|transformer[- ]engine"),
     ),
 )
@@ -184,7 +202,10 @@ KERNELS = (
     ("fa2", r"flash[ _-]?att(?:ention|n)?[ _-]?v?2|\bfa2\b"),
     ("fa1", r"flash[ _-]?att(?:ention|n)?[ _-]?v?1|\bfa1\b"),
     ("cudnn", r"\bcudnn\b|fused[ _-]attention"),
-    ("torch", r"kernel[=:] ?torch\b|^torch\b|\b(?:plain|eager|torch) attention"),
+    (
+        "torch",
+        r"kernel[=:] ?torch\b|^torch\b|\b(?:plain|eager|torch) attention",
+    ),
     ("flash", r"flash|memory[ -]efficient attention|\bsdpa\b"),
 )
 """Attention kernel -> its names; a generation stands before the family, which is the framework's
@@ -192,7 +213,12 @@ own kernel.
 """
 KERNEL_LIST = re.compile(r"kernels?[=:] ?(\w[\w.]*(?: ?\+ ?[\w. ]+)?)")
 NORM_KERNEL = r"\b(?:rms|layer|fused)[ _-]?(?:norm)?[ _-]?(?:norm|kernel)"
-OWN = ((r"\baa-scaling|aleph[ -]alpha", {"logits_gathered": True, "tp_overlap": "off"}),)
+OWN = (
+    (
+        r"\baa-scaling|aleph[ -]alpha",
+        {"logits_gathered": True, "tp_overlap": "off"},
+    ),
+)
 """What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's
 layers, DeepSpeed's ZeRO-1, whose gradients are all-reduced bucket by bucket after the last
 microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of the
@@ -231,7 +257,11 @@ class Said:
 
 def said(row: Row) -> Said:
     """The framework of a row and its settings, with a note on each word that is not understood."""
-    program, year, words = text(row, "software"), number(row, "year"), spoken(row)
+    program, year, words = (
+        text(row, "software"),
+        number(row, "year"),
+        spoken(row),
+    )
     found = framework(program, sharding(row), year)
     pairs = [setting(w, words) for w in SETTINGS]
     pairs += [
@@ -247,12 +277,19 @@ def said(row: Row) -> Said:
     for values, _ in pairs:
         settings = {**values, **settings}
     notes = (named_framework(found, program), *(note for _, note in pairs))
-    return Said(found, Software(**settings), kernel(row), tuple(note for note in notes if note))
+    return Said(
+        found,
+        Software(**settings),
+        kernel(row),
+        tuple(note for note in notes if note),
+    )
 
 
 def spoken(row: Row) -> str:
     """All that a row says in words of how it ran."""
-    return " ; ".join((text(row, "software"), text(row, "recipe"), text(row, "notes")))
+    return " ; ".join(
+        (text(row, "software"), text(row, "recipe"), text(row, "notes"))
+    )
 
 
 def sharding(row: Row) -> str:
@@ -267,7 +304,11 @@ def framework(program: str, sharded: str, year: float | None) -> str:
             return name
     if "megatron" in program:
         recent = year is None or year >= ENGINE_SINCE
-        return "megatron-core" if recent or re.search(ENGINE, program) else "megatron-2021"
+        return (
+            "megatron-core"
+            if recent or re.search(ENGINE, program)
+            else "megatron-2021"
+        )
     if (
         "deepspeed" in program
         and re.search(r"zero-?3", f"{program} {sharded}")
@@ -282,12 +323,22 @@ def named_framework(found: str, program: str) -> str:
     reads.
     """
     if found == "unknown":
-        return f"software {program[:60]!r} is not known" if program else "its software is not named"
+        return (
+            f"software {program[:60]!r} is not known"
+            if program
+            else "its software is not named"
+        )
     left = program
     for pattern in READ:
         left = re.sub(pattern, " ", left)
-    strange = re.findall(r"[a-z][a-z-]{2,}", re.sub(NEUTRAL, " ", left, flags=re.VERBOSE))
-    return f"of its software {strange[0][:40]!r} is not understood" if strange else ""
+    strange = re.findall(
+        r"[a-z][a-z-]{2,}", re.sub(NEUTRAL, " ", left, flags=re.VERBOSE)
+    )
+    return (
+        f"of its software {strange[0][:40]!r} is not understood"
+        if strange
+        else ""
+    )
 
 
 def setting(of: Words, words: str) -> tuple[dict[str, Any], str]:
@@ -317,7 +368,12 @@ def gradients(row: Row) -> tuple[dict[str, Any], str]:
     """Numbers that gradients are added up in."""
     return (
         next(
-            ({"gradients": value} for value, p in GRADIENTS if named(p, text(row, "precision"))), {}
+            (
+                {"gradients": value}
+                for value, p in GRADIENTS
+                if named(p, text(row, "precision"))
+            ),
+            {},
         ),
         "",
     )
@@ -325,14 +381,19 @@ def gradients(row: Row) -> tuple[dict[str, Any], str]:
 
 def own(program: str) -> tuple[dict[str, Any], str]:
     """What a program does by itself."""
-    return next((dict(does) for pattern, does in OWN if re.search(pattern, program)), {}), ""
+    return next(
+        (dict(does) for pattern, does in OWN if re.search(pattern, program)),
+        {},
+    ), ""
 
 
 def compiled(found: str, program: str) -> tuple[dict[str, Any], str]:
     """torchtitan compiles on request only (compile.enable is false in its configurations)."""
     if found != "torchtitan" or "compile" in program:
         return {}, ""
-    return {"compiled": False}, "torch.compile is not named: taken as off, as torchtitan has it"
+    return {
+        "compiled": False
+    }, "torch.compile is not named: taken as off, as torchtitan has it"
 
 
 def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
@@ -341,9 +402,16 @@ def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
     """
     if found != "torchtitan":
         return {}, ""
-    dates = [int(year + month) for year, month in DATED.findall(text(row, "source_ref"))]
+    dates = [
+        int(year + month)
+        for year, month in DATED.findall(text(row, "source_ref"))
+    ]
     early = bool(dates) and max(dates) < LOSS_COMPILED_SINCE
-    return ({"loss": "eager"} if early or "compile" not in text(row, "software") else {}), ""
+    return (
+        {"loss": "eager"}
+        if early or "compile" not in text(row, "software")
+        else {}
+    ), ""
 
 
 def overlap(found: str, row: Row) -> tuple[dict[str, Any], str]:

@@ -13,7 +13,9 @@ to 3 % about their mean.
 """
 
 
-def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any]:
+def stats(
+    ratios: Sequence[float], inside: Sequence[bool] = ()
+) -> dict[str, Any]:
     """Errors as fractions of the measured value; bias = median ratio - 1; coverage = share inside
     the stated interval.
 
@@ -39,7 +41,9 @@ def stats(ratios: Sequence[float], inside: Sequence[bool] = ()) -> dict[str, Any
     }
 
 
-def quantile(ordered: Sequence[float], q: float, weights: Sequence[float] = ()) -> float:
+def quantile(
+    ordered: Sequence[float], q: float, weights: Sequence[float] = ()
+) -> float:
     """The q-quantile of ascending values, interpolated between neighbours. weights: how often each
     counts; () = alike.
 
@@ -52,7 +56,9 @@ def quantile(ordered: Sequence[float], q: float, weights: Sequence[float] = ()) 
         places.append(passed + weight / 2)
         passed += weight
     at = places[0] + q * (places[-1] - places[0])
-    high = next((i for i, place in enumerate(places) if place >= at), len(places) - 1)
+    high = next(
+        (i for i, place in enumerate(places) if place >= at), len(places) - 1
+    )
     low = max(high - 1, 0)
     gap = places[high] - places[low]
     return ordered[low] + ((at - places[low]) / gap if gap else 0.0) * (
@@ -67,7 +73,10 @@ def ranks(values: Sequence[float]) -> list[float]:
     start = 0
     while start < len(order):
         end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+        while (
+            end + 1 < len(order)
+            and values[order[end + 1]] == values[order[start]]
+        ):
             end += 1
         for i in order[start : end + 1]:
             found[i] = (start + end) / 2 + 1
@@ -93,7 +102,9 @@ def regret(predicted: Sequence[float], measured: Sequence[float]) -> float:
     return sum(chosen) / len(chosen) / min(measured) - 1
 
 
-def ranking(groups: Iterable[Sequence[tuple[float, float]]], least: int = 3) -> dict[str, Any]:
+def ranking(
+    groups: Iterable[Sequence[tuple[float, float]]], least: int = 3
+) -> dict[str, Any]:
     """Over groups of (predicted, measured) with at least `least` members: median Spearman, mean
     regret, and the pairs whose measured values differ by more than DIFFERENT, with the share of
     them in the right order.
@@ -105,7 +116,9 @@ def ranking(groups: Iterable[Sequence[tuple[float, float]]], least: int = 3) -> 
     return {
         "groups": len(kept),
         "spearman_median": median(found) if found else None,
-        "regret_mean": sum(regret(p, m) for p, m in kept) / len(kept) if kept else None,
+        "regret_mean": sum(regret(p, m) for p, m in kept) / len(kept)
+        if kept
+        else None,
         "pairs": len(right),
         "pairs_in_order": sum(right) / len(right) if right else None,
     }
@@ -146,7 +159,10 @@ def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
             counts["unknown"] += 1
             continue
         foreseen = risk > EVEN
-        right, side = foreseen == happened, "positives" if foreseen else "negatives"
+        right, side = (
+            foreseen == happened,
+            "positives" if foreseen else "negatives",
+        )
         counts[f"{'true' if right else 'false'}_{side}"] += 1
         squares.append((risk - happened) ** 2)
     yes, no = counts["true_positives"], counts["true_negatives"]
@@ -155,13 +171,17 @@ def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
         "rows": out + ran + counts["unknown"],
         **counts,
         "accuracy": (yes + no) / (out + ran) if out + ran else None,
-        "balanced_accuracy": (yes / out + no / ran) / 2 if out and ran else None,
+        "balanced_accuracy": (yes / out + no / ran) / 2
+        if out and ran
+        else None,
         "specificity": no / ran if ran else None,
         "brier": sum(squares) / len(squares) if squares else None,
     }
 
 
-def reliability(pairs: Iterable[tuple[float | None, bool]]) -> list[dict[str, Any]]:
+def reliability(
+    pairs: Iterable[tuple[float | None, bool]],
+) -> list[dict[str, Any]]:
     """How many of the runs within each range of risk ran out of memory: a sound risk is its
     range.
     """
@@ -171,6 +191,10 @@ def reliability(pairs: Iterable[tuple[float | None, bool]]) -> list[dict[str, An
             groups[sum(risk >= step for step in STEPS)].append(happened)
     edges = pairwise((0.0, *STEPS, 1.0))
     return [
-        {"risk": edge, "rows": len(ran), "ran_out": sum(ran) / len(ran) if ran else None}
+        {
+            "risk": edge,
+            "rows": len(ran),
+            "ran_out": sum(ran) / len(ran) if ran else None,
+        }
         for edge, ran in zip(edges, groups, strict=True)
     ]

@@ -45,7 +45,9 @@ def is_jax(software: str) -> bool:
     return JAX.search(software) is not None
 
 
-def precision(words: str, software: str, chip: Chip, fsdp: str | None = None) -> Precision:
+def precision(
+    words: str, software: str, chip: Chip, fsdp: str | None = None
+) -> Precision:
     """Which numbers are computed, kept and sent (those of gradients: `software`).
 
     fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits unless the
@@ -69,7 +71,11 @@ def optimizer(fsdp: bool) -> Optimizer:
     """Adam with an fp32 master. FSDP's fp32 shard is the master: 16 bytes a parameter in all, 2
     counted as weight.
     """
-    return replace(OPTIMIZERS["adamw"], state_bytes=10.0) if fsdp else OPTIMIZERS["adamw"]
+    return (
+        replace(OPTIMIZERS["adamw"], state_bytes=10.0)
+        if fsdp
+        else OPTIMIZERS["adamw"]
+    )
 
 
 def zero(stage: int | None, sharding: str, fsdp: str) -> int:
@@ -88,7 +94,10 @@ def is_fsdp(sharding: str, fsdp: str, software: str) -> bool:
     """PyTorch's FSDP or JAX's: the fp32 shard is the master copy (Megatron's and DeepSpeed's keep a
     separate one).
     """
-    return "fsdp" in f"{sharding} {fsdp}" and "megatron" not in f"{sharding} {fsdp} {software}"
+    return (
+        "fsdp" in f"{sharding} {fsdp}"
+        and "megatron" not in f"{sharding} {fsdp} {software}"
+    )
 
 
 def schedule(words: str, pp: int, interleave: int) -> tuple[str, int]:

@@ -43,7 +43,10 @@ MOST_ROWS = 64
 def settled(found: Prediction, notes: Sequence[str]) -> dict[str, Any]:
     """A prediction's fields, with what was rounded among its notes, and its layout in words."""
     said = replace(found, notes=(*notes, *found.notes))
-    return {**said.to_dict(), "layout_words": layout_words(found.layout, found.microbatches)}
+    return {
+        **said.to_dict(),
+        "layout_words": layout_words(found.layout, found.microbatches),
+    }
 
 
 def predict(body: Body, progress: Progress) -> Answer:
@@ -73,12 +76,16 @@ def plan(body: Body, progress: Progress) -> Answer:
     return envelope("plan", {**told, "price": price(job), **ties(job)})
 
 
-def shown(found: Plan, told: Mapping[str, Any]) -> Iterator[tuple[Prediction, dict[str, Any]]]:
+def shown(
+    found: Plan, told: Mapping[str, Any]
+) -> Iterator[tuple[Prediction, dict[str, Any]]]:
     """The predictions of a plan with their fields."""
     if found.best:
         yield found.best, told["best"]
     yield from zip(found.alternatives, told["alternatives"], strict=True)
-    for family, one in zip((*found.families, *found.outside), told["families"], strict=True):
+    for family, one in zip(
+        (*found.families, *found.outside), told["families"], strict=True
+    ):
         if family.prediction:
             yield family.prediction, one["prediction"]
 
@@ -95,7 +102,10 @@ def ties(job: Job) -> dict[str, float]:
 
 def price(job: Job) -> Mapping[str, Any]:
     """What an hour of a chip costs, if that is known."""
-    return {"usd_per_hour": job.cluster.chip.usd_per_hour, "chip": job.cluster.chip.name}
+    return {
+        "usd_per_hour": job.cluster.chip.usd_per_hour,
+        "chip": job.cluster.chip.name,
+    }
 
 
 def beside(body: Body, progress: Progress) -> Answer:
@@ -104,8 +114,14 @@ def beside(body: Body, progress: Progress) -> Answer:
     layout = laid_out(job, body.get("layout", {}))
     used = replace(job, layout=layout)
     found = neighbours(used, layout)
-    values = {name: list(each) for name, each in choices_of(job, layout).items()}
-    return {"schema": SCHEMA, "values": values, "choices": [c.to_dict() for c in found]}
+    values = {
+        name: list(each) for name, each in choices_of(job, layout).items()
+    }
+    return {
+        "schema": SCHEMA,
+        "values": values,
+        "choices": [c.to_dict() for c in found],
+    }
 
 
 def choices(body: Body, progress: Progress) -> Iterator[Answer]:
@@ -134,20 +150,31 @@ def changes_of(job: Job) -> Iterator[Change]:
         faster = f"network.{last.name}.bandwidth"
         for factor in (2.0, 0.5):
             name = f"{'twice' if factor > 1 else 'half'} the bandwidth of {last.name}"
-            yield Change(name, faster, repr(float(last.bandwidth) * factor), {})
+            yield Change(
+                name, faster, repr(float(last.bandwidth) * factor), {}
+            )
     for chip in NEXT_CHIPS:
         if chip != cluster.chip.name and catalog.has("chips", chip):
             yield Change(chip, "on", f"{N}x{chip}", {"on": f"{N}x{chip}"})
     for factor in (2.0, 0.5):
         if int(N * factor) >= 1 and cluster.name:
             chips, what = int(N * factor), catalog.counted(cluster.name)[1]
-            yield Change(f"{chips:,} chips", "on", f"{chips}x{what}", {"on": f"{chips}x{what}"})
+            yield Change(
+                f"{chips:,} chips",
+                "on",
+                f"{chips}x{what}",
+                {"on": f"{chips}x{what}"},
+            )
     if "fp8" in cluster.chip.matrix_flops and job.precision.compute != "fp8":
         yield Change("fp8", "precision", "fp8", {"precision": "fp8"})
     for seq in (job.T * 4, job.T * 2):
-        yield Change(f"sequences of {seq:,}", "seq", str(seq), {"seq": str(seq)})
+        yield Change(
+            f"sequences of {seq:,}", "seq", str(seq), {"seq": str(seq)}
+        )
     bytes_ = cluster.chip.hbm_bytes
-    yield Change("a tenth less memory", "chip.hbm_bytes", repr(float(bytes_) * 0.9), {})
+    yield Change(
+        "a tenth less memory", "chip.hbm_bytes", repr(float(bytes_) * 0.9), {}
+    )
 
 
 NEXT_CHIPS = ("h200-sxm", "b200", "mi300x", "tpu-v5p")
@@ -158,10 +185,16 @@ def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
     """The best plan with one thing changed at a time; a line for each."""
     job, space = ask(body.get("question"), [])
     for change in changes_of(job):
-        yield {"name": change.name, "set": change.says, **planned(job, space, change, progress)}
+        yield {
+            "name": change.name,
+            "set": change.says,
+            **planned(job, space, change, progress),
+        }
 
 
-def planned(job: Job, space: Space, change: Change, progress: Progress) -> dict[str, Any]:
+def planned(
+    job: Job, space: Space, change: Change, progress: Progress
+) -> dict[str, Any]:
     """The best of a changed job in a few numbers."""
     try:
         found = best_of(vary(job, change.path, change.value), space, progress)
@@ -201,7 +234,11 @@ def few_of(told: Mapping[str, Any]) -> dict[str, Any]:
 def few(p: Prediction) -> dict[str, Any]:
     """A row of a prediction."""
     words = layout_words(p.layout)
-    return {**few_of(p.to_dict()), "layout_words": words, "chip": p.job.cluster.chip.name}
+    return {
+        **few_of(p.to_dict()),
+        "layout_words": words,
+        "chip": p.job.cluster.chip.name,
+    }
 
 
 def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
@@ -247,7 +284,12 @@ def copies(body: Body, progress: Progress) -> Answer:
     layout = body.get("layout")
     if layout is not None:
         job = compute_step(job, laid_out(job, layout)).job
-    return {"schema": SCHEMA, **found, "toml": dump_job(job), "tools": tools(job)}
+    return {
+        "schema": SCHEMA,
+        **found,
+        "toml": dump_job(job),
+        "tools": tools(job),
+    }
 
 
 def tools(job: Job) -> list[dict[str, str]]:
@@ -257,7 +299,9 @@ def tools(job: Job) -> list[dict[str, str]]:
         one = {"name": name, "title": get(name).title}
         try:
             nodes, ranks = torchrun.nodes(job, None)
-            text, _ = bridge.write(job, name, Place(nodes, ranks, None, job.model.name))
+            text, _ = bridge.write(
+                job, name, Place(nodes, ranks, None, job.model.name)
+            )
             found.append({**one, "text": text})
         except MeshwrightError as error:
             found.append({**one, "why": str(error)})

@@ -12,7 +12,13 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
@@ -75,30 +81,50 @@ class Guard:
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self.app, self.hosts = app, {host.lower() for host in hosts}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        refused = self.refused({k.decode("latin-1"): v for k, v in scope["headers"]}, scope)
+        refused = self.refused(
+            {k.decode("latin-1"): v for k, v in scope["headers"]}, scope
+        )
         await (refused or self.app)(scope, receive, send)
 
-    def refused(self, headers: Mapping[str, bytes], scope: Scope) -> Response | None:
+    def refused(
+        self, headers: Mapping[str, bytes], scope: Scope
+    ) -> Response | None:
         """Why a request is turned away; None if it is not."""
         host = headers.get("host", b"").decode("latin-1").lower()
         if bare(host) not in self.hosts:
-            return refusal(f"this server does not answer for the host {host[:80]!r}", 421)
+            return refusal(
+                f"this server does not answer for the host {host[:80]!r}", 421
+            )
         origin = headers.get("origin")
-        if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
+        if (
+            origin is not None
+            and origin.decode("latin-1").lower() != f"http://{host}"
+        ):
             return refusal("requests from other sites are refused", 403)
-        if headers.get("sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+        if headers.get("sec-fetch-site", b"same-origin") not in (
+            b"same-origin",
+            b"none",
+        ):
             return refusal("requests from other sites are refused", 403)
         length = headers.get("content-length", b"0")
         if not length.isdigit() or int(length[:20]) > LARGEST_BODY:
-            return refusal(f"the body must have at most {LARGEST_BODY:,} bytes", 413)
+            return refusal(
+                f"the body must have at most {LARGEST_BODY:,} bytes", 413
+            )
         if scope["method"] == "POST":
-            kind = headers.get("content-type", b"").split(b";")[0].strip().lower()
+            kind = (
+                headers.get("content-type", b"").split(b";")[0].strip().lower()
+            )
             if kind != b"application/json":
-                return refusal("the body must be JSON: content-type application/json", 415)
+                return refusal(
+                    "the body must be JSON: content-type application/json", 415
+                )
         return None
 
 
@@ -114,27 +140,36 @@ async def body_of(request: Request) -> Any:
     async for chunk in request.stream():
         data += chunk
         if len(data) > LARGEST_BODY:
-            raise BadInput(f"the body must have at most {LARGEST_BODY:,} bytes")
+            raise BadInput(
+                f"the body must have at most {LARGEST_BODY:,} bytes"
+            )
     try:
         return json.loads(data or b"{}")
     except RecursionError:
         raise BadInput("the body is nested too deeply") from None
     except ValueError as error:
-        raise BadInput(f"the body is not valid JSON: {str(error)[:120]}") from None
+        raise BadInput(
+            f"the body is not valid JSON: {str(error)[:120]}"
+        ) from None
 
 
 class Work:
     """One answer under way: what computes it asks here whether to go on."""
 
     def __init__(self) -> None:
-        self.stop, self.until = threading.Event(), time.monotonic() + DEADLINE_S
+        self.stop, self.until = (
+            threading.Event(),
+            time.monotonic() + DEADLINE_S,
+        )
 
     def progress(self, what: str, share: float) -> None:
         """Told by a search; raises to stop it."""
         if self.stop.is_set():
             raise Stopped
         if time.monotonic() > self.until:
-            raise BadInput(f"this takes longer than {DEADLINE_S:g} s: ask for less at once")
+            raise BadInput(
+                f"this takes longer than {DEADLINE_S:g} s: ask for less at once"
+            )
 
 
 class Kept:
@@ -173,26 +208,39 @@ class Api:
     def limiter(self, quick: bool) -> CapacityLimiter:
         """The threads that compute; made inside the event loop."""
         if not self.limits:
-            self.limits = {True: CapacityLimiter(QUICK), False: CapacityLimiter(SEARCHES)}
+            self.limits = {
+                True: CapacityLimiter(QUICK),
+                False: CapacityLimiter(SEARCHES),
+            }
         return self.limits[quick]
 
     async def describe(self, request: Request) -> Response:
         """The description of the interface."""
-        return Response(written(openapi(self.endpoints)), 200, HEADERS, "application/json")
+        return Response(
+            written(openapi(self.endpoints)), 200, HEADERS, "application/json"
+        )
 
     async def answer(self, request: Request) -> Response:
         """One answer, or one sentence."""
         name = request.path_params["name"]
         asked = self.endpoints.get(name)
         if asked is None:
-            return refusal(f"nothing is asked under /api/{name[:40]}: see /openapi.json", 404)
+            return refusal(
+                f"nothing is asked under /api/{name[:40]}: see /openapi.json",
+                404,
+            )
         if self.under_way >= MOST_WAITING:
-            return refusal("too many requests are under way: try again in a second", 429)
+            return refusal(
+                "too many requests are under way: try again in a second", 429
+            )
         try:
             body = checked(await body_of(request), asked)
             if asked.streams:
                 return StreamingResponse(
-                    self.lines(asked, body), 200, HEADERS, "application/x-ndjson"
+                    self.lines(asked, body),
+                    200,
+                    HEADERS,
+                    "application/x-ndjson",
                 )
             return await self.one(name, asked, body, request)
         except ClientDisconnect:
@@ -202,7 +250,11 @@ class Api:
             return refusal(str(error), 413 if large else 422)
 
     async def one(
-        self, name: str, asked: Endpoint, body: Mapping[str, Any], request: Request
+        self,
+        name: str,
+        asked: Endpoint,
+        body: Mapping[str, Any],
+        request: Request,
     ) -> Response:
         """An answer in one piece, kept for the next who asks the same."""
         key = name + json.dumps(body, sort_keys=True) if asked.kept else ""
@@ -210,7 +262,9 @@ class Api:
             work = Work()
 
             def compute() -> bytes:
-                return written(cast("Mapping[str, Any]", asked.ask(body, work.progress)))
+                return written(
+                    cast("Mapping[str, Any]", asked.ask(body, work.progress))
+                )
 
             found = await self.computed(compute, work, asked, request)
             if key:
@@ -218,7 +272,11 @@ class Api:
         return Response(found, 200, HEADERS, "application/json")
 
     async def computed(
-        self, compute: Callable[[], bytes], work: Work, asked: Endpoint, request: Request
+        self,
+        compute: Callable[[], bytes],
+        work: Work,
+        asked: Endpoint,
+        request: Request,
     ) -> bytes:
         """What a thread computes; told to stop when the asker leaves."""
         result: list[bytes | MeshwrightError] = []
@@ -242,7 +300,9 @@ class Api:
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(watch)
-                await to_thread.run_sync(run, limiter=self.limiter(asked.quick))
+                await to_thread.run_sync(
+                    run, limiter=self.limiter(asked.quick)
+                )
                 group.cancel_scope.cancel()
         finally:
             self.under_way -= 1
@@ -250,7 +310,9 @@ class Api:
             raise result[0]
         return result[0]
 
-    async def lines(self, asked: Endpoint, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    async def lines(
+        self, asked: Endpoint, body: Mapping[str, Any]
+    ) -> AsyncIterator[bytes]:
         """An answer line by line; a sentence in place of what cannot be answered."""
         work = Work()
         parts: Iterator[Any] = iter(asked.ask(body, work.progress))
@@ -267,7 +329,9 @@ class Api:
         self.under_way += 1
         try:
             while line := await to_thread.run_sync(
-                following, limiter=self.limiter(asked.quick), abandon_on_cancel=True
+                following,
+                limiter=self.limiter(asked.quick),
+                abandon_on_cancel=True,
             ):
                 yield line
                 if line.startswith(b'{"error":'):
@@ -282,11 +346,18 @@ class Files:
 
     def __init__(self) -> None:
         folder = resources.files("meshwright.web") / "static"
-        found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+        found = {
+            file.name: file.read_bytes()
+            for file in folder.iterdir()
+            if file.is_file()
+        }
         self.plain = {f"/{name}": data for name, data in found.items()}
         self.plain["/"] = self.plain["/index.html"]
         self.plain["/single.html"] = page.empty().encode()
-        self.small = {path: gzip.compress(data, 9, mtime=0) for path, data in self.plain.items()}
+        self.small = {
+            path: gzip.compress(data, 9, mtime=0)
+            for path, data in self.plain.items()
+        }
 
     async def answer(self, request: Request) -> Response:
         """One file."""
@@ -297,22 +368,31 @@ class Files:
         headers = {**HEADERS, "vary": "accept-encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(
-                self.small[path], 200, {**headers, "content-encoding": "gzip"}, TYPES[suffix]
+                self.small[path],
+                200,
+                {**headers, "content-encoding": "gzip"},
+                TYPES[suffix],
             )
         return Response(self.plain[path], 200, headers, TYPES[suffix])
 
 
 async def failed(request: Request, error: Exception) -> Response:
     """A bug: still one sentence."""
-    return refusal(f"internal error, please report it: {type(error).__name__}", 500)
+    return refusal(
+        f"internal error, please report it: {type(error).__name__}", 500
+    )
 
 
 async def not_here(request: Request, error: Exception) -> Response:
     """A method or path that nobody answers."""
-    return refusal(f"{request.method} {request.url.path[:80]!r} is not answered here", 405)
+    return refusal(
+        f"{request.method} {request.url.path[:80]!r} is not answered here", 405
+    )
 
 
-def app(hosts: Sequence[str] = (), runs: Mapping[str, Path] | None = None) -> ASGIApp:
+def app(
+    hosts: Sequence[str] = (), runs: Mapping[str, Path] | None = None
+) -> ASGIApp:
     """The application.  hosts: names, besides those of loopback, under which it answers."""
     api, files = Api(runs), Files()
     routes = [
@@ -320,7 +400,9 @@ def app(hosts: Sequence[str] = (), runs: Mapping[str, Path] | None = None) -> AS
         Route("/api/{name}", api.answer, methods=["POST"]),
         Route("/{path:path}", files.answer, methods=["GET"]),
     ]
-    inner = Starlette(routes=routes, exception_handlers={405: not_here, Exception: failed})
+    inner = Starlette(
+        routes=routes, exception_handlers={405: not_here, Exception: failed}
+    )
     return Guard(inner, (*LOCAL, *hosts))
 
 

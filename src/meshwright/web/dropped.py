@@ -27,11 +27,15 @@ def read(body: Body, progress: Progress) -> Answer:
     """The question in a text, with a sentence on what it was taken for."""
     text = body.get("text")
     if not isinstance(text, str) or not text.strip():
-        raise BadInput("text must be what to read: a config.json, a JOB.toml or a command line")
+        raise BadInput(
+            "text must be what to read: a config.json, a JOB.toml or a command line"
+        )
     if len(text) > LARGEST:
         raise BadInput(f"the text is longer than {LARGEST:,} characters")
     kept = body.get("question") or {}
-    question, said = taken(text.strip(), kept if isinstance(kept, Mapping) else {})
+    question, said = taken(
+        text.strip(), kept if isinstance(kept, Mapping) else {}
+    )
     return {"schema": SCHEMA, "question": checked(question), "said": said}
 
 
@@ -42,7 +46,9 @@ def taken(text: str, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
             return theirs(found, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
-            return result(data), f"a result of meshwright {str(data['verb'])[:20]}"
+            return result(
+                data
+            ), f"a result of meshwright {str(data['verb'])[:20]}"
         model = read_hf(data)
         rest = {k: v for k, v in kept.items() if k not in (MODEL, JOB)}
         return {MODEL: text, **rest}, f"a config.json: {model.name}"
@@ -76,19 +82,34 @@ NOT_THEIRS = ("is no file of", "is not valid", "must hold", "is nested")
 """What a reader says of a text that is none of its tool's files."""
 
 
-def theirs(found: bridge.Found, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def theirs(
+    found: bridge.Found, kept: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
     """The question of another tool's file; what it leaves open stays as it is on the page."""
-    tables = {name: dict(t) if isinstance(t, Mapping) else t for name, t in found.tables.items()}
+    tables = {
+        name: dict(t) if isinstance(t, Mapping) else t
+        for name, t in found.tables.items()
+    }
     if isinstance(tables.get(MODEL), dict):
         tables[MODEL].setdefault("name", DROPPED)
     tables.setdefault(MODEL, described(str(kept.get(MODEL) or FIRST)))
     on = found.on or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[1]
-    count = found.chips or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[0]
-    tables["cluster"] = {"on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"}
+    count = (
+        found.chips or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[0]
+    )
+    tables["cluster"] = {
+        "on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"
+    }
     tables["job"].setdefault("batch", str(kept.get("batch") or "4Mi"))
     job = load_job(tables, files=False)
-    left = f"; not in it: {', '.join([*found.left][:NAMED])}" if found.left else ""
-    return question_of(job, layout=True), f"a file of {found.format.title}{left}"
+    left = (
+        f"; not in it: {', '.join([*found.left][:NAMED])}"
+        if found.left
+        else ""
+    )
+    return question_of(
+        job, layout=True
+    ), f"a file of {found.format.title}{left}"
 
 
 NAMED = 6
@@ -122,8 +143,14 @@ def command_words(text: str) -> dict[str, str] | None:
 def result(data: Mapping[str, Any]) -> dict[str, Any]:
     """The question of a result written by -o."""
     best = data.get("best") or data
-    if not isinstance(best, Mapping) or "model" not in best or "cluster" not in best:
-        raise BadInput(f"a result of {brief(data.get('verb'))} does not say what was asked")
+    if (
+        not isinstance(best, Mapping)
+        or "model" not in best
+        or "cluster" not in best
+    ):
+        raise BadInput(
+            f"a result of {brief(data.get('verb'))} does not say what was asked"
+        )
     texts = {
         MODEL: best["model"],
         "on": best["cluster"],

@@ -20,11 +20,20 @@ from .answers import Answer, Body
 from .question import keys
 from .runs import Folders
 
-TEXTS = {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2000}}
-LIST = {"type": "array", "items": {"type": "string", "maxLength": 200}, "minItems": 1}
+TEXTS = {
+    "type": "object",
+    "additionalProperties": {"type": "string", "maxLength": 2000},
+}
+LIST = {
+    "type": "array",
+    "items": {"type": "string", "maxLength": 200},
+    "minItems": 1,
+}
 LAYOUT = {
     "type": "object",
-    "additionalProperties": {"type": ["integer", "string", "boolean", "object"]},
+    "additionalProperties": {
+        "type": ["integer", "string", "boolean", "object"]
+    },
 }
 NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 NUMBER, YES, TEXT = {"type": "number"}, {"type": "boolean"}, {"type": "string"}
@@ -75,23 +84,32 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     return {
         "catalogue": quick(answers.catalogue),
         "predict": quick(answers.predict, laid_out),
-        "plan": Endpoint(answers.plan, {**asked, "top": TOP, "pareto": YES, "families": YES}),
+        "plan": Endpoint(
+            answers.plan, {**asked, "top": TOP, "pareto": YES, "families": YES}
+        ),
         "beside": quick(answers.beside, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),
         "what_if": Endpoint(answers.what_if, asked, streams=True),
         "clusters": Endpoint(
-            answers.clusters, {**asked, "clusters": LIST, "prices": NUMBERS}, streams=True
+            answers.clusters,
+            {**asked, "clusters": LIST, "prices": NUMBERS},
+            streams=True,
         ),
         "copies": quick(answers.copies, laid_out),
         "read": quick(dropped.read, {"text": TEXT, **asked}),
         "timeline": quick(explorers.timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),
-        "limits": Endpoint(explorers.limits, {**SCENARIO, "grid": YES}, streams=True),
+        "limits": Endpoint(
+            explorers.limits, {**SCENARIO, "grid": YES}, streams=True
+        ),
         "cluster_of_run": Endpoint(
-            explorers.cluster_of_run, {**SCENARIO, "flops": NUMBER, "chips": NUMBER}
+            explorers.cluster_of_run,
+            {**SCENARIO, "flops": NUMBER, "chips": NUMBER},
         ),
         "scenarios": quick(explorers.scenarios),
-        "roofline": Endpoint(explorers.roofline, {**asked, "layer": TEXT, "shape": TEXT}),
+        "roofline": Endpoint(
+            explorers.roofline, {**asked, "layer": TEXT, "shape": TEXT}
+        ),
         "runs": quick(sure.runs),
         "nearest": quick(sure.nearest, asked),
         "run_question": quick(sure.run_question, {"id": TEXT}),
@@ -109,11 +127,17 @@ def checked(body: object, asked: Endpoint) -> Body:
             raise unknown("the body: field", name, asked.fields)
         schema = asked.fields[name]
         fits = isinstance(value, KINDS[schema["type"]])
-        if not fits or (isinstance(value, bool) and schema["type"] != "boolean"):
-            raise BadInput(f"{name} must be of type {schema['type']}, not {brief(value)}")
+        if not fits or (
+            isinstance(value, bool) and schema["type"] != "boolean"
+        ):
+            raise BadInput(
+                f"{name} must be of type {schema['type']}, not {brief(value)}"
+            )
         least, most = schema.get("minimum", -inf), schema.get("maximum", inf)
         if isinstance(value, (int, float)) and not least <= value <= most:
-            raise BadInput(f"{name} must be between {least} and {most}, not {brief(value)}")
+            raise BadInput(
+                f"{name} must be between {least} and {most}, not {brief(value)}"
+            )
     return body
 
 
@@ -137,7 +161,11 @@ def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
         fields = {**one.fields}
         if "question" in fields:
             fields["question"] = {"$ref": "#/components/schemas/Question"}
-        schema = {"type": "object", "properties": fields, "additionalProperties": False}
+        schema = {
+            "type": "object",
+            "properties": fields,
+            "additionalProperties": False,
+        }
         paths[f"/api/{name}"] = {
             "post": {
                 "operationId": name,
@@ -159,7 +187,11 @@ def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
         "type": "object",
         "properties": {key: {"type": "string"} for key in keys()},
         "additionalProperties": False,
-        "example": {"model": "llama3-70b", "on": "512xh100-sxm", "batch": "4Mi"},
+        "example": {
+            "model": "llama3-70b",
+            "on": "512xh100-sxm",
+            "batch": "4Mi",
+        },
     }
     return {
         "openapi": "3.1.0",

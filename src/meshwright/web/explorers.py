@@ -15,7 +15,14 @@ from ..describe.slices import parse_shape
 from ..errors import BadInput
 from ..formats import perfetto
 from ..formats.scenario import load_scenario
-from ..limits.answer import bill, ends, largest_run, smallest_cluster, smooth_widths, split
+from ..limits.answer import (
+    bill,
+    ends,
+    largest_run,
+    smallest_cluster,
+    smooth_widths,
+    split,
+)
 from ..limits.answer import limits as compute_limits
 from ..limits.crossing import Crossing
 from ..limits.curve import Curve, curve
@@ -72,7 +79,9 @@ def timeline(body: Body, progress: Progress) -> Answer:
 def replayed(p: Prediction) -> Replay:
     """The pipeline of a prediction.  BadInput if it has more actions than a page draws."""
     l = p.layout
-    count = actions_of(get(l.schedule), int(l.pp), p.microbatches, int(l.interleave))
+    count = actions_of(
+        get(l.schedule), int(l.pp), p.microbatches, int(l.interleave)
+    )
     if count > MOST_SHOWN:
         raise BadInput(
             f"the timeline has {count:,} actions, more than {MOST_SHOWN:,}, which a page draws:"
@@ -85,9 +94,13 @@ def actions(found: Replay) -> dict[str, Any]:
     """Each rank's actions as [kind, stage, microbatch, start, end]."""
     t = found.timeline
     ranks = []
-    for order, stages, starts, stops in zip(t.order, t.stages, t.start_s, t.end_s, strict=True):
+    for order, stages, starts, stops in zip(
+        t.order, t.stages, t.start_s, t.end_s, strict=True
+    ):
         row = zip(order, stages, starts, stops, strict=True)
-        ranks.append([[a.kind, s, a.microbatch, begin, end] for a, s, begin, end in row])
+        ranks.append(
+            [[a.kind, s, a.microbatch, begin, end] for a, s, begin, end in row]
+        )
     return {"actions": ranks}
 
 
@@ -95,7 +108,9 @@ def trace(body: Body, progress: Progress) -> Answer:
     """The timeline as a trace for ui.perfetto.dev."""
     job, _ = ask(body.get("question"), [])
     found = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
-    return perfetto.write(found.timeline, layout_words(found.prediction.layout))
+    return perfetto.write(
+        found.timeline, layout_words(found.prediction.layout)
+    )
 
 
 def scenario(text: str, body: Body) -> Scenario:
@@ -103,8 +118,12 @@ def scenario(text: str, body: Body) -> Scenario:
     found = load_scenario(text, files=False)
     months = number(body, "months", 3.0)
     if not 0 < months <= 1200:
-        raise BadInput(f"months must be above 0 and at most 1200, not {months:g}")
-    found = replace(found, duration_s=months * MONTH_S, linear=number(body, "linear", 0.8))
+        raise BadInput(
+            f"months must be above 0 and at most 1200, not {months:g}"
+        )
+    found = replace(
+        found, duration_s=months * MONTH_S, linear=number(body, "linear", 0.8)
+    )
     if body.get("failures"):
         found = replace(found, failures=found.failures or Failures())
     return scaled(found, body.get("factors", {}))
@@ -128,22 +147,32 @@ def scaled(found: Scenario, factors: object) -> Scenario:
     for name in factors:
         by = number(factors, str(name), 1.0)
         if not FACTORS[0] <= by <= FACTORS[1]:
-            raise BadInput(f"factors.{name} must be between {FACTORS[0]:g} and {FACTORS[1]:g}")
+            raise BadInput(
+                f"factors.{name} must be between {FACTORS[0]:g} and {FACTORS[1]:g}"
+            )
         if name == "flops":
             chip = arithmetic(chip, by)
         elif name in SCALED:
-            chip = replace(chip, **{SCALED[name]: getattr(chip, SCALED[name]) * by})
+            chip = replace(
+                chip, **{SCALED[name]: getattr(chip, SCALED[name]) * by}
+            )
         elif name in ("bandwidth", "latency"):
-            dims = [replace(d, **{name: getattr(d, name) * by}) for d in net.dims]
+            dims = [
+                replace(d, **{name: getattr(d, name) * by}) for d in net.dims
+            ]
             net = replace(net, dims=tuple(dims))
         elif name == "launch":
-            how = replace(how, chip=replace(how.chip, launch_s=how.chip.launch_s * by))
+            how = replace(
+                how, chip=replace(how.chip, launch_s=how.chip.launch_s * by)
+            )
         else:
             raise BadInput(
                 f"factors.{brief(name)} is not known: flops, hbm, memory, bandwidth, latency or"
                 " launch"
             )
-    marks = ", ".join(f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1)
+    marks = ", ".join(
+        f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1
+    )
     label = f"{found.name} ({marks})" if marks else found.name
     return replace(found, name=label, chip=chip, network=net, assumptions=how)
 
@@ -155,7 +184,8 @@ def arithmetic(chip: Chip, by: float) -> Chip:
         chip,
         matrix_flops={k: v * by for k, v in chip.matrix_flops.items()},
         vector_flops=chip.vector_flops * by,
-        hierarchy=inner and replace(inner, flop_per_clock=inner.flop_per_clock * by),
+        hierarchy=inner
+        and replace(inner, flop_per_clock=inner.flop_per_clock * by),
     )
 
 
@@ -182,7 +212,9 @@ def limits(body: Body, progress: Progress) -> Iterator[Answer]:
 
 def one(line: Curve, crossing: Crossing, s: Scenario) -> dict[str, Any]:
     """The fields of one curve."""
-    points = [{**p.to_dict(), **bill(p, s), "split": split(p)} for p in line.points]
+    points = [
+        {**p.to_dict(), **bill(p, s), "split": split(p)} for p in line.points
+    ]
     return {
         "name": s.name,
         "chip": s.chip.name,
@@ -201,7 +233,11 @@ def cluster_of_run(body: Body, progress: Progress) -> Answer:
     for text in texts(body, "scenarios"):
         s = scenario(text, body)
         asked = number(body, "flops", 0.0)
-        p = smallest_cluster(s, asked) if asked else largest_run(s, number(body, "chips", 1e5))
+        p = (
+            smallest_cluster(s, asked)
+            if asked
+            else largest_run(s, number(body, "chips", 1e5))
+        )
         rows.append({"scenario": s.name, **p.to_dict(), **bill(p, s)})
     return {"schema": SCHEMA, "rows": rows}
 
@@ -229,7 +265,9 @@ def roofline(body: Body, progress: Progress) -> Answer:
         seq=job.seq,
         shape=parse_shape(str(shape)) if shape else None,
     )
-    return envelope("roofline", replace(found, notes=(*notes, *found.notes)).to_dict())
+    return envelope(
+        "roofline", replace(found, notes=(*notes, *found.notes)).to_dict()
+    )
 
 
 ROOFLINE = ("model", "job", "on", "network", "batch", "seq", "precision")

@@ -13,20 +13,27 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
-EXPORT = re.compile(r"^export (?=async function|function|const|class)", re.MULTILINE)
+IMPORT = re.compile(
+    r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE
+)
+EXPORT = re.compile(
+    r"^export (?=async function|function|const|class)", re.MULTILINE
+)
 RENAMED = re.compile(r"(\w+) as (\w+)")
 NOTHING = '"nothing recorded"'
 """What stands in the place of the answers until there are some."""
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+    "default-src 'none'; script-src 'unsafe-inline';"
+    " style-src 'unsafe-inline'; img-src data: blob:"
 )
 
 
 @cache
 def static(name: str) -> str:
     """A static file of the page."""
-    return (resources.files("meshwright.web") / "static" / name).read_text("utf-8")
+    return (resources.files("meshwright.web") / "static" / name).read_text(
+        "utf-8"
+    )
 
 
 def modules(first: str = "main.js") -> list[str]:
@@ -51,8 +58,14 @@ def script() -> str:
         text, given = static(name), []
         for names, other in IMPORT.findall(text):
             taken = RENAMED.sub(r"\1: \2", names.strip())
-            given.append(f"const {{ {taken} }} = modules[{json.dumps(other)}];")
-        exports = re.findall(r"^export (?:async )?(?:function\*?|const|class)\s+(\w+)", text, re.M)
+            given.append(
+                f"const {{ {taken} }} = modules[{json.dumps(other)}];"
+            )
+        exports = re.findall(
+            r"^export (?:async )?(?:function\*?|const|class)\s+(\w+)",
+            text,
+            re.M,
+        )
         exports += re.findall(r"^export async function\*\s*(\w+)", text, re.M)
         body = EXPORT.sub("", IMPORT.sub("", text))
         kept = f"modules[{json.dumps(name)}] = {{ {', '.join(dict.fromkeys(exports))} }};"
@@ -65,7 +78,10 @@ def empty() -> str:
     """The page in one file, without answers."""
     html = static("index.html")
     icon = '<link rel="icon" href="icon.svg" type="image/svg+xml">\n'
-    html = html.replace(icon, f'<meta http-equiv="content-security-policy" content="{POLICY}">\n')
+    html = html.replace(
+        icon,
+        f'<meta http-equiv="content-security-policy" content="{POLICY}">\n',
+    )
     style = f"<style>\n{static('style.css')}</style>"
     html = html.replace('<link rel="stylesheet" href="style.css">', style)
     code = script().replace("</script", "<\\/script")
@@ -90,4 +106,6 @@ def held(state: str, answers: Mapping[str, Any]) -> str:
 
 def key(name: str, body: Mapping[str, Any]) -> str:
     """Under which the page looks for an answer."""
-    return name + json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return name + json.dumps(
+        body, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )

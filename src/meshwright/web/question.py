@@ -37,14 +37,20 @@ Question = Mapping[str, str]
 
 def keys() -> tuple[str, ...]:
     """What a question may hold, in canonical order."""
-    known = (flag for flag in flags() if flag.table != MODEL and flag.name != "placement")
+    known = (
+        flag
+        for flag in flags()
+        if flag.table != MODEL and flag.name != "placement"
+    )
     return (MODEL, JOB, *(flag.name for flag in known))
 
 
 def checked(question: object) -> dict[str, str]:
     """The texts of a question, in canonical order, without those left empty.  Raises BadInput."""
     if not isinstance(question, Mapping):
-        raise BadInput(f"question must be a table of texts, not {brief(question)}")
+        raise BadInput(
+            f"question must be a table of texts, not {brief(question)}"
+        )
     allowed = keys()
     for key, text in question.items():
         if key not in allowed:
@@ -52,8 +58,14 @@ def checked(question: object) -> dict[str, str]:
         if not isinstance(text, str):
             raise BadInput(f"question.{key} must be a text, not {brief(text)}")
         if len(text) > LONGEST and key not in (MODEL, JOB):
-            raise BadInput(f"question.{key} is longer than {LONGEST:,} characters")
-    return {key: question[key].strip() for key in allowed if question.get(key, "").strip()}
+            raise BadInput(
+                f"question.{key} is longer than {LONGEST:,} characters"
+            )
+    return {
+        key: question[key].strip()
+        for key in allowed
+        if question.get(key, "").strip()
+    }
 
 
 def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
@@ -64,7 +76,9 @@ def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
         return found if not model else {**found, MODEL: described(model)}
     named = model or FIRST
     if Path(named).suffix.lower() in FILES:
-        raise BadInput(f"model {named[:80]!r}: files are not read here, give their text")
+        raise BadInput(
+            f"model {named[:80]!r}: files are not read here, give their text"
+        )
     return {**describe(FIRST, given), MODEL: described(named)}
 
 
@@ -78,8 +92,12 @@ def described(model: str) -> Any:
 def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
     """The job of a question, and the space that its layout fields leave to a search."""
     texts = checked(question)
-    given, space = split({k: v for k, v in texts.items() if k not in (MODEL, JOB)})
-    job = load_job(tables(texts, given), files=False, notes=notes, shared_out=True)
+    given, space = split(
+        {k: v for k, v in texts.items() if k not in (MODEL, JOB)}
+    )
+    job = load_job(
+        tables(texts, given), files=False, notes=notes, shared_out=True
+    )
     return job, space
 
 
@@ -87,13 +105,21 @@ def laid_out(job: Job, layout: object) -> Layout:
     """The layout of a table of its fields; replicas fill the chips if dp is not said."""
     if not isinstance(layout, Mapping):
         raise BadInput(f"layout must be a table, not {brief(layout)}")
-    if str(layout.get("interleave", "1")).strip() != "1" and "schedule" not in layout:
+    if (
+        str(layout.get("interleave", "1")).strip() != "1"
+        and "schedule" not in layout
+    ):
         layout = {**layout, "schedule": "interleaved"}
     found: Layout = read(Layout, dict(layout), "layout", known)
     if "dp" in layout:
         return found
     used = int(found.tp * found.cp * found.pp)
-    return read(Layout, {**layout, "dp": max(job.cluster.chips // used, 1)}, "layout", known)
+    return read(
+        Layout,
+        {**layout, "dp": max(job.cluster.chips // used, 1)},
+        "layout",
+        known,
+    )
 
 
 def question_of(job: Job, layout: bool = False) -> dict[str, str]:
@@ -104,13 +130,21 @@ def question_of(job: Job, layout: bool = False) -> dict[str, str]:
     text = dump_job(job)
     found = parse_toml(text, "the job")
     model, cluster = found[MODEL], found["cluster"]
-    fixed = {k: plain(v) for k, v in found["layout"].items() if k != "placement"} if layout else {}
+    fixed = (
+        {k: plain(v) for k, v in found["layout"].items() if k != "placement"}
+        if layout
+        else {}
+    )
     if [*model] != ["name"] or [*cluster] != ["on"]:
         return {JOB: without_layout(text), **fixed}
     rest = {**cluster, **found.get("software", {}), **found["job"]}
     if any(isinstance(value, (dict, list)) for value in rest.values()):
         return {JOB: without_layout(text), **fixed}
-    named = {MODEL: model["name"], **{k: plain(v) for k, v in rest.items()}, **fixed}
+    named = {
+        MODEL: model["name"],
+        **{k: plain(v) for k, v in rest.items()},
+        **fixed,
+    }
     return {key: named[key] for key in keys() if key in named}
 
 
@@ -125,7 +159,9 @@ def plain(value: object) -> str:
 
 def without_layout(text: str) -> str:
     """The JOB.toml without its layout, which a question holds in fields of its own."""
-    kept = {k: v for k, v in parse_toml(text, "the job").items() if k != "layout"}
+    kept = {
+        k: v for k, v in parse_toml(text, "the job").items() if k != "layout"
+    }
     return dumps_toml(kept).strip()
 
 
@@ -146,7 +182,9 @@ def python_of(question: Question) -> str:
     texts = {k: v for k, v in question.items() if k not in (MODEL, JOB)}
     given, space = split(texts)
     source = tables(question, given)
-    limits = ", ".join(f"{name}={values!r}" for name, values in space.choices.items())
+    limits = ", ".join(
+        f"{name}={values!r}" for name, values in space.choices.items()
+    )
     asked = f"plan(job, Space({limits}))" if limits else "plan(job)"
     names = "Space, load_job, plan" if limits else "load_job, plan"
     described = pformat(source, sort_dicts=False, width=80)

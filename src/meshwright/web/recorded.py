@@ -23,7 +23,13 @@ from .runs import of_folder
 
 LARGEST = 64 * 2**20
 """Bytes of a result."""
-CLUSTERS = ["512xh100-sxm", "512xh200", "256xb200", "512xmi300x", "512xtpu-v5p"]
+CLUSTERS = [
+    "512xh100-sxm",
+    "512xh200",
+    "256xb200",
+    "512xmi300x",
+    "512xtpu-v5p",
+]
 SCENARIOS = ["h100", "a100", "v100"]
 """What the page shows where nothing was chosen."""
 RESULTS = ("plan", "predict", "sweep", "validate", "roofline", "compare")
@@ -36,7 +42,9 @@ def report(source: str, progress: Progress) -> str:
     if path.is_dir():
         state, answers = of_run(path)
     elif path.suffix.lower() == ".json":
-        state, answers = of_result(parse_json(read_text(path, LARGEST), str(path)[:200]))
+        state, answers = of_result(
+            parse_json(read_text(path, LARGEST), str(path)[:200])
+        )
     elif path.suffix.lower() == ".toml":
         state, answers = of_job(load_job(path), progress)
     else:
@@ -54,7 +62,9 @@ def catalogue(progress: Progress) -> Answers:
 
 def address(state: Mapping[str, str]) -> str:
     """The address of a state."""
-    return "#" + "&".join(f"{name}={quote(text, safe=',:/')}" for name, text in state.items())
+    return "#" + "&".join(
+        f"{name}={quote(text, safe=',:/')}" for name, text in state.items()
+    )
 
 
 def of_run(path: Path) -> tuple[dict[str, str], Answers]:
@@ -62,14 +72,24 @@ def of_run(path: Path) -> tuple[dict[str, str], Answers]:
     told = of_folder(path)
     name = str(told["folder"])
     shown = {"schema": SCHEMA, "runs": [name]}
-    state = {"view": "runs", **question_of(load_job(path / "job.toml", files=False))}
-    return state, {key("folders", {}): shown, key("folder", {"run": name}): told}
+    state = {
+        "view": "runs",
+        **question_of(load_job(path / "job.toml", files=False)),
+    }
+    return state, {
+        key("folders", {}): shown,
+        key("folder", {"run": name}): told,
+    }
 
 
 def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
     """Every view of a job; a layout in its file is laid beside the best."""
     question = question_of(job)
-    mine = {k: v for k, v in question_of(job, layout=True).items() if k not in question}
+    mine = {
+        k: v
+        for k, v in question_of(job, layout=True).items()
+        if k not in question
+    }
     state = {"view": "plan", **question}
     answers: Answers = {}
     asked = endpoints()
@@ -81,7 +101,9 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         answers[key(name, body)] = told
         return told
 
-    best = keep("plan", {"question": question, "families": False, "top": 1})["best"]
+    best = keep("plan", {"question": question, "families": False, "top": 1})[
+        "best"
+    ]
     keep("plan", {"question": question})
     if job.layout != Layout():
         state["mine"] = " ".join(f"{k} {v}" for k, v in mine.items())
@@ -123,7 +145,9 @@ def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     try:
         return SHOWN[str(verb)](data)
     except (KeyError, TypeError, AttributeError, IndexError):
-        raise BadInput(f"this is no complete result of meshwright {verb}") from None
+        raise BadInput(
+            f"this is no complete result of meshwright {verb}"
+        ) from None
 
 
 def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
@@ -134,10 +158,18 @@ def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
         {"question": asked},
         {"question": asked, "families": False, "top": 1},
     )
-    return {"view": "plan", **asked}, {key("plan", body): found for body in bodies}
+    return {"view": "plan", **asked}, {
+        key("plan", body): found for body in bodies
+    }
 
 
-ALONE = {"alternatives": [], "searched": 1, "elapsed_s": 0.0, "rejected": {}, "notes": []}
+ALONE = {
+    "alternatives": [],
+    "searched": 1,
+    "elapsed_s": 0.0,
+    "rejected": {},
+    "notes": [],
+}
 """What a plan says of a layout that was not searched for."""
 
 
@@ -152,7 +184,11 @@ def of_sweep(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     first = next(p["prediction"] for p in data["points"] if p["prediction"])
     asked, names = result({"best": first}), [row["cluster"] for row in rows]
     state = {"view": "clusters", **asked, "clusters": ",".join(names)}
-    return state, {key("clusters", {"question": asked, "clusters": names, "prices": {}}): rows}
+    return state, {
+        key(
+            "clusters", {"question": asked, "clusters": names, "prices": {}}
+        ): rows
+    }
 
 
 def of_validation(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
@@ -168,7 +204,9 @@ def of_validation(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
         for row in data["rows"]
         if row["quantity"] == "step_time" and row["ratio"]
     ]
-    return {"view": "sure", "model": "runs"}, {key("runs", {}): {"schema": SCHEMA, "rows": rows}}
+    return {"view": "sure", "model": "runs"}, {
+        key("runs", {}): {"schema": SCHEMA, "rows": rows}
+    }
 
 
 def of_roofline(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
@@ -179,7 +217,9 @@ def of_roofline(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
         "batch": f"{data['batch_tokens']:.0f}",
     }
     state = {"view": "roofline", **asked, "layer": str(data["layer"])}
-    return state, {key("roofline", {"question": asked, "layer": data["layer"]}): data}
+    return state, {
+        key("roofline", {"question": asked, "layer": data["layer"]}): data
+    }
 
 
 def of_comparison(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
@@ -193,7 +233,10 @@ def of_comparison(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     }
     state = {"view": "runs", "model": str(data["model"])}
     shown = {"schema": SCHEMA, "runs": [name]}
-    return state, {key("folders", {}): shown, key("folder", {"run": name}): told}
+    return state, {
+        key("folders", {}): shown,
+        key("folder", {"run": name}): told,
+    }
 
 
 SHOWN = {

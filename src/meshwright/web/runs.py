@@ -56,5 +56,7 @@ def series(rows: Any) -> dict[str, list[Any]]:
     every = max(len(rows) // MOST_STEPS, 1)
     kept = rows[::every]
     return {
-        name: [row.get(name) for row in kept] for name in SERIES if any(name in r for r in kept)
+        name: [row.get(name) for row in kept]
+        for name in SERIES
+        if any(name in r for r in kept)
     }

@@ -37,15 +37,21 @@ FIRST = {
 
 def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
     """Write the folder; the names of its files.  Raises BadInput."""
-    if pyodide is not None and not all((pyodide / name).is_file() for name in NEEDED):
-        raise BadInput(f"{str(pyodide)[:80]!r} is no folder of Pyodide: it has no {NEEDED[0]}")
+    if pyodide is not None and not all(
+        (pyodide / name).is_file() for name in NEEDED
+    ):
+        raise BadInput(
+            f"{str(pyodide)[:80]!r} is no folder of Pyodide: it has no {NEEDED[0]}"
+        )
     state, answers = recorded.of_job(load_job(FIRST), progress)
     catalogue = recorded.catalogue(progress)
     held = page.held(recorded.address(state), {**answers, **catalogue})
     folder.mkdir(parents=True, exist_ok=True)
     for file in (resources.files("meshwright.web") / "static").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
-    (folder / "index.html").write_text(index(held, pyodide is not None), "utf-8")
+    (folder / "index.html").write_text(
+        index(held, pyodide is not None), "utf-8"
+    )
     (folder / "single.html").write_text(page.empty(), "utf-8")
     if pyodide is not None:
         (folder / "meshwright.zip").write_bytes(package())
@@ -56,10 +62,14 @@ def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
 def index(held: str, engine: bool) -> str:
     """The first file: with a policy of its own, since nobody sends headers, and its answers."""
     html = page.static("index.html")
-    policy = f'<meta http-equiv="content-security-policy" content="{POLICY}">\n'
+    policy = (
+        f'<meta http-equiv="content-security-policy" content="{POLICY}">\n'
+    )
     kind = "first" if engine else "recorded"
     data = f'<script type="application/json" id="{kind}">{held}</script>\n'
-    html = html.replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{policy}')
+    html = html.replace(
+        '<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{policy}'
+    )
     return html.replace("</body>", f"{data}</body>")
 
 

@@ -40,7 +40,10 @@ def nearest(body: Body, progress: Progress) -> Answer:
     """The published runs nearest to a question, with how they were made."""
     job, _ = ask(body.get("question"), [])
     near = certainty.nearest(job, NEAREST)
-    return {"schema": SCHEMA, "rows": [{**told(run), **made(run.id)} for run in near]}
+    return {
+        "schema": SCHEMA,
+        "rows": [{**told(run), **made(run.id)} for run in near],
+    }
 
 
 def made(id: str) -> dict[str, Any]:
@@ -61,5 +64,7 @@ def run_question(body: Body, progress: Progress) -> Answer:
     """The question that describes a published run."""
     found = made(str(body.get("id")))
     if not found:
-        raise BadInput(f"run {str(body.get('id'))[:80]!r} is not among the published ones")
+        raise BadInput(
+            f"run {str(body.get('id'))[:80]!r} is not among the published ones"
+        )
     return {"schema": SCHEMA, "question": found["question"]}

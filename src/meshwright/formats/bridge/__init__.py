@@ -71,10 +71,14 @@ def is_mine(tool: ModuleType, keys: dict[str, Any]) -> bool:
 def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
     if kind == "yaml":
         return flat(parse_yaml(text, where), where)
-    return flat((parse_toml if kind == "toml" else parse_json)(text, where), where)
+    return flat(
+        (parse_toml if kind == "toml" else parse_json)(text, where), where
+    )
 
 
-def read(path: str, text: str | None = None, chips: int | None = None) -> Found:
+def read(
+    path: str, text: str | None = None, chips: int | None = None
+) -> Found:
     """What a file says.  Raises BadInput for a file that no tool here knows.
 
     chips: how many there are, where it is known; a batch may be so many sequences for each.
@@ -108,7 +112,9 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
         launch.demand_gpus(chip.vendor, chip.name, format.title)
     out, script = written(format, job, TOOLS[to].WRITE)
     told = [f"your script says: {word}" for word in script]
-    return TOOLS[to].render(out, job, replace(at, notes=(*at.notes, *told))), script
+    return TOOLS[to].render(
+        out, job, replace(at, notes=(*at.notes, *told))
+    ), script
 
 
 __all__ = ["Format", "Found", "TOOLS", "foreign", "found", "read", "write"]

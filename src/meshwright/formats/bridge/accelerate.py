@@ -41,16 +41,23 @@ def mine_tree(keys: dict[str, Any]) -> bool:
 def of_tree(keys: dict[str, Any], where: str) -> Said:
     """The keys, and the processes that are started."""
     count = str(keys.get("num_processes", ""))
-    return Said(keys, int(count) if count.isdigit() and int(count) > 0 else None)
+    return Said(
+        keys, int(count) if count.isdigit() and int(count) > 0 else None
+    )
 
 
 def tp(k: Keys) -> int | None:
-    return k.whole(M + "tp_size") or k.whole("megatron_lm_config.megatron_lm_tp_degree")
+    return k.whole(M + "tp_size") or k.whole(
+        "megatron_lm_config.megatron_lm_tp_degree"
+    )
 
 
 def dp(k: Keys) -> int | None:
     """Shards times copies; without either what is left of the processes."""
-    shards, copies = k.whole(M + "dp_shard_size"), k.whole(M + "dp_replicate_size")
+    shards, copies = (
+        k.whole(M + "dp_shard_size"),
+        k.whole(M + "dp_replicate_size"),
+    )
     k.get("num_processes")
     return (shards or 1) * (copies or 1) if shards or copies else None
 
@@ -61,15 +68,22 @@ def zero(k: Keys) -> int:
     stage, hybrid = 0, False
     if kind == "deepspeed":
         stage = k.whole("deepspeed_config.zero_stage", 2) or 0
-        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(stage, "megatron-deepspeed")
+        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(
+            stage, "megatron-deepspeed"
+        )
         k.tables.setdefault("job", {})["framework"] = name
     elif kind == "megatron_lm":
-        stage = int(k.flag("megatron_lm_config.megatron_lm_use_distributed_optimizer"))
+        stage = int(
+            k.flag("megatron_lm_config.megatron_lm_use_distributed_optimizer")
+        )
         k.tables.setdefault("job", {})["framework"] = "megatron-core"
     elif kind == "fsdp":
         stage, hybrid = fsdp(k)
     if hybrid:
-        k.leave(F + "sharding_strategy", "copies in each node: give their number, --dp-replicate")
+        k.leave(
+            F + "sharding_strategy",
+            "copies in each node: give their number, --dp-replicate",
+        )
     if kind == "fsdp" and k.degree("layout.tp") * k.degree("layout.cp") > 1:
         k.tables.setdefault("job", {})["framework"] = "torchtitan"
         k.tables.setdefault("software", {}).setdefault("compiled", False)
@@ -79,7 +93,9 @@ def zero(k: Keys) -> int:
 
 def fsdp(k: Keys) -> tuple[int, bool]:
     """(ZeRO stage, copies in each node) of version 1 or 2."""
-    word = k.word(F + "sharding_strategy") or k.word(F + "reshard_after_forward", "true")
+    word = k.word(F + "sharding_strategy") or k.word(
+        F + "reshard_after_forward", "true"
+    )
     if word in SHARDING:
         return SHARDING[word]
     return (2 if word in ("false", "no") else 3), False
@@ -94,7 +110,9 @@ def recomputed(k: Keys) -> str | None:
 def precision(k: Keys) -> str | None:
     word = k.word("mixed_precision", "no")
     k.get("downcast_bf16")
-    return {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(word)
+    return {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(
+        word
+    )
 
 
 def compiled(k: Keys) -> bool | None:
@@ -126,28 +144,41 @@ def write_zero(job: Job, out: Out) -> None:
 def write_recompute(job: Job, out: Out) -> None:
     how = job.layout.recompute
     if how not in ("none", "full") or (how == "full" and not job.layout.zero):
-        raise BadInput(f"accelerate's FSDP recomputes none or full layers, not {how}")
+        raise BadInput(
+            f"accelerate's FSDP recomputes none or full layers, not {how}"
+        )
     if job.layout.zero:
         out[F + "activation_checkpointing"] = how == "full"
 
 
 def write_precision(job: Job, out: Out) -> None:
-    for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8"), ("no", "fp32")):
+    for word, name in (
+        ("bf16", "bf16"),
+        ("fp16", "fp16"),
+        ("fp8", "fp8"),
+        ("no", "fp32"),
+    ):
         if job.precision == PRECISIONS[name]:
             out["mixed_precision"] = word
             return
     name = job.precision.name or job.precision.compute
-    raise BadInput(f"accelerate has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}")
+    raise BadInput(
+        f"accelerate has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}"
+    )
 
 
 def write_compiled(job: Job, out: Out) -> None:
     if job.software.compiled is not None:
-        out["dynamo_config.dynamo_backend"] = "INDUCTOR" if job.software.compiled else "NO"
+        out["dynamo_config.dynamo_backend"] = (
+            "INDUCTOR" if job.software.compiled else "NO"
+        )
 
 
 WRITE = {
     "layout.tp": lambda job, out: (
-        out.update({M + "tp_size": int(job.layout.tp)}) if job.layout.tp > 1 else None
+        out.update({M + "tp_size": int(job.layout.tp)})
+        if job.layout.tp > 1
+        else None
     ),
     "layout.dp": write_dp,
     "layout.dp_replicate": lambda job, out: None,
@@ -169,7 +200,11 @@ def render(out: Out, job: Job, at: launch.Place) -> str:
     text = "\n".join(told) + "\n" + yaml_text(nested({**head, **out}))
     if at.slurm is None:
         return text
-    return launch.script(at, get(NAME), PROGRAM, [], file=(CONFIG, text), starter=STARTER)
+    return launch.script(
+        at, get(NAME), PROGRAM, [], file=(CONFIG, text), starter=STARTER
+    )
 
 
-STARTER = f"accelerate launch --config_file {CONFIG} --machine_rank $SLURM_NODEID"
+STARTER = (
+    f"accelerate launch --config_file {CONFIG} --machine_rank $SLURM_NODEID"
+)

@@ -58,7 +58,9 @@ def model(k: Keys) -> object:
 
 
 def cp(k: Keys) -> int | None:
-    return k.whole("context_parallel_size") or k.whole("sequence_parallel_degree")
+    return k.whole("context_parallel_size") or k.whole(
+        "sequence_parallel_degree"
+    )
 
 
 def dp(k: Keys) -> int | None:
@@ -69,19 +71,37 @@ def dp(k: Keys) -> int | None:
 def zero(k: Keys) -> int:
     """Of FSDP's configuration, or of the name of DeepSpeed's file."""
     deepspeed = k.get("deepspeed")
-    words = [k.word(F + name) for name in ("reshard_after_forward", "fsdp_reshard_after_forward")]
-    named = k.word(F + "fsdp_sharding_strategy") or k.word(F + "sharding_strategy")
+    words = [
+        k.word(F + name)
+        for name in ("reshard_after_forward", "fsdp_reshard_after_forward")
+    ]
+    named = k.word(F + "fsdp_sharding_strategy") or k.word(
+        F + "sharding_strategy"
+    )
     word = named or next(filter(None, words), "")
     version = k.get("fsdp_version") or k.get(F + "fsdp_version")
     if deepspeed is not None:
-        stage = next((s for s in (3, 2, 1) if f"zero{s}" in str(deepspeed).lower()), None)
+        stage = next(
+            (s for s in (3, 2, 1) if f"zero{s}" in str(deepspeed).lower()),
+            None,
+        )
         if stage is None:
-            k.leave("deepspeed", f"{brief(deepspeed)}: give --zero, or read that file")
+            k.leave(
+                "deepspeed",
+                f"{brief(deepspeed)}: give --zero, or read that file",
+            )
             stage = 0
-        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(stage, "megatron-deepspeed")
+        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(
+            stage, "megatron-deepspeed"
+        )
         k.tables.setdefault("job", {})["framework"] = name
         return stage
-    fsdp = k.get("fsdp") or version or word or any(key.startswith(F) for key in k.said)
+    fsdp = (
+        k.get("fsdp")
+        or version
+        or word
+        or any(key.startswith(F) for key in k.said)
+    )
     k.get(F + "fsdp_version")
     if not fsdp:
         return 0
@@ -96,12 +116,17 @@ def zero(k: Keys) -> int:
 def recomputed(k: Keys) -> str | None:
     """Gradient checkpointing is of whole layers."""
     how = k.word("gradient_checkpointing", "false")
-    inside = k.flag(F + "activation_checkpointing") or k.flag(F + "fsdp_activation_checkpointing")
+    inside = k.flag(F + "activation_checkpointing") or k.flag(
+        F + "fsdp_activation_checkpointing"
+    )
     if how.startswith("offload"):
         k.leave(
-            "gradient_checkpointing", "checkpoints go to host memory: the prediction keeps them"
+            "gradient_checkpointing",
+            "checkpoints go to host memory: the prediction keeps them",
         )
-    return "full" if inside or how not in ("false", "no", "0", "none") else None
+    return (
+        "full" if inside or how not in ("false", "no", "0", "none") else None
+    )
 
 
 def batch(k: Keys) -> str | None:
@@ -109,7 +134,11 @@ def batch(k: Keys) -> str | None:
     parts, ranks = k.whole("gradient_accumulation_steps", 1) or 1, replicas(k)
     if given := k.whole("batch_size"):
         return f"{given * (ranks or 1)}seq" if ranks else None
-    return f"{k.degree('layout.microbatch') * parts * ranks}seq" if ranks else None
+    return (
+        f"{k.degree('layout.microbatch') * parts * ranks}seq"
+        if ranks
+        else None
+    )
 
 
 def precision(k: Keys) -> object:
@@ -166,7 +195,9 @@ def write_zero(job: Job, out: Out) -> None:
 
 def write_recompute(job: Job, out: Out) -> None:
     if job.layout.recompute not in ("none", "full"):
-        raise BadInput(f"axolotl recomputes none or full layers, not {job.layout.recompute}")
+        raise BadInput(
+            f"axolotl recomputes none or full layers, not {job.layout.recompute}"
+        )
     out["gradient_checkpointing"] = job.layout.recompute == "full"
 
 
@@ -179,37 +210,56 @@ def write_precision(job: Job, out: Out) -> None:
     numbers = job.precision
     for name in ("bf16", "fp16", "tf32"):
         if numbers == PRECISIONS[name]:
-            out.update({"bf16": name == "bf16", **({name: True} if name != "bf16" else {})})
+            out.update(
+                {
+                    "bf16": name == "bf16",
+                    **({name: True} if name != "bf16" else {}),
+                }
+            )
             return
     if numbers == PRECISIONS["fp32"]:
         out.update({"bf16": False, "float32": True})
-    elif numbers.compute == "fp8" and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes:
+    elif (
+        numbers.compute == "fp8"
+        and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes
+    ):
         out["bf16"], out["fp8"] = True, True
         if numbers == PRECISIONS["fp8"]:
             out["fp8_enable_fsdp_float8_all_gather"] = True
     else:
         name = numbers.name or numbers.compute
-        raise BadInput(f"axolotl has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}")
+        raise BadInput(
+            f"axolotl has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}"
+        )
 
 
 def write_kernel(job: Job, out: Out) -> None:
-    words = {"fa2": {"flash_attention": True}, "unfused": {"eager_attention": True}}
+    words = {
+        "fa2": {"flash_attention": True},
+        "unfused": {"eager_attention": True},
+    }
     if job.attention_kernel in words:
         out.update(words[job.attention_kernel])
     elif job.attention_kernel != "framework":
-        raise BadInput(f"axolotl has the kernels fa2 and unfused, not {job.attention_kernel}")
+        raise BadInput(
+            f"axolotl has the kernels fa2 and unfused, not {job.attention_kernel}"
+        )
 
 
 WRITE = {
     "model": lambda job, out: out.update(base_model=hub_name(job)),
     "layout.cp": lambda job, out: (
-        out.update(context_parallel_size=int(job.layout.cp)) if job.layout.cp > 1 else None
+        out.update(context_parallel_size=int(job.layout.cp))
+        if job.layout.cp > 1
+        else None
     ),
     "layout.dp": write_dp,
     "layout.dp_replicate": lambda job, out: None,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
-    "job.batch": lambda job, out: out.update(gradient_accumulation_steps=accumulated(job)),
+    "job.batch": lambda job, out: out.update(
+        gradient_accumulation_steps=accumulated(job)
+    ),
     "job.tokens": write_tokens,
     "job.precision": write_precision,
     "job.optimizer": lambda job, out: out.update(

@@ -24,12 +24,21 @@ from .table import get
 from .tree import nested
 
 NAME = "deepspeed"
-OWN = ("train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization.stage")
+OWN = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "zero_optimization.stage",
+)
 AUTO = "auto"
 """Left to transformers, which fills it in from the script's arguments."""
 PROGRAM = "train.py"
 CONFIG = "ds_config.json"
-PROFILES = {0: "megatron-deepspeed", 1: "megatron-deepspeed", 2: "fsdp", 3: "deepspeed-zero3"}
+PROFILES = {
+    0: "megatron-deepspeed",
+    1: "megatron-deepspeed",
+    2: "fsdp",
+    3: "deepspeed-zero3",
+}
 """Stage -> the profile of the software; the nearest where DeepSpeed's own is not measured."""
 
 
@@ -42,7 +51,9 @@ def of_tree(keys: dict[str, Any], where: str) -> Said:
     """The keys, but for those that are left to the script."""
     auto = [key for key, value in keys.items() if value == AUTO]
     notes = [f"left to the script (auto): {', '.join(auto)}"] if auto else []
-    return Said({k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes))
+    return Said(
+        {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
+    )
 
 
 def profile(k: Keys, stage: int) -> None:
@@ -57,7 +68,9 @@ def profile(k: Keys, stage: int) -> None:
 def zero(k: Keys) -> int:
     stage = k.whole("zero_optimization.stage", 0) or 0
     if stage not in PROFILES:
-        raise BadInput(f"DeepSpeed: zero_optimization.stage must be 0, 1, 2 or 3, not {stage}")
+        raise BadInput(
+            f"DeepSpeed: zero_optimization.stage must be 0, 1, 2 or 3, not {stage}"
+        )
     profile(k, stage)
     return stage
 
@@ -82,7 +95,9 @@ def batch(k: Keys) -> str | None:
         and given != each * parts * ranks
     ):
         product = f"{each} x {parts} x {ranks}"
-        k.notes.append(f"train_batch_size {given} is not {product}, which DeepSpeed demands")
+        k.notes.append(
+            f"train_batch_size {given} is not {product}, which DeepSpeed demands"
+        )
     return f"{given}seq" if given else None
 
 
@@ -110,8 +125,12 @@ def write_copies(job: Job, out: Out) -> None:
     l = job.layout
     if l.dp_replicate > 1:
         if l.zero != 3:
-            raise BadInput("DeepSpeed shards over part of dp (MiCS) with zero 3 only")
-        out["zero_optimization.mics_shard_size"] = int(l.dp) // int(l.dp_replicate)
+            raise BadInput(
+                "DeepSpeed shards over part of dp (MiCS) with zero 3 only"
+            )
+        out["zero_optimization.mics_shard_size"] = int(l.dp) // int(
+            l.dp_replicate
+        )
 
 
 def write_batch(job: Job, out: Out) -> None:
@@ -120,7 +139,10 @@ def write_batch(job: Job, out: Out) -> None:
 
 
 def write_precision(job: Job, out: Out) -> None:
-    name = next((n for n, numbers in PRECISIONS.items() if numbers == job.precision), "")
+    name = next(
+        (n for n, numbers in PRECISIONS.items() if numbers == job.precision),
+        "",
+    )
     word, _, pure = name.partition("-")
     if word not in ("bf16", "fp16", "fp32"):
         raise BadInput(
@@ -140,7 +162,9 @@ def write_optimizer(job: Job, out: Out) -> None:
 WRITE = {
     "layout.dp": unsaid,
     "layout.dp_replicate": write_copies,
-    "layout.zero": lambda job, out: out.update({"zero_optimization.stage": job.layout.zero}),
+    "layout.zero": lambda job, out: out.update(
+        {"zero_optimization.stage": job.layout.zero}
+    ),
     "job.batch": write_batch,
     "job.precision": write_precision,
     "job.optimizer": write_optimizer,

@@ -44,7 +44,11 @@ class Keys:
         value = self.said[key]
         if isinstance(value, str) and REFERENCE.fullmatch(value):
             return default  # another key of the same configuration: what is there already
-        return default if value is None or value in ("none", "None", "null", "") else value
+        return (
+            default
+            if value is None or value in ("none", "None", "null", "")
+            else value
+        )
 
     def has(self, key: str) -> bool:
         """The key is there and switched on."""
@@ -85,14 +89,28 @@ class Keys:
         """The value of a key that is a word, in lower case; none is a word too."""
         value = self.get(key, default)
         given = self.said.get(key)
-        return str(given if isinstance(given, str) and given else value).strip().lower()
+        return (
+            str(given if isinstance(given, str) and given else value)
+            .strip()
+            .lower()
+        )
 
     def items(self, key: str) -> list[str]:
         """The words of a key that holds several."""
         value = self.get(key, [])
         if isinstance(value, str):
-            value = value.strip("[]").replace(",", " ").replace('"', " ").replace("'", " ").split()
-        return [str(v) for v in value] if isinstance(value, (list, tuple)) else [str(value)]
+            value = (
+                value.strip("[]")
+                .replace(",", " ")
+                .replace('"', " ")
+                .replace("'", " ")
+                .split()
+            )
+        return (
+            [str(v) for v in value]
+            if isinstance(value, (list, tuple))
+            else [str(value)]
+        )
 
     def leave(self, key: str, why: str) -> None:
         """Say that a key is not in the job, and why."""
@@ -105,7 +123,9 @@ class Keys:
         table: Any = self.tables.get(name)
         if not field:
             return default if table is None else table
-        return table.get(field, default) if isinstance(table, dict) else default
+        return (
+            table.get(field, default) if isinstance(table, dict) else default
+        )
 
     def degree(self, path: str) -> int:
         """A degree that was read before, 1 if it was not said."""

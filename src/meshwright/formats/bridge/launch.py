@@ -13,7 +13,13 @@ from ..torchrun import DEVICES, PORT
 from .shell import Shell
 from .table import Format
 
-RANKS = ("nproc_per_node", "nproc-per-node", "num_gpus", "gpus-per-node", "ntasks-per-node")
+RANKS = (
+    "nproc_per_node",
+    "nproc-per-node",
+    "num_gpus",
+    "gpus-per-node",
+    "ntasks-per-node",
+)
 NODES = ("nnodes", "num_nodes", "nodes", "N")
 ALL = ("num_processes",)
 
@@ -46,16 +52,24 @@ def split(words: Sequence[str]) -> list[str]:
     return found
 
 
-def best(script: Shell, wanted: Callable[[Sequence[str]], bool]) -> list[str] | None:
+def best(
+    script: Shell, wanted: Callable[[Sequence[str]], bool]
+) -> list[str] | None:
     """The command of a script with the most flags among those that are wanted."""
     commands = [split(words) for words in script.commands]
     found = [words for words in commands if wanted(words)]
-    return max(found, key=lambda words: sum(w.startswith("--") for w in words), default=None)
+    return max(
+        found,
+        key=lambda words: sum(w.startswith("--") for w in words),
+        default=None,
+    )
 
 
 def ranks(words: Sequence[str], script: Shell) -> int | None:
     """How many ranks a command starts: of torchrun, of Slurm, or of the names a script sets."""
-    start = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
+    start = next(
+        (i for i, w in enumerate(words) if w.endswith(".py")), len(words)
+    )
     head = [*words[:start], *script.directives]
     if every := _number(head, ALL):
         return every
@@ -71,7 +85,13 @@ def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:
         for i, word in enumerate(words):
             flag, equals, value = word.partition("=")
             if re.fullmatch(rf"--?{re.escape(name)}", flag):
-                text = value if equals else words[i + 1] if i + 1 < len(words) else ""
+                text = (
+                    value
+                    if equals
+                    else words[i + 1]
+                    if i + 1 < len(words)
+                    else ""
+                )
                 text = text.rpartition(":")[2]
                 if text.isdigit() and int(text):
                     return int(text)
@@ -103,15 +123,30 @@ def script(
             meets = f'--rdzv-endpoint="${{HEAD:?first node}}:{PORT}"'
             start += f" --rdzv-backend=c10d --rdzv-id={at.name} {meets}"
     else:
-        head = ["#!/bin/bash", *_directives(at, at.slurm), *told, "set -euo pipefail"]
-        head.append('head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')
+        head = [
+            "#!/bin/bash",
+            *_directives(at, at.slurm),
+            *told,
+            "set -euo pipefail",
+        ]
+        head.append(
+            'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+        )
         start = (
             f"{_srun(at, at.slurm)} torchrun --nnodes={at.nodes} --nproc-per-node={at.ranks} "
             f'--rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:{PORT}"'
         )
     start = start.replace("torchrun", starter, 1)
     body = [start, program, *lines]
-    made = [f"cat > {file[0]} <<'END_OF_FILE'", file[1].rstrip("\n"), "END_OF_FILE"] if file else []
+    made = (
+        [
+            f"cat > {file[0]} <<'END_OF_FILE'",
+            file[1].rstrip("\n"),
+            "END_OF_FILE",
+        ]
+        if file
+        else []
+    )
     return "\n".join([*head, *made, "", " \\\n    ".join(body), ""])
 
 
@@ -126,14 +161,20 @@ def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:
         "account": slurm.account,
         "time": slurm.time,
     }
-    lines = [f"#SBATCH --{option}={value}" for option, value in values.items() if value is not None]
+    lines = [
+        f"#SBATCH --{option}={value}"
+        for option, value in values.items()
+        if value is not None
+    ]
     return [*lines, "#SBATCH --exclusive"]
 
 
 def _srun(at: Place, slurm: sbatch.Slurm) -> str:
     cpus = '--cpus-per-task="$SLURM_CPUS_ON_NODE"'
     words = f"srun --kill-on-bad-exit=1 {cpus} --gpus-per-node={at.ranks}"
-    return words + (f" --container-image={slurm.container}" if slurm.container else "")
+    return words + (
+        f" --container-image={slurm.container}" if slurm.container else ""
+    )
 
 
 def demand_gpus(vendor: str, chip: str, title: str) -> None:

@@ -17,7 +17,16 @@ from . import launch
 from .keys import Keys
 from .megatron import layers_of
 from .reading import Said
-from .shared import Out, accumulated, demand_adam, model_named, name_of, replicas, run_tokens, steps
+from .shared import (
+    Out,
+    accumulated,
+    demand_adam,
+    model_named,
+    name_of,
+    replicas,
+    run_tokens,
+    steps,
+)
 from .table import get
 from .tree import nested, yaml_text
 
@@ -30,7 +39,10 @@ POLICIES = {
     "minimal_with_context_and_quantization": "minimal_with_context",
 }
 """Their words for what has another name here."""
-OFFLOADED = {"minimal_offloaded": "minimal", "qkv_proj_offloaded": "save_qkv_proj"}
+OFFLOADED = {
+    "minimal_offloaded": "minimal",
+    "qkv_proj_offloaded": "save_qkv_proj",
+}
 KNOWN = (
     "none",
     "full",
@@ -51,8 +63,15 @@ TORUS = "torus"
 
 def mine_tree(keys: dict[str, Any]) -> bool:
     """A mesh, a batch of a device, or base.yml under it."""
-    own = ("per_device_batch_size", "max_target_length", "base_emb_dim", "remat_policy")
-    return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(k in keys for k in own)
+    own = (
+        "per_device_batch_size",
+        "max_target_length",
+        "base_emb_dim",
+        "remat_policy",
+    )
+    return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(
+        k in keys for k in own
+    )
 
 
 def of_tree(keys: dict[str, Any], where: str) -> Said:
@@ -86,7 +105,9 @@ def copies(k: Keys) -> int | None:
 
 def sharded(k: Keys) -> bool:
     """Weights are sharded over fsdp, context and expert."""
-    return axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") > 1
+    return (
+        axis(k, "fsdp", -1) != 1 or axis(k, "context") * axis(k, "expert") > 1
+    )
 
 
 def microbatch(k: Keys) -> int | None:
@@ -99,7 +120,10 @@ def microbatch(k: Keys) -> int | None:
     if k.degree("layout.pp") > 1:
         of_replica /= pieces if pieces > 0 else k.degree("layout.pp")
     if of_replica < 1 or of_replica != int(of_replica):
-        k.leave("per_device_batch_size", f"a replica has {of_replica:g} sequences at a time: one")
+        k.leave(
+            "per_device_batch_size",
+            f"a replica has {of_replica:g} sequences at a time: one",
+        )
         return 1
     return int(of_replica)
 
@@ -107,12 +131,19 @@ def microbatch(k: Keys) -> int | None:
 def batch(k: Keys) -> str | None:
     each = k.number("per_device_batch_size", PER_DEVICE)
     parts = k.whole("gradient_accumulation_steps", 1) or 1
-    return f"{max(round((each or 1) * k.chips), 1) * parts}seq" if k.chips else None
+    return (
+        f"{max(round((each or 1) * k.chips), 1) * parts}seq"
+        if k.chips
+        else None
+    )
 
 
 def chunks(k: Keys) -> int | None:
     repeats, layers = k.whole("num_pipeline_repeats", -1) or -1, layers_of(k)
-    each, pp = k.whole("num_layers_per_pipeline_stage", 1) or 1, k.degree("layout.pp")
+    each, pp = (
+        k.whole("num_layers_per_pipeline_stage", 1) or 1,
+        k.degree("layout.pp"),
+    )
     if repeats < 0 and layers:
         repeats = layers // (pp * each)
     return repeats if pp > 1 and repeats > 1 else None
@@ -134,7 +165,10 @@ def zero(k: Keys) -> int:
 def recomputed(k: Keys) -> str:
     policy = k.word("remat_policy", "full")
     if policy in OFFLOADED:
-        k.leave("remat_policy", "activations go to host memory, which a layout cannot say")
+        k.leave(
+            "remat_policy",
+            "activations go to host memory, which a layout cannot say",
+        )
         return OFFLOADED[policy]
     policy = POLICIES.get(policy, policy)
     if policy not in KNOWN:
@@ -149,7 +183,10 @@ def precision(k: Keys) -> object:
     if "fp8" in word:
         return "fp8"
     if word:
-        k.leave("quantization", f"{word!r} is not known: the numbers of dtype are taken")
+        k.leave(
+            "quantization",
+            f"{word!r} is not known: the numbers of dtype are taken",
+        )
     return "fp32" if k.word("dtype", "bfloat16") == "float32" else "bf16"
 
 
@@ -160,7 +197,10 @@ def kernel(k: Keys) -> str | None:
 
 READ = {
     "model": model,
-    **{f"layout.{a}": (lambda k, n=name: axis(k, n)) for a, name in AXES.items()},
+    **{
+        f"layout.{a}": (lambda k, n=name: axis(k, n))
+        for a, name in AXES.items()
+    },
     "layout.dp": dp,
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
@@ -171,7 +211,9 @@ READ = {
     "job.batch": batch,
     "job.tokens": lambda k: run_tokens(k, "steps"),
     "job.precision": precision,
-    "job.optimizer": lambda k: None if k.word("opt_type") in ("", "adamw") else k.word("opt_type"),
+    "job.optimizer": lambda k: (
+        None if k.word("opt_type") in ("", "adamw") else k.word("opt_type")
+    ),
     "job.attention_kernel": kernel,
 }
 
@@ -185,7 +227,9 @@ def inside(job: Job, name: str) -> int:
     fast = [d.kind == TORUS or d.kind == "ring" for d in dims]
     fast = fast if any(fast) else [i == 0 for i in range(len(dims))]
     places = placed(job.layout, job.cluster.sizes).placement[name]
-    return math.prod(int(n) for n, is_fast in zip(places, fast, strict=True) if is_fast)
+    return math.prod(
+        int(n) for n, is_fast in zip(places, fast, strict=True) if is_fast
+    )
 
 
 def write_axis(ours: str) -> Any:
@@ -207,16 +251,24 @@ def put(out: Out, name: str, here: int, total: int) -> None:
 def write_dp(job: Job, out: Out) -> None:
     """Experts nearest, then shards, then copies."""
     l = job.layout
-    shards = max(int(l.dp) // int(l.dp_replicate * l.ep), 1) if l.zero == 3 else 1
+    shards = (
+        max(int(l.dp) // int(l.dp_replicate * l.ep), 1) if l.zero == 3 else 1
+    )
     whole = int(l.dp) // (shards * int(l.ep))
-    if shards * whole * int(l.ep) != int(l.dp) or (l.zero == 3 and whole != l.dp_replicate):
+    if shards * whole * int(l.ep) != int(l.dp) or (
+        l.zero == 3 and whole != l.dp_replicate
+    ):
         raise BadInput(
             f"MaxText takes ep from dp: {int(l.ep)} x dp_replicate must divide {int(l.dp)}"
         )
     if l.dp_replicate > 1 and l.zero == 3 and shards * l.ep * l.cp == 1:
         raise BadInput("MaxText shards over more than one rank: fewer copies")
     room = inside(job, "dp")
-    for name, degree in (("expert", int(l.ep)), ("fsdp", shards), ("data", whole)):
+    for name, degree in (
+        ("expert", int(l.ep)),
+        ("fsdp", shards),
+        ("data", whole),
+    ):
         here = math.gcd(degree, room)
         room //= here
         put(out, name, here, degree)
@@ -230,10 +282,14 @@ def write_zero(job: Job, out: Out) -> None:
             f"MaxText shards everything over more than one rank, or nothing: zero {l.zero}"
         )
     if l.zero < 3 and l.ep * l.cp > 1:
-        raise BadInput("MaxText shards weights over context and expert ranks: zero 3")
+        raise BadInput(
+            "MaxText shards weights over context and expert ranks: zero 3"
+        )
     if l.zero == 1:
         if l.dp_replicate > 1:
-            raise BadInput("MaxText shards the optimizer over all of data: dp_replicate 1")
+            raise BadInput(
+                "MaxText shards the optimizer over all of data: dp_replicate 1"
+            )
         out["shard_optimizer_over_data"] = True
 
 
@@ -257,23 +313,32 @@ def write_chunks(job: Job, out: Out) -> None:
         return
     stages = int(l.pp * l.interleave)
     if job.model.layers % stages:
-        raise BadInput(f"MaxText deals layers evenly: {job.model.layers} over {stages} stages")
+        raise BadInput(
+            f"MaxText deals layers evenly: {job.model.layers} over {stages} stages"
+        )
     out["num_layers_per_pipeline_stage"] = job.model.layers // stages
     out["num_pipeline_repeats"] = int(l.interleave)
 
 
 def write_schedule(job: Job, out: Out) -> None:
     l = job.layout
-    if l.pp > 1 and l.schedule != ("interleaved" if l.interleave > 1 else "gpipe"):
+    if l.pp > 1 and l.schedule != (
+        "interleaved" if l.interleave > 1 else "gpipe"
+    ):
         raise BadInput(
             f"MaxText has its own circular pipeline (gpipe, interleaved), not {l.schedule}"
         )
 
 
 def write_recompute(job: Job, out: Out) -> None:
-    how = resolved(job.layout.recompute, job.profile.selective if job.profile else "minimal")
+    how = resolved(
+        job.layout.recompute,
+        job.profile.selective if job.profile else "minimal",
+    )
     if how not in KNOWN:
-        raise BadInput(f"MaxText cannot recompute {job.layout.recompute}: {', '.join(KNOWN)}")
+        raise BadInput(
+            f"MaxText cannot recompute {job.layout.recompute}: {', '.join(KNOWN)}"
+        )
     out["remat_policy"] = how
 
 
@@ -288,7 +353,9 @@ def write_precision(job: Job, out: Out) -> None:
     name = next((n for n in words if PRECISIONS[n] == job.precision), None)
     if name is None:
         told = job.precision.name or job.precision.compute
-        raise BadInput(f"MaxText has bf16, fp8 and fp32 with fp32 gradients, not {told}")
+        raise BadInput(
+            f"MaxText has bf16, fp8 and fp32 with fp32 gradients, not {told}"
+        )
     out.update(words[name])
 
 
@@ -297,7 +364,9 @@ def write_kernel(job: Job, out: Out) -> None:
     if job.attention_kernel in words:
         out["attention"] = words[job.attention_kernel]
     elif job.attention_kernel != "framework":
-        raise BadInput(f"MaxText names no attention kernel {job.attention_kernel}")
+        raise BadInput(
+            f"MaxText names no attention kernel {job.attention_kernel}"
+        )
 
 
 WRITE = {
@@ -314,7 +383,9 @@ WRITE = {
     "job.batch": lambda job, out: None,
     "job.tokens": write_tokens,
     "job.precision": write_precision,
-    "job.optimizer": lambda job, out: out.update(opt_type=demand_adam(job, "MaxText")[:4] + "w"),
+    "job.optimizer": lambda job, out: out.update(
+        opt_type=demand_adam(job, "MaxText")[:4] + "w"
+    ),
     "job.attention_kernel": write_kernel,
 }
 
@@ -332,5 +403,10 @@ def render(out: Out, job: Job, at: launch.Place) -> str:
     if at.slurm is None:
         return text
     return launch.script(
-        at, get(NAME), f"python {PROGRAM}", [CONFIG], file=(CONFIG, text), starter=""
+        at,
+        get(NAME),
+        f"python {PROGRAM}",
+        [CONFIG],
+        file=(CONFIG, text),
+        starter="",
     )

@@ -31,10 +31,17 @@ RECIPES = {
 """--fp8-recipe -> `Software.float8`."""
 STATE_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Numbers of the optimizer's states."""
-KERNELS = {"fused": "cudnn", "flash": "fa2", "unfused": "unfused", "local": "fused-softmax"}
+KERNELS = {
+    "fused": "cudnn",
+    "flash": "fa2",
+    "unfused": "unfused",
+    "local": "fused-softmax",
+}
 """--attention-backend -> `Job.attention_kernel`."""
 BATCH_GROWS = ("rampup_batch_size", "step_batch_size_schedule")
-BRIDGE_PRECISION = re.compile(r"(bf16|fp16|fp32)|(?:.*_)?(fp8|mxfp8|nvfp4|fp4)(?:_.*)?")
+BRIDGE_PRECISION = re.compile(
+    r"(bf16|fp16|fp32)|(?:.*_)?(fp8|mxfp8|nvfp4|fp4)(?:_.*)?"
+)
 WORDS = {
     "cs": "tensorwise",
     "current": "tensorwise",
@@ -76,7 +83,10 @@ def interleave(k: Keys) -> int | None:
     pp = k.degree("layout.pp")
     v = k.whole("virtual_pipeline_model_parallel_size")
     v = v or k.whole("num_virtual_stages_per_pipeline_rank")
-    per_stage, layers = k.whole("num_layers_per_virtual_pipeline_stage"), layers_of(k)
+    per_stage, layers = (
+        k.whole("num_layers_per_virtual_pipeline_stage"),
+        layers_of(k),
+    )
     if per_stage and layers:
         v = max(layers // pp // per_stage, 1)
     if dealt := stages_of(k.get("pipeline_model_parallel_layout")):
@@ -87,11 +97,17 @@ def interleave(k: Keys) -> int | None:
 def stages(k: Keys) -> str | None:
     """Layers of each stage, where the file deals them itself."""
     pp, v = k.degree("layout.pp"), k.degree("layout.interleave")
-    ends = [k.flag(f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    ends = [
+        k.flag(f"account_for_{end}_in_pipeline_split")
+        for end in ("embedding", "loss")
+    ]
     text = k.get("pipeline_model_parallel_layout")
     found = stages_of(text)
     if text and found is None:
-        k.leave("pipeline_model_parallel_layout", "its layers a stage are not read: even stages")
+        k.leave(
+            "pipeline_model_parallel_layout",
+            "its layers a stage are not read: even stages",
+        )
     elif text and found:
         k.used.add("pipeline_model_parallel_layout")
     elif all(ends):
@@ -100,13 +116,19 @@ def stages(k: Keys) -> str | None:
         found = dealt(k, pp, v)
     if not found or pp == 1 or len(found) != pp * v:
         return None
-    return None if found == [len(s) for s in stage_layers(sum(found), pp * v)] else numbered(found)
+    return (
+        None
+        if found == [len(s) for s in stage_layers(sum(found), pp * v)]
+        else numbered(found)
+    )
 
 
 def numbered(layers: list[int]) -> str:
     """1,2*30,0 of a list."""
     runs = [(n, len([*same])) for n, same in groupby(layers)]
-    return ",".join(f"{n}*{times}" if times > 1 else str(n) for n, times in runs)
+    return ",".join(
+        f"{n}*{times}" if times > 1 else str(n) for n, times in runs
+    )
 
 
 def dealt(k: Keys, pp: int, v: int) -> list[int] | None:
@@ -121,7 +143,9 @@ def dealt(k: Keys, pp: int, v: int) -> list[int] | None:
         return None
     rest = layers - (first or 0) - (last or 0)
     devices = (
-        [first or 0] * bool(first) + [rest // max(between, 1)] * between + [last or 0] * bool(last)
+        [first or 0] * bool(first)
+        + [rest // max(between, 1)] * between
+        + [last or 0] * bool(last)
     )
     if sum(devices) != layers or any(n % v for n in devices):
         return None
@@ -133,16 +157,25 @@ def stages_of(text: object) -> list[int] | None:
     if not text:
         return None
     if isinstance(text, (list, tuple)):
-        return [sum("decoder" in str(layer) for layer in stage) for stage in text]
+        return [
+            sum("decoder" in str(layer) for layer in stage) for stage in text
+        ]
     words = re.sub(r"[\s,]", "", str(text))
     if not re.fullmatch(r"[Etm|L()*\d]+", words):
         return None
     while match := re.search(r"(\([^()]*\)|[EtmL|])\*(\d{1,4})", words):
         body = match[1].strip("()")
-        words = words[: match.start()] + body * int(match[2]) + words[match.end() :]
+        words = (
+            words[: match.start()]
+            + body * int(match[2])
+            + words[match.end() :]
+        )
         if len(words) > 10_000:
             return None
-    return [stage.count("t") for stage in words.replace("(", "").replace(")", "").split("|")]
+    return [
+        stage.count("t")
+        for stage in words.replace("(", "").replace(")", "").split("|")
+    ]
 
 
 def schedule(k: Keys) -> str | None:
@@ -155,29 +188,48 @@ def zero(k: Keys) -> int:
     strategy = k.word("data_parallel_sharding_strategy")
     sharded = k.flag("use_megatron_fsdp") or k.flag("use_custom_fsdp")
     said = "use_megatron_fsdp" in k.said or "use_custom_fsdp" in k.said
-    distributed = k.flag("use_distributed_optimizer", isinstance(k.so_far("model"), str))
+    distributed = k.flag(
+        "use_distributed_optimizer", isinstance(k.so_far("model"), str)
+    )
     if k.flag("use_torch_fsdp2"):
         return 3
-    if sharded or (strategy and not said and "use_distributed_optimizer" not in k.said):
+    if sharded or (
+        strategy and not said and "use_distributed_optimizer" not in k.said
+    ):
         strategy = strategy or STRATEGIES[-1]
         if strategy not in STRATEGIES:
-            raise BadInput(f"data_parallel_sharding_strategy {strategy!r}: {', '.join(STRATEGIES)}")
+            raise BadInput(
+                f"data_parallel_sharding_strategy {strategy!r}: {', '.join(STRATEGIES)}"
+            )
         return STRATEGIES.index(strategy)
     return 1 if distributed else 0
 
 
 def recomputed(k: Keys) -> str:
     """`Layout.recompute` of granularity, method, modules and number of layers."""
-    how = k.word("recompute_granularity") or k.word("activations_checkpoint_granularity")
-    method = k.word("recompute_method") or k.word("activations_checkpoint_method")
-    layers = k.whole("recompute_num_layers") or k.whole("activations_checkpoint_num_layers")
-    modules = k.items("recompute_modules") if k.get("recompute_modules") else []
+    how = k.word("recompute_granularity") or k.word(
+        "activations_checkpoint_granularity"
+    )
+    method = k.word("recompute_method") or k.word(
+        "activations_checkpoint_method"
+    )
+    layers = k.whole("recompute_num_layers") or k.whole(
+        "activations_checkpoint_num_layers"
+    )
+    modules = (
+        k.items("recompute_modules") if k.get("recompute_modules") else []
+    )
     if k.flag("recompute_activations"):
         how = "selective"
     if k.flag("checkpoint_activations") or (method and not how):
         how = "full"
-    if strange := [m for m in modules if m not in PARTS and m not in OPERATIONS]:
-        k.leave("recompute_modules", f"{', '.join(strange)} is not known: the rest is recomputed")
+    if strange := [
+        m for m in modules if m not in PARTS and m not in OPERATIONS
+    ]:
+        k.leave(
+            "recompute_modules",
+            f"{', '.join(strange)} is not known: the rest is recomputed",
+        )
         modules = [m for m in modules if m not in strange]
     if how == "selective" or (modules and not how):
         return "+".join(sorted(modules)) if modules else "selective"
@@ -203,7 +255,10 @@ def sequence_parallel(k: Keys) -> bool | None:
 def seq(k: Keys) -> int | None:
     """Tokens of a sequence."""
     return (
-        k.whole("seq_length") or k.whole("sequence_length") or k.whole("encoder_seq_length") or None
+        k.whole("seq_length")
+        or k.whole("sequence_length")
+        or k.whole("encoder_seq_length")
+        or None
     )
 
 
@@ -211,9 +266,15 @@ def batch(k: Keys) -> str | None:
     """Sequences of a step; one microbatch for each replica unless said."""
     given = k.whole("global_batch_size")
     if not given and k.chips and "num_layers" in k.said:
-        degrees = k.degree("layout.tp") * k.degree("layout.cp") * k.degree("layout.pp")
+        degrees = (
+            k.degree("layout.tp")
+            * k.degree("layout.cp")
+            * k.degree("layout.pp")
+        )
         given = max(k.chips // degrees, 1) * k.degree("layout.microbatch")
-        k.notes.append(f"global_batch_size is not given: one microbatch a replica, {given}")
+        k.notes.append(
+            f"global_batch_size is not given: one microbatch a replica, {given}"
+        )
     return f"{given}seq" if given else None
 
 
@@ -235,7 +296,10 @@ def precision(k: Keys) -> object:
     eight = k.get("fp8_format") or k.get("fp8")
     four = k.get("fp4_format") or k.get("fp4")
     half_gradients = k.flag("grad_reduce_in_bf16")
-    half_gradients |= k.word("megatron_fsdp_main_grads_dtype") in ("bf16", "torch.bfloat16")
+    half_gradients |= k.word("megatron_fsdp_main_grads_dtype") in (
+        "bf16",
+        "torch.bfloat16",
+    )
     k.flag("accumulate_allreduce_grads_in_fp32")
     gathered = {
         "fp8": k.flag("fp8_param_gather") or k.flag("fp8_param"),
@@ -269,7 +333,10 @@ def of_words(k: Keys, words: str) -> object:
     if words.isdigit():
         base = {"16": "fp16", "32": "fp32"}.get(words, "")
     if not (eight or four or base):
-        k.leave("mixed_precision", f"the recipe {words!r} is not known: bf16 is taken")
+        k.leave(
+            "mixed_precision",
+            f"the recipe {words!r} is not known: bf16 is taken",
+        )
         return None
     half = not k.flag("grad_reduce_in_fp32", True)
     return numbers("fp4" if four else "fp8" if eight else base, half, True)
@@ -277,15 +344,23 @@ def of_words(k: Keys, words: str) -> object:
 
 def optimizer(k: Keys) -> object:
     """The optimizer and the bytes of its states."""
-    name = {"adam": "adamw", "": "adamw"}.get(k.word("optimizer"), k.word("optimizer"))
+    name = {"adam": "adamw", "": "adamw"}.get(
+        k.word("optimizer"), k.word("optimizer")
+    )
     name = "muon" if "muon" in name else name
     if name not in OPTIMIZERS:
-        k.leave("optimizer", f"the optimizer {name!r} is not known: the bytes of Adam's are taken")
+        k.leave(
+            "optimizer",
+            f"the optimizer {name!r} is not known: the bytes of Adam's are taken",
+        )
         name = "adamw"
     if not k.flag("use_precision_aware_optimizer"):
         return name if name != "adamw" else None
     keys = ("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
-    kept = [STATE_BYTES.get(k.word(key, "fp32").removeprefix("torch."), 4.0) for key in keys]
+    kept = [
+        STATE_BYTES.get(k.word(key, "fp32").removeprefix("torch."), 4.0)
+        for key in keys
+    ]
     if kept == [4.0, 4.0, 4.0]:
         return None
     return {"name": name, "state_bytes": sum(kept), "master_bytes": kept[0]}
@@ -302,7 +377,9 @@ def kernel(k: Keys) -> str | None:
 def graphs(k: Keys) -> str | None:
     """CUDA graphs."""
     how = k.word("cuda_graph_impl")
-    scope = " ".join(k.items("cuda_graph_scope") + k.items("cuda_graph_modules"))
+    scope = " ".join(
+        k.items("cuda_graph_scope") + k.items("cuda_graph_modules")
+    )
     if k.flag("enable_cuda_graph"):
         how = "local"
     if k.flag("external_cuda_graph"):
@@ -335,10 +412,16 @@ def dispatcher(k: Keys) -> str | None:
     if how == "flex" or (backend and not how):
         if (backend or "deepep") in ("deepep", "hybridep"):
             return backend or "deepep"
-        k.leave("moe_flex_dispatcher_backend", f"{backend!r} is not known: alltoall is taken")
+        k.leave(
+            "moe_flex_dispatcher_backend",
+            f"{backend!r} is not known: alltoall is taken",
+        )
         return "alltoall"
     if how == "allgather":
-        k.leave("moe_token_dispatcher_type", "tokens are gathered: the prediction has all-to-all")
+        k.leave(
+            "moe_token_dispatcher_type",
+            "tokens are gathered: the prediction has all-to-all",
+        )
     return "alltoall" if how == "alltoall" else None
 
 
@@ -368,7 +451,9 @@ READ = {
     "software.cuda_graphs": graphs,
     "software.float8": float8,
     "software.dispatcher": dispatcher,
-    "software.ep_overlap": lambda k: k.flag("overlap_moe_expert_parallel_comm") or None,
+    "software.ep_overlap": lambda k: (
+        k.flag("overlap_moe_expert_parallel_comm") or None
+    ),
     "software.tp_overlap": tp_overlap,
 }
 """Field -> what reads it."""
@@ -381,7 +466,9 @@ Out = dict[str, Any]
 
 def write_etp(job: Job, out: Out) -> None:
     if job.layout.etp > 1 and not job.model.moe:
-        raise BadInput(f"etp {job.layout.etp} cuts experts, and {job.model.name} has none")
+        raise BadInput(
+            f"etp {job.layout.etp} cuts experts, and {job.model.name} has none"
+        )
     if job.model.moe:
         out["expert_tensor_parallel_size"] = int(job.layout.etp)
 
@@ -402,12 +489,16 @@ def write_stages(job: Job, out: Out) -> None:
         for end in ("embedding", "loss"):
             out[f"account_for_{end}_in_pipeline_split"] = True
     elif job.layout.pp > 1 and not even(job):
-        out["pipeline_model_parallel_layout"] = pipeline(dealt_by_us(job), job.model.mtp_layers)
+        out["pipeline_model_parallel_layout"] = pipeline(
+            dealt_by_us(job), job.model.mtp_layers
+        )
 
 
 def slots(job: Job) -> bool:
     """Embedding and loss count as layers."""
-    return getattr(job.layout, "stages", "even") == "slots" and bool(job.layout.pp > 1)
+    return getattr(job.layout, "stages", "even") == "slots" and bool(
+        job.layout.pp > 1
+    )
 
 
 def even(job: Job) -> bool:
@@ -419,7 +510,10 @@ def dealt_by_us(job: Job) -> list[int]:
     """Layers of each stage of the layout."""
     how = getattr(job.layout, "stages", "even")
     args = () if how == "even" else (how,)
-    return [len(s) for s in stage_layers(job.model.layers, stage_count(job.layout), *args)]
+    return [
+        len(s)
+        for s in stage_layers(job.model.layers, stage_count(job.layout), *args)
+    ]
 
 
 def pipeline(layers: list[int], mtp: int = 0) -> str:
@@ -428,13 +522,17 @@ def pipeline(layers: list[int], mtp: int = 0) -> str:
     texts[0] = "E" + texts[0]
     texts[-1] += "m" * mtp + "L"
     runs = [(text, len([*same])) for text, same in groupby(texts[:-1])]
-    packed = [f"({text}|)*{n}" if n > 2 else f"{text}|" * n for text, n in runs]
+    packed = [
+        f"({text}|)*{n}" if n > 2 else f"{text}|" * n for text, n in runs
+    ]
     return "".join(packed) + texts[-1]
 
 
 def write_schedule(job: Job, out: Out) -> None:
     l = job.layout
-    if l.pp > 1 and l.schedule != ("interleaved" if l.interleave > 1 else "1f1b"):
+    if l.pp > 1 and l.schedule != (
+        "interleaved" if l.interleave > 1 else "1f1b"
+    ):
         raise BadInput(
             f"Megatron runs schedule 1f1b, or interleaved with interleave > 1, not {l.schedule}"
         )
@@ -444,7 +542,9 @@ def write_zero(job: Job, out: Out) -> None:
     """ZeRO-1 is the distributed optimizer; 2 and 3 are Megatron-FSDP's, which has no pipeline."""
     l = job.layout
     if l.zero >= 2 and l.pp > 1:
-        raise BadInput(f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1")
+        raise BadInput(
+            f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1"
+        )
     if l.zero:
         out["use_distributed_optimizer"] = True
     if l.zero >= 2:
@@ -462,10 +562,26 @@ def write_recompute(job: Job, out: Out) -> None:
         out["recompute_method"] = "block" if found.layers else "uniform"
         out["recompute_num_layers"] = found.layers or 1
     elif found.words:
-        known = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
-        strange = [w for w in found.words if w not in known and w != "selective"]
-        if strange or found.layers or ("selective" in found.words and len(found.words) > 1):
-            raise BadInput(f"Megatron cannot recompute {job.layout.recompute}: {', '.join(known)}")
+        known = (
+            "core_attn",
+            "moe_act",
+            "layernorm",
+            "mla_up_proj",
+            "mlp",
+            "moe",
+            "shared_experts",
+        )
+        strange = [
+            w for w in found.words if w not in known and w != "selective"
+        ]
+        if (
+            strange
+            or found.layers
+            or ("selective" in found.words and len(found.words) > 1)
+        ):
+            raise BadInput(
+                f"Megatron cannot recompute {job.layout.recompute}: {', '.join(known)}"
+            )
         out["recompute_granularity"] = "selective"
         if found.words != ("selective",):
             out["recompute_modules"] = [*found.words]
@@ -485,10 +601,14 @@ def write_precision(job: Job, out: Out) -> None:
     """The numbers that some settings give; BadInput if none do."""
     for name in PRECISIONS:
         for small in (True, False):
-            said = numbers(name.removesuffix("-pure"), name.endswith("-pure"), small)
+            said = numbers(
+                name.removesuffix("-pure"), name.endswith("-pure"), small
+            )
             if _numbers(said) == job.precision:
                 return _write_numbers(name, small, job, out)
-    raise BadInput(f"Megatron has no setting for these numbers: {job.precision}")
+    raise BadInput(
+        f"Megatron has no setting for these numbers: {job.precision}"
+    )
 
 
 def _numbers(said: Any) -> Precision:
@@ -508,7 +628,9 @@ def _write_numbers(name: str, small: bool, job: Job, out: Out) -> None:
         if small and job.layout.zero:
             out[f"{compute}_param_gather"] = True
         elif small:
-            raise BadInput("weights are gathered in 8 bits only by a distributed optimizer: zero 1")
+            raise BadInput(
+                "weights are gathered in 8 bits only by a distributed optimizer: zero 1"
+            )
     if name.endswith("-pure"):
         out["grad_reduce_in_bf16"] = True
 
@@ -520,14 +642,18 @@ def write_optimizer(job: Job, out: Out) -> None:
     if mine in (OPTIMIZERS["sgd"], OPTIMIZERS["muon"]):
         out["optimizer"] = mine.name
         return
-    for master, kept in ((m, k) for m in ("fp32", "fp16") for k in ("fp32", "bf16", "fp8")):
+    for master, kept in (
+        (m, k) for m in ("fp32", "fp16") for k in ("fp32", "bf16", "fp8")
+    ):
         state = STATE_BYTES[master] + 2 * STATE_BYTES[kept]
         if mine == Optimizer("adamw", state, STATE_BYTES[master]):
             out["use_precision_aware_optimizer"] = True
             out["main_params_dtype"] = master
             out["exp_avg_dtype"] = out["exp_avg_sq_dtype"] = kept
             return
-    raise BadInput(f"Megatron has no optimizer that keeps what {mine.name} keeps here")
+    raise BadInput(
+        f"Megatron has no optimizer that keeps what {mine.name} keeps here"
+    )
 
 
 def write_kernel(job: Job, out: Out) -> None:
@@ -535,13 +661,18 @@ def write_kernel(job: Job, out: Out) -> None:
     if job.attention_kernel in named:
         out["attention_backend"] = named[job.attention_kernel]
     elif job.attention_kernel != "framework":
-        raise BadInput(f"Megatron names no attention kernel {job.attention_kernel}")
+        raise BadInput(
+            f"Megatron names no attention kernel {job.attention_kernel}"
+        )
 
 
 def write_graphs(job: Job, out: Out) -> None:
     how = job.software.cuda_graphs
     if how and how != "off":
-        out["cuda_graph_impl"] = {"full": "full_iteration", "parts": "transformer_engine"}[how]
+        out["cuda_graph_impl"] = {
+            "full": "full_iteration",
+            "parts": "transformer_engine",
+        }[how]
 
 
 def write_float8(job: Job, out: Out) -> None:
@@ -549,7 +680,9 @@ def write_float8(job: Job, out: Out) -> None:
     if said is None and job.precision.compute == "fp8":
         said = job.profile.float8 if job.profile else "delayed"
     if said == "rowwise":
-        raise BadInput("Megatron scales FP8 numbers by tensor or block, not by row")
+        raise BadInput(
+            "Megatron scales FP8 numbers by tensor or block, not by row"
+        )
     if said and said != "delayed":
         out["fp8_recipe"] = said
 
@@ -573,7 +706,9 @@ def write_tp_overlap(job: Job, out: Out) -> None:
     if how == "all":
         out["tp_comm_overlap"] = True
     elif how == "off":
-        raise BadInput("Megatron overlaps tensor-parallel collectives with the weight gradient")
+        raise BadInput(
+            "Megatron overlaps tensor-parallel collectives with the weight gradient"
+        )
 
 
 WRITE = {

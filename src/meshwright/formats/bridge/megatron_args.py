@@ -17,14 +17,21 @@ from .table import get
 __all__ = ["READ", "WRITE", "mine", "render", "said"]
 
 NAME = "megatron"
-KNOWN = ("--tensor-model-parallel-size", "--num-layers", "--micro-batch-size", "--hidden-size")
+KNOWN = (
+    "--tensor-model-parallel-size",
+    "--num-layers",
+    "--micro-batch-size",
+    "--hidden-size",
+)
 """A command with one of these starts Megatron."""
 PROGRAM = "pretrain_gpt.py"
 
 
 def mine(text: str) -> bool:
     """The text starts Megatron."""
-    return any(flag in text or flag.replace("-", "_") in text for flag in KNOWN)
+    return any(
+        flag in text or flag.replace("-", "_") in text for flag in KNOWN
+    )
 
 
 def said(text: str, where: str) -> Said:
@@ -38,7 +45,9 @@ def said(text: str, where: str) -> Said:
         if not found:
             raise BadInput(f"{where} starts nothing with Megatron's arguments")
         name, words = max(found, key=lambda nw: len(nw[1]))
-        notes.append(f"no command with Megatron's arguments: those of {name} are read")
+        notes.append(
+            f"no command with Megatron's arguments: those of {name} are read"
+        )
     return Said(arguments(words), launch.ranks(words, script), tuple(notes))
 
 

@@ -63,19 +63,26 @@ TASKS_OF_ALL = ("pretrain", "sft", "finetune")
 
 def mine(text: str) -> bool:
     """A command line that starts a recipe."""
-    return "run_recipe" in text or re.search(r"\bmodel\.\w*parallel_size=", text) is not None
+    return (
+        "run_recipe" in text
+        or re.search(r"\bmodel\.\w*parallel_size=", text) is not None
+    )
 
 
 def mine_tree(keys: dict[str, Any]) -> bool:
     """A ConfigContainer, NeMo's configuration, or a recipe with changes."""
     last = {key.rpartition(".")[2] for key in keys}
-    return "tensor_model_parallel_size" in last or isinstance(keys.get("recipe"), str)
+    return "tensor_model_parallel_size" in last or isinstance(
+        keys.get("recipe"), str
+    )
 
 
 def said(text: str, where: str) -> Said:
     """The options and overrides of the command that starts a recipe."""
     script = shell.read(text)
-    words = launch.best(script, lambda w: any(mine(word) for word in w) or "--recipe" in w)
+    words = launch.best(
+        script, lambda w: any(mine(word) for word in w) or "--recipe" in w
+    )
     if words is None:
         raise BadInput(f"{where} starts no recipe of Megatron-Bridge")
     start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
@@ -107,9 +114,15 @@ def _with_recipe(keys: dict[str, Any], chips: int | None) -> Said:
     match = RECIPE.fullmatch(str(keys.get("recipe", "")))
     if match and match["chips"]:
         chips = chips or int(match["chips"])
-        if (named := PRECISIONS.get(match["precision"])) and "mixed_precision" not in keys:
+        if (
+            named := PRECISIONS.get(match["precision"])
+        ) and "mixed_precision" not in keys:
             # their recipes for speed reduce gradients in 16 bits (perf_recipes, _perf_precision)
-            keys = {"grad_reduce_in_fp32": False, **keys, "mixed_precision": named}
+            keys = {
+                "grad_reduce_in_fp32": False,
+                **keys,
+                "mixed_precision": named,
+            }
     return Said(keys, chips)
 
 
@@ -127,7 +140,10 @@ def model(k: Keys) -> str | None:
             f"recipe {name[:80]!r} is not named like llama3_70b_pretrain_64gpu_h100_bf16_config"
         )
     if match["task"] not in TASKS_OF_ALL:
-        k.leave("recipe", "only adapters are trained: the prediction trains all weights")
+        k.leave(
+            "recipe",
+            "only adapters are trained: the prediction trains all weights",
+        )
     if match["chip"] and catalog.has("chips", match["chip"]):
         k.tables["on"] = match["chip"]  # type: ignore[assignment]
     return _known(match["model"], k)
@@ -148,11 +164,19 @@ READ = {**megatron.READ, "model": model}
 
 def write_model(job: Job, out: dict[str, Any]) -> None:
     """The library's recipe of the model."""
-    named = {ours: theirs for theirs, ours in reversed([*get(NAME).models.items()])}
+    named = {
+        ours: theirs for theirs, ours in reversed([*get(NAME).models.items()])
+    }
     name = job.model.name
-    if name not in named or not catalog.has("models", name) or catalog.model(name) != job.model:
+    if (
+        name not in named
+        or not catalog.has("models", name)
+        or catalog.model(name) != job.model
+    ):
         known = ", ".join(sorted(named))
-        raise BadInput(f"Megatron-Bridge has no recipe of {name}; it has {known}")
+        raise BadInput(
+            f"Megatron-Bridge has no recipe of {name}; it has {known}"
+        )
     out["recipe"] = f"{named[name]}_pretrain_config"
 
 
@@ -160,16 +184,30 @@ def write_precision(job: Job, out: dict[str, Any]) -> None:
     """A recipe of mixed precision by its name."""
     plain: dict[str, Any] = {}
     megatron.write_precision(job, plain)
-    for key in ("bf16", "fp8_format", "fp8_param_gather", "fp4_format", "fp4_param_gather"):
+    for key in (
+        "bf16",
+        "fp8_format",
+        "fp8_param_gather",
+        "fp4_format",
+        "fp4_param_gather",
+    ):
         plain.pop(key, None)
     half = plain.pop("grad_reduce_in_bf16", False)
     compute = job.precision.compute
     if plain or compute not in ("bf16", "fp8", "fp4"):
-        raise BadInput(f"Megatron-Bridge has no recipe of mixed precision for {job.precision.name}")
-    scaling = job.software.float8 or (job.profile.float8 if job.profile else "tensorwise")
-    word = {"bf16": "bf16", "fp4": "nvfp4"}.get(compute, SCALINGS.get(scaling, ""))
+        raise BadInput(
+            f"Megatron-Bridge has no recipe of mixed precision for {job.precision.name}"
+        )
+    scaling = job.software.float8 or (
+        job.profile.float8 if job.profile else "tensorwise"
+    )
+    word = {"bf16": "bf16", "fp4": "nvfp4"}.get(
+        compute, SCALINGS.get(scaling, "")
+    )
     if not word:
-        raise BadInput(f"Megatron-Bridge has no recipe of mixed precision with {scaling} scaling")
+        raise BadInput(
+            f"Megatron-Bridge has no recipe of mixed precision with {scaling} scaling"
+        )
     out["mixed_precision"] = PRECISIONS[word]
     if half:
         out["grad_reduce_in_fp32"] = False
@@ -178,7 +216,9 @@ def write_precision(job: Job, out: dict[str, Any]) -> None:
 def write_float8(job: Job, out: dict[str, Any]) -> None:
     """The recipe of mixed precision says it."""
     if job.software.float8 == "rowwise":
-        raise BadInput("Megatron-Bridge scales FP8 numbers by tensor or block, not by row")
+        raise BadInput(
+            "Megatron-Bridge scales FP8 numbers by tensor or block, not by row"
+        )
 
 
 def write_zero(job: Job, out: dict[str, Any]) -> None:
@@ -224,8 +264,13 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     }
     lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
     for name, value in {**defaults, **out}.items():
-        path = next((s for s, names in format.sections.items() if name in names), "model")
-        lines.append(shlex.quote(f"{path}.{name}".lstrip(".") + f"={_hydra(value)}"))
+        path = next(
+            (s for s, names in format.sections.items() if name in names),
+            "model",
+        )
+        lines.append(
+            shlex.quote(f"{path}.{name}".lstrip(".") + f"={_hydra(value)}")
+        )
     return launch.script(at, format, PROGRAM, lines)
 
 
@@ -237,4 +282,12 @@ def _hydra(value: Any) -> str:
     return str(value)
 
 
-__all__: Sequence[str] = ["READ", "WRITE", "mine", "mine_tree", "of_tree", "render", "said"]
+__all__: Sequence[str] = [
+    "READ",
+    "WRITE",
+    "mine",
+    "mine_tree",
+    "of_tree",
+    "render",
+    "said",
+]

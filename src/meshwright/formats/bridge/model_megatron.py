@@ -40,7 +40,11 @@ def described(k: Keys) -> bool:
 def gated(k: Keys) -> bool | None:
     if not described(k):
         return None
-    return k.flag("swiglu") or k.flag("quick_geglu") or k.flag("gated_linear_unit")
+    return (
+        k.flag("swiglu")
+        or k.flag("quick_geglu")
+        or k.flag("gated_linear_unit")
+    )
 
 
 def activation(k: Keys) -> str | None:
@@ -58,14 +62,19 @@ def ffn(k: Keys) -> int | None:
     if not described(k):
         return None
     hidden = int(k.so_far("model.hidden", 0))
-    usual = int((4 * hidden * 2 / 3) / 64) * 64 if k.flag("swiglu") else 4 * hidden
+    usual = (
+        int((4 * hidden * 2 / 3) / 64) * 64 if k.flag("swiglu") else 4 * hidden
+    )
     return k.whole("ffn_hidden_size") or usual
 
 
 def kv_heads(k: Keys) -> int | None:
     """Groups count only where grouped queries are asked for; a provider's just by their number."""
     groups = k.whole("num_query_groups")
-    asked = k.flag("group_query_attention", "group_query_attention" not in k.said and grouped(k))
+    asked = k.flag(
+        "group_query_attention",
+        "group_query_attention" not in k.said and grouped(k),
+    )
     return (groups or 1) if asked and described(k) else None
 
 
@@ -85,13 +94,21 @@ def vocab(k: Keys) -> int | None:
     if not described(k):
         return None
     kind, name = k.word("tokenizer_type"), k.get("tokenizer_model")
-    given = k.whole("vocab_size") or k.whole("padded_vocab_size") or VOCABULARIES.get(kind)
+    given = (
+        k.whole("vocab_size")
+        or k.whole("padded_vocab_size")
+        or VOCABULARIES.get(kind)
+    )
     if not given and name and catalog.has("models", str(name)):
         given = catalog.model(str(name)).vocab
-        k.notes.append(f"vocabulary {given:,}: that of {name} in the catalogue")
+        k.notes.append(
+            f"vocabulary {given:,}: that of {name} in the catalogue"
+        )
     if not given and "merge_file" in k.said:
         given = VOCABULARIES["gpt2bpetokenizer"]
-        k.notes.append(f"vocabulary {given:,}: that of GPT-2, whose kind of tokenizer it has")
+        k.notes.append(
+            f"vocabulary {given:,}: that of GPT-2, whose kind of tokenizer it has"
+        )
     if not given:
         k.tables.setdefault("", {})["missing"] = [
             "leaves the vocabulary to its tokenizer: add --vocab-size to it, or give the model, "
@@ -108,7 +125,9 @@ def positions(k: Keys) -> str | None:
     if not described(k):
         return None
     kind = k.word("position_embedding_type", "learned_absolute")
-    if k.flag("use_rotary_position_embeddings") or k.flag("multi_latent_attention"):
+    if k.flag("use_rotary_position_embeddings") or k.flag(
+        "multi_latent_attention"
+    ):
         kind = "rope"
     if kind == "learned_absolute" and k.flag("no_position_embedding"):
         return "none"
@@ -120,7 +139,11 @@ def rope_scaling(k: Keys) -> dict[str, Any] | None:
     linear = k.number("rotary_seq_len_interpolation_factor")
     if linear and linear > 1:
         return {"kind": "linear", "factor": linear}
-    return {"kind": "llama3", "factor": factor} if k.flag("use_rope_scaling") else None
+    return (
+        {"kind": "llama3", "factor": factor}
+        if k.flag("use_rope_scaling")
+        else None
+    )
 
 
 def bias(k: Keys) -> bool | None:
@@ -145,7 +168,10 @@ def tied(k: Keys) -> bool | None:
 def dropout(k: Keys) -> bool | None:
     if not described(k):
         return None
-    rates = [k.number(key, DROPOUT) for key in ("hidden_dropout", "attention_dropout")]
+    rates = [
+        k.number(key, DROPOUT)
+        for key in ("hidden_dropout", "attention_dropout")
+    ]
     return any(rates)
 
 
@@ -172,7 +198,11 @@ def full_every(k: Keys) -> int | None:
 
 
 def sinks(k: Keys) -> bool | None:
-    return described(k) and k.word("softmax_type") in ("learnable", "off-by-one") or None
+    return (
+        described(k)
+        and k.word("softmax_type") in ("learnable", "off-by-one")
+        or None
+    )
 
 
 def mla(k: Keys) -> dict[str, int] | None:
@@ -224,7 +254,9 @@ def pattern_of(given: object) -> list[int] | None:
         match = re.fullmatch(r"\[([\d,]+)\](?:\*(\d{1,4}))?", part)
         if not match:
             return None
-        found += [int(v) for v in match[1].split(",") if v] * int(match[2] or 1)
+        found += [int(v) for v in match[1].split(",") if v] * int(
+            match[2] or 1
+        )
     return found
 
 
@@ -274,7 +306,9 @@ def write_gated(job: Job, out: Out) -> None:
         *((True, a) for a in ("silu", "gelu")),
         *((False, a) for a in ("gelu", "gelu-tanh", "relu")),
     }:
-        raise BadInput(f"Megatron has no {'gated ' * m.gated}feed-forward with {m.act}")
+        raise BadInput(
+            f"Megatron has no {'gated ' * m.gated}feed-forward with {m.act}"
+        )
 
 
 def write_activation(job: Job, out: Out) -> None:
@@ -301,7 +335,10 @@ def write_rope_scaling(job: Job, out: Out) -> None:
     if scaling is None:
         return
     if scaling.kind == "llama3":
-        out |= {"use_rope_scaling": True, "rope_scaling_factor": scaling.factor}
+        out |= {
+            "use_rope_scaling": True,
+            "rope_scaling_factor": scaling.factor,
+        }
     elif scaling.kind == "linear":
         out["rotary_seq_len_interpolation_factor"] = int(scaling.factor)
 
@@ -310,7 +347,9 @@ def write_bias(job: Job, out: Out) -> None:
     if not job.model.bias:
         out["disable_bias_linear"] = True
     elif not job.model.qkv_bias:
-        raise BadInput("Megatron has biases in all linear layers, or in those of q, k and v alone")
+        raise BadInput(
+            "Megatron has biases in all linear layers, or in those of q, k and v alone"
+        )
 
 
 def write_qkv_bias(job: Job, out: Out) -> None:
@@ -339,7 +378,9 @@ def write_mla(job: Job, out: Out) -> None:
     if mla := job.model.mla:
         out["multi_latent_attention"] = True
         if mla.q_lora_rank is None:
-            raise BadInput("Megatron's arguments have no latent attention without q_lora_rank")
+            raise BadInput(
+                "Megatron's arguments have no latent attention without q_lora_rank"
+            )
         out |= {key: getattr(mla, ours) for ours, (key, _) in MLA.items()}
 
 
@@ -363,7 +404,10 @@ def write_moe(job: Job, out: Out) -> None:
         rest = job.model.layers - e.dense_layers
         out["moe_layer_freq"] = f"([0]*{e.dense_layers}+[1]*{rest})"
     if e.router_bias:
-        out |= {"moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": True}
+        out |= {
+            "moe_router_score_function": "sigmoid",
+            "moe_router_enable_expert_bias": True,
+        }
 
 
 def of(name: str, write: Any) -> Any:
@@ -376,22 +420,30 @@ WRITE_MODEL: Mapping[str, Any] = {
     "model.activation": write_activation,
     "model.ffn": lambda job, out: out.update(ffn_hidden_size=job.model.ffn),
     "model.kv_heads": write_kv_heads,
-    "model.seq": lambda job, out: out.update(max_position_embeddings=max(job.model.seq, job.T)),
+    "model.seq": lambda job, out: out.update(
+        max_position_embeddings=max(job.model.seq, job.T)
+    ),
     "model.vocab": lambda job, out: out.update(vocab_size=job.model.vocab),
-    "model.norm_epsilon": lambda job, out: out.update(norm_epsilon=job.model.norm_epsilon),
+    "model.norm_epsilon": lambda job, out: out.update(
+        norm_epsilon=job.model.norm_epsilon
+    ),
     "model.qk_norm": of("qk_norm", flag("qk_layernorm")),
     "model.positions": write_positions,
     "model.rope_scaling": write_rope_scaling,
     "model.bias": write_bias,
     "model.qkv_bias": write_qkv_bias,
     "model.tied_embeddings": lambda job, out: (
-        None if job.model.tied_embeddings else out.update(untie_embeddings_and_output_weights=True)
+        None
+        if job.model.tied_embeddings
+        else out.update(untie_embeddings_and_output_weights=True)
     ),
     "model.dropout": write_dropout,
     "model.window": write_window,
     "model.full_every": write_full_every,
     "model.attention_sinks": lambda job, out: (
-        out.update(softmax_type="learnable") if job.model.attention_sinks else None
+        out.update(softmax_type="learnable")
+        if job.model.attention_sinks
+        else None
     ),
     "model.mla": write_mla,
     "model.moe": write_moe,

@@ -16,7 +16,19 @@ from .table import UNSAID, Cell, Format
 Reader = Callable[[Keys], Any]
 STRANGE = "not known: it may change time or memory"
 FIELDS = {f.name for f in fields(Layout)}
-OFF: tuple[Any, ...] = (None, False, "", "none", "None", "null", "false", "False", [], {}, ())
+OFF: tuple[Any, ...] = (
+    None,
+    False,
+    "",
+    "none",
+    "None",
+    "null",
+    "false",
+    "False",
+    [],
+    {},
+    (),
+)
 """Values of keys that are not known, but switch nothing on."""
 
 
@@ -52,11 +64,15 @@ class Found:
     """What the model needs and the file leaves to something else, a predicate each."""
 
 
-def understood(format: Format, said: Said, readers: Mapping[str, Reader]) -> Found:
+def understood(
+    format: Format, said: Said, readers: Mapping[str, Reader]
+) -> Found:
     """Every field of the table, read from the keys of a file."""
     keys = Keys(said.keys, format.title, chips=said.chips, notes=[*said.notes])
     for path, cell in format.cells.items():
-        if path.startswith("model.") and isinstance(keys.tables.get("model"), str):
+        if path.startswith("model.") and isinstance(
+            keys.tables.get("model"), str
+        ):
             continue
         value = _field(path, cell, keys, readers)
         table, _, name = path.partition(".")
@@ -96,7 +112,9 @@ def described(keys: Keys) -> bool:
     return "config" in model or ("layers" in model and "hidden" in model)
 
 
-def _field(path: str, cell: Cell, keys: Keys, readers: Mapping[str, Reader]) -> Any:
+def _field(
+    path: str, cell: Cell, keys: Keys, readers: Mapping[str, Reader]
+) -> Any:
     """What a file says of one field; None if nothing."""
     if cell.by:
         return readers[path](keys)
@@ -106,9 +124,13 @@ def _field(path: str, cell: Cell, keys: Keys, readers: Mapping[str, Reader]) -> 
         return None
     value = keys.get(cell.keys[0])
     if (
-        value is True and cell.words is None and not path.startswith("software.")
+        value is True
+        and cell.words is None
+        and not path.startswith("software.")
     ):  # --tensor-model-parallel-size $TP, and no TP
-        keys.leave(cell.keys[0], "has no value: a name of the script is set elsewhere")
+        keys.leave(
+            cell.keys[0], "has no value: a name of the script is set elsewhere"
+        )
         value = None
     if value is None:
         return None if cell.default is UNSAID else cell.default
@@ -134,12 +156,20 @@ def _sorted(format: Format, keys: Keys) -> tuple[dict[str, str], list[str]]:
         if key in keys.used:
             continue
         short = key.rpartition(".")[2]
-        if any(fnmatchcase(short, pattern) for pattern in format.refuses) and value not in OFF:
-            reason = next(t for p, t in format.refuses.items() if fnmatchcase(short, p))
+        if (
+            any(fnmatchcase(short, pattern) for pattern in format.refuses)
+            and value not in OFF
+        ):
+            reason = next(
+                t for p, t in format.refuses.items() if fnmatchcase(short, p)
+            )
             raise BadInput(f"{format.title}: {key}: {reason}")
         reason = format.why(key) or format.why(short)
         off = value in OFF if not isinstance(value, Mapping) else not value
-        if off or (not reason and (format.is_harmless(key) or format.is_harmless(short))):
+        if off or (
+            not reason
+            and (format.is_harmless(key) or format.is_harmless(short))
+        ):
             harmless.append(key)
         else:
             left[key] = reason or STRANGE

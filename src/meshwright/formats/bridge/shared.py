@@ -28,7 +28,9 @@ def left_of(k: Keys) -> int | None:
     """Replicas that tp, cp and pp leave of the chips; None if nobody says how many there are."""
     if not k.chips:
         return None
-    used = k.degree("layout.tp") * k.degree("layout.cp") * k.degree("layout.pp")
+    used = (
+        k.degree("layout.tp") * k.degree("layout.cp") * k.degree("layout.pp")
+    )
     return max(k.chips // used, 1)
 
 
@@ -53,32 +55,55 @@ def model_named(k: Keys, name: str, format: str) -> str | None:
 
 def name_of(job: Job, format: str) -> str:
     """Their name of the job's model; BadInput if it is none of theirs, or changed."""
-    named = {ours: theirs for theirs, ours in reversed([*get(format).models.items()])}
+    named = {
+        ours: theirs
+        for theirs, ours in reversed([*get(format).models.items()])
+    }
     name = job.model.name
-    if name in named and catalog.has("models", name) and catalog.model(name) == job.model:
+    if (
+        name in named
+        and catalog.has("models", name)
+        and catalog.model(name) == job.model
+    ):
         return named[name]
     known = ", ".join(sorted(named))
-    raise BadInput(f"{get(format).title} has no model {name} of these sizes; it has {known}")
+    raise BadInput(
+        f"{get(format).title} has no model {name} of these sizes; it has {known}"
+    )
 
 
 def hub_name(job: Job) -> str:
     """The model's name on Hugging Face; BadInput if the catalogue knows none."""
     name = job.model.name
-    known = [alias for alias, n in catalog.aliases("models").items() if n == name and "/" in alias]
+    known = [
+        alias
+        for alias, n in catalog.aliases("models").items()
+        if n == name and "/" in alias
+    ]
     if known and catalog.model(name) == job.model:
         return known[0]
-    raise BadInput(f"{name} has no name on Hugging Face in the catalogue, which base_model needs")
+    raise BadInput(
+        f"{name} has no name on Hugging Face in the catalogue, which base_model needs"
+    )
 
 
 def optimizer_named(k: Keys, key: str) -> str | None:
     """The optimizer by a word of a file."""
-    word = k.word(key).replace("_torch_fused", "").replace("_torch", "").replace("fused", "")
+    word = (
+        k.word(key)
+        .replace("_torch_fused", "")
+        .replace("_torch", "")
+        .replace("fused", "")
+    )
     word = word.removesuffix("_")
     if word in ADAM:
         return None
     if word in OPTIMIZERS:
         return word
-    k.leave(key, f"the optimizer {brief(word)} is not known: the bytes of Adam's are taken")
+    k.leave(
+        key,
+        f"the optimizer {brief(word)} is not known: the bytes of Adam's are taken",
+    )
     return None
 
 
@@ -88,12 +113,18 @@ def demand_adam(job: Job, title: str, others: tuple[str, ...] = ()) -> str:
     for name in ("adamw", "adam", *others):
         if mine == OPTIMIZERS[name]:
             return name
-    raise BadInput(f"{title} has no optimizer that keeps what {mine.name} keeps here")
+    raise BadInput(
+        f"{title} has no optimizer that keeps what {mine.name} keeps here"
+    )
 
 
 def run_tokens(k: Keys, key: str) -> float | None:
     """Steps times the batch times the length of a sequence."""
-    steps, size, length = k.number(key), k.so_far("job.batch"), k.so_far("job.seq")
+    steps, size, length = (
+        k.number(key),
+        k.so_far("job.batch"),
+        k.so_far("job.seq"),
+    )
     if not steps or steps < 0 or not size or not length:
         return None
     return steps * int(str(size).removesuffix("seq")) * int(length)
@@ -108,7 +139,9 @@ def accumulated(job: Job) -> int:
     """Microbatches of a replica; BadInput where the batch does not divide."""
     each = int(job.layout.dp * job.layout.microbatch)
     if job.batch % each:
-        raise BadInput(f"batch {job.batch} is no multiple of dp x microbatch = {each}")
+        raise BadInput(
+            f"batch {job.batch} is no multiple of dp x microbatch = {each}"
+        )
     return job.batch // each
 
 
@@ -125,16 +158,22 @@ def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
     shards, copies = int(l.dp) // int(l.dp_replicate), int(l.dp_replicate)
     if not l.zero:
         if l.tp > 1 or l.cp > 1:
-            raise BadInput(f"{title} has tp and cp beside sharded replicas: zero 2 or 3")
+            raise BadInput(
+                f"{title} has tp and cp beside sharded replicas: zero 2 or 3"
+            )
         return
     if shards == 1 and l.chips > 1:
-        raise BadInput(f"{title} shards over more than one rank beside tp, cp and copies")
+        raise BadInput(
+            f"{title} shards over more than one rank beside tp, cp and copies"
+        )
     out[prefix + "dp_shard_size"] = shards
     if copies > 1:
         out[prefix + "dp_replicate_size"] = copies
 
 
-def write_stage(job: Job, out: Out, title: str, version: str, reshard: str) -> None:
+def write_stage(
+    job: Job, out: Out, title: str, version: str, reshard: str
+) -> None:
     """FSDP2 frees gathered weights after the forward pass (ZeRO-3), or keeps them (ZeRO-2)."""
     stage = job.layout.zero
     if stage == 1:

@@ -56,7 +56,9 @@ def read(text: str) -> Shell:
     shell = Shell()
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
-            shell.directives += line.removeprefix("#SBATCH").split("#")[0].split()
+            shell.directives += (
+                line.removeprefix("#SBATCH").split("#")[0].split()
+            )
     _run(shell, list(_tokens(text)))
     return shell
 
@@ -130,16 +132,22 @@ def _after_document(text: str, start: int) -> int:
     if not match:
         return start + 2
     line = text.find("\n", match.end())
-    stop = re.compile(rf"^\s*{re.escape(match[2])}\s*$", re.M).search(text, max(line, match.end()))
+    stop = re.compile(rf"^\s*{re.escape(match[2])}\s*$", re.M).search(
+        text, max(line, match.end())
+    )
     return stop.end() if stop else len(text)
 
 
 def _run(shell: Shell, tokens: list[str]) -> None:
     """Go through the statements, keeping track of conditions."""
-    taken: list[list[Any]] = []  # of each open `if`: [this branch runs, one has run]
+    taken: list[
+        list[Any]
+    ] = []  # of each open `if`: [this branch runs, one has run]
     statement: list[str] = []
     for token in [*tokens, "\n"]:
-        if token in OPERATORS and not (statement and statement[0].endswith("=(")):
+        if token in OPERATORS and not (
+            statement and statement[0].endswith("=(")
+        ):
             _statement(shell, statement, taken)
             statement = []
         elif token == ")" and statement:
@@ -194,16 +202,24 @@ def _command(shell: Shell, words: list[str]) -> None:
             shell.commands.append(found)
 
 
-def _assign_array(shell: Shell, words: list[str], taken: list[list[Any]]) -> None:
+def _assign_array(
+    shell: Shell, words: list[str], taken: list[list[Any]]
+) -> None:
     """NAME=( words ) or NAME+=( words )."""
     if all(t[0] for t in taken) and (match := ASSIGNED.match(words[0])):
         found = [w for word in words[1:] for w in filled(shell, word)]
-        shell.names[match[1]] = [*shell.names.get(match[1], ()), *found] if match[2] else found
+        shell.names[match[1]] = (
+            [*shell.names.get(match[1], ()), *found] if match[2] else found
+        )
 
 
 def _holds(shell: Shell, words: list[str]) -> bool:
     """Is the condition true? One that is not on texts or numbers counts as false."""
-    plain = [" ".join(filled(shell, w, one=True)) for w in words if w not in ("[", "[[", "]", "]]")]
+    plain = [
+        " ".join(filled(shell, w, one=True))
+        for w in words
+        if w not in ("[", "[[", "]", "]]")
+    ]
     match plain:
         case ["-n", text]:
             return text != ""
@@ -215,16 +231,23 @@ def _holds(shell: Shell, words: list[str]) -> bool:
             return a != b
         case ["-gt" | "-ge" | "-lt" | "-le", *_]:
             return False
-        case [a, "-gt" | "-ge" | "-lt" | "-le" as how, b] if a.isdigit() and b.isdigit():
+        case [a, "-gt" | "-ge" | "-lt" | "-le" as how, b] if (
+            a.isdigit() and b.isdigit()
+        ):
             return bool(
-                {"-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}[
-                    how
-                ](int(a), int(b))
+                {
+                    "-gt": operator.gt,
+                    "-ge": operator.ge,
+                    "-lt": operator.lt,
+                    "-le": operator.le,
+                }[how](int(a), int(b))
             )
     return False
 
 
-def filled(shell: Shell, word: str, one: bool = False, depth: int = 0) -> list[str]:
+def filled(
+    shell: Shell, word: str, one: bool = False, depth: int = 0
+) -> list[str]:
     """The words that one word stands for; one: as a single text, as in an assignment."""
     if depth > DEEPEST:
         raise BadInput("the variables of the script stand for each other")
@@ -259,10 +282,14 @@ def filled(shell: Shell, word: str, one: bool = False, depth: int = 0) -> list[s
             started = started or bool(text)
         else:
             text, i, started = text + c, i + 1, True
-    return [*found, text] if started and (text or quoted or not found) else found
+    return (
+        [*found, text] if started and (text or quoted or not found) else found
+    )
 
 
-def _value(shell: Shell, word: str, i: int, depth: int) -> tuple[list[str], bool, int]:
+def _value(
+    shell: Shell, word: str, i: int, depth: int
+) -> tuple[list[str], bool, int]:
     """(words of the variable at `i`, it is a whole array, the place after it)."""
     if word.startswith("$((", i):
         stop = _bracket(word, i + 1)
@@ -277,9 +304,13 @@ def _value(shell: Shell, word: str, i: int, depth: int) -> tuple[list[str], bool
     return [], False, i + 2  # $1, $@, $?
 
 
-def _parameter(shell: Shell, inside: str, depth: int) -> tuple[list[str], bool]:
+def _parameter(
+    shell: Shell, inside: str, depth: int
+) -> tuple[list[str], bool]:
     """What `${inside}` stands for: NAME, NAME[@], NAME:-default, NAME:+other."""
-    match = re.match(r"([A-Za-z_]\w*)(\[[@*]\]|\[\d+\])?(?:(:?[-+=])(.*))?", inside, re.S)
+    match = re.match(
+        r"([A-Za-z_]\w*)(\[[@*]\]|\[\d+\])?(?:(:?[-+=])(.*))?", inside, re.S
+    )
     if not match:
         default = re.match(r"\d+:?[-=](.*)", inside, re.S)  # ${1:-default}
         return (
@@ -300,17 +331,31 @@ def _parameter(shell: Shell, inside: str, depth: int) -> tuple[list[str], bool]:
 
 def _number(shell: Shell, text: str) -> str:
     """The value of a sum, product, ... of whole numbers; empty if it is none."""
-    plain = " ".join(filled(shell, text.replace("$((", "(").replace("))", ")"), one=True))
+    plain = " ".join(
+        filled(shell, text.replace("$((", "(").replace("))", ")"), one=True)
+    )
     plain = NAME.sub(lambda m: shell.text(m[0]) or "0", plain)
     try:
         return str(_computed(ast.parse(plain[:200].strip(), mode="eval").body))
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+    except (
+        SyntaxError,
+        ValueError,
+        ZeroDivisionError,
+        RecursionError,
+        MemoryError,
+    ):
         return ""
 
 
 def _computed(node: Any) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 10**15:
+    if (
+        isinstance(node, ast.Constant)
+        and type(node.value) is int
+        and node.value < 10**15
+    ):
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        return ARITHMETIC[type(node.op)](_computed(node.left), _computed(node.right))
+        return ARITHMETIC[type(node.op)](
+            _computed(node.left), _computed(node.right)
+        )
     raise ValueError

@@ -79,7 +79,10 @@ class Format:
 
     def why(self, key: str) -> str:
         """What a key does that a job cannot say; empty if it is not known."""
-        return next((text for p, text in self.matters.items() if fnmatchcase(key, p)), "")
+        return next(
+            (text for p, text in self.matters.items() if fnmatchcase(key, p)),
+            "",
+        )
 
 
 @cache
@@ -91,7 +94,9 @@ def _data() -> dict[str, Any]:
 @cache
 def formats() -> dict[str, Format]:
     """name -> format, in the order of the table."""
-    return {name: _format(name, said) for name, said in _data()["formats"].items()}
+    return {
+        name: _format(name, said) for name, said in _data()["formats"].items()
+    }
 
 
 def get(name: str) -> Format:
@@ -105,7 +110,10 @@ def _format(name: str, said: dict[str, Any]) -> Format:
     base = formats_like(said)
     rows = _data()["fields"].items()
     cells = {
-        p: _cell(row[w]) for p, row in rows for w in [name if name in row else base] if w in row
+        p: _cell(row[w])
+        for p, row in rows
+        for w in [name if name in row else base]
+        if w in row
     }
     ancestor = _data()["formats"].get(base, {})
     return Format(
@@ -136,14 +144,21 @@ def _cell(said: Any) -> Cell | None:
     if isinstance(said, str):
         return Cell((said,))
     keys = said.get("keys", [said["key"]] if "key" in said else [])
-    rest = {name: value for name, value in said.items() if name not in ("key", "keys")}
+    rest = {
+        name: value
+        for name, value in said.items()
+        if name not in ("key", "keys")
+    }
     return Cell(tuple(keys), **rest)
 
 
 def markdown() -> str:
     """The table of the documentation: one row a field, one column a format."""
     names = [*formats()]
-    lines = ["| field | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    lines = [
+        "| field | " + " | ".join(names) + " |",
+        "|---" * (len(names) + 1) + "|",
+    ]
     for path in _data()["fields"]:
         cells = [_words(formats()[name].cells.get(path)) for name in names]
         lines.append(f"| `{path}` | " + " | ".join(cells) + " |")

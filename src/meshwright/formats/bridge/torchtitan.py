@@ -54,7 +54,10 @@ CONFIG = "torchtitan.toml"
 
 def mine_tree(keys: dict[str, Any]) -> bool:
     """A table of parallelism, or torchtitan's training."""
-    return any(key.startswith(P) for key in keys) or "training.local_batch_size" in keys
+    return (
+        any(key.startswith(P) for key in keys)
+        or "training.local_batch_size" in keys
+    )
 
 
 def of_tree(keys: dict[str, Any], where: str) -> Said:
@@ -70,9 +73,13 @@ def mine(text: str) -> bool:
 def said(text: str, where: str) -> Said:
     """The flags of the command that starts it."""
     script = shell.read(text)
-    words = launch.best(script, lambda ws: any(w.startswith("--parallelism.") for w in ws))
+    words = launch.best(
+        script, lambda ws: any(w.startswith("--parallelism.") for w in ws)
+    )
     if words is None:
-        words = launch.best(script, lambda ws: any(w.startswith("--training.") for w in ws))
+        words = launch.best(
+            script, lambda ws: any(w.startswith("--training.") for w in ws)
+        )
     if words is None:
         raise BadInput(f"{where} starts nothing with torchtitan's flags")
     keys, name = {}, ""
@@ -84,7 +91,9 @@ def said(text: str, where: str) -> Said:
             keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
     chips = launch.ranks(words, script)
     known = ("module", "config", "job.config_file")
-    return Said({k: v for k, v in keys.items() if "." in k or k in known}, chips)
+    return Said(
+        {k: v for k, v in keys.items() if "." in k or k in known}, chips
+    )
 
 
 def model(k: Keys) -> str | None:
@@ -105,7 +114,11 @@ def dp(k: Keys) -> int | None:
 def copies(k: Keys) -> int | None:
     """Groups that hold copies, where each is sharded (HSDP)."""
     found = k.whole(P + "data_parallel_replicate_degree", 1) or 1
-    return found if found > 1 and k.whole(P + "data_parallel_shard_degree", -1) != 1 else None
+    return (
+        found
+        if found > 1 and k.whole(P + "data_parallel_shard_degree", -1) != 1
+        else None
+    )
 
 
 def microbatch(k: Keys) -> int | None:
@@ -136,24 +149,37 @@ def chunks(k: Keys) -> int | None:
     elif each and layers:
         found = -(-(layers + (first or 0) + (last or 0)) // each) // pp
     else:
-        single = k.word(P + "pipeline_parallel_schedule", "1f1b") in ("1f1b", "gpipe")
+        single = k.word(P + "pipeline_parallel_schedule", "1f1b") in (
+            "1f1b",
+            "gpipe",
+        )
         found = 1 if single else 2
     return found if found > 1 else None
 
 
 def stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
-    pp, v, layers = k.degree("layout.pp"), k.degree("layout.interleave"), layers_of(k)
+    pp, v, layers = (
+        k.degree("layout.pp"),
+        k.degree("layout.interleave"),
+        layers_of(k),
+    )
     found = stage_list(k)
     if pp == 1 or not layers:
         return None
     if found is None and layers % (pp * v):
-        first = k.whole(P + "pipeline_parallel_first_stage_less_layers", 1) or 0
+        first = (
+            k.whole(P + "pipeline_parallel_first_stage_less_layers", 1) or 0
+        )
         last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1) or 0
         found = dealt(layers, pp * v, first, last)
     if not found or sum(found) != layers:
         return None
-    return None if found == [len(s) for s in stage_layers(layers, pp * v)] else numbered(found)
+    return (
+        None
+        if found == [len(s) for s in stage_layers(layers, pp * v)]
+        else numbered(found)
+    )
 
 
 def dealt(layers: int, count: int, first: int, last: int) -> list[int]:
@@ -169,14 +195,29 @@ def schedule(k: Keys) -> str | None:
     """By PyTorch's name."""
     word = k.word(P + "pipeline_parallel_schedule", "1f1b")
     if k.get(P + "pipeline_parallel_schedule_csv"):
-        k.leave(P + "pipeline_parallel_schedule_csv", "its own order, which a layout cannot name")
+        k.leave(
+            P + "pipeline_parallel_schedule_csv",
+            "its own order, which a layout cannot name",
+        )
     if k.degree("layout.pp") == 1:
         return None
-    ours = next((mine for mine, theirs in SCHEDULES.items() if theirs.lower() == word), None)
+    ours = next(
+        (mine for mine, theirs in SCHEDULES.items() if theirs.lower() == word),
+        None,
+    )
     if ours is None:
-        k.leave(P + "pipeline_parallel_schedule", f"not known: {', '.join(SCHEDULES.values())}")
-    if k.degree("layout.interleave") > 1 and ours and schedule_named(ours).chunks(1) == 2:
-        k.tables["layout"].pop("interleave", None)  # zbv and dualpipev always have two
+        k.leave(
+            P + "pipeline_parallel_schedule",
+            f"not known: {', '.join(SCHEDULES.values())}",
+        )
+    if (
+        k.degree("layout.interleave") > 1
+        and ours
+        and schedule_named(ours).chunks(1) == 2
+    ):
+        k.tables["layout"].pop(
+            "interleave", None
+        )  # zbv and dualpipev always have two
     return ours
 
 
@@ -200,21 +241,31 @@ def recomputed(k: Keys) -> str | None:
     if mode in ("none", "full"):
         return mode
     if mode != "selective":
-        k.leave("activation_checkpoint.mode", f"{mode} is not known: nothing is recomputed")
+        k.leave(
+            "activation_checkpoint.mode",
+            f"{mode} is not known: nothing is recomputed",
+        )
         return "none"
     if option == "op":
         return "op"
     layers = layers_of(k)
     if not option.isdigit() or not int(option) or not layers:
         return "full" if option == "1" else "op"
-    of_chunk = layers // (k.degree("layout.pp") * k.degree("layout.interleave"))
-    return "full" if option == "1" else f"full:{max(of_chunk // int(option), 1)}"
+    of_chunk = layers // (
+        k.degree("layout.pp") * k.degree("layout.interleave")
+    )
+    return (
+        "full" if option == "1" else f"full:{max(of_chunk // int(option), 1)}"
+    )
 
 
 def batch(k: Keys) -> str | None:
     """The global batch, or the local one of every replica."""
     given = k.whole("training.global_batch_size", -1) or -1
-    local, ranks = k.whole("training.local_batch_size", LOCAL_BATCH) or 1, replicas(k)
+    local, ranks = (
+        k.whole("training.local_batch_size", LOCAL_BATCH) or 1,
+        replicas(k),
+    )
     if given < 0:
         return f"{local * ranks}seq" if ranks else None
     if k.degree("layout.pp") > 1 and ranks and given > local * ranks:
@@ -231,12 +282,19 @@ def precision(k: Keys) -> object:
     gathered = k.flag("quantize.linear.float8.enable_fsdp_float8_all_gather")
     gathered |= k.flag("float8.enable_fsdp_float8_all_gather")
     if any(c in (*FP8, *MX) for c in converters):
-        small = {} if gathered else {"gather_bytes": PRECISIONS["bf16"].gather_bytes}
+        small = (
+            {}
+            if gathered
+            else {"gather_bytes": PRECISIONS["bf16"].gather_bytes}
+        )
         return {"name": "fp8", **small} if small else "fp8"
     if strange := [c for c in converters if "grouped" not in c]:
         k.leave("model.converters", f"{', '.join(strange)} is not known")
     if k.word("training.dtype") == "bfloat16":
-        k.leave("training.dtype", "weights and states are kept in 16 bits: give --precision")
+        k.leave(
+            "training.dtype",
+            "weights and states are kept in 16 bits: give --precision",
+        )
     word = k.word("training.mixed_precision_param", "bfloat16")
     return "fp32" if word == "float32" else "bf16"
 
@@ -253,7 +311,9 @@ def float8(k: Keys) -> str | None:
     converters = k.items("model.converters")
     if any(c in MX for c in converters):
         return "mxfp8"
-    word = k.word("quantize.linear.float8.recipe_name") or k.word("float8.recipe_name")
+    word = k.word("quantize.linear.float8.recipe_name") or k.word(
+        "float8.recipe_name"
+    )
     if not any(c in FP8 for c in converters):
         return None
     return "rowwise" if word.startswith("rowwise") else "tensorwise"
@@ -275,7 +335,9 @@ READ = {
     "job.optimizer": lambda k: optimizer_named(k, "optimizer.name"),
     "software.compiled": compiled,
     "software.float8": float8,
-    "software.tp_overlap": lambda k: "all" if k.flag(P + "enable_async_tensor_parallel") else None,
+    "software.tp_overlap": lambda k: (
+        "all" if k.flag(P + "enable_async_tensor_parallel") else None
+    ),
 }
 
 
@@ -304,7 +366,9 @@ def write_microbatch(job: Job, out: Out) -> None:
     each = int(l.microbatch)
     if l.pp > 1:
         out[P + "pipeline_parallel_microbatch_size"] = each
-    out["training.local_batch_size"] = job.batch // int(l.dp) if l.pp > 1 else each
+    out["training.local_batch_size"] = (
+        job.batch // int(l.dp) if l.pp > 1 else each
+    )
 
 
 def write_chunks(job: Job, out: Out) -> None:
@@ -339,8 +403,12 @@ def write_schedule(job: Job, out: Out) -> None:
     if l.pp == 1:
         return
     if l.schedule not in SCHEDULES:
-        raise BadInput(f"torchtitan has no schedule {l.schedule}: {', '.join(SCHEDULES)}")
-    if (l.schedule in ("1f1b", "gpipe")) != (schedule_named(l.schedule).chunks(l.interleave) == 1):
+        raise BadInput(
+            f"torchtitan has no schedule {l.schedule}: {', '.join(SCHEDULES)}"
+        )
+    if (l.schedule in ("1f1b", "gpipe")) != (
+        schedule_named(l.schedule).chunks(l.interleave) == 1
+    ):
         raise BadInput(
             f"torchtitan's {SCHEDULES[l.schedule]} does not run interleave {l.interleave}"
         )
@@ -357,7 +425,12 @@ def write_zero(job: Job, out: Out) -> None:
 
 def write_recompute(job: Job, out: Out) -> None:
     how = job.layout.recompute
-    mode = {"none": "none", "full": "full", "op": "selective", "selective": "selective"}
+    mode = {
+        "none": "none",
+        "full": "full",
+        "op": "selective",
+        "selective": "selective",
+    }
     if how not in mode:
         raise BadInput(f"torchtitan cannot recompute {how}: none, full or op")
     out["activation_checkpoint.mode"] = mode[how]
@@ -380,8 +453,13 @@ def write_precision(job: Job, out: Out) -> None:
     wide = {"name": "fp8", "gather_bytes": PRECISIONS["bf16"].gather_bytes}
     if numbers == PRECISIONS["fp32"]:
         out["training.mixed_precision_param"] = "float32"
-    elif numbers.compute == "fp8" and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes:
-        out["model.converters"] = [MX[0] if job.software.float8 == "mxfp8" else FP8[0]]
+    elif (
+        numbers.compute == "fp8"
+        and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes
+    ):
+        out["model.converters"] = [
+            MX[0] if job.software.float8 == "mxfp8" else FP8[0]
+        ]
         small = numbers == PRECISIONS["fp8"]
         if not small and numbers.gather_bytes != wide["gather_bytes"]:
             raise BadInput(
@@ -391,7 +469,9 @@ def write_precision(job: Job, out: Out) -> None:
             out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
     elif numbers != PRECISIONS["bf16"]:
         name = numbers.name or numbers.compute
-        raise BadInput(f"torchtitan trains in bf16, fp8 or fp32 with fp32 gradients, not {name}")
+        raise BadInput(
+            f"torchtitan trains in bf16, fp8 or fp32 with fp32 gradients, not {name}"
+        )
 
 
 def write_compiled(job: Job, out: Out) -> None:
@@ -403,7 +483,9 @@ def write_compiled(job: Job, out: Out) -> None:
 def write_float8(job: Job, out: Out) -> None:
     how = job.software.float8
     if how in ("delayed", "blockwise"):
-        raise BadInput(f"torchtitan scales FP8 numbers by tensor, row or mx, not {how}")
+        raise BadInput(
+            f"torchtitan scales FP8 numbers by tensor, row or mx, not {how}"
+        )
     if job.precision.compute == "fp8" and how != "mxfp8":
         out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
 
@@ -412,7 +494,9 @@ def write_tp_overlap(job: Job, out: Out) -> None:
     if job.software.tp_overlap == "all":
         out[P + "enable_async_tensor_parallel"] = True
     elif job.software.tp_overlap == "backward":
-        raise BadInput("torchtitan overlaps all of tensor parallelism (AsyncTP) or none")
+        raise BadInput(
+            "torchtitan overlaps all of tensor parallelism (AsyncTP) or none"
+        )
 
 
 WRITE = {
@@ -429,7 +513,11 @@ WRITE = {
     "job.tokens": write_tokens,
     "job.precision": write_precision,
     "job.optimizer": lambda job, out: out.update(
-        {"optimizer.name": {"adamw": "AdamW", "adam": "Adam"}[demand_adam(job, "torchtitan")]}
+        {
+            "optimizer.name": {"adamw": "AdamW", "adam": "Adam"}[
+                demand_adam(job, "torchtitan")
+            ]
+        }
     ),
     "software.compiled": write_compiled,
     "software.float8": write_float8,

@@ -24,13 +24,17 @@ def parse(text: str, kind: str, where: str) -> dict[str, Any]:
     """The table in a text of that kind: yaml, toml or json."""
     if kind == "yaml":
         return parse_yaml(text, where)
-    return parse_toml(text, where) if kind == "toml" else parse_json(text, where)
+    return (
+        parse_toml(text, where) if kind == "toml" else parse_json(text, where)
+    )
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
     """The mapping in a YAML text; BadInput for everything else."""
     if len(text) > LARGEST_YAML:
-        raise BadInput(f"{where} is larger than {LARGEST_YAML // 2**10} KiB: not a configuration")
+        raise BadInput(
+            f"{where} is larger than {LARGEST_YAML // 2**10} KiB: not a configuration"
+        )
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
@@ -47,7 +51,9 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
         said = " ".join(str(error).split())[:200]
         raise BadInput(f"{where} is not valid YAML: {said}") from None
     if not isinstance(data, dict):
-        raise BadInput(f"{where} must hold keys and values, not {type(data).__name__}")
+        raise BadInput(
+            f"{where} must hold keys and values, not {type(data).__name__}"
+        )
     return data
 
 
@@ -67,9 +73,13 @@ def flat(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
     return found
 
 
-def _flatten(data: Any, path: str, found: dict[str, Any], where: str, depth: int) -> None:
+def _flatten(
+    data: Any, path: str, found: dict[str, Any], where: str, depth: int
+) -> None:
     if not depth or len(found) > MOST_KEYS:
-        raise BadInput(f"{where} is nested too deeply, or has more than {MOST_KEYS:,} keys")
+        raise BadInput(
+            f"{where} is nested too deeply, or has more than {MOST_KEYS:,} keys"
+        )
     for key, value in data.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
@@ -96,7 +106,10 @@ def yaml_text(data: Mapping[str, Any], indent: int = 0) -> str:
     for key, value in data.items():
         pad = " " * indent
         if isinstance(value, Mapping):
-            lines += [f"{pad}{key}:", yaml_text(value, indent + 2).rstrip("\n")]
+            lines += [
+                f"{pad}{key}:",
+                yaml_text(value, indent + 2).rstrip("\n"),
+            ]
         else:
             lines.append(f"{pad}{key}: {_scalar(value)}")
     return "\n".join(lines) + "\n"
@@ -105,11 +118,25 @@ def yaml_text(data: Mapping[str, Any], indent: int = 0) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return f"{value:.1f}"
-    plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
+    plain = (
+        isinstance(value, str)
+        and value.replace("_", "").replace("-", "").isalnum()
+    )
     if plain and value.lower() not in YAML_WORDS and value[0].isalpha():
         return str(value)
     return json.dumps(value, ensure_ascii=False)
 
 
-YAML_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n")
+YAML_WORDS = (
+    "true",
+    "false",
+    "yes",
+    "no",
+    "on",
+    "off",
+    "null",
+    "none",
+    "y",
+    "n",
+)
 """Texts that YAML takes for something else."""

@@ -41,7 +41,9 @@ def written(
                 demand_default(format, path, value, default)
             elif cell.script:
                 if value != default or path in SAID:
-                    script.append(f"{cell.script} = {getattr(value, 'name', value)}")
+                    script.append(
+                        f"{cell.script} = {getattr(value, 'name', value)}"
+                    )
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
             elif cell.by:
@@ -51,7 +53,9 @@ def written(
         except BadInput as error:
             refused.append(str(error))
     if job.layout.dp_replicate > 1 and not job.layout.zero:
-        refused.append("dp_replicate shards over part of dp, and zero 0 shards nothing")
+        refused.append(
+            "dp_replicate shards over part of dp, and zero 0 shards nothing"
+        )
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
     return out, script
@@ -62,7 +66,11 @@ def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:
     if whole:
         for f in dataclasses.fields(Model):
             if f.name not in ABOUT:
-                yield f"model.{f.name}", getattr(job.model, f.name), _default(f)
+                yield (
+                    f"model.{f.name}",
+                    getattr(job.model, f.name),
+                    _default(f),
+                )
     else:
         yield "model", job.model, None
     for f in dataclasses.fields(Layout):
@@ -70,7 +78,11 @@ def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:
             yield f"layout.{f.name}", getattr(job.layout, f.name), _default(f)
     defaults = {f.name: _default(f) for f in dataclasses.fields(Job)}
     for name in RUN:
-        yield f"job.{name}", job.T if name == "seq" else getattr(job, name), defaults[name]
+        yield (
+            f"job.{name}",
+            job.T if name == "seq" else getattr(job, name),
+            defaults[name],
+        )
     for f in dataclasses.fields(Software):
         yield f"software.{f.name}", getattr(job.software, f.name), None
 
@@ -78,35 +90,58 @@ def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:
 def _default(f: dataclasses.Field[Any]) -> Any:
     if f.default is not dataclasses.MISSING:
         return f.default
-    return None if f.default_factory is dataclasses.MISSING else f.default_factory()
+    return (
+        None
+        if f.default_factory is dataclasses.MISSING
+        else f.default_factory()
+    )
 
 
-def demand_default(format: Format, path: str, value: Any, default: Any) -> None:
+def demand_default(
+    format: Format, path: str, value: Any, default: Any
+) -> None:
     """BadInput for a value that the format has no key for."""
     if value != default:
         word = "nothing" if default is None else str(default).lower()
-        raise BadInput(f"{format.title} cannot say {path} = {_shown(value)}, only {word}")
+        raise BadInput(
+            f"{format.title} cannot say {path} = {_shown(value)}, only {word}"
+        )
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower()[:60] if isinstance(value, bool) else str(value)[:60]
+    return (
+        str(value).lower()[:60] if isinstance(value, bool) else str(value)[:60]
+    )
 
 
 def _simple(
-    format: Format, path: str, cell: Cell, value: Any, default: Any, out: dict[str, Any]
+    format: Format,
+    path: str,
+    cell: Cell,
+    value: Any,
+    default: Any,
+    out: dict[str, Any],
 ) -> None:
     """A key that holds the value itself, or a word for it."""
     theirs = default if cell.default is UNSAID else cell.default
     if (value == theirs and not cell.write) or value is default is None:
         return  # what is not said is the tool's own
     if value is None:
-        raise BadInput(f"{format.title} cannot leave {path} open: it would mean {theirs}")
+        raise BadInput(
+            f"{format.title} cannot leave {path} open: it would mean {theirs}"
+        )
     if cell.words is not None:
         if value not in cell.words:
             words = ", ".join(map(str, cell.words))
-            raise BadInput(f"{format.title} cannot say {path} = {_shown(value)}: {words}")
+            raise BadInput(
+                f"{format.title} cannot say {path} = {_shown(value)}: {words}"
+            )
         value = cell.words[value]
-    out[cell.keys[0]] = int(value) if isinstance(value, float) and value == int(value) else value
+    out[cell.keys[0]] = (
+        int(value)
+        if isinstance(value, float) and value == int(value)
+        else value
+    )
 
 
 def _framework(format: Format, job: Job) -> list[str]:

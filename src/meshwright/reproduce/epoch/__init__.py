@@ -26,7 +26,11 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: "epoch" -> curves in files; empty: those shipped, and tables of what the limits depend
     on.
     """
-    curves = [golden.read(file) for file in files.get("epoch", ())] if files else shipped()
+    curves = (
+        [golden.read(file) for file in files.get("epoch", ())]
+        if files
+        else shipped()
+    )
     checks: list[Check] = [
         *tables.linear_scaling(),
         *tables.closed(),
@@ -36,9 +40,20 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     for curve in curves:
         checks += sourced("printed" if files else "own", golden.checks(curve))
     held = tuple(
-        Table(f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)) for c in curves
+        Table(
+            f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)
+        )
+        for c in curves
     )
-    more = () if files else (tables.linear_table(), tables.sensitivity_table(), *curve_tables())
+    more = (
+        ()
+        if files
+        else (
+            tables.linear_table(),
+            tables.sensitivity_table(),
+            *curve_tables(),
+        )
+    )
     return Report("epoch", tuple(checks), (*held, *more), figures(), NOTES)
 
 
@@ -51,16 +66,39 @@ def shipped() -> list[golden.Golden]:
 
 def curve_tables() -> Iterable[Table]:
     """The data of figures 6 to 9: one row a point."""
-    columns = ("scenario", "T_flop", "n_gpu", "utilisation", "tp", "dp", "pp", "ep")
+    columns = (
+        "scenario",
+        "T_flop",
+        "n_gpu",
+        "utilisation",
+        "tp",
+        "dp",
+        "pp",
+        "ep",
+    )
     for number, names in (("6", FIGURE_6), ("8", FIGURE_8), ("9", FIGURE_9)):
         rows = []
         for name in names.values():
             for p in golden.ours(name).points:
                 d = p.degrees
                 rows.append(
-                    (name, p.flops, p.chips, p.utilisation, d.tp_model * d.tp_ff, d.dp, d.pp, d.ep)
+                    (
+                        name,
+                        p.flops,
+                        p.chips,
+                        p.utilisation,
+                        d.tp_model * d.tp_ff,
+                        d.dp,
+                        d.pp,
+                        d.ep,
+                    )
                 )
-        yield Table(f"epoch-figure-{number}", f"Data of figure {number}", columns, tuple(rows))
+        yield Table(
+            f"epoch-figure-{number}",
+            f"Data of figure {number}",
+            columns,
+            tuple(rows),
+        )
 
 
 NOTES = (

@@ -51,7 +51,9 @@ def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
 def smooth(names: Mapping[str, str]) -> dict[str, Curve]:
     """Curves in smooth mode."""
     scenarios = {label: preset(name).smooth for label, name in names.items()}
-    return {label: curve(s, smooth_widths(s.law)) for label, s in scenarios.items()}
+    return {
+        label: curve(s, smooth_widths(s.law)) for label, s in scenarios.items()
+    }
 
 
 def figure_1() -> Any:
@@ -62,7 +64,10 @@ def figure_1() -> Any:
     keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
     innovations = exact({k: ahead[k] for k in keep})
     return side_by_side(
-        [("today's hardware and scaling", exact(FIGURE_6)), ("H100 with innovations", innovations)]
+        [
+            ("today's hardware and scaling", exact(FIGURE_6)),
+            ("H100 with innovations", innovations),
+        ]
     )
 
 
@@ -71,14 +76,20 @@ def figure_11() -> Any:
     from ...report.limits_plots import exponents
 
     run, x = Setting(), np.linspace(0.0, 0.21, STEPS)
-    lines = {"largest run": scaled_flops(run, latency_reach(run), x, LATENCY_CONSTANT)}
+    lines = {
+        "largest run": scaled_flops(
+            run, latency_reach(run), x, LATENCY_CONSTANT
+        )
+    }
     for label, name in FIGURE_6.items():
         on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
         side = slice_side(on)
         lines[f"end of linear scaling, {label}"] = scaled_flops(
             run, bandwidth_reach(on, run, side, nanobatch(on, side)), x
         )
-    return exponents(x, lines, "Figure 11: limits if the batch grows faster than the depth")
+    return exponents(
+        x, lines, "Figure 11: limits if the batch grows faster than the depth"
+    )
 
 
 def _utilisation(make: Any, title: str) -> Any:
@@ -106,19 +117,29 @@ def figures() -> tuple[Figure, ...]:
         "figure-1": ("Figure 1", figure_1),
         "figure-6": (
             "Figure 6",
-            _utilisation(lambda: exact(FIGURE_6), f"Figure 6: dense {three} on DGX nodes"),
+            _utilisation(
+                lambda: exact(FIGURE_6),
+                f"Figure 6: dense {three} on DGX nodes",
+            ),
         ),
         "figure-6-smooth": (
             "Figure 6, smooth",
             _utilisation(
-                lambda: smooth(FIGURE_6), f"Figure 6 without grids: dense {three} on DGX nodes"
+                lambda: smooth(FIGURE_6),
+                f"Figure 6 without grids: dense {three} on DGX nodes",
             ),
         ),
         "figure-6-sparse": (
             "Figure 6, sparse",
-            _utilisation(lambda: exact(FIGURE_6, "/sparse"), f"Sparse {three} on DGX nodes"),
+            _utilisation(
+                lambda: exact(FIGURE_6, "/sparse"),
+                f"Sparse {three} on DGX nodes",
+            ),
         ),
-        "figure-7": ("Figure 7", _split("h100", "Figure 7: how dense H100 runs are parallelised")),
+        "figure-7": (
+            "Figure 7",
+            _split("h100", "Figure 7: how dense H100 runs are parallelised"),
+        ),
         "figure-7-sparse": (
             "Figure 7, sparse",
             _split("h100/sparse", "How sparse H100 runs are parallelised"),
@@ -126,25 +147,34 @@ def figures() -> tuple[Figure, ...]:
         "figure-8": (
             "Figure 8",
             _utilisation(
-                lambda: exact(FIGURE_8), f"Figure 8: dense {three}, H100 with other hardware"
+                lambda: exact(FIGURE_8),
+                f"Figure 8: dense {three}, H100 with other hardware",
             ),
         ),
         "figure-8-smooth": (
             "Figure 8, smooth",
-            _utilisation(lambda: smooth(FIGURE_8), f"Figure 8 without grids: dense {three}"),
+            _utilisation(
+                lambda: smooth(FIGURE_8),
+                f"Figure 8 without grids: dense {three}",
+            ),
         ),
         "figure-9": (
             "Figure 9",
             _utilisation(
-                lambda: exact(FIGURE_9), f"Figure 9: dense H100 {three}, scaling laws of the batch"
+                lambda: exact(FIGURE_9),
+                f"Figure 9: dense H100 {three}, scaling laws of the batch",
             ),
         ),
         "figure-9-smooth": (
             "Figure 9, smooth",
             _utilisation(
-                lambda: smooth(FIGURE_9), "Figure 9 without grids: scaling laws of the batch"
+                lambda: smooth(FIGURE_9),
+                "Figure 9 without grids: scaling laws of the batch",
             ),
         ),
         "figure-11": ("Figure 11", figure_11),
     }
-    return tuple(Figure(f"epoch-{name}", title, draw) for name, (title, draw) in plots.items())
+    return tuple(
+        Figure(f"epoch-{name}", title, draw)
+        for name, (title, draw) in plots.items()
+    )

@@ -50,7 +50,9 @@ class Golden:
 def read(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
     lines = [
-        line for line in read_text(file).splitlines() if line.strip() and not line.startswith("#")
+        line
+        for line in read_text(file).splitlines()
+        if line.strip() and not line.startswith("#")
     ]
     rows, experts = [], []
     for number, line in enumerate(csv.DictReader(lines), 2):
@@ -95,7 +97,11 @@ def guess(golden: Golden) -> str:
     low = bool(words & {"ll", "lowlat", "low"}) or "latency" in text
     base = next((chip for chip in ("v100", "a100") if chip in text), "h100")
     if base == "h100":
-        if words & {"inf", "infinite", "infnet", "infinet"} or "infinite" in text or "_inf" in text:
+        if (
+            words & {"inf", "infinite", "infnet", "infinet"}
+            or "infinite" in text
+            or "_inf" in text
+        ):
             base = "h100-infinite-low-latency"
         elif "gnv" in text or "nvlink" in text:
             base = "h100-global-nvlink" + ("-low-latency" if low else "")
@@ -118,7 +124,13 @@ def identify(golden: Golden) -> str:
     first = guess(golden)
     if fit(golden, first) == len(golden.rows):
         return first
-    kinds = ("", "/sparse") if golden.sparse is None else ("/sparse",) if golden.sparse else ("",)
+    kinds = (
+        ("", "/sparse")
+        if golden.sparse is None
+        else ("/sparse",)
+        if golden.sparse
+        else ("",)
+    )
     names = [first, *(base + kind for base in PRESETS for kind in kinds)]
     return max(names, key=lambda name: fit(golden, name))
 
@@ -130,7 +142,9 @@ def fit(golden: Golden, name: str) -> int:
         return 0
     pairs = zip(golden.rows, points, strict=False)
     return sum(
-        same_run(row, p) and row.chips == p.chips and printed(row.utilisation, p.utilisation)
+        same_run(row, p)
+        and row.chips == p.chips
+        and printed(row.utilisation, p.utilisation)
         for row, p in pairs
     )
 
@@ -144,7 +158,9 @@ def printed(text: str, value: float) -> bool:
     """A value agrees with a printed number within TOLERANCE, or to every digit that is printed."""
     digits = re.fullmatch(r"\s*[+-]?\d*\.?(\d*)(?:[eE]([+-]?\d+))?\s*", text)
     unit = 10.0 ** (int(digits[2] or 0) - len(digits[1])) if digits else 0.0
-    return abs(value - float(text)) <= max(TOLERANCE * abs(value), 0.5000001 * unit)
+    return abs(value - float(text)) <= max(
+        TOLERANCE * abs(value), 0.5000001 * unit
+    )
 
 
 def checks(golden: Golden) -> Iterator[Check]:
@@ -159,7 +175,11 @@ def checks(golden: Golden) -> Iterator[Check]:
         f"scenario {name}",
     )
     for row in golden.rows:
-        near = min(points, key=lambda p: abs(math.log(p.flops / row.flops)), default=None)
+        near = min(
+            points,
+            key=lambda p: abs(math.log(p.flops / row.flops)),
+            default=None,
+        )
         where = f"{golden.name}/{row.flops:.7g}"
         if near is None or not same_run(row, near):
             yield Check(
@@ -171,8 +191,12 @@ def checks(golden: Golden) -> Iterator[Check]:
                 f"scenario {name} trains no such model in time",
             )
             continue
-        yield _check(f"{where}/chips", row.chips, near.chips, row.chips == near.chips)
-        yield _utilisation(f"{where}/utilisation", row.utilisation, near.utilisation)
+        yield _check(
+            f"{where}/chips", row.chips, near.chips, row.chips == near.chips
+        )
+        yield _utilisation(
+            f"{where}/utilisation", row.utilisation, near.utilisation
+        )
 
 
 def _utilisation(id: str, text: str, value: float) -> Check:
@@ -181,10 +205,14 @@ def _utilisation(id: str, text: str, value: float) -> Check:
     difference = relative(told, value)
     near = good and difference is not None and abs(difference) > TOLERANCE
     note = f"rounds to the {text} printed" if near else ""
-    return Check(id, told, value, difference, "match" if good else "mismatch", note)
+    return Check(
+        id, told, value, difference, "match" if good else "mismatch", note
+    )
 
 
-def _check(id: str, published: float, computed: float, good: bool, note: str = "") -> Check:
+def _check(
+    id: str, published: float, computed: float, good: bool, note: str = ""
+) -> Check:
     return Check(
         id,
         float(published),

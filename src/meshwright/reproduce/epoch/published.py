@@ -8,7 +8,11 @@ it.
 from __future__ import annotations
 
 LINEAR = {
-    "table 3": {"v100": ("3e27", "2e27"), "a100": ("3e28", "2e29"), "h100": ("2e28", "7e28")},
+    "table 3": {
+        "v100": ("3e27", "2e27"),
+        "a100": ("3e28", "2e29"),
+        "h100": ("2e28", "7e28"),
+    },
     "table 4": {
         "h100-low-latency": ("1e29", "7e28"),
         "h100-global-nvlink": ("4e29", "7e29"),

@@ -34,15 +34,25 @@ from .golden import ours
 
 WALL_STEP = 0.36
 """Between the wall of the text and the last model of the grid that can be trained, 2.707e31."""
-SENSITIVE = ("v100", "a100", "h100", "h100/sparse", "h100-global-nvlink-low-latency")
+SENSITIVE = (
+    "v100",
+    "a100",
+    "h100",
+    "h100/sparse",
+    "h100-global-nvlink-low-latency",
+)
 
 
 def digits(text: str) -> int:
     """Significant digits of a printed number: 26.7e3 has three, 3e27 has one."""
-    return len(re.sub(r"^0+", "", re.sub(r"[eE].*", "", text).replace(".", "")))
+    return len(
+        re.sub(r"^0+", "", re.sub(r"[eE].*", "", text).replace(".", ""))
+    )
 
 
-def rounds(id: str, text: str, value: float, note: str = "", within: float = 0.0) -> Check:
+def rounds(
+    id: str, text: str, value: float, note: str = "", within: float = 0.0
+) -> Check:
     """A number against a printed one: a match if it rounds to the printed digits.
 
     note: explains a number that does not, if it is `within` that relative difference.
@@ -50,10 +60,22 @@ def rounds(id: str, text: str, value: float, note: str = "", within: float = 0.0
     told = float(text)
     difference = relative(told, value)
     if float(f"{value:.{digits(text) - 1}e}") == told:
-        return Check(id, told, value, difference, "match", f"rounds to the {text} printed")
+        return Check(
+            id,
+            told,
+            value,
+            difference,
+            "match",
+            f"rounds to the {text} printed",
+        )
     near = difference is not None and abs(difference) <= within
     return Check(
-        id, told, value, difference, "explained" if near else "mismatch", note if near else ""
+        id,
+        told,
+        value,
+        difference,
+        "explained" if near else "mismatch",
+        note if near else "",
     )
 
 
@@ -63,21 +85,31 @@ def linear_scaling() -> Iterator[Check]:
         for base, both in rows.items():
             for kind, text in zip(("", "/sparse"), both, strict=True):
                 first = ends(ours(base + kind)).first_flops
-                yield rounds(f"{name}/{base}{kind or '/dense'}", text, first or math.nan)
-    limit = {name: ends(ours(name)).first_flops or math.nan for name in published.FIGURE_9}
+                yield rounds(
+                    f"{name}/{base}{kind or '/dense'}", text, first or math.nan
+                )
+    limit = {
+        name: ends(ours(name)).first_flops or math.nan
+        for name in published.FIGURE_9
+    }
     for name, text in published.FIGURE_9.items():
         yield rounds(f"figure 9/{name}", text, limit[name])
     orders = math.log10(limit["h100-deepseek"] / limit["h100"])
-    yield rounds("figure 9/orders of magnitude", published.FIGURE_9_ORDERS, orders)
+    yield rounds(
+        "figure 9/orders of magnitude", published.FIGURE_9_ORDERS, orders
+    )
     for name, text in published.PLATEAU.items():
         yield rounds(f"figure 6/plateau/{name}", text, preset(name).sustained)
         # the last run that can be trained: one point of a grid, 2.7e31, where the text says "past
         # 2e31"
         last = ours(name).points[-1].flops
         note = (
-            "the text names the closed form; the next model of the grid, 3.7e31, cannot be trained"
+            "the text names the closed form;"
+            " the next model of the grid, 3.7e31, cannot be trained"
         )
-        yield rounds(f"figure 6/wall/{name}", published.WALL, last, note, WALL_STEP)
+        yield rounds(
+            f"figure 6/wall/{name}", published.WALL, last, note, WALL_STEP
+        )
 
 
 def closed() -> Iterator[Check]:
@@ -93,11 +125,17 @@ def closed() -> Iterator[Check]:
         yield rounds(f"table 2/{name}/b'", tokens, found.nanobatch, note, 5e-3)
         yield rounds(f"table 2/{name}/T", flops, found.critical_flops)
     any_node = closed_forms(Node(*published.TABLE_2["DGX H100"][0]), run)
-    yield rounds("equation 15", published.EQUATION_15, any_node.latency_critical_flops)
-    yield rounds("equation 18", published.LIMIT_FLOPS, any_node.limit_flops)
-    yield rounds("equation 17", published.LIMIT_PARAMETERS, any_node.limit_parameters)
     yield rounds(
-        "section 4.1.1/square product", published.BALANCED_SQUARE, balanced_square(1e15, 3.35e12)
+        "equation 15", published.EQUATION_15, any_node.latency_critical_flops
+    )
+    yield rounds("equation 18", published.LIMIT_FLOPS, any_node.limit_flops)
+    yield rounds(
+        "equation 17", published.LIMIT_PARAMETERS, any_node.limit_parameters
+    )
+    yield rounds(
+        "section 4.1.1/square product",
+        published.BALANCED_SQUARE,
+        balanced_square(1e15, 3.35e12),
     )
     yield from appendix(run)
 
@@ -107,7 +145,9 @@ def appendix(run: Setting) -> Iterator[Check]:
     a, reach = published.APPENDIX_EXPONENT, latency_reach(run)
     limit = float(scaled_flops(run, reach, a, LATENCY_CONSTANT))
     right = float(scaled_flops(run, reach, a, LATENCY_CONSTANT, macs=True))
-    yield rounds("appendix 8.3/limit at exponent 0.2", published.APPENDIX_LIMIT, limit)
+    yield rounds(
+        "appendix 8.3/limit at exponent 0.2", published.APPENDIX_LIMIT, limit
+    )
     told = float(published.APPENDIX_LIMIT)
     note = (
         "the paper inserts T0 = 3e23 FLOP into a formula in multiply-adds; with both in"
@@ -125,9 +165,17 @@ def appendix(run: Setting) -> Iterator[Check]:
         on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
         side = slice_side(on)
         x = bandwidth_reach(on, run, side, nanobatch(on, side))
-        orders = math.log10(float(scaled_flops(run, x, a)) / float(scaled_flops(run, x, 0.0)))
+        orders = math.log10(
+            float(scaled_flops(run, x, a)) / float(scaled_flops(run, x, 0.0))
+        )
         where = f"appendix 8.3/orders of magnitude/{name}"
-        yield rounds(where, published.APPENDIX_ORDERS, orders, "the text says about 3", 0.3)
+        yield rounds(
+            where,
+            published.APPENDIX_ORDERS,
+            orders,
+            "the text says about 3",
+            0.3,
+        )
 
 
 def products() -> Iterator[Check]:
@@ -135,13 +183,22 @@ def products() -> Iterator[Check]:
     for name, (out, inner, tokens), text in published.GEMM_US:
         c = chip(name)
         on = levels(c, "fp16", c.sustained or 1.0, EPOCH.chip.launch_s, 2.0)
-        us = float(product_time(on, Product(float(out), float(inner), float(tokens)))) * 1e6
+        us = (
+            float(
+                product_time(
+                    on, Product(float(out), float(inner), float(tokens))
+                )
+            )
+            * 1e6
+        )
         yield rounds(f"product/{name}/{out}x{inner}x{tokens}/us", text, us)
 
 
 def example() -> Iterator[Check]:
     """One run in full, and what a large one costs."""
-    p = next(p for p in ours("h100").points if p.hidden == published.EXAMPLE_WIDTH)
+    p = next(
+        p for p in ours("h100").points if p.hidden == published.EXAMPLE_WIDTH
+    )
     step = p.step
     found = {
         "flops": p.flops,
@@ -159,7 +216,12 @@ def example() -> Iterator[Check]:
     }
     for key, text in published.EXAMPLE.items():
         yield from sourced("own", [rounds(f"example/{key}", text, found[key])])
-    rent = bill(smallest_cluster(preset("h100"), 1e30), preset("h100"))["cost_usd"] or math.nan
+    rent = (
+        bill(smallest_cluster(preset("h100"), 1e30), preset("h100"))[
+            "cost_usd"
+        ]
+        or math.nan
+    )
     good = rent > published.RENT_1E30_USD
     note = "the text says more than a trillion dollars"
     yield Check(
@@ -210,7 +272,12 @@ def linear_table() -> Table:
         "smooth: first",
         "smooth: last crossing",
     )
-    return Table("epoch-linear-scaling", "End of linear scaling [FLOP]", columns, tuple(rows))
+    return Table(
+        "epoch-linear-scaling",
+        "End of linear scaling [FLOP]",
+        columns,
+        tuple(rows),
+    )
 
 
 def sensitivity_table() -> Table:
@@ -223,7 +290,10 @@ def sensitivity_table() -> Table:
     for change, crossings in found.rows:
         cells: list[Any] = [change]
         for c in crossings:
-            cells += ["never above" if c.never else c.first_flops, c.last_flops]
+            cells += [
+                "never above" if c.never else c.first_flops,
+                c.last_flops,
+            ]
         rows.append(tuple(cells))
     return Table(
         "epoch-sensitivity",

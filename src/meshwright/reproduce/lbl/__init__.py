@@ -22,15 +22,27 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     shipped.
     """
     if not files:
-        checks = (*spots.checks(), *statements.checks(), *sourced("authors' code", _shipped()))
+        checks = (
+            *spots.checks(),
+            *statements.checks(),
+            *sourced("authors' code", _shipped()),
+        )
         rows = nccl.read()
         notes = (*defect_notes(checks), nccl.errors(rows))
         return Report("lbl", checks, figures=plots.every(rows), notes=notes)
-    cases = [case for file in files.get("lbl", ()) for case in saved.read(file)]
-    rows = tuple(row for file in files.get("nccl", ()) for row in nccl.read(file))
-    checks = tuple(sourced("authors' code", (*configurations(cases), *nccl.checks(rows))))
+    cases = [
+        case for file in files.get("lbl", ()) for case in saved.read(file)
+    ]
+    rows = tuple(
+        row for file in files.get("nccl", ()) for row in nccl.read(file)
+    )
+    checks = tuple(
+        sourced("authors' code", (*configurations(cases), *nccl.checks(rows)))
+    )
     notes = (*defect_notes(checks), *((nccl.errors(rows),) if rows else ()))
-    return Report("lbl", checks, figures=plots.every(rows or nccl.read()), notes=notes)
+    return Report(
+        "lbl", checks, figures=plots.every(rows or nccl.read()), notes=notes
+    )
 
 
 def configurations(cases: list[saved.Case]) -> Iterator[Check]:
@@ -42,11 +54,22 @@ def configurations(cases: list[saved.Case]) -> Iterator[Check]:
 
 def _shipped() -> Iterator[Check]:
     with ExitStack() as stack:
-        file = resources.files("meshwright.catalog") / "published" / "lbl_optima.json"
-        yield from configurations(list(saved.read(stack.enter_context(resources.as_file(file)))))
+        file = (
+            resources.files("meshwright.catalog")
+            / "published"
+            / "lbl_optima.json"
+        )
+        yield from configurations(
+            list(saved.read(stack.enter_context(resources.as_file(file))))
+        )
 
 
 def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:
     """The defects of the authors' code that moved a number, and how many each moved."""
-    counts = {d: sum(c.status == "explained" and d.name in c.note for c in checks) for d in DEFECTS}
-    return tuple(f"{d.name} ({n:,} numbers): {d.what}" for d, n in counts.items() if n)
+    counts = {
+        d: sum(c.status == "explained" and d.name in c.note for c in checks)
+        for d in DEFECTS
+    }
+    return tuple(
+        f"{d.name} ({n:,} numbers): {d.what}" for d, n in counts.items() if n
+    )

@@ -50,7 +50,9 @@ DEFECTS = (
         "a SUMMA layer norm is taken to be as wide as the sequence over n1, not the hidden size"
         " over n1",
         lambda l: l.scheme == "summa",
-        lambda a: replace(a, count=replace(a.count, summa_width=sequence_width)),
+        lambda a: replace(
+            a, count=replace(a.count, summa_width=sequence_width)
+        ),
     ),
     Defect(
         "free-hops",
@@ -118,7 +120,12 @@ def compare(
         return Check(id, published, ours, difference, "match", near)
     if close(ours, same):
         return Check(
-            id, published, ours, difference, "explained", "the rounding of the published number"
+            id,
+            published,
+            ours,
+            difference,
+            "explained",
+            "the rounding of the published number",
         )
     steps, before, chosen = [], ours, LBL
     for defect in touching(layout):

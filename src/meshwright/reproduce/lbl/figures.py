@@ -26,7 +26,9 @@ SIZES = tuple(2**i for i in range(5, 15))
 """GPUs: 32 to 16384."""
 GPT, VIT = ("gpt3_1T", "gpt3-1t"), ("vit_era5", "vit-era5")
 """(their name of a model, ours)."""
-SYSTEMS = tuple((gpu, nvs) for gpu in ("a100", "h200", "b200") for nvs in (4, 8, 64))
+SYSTEMS = tuple(
+    (gpu, nvs) for gpu in ("a100", "h200", "b200") for nvs in (4, 8, 64)
+)
 ANYTHING = 1e18
 """Bytes of memory of a GPU on which every layout fits."""
 FLOP_SHARES = (0.125, 0.25, 0.5, 1.0, 1.5)
@@ -55,26 +57,52 @@ class Point:
             return None
         known = {ours: SAMPLES[theirs] for theirs, ours in (GPT, VIT)}
         job = self.prediction.job
-        return known[job.model.name] / job.batch * self.prediction.step_time_s / DAY_S
+        return (
+            known[job.model.name]
+            / job.batch
+            * self.prediction.step_time_s
+            / DAY_S
+        )
 
 
-def job(model: tuple[str, str], gpu: str, nvs: int, n: int, a: Assumptions = LBL) -> Job:
+def job(
+    model: tuple[str, str], gpu: str, nvs: int, n: int, a: Assumptions = LBL
+) -> Job:
     """A training job of the paper."""
-    cluster = Cluster(catalog.chip(f"lbl-{gpu}"), catalog.network(f"lbl-{gpu}-nvs{nvs}"), n)
-    return Job(catalog.model(model[1]), cluster, BATCH, precision=FP16, assumptions=a)
+    cluster = Cluster(
+        catalog.chip(f"lbl-{gpu}"), catalog.network(f"lbl-{gpu}-nvs{nvs}"), n
+    )
+    return Job(
+        catalog.model(model[1]), cluster, BATCH, precision=FP16, assumptions=a
+    )
 
 
-def best(strategy: str, job: Job, label: str = "", **fixed: tuple[int, ...]) -> Point:
+def best(
+    strategy: str, job: Job, label: str = "", **fixed: tuple[int, ...]
+) -> Point:
     """The fastest layout that fits."""
     found = optimum(strategy, job, **fixed)
-    prediction = Prediction(replace(job, layout=found[1]), found[1]) if found else None
-    return Point(label or str(job.cluster.chips), job.cluster.chips, prediction, bool(found))
+    prediction = (
+        Prediction(replace(job, layout=found[1]), found[1]) if found else None
+    )
+    return Point(
+        label or str(job.cluster.chips),
+        job.cluster.chips,
+        prediction,
+        bool(found),
+    )
 
 
 def at(strategy: str, job: Job, label: str, **fixed: int) -> Point:
     """The fastest placement of given degrees, whether it fits or not."""
-    roomy = replace(job.cluster, chip=replace(job.cluster.chip, hbm_bytes=ANYTHING))
-    found = optimum(strategy, replace(job, cluster=roomy), **{k: (v,) for k, v in fixed.items()})
+    roomy = replace(
+        job.cluster, chip=replace(job.cluster.chip, hbm_bytes=ANYTHING)
+    )
+    found = optimum(
+        strategy,
+        replace(job, cluster=roomy),
+        **{k: (v,) for k, v in fixed.items()},
+    )
     if found is None:
         return Point(label, job.cluster.chips, None, False)
     prediction = Prediction(replace(job, layout=found[1]), found[1])
@@ -97,7 +125,9 @@ def figure_1(a: Assumptions = LBL) -> tuple[Point, ...]:
 def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
     """GPT3-1T, 1D, 16384 B200, tp 8, the fastest microbatch: pipeline against data parallelism."""
     j, depths = job(GPT, "b200", nvs, 16384, a), (128, 64, 32, 16, 8, 4, 2, 1)
-    return tuple(at("1d_tp", j, f"pp {p}\ndp {2048 // p}", tp=8, pp=p) for p in depths)
+    return tuple(
+        at("1d_tp", j, f"pp {p}\ndp {2048 // p}", tp=8, pp=p) for p in depths
+    )
 
 
 def grids(
@@ -108,7 +138,15 @@ def grids(
 ) -> tuple[Point, ...]:
     """Every split of nt = n1 n2, for each (nt, pp, microbatch); splits: nt -> values of n2."""
     return tuple(
-        at(strategy, job, f"{nt // n2}x{n2}\npp {pp}", tp=nt // n2, cp=n2, pp=pp, microbatch=b)
+        at(
+            strategy,
+            job,
+            f"{nt // n2}x{n2}\npp {pp}",
+            tp=nt // n2,
+            cp=n2,
+            pp=pp,
+            microbatch=b,
+        )
         for nt, pp, b in cases
         for n2 in splits[nt]
     )
@@ -129,7 +167,9 @@ def figure_a2(model: tuple[str, str]) -> tuple[Point, ...]:
     16, pp 1 and 16.
     """
     if model == GPT:
-        return grids("2d_tp_context", job(GPT, "b200", 64, 16384), EXTREMES, SPLITS)
+        return grids(
+            "2d_tp_context", job(GPT, "b200", 64, 16384), EXTREMES, SPLITS
+        )
     return grids(
         "2d_tp_context",
         job(VIT, "b200", 8, 16384),
@@ -140,7 +180,11 @@ def figure_a2(model: tuple[str, str]) -> tuple[Point, ...]:
 
 @cache
 def scaling(
-    strategy: str, model: tuple[str, str], gpu: str, nvs: int, a: Assumptions = LBL
+    strategy: str,
+    model: tuple[str, str],
+    gpu: str,
+    nvs: int,
+    a: Assumptions = LBL,
 ) -> tuple[Point, ...]:
     """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
     left out.
@@ -150,7 +194,9 @@ def scaling(
 
 
 @cache
-def grid(model: tuple[str, str], strategy: str, compute: bool) -> tuple[tuple[float, ...], ...]:
+def grid(
+    model: tuple[str, str], strategy: str, compute: bool
+) -> tuple[tuple[float, ...], ...]:
     """Days on 8192 B200 in domains of 8 with changed chips (inf: nothing fits).
 
     compute: rows scale the arithmetic, columns memory bandwidth and capacity together (figure A5);
@@ -159,14 +205,19 @@ def grid(model: tuple[str, str], strategy: str, compute: bool) -> tuple[tuple[fl
     rows = FLOP_SHARES if compute else MEMORY_SHARES
     return tuple(
         tuple(
-            _days(model, strategy, *((r, c, c) if compute else (1.0, c, r))) for c in MEMORY_SHARES
+            _days(model, strategy, *((r, c, c) if compute else (1.0, c, r)))
+            for c in MEMORY_SHARES
         )
         for r in rows
     )
 
 
 def _days(
-    model: tuple[str, str], strategy: str, flops: float, bandwidth: float, capacity: float
+    model: tuple[str, str],
+    strategy: str,
+    flops: float,
+    bandwidth: float,
+    capacity: float,
 ) -> float:
     base = job(model, "b200", 8, 8192)
     chip = base.cluster.chip
@@ -177,7 +228,9 @@ def _days(
         hbm_bandwidth=chip.hbm_bandwidth * bandwidth,
         hbm_bytes=chip.hbm_bytes * capacity,
     )
-    point = best(strategy, replace(base, cluster=replace(base.cluster, chip=changed)))
+    point = best(
+        strategy, replace(base, cluster=replace(base.cluster, chip=changed))
+    )
     return point.days or float("inf")
 
 
@@ -240,21 +293,34 @@ def row(point: Point) -> tuple[object, ...]:
     )
 
 
-def points_table(name: str, title: str, groups: dict[str, Sequence[Point]]) -> Table:
+def points_table(
+    name: str, title: str, groups: dict[str, Sequence[Point]]
+) -> Table:
     """Points under COLUMNS, after the name of their group."""
     return Table(
         name,
         title,
         ("", *COLUMNS),
-        tuple((group, *row(p)) for group, points in groups.items() for p in points),
+        tuple(
+            (group, *row(p))
+            for group, points in groups.items()
+            for p in points
+        ),
     )
 
 
 def grid_table(
-    name: str, title: str, rows: Sequence[float], values: Sequence[Sequence[float]], of: str
+    name: str,
+    title: str,
+    rows: Sequence[float],
+    values: Sequence[Sequence[float]],
+    of: str,
 ) -> Table:
     """Days by two shares."""
     columns = (of, *(f"{c:g}" for c in MEMORY_SHARES))
     return Table(
-        name, title, columns, tuple((r, *line) for r, line in zip(rows, values, strict=True))
+        name,
+        title,
+        columns,
+        tuple((r, *line) for r, line in zip(rows, values, strict=True)),
     )

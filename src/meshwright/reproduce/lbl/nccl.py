@@ -24,7 +24,11 @@ from ...units import MIB
 from ..report import Check, Table, relative
 from ..sources import read_text
 
-KINDS = {"allgather": "all_gather", "reducescatter": "reduce_scatter", "allreduce": "all_reduce"}
+KINDS = {
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "allreduce": "all_reduce",
+}
 SHARE = 0.7
 """Usable share of a link, all networks."""
 NVLINK, NIC = 100e9, 25e9
@@ -55,7 +59,11 @@ class Measured:
     @property
     def large(self) -> bool:
         """Bandwidth decides."""
-        return self.gpus > 1 and self.bytes >= LARGE and self.bytes / self.gpus >= LARGE_STEP
+        return (
+            self.gpus > 1
+            and self.bytes >= LARGE
+            and self.bytes / self.gpus >= LARGE_STEP
+        )
 
     @property
     def group(self) -> str:
@@ -66,10 +74,14 @@ def read(file: Path | None = None) -> tuple[Measured, ...]:
     """Measurements of a CSV file; None: those shipped. Raises BadInput."""
     shipped = resources.files("meshwright.catalog") / "runs" / "perlmutter.csv"
     text = shipped.read_text("utf-8") if file is None else read_text(file)
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")][
-        :MOST_ROWS
-    ]
-    return tuple(_row(i, row) for i, row in enumerate(csv.DictReader(lines), 1))
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.startswith("#")
+    ][:MOST_ROWS]
+    return tuple(
+        _row(i, row) for i, row in enumerate(csv.DictReader(lines), 1)
+    )
 
 
 def _row(i: int, row: dict[str, str]) -> Measured:
@@ -98,7 +110,13 @@ def _row(i: int, row: dict[str, str]) -> Measured:
 
 def predicted(row: Measured, share: float = SHARE) -> float:
     """Seconds by the formulas of the paper."""
-    near = Dim("nvlink", NVLINK * max(row.per_node - 1, 1), 2.5e-6, row.per_node, efficiency=share)
+    near = Dim(
+        "nvlink",
+        NVLINK * max(row.per_node - 1, 1),
+        2.5e-6,
+        row.per_node,
+        efficiency=share,
+    )
     far = Dim("slingshot", NIC, 5e-6, efficiency=share)
     group: tuple[Num, Num] = (float(row.per_node), float(row.nodes))
     return float(
@@ -125,7 +143,12 @@ def _check(name: str, rows: list[Measured]) -> Check:
     ratios = [predicted(r) / r.seconds for r in rows]
     if abs(median(ratios) - 1) <= CLOSE:
         return Check(
-            id, measured, ours, relative(measured, ours), "match", "medians; time within 10 %"
+            id,
+            measured,
+            ours,
+            relative(measured, ours),
+            "match",
+            "medians; time within 10 %",
         )
     reached = SHARE * median(ratios)
     rest = max(abs(predicted(r, reached) / r.seconds - 1) for r in rows)
@@ -165,7 +188,10 @@ def table(rows: tuple[Measured, ...]) -> Table:
         for r in rows
     )
     return Table(
-        "lbl-fig-A1", "Figure A1: collectives on Perlmutter, NCCL tests and formula", columns, lines
+        "lbl-fig-A1",
+        "Figure A1: collectives on Perlmutter, NCCL tests and formula",
+        columns,
+        lines,
     )
 
 

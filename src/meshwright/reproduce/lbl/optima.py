@@ -28,11 +28,15 @@ def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
 
     chosen: ranges of degrees that are held fixed, such as pp=(64,).
     """
-    (theirs,), _ = strategies(replace(job, assumptions=LBL), Space(scheme=SCHEME[strategy]))
+    (theirs,), _ = strategies(
+        replace(job, assumptions=LBL), Space(scheme=SCHEME[strategy])
+    )
     return theirs.but(**chosen)
 
 
-def optimum(strategy: str, job: Job, **chosen: tuple[int, ...]) -> tuple[float, Layout] | None:
+def optimum(
+    strategy: str, job: Job, **chosen: tuple[int, ...]
+) -> tuple[float, Layout] | None:
     """(seconds, layout) of the fastest layout that fits, or None."""
     best = search(job, space(strategy, job, **chosen), 1)
     if not best.rows:
@@ -51,17 +55,37 @@ def _feasible(case: Case) -> Check:
     found = optimum(case.strategy, case.job)
     if found is None:
         return Check(
-            id, best.time_s, None, None, "mismatch", "the search finds no layout that fits"
+            id,
+            best.time_s,
+            None,
+            None,
+            "mismatch",
+            "the search finds no layout that fits",
         )
     seconds, layout = found
     repaired = float(step_time(case.job, best.job.layout))
-    if seconds <= best.time_s * (1 + EQUAL) and abs(repaired / best.time_s - 1) <= EQUAL:
+    if (
+        seconds <= best.time_s * (1 + EQUAL)
+        and abs(repaired / best.time_s - 1) <= EQUAL
+    ):
         return Check(
-            id, best.time_s, seconds, relative(best.time_s, seconds), "match", describe(layout)
+            id,
+            best.time_s,
+            seconds,
+            relative(best.time_s, seconds),
+            "match",
+            describe(layout),
         )
-    with_defects = optimum(case.strategy, replace(case.job, assumptions=LBL_CODE))
-    same = with_defects is not None and with_defects[0] <= best.time_s * (1 + EQUAL)
-    room, need = capacity(case.job), float(Prediction(case.job, best.job.layout).memory_use.total)
+    with_defects = optimum(
+        case.strategy, replace(case.job, assumptions=LBL_CODE)
+    )
+    same = with_defects is not None and with_defects[0] <= best.time_s * (
+        1 + EQUAL
+    )
+    room, need = (
+        capacity(case.job),
+        float(Prediction(case.job, best.job.layout).memory_use.total),
+    )
     good = (
         same
         and bool(touching(best.job.layout))
@@ -69,7 +93,11 @@ def _feasible(case: Case) -> Check:
     )
     names = ", ".join(d.name for d in touching(best.job.layout))
     size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
-    then = f"{with_defects[0]:.6g} s ({describe(with_defects[1])})" if with_defects else "nothing"
+    then = (
+        f"{with_defects[0]:.6g} s ({describe(with_defects[1])})"
+        if with_defects
+        else "nothing"
+    )
     note = (
         f"{names or 'nothing'} repaired: the published optimum ({describe(best.job.layout)}) takes"
         f" {repaired:.6g} s{size}, the search finds {seconds:.6g} s ({describe(layout)}); with the"
@@ -90,12 +118,21 @@ def _infeasible(case: Case) -> Check:
     id, found = f"{case.id}/infeasible", optimum(case.strategy, case.job)
     if found is None:
         return Check(id, 0.0, 0.0, 0.0, "match", "nothing fits")
-    with_defects = optimum(case.strategy, replace(case.job, assumptions=LBL_CODE))
+    with_defects = optimum(
+        case.strategy, replace(case.job, assumptions=LBL_CODE)
+    )
     note = f"with the defects repaired {describe(found[1])} fits ({found[0]:.6g} s)"
     if with_defects is None:
-        return Check(id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does")
+        return Check(
+            id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does"
+        )
     return Check(
-        id, 0.0, 1.0, None, "mismatch", f"{note}; with them {describe(with_defects[1])} does"
+        id,
+        0.0,
+        1.0,
+        None,
+        "mismatch",
+        f"{note}; with them {describe(with_defects[1])} does",
     )
 
 

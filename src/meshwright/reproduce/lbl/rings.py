@@ -46,14 +46,20 @@ class DefectiveRing(Ring):
         busy: list[Num] = []
         for i, g in enumerate(group):
             links = p / inside - p / (inside * g)
-            mean = mean + where(inside > 1, 0.0, links * point_to_point(net, V, i))
+            mean = mean + where(
+                inside > 1, 0.0, links * point_to_point(net, V, i)
+            )
             busy.append(where((inside == 1) & (g > 1), V / link(net, i), 0.0))
             inside = inside * g
-        return Load(where(p > 1, mean / maximum(p - 1, 1), 0.0), 0.0 * p, Busy(busy))
+        return Load(
+            where(p > 1, mean / maximum(p - 1, 1), 0.0), 0.0 * p, Busy(busy)
+        )
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """Half of what an all-reduce has to carry."""
-        return any_links(net, "all_gather" if kind == "all_reduce" else kind, V, group)
+        return any_links(
+            net, "all_gather" if kind == "all_reduce" else kind, V, group
+        )
 
     def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
         """Nothing."""

@@ -24,7 +24,11 @@ from ...describe.network import Dim, Network
 from ...errors import BadInput, unknown
 from ..sources import read_json
 
-SCHEME = {"1d_tp": "megatron", "2d_tp_context": "context", "2d_tp_summa": "summa"}
+SCHEME = {
+    "1d_tp": "megatron",
+    "2d_tp_context": "context",
+    "2d_tp_summa": "summa",
+}
 """Their strategies -> our tensor-parallel schemes."""
 FP16 = Precision("fp16", 2.0, 2.0, 2.0, 2.0)
 """They keep everything in two bytes; the optimizer's 12 bytes a parameter are
@@ -34,7 +38,12 @@ SAMPLES = {"gpt3_1T": 1e12 / 2048, "vit_era5": 350_000 * 80.0}
 """Sequences of a whole training run (their figure 5): 1e12 tokens; 40 years of hourly ERA5 as they
 count, 80 times.
 """
-ALIKE = {"element_size": 2e-9, "mask_element_size": 1e-9, "flops_units": 1e-12, "nic_factor": 1.0}
+ALIKE = {
+    "element_size": 2e-9,
+    "mask_element_size": 1e-9,
+    "flops_units": 1e-12,
+    "nic_factor": 1.0,
+}
 """Fields of a GPU that must have these values where they are given: units, and one network card a
 GPU.
 """
@@ -78,7 +87,9 @@ def read(file: Path) -> tuple[Case, ...]:
             raise unknown("strategy", strategy, SCHEME)
         for name, by_system in mapping(by_model, strategy).items():
             model = model_of(name, table(models, name, "_models"))
-            for system, entry in mapping(by_system, f"{strategy}/{name}").items():
+            for system, entry in mapping(
+                by_system, f"{strategy}/{name}"
+            ).items():
                 cases += _system(
                     (strategy, name, system),
                     model,
@@ -89,7 +100,10 @@ def read(file: Path) -> tuple[Case, ...]:
 
 
 def _system(
-    key: tuple[str, str, str], model: Model, entry: Mapping[str, Any], gpus: Mapping[str, Any]
+    key: tuple[str, str, str],
+    model: Model,
+    entry: Mapping[str, Any],
+    gpus: Mapping[str, Any],
 ) -> list[Case]:
     """The cases of one strategy, model and system."""
     where = "/".join(key)[:200]
@@ -102,7 +116,8 @@ def _system(
     )
     batch = whole(entry, "global_batch", where)
     found = {
-        _count(n, where): mapping(v, f"{where}/{n}") for n, v in table(entry, "by_n", where).items()
+        _count(n, where): mapping(v, f"{where}/{n}")
+        for n, v in table(entry, "by_n", where).items()
     }
     none = entry.get("infeasible_n", [])
     if not isinstance(none, list):
@@ -118,7 +133,11 @@ def _system(
 
 def _count(n: Any, where: str) -> int:
     text = str(n)
-    if not (text.isascii() and text.isdigit()) or not 0 < len(text) <= 7 or int(text) == 0:
+    if (
+        not (text.isascii() and text.isdigit())
+        or not 0 < len(text) <= 7
+        or int(text) == 0
+    ):
         raise BadInput(f"{where}: {text[:40]!r} is not a number of GPUs")
     return int(text)
 
@@ -146,19 +165,31 @@ def _configurations(
         ),
     )
     rest = (
-        _saved(f"{id}/runner-up-{i}", job, mapping(o, f"{id}/runner-up-{i}"), key[0])
+        _saved(
+            f"{id}/runner-up-{i}",
+            job,
+            mapping(o, f"{id}/runner-up-{i}"),
+            key[0],
+        )
         for i, o in enumerate(others, 1)
     )
     return (best, *rest)
 
 
-def _parts(entry: Mapping[str, Any], name: str, where: str, unit: float) -> dict[str, float]:
+def _parts(
+    entry: Mapping[str, Any], name: str, where: str, unit: float
+) -> dict[str, float]:
     """A table of numbers, in SI units; empty where there is none."""
     parts = table(entry, name, where) if name in entry else {}
-    return {k: unit * number(parts, k, f"{where}: {name}", zero=True) for k in parts}
+    return {
+        k: unit * number(parts, k, f"{where}: {name}", zero=True)
+        for k in parts
+    }
 
 
-def _saved(id: str, job: Job, config: Mapping[str, Any], strategy: str) -> Saved:
+def _saved(
+    id: str, job: Job, config: Mapping[str, Any], strategy: str
+) -> Saved:
     """A configuration with its time and memory."""
     layout = layout_of(config, strategy, id)
     if layout.chips != job.cluster.chips:
@@ -171,14 +202,21 @@ def _saved(id: str, job: Job, config: Mapping[str, Any], strategy: str) -> Saved
         raise BadInput(
             f"{id}: nvs_placement puts {near} GPUs in a domain of {job.cluster.sizes[0]}"
         )
-    if job.model.layers % layout.pp or job.batch % (layout.dp * layout.microbatch):
+    if job.model.layers % layout.pp or job.batch % (
+        layout.dp * layout.microbatch
+    ):
         raise BadInput(
             f"{id}: pp must divide the {job.model.layers} layers, dp x micro_batch_size the batch"
             f" of {job.batch}"
         )
     if job.model.heads % layout.tp:
-        raise BadInput(f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads")
-    time, memory = number(config, "iteration_time_s", id), 1e9 * number(config, "memory_GB", id)
+        raise BadInput(
+            f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads"
+        )
+    time, memory = (
+        number(config, "iteration_time_s", id),
+        1e9 * number(config, "memory_GB", id),
+    )
     return Saved(id, replace(job, layout=layout), time, memory)
 
 
@@ -196,13 +234,19 @@ def layout_of(config: Mapping[str, Any], strategy: str, where: str) -> Layout:
     names = {"tp": "tp1", "cp": "tp2", "dp": "dp", "pp": "pp"}
     placement = {}
     for axis, degree in degrees.items():
-        share = whole(near, names[axis], f"{where}: nvs_placement") if names[axis] in near else 1
+        share = (
+            whole(near, names[axis], f"{where}: nvs_placement")
+            if names[axis] in near
+            else 1
+        )
         if degree % share:
             raise BadInput(
                 f"{where}: nvs_placement {names[axis]} {share} must divide {names[axis]} {degree}"
             )
         placement[axis] = (share, degree // share)
-    panels = whole(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
+    panels = (
+        whole(config, "summa_nb", where) if strategy == "2d_tp_summa" else 1
+    )
     return Layout(
         tp=degrees["tp"],
         cp=degrees["cp"],
@@ -226,7 +270,9 @@ def model_of(name: str, shape: Mapping[str, Any]) -> Model:
     if e % h:
         raise BadInput(f"{where}: e {e} must be a multiple of h {h}")
     if f != 4 * e:
-        raise BadInput(f"{where}: f {f} must be 4 e = {4 * e}, as everywhere in that paper")
+        raise BadInput(
+            f"{where}: f {f} must be 4 e = {4 * e}, as everywhere in that paper"
+        )
     return Model(
         name,
         layers=depth,
@@ -244,27 +290,39 @@ def model_of(name: str, shape: Mapping[str, Any]) -> Model:
     )
 
 
-def hardware(name: str, gpu: Mapping[str, Any], nvs: int, hbm_gb: float) -> tuple[Chip, Network]:
+def hardware(
+    name: str, gpu: Mapping[str, Any], nvs: int, hbm_gb: float
+) -> tuple[Chip, Network]:
     """A GPU of their tables (TFLOP/s, GB/s, GB, s) in a fast domain of `nvs`, one network card a
     GPU beyond it.
     """
     where = f"_gpus/{name[:60]}"
     for key, value in ALIKE.items():
         if key in gpu and number(gpu, key, where) != value:
-            raise BadInput(f"{where}: {key} {gpu[key]} is not supported, it must be {value:g}")
+            raise BadInput(
+                f"{where}: {key} {gpu[key]} is not supported, it must be {value:g}"
+            )
     matrix, vector = (
-        1e12 * number(gpu, f"{kind}_flops_fp16", where) for kind in ("matrix", "vector")
+        1e12 * number(gpu, f"{kind}_flops_fp16", where)
+        for kind in ("matrix", "vector")
     )
     chip = Chip(
-        name, {"fp16": matrix}, vector, 1e9 * hbm_gb, 1e9 * number(gpu, "hbm_bandwidth", where)
+        name,
+        {"fp16": matrix},
+        vector,
+        1e9 * hbm_gb,
+        1e9 * number(gpu, "hbm_bandwidth", where),
     )
     dims = (_dim("nvlink", gpu, where, nvs), _dim("ib", gpu, where, None))
     return chip, Network(f"{name}-NVS{nvs}", dims, name)
 
 
-def _dim(name: str, gpu: Mapping[str, Any], where: str, size: int | None) -> Dim:
+def _dim(
+    name: str, gpu: Mapping[str, Any], where: str, size: int | None
+) -> Dim:
     bandwidth, latency, share = (
-        number(gpu, f"{name}_{k}", where) for k in ("bandwidth", "latency", "eff")
+        number(gpu, f"{name}_{k}", where)
+        for k in ("bandwidth", "latency", "eff")
     )
     return Dim(name, 1e9 * bandwidth, latency, size, efficiency=share)
 
@@ -276,15 +334,25 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def table(parent: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+def table(
+    parent: Mapping[str, Any], key: str, where: str
+) -> Mapping[str, Any]:
     """parent[key], which must be a JSON object."""
-    return mapping(parent.get(key), f"{where}{': ' if where else ''}{key[:60]}")
+    return mapping(
+        parent.get(key), f"{where}{': ' if where else ''}{key[:60]}"
+    )
 
 
-def number(parent: Mapping[str, Any], key: str, where: str, zero: bool = False) -> float:
+def number(
+    parent: Mapping[str, Any], key: str, where: str, zero: bool = False
+) -> float:
     """parent[key], a finite number above 0 (or from 0 on)."""
     value: Any = parent.get(key)
-    fine = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
+    fine = (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < 1e30
+    )
     if not fine or not (value > 0 or (zero and value == 0)):
         raise BadInput(
             f"{where[:200]}: {key[:60]} must be a positive number, not {str(value)[:40]!r}"

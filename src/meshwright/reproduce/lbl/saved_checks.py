@@ -50,31 +50,63 @@ def _numbers(saved: Saved, model: str) -> Iterator[Check]:
 
     @cache
     def ours(a: Assumptions) -> dict[str, float]:
-        return numbers(Prediction(replace(saved.job, assumptions=a), layout), model)
+        return numbers(
+            Prediction(replace(saved.job, assumptions=a), layout), model
+        )
 
-    published = {"time": saved.time_s, "memory": saved.memory_bytes / GB, **saved.time_parts}
+    published = {
+        "time": saved.time_s,
+        "memory": saved.memory_bytes / GB,
+        **saved.time_parts,
+    }
     published |= {kind: x / GB for kind, x in saved.memory_parts.items()}
     if saved.days is not None:
         published["days"] = saved.days
     for key, value in published.items():
         if key in ours(LBL):
-            unit = "days" if key == "days" else "GB" if key in ("memory", *MEMORY_PARTS) else "s"
-            noise = TINY * (saved.memory_bytes / GB if unit == "GB" else saved.time_s)
+            unit = (
+                "days"
+                if key == "days"
+                else "GB"
+                if key in ("memory", *MEMORY_PARTS)
+                else "s"
+            )
+            noise = TINY * (
+                saved.memory_bytes / GB if unit == "GB" else saved.time_s
+            )
             yield compare(
-                f"{saved.id}/{key}", layout, value, partial(_number, ours, key), unit, noise
+                f"{saved.id}/{key}",
+                layout,
+                value,
+                partial(_number, ours, key),
+                unit,
+                noise,
             )
 
 
-def _number(table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions) -> float:
+def _number(
+    table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions
+) -> float:
     return table(a)[key]
 
 
 def numbers(p: Prediction, model: str) -> dict[str, float]:
     """Our value of each published number: seconds, GB, days."""
-    times = {theirs: sum(p.time_s[k] for k in ours) for theirs, ours in TIME_PARTS.items()}
-    memory = {theirs: p.memory_bytes[ours] / GB for theirs, ours in MEMORY_PARTS.items()}
+    times = {
+        theirs: sum(p.time_s[k] for k in ours)
+        for theirs, ours in TIME_PARTS.items()
+    }
+    memory = {
+        theirs: p.memory_bytes[ours] / GB
+        for theirs, ours in MEMORY_PARTS.items()
+    }
     whole = {"time": p.step_time_s, "memory": p.memory_bytes["allocated"] / GB}
-    return {**whole, **times, **memory, **({"days": days(model, p)} if model in SAMPLES else {})}
+    return {
+        **whole,
+        **times,
+        **memory,
+        **({"days": days(model, p)} if model in SAMPLES else {}),
+    }
 
 
 def days(model: str, p: Prediction) -> float:

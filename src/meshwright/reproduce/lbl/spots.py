@@ -68,9 +68,11 @@ PRINTED = 1e-6
 @cache
 def published() -> dict[str, Any]:
     """The three cases as shipped."""
-    text = (resources.files("meshwright.catalog") / "published" / "lbl_spot_checks.json").read_text(
-        "utf-8"
-    )
+    text = (
+        resources.files("meshwright.catalog")
+        / "published"
+        / "lbl_spot_checks.json"
+    ).read_text("utf-8")
     return {k: v for k, v in json.loads(text).items() if not k.startswith("_")}
 
 
@@ -79,7 +81,9 @@ def job_of(case: dict[str, Any]) -> Job:
     shape = dict(case["layout"])
     near = shape.pop("near")
     degrees = {a: shape.pop(a) for a in AXES}
-    placement = {a: (near.get(a, 1), degrees[a] // near.get(a, 1)) for a in AXES}
+    placement = {
+        a: (near.get(a, 1), degrees[a] // near.get(a, 1)) for a in AXES
+    }
     layout = Layout(**degrees, **shape, zero=1, placement=placement)
     net = catalog.network(case["network"])
     cluster = Cluster(catalog.chip(net.chip), net, case["gpus"])
@@ -101,7 +105,10 @@ def checks() -> Iterator[Check]:
         @cache
         def ours(a: Assumptions, job: Job = job) -> dict[str, float]:
             chosen = replace(job, assumptions=a)
-            return {**operations(chosen), **numbers(Prediction(chosen, job.layout), "")}
+            return {
+                **operations(chosen),
+                **numbers(Prediction(chosen, job.layout), ""),
+            }
 
         rows = {
             f"{op}/{column}": x
@@ -111,16 +118,31 @@ def checks() -> Iterator[Check]:
         for key, value in rows.items():
             at = partial(_number, ours, key)
             yield compare(
-                f"spot-{name}/{key}", job.layout, value, at, key.split()[-1], HALF_DIGIT, PRINTED
+                f"spot-{name}/{key}",
+                job.layout,
+                value,
+                at,
+                key.split()[-1],
+                HALF_DIGIT,
+                PRINTED,
             )
         for key, value in case["totals"].items():
             if (mine := NAMES.get(key, key)) in ours(LBL):
                 unit = "GB" if mine in ("memory", *MEMORY_PARTS) else "s"
                 at = partial(_number, ours, mine)
-                yield compare(f"spot-{name}/{key}", job.layout, value, at, unit, same=PRINTED)
+                yield compare(
+                    f"spot-{name}/{key}",
+                    job.layout,
+                    value,
+                    at,
+                    unit,
+                    same=PRINTED,
+                )
 
 
-def _number(table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions) -> float:
+def _number(
+    table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions
+) -> float:
     return table(a)[key]
 
 
@@ -129,13 +151,29 @@ def operations(job: Job) -> dict[str, float]:
     timer = Timer(clock(job), job.layout)
     found: dict[str, float] = {}
     weight = job.precision.weight_bytes
-    by_name = gathered_by_norms({op.name: op for op in layer(job, job.layout, Kind(None, False))})
+    by_name = gathered_by_norms(
+        {op.name: op for op in layer(job, job.layout, Kind(None, False))}
+    )
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
-        forward, backward = timer.half(op, op.forward).time, timer.half(op, op.backward).time
-        seconds = (x for s in (forward, backward) for x in (s.total, s.tp_comm + s.cp_comm))
-        row = (*(x * 1e6 for x in seconds), op.saved / 1e6, op.weights * weight / 1e6)
-        found |= {f"{theirs}/{column}": float(x) for column, x in zip(COLUMNS, row, strict=True)}
+        forward, backward = (
+            timer.half(op, op.forward).time,
+            timer.half(op, op.backward).time,
+        )
+        seconds = (
+            x
+            for s in (forward, backward)
+            for x in (s.total, s.tp_comm + s.cp_comm)
+        )
+        row = (
+            *(x * 1e6 for x in seconds),
+            op.saved / 1e6,
+            op.weights * weight / 1e6,
+        )
+        found |= {
+            f"{theirs}/{column}": float(x)
+            for column, x in zip(COLUMNS, row, strict=True)
+        }
     return found
 
 
@@ -148,6 +186,10 @@ def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:
         before, after = by_name[norm], by_name[matrix]
         if after.panels == 0:
             comm = before.forward.comm + after.forward.comm
-            moved[norm] = before._replace(forward=before.forward._replace(comm=comm))
-            moved[matrix] = after._replace(forward=after.forward._replace(comm=()))
+            moved[norm] = before._replace(
+                forward=before.forward._replace(comm=comm)
+            )
+            moved[matrix] = after._replace(
+                forward=after.forward._replace(comm=())
+            )
     return moved

@@ -52,11 +52,21 @@ def checks() -> Iterator[Check]:
             exact = ours == s.published or not s.tolerance
             note = "" if exact else "the rounding of the published number"
             yield Check(
-                s.id, s.published, ours, difference, "match" if exact else "explained", note
+                s.id,
+                s.published,
+                ours,
+                difference,
+                "match" if exact else "explained",
+                note,
             )
         elif s.wrong and abs(ours / s.wrong[0] - 1) <= 1e-3:
-            yield Check(s.id, s.published, ours, difference, "erratum", s.wrong[1])
-        elif abs((with_defects := s.ours(LBL_CODE)) - s.published) <= s.tolerance:
+            yield Check(
+                s.id, s.published, ours, difference, "erratum", s.wrong[1]
+            )
+        elif (
+            abs((with_defects := s.ours(LBL_CODE)) - s.published)
+            <= s.tolerance
+        ):
             note = (
                 f"an effect of the code's defects: with them {with_defects:.6g}, repaired"
                 f" {ours:.6g}"
@@ -75,20 +85,33 @@ def checks() -> Iterator[Check]:
 
 def fastest(points: Sequence[Point], fitting: bool = True) -> Prediction:
     """The fastest of the points (that fit)."""
-    found = [p.prediction for p in points if p.prediction and (p.fits or not fitting)]
+    found = [
+        p.prediction
+        for p in points
+        if p.prediction and (p.fits or not fitting)
+    ]
     return min(found, key=lambda p: p.step_time_s)
 
 
 def stated(
-    id: str, published: float, of: Found, take: Callable[[Prediction], Any], tolerance: float = 0.0
+    id: str,
+    published: float,
+    of: Found,
+    take: Callable[[Prediction], Any],
+    tolerance: float = 0.0,
 ) -> Statement:
     """A number taken from a prediction."""
     return Statement(id, published, lambda a: take(of(a)), tolerance)
 
 
-def degrees(id: str, of: Found, expected: Mapping[str, int]) -> Iterator[Statement]:
+def degrees(
+    id: str, of: Found, expected: Mapping[str, int]
+) -> Iterator[Statement]:
     """Degrees of a layout."""
-    return (stated(f"{id} {k}", v, of, partial(_degree, k)) for k, v in expected.items())
+    return (
+        stated(f"{id} {k}", v, of, partial(_degree, k))
+        for k, v in expected.items()
+    )
 
 
 def _degree(name: str, p: Prediction) -> Any:
@@ -123,9 +146,9 @@ def _figures_1_to_3() -> Iterator[Statement]:
         return fastest(figures.figure_3(nvs, a), fitting=False)
 
     sharded = (
-        Prediction(replace(one(LBL).job, assumptions=SHARDED), one(LBL).layout).memory_bytes[
-            "allocated"
-        ]
+        Prediction(
+            replace(one(LBL).job, assumptions=SHARDED), one(LBL).layout
+        ).memory_bytes["allocated"]
         / GB
     )
     memory = (
@@ -139,7 +162,9 @@ def _figures_1_to_3() -> Iterator[Statement]:
     )
     yield Statement("fig-1/fastest tp", 8, lambda a: one(a).layout.tp)
     yield Statement("fig-1/fastest dp", 32, lambda a: one(a).layout.dp)
-    yield Statement("fig-1/fastest microbatches", 128, lambda a: one(a).microbatches)
+    yield Statement(
+        "fig-1/fastest microbatches", 128, lambda a: one(a).microbatches
+    )
     yield Statement(
         "fig-1/memory GB",
         40,
@@ -147,9 +172,17 @@ def _figures_1_to_3() -> Iterator[Statement]:
         1,
         (65.6665619, memory),
     )
-    yield Statement("fig-2a/fastest pp", 64, lambda a: fastest(figures.figure_2(8, a)).layout.pp)
     yield Statement(
-        "fig-2b/fastest pp", 2, lambda a: fastest(figures.figure_2(64, a)).layout.pp, 0, (4, depth)
+        "fig-2a/fastest pp",
+        64,
+        lambda a: fastest(figures.figure_2(8, a)).layout.pp,
+    )
+    yield Statement(
+        "fig-2b/fastest pp",
+        2,
+        lambda a: fastest(figures.figure_2(64, a)).layout.pp,
+        0,
+        (4, depth),
     )
     yield Statement(
         "fig-2b/fastest pp, fitting or not",
@@ -159,7 +192,9 @@ def _figures_1_to_3() -> Iterator[Statement]:
     for name, nvs, expected in (("3a", 8, (8, 1, 128)), ("3b", 64, (8, 4, 1))):
         winner = partial(three, nvs)
         yield from degrees(
-            f"fig-{name}/fastest", winner, dict(zip(("tp", "cp", "pp"), expected, strict=True))
+            f"fig-{name}/fastest",
+            winner,
+            dict(zip(("tp", "cp", "pp"), expected, strict=True)),
         )
         yield stated(f"fig-{name}/fastest fits", 1, winner, lambda p: p.fits)
 
@@ -175,11 +210,17 @@ def _figure_4() -> Iterator[Statement]:
     for n, expected in shares.items():
         for axis, value in expected.items():
             id = f"fig-4a/{n} GPUs, {axis} ranks in a domain"
-            yield stated(id, value, partial(scaled, GPT, n), partial(near, axis))
+            yield stated(
+                id, value, partial(scaled, GPT, n), partial(near, axis)
+            )
     for n in (512, 1024, 2048, 4096):
-        yield from degrees(f"fig-4a/{n} GPUs,", partial(scaled, GPT, n), {"pp": 128})
+        yield from degrees(
+            f"fig-4a/{n} GPUs,", partial(scaled, GPT, n), {"pp": 128}
+        )
     for n in (2048, 4096, 8192, 16384):
-        yield from degrees(f"fig-4b/{n} GPUs,", partial(scaled, VIT, n), {"tp": 4, "cp": 4})
+        yield from degrees(
+            f"fig-4b/{n} GPUs,", partial(scaled, VIT, n), {"tp": 4, "cp": 4}
+        )
 
 
 def _days() -> Iterator[Statement]:
@@ -197,11 +238,26 @@ def _days() -> Iterator[Statement]:
     for model, strategy, gpu, nvs, days in known:
 
         def ours(
-            a: Assumptions, key: tuple[str, tuple[str, str], str, int] = (strategy, model, gpu, nvs)
+            a: Assumptions,
+            key: tuple[str, tuple[str, str], str, int] = (
+                strategy,
+                model,
+                gpu,
+                nvs,
+            ),
         ) -> float:
-            return next(p.days for p in figures.scaling(*key, a) if p.n == 16384 and p.days)
+            return next(
+                p.days
+                for p in figures.scaling(*key, a)
+                if p.n == 16384 and p.days
+            )
 
-        yield Statement(f"fig-5/{model[0]}/{gpu.upper()}-NVS{nvs}/16384/days", days, ours, 0.0051)
+        yield Statement(
+            f"fig-5/{model[0]}/{gpu.upper()}-NVS{nvs}/16384/days",
+            days,
+            ours,
+            0.0051,
+        )
 
 
 def _validation() -> Iterator[Statement]:
@@ -212,9 +268,16 @@ def _validation() -> Iterator[Statement]:
     @cache
     def three(a: Assumptions) -> tuple[Prediction, ...]:
         model = replace(
-            catalog.model("gpt3-1t"), name="gpt3-175b", layers=96, hidden=12288, heads=96, ffn=49152
+            catalog.model("gpt3-1t"),
+            name="gpt3-175b",
+            layers=96,
+            hidden=12288,
+            heads=96,
+            ffn=49152,
         )
-        cluster = Cluster(catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512)
+        cluster = Cluster(
+            catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
+        )
         job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
         found = search(job, space("1d_tp", job), 3).layouts("megatron", 2)
         return tuple(Prediction(job, layout) for layout in found)
@@ -222,8 +285,16 @@ def _validation() -> Iterator[Statement]:
     def place(i: int, a: Assumptions) -> Prediction:
         return three(a)[i]
 
-    rows = (((4, 16, 8, 1), 22.469), ((4, 32, 4, 1), 22.519), ((4, 8, 16, 1), 22.682))
+    rows = (
+        ((4, 16, 8, 1), 22.469),
+        ((4, 32, 4, 1), 22.519),
+        ((4, 8, 16, 1), 22.682),
+    )
     for i, (layout, seconds) in enumerate(rows):
         of, id = partial(place, i), f"validation/175B, rank {i + 1},"
-        yield from degrees(id, of, dict(zip(("tp", "pp", "dp", "microbatch"), layout, strict=True)))
+        yield from degrees(
+            id,
+            of,
+            dict(zip(("tp", "pp", "dp", "microbatch"), layout, strict=True)),
+        )
         yield stated(f"{id} s", seconds, of, lambda p: p.step_time_s, 0.00051)

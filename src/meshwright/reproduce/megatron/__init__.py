@@ -41,5 +41,10 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
             " step at that speed"
         ),
     )
-    shown: tuple[Table, ...] = (first, second, takeaways.table(), traffic.traffic())
+    shown: tuple[Table, ...] = (
+        first,
+        second,
+        takeaways.table(),
+        traffic.traffic(),
+    )
     return Report("megatron", checks, shown, plots.every(), notes)

@@ -34,9 +34,11 @@ def bubbles() -> Iterator[Check]:
         for d in (1, 2, 4, 8, 16, 32, 64):
             p, m = n // d, ratio // d
             if p > 1 and m >= 1:
-                ours = float(schedule_named("1f1b").bubble(p, m, 1, FORWARD, BACKWARD, 0.0)) / (
-                    m * (FORWARD + BACKWARD)
-                )
+                ours = float(
+                    schedule_named("1f1b").bubble(
+                        p, m, 1, FORWARD, BACKWARD, 0.0
+                    )
+                ) / (m * (FORWARD + BACKWARD))
                 yield check(
                     f"fig-6/n {n}, b' {ratio}, d {d}/bubble",
                     f.bubble_share(n, d, ratio),
@@ -95,7 +97,10 @@ def in_flight() -> Iterator[Check]:
     for p, m, v in ((4, 16, 2), (8, 64, 2), (8, 64, 4), (16, 128, 8)):
         ours = float(schedule_named("interleaved").in_flight(p, m, v))
         yield check(
-            f"in flight/interleaved, p {p}, m {m}, v {v}", p * (1 + (p - 1) / (p * v)), ours, EXACT
+            f"in flight/interleaved, p {p}, m {m}, v {v}",
+            p * (1 + (p - 1) / (p * v)),
+            ours,
+            EXACT,
         )
 
 
@@ -109,14 +114,21 @@ def volumes() -> Iterator[Check]:
         for b in (1, 4):
             job = replace(
                 selene(m, 96, 1536),
-                layout=Layout(tp=t, pp=96 // t, microbatch=b, sequence_parallel=False),
+                layout=Layout(
+                    tp=t, pp=96 // t, microbatch=b, sequence_parallel=False
+                ),
             )
             id, width = f"volume/t {t}, b {b}", job.precision.activation_bytes
             yield check(
-                f"{id}/stage boundary", b * bsh, float(boundary(job, job.layout)) / width, EXACT
+                f"{id}/stage boundary",
+                b * bsh,
+                float(boundary(job, job.layout)) / width,
+                EXACT,
             )
             sent = float(stage_message(job, job.layout))
-            yield check(f"{id}/scatter and gather", b * bsh / t, sent / width, EXACT)
+            yield check(
+                f"{id}/scatter and gather", b * bsh / t, sent / width, EXACT
+            )
             yield check(
                 f"{id}/tensor parallel, a layer",
                 8 * b * bsh * (t - 1) / t,
@@ -138,7 +150,10 @@ def reduced(job: Job) -> float:
     layout = placed(job.layout, job.cluster.sizes)
     ops: list[Op] = layer(job, layout, Kind(None, False))
     messages = [
-        message for op in ops for half in (op.forward, op.backward) for message in half.comm
+        message
+        for op in ops
+        for half in (op.forward, op.backward)
+        for message in half.comm
     ]
     return sum(
         ring_share(int(layout.tp)) * float(c.bytes)
@@ -155,16 +170,23 @@ def ring_share(n: int) -> float:
     from ...describe.assumptions import LBL
     from ...describe.network import Dim, Network
 
-    fabric = Fabric.of(Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network)
+    fabric = Fabric.of(
+        Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network
+    )
     return float(fabric.time("all_reduce", 1.0, (float(n),)))
 
 
 def memory() -> Iterator[Check]:
     """Recomputation and checkpoints."""
     m = shaped("145B", 80, 12288, 96)
-    job = replace(selene(m, 128, 128), layout=Layout(tp=8, pp=16, sequence_parallel=False))
+    job = replace(
+        selene(m, 128, 128),
+        layout=Layout(tp=8, pp=16, sequence_parallel=False),
+    )
     layout = placed(job.layout, job.cluster.sizes)
-    inside = sum(float(op.saved) for op in layer(job, layout, Kind(None, False)))
+    inside = sum(
+        float(op.saved) for op in layer(job, layout, Kind(None, False))
+    )
     layers = m.layers / 16
     best = f.best_checkpoints(layers, inside, float(boundary(job, job.layout)))
     note = (

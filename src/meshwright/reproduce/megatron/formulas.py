@@ -14,7 +14,13 @@ PEAK = 312e12
 def parameters(m: Model) -> float:
     """P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)). Section 5.1, eq. 2."""
     l, h = m.layers, m.hidden
-    return 12.0 * l * h * h * (1 + 13 / (12 * h) + (m.vocab + m.seq) / (12 * l * h))
+    return (
+        12.0
+        * l
+        * h
+        * h
+        * (1 + 13 / (12 * h) + (m.vocab + m.seq) / (12 * l * h))
+    )
 
 
 def flops(m: Model, B: float) -> float:
@@ -22,7 +28,9 @@ def flops(m: Model, B: float) -> float:
     3.
     """
     l, h, s = m.layers, m.hidden, m.seq
-    return 96.0 * B * s * l * h * h * (1 + s / (6 * h) + m.vocab / (16 * l * h))
+    return (
+        96.0 * B * s * l * h * h * (1 + s / (6 * h) + m.vocab / (16 * l * h))
+    )
 
 
 def days(m: Model, tokens: float, gpus: float, rate: float) -> float:
@@ -30,7 +38,9 @@ def days(m: Model, tokens: float, gpus: float, rate: float) -> float:
     return tokens / m.seq * flops(m, 1) / (gpus * rate) / DAY_S
 
 
-def rough_days(parameters: float, tokens: float, gpus: float, rate: float) -> float:
+def rough_days(
+    parameters: float, tokens: float, gpus: float, rate: float
+) -> float:
     """8 T P / (n X): the approximation of section 5.1, eq. 4, for 6 h >> s, 16 l h >> V + s, 12 l h
     >> V + s.
     """
@@ -44,7 +54,9 @@ def bubble_share(n: float, d: float, ratio: float, v: float = 1.0) -> float:
     return (n - d) / (v * ratio)
 
 
-def batch_time(ratio: float, p: float, forward: float, backward: float) -> float:
+def batch_time(
+    ratio: float, p: float, forward: float, backward: float
+) -> float:
     """(b'/b + p - 1)(t_f + t_b), eq. 1, with b'/b = `ratio` microbatches."""
     return (ratio + p - 1) * (forward + backward)
 

@@ -17,8 +17,16 @@ RATE = "TFLOP/s a GPU, predicted"
 def every() -> tuple[Figure, ...]:
     """In the order of the paper; open markers are what it prints."""
     return (
-        _lines("6", "bubble against data parallelism, t = 1", bubbles, "d", "(p-1)/m"),
-        _lines("7", "1B (4 layers, h 4096) on one GPU", sizes, "microbatch", RATE),
+        _lines(
+            "6",
+            "bubble against data parallelism, t = 1",
+            bubbles,
+            "d",
+            "(p-1)/m",
+        ),
+        _lines(
+            "7", "1B (4 layers, h 4096) on one GPU", sizes, "microbatch", RATE
+        ),
         _lines(
             "8",
             "1B, p 8: (b'/b + p - 1)(t_f + t_b), predicted",
@@ -26,9 +34,19 @@ def every() -> tuple[Figure, ...]:
             "microbatch",
             "of the best",
         ),
-        _lines("10", "PTD-P and ZeRO-3, table 2", table_2, "GPUs", RATE, printed_2),
-        _lines("11", "weak scaling of the pipeline, t 8", weak_scaling, "p", RATE),
-        _lines("12", "175B on 96 GPUs, t 8, p 12: interleaving", schedules, "batch", RATE),
+        _lines(
+            "10", "PTD-P and ZeRO-3, table 2", table_2, "GPUs", RATE, printed_2
+        ),
+        _lines(
+            "11", "weak scaling of the pipeline, t 8", weak_scaling, "p", RATE
+        ),
+        _lines(
+            "12",
+            "175B on 96 GPUs, t 8, p 12: interleaving",
+            schedules,
+            "batch",
+            RATE,
+        ),
         _lines(
             "13",
             "162.2B on 64 GPUs: tensor against pipeline",
@@ -58,10 +76,23 @@ def every() -> tuple[Figure, ...]:
             RATE,
         ),
         _lines(
-            "17", "145B on 128 GPUs, t 8, p 16", recomputation, "batch", "sequences/s, predicted"
+            "17",
+            "145B on 128 GPUs, t 8, p 16",
+            recomputation,
+            "batch",
+            "sequences/s, predicted",
         ),
-        _lines("18", "175B on 96 GPUs, interleaved", scatter_gather, "batch", RATE),
-        _lines("table-1", "weak scaling, table 1", table_1, "GPUs", RATE, printed_1),
+        _lines(
+            "18", "175B on 96 GPUs, interleaved", scatter_gather, "batch", RATE
+        ),
+        _lines(
+            "table-1",
+            "weak scaling, table 1",
+            table_1,
+            "GPUs",
+            RATE,
+            printed_1,
+        ),
     )
 
 
@@ -72,12 +103,20 @@ def sizes() -> Curves:
 
 def table_1() -> Curves:
     """Table 1 as predicted."""
-    return {"predicted": [(row[3], row[-2]) for row in tables.predicted_table_1().rows]}
+    return {
+        "predicted": [
+            (row[3], row[-2]) for row in tables.predicted_table_1().rows
+        ]
+    }
 
 
 def printed_1() -> Curves:
     """Table 1 as printed."""
-    return {"printed": [(row[3], row[-3]) for row in tables.predicted_table_1().rows]}
+    return {
+        "printed": [
+            (row[3], row[-3]) for row in tables.predicted_table_1().rows
+        ]
+    }
 
 
 def table_2() -> Curves:
@@ -95,7 +134,9 @@ def _table_2(ptd: int, zero3: int) -> Curves:
     rows = tables.predicted_table_2().rows
     models = list(dict.fromkeys(row[0] for row in rows))
     return {
-        f"{scheme}, {str(m).removeprefix('GPT ')}": [(r[x], r[y]) for r in rows if r[0] == m]
+        f"{scheme}, {str(m).removeprefix('GPT ')}": [
+            (r[x], r[y]) for r in rows if r[0] == m
+        ]
         for scheme, x, y in (("PTD-P", 1, ptd), ("ZeRO-3", 4, zero3))
         for m in models
     }
@@ -108,7 +149,10 @@ def weak_scaling() -> Curves:
 
 def recomputation() -> Curves:
     """Figure 17: what needs more than the memory is left out."""
-    found = {batch: t.recomputed(batch) for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+    found = {
+        batch: t.recomputed(batch)
+        for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    }
     return {
         f"recomputation {how}": [
             (batch, batch / p[how].step_time_s)
@@ -122,7 +166,9 @@ def recomputation() -> Curves:
 def scatter_gather() -> Curves:
     """Figure 18."""
     return {
-        f"stage messages {how}": [(b, t.tflops(t.interleaving(b, how)[1][2])) for b in t.BATCHES]
+        f"stage messages {how}": [
+            (b, t.tflops(t.interleaving(b, how)[1][2])) for b in t.BATCHES
+        ]
         for how in ("scattered", "whole")
     }
 
@@ -132,7 +178,9 @@ def bubbles() -> Curves:
     cases = ((32, 32), (32, 128), (128, 128), (128, 512))
     return {
         f"n {n}, b' {ratio}": [
-            (d, f.bubble_share(n, d, ratio)) for d in (1, 2, 4, 8, 16, 32, 64) if d <= n
+            (d, f.bubble_share(n, d, ratio))
+            for d in (1, 2, 4, 8, 16, 32, 64)
+            if d <= n
         ]
         for n, ratio in cases
     }
@@ -140,9 +188,14 @@ def bubbles() -> Curves:
 
 def estimates() -> Curves:
     """Figure 8, relative to the best microbatch."""
-    found = {batch: {b: t.estimate(batch, b) for b in (1, 2, 4, 8, 16)} for batch in (128, 512)}
+    found = {
+        batch: {b: t.estimate(batch, b) for b in (1, 2, 4, 8, 16)}
+        for batch in (128, 512)
+    }
     return {
-        f"batch {batch}": [(b, x / max(rates.values())) for b, x in rates.items()]
+        f"batch {batch}": [
+            (b, x / max(rates.values())) for b, x in rates.items()
+        ]
         for batch, rates in found.items()
     }
 
@@ -156,8 +209,13 @@ def schedules() -> Curves:
     }
 
 
-def _of(runs: Callable[[int], Sequence[t.Run]], batches: Sequence[int]) -> Curves:
-    return {f"batch {b}": [(value, t.tflops(p)) for _, value, p in runs(b)] for b in batches}
+def _of(
+    runs: Callable[[int], Sequence[t.Run]], batches: Sequence[int]
+) -> Curves:
+    return {
+        f"batch {b}": [(value, t.tflops(p)) for _, value, p in runs(b)]
+        for b in batches
+    }
 
 
 def _lines(

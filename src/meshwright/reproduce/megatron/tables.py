@@ -36,9 +36,11 @@ def published() -> dict[str, Any]:
     """The two tables as shipped."""
     return dict(
         json.loads(
-            (resources.files("meshwright.catalog") / "published" / "megatron.json").read_text(
-                "utf-8"
-            )
+            (
+                resources.files("meshwright.catalog")
+                / "published"
+                / "megatron.json"
+            ).read_text("utf-8")
         )
     )
 
@@ -59,22 +61,38 @@ def selene(model: Model, gpus: int, batch: int) -> Job:
     """A job on Selene as the paper ran it: fp16, attention scores written to memory."""
     cluster = Cluster(catalog.chip("a100-80"), catalog.network("selene"), gpus)
     return Job(
-        model, cluster, batch, precision=PRECISIONS["fp16"], framework=framework("megatron-2021")
+        model,
+        cluster,
+        batch,
+        precision=PRECISIONS["fp16"],
+        framework=framework("megatron-2021"),
     )
 
 
-def rounded(id: str, printed: float, ours: float, half: float, note: str = "") -> Check:
+def rounded(
+    id: str, printed: float, ours: float, half: float, note: str = ""
+) -> Check:
     """A match if ours rounds to the printed number; half: half of its last digit (and what rounded
     inputs add).
     """
     good = abs(ours - printed) <= half * (1 + 1e-9)
-    return Check(id, printed, ours, relative(printed, ours), "match" if good else "mismatch", note)
+    return Check(
+        id,
+        printed,
+        ours,
+        relative(printed, ours),
+        "match" if good else "mismatch",
+        note,
+    )
 
 
 def table_1() -> Iterator[Check]:
     """Parameters and FLOPs of the ten models."""
     for name, size, _, _, _, batch, *_ in published()["table_1"]:
-        m, id = catalog.model(name), f"table-1/{name.removeprefix('megatron-').upper()}"
+        m, id = (
+            catalog.model(name),
+            f"table-1/{name.removeprefix('megatron-').upper()}",
+        )
         closed, work = f.parameters(m), f.flops(m, batch)
         yield rounded(f"{id}/parameters 1e9", size, closed / 1e9, 0.05)
         yield check(
@@ -86,7 +104,13 @@ def table_1() -> Iterator[Check]:
             "formula",
         )
         ours = recomputed_flops(m) * batch
-        yield check(f"{id}/FLOPs of a step counted", work, ours, EXACT, source="formula")
+        yield check(
+            f"{id}/FLOPs of a step counted",
+            work,
+            ours,
+            EXACT,
+            source="formula",
+        )
 
 
 def recomputed_flops(m: Model) -> float:
@@ -106,8 +130,13 @@ def table_2() -> Iterator[Check]:
     """Days for 300e9 tokens, from the FLOPs of a step; 8 T P/(n X) is 1.6 to 2.7 % short of the
     printed days.
     """
-    for scheme, size, layers, hidden, _, _, gpus, _, rate, days in published()["table_2"]:
-        m, id = shaped(f"{size}B", layers, hidden, 128), f"table-2/{scheme}/{size}B/{gpus} GPUs"
+    for scheme, size, layers, hidden, _, _, gpus, _, rate, days in published()[
+        "table_2"
+    ]:
+        m, id = (
+            shaped(f"{size}B", layers, hidden, 128),
+            f"table-2/{scheme}/{size}B/{gpus} GPUs",
+        )
         ours, rough = (
             f.days(m, 300e9, gpus, rate * 1e12),
             f.rough_days(f.parameters(m), 300e9, gpus, rate * 1e12),
@@ -115,16 +144,26 @@ def table_2() -> Iterator[Check]:
         note = f"from F; 8 T P/(n X) gives {rough:.1f}; {rate} +- 0.5 TFLOP/s"
         yield rounded(f"{id}/days", days, ours, 0.5 + ours * 0.5 / rate, note)
         if gpus in (384, 640):
-            yield rounded(f"{id}/parameters 1e9", size, f.parameters(m) / 1e9, 0.05)
+            yield rounded(
+                f"{id}/parameters 1e9", size, f.parameters(m) / 1e9, 0.05
+            )
 
 
 def training_times() -> Iterator[Check]:
     """Section 5.1: 8 T P/(n X) days for GPT-3 and for the trillion-parameter model."""
     yield rounded(
-        "days/GPT-3 175B, 300e9 tokens", 34, f.rough_days(175e9, 300e9, 1024, 140e12), 0.5
+        "days/GPT-3 175B, 300e9 tokens",
+        34,
+        f.rough_days(175e9, 300e9, 1024, 140e12),
+        0.5,
     )
     one = f.parameters(catalog.model("megatron-1008b"))
-    yield rounded("days/1T, 450e9 tokens", 84, f.rough_days(one, 450e9, 3072, 163e12), 0.5)
+    yield rounded(
+        "days/1T, 450e9 tokens",
+        84,
+        f.rough_days(one, 450e9, 3072, 163e12),
+        0.5,
+    )
 
 
 def rates(first: Table, second: Table) -> Iterator[Check]:
@@ -135,24 +174,59 @@ def rates(first: Table, second: Table) -> Iterator[Check]:
     for model, *_, printed, ours, _ in first.rows:
         id = f"table-1/{str(model).removeprefix('megatron-').upper()}/TFLOP_per_s a GPU"
         yield check(id, printed, ours, PREDICTED_WITHIN, UNFITTED)
-    rising = [a[-2] < b[-2] for a, b in zip(first.rows, first.rows[1:], strict=False)]
-    told = [a[-3] <= b[-3] for a, b in zip(first.rows, first.rows[1:], strict=False)]
+    rising = [
+        a[-2] < b[-2] for a, b in zip(first.rows, first.rows[1:], strict=False)
+    ]
+    told = [
+        a[-3] <= b[-3]
+        for a, b in zip(first.rows, first.rows[1:], strict=False)
+    ]
     words = "pairs of neighbours in which the larger model is faster"
     yield check("table-1/rises with size", sum(told), sum(rising), 0.0, words)
-    for model, gpus, rate, ours, others, theirs, zero3, lead, predicted in second.rows:
+    for (
+        model,
+        gpus,
+        rate,
+        ours,
+        others,
+        theirs,
+        zero3,
+        lead,
+        predicted,
+    ) in second.rows:
         id = f"table-2/{model}"
-        yield check(f"{id}/PTD-P/{gpus} GPUs/TFLOP_per_s", rate, ours, PREDICTED_WITHIN, UNFITTED)
-        yield check(f"{id}/ZeRO-3/{others} GPUs/TFLOP_per_s", theirs, zero3, ZERO3_WITHIN, FITTED)
-        words = f"PTD-P over ZeRO-3: printed {lead:.2f}, predicted {predicted:.2f}"
+        yield check(
+            f"{id}/PTD-P/{gpus} GPUs/TFLOP_per_s",
+            rate,
+            ours,
+            PREDICTED_WITHIN,
+            UNFITTED,
+        )
+        yield check(
+            f"{id}/ZeRO-3/{others} GPUs/TFLOP_per_s",
+            theirs,
+            zero3,
+            ZERO3_WITHIN,
+            FITTED,
+        )
+        words = (
+            f"PTD-P over ZeRO-3: printed {lead:.2f}, predicted {predicted:.2f}"
+        )
         ahead = float(predicted > 1)
-        yield check(f"{id}/PTD-P ahead/{gpus} GPUs", float(lead > 1), ahead, 0.0, words)
+        yield check(
+            f"{id}/PTD-P ahead/{gpus} GPUs", float(lead > 1), ahead, 0.0, words
+        )
 
 
 PREDICTED_WITHIN, ZERO3_WITHIN = 0.10, 0.25
 """How far a predicted throughput may be from the measured one to be called a match."""
-UNFITTED = "measured; predicted by the default set, no number fitted to these runs"
+UNFITTED = (
+    "measured; predicted by the default set, no number fitted to these runs"
+)
 FITTED = "measured; one number of the profile deepspeed-zero3 is from these six rows"
-PREDICTED = "measured and predicted (realistic; no number is fitted to these runs)"
+PREDICTED = (
+    "measured and predicted (realistic; no number is fitted to these runs)"
+)
 
 
 @cache
@@ -160,16 +234,26 @@ def judged() -> tuple[tuple[dict[str, Any], Layout, float], ...]:
     """The runs of both tables: the row, its layout (what the paper leaves open by the rule of
     `validate.silent`), ours over printed.
     """
-    rows = [dict(row) for row in runs() if plain(row, "source").startswith("megatron2021")]
+    rows = [
+        dict(row)
+        for row in runs()
+        if plain(row, "source").startswith("megatron2021")
+    ]
     rates = {
-        c.id: 1 / c.ratio for c in validate(rows).rows if c.quantity == "step_time" and c.ratio
+        c.id: 1 / c.ratio
+        for c in validate(rows).rows
+        if c.quantity == "step_time" and c.ratio
     }
     return tuple((row, laid_out(row), rates[row["id"]]) for row in rows)
 
 
 def laid_out(row: Row) -> Layout:
     """The layout of a row."""
-    return filled(row, REALISTIC).about.job.layout if silent(row) else described(row).job.layout
+    return (
+        filled(row, REALISTIC).about.job.layout
+        if silent(row)
+        else described(row).job.layout
+    )
 
 
 def predicted_table_1() -> Table:
@@ -178,7 +262,11 @@ def predicted_table_1() -> Table:
     for row, l, ratio in judged():
         if "t1" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
-            name, gpus, batch = row["model"]["name"], row["hardware"]["count"], row["global_batch"]
+            name, gpus, batch = (
+                row["model"]["name"],
+                row["hardware"]["count"],
+                row["global_batch"],
+            )
             shown = (l.tp, l.pp, gpus, batch, l.microbatch, l.interleave)
             rows.append((name, *shown, rate, rate * ratio, ratio - 1))
     columns = (
@@ -193,25 +281,50 @@ def predicted_table_1() -> Table:
         "predicted",
         "difference",
     )
-    return Table("megatron-table-1-predicted", f"Table 1: {PREDICTED}", columns, tuple(rows))
+    return Table(
+        "megatron-table-1-predicted",
+        f"Table 1: {PREDICTED}",
+        columns,
+        tuple(rows),
+    )
 
 
 def predicted_table_2() -> Table:
     """Table 2 as the default assumption set predicts it: how far PTD-P is ahead of ZeRO-3 on about
     as many GPUs.
     """
-    halves: dict[bool, list[tuple[str, int, float, float]]] = {True: [], False: []}
+    halves: dict[bool, list[tuple[str, int, float, float]]] = {
+        True: [],
+        False: [],
+    }
     for row, l, ratio in judged():
         if "t2" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
             halves[l.zero == 3].append(
-                (row["model"]["name"], row["hardware"]["count"], rate, rate * ratio)
+                (
+                    row["model"]["name"],
+                    row["hardware"]["count"],
+                    rate,
+                    rate * ratio,
+                )
             )
     rows = []
     for (name, gpus, rate, ours), (_, others, theirs, zero3) in zip(
         halves[False], halves[True], strict=True
     ):
-        rows.append((name, gpus, rate, ours, others, theirs, zero3, rate / theirs, ours / zero3))
+        rows.append(
+            (
+                name,
+                gpus,
+                rate,
+                ours,
+                others,
+                theirs,
+                zero3,
+                rate / theirs,
+                ours / zero3,
+            )
+        )
     columns = (
         "model",
         "GPUs, PTD-P",
@@ -223,4 +336,9 @@ def predicted_table_2() -> Table:
         "PTD-P over ZeRO-3, printed",
         "predicted  ",
     )
-    return Table("megatron-table-2-predicted", f"Table 2: {PREDICTED}", columns, tuple(rows))
+    return Table(
+        "megatron-table-2-predicted",
+        f"Table 2: {PREDICTED}",
+        columns,
+        tuple(rows),
+    )

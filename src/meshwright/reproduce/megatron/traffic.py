@@ -24,12 +24,22 @@ def traffic() -> Table:
     m = catalog.model("megatron-1008b")
     step = f.flops(m, BATCH) / RATE
     boundary = 2 * BATCH * m.seq * m.hidden * HALF
-    rings = 2 * PP * TP * 2 * (DP - 1) / DP * FULL * f.parameters(m) / (PP * TP)
+    rings = (
+        2 * PP * TP * 2 * (DP - 1) / DP * FULL * f.parameters(m) / (PP * TP)
+    )
     rows = tuple(
         (what, size, speed, size / speed, size / speed / step)
         for what, size, speed in (
-            ("stage sends, forward and backward, scattered, one chunk a device", boundary, SENDS),
-            ("gradient all-reduce in fp32, every ring cut twice", rings, REDUCES),
+            (
+                "stage sends, forward and backward, scattered, one chunk a device",
+                boundary,
+                SENDS,
+            ),
+            (
+                "gradient all-reduce in fp32, every ring cut twice",
+                rings,
+                REDUCES,
+            ),
         )
     )
     columns = (
@@ -39,4 +49,9 @@ def traffic() -> Table:
         "seconds a step",
         "share of the step",
     )
-    return Table("megatron-traffic", f"1T on {GPUS} GPUs, {step:.4g} s a step", columns, rows)
+    return Table(
+        "megatron-traffic",
+        f"1T on {GPUS} GPUs, {step:.4g} s a step",
+        columns,
+        rows,
+    )

@@ -13,9 +13,17 @@ from . import figures, published, tables
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """Every worked number beside ours; tables and figures are those of the shipped editions."""
     given = files.get("scaling-book", ())
-    cases = [c for f in given for c in published.read(f)] if given else published.shipped()
+    cases = (
+        [c for f in given for c in published.read(f)]
+        if given
+        else published.shipped()
+    )
     return Report(
-        "scaling-book", tuple(published.checks(cases)), tables.tables(), figures.figures(), NOTES
+        "scaling-book",
+        tuple(published.checks(cases)),
+        tables.tables(),
+        figures.figures(),
+        NOTES,
     )
 
 

@@ -21,7 +21,9 @@ def ratio() -> Any:
     from ...report.roofline_plots import ratio_plot
 
     curves = ratios(setting(F30K), pod(64), PER_CHIP, 2, 1, 3)
-    return ratio_plot(PER_CHIP, curves, "TPU v5p 4x4x4, one layer with F = 30,000, forward")
+    return ratio_plot(
+        PER_CHIP, curves, "TPU v5p 4x4x4, one layer with F = 30,000, forward"
+    )
 
 
 def times(edition: str) -> Any:
@@ -61,7 +63,9 @@ def explorer() -> Any:
             )
         )
     return panels(
-        BATCHES, shown, "Split explorer: TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward"
+        BATCHES,
+        shown,
+        "Split explorer: TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward",
     )
 
 
@@ -69,9 +73,19 @@ def figures() -> tuple[Figure, ...]:
     """All of them, drawn when written."""
     return (
         Figure(
-            "scaling-book-ratio", "Compute over communication time against batch per chip", ratio
+            "scaling-book-ratio",
+            "Compute over communication time against batch per chip",
+            ratio,
         ),
-        Figure("scaling-book-times-sum", "Times against batch, edition sum", lambda: times("sum")),
-        Figure("scaling-book-times-max", "Times against batch, edition max", lambda: times("max")),
+        Figure(
+            "scaling-book-times-sum",
+            "Times against batch, edition sum",
+            lambda: times("sum"),
+        ),
+        Figure(
+            "scaling-book-times-max",
+            "Times against batch, edition max",
+            lambda: times("max"),
+        ),
         Figure("scaling-book-explorer", "Split explorer", explorer),
     )

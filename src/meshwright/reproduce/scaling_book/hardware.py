@@ -59,16 +59,26 @@ def gpus(n: int, name: str = H100) -> Mesh:
 
 def level_rate(m: Mesh, level: int) -> float:
     """Bytes per second of an all-gather over the whole mesh at one of its levels."""
-    return LONG / float(m.fabric.load("all_gather", LONG, m.everything).busy[level])
+    return LONG / float(
+        m.fabric.load("all_gather", LONG, m.everything).busy[level]
+    )
 
 
 def equal_length() -> float:
     """Sequence length at which attention scores cost as much as all matrix products (MHA, gated, F
     = 4 D, D = 8192).
     """
-    m = replace(model("llama3-70b"), hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192)
+    m = replace(
+        model("llama3-70b"),
+        hidden=8192,
+        heads=64,
+        kv_heads=64,
+        head_dim=128,
+        ffn=4 * 8192,
+    )
     products, scores = (
-        sum(op.forward.matrix for op in token(m, part, seq=1)) for part in ("projections", SCORES)
+        sum(op.forward.matrix for op in token(m, part, seq=1))
+        for part in ("projections", SCORES)
     )
     return float(products / scores)
 
@@ -76,7 +86,11 @@ def equal_length() -> float:
 def on_ring(kind: str, V: float, n: int) -> float:
     """Seconds of a collective over a v5e ring of n chips, the factor (n-1)/n left out."""
     mesh = line(BOOK_SUM)
-    return float(mesh.fabric.time(kind, V, ideal(mesh, n, network(V5E).dims[0].bandwidth)))
+    return float(
+        mesh.fabric.time(
+            kind, V, ideal(mesh, n, network(V5E).dims[0].bandwidth)
+        )
+    )
 
 
 def ring_exchange() -> float:
@@ -91,7 +105,9 @@ def ring_hops() -> float:
 
 def two_nodes() -> float:
     """Tokens a GPU needs for DP between two nodes: only half of the array crosses."""
-    return float(th.intensity(chip(H100).peak("bf16"), level_rate(gpus(16), 1)))
+    return float(
+        th.intensity(chip(H100).peak("bf16"), level_rate(gpus(16), 1))
+    )
 
 
 CASES: dict[str, Case] = {
@@ -108,11 +124,17 @@ CASES: dict[str, Case] = {
     "P3-08": lambda: line().dims[0].rate * line().dims[0].latency,
     "P3-09": ring_exchange,
     "P2-01": lambda: array_bytes(8, 128, 8192),
-    "P2-02": lambda: float(torus.send(1.7e7, [torus.axis(d, 4) for d in line().dims])),
+    "P2-02": lambda: float(
+        torus.send(1.7e7, [torus.axis(d, 4) for d in line().dims])
+    ),
     "P2-03": lambda: pod(POD).chips / CHIPS_PER_HOST,
     "P2-04": lambda: pod(POD).chips * chip(V5P).hbm_bytes,
     "P4-01": lambda: float(
-        utilisation(training_flops(37e9, 14.8e12), 2.79e6 * 3600, chip(H800).peak("fp8"))
+        utilisation(
+            training_flops(37e9, 14.8e12),
+            2.79e6 * 3600,
+            chip(H800).peak("fp8"),
+        )
     ),
     "P4-02": equal_length,
     "P4-03": lambda: float(checkpoints(64, 4e6, 8192, each=20)),
@@ -124,10 +146,14 @@ CASES: dict[str, Case] = {
     "P12-05": lambda: 2048 * alpha(H800),
     "P12-05b": lambda: 4096.0 * 15360,
     "P12-06": lambda: float(
-        th.data_tokens(Setting(model("gpt-oss-120b")).per_token, alpha_node(H100))
+        th.data_tokens(
+            Setting(model("gpt-oss-120b")).per_token, alpha_node(H100)
+        )
     ),
     "P12-07": two_nodes,
-    "P12-08": lambda: float(th.tensor_degree(layer(28000), alpha_node(H100), below=8)),
+    "P12-08": lambda: float(
+        th.tensor_degree(layer(28000), alpha_node(H100), below=8)
+    ),
     "P12-09": lambda: alpha(B200),
     "P12-10": lambda: alpha_node(B200),
     "P12-11": lambda: gather(2.0**29, gpus(8), 8, 1, 1),
@@ -137,7 +163,9 @@ CASES: dict[str, Case] = {
     "P12-14": lambda: level_rate(gpus(256), 1),
     "P12-15": lambda: level_rate(gpus(1024), 2),
     "P12-16": lambda: float(th.tensor_degree(layer(28672), alpha(H100))),
-    "P12-17": lambda: float(days(llama_flops(), 4096, chip(H100).peak("bf16"), 0.45)),
+    "P12-17": lambda: float(
+        days(llama_flops(), 4096, chip(H100).peak("bf16"), 0.45)
+    ),
     "P12-18": lambda: 4e6 / 4096,
     "P12-19": lambda: alpha_node(H100, nodes=8),
     "P12-20": lambda: 192 * 4096 / 192,

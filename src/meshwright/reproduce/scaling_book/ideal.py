@@ -37,11 +37,17 @@ class Ideal:
         W = mesh.fabric.rates[0]
         data = ideal(mesh, self.x, W * maximum(self.m_x, 1), 0)
         tensor = ideal(mesh, self.y, W * maximum(self.m_y, 1), 1)
-        return step(setting, mesh, batch / self.x, {"replicas": data, "tp": tensor}).forward
+        return step(
+            setting, mesh, batch / self.x, {"replicas": data, "tp": tensor}
+        ).forward
 
-    def threshold(self, setting: Setting, mesh: Mesh, edition: str) -> float | None:
+    def threshold(
+        self, setting: Setting, mesh: Mesh, edition: str
+    ) -> float | None:
         """Batch from which it is compute-bound; None = never."""
-        return bound_from(lambda batch: self.times(setting, mesh, batch), edition)
+        return bound_from(
+            lambda batch: self.times(setting, mesh, batch), edition
+        )
 
 
 def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
@@ -52,10 +58,14 @@ def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
     torus of 3.
     """
     m_x, m_y = float(spanned(x, length)), float(spanned(y, length))
-    return Ideal(x, y, m_x if most is None else max(1.0, min(m_x, most - m_y)), m_y)
+    return Ideal(
+        x, y, m_x if most is None else max(1.0, min(m_x, most - m_y)), m_y
+    )
 
 
-def overtakes(setting: Setting, mesh: Mesh, a: Ideal, b: Ideal, edition: str) -> float | None:
+def overtakes(
+    setting: Setting, mesh: Mesh, a: Ideal, b: Ideal, edition: str
+) -> float | None:
     """Batch from which split a communicates less than split b."""
 
     def gap(batch: float) -> float:
@@ -68,7 +78,12 @@ def overtakes(setting: Setting, mesh: Mesh, a: Ideal, b: Ideal, edition: str) ->
 
 
 def ratios(
-    setting: Setting, mesh: Mesh, tokens_per_chip: Num, m_x: float, m_y: float, axes: float
+    setting: Setting,
+    mesh: Mesh,
+    tokens_per_chip: Num,
+    m_x: float,
+    m_y: float,
+    axes: float,
 ) -> dict[str, Num]:
     """T_math/T_comms against tokens a chip: FSDP or TP alone on `axes` axes, and the best mixture
     on m_x + m_y of them."""

@@ -85,14 +85,23 @@ CASES: dict[str, Case] = {
     "P6-18N": lambda: mixed(F70B, "max"),
     "P6-19": lambda: x_opt(4.19e6, POD, F70B),
     "P6-19old": lambda: float(
-        th.compute_bound_splits(layer(F70B), 4.19e6, POD, alpha(V5P, 2), alpha(V5P), "sum")[1]
+        th.compute_bound_splits(
+            layer(F70B), 4.19e6, POD, alpha(V5P, 2), alpha(V5P), "sum"
+        )[1]
     ),
     "P6-20": lambda: BATCH / (4 * pod(POD).chips),
     "P6-20b": lambda: float(days(llama_flops(), 4 * POD, peak(), 0.4)),
     "P6-21": lambda: all_parameters(M405),
-    "P6-21b": lambda: float(training_flops(all_parameters(M405), LLAMA_TOKENS)),
+    "P6-21b": lambda: float(
+        training_flops(all_parameters(M405), LLAMA_TOKENS)
+    ),
     "P6-21c": lambda: float(
-        days(training_flops(all_parameters(M405), LLAMA_TOKENS), 8 * POD, peak(), 0.4)
+        days(
+            training_flops(all_parameters(M405), LLAMA_TOKENS),
+            8 * POD,
+            peak(),
+            0.4,
+        )
     ),
     "P6-21d": lambda: mixed(53248, "sum"),
 }

@@ -59,14 +59,20 @@ def shipped() -> list[Case]:
 
 def parse(data: dict[str, Any], where: str) -> list[Case]:
     """Cases from plain data."""
-    return [_case(row, f"{where}: case {i}") for i, row in enumerate(data["cases"], 1)]
+    return [
+        _case(row, f"{where}: case {i}")
+        for i, row in enumerate(data["cases"], 1)
+    ]
 
 
 def _case(row: Any, where: str) -> Case:
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         raise BadInput(f"{where} must be an object with an id")
     numbers = [row.get(k) for k in ("printed", "computed", "tol")]
-    if any(isinstance(n, bool) or not isinstance(n, (int, float, type(None))) for n in numbers):
+    if any(
+        isinstance(n, bool) or not isinstance(n, (int, float, type(None)))
+        for n in numbers
+    ):
         raise BadInput(
             f"{where} ({row['id'][:40]}): printed, computed and tol must be numbers or null"
         )
@@ -77,7 +83,9 @@ def _case(row: Any, where: str) -> Case:
             f" {str(kind)[:40]!r}"
         )
     printed, expected, tol = (None if n is None else float(n) for n in numbers)
-    asked = tuple(str(row.get(k, "")) for k in ("question", "inputs", "formula"))
+    asked = tuple(
+        str(row.get(k, "")) for k in ("question", "inputs", "formula")
+    )
     return Case(
         row["id"],
         kind,
@@ -104,30 +112,61 @@ def judge(case: Case, known: Case | None) -> Check:
     note says so.
     """
     if case.id not in COMPUTED:
-        return Check(case.id, case.printed, None, None, "mismatch", "no computation for this id")
+        return Check(
+            case.id,
+            case.printed,
+            None,
+            None,
+            "mismatch",
+            "no computation for this id",
+        )
     ours = COMPUTED[case.id]()
     if ours is None:
-        return Check(case.id, case.printed, None, None, "mismatch", "our answer: at no batch")
+        return Check(
+            case.id,
+            case.printed,
+            None,
+            None,
+            "mismatch",
+            "our answer: at no batch",
+        )
     difference = None if case.printed is None else relative(case.printed, ours)
     notes = [case.note] if case.note else []
     if known is None or case.asked[1:] != known.asked[1:]:
         notes.append("its inputs differ from the ones this computation knows")
     follows = _agrees(case.expected, ours, min(case.tol, TIGHT))
     if case.kind == "erratum" and follows:
-        return Check(case.id, case.printed, ours, difference, "erratum", "; ".join(notes))
+        return Check(
+            case.id,
+            case.printed,
+            ours,
+            difference,
+            "erratum",
+            "; ".join(notes),
+        )
     rounding = case.kind != "ok" or _agrees(case.printed, ours, case.tol)
     if not follows or not rounding or case.kind == "erratum":
         status = "mismatch"
     elif case.printed is None:
         status = "open"
         notes.append("the book leaves it open")
-    elif _agrees(case.printed, ours, TIGHT) or (case.kind != "loose" and _near(case.printed, ours)):
+    elif _agrees(case.printed, ours, TIGHT) or (
+        case.kind != "loose" and _near(case.printed, ours)
+    ):
         status = "match"
     else:
         status = "loose"
         notes.append("printed loosely: ours is what its inputs give")
     source = "formula" if case.printed is None else "printed"
-    return Check(case.id, case.printed, ours, difference, status, "; ".join(notes), source)
+    return Check(
+        case.id,
+        case.printed,
+        ours,
+        difference,
+        status,
+        "; ".join(notes),
+        source,
+    )
 
 
 def _near(printed: float, ours: float) -> bool:
@@ -140,4 +179,6 @@ def _near(printed: float, ours: float) -> bool:
 def _agrees(reference: float | None, ours: float, tol: float) -> bool:
     """Within a relative tolerance, or nothing to agree with."""
     difference = None if reference is None else relative(reference, ours)
-    return reference is None or (difference is not None and abs(difference) <= tol + 1e-12)
+    return reference is None or (
+        difference is not None and abs(difference) <= tol + 1e-12
+    )

@@ -9,7 +9,17 @@ import numpy as np
 from ..report import Table
 from .ideal import Ideal, on_axes, ratios
 from .training import F30K
-from .world import H100, V4P, V5E, V5P, alpha, alpha_dcn, alpha_node, pod, setting
+from .world import (
+    H100,
+    V4P,
+    V5E,
+    V5P,
+    alpha,
+    alpha_dcn,
+    alpha_node,
+    pod,
+    setting,
+)
 
 STEPS = tuple(2**i for i in range(12, -1, -1))
 """Data-parallel degrees of the explorer, 4096 to 1."""
@@ -55,7 +65,8 @@ def times() -> Iterator[tuple[object, ...]]:
     for x, y, m_x, m_y in STATIC:
         t = Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
         compute, sums, larger = (
-            np.broadcast_to(v, BATCHES.shape) for v in (t.compute, t.comm("sum"), t.comm("max"))
+            np.broadcast_to(v, BATCHES.shape)
+            for v in (t.compute, t.comm("sum"), t.comm("max"))
         )
         for row in zip(BATCHES, compute, sums, larger, strict=True):
             yield (x, y, *(float(v) for v in row))
@@ -86,7 +97,14 @@ def tables() -> tuple[Table, ...]:
         "compute_bound_from_max_real",
         "compute_bound_from_sum_real",
     )
-    seconds = ("fsdp", "tp", "batch_tokens", "compute_s", "comm_sum_s", "comm_max_s")
+    seconds = (
+        "fsdp",
+        "tp",
+        "batch_tokens",
+        "compute_s",
+        "comm_sum_s",
+        "comm_max_s",
+    )
     lines = ("tokens_per_chip", "fsdp", "tp", "fsdp_tp_sum", "fsdp_tp_max")
     link = ("chip", "link", "flops_per_byte")
     return (
@@ -97,12 +115,25 @@ def tables() -> tuple[Table, ...]:
             explorer(),
         ),
         _table("times", f"Seconds, {where}", seconds, times()),
-        _table("ratio", "T_math/T_comms, TPU v5p 4x4x4, F = 30,000", lines, ratio()),
-        _table("intensity", "FLOPs a chip does for each byte it receives", link, intensities()),
+        _table(
+            "ratio",
+            "T_math/T_comms, TPU v5p 4x4x4, F = 30,000",
+            lines,
+            ratio(),
+        ),
+        _table(
+            "intensity",
+            "FLOPs a chip does for each byte it receives",
+            link,
+            intensities(),
+        ),
     )
 
 
 def _table(
-    name: str, title: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]
+    name: str,
+    title: str,
+    columns: tuple[str, ...],
+    rows: Iterator[tuple[object, ...]],
 ) -> Table:
     return Table(f"scaling-book-{name}", title, columns, tuple(rows))

@@ -40,12 +40,16 @@ def fsdp(axes: float = 3) -> float:
 
 def mixed(F: int, edition: str, m_x: int = 2, m_y: int = 1) -> float:
     """Tokens a chip needs for the best mixture on v5p."""
-    return float(th.mixed_tokens(layer(F), alpha(V5P, m_x), alpha(V5P, m_y), edition))
+    return float(
+        th.mixed_tokens(layer(F), alpha(V5P, m_x), alpha(V5P, m_y), edition)
+    )
 
 
 def x_opt(batch: float, chips: float, F: int) -> float:
     """Best data-parallel degree on two axes against one."""
-    return float(th.best_split(layer(F), batch, chips, alpha(V5P, 2), alpha(V5P, 1)))
+    return float(
+        th.best_split(layer(F), batch, chips, alpha(V5P, 2), alpha(V5P, 1))
+    )
 
 
 def tensor_limit(F: int, axes: float = 1) -> float:
@@ -65,7 +69,9 @@ def cube() -> float:
     return float(pod(4096).chips)
 
 
-def split_threshold(x: int, y: int, edition: str, m_x: float, m_y: float = 1) -> float | None:
+def split_threshold(
+    x: int, y: int, edition: str, m_x: float, m_y: float = 1
+) -> float | None:
     """Batch from which X x Y on the 16^3 slice is compute-bound."""
     return Ideal(x, y, m_x, m_y).threshold(setting(), pod(4096), edition)
 
@@ -111,7 +117,10 @@ def chip_13b(tokens: float) -> float:
 
 def time_per_token() -> float:
     """Compute seconds of a token and layer on the 16^3 slice."""
-    return float(Ideal(512, 8, 2, 1).times(setting(), pod(4096), 1e6).compute) / 1e6
+    return (
+        float(Ideal(512, 8, 2, 1).times(setting(), pod(4096), 1e6).compute)
+        / 1e6
+    )
 
 
 def reduced_pod() -> float:
@@ -122,17 +131,23 @@ def reduced_pod() -> float:
 
 
 CASES: dict[str, Case] = {
-    "P5-01": lambda: float(th.intensity(chip(V5E).peak("bf16"), chip(V5E).hbm_bandwidth)),
+    "P5-01": lambda: float(
+        th.intensity(chip(V5E).peak("bf16"), chip(V5E).hbm_bandwidth)
+    ),
     "P5-02": lambda: float(largest_model(chip(V5P).hbm_bytes)),
     "P5-03": lambda: alpha(V5P),
-    "P5-03b": lambda: float(th.intensity(4.6e14, network(V5P).dims[0].bandwidth)),
+    "P5-03b": lambda: float(
+        th.intensity(4.6e14, network(V5P).dims[0].bandwidth)
+    ),
     "P5-04": fsdp,
     "P5-05": lambda: fsdp() * pod(POD).chips,
     "P5-06": lambda: 40e6 / fsdp(),
     "P5-06b": lambda: 40e6 / fsdp() / pod(POD).chips,
     "P5-07": llama_flops,
     "P5-08": lambda: 16e6 / fsdp(),
-    "P5-09": lambda: float(days(llama_flops(), 18823, chip(V5P).peak("bf16"), 0.5)),
+    "P5-09": lambda: float(
+        days(llama_flops(), 18823, chip(V5P).peak("bf16"), 0.5)
+    ),
     "P5-10": lambda: alpha(V5P, precision="int8"),
     "P5-11": lambda: width_for(8, V5P),
     "P5-11b": lambda: width_for(8, V4P),
@@ -170,8 +185,12 @@ CASES: dict[str, Case] = {
     "P5-31N": alpha_dcn,
     "P5-31Nb": alpha_dcn,
     "P5-32": lambda: 40e6 / (10 * pod(POD).chips),
-    "P5-33": lambda: float(days(llama_flops(), 10 * POD, chip(V5P).peak("bf16"))),
-    "P5-33b": lambda: float(days(llama_flops(), 10 * POD, chip(V5P).peak("bf16"), 0.4)),
+    "P5-33": lambda: float(
+        days(llama_flops(), 10 * POD, chip(V5P).peak("bf16"))
+    ),
+    "P5-33b": lambda: float(
+        days(llama_flops(), 10 * POD, chip(V5P).peak("bf16"), 0.4)
+    ),
     "P5-Q1a": lambda: ffn_parameters("llama2-13b"),
     "P5-Q1b": lambda: attention_parameters("llama2-13b"),
     "P5-Q1b2": lambda: attention_parameters("llama2-13b", layers=1),
@@ -190,7 +209,9 @@ CASES: dict[str, Case] = {
     "P5-Q3g2": lambda: 3e6 / cube(),
     "P5-Q3gN": lambda: mixed(F13B, "max"),
     "P5-Q3hN": lambda: x_opt(3e6, cube(), F13B),
-    "P5-Q3iN": lambda: float(seconds(training_flops(LLAMA_13B, 3e6), cube(), 4.6e14, 0.4)),
+    "P5-Q3iN": lambda: float(
+        seconds(training_flops(LLAMA_13B, 3e6), cube(), 4.6e14, 0.4)
+    ),
     "P5-Q3i": lambda: float(
         seconds(training_flops(LLAMA_13B, 3e6), cube(), chip(V5P).peak("bf16"))
     ),
@@ -204,5 +225,7 @@ CASES: dict[str, Case] = {
     **{f"P5-W{x}": (lambda x=x: widget(x)) for x in (4096, 2048, 1024, 512)},  # type: ignore[misc]
     "P5-W256": lambda: F32K / 16,
     "P5-Wm": time_per_token,
-    "P5-Wf": lambda: float(Ideal(4096, 1, 3, 0).times(setting(), pod(4096), 1e6).comm("max")),
+    "P5-Wf": lambda: float(
+        Ideal(4096, 1, 3, 0).times(setting(), pod(4096), 1e6).comm("max")
+    ),
 }

@@ -48,7 +48,11 @@ def layer(F: int) -> Layer:
 
 def alpha(name: str, axes: float = 1, precision: str = "bf16") -> float:
     """C/(W M): FLOPs a chip does while one byte arrives over M axes, or from inside its node."""
-    return float(intensity(chip(name).peak(precision), network(name).dims[0].bandwidth * axes))
+    return float(
+        intensity(
+            chip(name).peak(precision), network(name).dims[0].bandwidth * axes
+        )
+    )
 
 
 def node_egress(name: str) -> float:
@@ -66,7 +70,9 @@ def alpha_dcn() -> float:
     """FLOPs of a v5p chip for each byte of its share of the data-centre network: tokens a slice
     needs.
     """
-    return float(intensity(chip(V5P).peak("bf16"), network(V5P).dims[-1].bandwidth))
+    return float(
+        intensity(chip(V5P).peak("bf16"), network(V5P).dims[-1].bandwidth)
+    )
 
 
 @cache
@@ -118,7 +124,9 @@ def ffn_parameters(name: str) -> float:
 
 def attention_parameters(name: str, layers: int = 0) -> float:
     """Its attention projections, in all layers or some."""
-    return (weights(name, "projections") - weights(name, "mlp")) * (layers or model(name).layers)
+    return (weights(name, "projections") - weights(name, "mlp")) * (
+        layers or model(name).layers
+    )
 
 
 def vocabulary_parameters(name: str) -> float:

@@ -27,13 +27,18 @@ def low(values: Sequence[float]) -> float:
 
 
 def repeated(
-    run: Callable[[], Sequence[float]], least_s: float, most: int = 50, least: int = 3
+    run: Callable[[], Sequence[float]],
+    least_s: float,
+    most: int = 50,
+    least: int = 3,
 ) -> tuple[float, ...]:
     """The lower quartile of each number that `run` returns, over runs of `least_s` seconds together
     (between `least` and `most` of them).
     """
     run()
     rows = [run()]
-    while len(rows) < least or (len(rows) < most and sum(map(sum, rows)) < least_s):
+    while len(rows) < least or (
+        len(rows) < most and sum(map(sum, rows)) < least_s
+    ):
         rows.append(run())
     return tuple(low(column) for column in zip(*rows, strict=True))

@@ -59,14 +59,20 @@ def timed(kind: str, size: int, device: torch.device, least_s: float) -> Row:
             run()
         synchronise(device)
         spent = torch.tensor(
-            [time.perf_counter() - wall, time.process_time() - cpu, time.monotonic()],
+            [
+                time.perf_counter() - wall,
+                time.process_time() - cpu,
+                time.monotonic(),
+            ],
             dtype=torch.float64,
         )
         dist.all_reduce(spent)
         ranks = dist.get_world_size()
         walls.append(float(spent[0]) / ranks / calls)
         cpus.append(float(spent[1]) / ranks / calls)
-        if block >= 4 and (sum(walls) * calls > least_s or float(spent[2]) / ranks > until):
+        if block >= 4 and (
+            sum(walls) * calls > least_s or float(spent[2]) / ranks > until
+        ):
             break
     return low(walls), low(cpus)
 

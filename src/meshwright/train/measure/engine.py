@@ -34,17 +34,27 @@ WARM = 2
 def layouts(ranks: int) -> dict[str, Layout]:
     """Feature -> a layout of so many ranks that has it and no other."""
     if ranks == 1:
-        once = {f"recompute {how}": Layout(recompute=how) for how in ("selective", "full")}
+        once = {
+            f"recompute {how}": Layout(recompute=how)
+            for how in ("selective", "full")
+        }
         return {"plain": Layout(), **once}
     found = {"tp": Layout(tp=ranks), "cp": Layout(cp=ranks)}
-    found |= {f"zero{stage}": Layout(dp=ranks, zero=stage) for stage in range(4)}
+    found |= {
+        f"zero{stage}": Layout(dp=ranks, zero=stage) for stage in range(4)
+    }
     if ranks == 2:
         chunks = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "zbv": 1}
-        found |= {name: Layout(pp=2, schedule=name, interleave=v) for name, v in chunks.items()}
+        found |= {
+            name: Layout(pp=2, schedule=name, interleave=v)
+            for name, v in chunks.items()
+        }
     return found
 
 
-def job(machine: Cluster, layout: Layout, layers: int, microbatches: int) -> Job:
+def job(
+    machine: Cluster, layout: Layout, layers: int, microbatches: int
+) -> Job:
     """The empty model under a layout."""
     where = replace(machine, chips=int(layout.chips))
     model = replace(TINY, layers=layers)
@@ -59,18 +69,24 @@ def job(machine: Cluster, layout: Layout, layers: int, microbatches: int) -> Job
     )
 
 
-def cpu_seconds(wanted: Job, device: torch.device, least: int, least_s: float) -> list[float]:
+def cpu_seconds(
+    wanted: Job, device: torch.device, least: int, least_s: float
+) -> list[float]:
     """CPU seconds of each of several steps, summed over the ranks of the process group; the first
     ones do not count.
     """
     trainer = Trainer(wanted, Settings(clip=None), device)
     tokens = shared(wanted, trainer)
     found: list[float] = []
-    while len(found) < least + WARM or (sum(found) < least_s and len(found) < 60):
+    while len(found) < least + WARM or (
+        sum(found) < least_s and len(found) < 60
+    ):
         dist.barrier()
         start = time.process_time()
         trainer.step(0, *tokens)
-        spent = torch.tensor([time.process_time() - start], dtype=torch.float64)
+        spent = torch.tensor(
+            [time.process_time() - start], dtype=torch.float64
+        )
         dist.all_reduce(spent)
         found.append(float(spent))
     return found[WARM:]
@@ -82,7 +98,9 @@ def shared(wanted: Job, trainer: Trainer) -> tuple[Any, Any]:
     """
     layout, length = trainer.layout, wanted.T // int(trainer.layout.cp)
     whole = (
-        torch.arange(wanted.batch // int(layout.dp) * length).reshape(-1, length)
+        torch.arange(wanted.batch // int(layout.dp) * length).reshape(
+            -1, length
+        )
         % wanted.model.padded_vocab
     )
     return whole, whole.clone()

@@ -47,12 +47,16 @@ class Make:
 
     def __call__(self, *shape: float) -> Tensor:
         """A leaf that requires a gradient."""
-        x = torch.randn([int(n) for n in shape], device=self.device, dtype=self.dtype)
+        x = torch.randn(
+            [int(n) for n in shape], device=self.device, dtype=self.dtype
+        )
         return x.mul_(0.1).requires_grad_()
 
     def whole(self, most: float, *shape: float) -> Tensor:
         """Whole numbers below `most`."""
-        return torch.randint(int(most), [int(n) for n in shape], device=self.device)
+        return torch.randint(
+            int(most), [int(n) for n in shape], device=self.device
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,9 @@ def matmul(make: Make, tokens: float, inner: float, outer: float) -> Any:
     return fn.linear, [make(tokens, inner), make(outer, inner)]
 
 
-def attention(make: Make, heads: float, scores: float, share: float, width: float) -> Any:
+def attention(
+    make: Make, heads: float, scores: float, share: float, width: float
+) -> Any:
     """scores: keys squared; share: of the keys that are this rank's queries (1/cp), the last of
     them, as with context parallelism.
     """
@@ -95,7 +101,9 @@ def rotary(make: Make, x: float) -> Any:
     return (lambda y: rotate(y, by)), [make(1, tokens, heads, width)]
 
 
-def embedding(make: Make, tokens: float, width: float, rows: float = 512) -> Any:
+def embedding(
+    make: Make, tokens: float, width: float, rows: float = 512
+) -> Any:
     numbers = make.whole(rows, tokens)
     return (lambda w: fn.embedding(numbers, w)), [make(rows, width)]
 
@@ -103,22 +111,33 @@ def embedding(make: Make, tokens: float, width: float, rows: float = 512) -> Any
 def cross_entropy(make: Make, scores: float) -> Any:
     vocab = 256 if scores < 2**20 else 2048
     target = make.whole(vocab, int(scores) // vocab)
-    return (lambda x: loss(x[None], target[None])), [make(int(scores) // vocab, vocab)]
+    return (lambda x: loss(x[None], target[None])), [
+        make(int(scores) // vocab, vocab)
+    ]
 
 
 def elementwise(run: Callable[..., Tensor], inputs: int = 1) -> Build:
-    return lambda make, x: (run, [make(int(x) // 256, 256) for _ in range(inputs)])
+    return lambda make, x: (
+        run,
+        [make(int(x) // 256, 256) for _ in range(inputs)],
+    )
 
 
 def rmsnorm(make: Make, tokens: float, width: float) -> Any:
-    return (lambda x, w: fn.rms_norm(x, (int(width),), w, NORMAL.norm_epsilon)), [
+    return (
+        lambda x, w: fn.rms_norm(x, (int(width),), w, NORMAL.norm_epsilon)
+    ), [
         make(tokens, width),
         make(width),
     ]
 
 
 def layernorm(make: Make, tokens: float, width: float) -> Any:
-    return (lambda x, w, b: fn.layer_norm(x, (int(width),), w, b, NORMAL.norm_epsilon)), [
+    return (
+        lambda x, w, b: fn.layer_norm(
+            x, (int(width),), w, b, NORMAL.norm_epsilon
+        )
+    ), [
         make(tokens, width),
         make(width),
         make(width),
@@ -126,10 +145,17 @@ def layernorm(make: Make, tokens: float, width: float) -> Any:
 
 
 def vector(name: str, build: Build) -> Kernel:
-    return Kernel(name, ("elements",), (VECTOR,), (QUICK_VECTOR,), (2.0**15,), build)
+    return Kernel(
+        name, ("elements",), (VECTOR,), (QUICK_VECTOR,), (2.0**15,), build
+    )
 
 
-NORM = ("tokens", "width"), ((16, 128, 1024), (64, 256, 1024)), ((16, 512), (32, 256)), (256, 512)
+NORM = (
+    ("tokens", "width"),
+    ((16, 128, 1024), (64, 256, 1024)),
+    ((16, 512), (32, 256)),
+    (256, 512),
+)
 KERNELS = (
     Kernel(
         "matmul",
@@ -157,11 +183,16 @@ KERNELS = (
 )
 
 
-def both(build: Build, sizes: Sequence[float], make: Make, least_s: float) -> tuple[float, float]:
+def both(
+    build: Build, sizes: Sequence[float], make: Make, least_s: float
+) -> tuple[float, float]:
     """(forward, backward) seconds of one call at these sizes."""
     copies = [build(make, *sizes)]
     bytes_ = 3 * sum(x.numel() * x.element_size() for x in copies[0][1]) + 4096
-    copies += [build(make, *sizes) for _ in range(int(min(max(FOOTPRINT / bytes_, 4), 32)) - 1)]
+    copies += [
+        build(make, *sizes)
+        for _ in range(int(min(max(FOOTPRINT / bytes_, 4), 32)) - 1)
+    ]
     inputs = [x for _, xs in copies for x in xs]
     gradients = [torch.ones_like(run(*xs)) for run, xs in copies]
 
@@ -179,10 +210,16 @@ def both(build: Build, sizes: Sequence[float], make: Make, least_s: float) -> tu
 
 
 def tables(
-    kernel: Kernel, points: Sequence[Sequence[float]], make: Make, least_s: float
+    kernel: Kernel,
+    points: Sequence[Sequence[float]],
+    make: Make,
+    least_s: float,
 ) -> Iterator[tuple[str, Table]]:
     """The tables "NAME forward" and "NAME backward"."""
-    found = [both(kernel.build, sizes, make, least_s) for sizes in itertools.product(*points)]
+    found = [
+        both(kernel.build, sizes, make, least_s)
+        for sizes in itertools.product(*points)
+    ]
     check = both(kernel.build, kernel.check, make, least_s)
     for name, column, checked in zip(
         ("forward", "backward"), zip(*found, strict=True), check, strict=True
@@ -190,7 +227,12 @@ def tables(
         table = Table(kernel.axes, floats(points), column)
         yield (
             f"{kernel.name} {name}",
-            replace(table, residual=abs(float(seconds(table, kernel.check)) / checked - 1)),
+            replace(
+                table,
+                residual=abs(
+                    float(seconds(table, kernel.check)) / checked - 1
+                ),
+            ),
         )
 
 
@@ -199,16 +241,21 @@ def floats(points: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, sizes)) for sizes in points)
 
 
-def single(make: Make, name: str, points: Sequence[float], least_s: float) -> Table:
+def single(
+    make: Make, name: str, points: Sequence[float], least_s: float
+) -> Table:
     """A kernel without a backward pass, on flat tensors of so many elements."""
     found = []
     for size in points:
         count = int(min(max(FOOTPRINT / (16 * size), 2), 32))
         run = SINGLE[name](
-            [make(size) for _ in range(count)], [make(size).detach() for _ in range(count)]
+            [make(size) for _ in range(count)],
+            [make(size).detach() for _ in range(count)],
         )
 
-        def once(run: Callable[[], Any] = run, count: int = count) -> tuple[float]:
+        def once(
+            run: Callable[[], Any] = run, count: int = count
+        ) -> tuple[float]:
             start = now(make.device)
             run()
             return ((now(make.device) - start) / count,)

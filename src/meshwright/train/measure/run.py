@@ -61,22 +61,46 @@ Measured = dict[str, Any]
 """item -> its plain result, as the .part file keeps it."""
 
 
-def items(w: Wanted) -> Iterator[tuple[str, int, Callable[[torch.device], Any]]]:
+def items(
+    w: Wanted,
+) -> Iterator[tuple[str, int, Callable[[torch.device], Any]]]:
     """(name, ranks, what every rank does) of everything that can be measured without knowing the
     rest.
     """
     for precision in w.precisions:
         for kernel in kernels.KERNELS:
-            yield f"{precision}/{kernel.name}", 1, partial(measure_kernel, w, precision, kernel)
-        yield f"{precision}/embedding", 1, partial(measure_embedding, w, precision)
+            yield (
+                f"{precision}/{kernel.name}",
+                1,
+                partial(measure_kernel, w, precision, kernel),
+            )
+        yield (
+            f"{precision}/embedding",
+            1,
+            partial(measure_embedding, w, precision),
+        )
         for name in SINGLE:
-            yield f"{precision}/{name}", 1, partial(measure_single, w, precision, name)
+            yield (
+                f"{precision}/{name}",
+                1,
+                partial(measure_single, w, precision, name),
+            )
     for ranks in w.ranks:
-        for kind in collectives.KINDS if ranks == 2 else collectives.KINDS[:-1]:
-            yield f"{kind}/{ranks}", ranks, partial(measure_collective, w, kind)
+        for kind in (
+            collectives.KINDS if ranks == 2 else collectives.KINDS[:-1]
+        ):
+            yield (
+                f"{kind}/{ranks}",
+                ranks,
+                partial(measure_collective, w, kind),
+            )
     for ranks in (1, *w.ranks):
         for feature in engine.layouts(ranks):
-            yield f"engine/{feature}/{ranks}", ranks, partial(measure_engine, w, feature, ranks)
+            yield (
+                f"engine/{feature}/{ranks}",
+                ranks,
+                partial(measure_engine, w, feature, ranks),
+            )
 
 
 def measure_kernel(
@@ -84,45 +108,76 @@ def measure_kernel(
 ) -> dict[str, Any]:
     make = kernels.Make(device, DTYPES[precision])
     points = kernel.quick if w.quick else kernel.points
-    return {name: plain(table) for name, table in kernels.tables(kernel, points, make, w.least_s)}
+    return {
+        name: plain(table)
+        for name, table in kernels.tables(kernel, points, make, w.least_s)
+    }
 
 
-def measure_embedding(w: Wanted, precision: str, device: torch.device) -> dict[str, Any]:
+def measure_embedding(
+    w: Wanted, precision: str, device: torch.device
+) -> dict[str, Any]:
     """Forward by tokens and width; backward also by the rows of the gradient, which is dense."""
     tokens, width, rows = (
-        ((16, 512), (32, 256), (256, 2048)) if w.quick else ((16, 1024), (64, 1024), (256, 8192))
+        ((16, 512), (32, 256), (256, 2048))
+        if w.quick
+        else ((16, 1024), (64, 1024), (256, 8192))
     )
     make = kernels.Make(device, DTYPES[precision])
     cells = [(t, d, r) for t in tokens for d in width for r in rows]
-    found = {cell: kernels.both(kernels.embedding, cell, make, w.least_s) for cell in cells}
+    found = {
+        cell: kernels.both(kernels.embedding, cell, make, w.least_s)
+        for cell in cells
+    }
     forward = tuple(found[t, d, rows[0]][0] for t in tokens for d in width)
     back = tuple(found[cell][1] for cell in cells)
     axes = ("tokens", "width", "rows")
     return {
-        "embedding forward": plain(Table(axes[:2], floats((tokens, width)), forward)),
-        "embedding backward": plain(Table(axes, floats((tokens, width, rows)), back)),
+        "embedding forward": plain(
+            Table(axes[:2], floats((tokens, width)), forward)
+        ),
+        "embedding backward": plain(
+            Table(axes, floats((tokens, width, rows)), back)
+        ),
     }
 
 
-def measure_single(w: Wanted, precision: str, name: str, device: torch.device) -> dict[str, Any]:
+def measure_single(
+    w: Wanted, precision: str, name: str, device: torch.device
+) -> dict[str, Any]:
     """Kernels without a backward pass; weights, gradients and optimizer are fp32 in every
     precision.
     """
     make = kernels.Make(device, torch.float32)
-    return {name: plain(kernels.single(make, name, QUICK_FLAT if w.quick else FLAT, w.least_s))}
+    return {
+        name: plain(
+            kernels.single(
+                make, name, QUICK_FLAT if w.quick else FLAT, w.least_s
+            )
+        )
+    }
 
 
-def measure_collective(w: Wanted, kind: str, device: torch.device) -> list[list[float]]:
+def measure_collective(
+    w: Wanted, kind: str, device: torch.device
+) -> list[list[float]]:
     """[bytes, seconds of the clock, CPU seconds of a rank] for each size."""
     sizes = collectives.QUICK_BYTES if w.quick else collectives.BYTES
-    return [[size, *collectives.timed(kind, size, device, w.least_s)] for size in sizes]
+    return [
+        [size, *collectives.timed(kind, size, device, w.least_s)]
+        for size in sizes
+    ]
 
 
-def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) -> list[list[float]]:
+def measure_engine(
+    w: Wanted, feature: str, ranks: int, device: torch.device
+) -> list[list[float]]:
     """[layers, microbatches, CPU seconds of a step over all ranks] of four empty models."""
     found, layout = [], engine.layouts(ranks)[feature]
     blank = Cluster(
-        Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0), Network("", (Dim("", 1.0, 0.0),)), ranks
+        Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0),
+        Network("", (Dim("", 1.0, 0.0),)),
+        ranks,
     )
     for layers in engine.LAYERS:
         for m in engine.MICROBATCHES:
@@ -131,7 +186,11 @@ def measure_engine(w: Wanted, feature: str, ranks: int, device: torch.device) ->
                 [
                     layers,
                     m,
-                    low(engine.cpu_seconds(wanted, device, 3 if w.quick else 5, 8 * w.least_s)),
+                    low(
+                        engine.cpu_seconds(
+                            wanted, device, 3 if w.quick else 5, 8 * w.least_s
+                        )
+                    ),
                 ]
             )
     return found
@@ -141,7 +200,9 @@ def measured(w: Wanted, part: Path, say: Say) -> Measured:
     """Every item, those in the .part file as they are there. Interrupted, it has lost no finished
     item.
     """
-    kept: Measured = parse_json(read_text(part), str(part)) if part.exists() else {}
+    kept: Measured = (
+        parse_json(read_text(part), str(part)) if part.exists() else {}
+    )
     settings = [w.device, list(w.precisions), list(w.ranks), w.quick]
     if kept.get("settings") != settings:
         kept = {"settings": settings}
@@ -154,7 +215,9 @@ def measured(w: Wanted, part: Path, say: Say) -> Measured:
     return kept
 
 
-def on_ranks(work: Callable[[torch.device], Any], ranks: int, device: str) -> Any:
+def on_ranks(
+    work: Callable[[torch.device], Any], ranks: int, device: str
+) -> Any:
     """What rank 0 of so many new processes returns."""
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
         answer = Path(folder) / "answer.json"
@@ -200,7 +263,11 @@ def processor(device: str) -> str:
         return str(torch.cuda.get_device_name(0))
     info = Path("/proc/cpuinfo")
     lines = info.read_text("utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in lines
+        if line.startswith("model name")
+    ]
     return names[0] if names else platform.processor() or "CPU"
 
 
@@ -214,7 +281,11 @@ def machine(w: Wanted, found: Measured) -> Cluster:
         if item.startswith(precision + "/")
         for name, plain_table in value.items()
     }
-    base = Cluster(chip(w, tables, from_here), network(w, found, from_here), max((1, *w.ranks)))
+    base = Cluster(
+        chip(w, tables, from_here),
+        network(w, found, from_here),
+        max((1, *w.ranks)),
+    )
     for ranks in (1, *w.ranks):
         for feature in engine.layouts(ranks):
             if rows := found.get(f"engine/{feature}/{ranks}"):
@@ -222,7 +293,9 @@ def machine(w: Wanted, found: Measured) -> Cluster:
     return base
 
 
-def table_of(data: dict[str, Any], sources: dict[str, Any], fit: str = "") -> Table:
+def table_of(
+    data: dict[str, Any], sources: dict[str, Any], fit: str = ""
+) -> Table:
     """The table of plain data."""
     return Table(
         tuple(data["axes"]),
@@ -260,7 +333,11 @@ def memory(device: str) -> float:
     """Bytes of a GPU, or of a core's share of the machine."""
     if device == "cuda":
         return float(torch.cuda.get_device_properties(0).total_memory)
-    return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES") / (os.cpu_count() or 1)
+    return (
+        float(os.sysconf("SC_PAGE_SIZE"))
+        * os.sysconf("SC_PHYS_PAGES")
+        / (os.cpu_count() or 1)
+    )
 
 
 def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
@@ -275,30 +352,52 @@ def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
             continue
         sizes = tuple(float(row[0]) for row in rows[ranks[0]])
         for column, name in ((1, kind), (2, kind + CPU)):
-            lines = {n: alpha_beta(sizes, [row[column] for row in rows[n]]) for n in ranks}
+            lines = {
+                n: alpha_beta(sizes, [row[column] for row in rows[n]])
+                for n in ranks
+            }
             fit = "; ".join(
                 f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error"
                 f" {x.error:.0%}"
                 for n, x in lines.items()
             )
-            seconds = tuple(float(row[column]) for n in ranks for row in rows[n])
+            seconds = tuple(
+                float(row[column]) for n in ranks for row in rows[n]
+            )
             tables[name] = Table(
-                ("ranks", "bytes"), (tuple(map(float, ranks)), sizes), seconds, None, fit, sources
+                ("ranks", "bytes"),
+                (tuple(map(float, ranks)), sizes),
+                seconds,
+                None,
+                fit,
+                sources,
             )
     if not tables:
-        return Network("alone", (Dim("alone", 1e9, 0.0, efficiency=1.0),), sources=sources)
+        return Network(
+            "alone", (Dim("alone", 1e9, 0.0, efficiency=1.0),), sources=sources
+        )
     gather = tables["all_gather"]
     n, line = (
         gather.points[0][0],
         alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])]),
     )
     rate = min(
-        line.rate, n / (n - 1) * gather.points[1][-1] / min(gather.seconds[: len(gather.points[1])])
+        line.rate,
+        n
+        / (n - 1)
+        * gather.points[1][-1]
+        / min(gather.seconds[: len(gather.points[1])]),
     )  # finite, however noisy
     dim = Dim(
-        "host", rate * (n - 1) / n, line.latency / (n - 1), efficiency=1.0, collectives=tables
+        "host",
+        rate * (n - 1) / n,
+        line.latency / (n - 1),
+        efficiency=1.0,
+        collectives=tables,
     )
-    return Network("nccl" if w.device == "cuda" else "gloo", (dim,), sources=sources)
+    return Network(
+        "nccl" if w.device == "cuda" else "gloo", (dim,), sources=sources
+    )
 
 
 def with_feature(
@@ -315,18 +414,30 @@ def with_feature(
     known = {name: of for name, of in base.engine.items() if name != feature}
     left = []
     for layers, m, seconds in rows:
-        job = engine.job(replace(base, engine=known), layout, int(layers), int(m))
-        rest = seconds - sum(float(value) for value in busy(job, job.layout).values())
+        job = engine.job(
+            replace(base, engine=known), layout, int(layers), int(m)
+        )
+        rest = seconds - sum(
+            float(value) for value in busy(job, job.layout).values()
+        )
         left.append((layers / float(layout.pp), m, rest / ranks))
     numbers, error = bilinear(left)
     before = base.engine.get(feature)
-    values = {"ranks": float(ranks), **dict(zip(NUMBERS, numbers, strict=True))}
+    values = {
+        "ranks": float(ranks),
+        **dict(zip(NUMBERS, numbers, strict=True)),
+    }
     columns: dict[str, Any] = {
-        name: (*(getattr(before, name) if before else ()), x) for name, x in values.items()
+        name: (*(getattr(before, name) if before else ()), x)
+        for name, x in values.items()
     }
     worst = max(error, before.residual or 0.0) if before else error
     return replace(
-        base, engine={**known, feature: Overhead(**columns, residual=worst, sources=sources)}
+        base,
+        engine={
+            **known,
+            feature: Overhead(**columns, residual=worst, sources=sources),
+        },
     )
 
 
@@ -340,7 +451,12 @@ def calibrate(w: Wanted, output: Path) -> Cluster:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     output.parent.mkdir(parents=True, exist_ok=True)
     return machine(
-        w, measured(w, part_of(output), lambda text: print(text, file=sys.stderr, flush=True))
+        w,
+        measured(
+            w,
+            part_of(output),
+            lambda text: print(text, file=sys.stderr, flush=True),
+        ),
     )
 
 
