@@ -66,12 +66,12 @@ def serve(
     config = uvicorn.Config(
         served, host=host, port=port, log_level="warning", lifespan="off"
     )
-    listening = bound(host, port)
-    where = f"http://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}/"
-    print(
-        f"the page is at {where} (Ctrl-C ends it)", file=sys.stderr, flush=True
-    )
-    uvicorn.Server(config).run(sockets=[listening])
+    with bound(host, port) as listening:
+        shown_host = f"[{host}]" if ":" in host else host
+        where = f"http://{shown_host}:{listening.getsockname()[1]}/"
+        print(f"the page is at {where} (Ctrl-C ends it)", file=sys.stderr)
+        sys.stderr.flush()
+        uvicorn.Server(config).run(sockets=[listening])
     return 0
 
 
