@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meshwright import BadInput, Layout
-from meshwright.describe.choices import FIELDS, Choices
+from meshwright.describe.choices import FIELDS, Choices, refusal
 from meshwright.describe.frozen import FrozenDict
 
 
@@ -34,6 +34,21 @@ def test_a_sentence_for_each_field_with_the_nearest_values() -> None:
     assert zero == "torchtitan allows zero 0, 1, not 3"
     assert pp == "torchtitan allows pp 94, 95, 96, 97, 98, 99, not 128"
     assert some.refused(Layout(), "torchtitan") == ()
+
+
+def test_one_change_that_would_do_of_several_is_named_with_the_others() -> (
+    None
+):
+    with_pipelines, without = (
+        Choices(zero=(0, 1)),
+        Choices(pp=(1,), zero=(2, 3)),
+    )
+    both = (with_pipelines, without)
+    assert refusal(both, Layout(pp=2, zero=3), "mine") == (
+        "mine allows zero 0, 1, not 3, or pp 1, not 2",
+    )
+    assert refusal(both, Layout(zero=3), "mine") == ()
+    assert refusal((), Layout(zero=3), "mine") == ()
 
 
 @pytest.mark.parametrize(

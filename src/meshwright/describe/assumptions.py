@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
 from . import fitted
-from .choices import Choices
+from .choices import Choices, refusal
 from .fields import ASK, Checked, Object, Unit, With
 from .frozen import FrozenDict, freeze, shown
 from .holding import Holding
@@ -596,13 +596,9 @@ def unsearched(how: Assumptions, layout: Layout) -> str:
     """The sentence for a layout that the set's own search would not take; empty if it would, or
     takes any.
     """
-    reasons = [choices.refused(layout, how.name) for choices in how.choices]
-    fewest = min(reasons, key=len, default=())
-    return (
-        f"this layout is none of those that {how.name} searches: {'; '.join(fewest)}"
-        if fewest
-        else ""
-    )
+    why = "; ".join(refusal(how.choices, layout, how.name))
+    none = f"this layout is none of those that {how.name} searches"
+    return f"{none}: {why}" if why else ""
 
 
 def left_open(value: object) -> bool:

@@ -98,6 +98,22 @@ class Choices(FrozenDict[str, Values]):
         )
 
 
+def refusal(
+    every: Iterable[Choices], layout: Layout, who: str
+) -> tuple[str, ...]:
+    """Why none of these choices allows the layout, by the one that nearly does; empty if one does,
+    or there are none.
+
+    One change that would do, of several: "allows zero 0, 1, not 3, or pp 1, not 2".
+    """
+    reasons = sorted((each.refused(layout, who) for each in every), key=len)
+    if not reasons or len(reasons[0]) != 1:
+        return reasons[0] if reasons else ()
+    (first, *others) = dict.fromkeys(r[0] for r in reasons if len(r) == 1)
+    more = [other.removeprefix(f"{who} allows ") for other in others]
+    return (", or ".join([first, *more]),)
+
+
 def listed(values: Iterable[object], most: int = NEAR) -> str:
     """The first few values, for people."""
     texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]

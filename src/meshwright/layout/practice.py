@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..describe.choices import refusal
 from ..describe.framework import framework
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -138,15 +139,4 @@ def broken(job: Job, layout: Layout) -> list[str]:
 def not_proposed(job: Job, layout: Layout) -> list[str]:
     """A sentence for each choice that the released version of the job's framework does not have."""
     by = job.profile
-    if (
-        not by
-        or not by.proposes
-        or any(choices.allows(layout) for choices in by.proposes)
-    ):
-        return []
-    return [
-        *min(
-            (choices.refused(layout, by.name) for choices in by.proposes),
-            key=len,
-        )
-    ]
+    return [*refusal(by.proposes, layout, by.name)] if by else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..describe.choices import refusal
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
@@ -390,13 +391,9 @@ def unsupported(job: Job, layout: Layout) -> list[str]:
         for rule in of_framework(job)
         if not rule.holds(job, layout)
     ]
-    if why or not job.profile or not job.profile.choices:
+    if why or not job.profile:
         return why
-    refused = [
-        choices.refused(layout, job.profile.name)
-        for choices in job.profile.choices
-    ]
-    return [] if any(not sentences for sentences in refused) else [*refused[0]]
+    return [*refusal(job.profile.choices, layout, job.profile.name)]
 
 
 def broken(
