@@ -183,6 +183,7 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
 
 def _way(layout: dict[str, Any]) -> Any:
     """The schedule as the options of this revision have it."""
+    # before 2026-11-22 it carried its number of chunks
     try:
         return inside("Way")(
             layout["schedule"], layout["stages"], layout["microbatch_group"]
@@ -190,7 +191,7 @@ def _way(layout: dict[str, Any]) -> Any:
     except (
         KeyError,
         ImportError,
-    ):  # before 2026-11-22 it carried its number of chunks
+    ):
         return layout["schedule"], layout["interleave"]
 
 

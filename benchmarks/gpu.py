@@ -225,9 +225,8 @@ def losses(layout: Layout, device: str) -> list[float]:
             trainer, found = Trainer(j, settings, place), []
             dp, cp = int(layout.dp), int(layout.cp)
             for step in range(STEPS):
-                if (
-                    step == STEPS // 2
-                ):  # as a run that was killed here: save, resume, step
+                # as a run that was killed here: save, resume, step
+                if step == STEPS // 2:
                     saved = checkpoint.save(
                         trainer, Path(folder), step, keep=1
                     )

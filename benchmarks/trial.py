@@ -69,9 +69,8 @@ def run(
         if not piece:
             break
     os.close(read)
-    if (
-        not text
-    ):  # neither passed nor failed: it ran out of CPU seconds, or of patience
+    # neither passed nor failed: it ran out of CPU seconds, or of patience
+    if not text:
         os.killpg(child, signal.SIGKILL)
     _, _, used = os.wait4(child, 0)
     cpu_s = used.ru_utime + used.ru_stime
@@ -94,9 +93,8 @@ class _First:
         items.sort(key=lambda item: self.known.get(item.nodeid, 0.0))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if (
-            nodeid in self.known
-        ):  # SIGPROF ends a process that uses more CPU seconds than this
+        # SIGPROF ends a process that uses more CPU seconds than this
+        if nodeid in self.known:
             signal.setitimer(
                 signal.ITIMER_PROF, LEAST_S + SLACK * self.known[nodeid]
             )

@@ -2,7 +2,6 @@
 
 from hypothesis import settings
 
-settings.register_profile(
-    "untimed", deadline=None
-)  # a loaded machine is no failure
+# a loaded machine is no failure
+settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -191,9 +191,8 @@ def ends_well(words: list[str], stdin: str = "") -> int:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr("sys.stdin", io.StringIO(stdin))
-        patch.setattr(
-            "uvicorn.Server.run", lambda *_, **__: None
-        )  # it would never end
+        # it would never end
+        patch.setattr("uvicorn.Server.run", lambda *_, **__: None)
         code = cli.run(words)
     if code == 2:
         assert (

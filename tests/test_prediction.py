@@ -17,9 +17,8 @@ def test_utilisation_is_work_over_time_and_peak() -> None:
     p = by_hand(Layout())
     assert p.step_time_s == pytest.approx(6.0)
     assert p.mfu == pytest.approx(1.0)
-    assert by_hand(Layout(recompute="full")).hfu == pytest.approx(
-        1.0
-    )  # 8 s, a third more work
+    # 8 s, a third more work
+    assert by_hand(Layout(recompute="full")).hfu == pytest.approx(1.0)
     assert by_hand(Layout(recompute="full")).mfu == pytest.approx(6 / 8)
     assert p.tokens_per_s == pytest.approx(128 / 6)
 

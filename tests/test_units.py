@@ -47,9 +47,8 @@ READ = [
 
 @pytest.mark.parametrize(("text", "unit", "value"), READ)
 def test_reads_exactly(text, unit, value):
-    assert (
-        parse(text, unit) == value
-    )  # no rounding: 2.5 us is the float 2.5e-6
+    # no rounding: 2.5 us is the float 2.5e-6
+    assert parse(text, unit) == value
 
 
 WRONG = [

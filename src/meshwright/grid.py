@@ -107,9 +107,8 @@ def grid(
             f"a grid has at most {MOST:,} points, not {len(points):,}"
         )
     for point in (points[0], points[-1]):
-        varied(
-            job, point
-        )  # a wrong path or value shows before the work starts
+        # a wrong path or value shows before the work starts
+        varied(job, point)
     work = partial(_rows, job, space, fixed, compute or row)
     with contextlib.ExitStack() as stack:
         done, out = _opened(file, job, chosen, space, fixed, stack)
@@ -145,9 +144,8 @@ def row(
         **point,
         "note": note,
     }
-    plain: Row = json.loads(
-        json.dumps(whole, default=float)
-    )  # as the file holds it
+    # as the file holds it
+    plain: Row = json.loads(json.dumps(whole, default=float))
     return plain
 
 
@@ -284,9 +282,8 @@ def _opened(
     path = Path(file)
     try:
         text = path.read_bytes() if path.exists() else b""
-        whole = text[
-            : text.rfind(b"\n") + 1
-        ]  # a line that was cut off is computed again
+        # a line that was cut off is computed again
+        whole = text[: text.rfind(b"\n") + 1]
         done = _held(whole, head, path) if whole else {}
         out = stack.enter_context(path.open("r+b" if path.exists() else "w+b"))
         out.truncate(len(whole))

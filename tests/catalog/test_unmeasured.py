@@ -179,9 +179,8 @@ def test_the_answer_says_which_links_are_unmeasured() -> None:
         in said("16xmi300x")[0]
     )
     assert not said("16xh100-sxm")
-    assert (
-        said("16xtpu-v5p") == []
-    )  # a slice does not touch the data-centre network
+    # a slice does not touch the data-centre network
+    assert said("16xtpu-v5p") == []
     assert not said("16xmi300x", "megatron-2021") and not said(
         "16xmi300x", "scaling-book-sum"
     )

@@ -168,9 +168,8 @@ def test_step_time_and_memory(
     job = job_of(model, assumptions)
     rows = legal(job, choice, 25, seed=f"{model} {choice}")
     if not rows:
-        pytest.skip(
-            "no legal layout"
-        )  # summa is not defined for mixtures of experts
+        # summa is not defined for mixtures of experts
+        pytest.skip("no legal layout")
     at_once, schedule = table(rows), get(choice["schedule"])
     assert same(
         ours.step_time(job, at_once),

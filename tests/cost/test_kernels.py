@@ -383,9 +383,8 @@ def test_an_engine_counts_its_own_casts() -> None:
             if name == "megatron-core"
             else r.of.quantise["tensorwise"]
         )
-    weights = (
-        shapes.WEIGHTS_QUANTISED * 4096 * 4096
-    )  # of torchtitan in each pass, cached by the other
+    # of torchtitan in each pass, cached by the other
+    weights = shapes.WEIGHTS_QUANTISED * 4096 * 4096
     others = r.of.quantise["tensorwise"]
     saved = (8192 * 4096 * (others - 6) + weights * others) / r.memory
     assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(
@@ -468,12 +467,13 @@ def test_a_chip_that_nobody_measured_has_its_sustained_rate() -> None:
 @pytest.mark.parametrize("name", sorted(every()))
 def test_every_constant_has_its_source(name: str) -> None:
     of = kernels(name)
+    # of the chip's own data sheet
     unsourced = {
         "name",
         "units",
         "power_w",
         "sources",
-    }  # of the chip's own data sheet
+    }
     assert {field for field in vars(of) if field not in unsourced} <= set(
         of.sources
     )

@@ -202,9 +202,8 @@ def test_a_layer_is_the_sum_of_its_operations() -> None:
         10 + 3 + 2,
     )
     again = found.redone["selective"]
-    assert (
-        again.time.total == 2
-    )  # selective recomputation repeats the core of attention alone
+    # selective recomputation repeats the core of attention alone
+    assert again.time.total == 2
     assert (found.saved, again.saved) == (1101, 111)
     assert (found.weights, found.expert_weights) == (30, 7)
     # part of the products', none of the core's

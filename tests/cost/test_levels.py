@@ -99,9 +99,8 @@ def test_shares_by_counting() -> None:
 def test_random_experts_by_counting() -> None:
     group = (4, 2, 8)
     n, counts = product(group), [0, 0, 0, 0]
-    for other in range(
-        n
-    ):  # seen from rank 0; the nearest dimension varies fastest
+    # seen from rank 0; the nearest dimension varies fastest
+    for other in range(n):
         far = 3 if other >= 8 else 2 if other >= 4 else 1 if other else 0
         counts[far] += 1
     assert hop.any_rank(group) == pytest.approx([c / n for c in counts])

@@ -110,9 +110,8 @@ def test_alpha_beta_recovers_a_line(latency: float, rate: float) -> None:
 
 def test_alpha_beta_says_how_far_off_it_is() -> None:
     assert alpha_beta([1.0, 2.0, 3.0], [1.0, 3.0, 3.0]).error > 0.05
-    assert alpha_beta([1.0, 2.0], [2.0, 1.0]).rate == float(
-        "inf"
-    )  # never a negative time per byte
+    # never a negative time per byte
+    assert alpha_beta([1.0, 2.0], [2.0, 1.0]).rate == float("inf")
     with pytest.raises(ValueError, match="two different sizes"):
         alpha_beta([1.0, 1.0], [2.0, 2.0])
 

@@ -93,9 +93,8 @@ def machine(name: str) -> Fabric:
             ),
             HOW,
         )
-    if (
-        name == "mi300x of two"
-    ):  # 47.67 GB/s between two MI300X, of a link's 64
+    # 47.67 GB/s between two MI300X, of a link's 64
+    if name == "mi300x of two":
         net = network("mi300x-node")
         return Fabric.of(
             replace(

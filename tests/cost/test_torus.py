@@ -199,9 +199,8 @@ def test_axes_side_by_side_can_be_kept_equally_busy(shape):
         orders.append(load)
     loads = np.array(orders)
     weight = np.ones(len(loads)) / len(loads)
-    for _ in range(
-        20000
-    ):  # the price of a busy axis rises until no order is better than another
+    # the price of a busy axis rises until no order is better than another
+    for _ in range(20000):
         total = weight @ loads
         price = np.exp(400 * (total - total.max()))
         weight = 0.999 * weight

@@ -35,9 +35,8 @@ def test_newton_schulz_multiplies_as_often_as_its_products(
         gram = times(x, x.T)
         x = a * x + times(b * gram + c * times(gram, gram), x)
     assert newton_schulz(*shape, 5) == flops
-    assert (
-        0.5 < np.linalg.svd(x, compute_uv=False).min() < 1.5
-    )  # it is orthogonal, roughly
+    # it is orthogonal, roughly
+    assert 0.5 < np.linalg.svd(x, compute_uv=False).min() < 1.5
 
 
 def test_matrices_of_a_model() -> None:

@@ -86,15 +86,13 @@ def test_modules_of_megatron_core() -> None:
     nothing = a_token(LLAMA, "none")
     # inputs of qkv and up
     assert nothing - a_token(LLAMA, "layernorm") == pytest.approx(2 * h * BF16)
-    assert nothing - a_token(LLAMA, "mlp") == pytest.approx(
-        3 * F * BF16
-    )  # gate, up, their product
+    # gate, up, their product
+    assert nothing - a_token(LLAMA, "mlp") == pytest.approx(3 * F * BF16)
     assert nothing - a_token(LLAMA, "layernorm+mlp") == pytest.approx(
         (2 * h + 3 * F) * BF16
     )
-    assert (
-        a_token(LLAMA, "core_attn") == nothing
-    )  # nothing inside a fused kernel is worth it
+    # nothing inside a fused kernel is worth it
+    assert a_token(LLAMA, "core_attn") == nothing
     experts, heads, width = 8, 128, 2048
     plain = a_token(V3, "none")
     assert plain - a_token(V3, "moe_act") == pytest.approx(

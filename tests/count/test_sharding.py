@@ -181,13 +181,11 @@ def test_experts_of_all_ranks_are_the_whole(
     )
     for name in ("experts/up", "experts/down"):
         assert cut[name].weights * ep * etp == one[name].weights
-        assert (
-            cut[name].forward.matrix * tp == one[name].forward.matrix
-        )  # balanced: each replica's tokens cost what they would at home
+        # balanced: each replica's tokens cost what they would at home
+        assert cut[name].forward.matrix * tp == one[name].forward.matrix
     sent = [m for m in cut["experts/dispatch"].forward.comm if m.axis == "ep"]
-    assert (
-        sent[0].bytes * tp == 256 * 4 * 512 * 2
-    )  # k copies of a token of D bf16 numbers
+    # k copies of a token of D bf16 numbers
+    assert sent[0].bytes * tp == 256 * 4 * 512 * 2
 
 
 @given(POWERS, POWERS)
@@ -231,9 +229,10 @@ def test_backward_is_twice_forward(model: Model, T: int) -> None:
         "attention/core"
     ]
     q, v = (48, 32) if model.mla else (model.h, model.h)
+    # the scores once more
     assert flash.backward.matrix / flash.forward.matrix == pytest.approx(
         (3 * q + 2 * v) / (q + v)
-    )  # the scores once more
+    )
 
 
 @given(

@@ -232,6 +232,7 @@ NUMBERS = {
     ),
 }
 """(joint, option) -> fields that not every choice of it may have."""
+# these ask what was measured
 CASES = [
     (joint, option, choice, field)
     for (joint, option), names in NUMBERS.items()
@@ -244,7 +245,7 @@ CASES = [
         "framework",
         "measured",
         "calibrated",
-    )  # these ask what was measured
+    )
 ]
 
 

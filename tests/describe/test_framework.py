@@ -69,9 +69,8 @@ def test_every_field_has_its_source(name: str) -> None:
         "sources",
         "holding",
     }
-    about -= (
-        {"proposes"} if not profile.proposes else set()
-    )  # says nothing: whatever it runs
+    # says nothing: whatever it runs
+    about -= {"proposes"} if not profile.proposes else set()
     held = profile.holding
     about |= {
         f"holding.{f.name}"

@@ -111,9 +111,8 @@ def test_a_prediction_is_asked_once_for_what_its_job_reads() -> None:
     model = Model(of, (CLOCK, HOST))
     model.errors({"clock": 0.9, "host": 1e-3})
     known = len(model.known)
-    model.errors(
-        {"clock": 0.9, "host": 2e-3}
-    )  # none of them runs on llm-foundry
+    # none of them runs on llm-foundry
+    model.errors({"clock": 0.9, "host": 2e-3})
     assert len(model.known) == known
     model.errors({"clock": 0.8, "host": 2e-3})
     assert len(model.known) == 2 * known

@@ -35,9 +35,8 @@ def test_megatron() -> None:
     assert log.steps[0].seconds == pytest.approx(12.0005)
     assert log.steps[1].batch == 1024 and log.steps[1].tflops_per_chip == 436.9
     assert log.steps[1].loss == 8.1
-    assert log.step_time_s() == pytest.approx(
-        8.51
-    )  # the median without the first line
+    # the median without the first line
+    assert log.step_time_s() == pytest.approx(8.51)
 
 
 def test_nemo() -> None:

@@ -235,9 +235,8 @@ def test_messages_are_counted_between_ranks(
     )
     sent = 2 * 32 * 64 * 4.0
     one = 1e-4 + (sent - 1e3) / (1e6 - 1e3) * 1e-4
-    assert found["pp_comm"] == pytest.approx(
-        4 * boundaries * 2 * 2 * one
-    )  # microbatches, both ways, sender and receiver
+    # microbatches, both ways, sender and receiver
+    assert found["pp_comm"] == pytest.approx(4 * boundaries * 2 * 2 * one)
 
 
 @pytest.mark.parametrize(

@@ -255,9 +255,8 @@ def test_a_table_of_collectives_becomes_a_measured_network(
         ("all_gather", 2),
         ("all_gather", 8),
     ]
-    assert fits[0]["rate_bytes_per_s"] == pytest.approx(
-        27e9, rel=0.1
-    )  # 1 GiB in 39.5 ms
+    # 1 GiB in 39.5 ms
+    assert fits[0]["rate_bytes_per_s"] == pytest.approx(27e9, rel=0.1)
     gather = load_machine(out).network.dims[1].collectives["all_gather"]
     assert gather.points == ((2.0, 8.0), (32768.0, 1048576.0))
     assert gather.seconds == (3.359e-05, 9.3395e-05, 6.92e-05, 0.0002671)

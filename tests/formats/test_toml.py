@@ -326,10 +326,11 @@ def test_chips_and_networks_by_name_by_table_or_changed():
         dataclasses.replace(h100, hbm_bytes=96e9),
         "superpod-h100",
     )
+    # a changed number loses its source
     assert (
         "hbm_bytes" not in changed.chip.sources
         and "sustained" in changed.chip.sources
-    )  # a changed number loses its source
+    )
     slow = load_job(
         describe(
             cluster__network={
@@ -724,9 +725,8 @@ def test_a_writer_refuses_what_a_file_cannot_hold():
 
     with pytest.raises(BadInput, match="tp holds a ndarray"):
         to_dict(layout.Layout(tp=np.ones(3)))
-    row = layout.Layout(
-        tp=np.float64(8), dp=np.int64(4)
-    )  # one row of a table of layouts
+    # one row of a table of layouts
+    row = layout.Layout(tp=np.float64(8), dp=np.int64(4))
     assert read(
         layout.Layout, parse_toml(dumps_toml(to_dict(row)), "x")
     ) == layout.Layout(tp=8, dp=4)

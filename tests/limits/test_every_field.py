@@ -91,12 +91,13 @@ CASES = [
     for name, field, now in options(getattr(EPOCH, joint), joint)
     for value in others(field, now)
 ]
+# hardly more than is needed
 EXERCISED = {
     "chip.memory_efficiency": ("chip.model", "roofline"),
     "memory.holding.allocator_need": (
         "memory.capacity_share",
         0.02,
-    ),  # hardly more than is needed
+    ),
     "memory.headroom": ("memory.risk_width", 3.0),
     "memory.risk_width": ("memory.headroom", 1e-6),
     "network.ring_factor": ("network.collective", "book"),

@@ -66,9 +66,8 @@ def test_fully_sharded_over_128() -> None:
         step(stage, torch.zeros(1, GPT3.seq, dtype=torch.long))
     weights = sum(float(op.weights) for op in ops)
     assert record.flops == flops(ops) == pytest.approx(2.768063e14, rel=1e-6)
-    norms = {
-        ("all_reduce", GPT3.hidden * 2): 2 * (2 * 96 + 1)
-    }  # gradients of norm weights, whole on every tp rank: 9.5 MB, not counted
+    # gradients of norm weights, whole on every tp rank: 9.5 MB, not counted
+    norms = {("all_reduce", GPT3.hidden * 2): 2 * (2 * 96 + 1)}
     assert record.over("tp") == sent(ops, "tp") + Counter(norms)
     assert record.volume("dp")["all_gather"] == 2 * weights * 2
     assert record.volume("dp")["reduce_scatter"] == weights * 4

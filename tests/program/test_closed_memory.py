@@ -205,9 +205,8 @@ def test_numbers_worked_out_by_hand() -> None:
     layout = Layout(dp=64, zero=3, recompute="full")
     job = carried_out(Job(model, on, 128, layout))
     T, D, V, parameters = 8192, 4096, 128256, 8.030e9
-    states = (
-        (12 + 4) * parameters / 64
-    )  # and gradients of the first microbatch, already reduced
+    # and gradients of the first microbatch, already reduced
+    states = (12 + 4) * parameters / 64
     kept = 32 * T * D * 2 + T * D * 2 + 2 * T * D * 4
     logits = 2 * T * V * 2 + 4 * 2**24
     assert fullest(job) == pytest.approx(

@@ -154,9 +154,8 @@ def test_the_formula_is_that_of_the_chip_model() -> None:
         in terms["memory"].formula
     )
     terms = {part.name: part for part in under("realistic").term.parts}
-    assert terms["memory"].formula.startswith(
-        "bytes / 2.682e+12 B/s"
-    )  # 0.8 x 3352 GB/s
+    # 0.8 x 3352 GB/s
+    assert terms["memory"].formula.startswith("bytes / 2.682e+12 B/s")
     terms = {part.name: part for part in under("megatron-2021").term.parts}
     assert (
         terms["memory"].formula.startswith("0: memory takes no time")

@@ -164,9 +164,8 @@ def test_against_a_file(tmp_path: Path) -> None:
     assert report.summary["mismatch"] == 0 and report.summary["match"] > 62
     assert [t.name for t in report.tables] == ["epoch-fig6_a100_dense"]
     curve = [c for c in report.checks if c.id.startswith("fig6_a100_dense/")]
-    assert (
-        max(abs(c.rel_diff) for c in curve) <= 1e-7
-    )  # as many digits as the file has
+    # as many digits as the file has
+    assert max(abs(c.rel_diff) for c in curve) <= 1e-7
     assert {c.source for c in curve} == {"printed"}
 
 

@@ -255,10 +255,11 @@ def test_spot_checks_both_ways() -> None:
         and "repaired" in c.note
         and c.id.count("/") == 2
     }
+    # of case C; every other operation is untouched
     assert moved == {
         "ln1",
         "ln2",
-    }  # of case C; every other operation is untouched
+    }
     (norm,) = [c for c in found if c.id == "spot-C/ln1/saved MB"]
     assert norm.published == 2.0972 and norm.computed == pytest.approx(26.2144)
 

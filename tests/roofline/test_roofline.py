@@ -63,12 +63,12 @@ def test_best_split_beats_all_others(name, batch, edition):
 def test_shards_are_whole():
     m = mesh(cluster("8960xbook-tpu-v5p"), "bf16", EXACT)
     degrees = {f.y for f in splits(Setting(LLAMA), m, 4e6)}
-    assert {1, 7, 8, 14} <= degrees and not any(
-        y % 5 == 0 for y in degrees
-    )  # 28672 = 2^12 x 7
+    # 28672 = 2^12 x 7
+    assert {1, 7, 8, 14} <= degrees and not any(y % 5 == 0 for y in degrees)
+    # heads
     assert (
         max(f.y for f in splits(Setting(LLAMA, "projections"), m, 4e6)) == 64
-    )  # heads
+    )
 
 
 def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():

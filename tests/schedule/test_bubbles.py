@@ -241,10 +241,11 @@ def test_published_bubbles(p: int) -> None:
     assert get("interleaved").bubble(
         p, m, 3, f, i, w
     ) / useful == pytest.approx((p - 1) / m / 3)
+    # Qi et al. 2024, table 2: of steps back to back
     for fewest in (
         2 * p - 1,
         m,
-    ):  # Qi et al. 2024, table 2: of steps back to back
+    ):
         assert get("zb-h1").idle(
             p, fewest, 1, f, i, w, barrier=False
         ) == pytest.approx((p - 1) * (f + i - w))
@@ -269,6 +270,5 @@ def test_zero_bubble_never_loses_to_its_ancestor() -> None:
             )
             assert h1 <= old + 1e-9
             assert h2 <= old + 1e-9
-            assert (
-                h2 <= h1 + 1e-9 or m < 2 * p - 1
-            )  # with fewer, ZB-H2 runs ahead for nothing
+            # with fewer, ZB-H2 runs ahead for nothing
+            assert h2 <= h1 + 1e-9 or m < 2 * p - 1

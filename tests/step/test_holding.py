@@ -242,9 +242,8 @@ def test_recomputation_and_logits_are_not_held_at_the_same_time() -> None:
     )
     small = predict(replace(p.job, model=replace(p.job.model, vocab=1000)))
     once = small.memory_bytes["activations"] - L * T * D * BF16
-    assert once == pytest.approx(
-        1.6 * layer, rel=0.05
-    )  # once more, and 0.6 of it for temporaries
+    # once more, and 0.6 of it for temporaries
+    assert once == pytest.approx(1.6 * layer, rel=0.05)
 
 
 def test_sequence_parallelism_gathers_an_input_and_its_gradient() -> None:

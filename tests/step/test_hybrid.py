@@ -69,10 +69,11 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
     assert at(dp=64, dp_replicate=16).group("copies") == (2, 8)
     assert at(dp=64, dp_replicate=4).group("shards") == (8, 2)
     assert at(dp=64, dp_replicate=4).group("copies") == (1, 4)
+    # two of dp, two of cp
     assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("shards") == (
         4,
         1,
-    )  # two of dp, two of cp
+    )
     assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("copies") == (1, 8)
 
 

@@ -221,9 +221,8 @@ class Run:
             try:
                 verify(path, read_index(path))
             except BadInput:
-                assert not path.exists(), (
-                    f"{path} is corrupt"
-                )  # it was pruned while we read
+                # it was pruned while we read
+                assert not path.exists(), f"{path} is corrupt"
 
     def stop(self) -> int:
         """SIGTERM: the run saves and ends; the steps it has done."""

@@ -58,11 +58,12 @@ def test_it_writes_a_machine_that_predict_takes(
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 130
+    # settings and four items
     assert (
         not out.exists()
         and len(json.loads(out.with_name("machine.toml.part").read_text()))
         == 1 + 4
-    )  # settings and four items
+    )
     assert main(words) == 0
     total = len(list(run.items(run.Wanted("cpu", ("fp32",), (2,), True))))
     assert (

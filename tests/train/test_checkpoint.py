@@ -360,9 +360,8 @@ def held(folder: Path, background: bool, device: torch.device) -> list[float]:
             for step in (1, 2)
         ]
         dist.barrier()
-        assert (
-            path.exists() is not background
-        )  # still being written, after two steps
+        # still being written, after two steps
+        assert path.exists() is not background
         gate.set()
         saver.save(3)
         assert path.exists()  # one at a time
@@ -597,9 +596,8 @@ def test_each_byte_is_compared_once_and_read_once(
 
     def work(device: torch.device) -> None:
         wanted = job(LLAMA, Layout(dp=4, zero=3, microbatch=2))
-        monkeypatch.setattr(
-            "meshwright.train.loop.initialise", None
-        )  # nothing is drawn
+        # nothing is drawn
+        monkeypatch.setattr("meshwright.train.loop.initialise", None)
         monkeypatch.setattr(Reader, "read_data", counted)
         monkeypatch.setattr(checkpoint, "verify", compared)
         checkpoint.load(Trainer(wanted, SHORT, device, fresh=False), path)

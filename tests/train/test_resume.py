@@ -136,10 +136,11 @@ def test_what_changes_the_samples_of_a_step_needs_a_word(
     if name != "seed":
         Path("batch.toml").write_text(Path(job).read_text())
     words = ["train", job, "--resume", "--steps", "8", *CHANGES.get(name, [])]
+    # fields of [job], not of the command line of train
     if name in (
         "seq",
         "batch",
-    ):  # fields of [job], not of the command line of train
+    ):
         text = Path(job).read_text()
         Path(job).write_text(
             text.replace('"4seq"', '"8seq"')

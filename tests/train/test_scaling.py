@@ -168,7 +168,6 @@ def test_a_scale_of_one_comes_back_and_no_scale_starts_anew() -> None:
     again = Scaler(True)
     again.load(Scaler(False).state())
     assert again.scale == FIRST
-    grown.load(
-        {"scale": 4.0, "good": 7, "skipped": 0}
-    )  # of a run whose scale grew more seldom
+    # of a run whose scale grew more seldom
+    grown.load({"scale": 4.0, "good": 7, "skipped": 0})
     assert grown.update(1.0) and grown.scale == 8

@@ -54,9 +54,8 @@ def measured(
 
     def work(device: torch.device) -> None:
         trainer = Trainer(kept(model, layout), SETTINGS, device)
-        trainer.step(
-            0, *share(trainer, tokens(0))
-        )  # stages agree on shapes in the first one
+        # stages agree on shapes in the first one
+        trainer.step(0, *share(trainer, tokens(0)))
         with Traffic(axes_of(trainer.mesh)) as traffic:
             trainer.accumulate(*share(trainer, tokens(1)))
         found = {
@@ -177,18 +176,18 @@ def test_inside_layers_and_between_stages(name: str, tmp_path: Path) -> None:
         assert found["tp"] == counted(wanted, found["rank"], "tp") + norms(
             wanted, found["rank"]
         )
+        # dp = 1: cp ranks are the replicas
         of_weights = Counter(
             {
                 key: n
                 for key, n in found["cp"].items()
                 if key[0] == "all_reduce"
             }
-        )  # dp = 1: cp ranks are the replicas
+        )
         assert found["cp"] - of_weights == counted(wanted, found["rank"], "cp")
         mine = stage_numbers(layout, found["rank"])
-        sends = sum(
-            (number < stages - 1) + (number > 0) for number in mine
-        )  # forward to the next, back to the one before
+        # forward to the next, back to the one before
+        sends = sum((number < stages - 1) + (number > 0) for number in mine)
         assert found["pp"] == Counter(
             {("send", boundary): m * sends} if sends else {}
         )
@@ -286,9 +285,8 @@ def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
         ((kind, size), times), *others = counted(
             wanted, found["rank"], "ep"
         ).items()
-        layers = (
-            times // 4
-        )  # times microbatches: there and back, forward and backward
+        # times microbatches: there and back, forward and backward
+        layers = times // 4
         counts = found["ep"].pop(("all_to_all", model.moe.experts * 8))
         assert (kind, counts, others) == ("all_to_all", layers, [])
         assert (

@@ -137,9 +137,8 @@ def test_a_rate_that_is_of_a_gpu_or_a_node_unsaid_is_noted(
         == bool(said)
         or not said
     )
-    assert (
-        note(row(hardware={"inter_node": far, "count": 8})) == ""
-    )  # one node: it does not matter
+    # one node: it does not matter
+    assert note(row(hardware={"inter_node": far, "count": 8})) == ""
 
 
 def test_what_is_between_slices_is_noted_or_read() -> None:
@@ -415,9 +414,8 @@ def test_a_stated_size_near_the_catalogues_keeps_the_catalogues(
 
 
 def test_a_stated_size_of_another_memory_replaces_the_catalogues() -> None:
-    assert (
-        chip("A100-64GB").hbm_bytes == 64e9
-    )  # Leonardo's: a quarter less than 80 GB
+    # Leonardo's: a quarter less than 80 GB
+    assert chip("A100-64GB").hbm_bytes == 64e9
     assert chip("A100 64 GiB").hbm_bytes == 64 * 2**30
 
 

@@ -260,9 +260,8 @@ def test_notes_are_counted_by_row() -> None:
 
 
 def test_a_job_has_the_mode() -> None:
-    assert (
-        job(row(recompute="every other layer")).layout.recompute == "full:2"
-    )  # of 4
+    # of 4
+    assert job(row(recompute="every other layer")).layout.recompute == "full:2"
     assert (
         job(row(recompute="full, first 1 layers per stage")).layout.recompute
         == "full:1"

@@ -188,9 +188,8 @@ def test_layouts_of_one_workload_are_ranked() -> None:
     other = [
         {**r, "global_batch": 256} if i == 0 else r for i, r in enumerate(rows)
     ]
-    assert (
-        validate(other).overall["ranking"]["groups"] == 0
-    )  # another batch is another workload
+    # another batch is another workload
+    assert validate(other).overall["ranking"]["groups"] == 0
 
 
 def test_collectives_of_a_table() -> None:

@@ -121,13 +121,11 @@ class Links:
             for near, far in zip(self.reduces, self.reduces[1:], strict=False)
         ):
             return False
-        if any(
-            d.kind == "mesh" for d in self.dims[1:]
-        ):  # fewer ranks there reach less of it
+        # fewer ranks there reach less of it
+        if any(d.kind == "mesh" for d in self.dims[1:]):
             return False
-        pairs = self.reach(
-            (2.0,) * len(self.rates)
-        )  # the least a group reaches in a mesh
+        # the least a group reaches in a mesh
+        pairs = self.reach((2.0,) * len(self.rates))
         faster = all(
             a >= b for a, b in zip(pairs, self.rates[1:], strict=False)
         )

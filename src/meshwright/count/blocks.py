@@ -320,9 +320,8 @@ def attention(
         b * K * lq * (q + v),
     )
     softmax, drop = 2 * P + R * (l * seen - 1), P if dropout else 0.0
-    again = (
-        1 if fused else 0
-    )  # flash attention computes the scores a second time in backward
+    # flash attention computes the scores a second time in backward
+    again = 1 if fused else 0
     matrix_back = 2 * P * (2 * q + 2 * v + again * q) - one * (
         b * H * lq * q + b * H * l * q + P + b * H * l * v + again * P
     )

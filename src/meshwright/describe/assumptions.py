@@ -531,6 +531,7 @@ BOOK_SUM = Assumptions(
         holding=Holding(),
     ),
     precision=PRECISIONS["bf16-pure"],
+    # data, fully sharded, tensor parallel
     choices=(
         Choices(
             cp=(1,),
@@ -539,7 +540,7 @@ BOOK_SUM = Assumptions(
             zero=(0, 3),
             dp_replicate=(1,),
         ),
-    ),  # data, fully sharded, tensor parallel
+    ),
 )
 
 BOOK_MAX = replace(

@@ -148,10 +148,11 @@ def _values(name: str, given: Any) -> Values:
         )
     values = tuple(given)
     if len(values) > 2 and all(type(v) is int for v in values):
+        # what lies between is no worse
         (
             _value(name, min(values)),
             _value(name, max(values)),
-        )  # what lies between is no worse
+        )
         return tuple(dict.fromkeys(values))
     return tuple(dict.fromkeys(_value(name, v) for v in values))
 

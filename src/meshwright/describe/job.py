@@ -109,9 +109,8 @@ class Job(Checked):
                 object.__setattr__(
                     self, name, parse(getattr(self, name), unit, f"job.{name}")
                 )
-        if (
-            isinstance(self.batch, str) and "batch" in BY_NAME
-        ):  # "4Mi" tokens, "512seq"
+        # "4Mi" tokens, "512seq"
+        if isinstance(self.batch, str) and "batch" in BY_NAME:
             object.__setattr__(
                 self, "batch", BY_NAME["batch"](self.batch, int(self.T))
             )

@@ -235,9 +235,8 @@ def _value(kind: Any, value: object, at: At) -> Any:
     unit = args[1] if args else Unit("")
     if kind is float or args[:1] == (float,):
         return _within(_number(value, unit, at), REAL, at)
-    return int(
-        _within(_whole(value, unit, at), WHOLE, at)
-    )  # int, a length, and Num (a degree)
+    # int, a length, and Num (a degree)
+    return int(_within(_whole(value, unit, at), WHOLE, at))
 
 
 def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
@@ -403,9 +402,8 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(v, where) for v in value]
     if isinstance(value, (str, bool)):
         return value
-    if isinstance(
-        value, (numbers.Integral, float)
-    ):  # NumPy's too: one row of a table of layouts
+    # NumPy's too: one row of a table of layouts
+    if isinstance(value, (numbers.Integral, float)):
         return float(value) if isinstance(value, float) else int(value)
     raise BadInput(
         f"{where} holds a {type(value).__name__}, which cannot be written as one value"

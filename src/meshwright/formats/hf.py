@@ -64,9 +64,8 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
     directory or file.
     """
     file = Path(path)
-    with suppress(
-        OSError, ValueError
-    ):  # read_text says what is wrong with the path
+    # read_text says what is wrong with the path
+    with suppress(OSError, ValueError):
         file = file / "config.json" if file.is_dir() else file
     name = (
         file.parent.name
@@ -169,9 +168,8 @@ def _text_part(
         or "towers and projectors of other media, which the file does not describe,"
     )
     note = f"language model only: of {outer}, {left} and their tokens are left out"
-    if (
-        inner is None
-    ):  # older files have the language model's keys beside those of the towers
+    # older files have the language model's keys beside those of the towers
+    if inner is None:
         own = {
             key: value
             for key, value in config.items()

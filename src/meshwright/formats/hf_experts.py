@@ -433,9 +433,8 @@ def _indexed(c: Config) -> Fields:
 
 def _glm_dsa(c: Config) -> Fields:
     """Some layers read the keys that the layer before chose."""
-    c.asked.update(
-        INDEX
-    )  # where the file lists the layers, they say nothing more
+    # where the file lists the layers, they say nothing more
+    c.asked.update(INDEX)
     found, layers = _indexed(c), count(c)
     kinds = listed(c, "indexer_types", {"full": "sparse", "shared": "chosen"})
     if kinds is None:

@@ -170,9 +170,8 @@ def _glm(c: Config) -> Fields:
 
 
 def _glm4_moe(c: Config) -> Fields:
-    width = c.whole("hidden_size") // (
-        c.whole("num_attention_heads") or 1
-    )  # its class rounds down
+    # its class rounds down
+    width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)
     return {
         "qkv_bias": c.flag("attention_bias"),
         "qk_norm": c.flag("use_qk_norm"),

@@ -511,9 +511,8 @@ def _nemotron_h(c: Config) -> Fields:
     )
     moe["latent"] = c.whole("moe_latent_size", default=0)
     mlp = c.flag("mlp_bias")
-    c.asked.add(
-        "attention_bias"
-    )  # the class has it, and its attention has none
+    # the class has it, and its attention has none
+    c.asked.add("attention_bias")
     if (
         mlp
         and moe["shared_ffn"]

@@ -240,12 +240,11 @@ def _cluster(given: object, files: bool) -> object:
             )
         base = resolve.cluster(on, files=files)
         parts = {"chip": base.chip, "network": base.network}
+        # a table changes fields of the named chip or network
         for (
             part,
             value,
-        ) in (
-            parts.items()
-        ):  # a table changes fields of the named chip or network
+        ) in parts.items():
             if isinstance(table.get(part), Mapping):
                 table[part] = changed(value, table[part])
         rest = {

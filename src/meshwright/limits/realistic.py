@@ -147,9 +147,8 @@ def run_of(law: Law, model: Model) -> tuple[float, float, int]:
     """(training FLOPs, tokens, batch in sequences) that a law gives a model: with all parameters
     and FLOPs of the real thing."""
     tokens = law.tokens_per_parameter * parameters(model)
-    seen = (
-        1 if model.window else 0
-    )  # a token that sees only itself: scores as of a sequence of one
+    # a token that sees only itself: scores as of a sequence of one
+    seen = 1 if model.window else 0
     flops = model_flops(model, seen) * tokens
     experts = model.moe.experts if model.moe else 1
     sequences = experts**law.batch_experts * law.batch(flops) / law.seq

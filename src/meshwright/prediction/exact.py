@@ -118,9 +118,8 @@ def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
         alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
         return Replayed((GPIPE, 1, 1, 1), alone, 0.0, rest, least)
     send = float(hop(layout, parts, at).seconds)
-    order = schedule_with(
-        layout.schedule, "even", layout.microbatch_group
-    )  # of any stages
+    # of any stages
+    order = schedule_with(layout.schedule, "even", layout.microbatch_group)
     return Replayed(
         (order, p, m, v), stage_seconds(job, layout, parts), send, rest, least
     )

@@ -259,9 +259,8 @@ def device(
     )
     flight = in_flight(p, m, schedule, v, end)
     chunks = schedule.chunks(v)
-    layers = maximum(
-        share.typical + share.leading, 1.0
-    )  # the trainer leaves no stage empty
+    # the trainer leaves no stage empty
+    layers = maximum(share.typical + share.leading, 1.0)
     moments = points(schedule, p, m, v, end, flight, layers)
     if end == "second":  # of two ranks: the first
         others = points(
@@ -418,9 +417,8 @@ def staged_flying(
     waiting = waiting + at.early * of.boundary
     active = where(point.flight > 0, 1.0, 0.0)
     of_head = in_head(job, of, at)
-    gradient = of.boundary * (
-        1.0 - at.share.head / at.chunks
-    )  # that it was sent
+    # that it was sent
+    gradient = of.boundary * (1.0 - at.share.head / at.chunks)
     whole = (
         gradient
         + of.layer(at.share, "rising")

@@ -83,9 +83,8 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     whole: Any = p * L + sum_of_ends(parts)
     schedule = schedule_named(layout.schedule)
     stages = layout.pp * schedule.chunks(layout.interleave)
-    inside = float(
-        schedule.folded
-    )  # the last rank of a folded pipeline hands on to itself
+    # the last rank of a folded pipeline hands on to itself
+    inside = float(schedule.folded)
     fabric = at.fabric
     hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
     shards = layout.replicas if layout.zero else 1.0

@@ -256,9 +256,8 @@ class Walk:
             stage, stage.number - 1
         )
         if not stage.first and self.input_is_saved:
-            found["activations"] -= (
-                self.boundary
-            )  # it lies where it was received
+            # it lies where it was received
+            found["activations"] -= self.boundary
         return found
 
     def loss(self, stage: Stage) -> float:
@@ -290,9 +289,8 @@ class Walk:
         self.ledger.add("receive buffers", arrived)
         both = units[-1].name == BOTH
         made = 0.0
-        if (
-            both
-        ):  # its gradient is made by the head and whole after the embedding
+        # its gradient is made by the head and whole after the embedding
+        if both:
             self.gather([(stage, len(units) - 1)])
             self.loss_backward(stage)
             of_head = [op for op in units[-1].ops if op.name.startswith(HEAD)]
@@ -480,9 +478,8 @@ class Walk:
 def peak(job: Job, rank: int, shards: int = 0) -> Ledger:
     """The ledger of one step of a rank of the pp axis. job: `expected.carried_out`."""
     actions = order(job, rank)
-    if (
-        job.layout.pp == 1
-    ):  # between the first microbatch and the last, one is like another
+    # between the first microbatch and the last, one is like another
+    if job.layout.pp == 1:
         actions = (
             [*actions[:4], *actions[-2:]] if len(actions) > 6 else actions
         )

@@ -113,9 +113,8 @@ def in_chunks(
     one, few, half = 1.0 / chunks, m <= p, floor(chunks / 2)
     fresh = where(few, 0.0, 1.0)
     others = half if end == "last" else ceil(chunks / 2)
-    emptied = (
-        flight - p * half * one + 1.0 / layers
-    )  # by then every chunk had a backward pass and no forward pass since
+    # by then every chunk had a backward pass and no forward pass since
+    emptied = flight - p * half * one + 1.0 / layers
     # its head is in the chunk whose gradients are the first, and forward passes follow them
     last = end == "last"
     return (
@@ -209,9 +208,8 @@ def held_back(
     lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[
         end
     ]
-    ready = p + where(
-        end == "last", p, 0.0
-    )  # microbatches until every chunk has its gradients
+    # microbatches until every chunk has its gradients
+    ready = p + where(end == "last", p, 0.0)
     heads_late = schedule.heads_late(p, m, v) if end == "last" else 0.0
     early = (
         where(m > p, (2 * p - 1) * one, (p - 1) * one)

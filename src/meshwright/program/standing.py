@@ -236,9 +236,8 @@ class Sharding(NamedTuple):
             of_head = self.narrow * self.head if layers else 0.0
             there = minimum(in_use + of_head + earlier, self.gathered)
         ends = self.whole - self.layers_whole
-        behind = (
-            1.0 if layers else 0.0
-        )  # the head's gradient is the first that is whole
+        # the head's gradient is the first that is whole
+        behind = 1.0 if layers else 0.0
         gradients = point.whole * self.layers_whole + point.ends * ends
         gradients = gradients + behind * (1.0 - point.ends) * self.head
         return Standing(self.weights, gradients, self.optimizer, there, 0.0)

@@ -91,9 +91,8 @@ def results(job: Job, ops: Iterable[Op]) -> Num:
     found: Num = 0.0
     for op in ops:
         if "norm" in op.name:
-            several = (
-                op.weights == job.model.hidden
-            )  # RMS norm of the hidden state
+            # RMS norm of the hidden state
+            several = op.weights == job.model.hidden
             found = found + op.saved / (NORM_SAVED if several else 1.0)
         if op.kind == "matmul":
             found = found + width * sum(

@@ -248,9 +248,8 @@ def ranking(
     words: set[str] = set()
     for rank, p in enumerate(predictions, 1):
         short = short_words(p.layout)
-        if (
-            short in words
-        ):  # differs in where its ranks lie, or how norms are cut
+        # differs in where its ranks lie, or how norms are cut
+        if short in words:
             continue
         words.add(short)
         versus = (

@@ -114,9 +114,8 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     """GiB of the fullest chip, stacked by kind, against its capacity."""
     _stack(axes, uses, list(KINDS), GIB)
-    room = [
-        use["capacity"] / GIB for use in uses
-    ]  # assumption sets differ in it
+    # assumption sets differ in it
+    room = [use["capacity"] / GIB for use in uses]
     ends = (
         [x - 0.5 for x in range(len(uses))],
         [x + 0.5 for x in range(len(uses))],
@@ -247,9 +246,8 @@ def scaling(sweep: Sweep) -> Figure:
         top.plot(
             xs, ideal, color="black", linestyle=":", label="perfect scaling"
         )
-    line, dashed = (
-        ("-", "--") if numeric else ("", "")
-    )  # nothing lies between two models
+    # nothing lies between two models
+    line, dashed = ("-", "--") if numeric else ("", "")
     top.plot(
         xs,
         rates,

@@ -72,9 +72,8 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 def bar(share: float, width: int, ascii_only: bool = False) -> str:
     """A horizontal bar of `share` (0..1) of `width` characters, in eighths of one."""
-    share = min(
-        max(0.0, share), 1.0
-    )  # in this order what is not a number counts as 0
+    # in this order what is not a number counts as 0
+    share = min(max(0.0, share), 1.0)
     if ascii_only:
         return "#" * round(share * width)
     eighths = round(share * width * 8)
@@ -98,9 +97,8 @@ def percent(share: float, digits: int = 1) -> str:
 def count(number: float, digits: int = 3) -> str:
     """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion)."""
     for size, prefix in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if (
-            size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf
-        ):  # 999,999 is 1 M, not 1,000 k
+        # 999,999 is 1 M, not 1,000 k
+        if size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf:
             return show(number / size, "", digits) + prefix
     return show(number, "", digits)
 

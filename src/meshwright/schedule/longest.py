@@ -80,9 +80,8 @@ def longest(
     steps = 1 if barrier or not schedule.split_backward else STEPS
     found, left = np.empty(len(send)), np.arange(len(send))
     each = group_size(schedule, p, m)
-    if (
-        schedule.grouped and each >= p
-    ):  # of fewer microbatches the groups would be others
+    # of fewer microbatches the groups would be others
+    if schedule.grouped and each >= p:
         schedule = schedule.grouped(each)
     groups = GROUPS
     while len(left):
@@ -113,9 +112,10 @@ def _replay(
     groups put between.
     """
     count = len(program.lasts)
+    # F, I, W, B
     seconds = np.concatenate(
         [passes, passes[..., 1:2] + passes[..., 2:]], axis=2
-    )  # F, I, W, B
+    )
     lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
     end = np.zeros((count + 2, len(send)))
     end[count + 1] = -np.inf
@@ -160,10 +160,11 @@ def _program(
     by_level = np.argsort(level, kind="stable")
     number = np.empty(len(by_level) + 2, dtype=np.intp)
     number[by_level] = np.arange(len(by_level))
+    # nothing before, nothing needed
     number[-2:] = (
         len(by_level),
         len(by_level) + 1,
-    )  # nothing before, nothing needed
+    )
     before = np.arange(len(by_level)) - 1
     before[first[:-1][np.diff(first) > 0]] = len(by_level)
     bounds = np.searchsorted(

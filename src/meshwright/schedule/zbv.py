@@ -260,9 +260,8 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     one, other = d.at(y), d.at(2 * p - 1 - y)
     begin = begin + d.up(2 * p, 2 * p - y)
     end = d.up(y, 0.0) + first.w
-    steady = (
-        maximum(m, 2 * p - 1) - p
-    )  # rounds of F0 I0 W0 F1 I1 W1 on the last rank
+    # rounds of F0 I0 W0 F1 I1 W1 on the last rank
+    steady = maximum(m, 2 * p - 1) - p
     stay = (
         m * (one.i + other.i)
         + minimum(m, steady + p - y) * other.w

@@ -297,9 +297,8 @@ def _empty(
     folded = np.array(
         [folds.index(deal) for deal in deals(choice)], dtype=np.intp
     )
-    program = whole_program(
-        job
-    )  # what it keeps of weights depends on the schedule
+    # what it keeps of weights depends on the schedule
+    program = whole_program(job)
     place, moments = (
         (np.arange(n_sched), len(MOMENTS))
         if program
@@ -357,9 +356,8 @@ def _activations(
                 p.held[e * moments][i, r, k, 0] = kept.kept(
                     flight[e], *heads[k]
                 )
-                for step_ in range(
-                    1, moments
-                ):  # activations are gone when the optimizer runs
+                # activations are gone when the optimizer runs
+                for step_ in range(1, moments):
                     p.held[e * moments + step_][i, r, k, 0] = 0.0
 
 

@@ -53,9 +53,8 @@ class Kind(NamedTuple):
         if how.slots:
             found = found & (job.model.vocab > 0)
             found = found & differs(job, stages) if self.beside else found
-        even = (
-            step.by_order(job) or not chunked
-        )  # papers add up chunks that hold as many layers
+        # papers add up chunks that hold as many layers
+        even = step.by_order(job) or not chunked
         return found if even else found & (job.model.layers % stages == 0)
 
     def runs(self, job: Job, p: Column, m: Column, v: Column) -> Mask:

@@ -61,9 +61,8 @@ class Laws(NamedTuple):
         """Of these degrees and numbers of chunks."""
         found: dict[str, tuple[Wait, ...]] = {}
         for kind in kinds(choice):
-            if not step.by_order(
-                job
-            ):  # papers' bubbles are no paths of the order
+            # papers' bubbles are no paths of the order
+            if not step.by_order(job):
                 found[kind.schedule.name] = ()
                 continue
             rows = np.flatnonzero(kind.filled(job, pp, chunks))

@@ -299,6 +299,7 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
             partly.table, np.arange(start, min(start + BLOCK, len(alive)))
         )
         for some in (part, part | {"dp": dp_step(part)}):
+            # a bound, not a layout
             p = pieces(
                 job,
                 bound_clock(job),
@@ -307,7 +308,7 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
                 None,
                 best.choice,
                 space.scheme,
-            )  # a bound, not a layout
+            )
             alive[start : start + BLOCK] |= (
                 bound(p, capacity).bytes <= capacity
             )

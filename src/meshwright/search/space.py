@@ -341,9 +341,8 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
     the layers.
     """
     if not way.chunked:
-        own = int(
-            schedule_named(way.schedule).chunks(1)
-        )  # 1 asks for no more than these
+        # 1 asks for no more than these
+        own = int(schedule_named(way.schedule).chunks(1))
         fits = _allowed(1, space, "interleave") or _allowed(
             own, space, "interleave"
         )
@@ -583,9 +582,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         if relaxed
         else divisors(B)
     )
-    tp = (
-        tp if options(job, space).count else []
-    )  # nothing to evaluate without a schedule
+    # nothing to evaluate without a schedule
+    tp = tp if options(job, space).count else []
     table = cross(
         cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
     )

@@ -201,9 +201,8 @@ def pipelines(
                 least = n * (stages.forward + stages.backward)
                 least = least + step.least_idle(job, p, n, stages, schedule, v)
                 place = some.place(k, 0, at=at)
-                if (
-                    bounds and not schedule.split_backward
-                ):  # tight enough, but for sends
+                # tight enough, but for sends
+                if bounds and not schedule.split_backward:
                     seconds[place] = least
                     continue
                 few = np.flatnonzero(least <= limit)

@@ -69,9 +69,10 @@ def rejections(
         if not rule.options and not rule.placed
     ]
     for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
+        # choices of the search, not of degrees
         if rule is rules.EXPERT_SEQUENCE or (
             relaxed and rule is rules.EVEN_BATCH
-        ):  # choices of the search, not of degrees
+        ):
             continue
         broken = left & ~np.broadcast_to(rule.holds(job, layout), left.shape)
         if broken.any():

@@ -42,9 +42,8 @@ def counted(job: Job) -> bool:
 def of(job: Job) -> Holding:
     """What the job's framework holds."""
     held = job.how.memory.holding
-    assert (
-        held is not None
-    )  # a set that leaves it open is answered by its framework
+    # a set that leaves it open is answered by its framework
+    assert held is not None
     return held
 
 

@@ -151,7 +151,6 @@ def chance(risk: float) -> str:
 
 def _holding(job: Job) -> Holding:
     held = job.how.memory.holding
-    assert (
-        held is not None
-    )  # a set that leaves it open is answered by its framework
+    # a set that leaves it open is answered by its framework
+    assert held is not None
     return held

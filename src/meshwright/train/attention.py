@@ -28,9 +28,8 @@ def attend(
     q_BTHh: Tensor, k_BSKh: Tensor, v_BSKh: Tensor, rows: Rows
 ) -> Tensor:
     """softmax(Q K^T / sqrt(h)) V, [B, T, H, h], of what the tiles see."""
-    if (
-        len(rows) == len(rows[0]) == rows[0][0].folds == 1
-    ):  # PyTorch takes its best kernel
+    # PyTorch takes its best kernel
+    if len(rows) == len(rows[0]) == rows[0][0].folds == 1:
         q, k, v = (x.transpose(1, 2) for x in (q_BTHh, k_BSKh, v_BSKh))
         causal = rows[0][0].kind == "causal"
         o = fn.scaled_dot_product_attention(

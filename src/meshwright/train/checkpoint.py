@@ -107,9 +107,8 @@ class Saver:
         )
         self.publish = partial(publish, keep=keep, keep_every=keep_every)
         limit = timedelta(seconds=2 * trainer.settings.timeout)
-        self.group = dist.new_group(
-            backend="gloo", timeout=limit
-        )  # the steps use the others while threads confer in it
+        # the steps use the others while threads confer in it
+        self.group = dist.new_group(backend="gloo", timeout=limit)
         self.written: Future[Any] | None = None
         self.path = folder
         if dist.get_rank() == 0:
@@ -166,9 +165,8 @@ class Saver:
             write()
         except CheckpointException as error:
             rank, (why, _) = next(iter(error.failures.items()))
-            if (
-                dist.get_rank() == 0
-            ):  # half a checkpoint would keep a full disk full
+            # half a checkpoint would keep a full disk full
+            if dist.get_rank() == 0:
                 shutil.rmtree(self.path.with_suffix(PART), ignore_errors=True)
             reason = (
                 getattr(why, "strerror", None)

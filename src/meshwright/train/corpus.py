@@ -23,9 +23,8 @@ def documents() -> Iterator[str]:
     """The docstrings of each single-file module of the standard library, one text a module."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of the compiler, about the sources
+            # of the compiler, about the sources
+            warnings.simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
         found = [
             ast.get_docstring(node)

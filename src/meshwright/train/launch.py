@@ -168,9 +168,8 @@ def fork_ranks(
                 _say(Path(folder), rank, error)
                 os._exit(1)
             sys.stdout.flush()
-            os._exit(
-                0
-            )  # past torch's and pytest's exit handlers, which are the parent's
+            # past torch's and pytest's exit handlers, which are the parent's
+            os._exit(0)
 
         ranks = [
             context.Process(target=rank_main, args=(rank,), daemon=True)

@@ -254,9 +254,8 @@ def rate(s: Settings, step: int) -> float:
     falls = s.steps - s.warmup
     if s.schedule == "wsd":
         falls = min(falls, s.decay or -(-s.steps // 10))
-    first = (
-        s.steps - falls - (s.schedule == "wsd")
-    )  # the last step with the whole rate
+    # the last step with the whole rate
+    first = s.steps - falls - (s.schedule == "wsd")
     done = min(max((step - first) / max(s.steps - 1 - first, 1), 0.0), 1.0)
     left = (
         0.5 * (1 + math.cos(math.pi * done))

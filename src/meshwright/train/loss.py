@@ -68,9 +68,8 @@ class CrossEntropy(torch.autograd.Function):
         shared(total, columns)
         shared(wanted, columns)
         whole = total.log_().add_(largest)
-        ctx.save_for_backward(
-            logits.detach(), target, whole
-        )  # an alias: it may be a view
+        # an alias: it may be a view
+        ctx.save_for_backward(logits.detach(), target, whole)
         ctx.columns = columns
         return (whole - wanted).mean()
 

@@ -53,9 +53,8 @@ class Waits(Traffic):
             # they make operations on plain tensors, waits among them, which come here too
             return NotImplemented
         if op is WAIT:
-            axis = self.made.pop(
-                args[0].data_ptr(), None
-            )  # none: it has been waited for
+            # none: it has been waited for
+            axis = self.made.pop(args[0].data_ptr(), None)
             with record_function(f"wait {axis}") if axis else nullcontext():
                 return op(*args, **(kwargs or {}))
         out = op(*args, **(kwargs or {}))

@@ -105,9 +105,8 @@ def prepare(
             " another"
         )
     if found:
-        metrics(
-            folder / "metrics.jsonl"
-        )  # a damaged one is told before ranks start
+        # a damaged one is told before ranks start
+        metrics(folder / "metrics.jsonl")
     if settings.weights and not found:
         weights.check(Path(settings.weights), job.model)
     # makes the corpus once, and finds mistakes in token files early

@@ -136,9 +136,8 @@ def axes_of(mesh: Mesh) -> dict[str, str]:
     }
     for dim, name in enumerate(mesh.replicas.mesh_dim_names or ()):
         group = mesh.replicas.get_group(dim)
-        alone = (
-            mesh.axis("dp").size() == 1 and mesh.axis("cp").size() > 1
-        )  # the replicas are the cp ranks, and count there
+        # the replicas are the cp ranks, and count there
+        alone = mesh.axis("dp").size() == 1 and mesh.axis("cp").size() > 1
         axis = "copies" if name == "copies" else "cp" if alone else "replicas"
         found[group.group_name] = axis
     if mesh.experts is not None:

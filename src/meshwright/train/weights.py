@@ -153,9 +153,8 @@ def _compare(folder: Path, found: Weights, m: Model) -> None:
     with torch.device("meta"):
         whole = Decoder(m, range(m.layers), 1)
     left = {name for name in found.tensors if not BUFFERS.fullmatch(name)}
-    left -= (
-        {HEAD} if m.tied_embeddings else set()
-    )  # a second copy of the embedding
+    # a second copy of the embedding
+    left -= {HEAD} if m.tied_embeddings else set()
     seen = set()
     for name, p in parameters(whole, m):
         where = place(found.table, name)

@@ -194,9 +194,8 @@ def _read(words: str, software: str, layers: float) -> Policy:
 
 def _layers(words: str, layers: float) -> Policy | None:
     """Whole layers, but only some of them."""
-    if (
-        "uniform" in words
-    ):  # every layer runs again; only inputs of groups are kept
+    # every layer runs again; only inputs of groups are kept
+    if "uniform" in words:
         coarse = re.search(r"\b([2-9]|\d\d+)\b", words)
         return Policy("full", _between(words, "full") if coarse else "")
     some = None

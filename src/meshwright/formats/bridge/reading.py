@@ -123,11 +123,12 @@ def _field(
     if not cell.keys:
         return None
     value = keys.get(cell.keys[0])
+    # --tensor-model-parallel-size $TP, and no TP
     if (
         value is True
         and cell.words is None
         and not path.startswith("software.")
-    ):  # --tensor-model-parallel-size $TP, and no TP
+    ):
         keys.leave(
             cell.keys[0], "has no value: a name of the script is set elsewhere"
         )

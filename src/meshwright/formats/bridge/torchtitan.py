@@ -215,9 +215,8 @@ def schedule(k: Keys) -> str | None:
         and ours
         and schedule_named(ours).chunks(1) == 2
     ):
-        k.tables["layout"].pop(
-            "interleave", None
-        )  # zbv and dualpipev always have two
+        # zbv and dualpipev always have two
+        k.tables["layout"].pop("interleave", None)
     return ours
 
 

@@ -381,13 +381,14 @@ def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
         gather.points[0][0],
         alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])]),
     )
+    # finite, however noisy
     rate = min(
         line.rate,
         n
         / (n - 1)
         * gather.points[1][-1]
         / min(gather.seconds[: len(gather.points[1])]),
-    )  # finite, however noisy
+    )
     dim = Dim(
         "host",
         rate * (n - 1) / n,
