@@ -95,6 +95,8 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         1e13,
         rng.choice([2.2e9, 3e9, 1e11]),
         rng.choice([5e11, 2e12]),
+        host_bandwidth=1e10,
+        host_memory_bandwidth=2e10,
     )
     cluster = Cluster(
         chip,
@@ -122,7 +124,17 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         attention_kernel=rng.choice(["flash", "unfused"]),
         assumptions=rng.choice(sets),
     )
-    return job, space, rng.random() < 0.4
+    relaxed = rng.random() < 0.4
+    away = rng.choice(["none", "none", *AWAY])
+    if away != "none":
+        space = space.but(
+            offload=(away,), recompute=("none", "full"), zero=(1, 3)
+        )
+    return job, space, relaxed
+
+
+AWAY = ("activations:1", "optimizer:0.5", "activations+optimizer+weights")
+"""What may wait in host memory."""
 
 
 def hybrid(rng: random.Random, m: Model) -> Model:
@@ -213,10 +225,11 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 "etp": etp,
                 "microbatch": b,
             }
-            exchange = space.values("cp_exchange")[0]
-            bare = Layout(
-                **degrees, sequence_parallel=False, cp_exchange=exchange
-            )
+            same = {
+                name: space.values(name)[0]
+                for name in ("cp_exchange", "offload")
+            }
+            bare = Layout(**degrees, sequence_parallel=False, **same)
             if (
                 not relaxed
                 and bare.chips < N
@@ -273,6 +286,7 @@ OF_DEGREES = [
         "schedule",
         "sequence over cp",
         "experts need sequence parallelism",
+        "host memory",
     )
 ]
 """Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at

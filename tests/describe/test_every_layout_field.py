@@ -62,6 +62,7 @@ def another(name: str) -> Any:
         "sequence_parallel": (False,),
         "recompute": ("full",),
         "stages": ("slots",),
+        "offload": ("activations",),
         "microbatch_group": (2,),
     }
     return next(

@@ -161,6 +161,8 @@ class LayerCost(NamedTuple):
     """What the parts of a layer that may run again cost."""
     operations: Operations = Operations()
     """What the seconds are the sum of, where details are kept."""
+    offloaded: Num = 0.0
+    """Of `saved`, what waits in host memory."""
 
 
 class Clock(NamedTuple):

@@ -13,6 +13,9 @@ from .measured import Table
 
 THREADS = 128
 """Threads a multiprocessor runs in one clock; rates per clock and thread refer to them."""
+HOST_REACHED = 0.87
+"""Share of a host link's peak that large copies reach: 55.6 of the 64 GB/s of PCIe Gen5 x16 on an
+H100 (nvbandwidth, host_to_device_memcpy_ce, the example of its guide); assumed of every link."""
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
@@ -77,6 +80,12 @@ class Chip(Checked):
     """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None =
     not measured.
     """
+    host_bandwidth: Annotated[float, Unit("B/s")] = 0.0
+    """Peak of its link to the host's memory, each way (PCIe, NVLink-C2C); 0 = unknown."""
+    host_reached: float = HOST_REACHED
+    """Share of it that copies reach."""
+    host_memory_bandwidth: Annotated[float, Unit("B/s")] = 0.0
+    """Its part of the host's memory bandwidth, reads and writes together; 0 = unknown."""
     power_w: Annotated[float, Unit("W")] = 0.0
     """Board power limit; 0 = unknown."""
     usd_per_hour: Annotated[float, Unit("USD/h")] = 0.0

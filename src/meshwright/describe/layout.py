@@ -19,6 +19,7 @@ from ..errors import BadInput
 from ..num import Num, maximum, minimum
 from .fields import Checked
 from .frozen import FrozenDict, changed, freeze, shown
+from .offload import offload
 from .recompute import RECOMPUTE, recompute
 from .stages import RULES, stages
 
@@ -96,6 +97,9 @@ class Layout(Checked):
     cp_exchange: str = "gather"
     """How cp ranks give each query its keys (Transformer Engine: cp_comm_type): gather, ring or
     all-to-all, which cuts heads over tp x cp (`meshwright.exchange`)."""
+    offload: str = "none"
+    """What waits in host memory: none, or parts joined by +, such as activations:20 (layers),
+    optimizer:0.5 (share), weights (`describe.offload`)."""
     panels: Num = 1
     """Panels of a SUMMA product."""
     placement: Mapping[str, tuple[Num, ...]] = field(
@@ -131,6 +135,8 @@ class Layout(Checked):
             )
         if self.stages not in RULES:
             object.__setattr__(self, "stages", stages(self.stages).text)
+        if self.offload != "none":
+            object.__setattr__(self, "offload", offload(self.offload).text)
         super().__post_init__()
         freeze(self, "placement")
 

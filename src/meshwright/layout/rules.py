@@ -14,6 +14,7 @@ from ..describe.choices import refusal
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..describe.offload import offload
 from ..describe.stages import RULES
 from ..describe.stages import stages as stages_named
 from ..errors import BadInput, unknown
@@ -306,6 +307,77 @@ GROUPS = Rule(
 )
 
 
+def _kept_away(l: Layout) -> str:
+    """What a rule of host memory objects to."""
+    away = offload(l.offload)
+    if away.activations and l.recompute != "none":
+        return (
+            "activations are computed again or wait in host memory, not both: layout.recompute must"
+            f" be none, not {l.recompute}"
+        )
+    if away.weights and (l.zero != 3 or away.optimizer < 1):
+        return (
+            f"weights in host memory need zero 3 and all of the optimizer there: layout.offload"
+            f" optimizer+weights, not {l.offload} with zero {l.zero}"
+        )
+    return ""
+
+
+AWAY = Rule(
+    "host memory",
+    lambda j, l: not _kept_away(l),
+    lambda j, l: _kept_away(l),
+    options=("recompute", "zero"),
+)
+
+
+def host_unknown(job: Job, layout: Layout) -> str:
+    """The rate of a chip's host that the layout needs and nobody gave."""
+    away, chip = offload(layout.offload), job.cluster.chip
+    if layout.offload != "none" and not chip.host_bandwidth:
+        return "host_bandwidth"
+    if away.optimizer and not chip.host_memory_bandwidth:
+        return "host_memory_bandwidth"
+    return ""
+
+
+HOST = Rule(
+    "rates of the host",
+    lambda j, l: not host_unknown(j, l),
+    lambda j, l: (
+        f"layout.offload {l.offload} needs {host_unknown(j, l)} of chip {j.cluster.chip.name},"
+        " which is not in its data"
+    ),
+)
+NO_OFFLOAD = Rule(
+    "nothing in host memory",
+    lambda j, l: l.offload == "none",
+    lambda j, l: f"layout.offload {l.offload} is not run: take none",
+)
+MEGATRON_OFFLOAD = Rule(
+    "host memory in Megatron",
+    lambda j, l: (
+        ((l.pp == 1) | (not offload(l.offload).activations))
+        & (not offload(l.offload).weights)
+    ),
+    lambda j, l: (
+        f"layout.offload {l.offload}: Megatron Core keeps activations in host memory without"
+        " pipelines only (pp 1), and weights never"
+    ),
+)
+FSDP_OFFLOAD = Rule(
+    "host memory in FSDP",
+    lambda j, l: (
+        offload(l.offload).weights == (offload(l.offload).optimizer > 0)
+        and not offload(l.offload).activations
+    ),
+    lambda j, l: (
+        f"layout.offload {l.offload}: FSDP keeps states in host memory together: take none or"
+        " optimizer+weights"
+    ),
+)
+
+
 def plain(m: Model) -> bool:
     """A dense model without what the SUMMA layer does not count."""
     return (
@@ -357,6 +429,8 @@ ALWAYS = (
     SCHEDULE,
     GROUPS,
     SUMMA,
+    AWAY,
+    HOST,
 )
 STRICT = (EVEN_LAYERS, EVEN_BATCH)
 """Also kept by layouts in which everything divides; without them the last stage and the last
@@ -369,6 +443,9 @@ NAMED = {
     for rule in (
         *ALWAYS,
         *STRICT,
+        NO_OFFLOAD,
+        MEGATRON_OFFLOAD,
+        FSDP_OFFLOAD,
         *trainable.TRAINER,
         trainable.ROUNDS,
         *practice.PRACTICE,

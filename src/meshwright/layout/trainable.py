@@ -180,6 +180,11 @@ EXCHANGED = Rule(
         f"layout.cp_exchange {l.cp_exchange} is not trained: take gather"
     ),
 )
+OFFLOADED = Rule(
+    "trained offload",
+    lambda j, l: l.offload == "none",
+    lambda j, l: f"layout.offload {l.offload} is not trained: take none",
+)
 RECOMPUTED = Rule(
     "trained recomputation",
     lambda j, l: l.recompute in RECOMPUTE,
@@ -320,6 +325,7 @@ TRAINER = (
     CHUNKS,
     GROUPED,
     EXCHANGED,
+    OFFLOADED,
     RECOMPUTED,
     COPIES,
     HALVES,

@@ -18,6 +18,7 @@ from ..cost.layer import CAUSES, LayerCost, Redo, Redone
 from ..cost.network import told as comm_told
 from ..count.recompute import NEVER, again
 from ..describe.frozen import shown
+from ..describe.offload import offload
 from ..describe.recompute import resolved
 from ..num import Item, Itemised, Num, itemised
 from ..program import resident
@@ -343,12 +344,24 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         "optimizer": (
             (
                 f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read"
-                f" and written, at {at.rates.memory:.4g} B/s{_each_step(p)}"
+                f" and written, at {at.rates.memory:.4g} B/s{_each_step(p)}{_on_host(p)}"
             ),
             chip,
         ),
         "other": ("what is not explained", ""),
     }
+
+
+def _on_host(p: Prediction) -> str:
+    """What the host updates meanwhile."""
+    away, chip = offload(p.layout.offload).optimizer, p.job.cluster.chip
+    return (
+        f", or {away:g} of all parameters on the host, at {chip.host_memory_bandwidth:.4g} B/s,"
+        f" with gradients and weights copied at {chip.host_reached:g} x {chip.host_bandwidth:.4g}"
+        " B/s"
+        if away
+        else ""
+    )
 
 
 def _each_step(p: Prediction) -> str:
@@ -448,6 +461,7 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
                         found[cause].append(
                             Term(name, float(value) * n, "s", sent + done)
                         )
+    found["memory"] += _copies(p, found["memory"])
     for cause, field in OVERLAPPED.items():
         hidden = p.time_s[cause] - sum(term.value for term in found[cause])
         if hidden < -1e-12 * p.step_time_s:
@@ -457,6 +471,20 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
                 Term("hidden behind compute", hidden, "s", formula)
             )
     return found
+
+
+def _copies(p: Prediction, traffic: Sequence[Term]) -> Iterator[Term]:
+    """Of activations to host memory and back, what outlasts the passes beside it."""
+    if not offload(p.layout.offload).activations:
+        return
+    chip, t = p.job.cluster.chip, p._body.typical
+    longer = p.time_s["memory"] - sum(term.value for term in traffic)
+    if longer > 1e-12 * p.step_time_s:
+        formula = (
+            f"max(T, {float(t.offloaded):.4g} B of a layer / ({chip.host_reached:g} x"
+            f" {chip.host_bandwidth:.4g} B/s)) - T, T the seconds of either pass"
+        )
+        yield Term("activations to host memory and back", longer, "s", formula)
 
 
 def _host(

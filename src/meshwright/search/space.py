@@ -18,6 +18,7 @@ from ..describe.choices import Choices, listed
 from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.offload import Offload, offload
 from ..describe.recompute import RECOMPUTE
 from ..describe.stages import RULES as STAGES
 from ..describe.stages import stages as stages_named
@@ -25,6 +26,7 @@ from ..errors import BadInput
 from ..exchange import EXCHANGES
 from ..layout import cuts
 from ..layout.rule import sharded
+from ..layout.rules import HOST
 from ..layout.stages import schedule_with
 from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
@@ -60,7 +62,7 @@ limit).
 ANY_CHUNKS = 8
 """Up to so many chunks every number is tried (published layouts of dense models have no more:
 `layout.practice`); of larger ones, unless asked, those that divide the layers."""
-FIXED = ("cp_exchange",)
+FIXED = ("cp_exchange", "offload")
 """Fields of which one search takes one value, as of the scheme; a plan takes several."""
 USUAL = Choices(
     schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
@@ -71,6 +73,7 @@ USUAL = Choices(
     stages=STAGES,
     microbatch_group=(0,),
     cp_exchange=("gather",),
+    offload=("none",),
 )
 """What a search takes of the fields that nobody limits; of all others whatever is legal."""
 SEARCHED = {*DEGREES, "dp_replicate", *USUAL}
@@ -127,6 +130,11 @@ class Space:
     def values(self, name: str) -> Any:
         """The values that a field may have, or None for all."""
         return self.choices.get(name, USUAL.get(name))
+
+    @property
+    def away(self) -> Offload:
+        """What all its layouts keep in host memory."""
+        return offload(str(self.values("offload")[0]))
 
     @property
     def scheme(self) -> Fixed:
@@ -301,10 +309,18 @@ class Options:
         return int(np.prod(self.shape))
 
 
+def demand_host(job: Job, away: Offload) -> None:
+    """BadInput where the chip's data do not say how fast its host is."""
+    asked = Layout(offload=away.text)
+    if not HOST.holds(job, asked):
+        raise BadInput(HOST.sentence(job, asked))
+
+
 def options(job: Job, space: Space) -> Options:
     """The space's choices, without those that change nothing: with flash attention selective
     recomputation is as good as none, unless PyTorch's autograd keeps what flash attention itself
     does not need."""
+    demand_host(job, space.away)
     sp = space.values("sequence_parallel")
     # experts need it when tp > 1, and at tp = 1 it changes nothing
     if job.model.moe and True in sp:
@@ -316,6 +332,8 @@ def options(job: Job, space: Space) -> Options:
         and counting.selective == "core_attn"
     )
     asked = space.values("recompute")
+    if space.away.activations:  # computed again or in host memory, not both
+        asked = tuple(r for r in asked if r == "none")
     recompute = tuple(
         r
         for r in asked
@@ -373,6 +391,9 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     node too, unless asked otherwise.
     """
     stages, asked = space.values("zero"), space.values("dp_replicate")
+    if space.away.weights:
+        whole = space.away.optimizer == 1
+        stages = tuple(zero for zero in stages if zero == SHARDS_ALL and whole)
     if asked is not None:
         return tuple(
             Sharding(zero, copies)
@@ -396,6 +417,7 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     )
 
 
+SHARDS_ALL = 3
 SHARDED = 2
 """ZeRO stage from which every microbatch waits for the group, so that its size matters."""
 

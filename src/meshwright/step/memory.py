@@ -17,6 +17,7 @@ from ..cost.layer import LayerCost
 from ..count.megatron import FP32
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import Num, maximum, minimum, where
@@ -62,10 +63,12 @@ def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
         expert / layout.expert_shards if job.model.moe else 0.0
     )
     full = dense + expert if job.model.moe else dense
+    away = offload(layout.offload)
+    here = 0.0 if away.weights else 1.0
     return sharded(
-        job.precision.weight_bytes,
-        holding.gradient_bytes(job),
-        job.state_bytes,
+        job.precision.weight_bytes * here,
+        holding.gradient_bytes(job) * here,
+        job.state_bytes * (1.0 - away.optimizer),
         full,
         split,
         zero,
@@ -168,7 +171,7 @@ def activations(
             if job.how.memory.working_set
             else 0.0
         )
-    found = (each, head, late * mine, once)
+    found = (each, head, late * mine, once + on_the_way(layout, parts))
     return (
         Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
         if end == "last"
@@ -177,12 +180,28 @@ def activations(
 
 
 def held_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
-    """Bytes that a device's layers keep of one microbatch."""
+    """Bytes that a device's layers keep of one microbatch, but for what waits in host memory."""
     again = share.again(text)
-    each = share.typical * saved(parts.typical, parts, text, again)
+
+    def stays(layer: LayerCost) -> Num:
+        return saved(layer, parts, text, again) - layer.offloaded
+
+    each = share.typical * stays(parts.typical)
     if job.model.moe:
-        each = each + share.leading * saved(parts.leading, parts, text, again)
+        each = each + share.leading * stays(parts.leading)
     return each
+
+
+ON_THE_WAY = 2.0
+"""Layers whose activations are on the device while they leave for host memory or come back: one
+that is copied, beside the one that is computed (Transformer Engine: double_buffering)."""
+
+
+def on_the_way(layout: Layout, parts: Body) -> Num:
+    """Bytes of activations between device and host."""
+    if not offload(layout.offload).activations:
+        return 0.0
+    return ON_THE_WAY * maximum(parts.typical.saved, parts.leading.saved)
 
 
 def outputs(job: Job, layout: Layout, parts: Body) -> Num:

@@ -19,6 +19,7 @@ from ..cost.layer import (
 )
 from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
+from ..cost.offload import beside
 from ..count import summa, vocabulary
 from ..count.model import groups, layer, next_token
 from ..describe.assumptions import ChipTime, NetworkTime, Overlap
@@ -26,6 +27,7 @@ from ..describe.chip import Chip
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.network import Network
+from ..describe.offload import offload
 from ..describe.recompute import recompute, resolved
 from ..num import Num
 
@@ -118,8 +120,13 @@ def body(
         _ways(job, again or (layout.recompute,)),
         boundary(job, layout),
     )
+    leaves = offload(layout.offload).share(job.model.layers)
     parts = {
-        kind: timer.layer(layer(job, layout, kind), ways=ways, boundary=edge)
+        kind: beside(
+            timer.layer(layer(job, layout, kind), ways=ways, boundary=edge),
+            leaves,
+            job.cluster.chip,
+        )
         for kind, _ in {*lead, *rest}
     }
     typical, leading = mean(parts, rest), mean(parts, lead)

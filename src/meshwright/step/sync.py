@@ -12,11 +12,13 @@ from ..cost import overlap
 from ..cost.chip import alone
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
+from ..cost.offload import update as on_host
 from ..cost.shapes import step_quantises
 from ..count import optimizer
 from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.offload import offload
 from ..num import Num, maximum, minimum, where
 from .microbatch import Body, backward, sent_back, total
 from .pipeline import Share, Shares
@@ -288,10 +290,15 @@ def update(
     mine = dense / (layout.shards if zero else 1.0)
     if job.model.moe:
         mine = mine + expert / (layout.expert_shards if zero else 1.0)
-    r = at.rates
-    arithmetic, traffic = alone(optimizer.update(job, mine), r)
+    r, away = at.rates, offload(layout.offload).optimizer
+    arithmetic, traffic = alone(
+        optimizer.update(job, mine * (1.0 - away) if away else mine), r
+    )
+    busy = arithmetic + traffic
+    if away:  # the host updates its share meanwhile
+        busy = maximum(busy, on_host(job, mine * away))
     narrowed = step_quantises(dense + expert, r.shapes) if r.shapes else 0.0
-    return arithmetic + traffic + narrowed + every_step(at)
+    return busy + narrowed + every_step(at)
 
 
 def every_step(at: Clock) -> float:

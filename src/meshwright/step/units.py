@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Load
+from ..cost.offload import seconds
 from ..count import vocabulary
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.offload import offload
 from ..num import Num, anywhere, apart, beside, where
 from .microbatch import Body
 from .pipeline import Share
@@ -112,6 +114,11 @@ def unit(
                 scatter = scatter + loads(
                     "all_reduce", p.gradient_bytes / ranks, any(stages), one
                 )
+    if offload(layout.offload).weights:
+        chip, own = job.cluster.chip, _shard(job, far or layout, weights)
+        arrives = seconds(chip, own * p.weight_bytes)
+        leaves = seconds(chip, own * p.gradient_bytes)
+        gather, scatter = gather + Load(arrives), scatter + Load(leaves)
     return Unit(
         loads(
             "all_reduce",
@@ -122,6 +129,14 @@ def unit(
         gather,
         scatter,
     )
+
+
+def _shard(job: Job, layout: Layout, weights: Held) -> Num:
+    """Parameters of a shard."""
+    dense = weights.dense / layout.shards
+    if not job.model.moe:
+        return dense
+    return dense + weights.expert / layout.expert_shards
 
 
 def hybrid(layout: Layout) -> bool:

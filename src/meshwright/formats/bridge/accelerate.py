@@ -6,7 +6,7 @@ from typing import Any
 
 from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
-from . import launch
+from . import host_memory, launch
 from .keys import Keys
 from .reading import Said
 from .shared import Out, write_shards, write_stage
@@ -126,6 +126,7 @@ READ = {
     "layout.dp_replicate": lambda k: k.whole(M + "dp_replicate_size"),
     "layout.zero": zero,
     "layout.recompute": recomputed,
+    "layout.offload": host_memory.accelerate,
     "job.precision": precision,
     "software.compiled": compiled,
 }
@@ -184,6 +185,9 @@ WRITE = {
     "layout.dp_replicate": lambda job, out: None,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
+    "layout.offload": host_memory.write_fsdp(
+        F + "offload_params", "accelerate's FSDP"
+    ),
     "job.precision": write_precision,
     "software.compiled": write_compiled,
 }

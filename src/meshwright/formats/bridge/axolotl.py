@@ -8,7 +8,7 @@ from ... import catalog
 from ...describe.job import PRECISIONS, Job
 from ...describe.read import brief
 from ...errors import BadInput
-from . import launch
+from . import host_memory, launch
 from .accelerate import SHARDING
 from .keys import Keys
 from .reading import Said
@@ -177,6 +177,7 @@ READ = {
     "layout.dp_replicate": lambda k: k.whole("dp_replicate_size"),
     "layout.zero": zero,
     "layout.recompute": recomputed,
+    "layout.offload": host_memory.axolotl,
     "job.batch": batch,
     "job.tokens": lambda k: run_tokens(k, "max_steps"),
     "job.precision": precision,
@@ -257,6 +258,7 @@ WRITE = {
     "layout.dp_replicate": lambda job, out: None,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
+    "layout.offload": host_memory.write_axolotl,
     "job.batch": lambda job, out: out.update(
         gradient_accumulation_steps=accumulated(job)
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job
 from ...errors import BadInput
-from . import launch
+from . import host_memory, launch
 from .keys import Keys
 from .reading import Said
 from .shared import (
@@ -115,6 +115,7 @@ READ = {
     "layout.dp": nothing,
     "layout.dp_replicate": copies,
     "layout.zero": zero,
+    "layout.offload": host_memory.deepspeed,
     "job.batch": batch,
     "job.precision": precision,
     "job.optimizer": lambda k: optimizer_named(k, "optimizer.type"),
@@ -165,6 +166,7 @@ WRITE = {
     "layout.zero": lambda job, out: out.update(
         {"zero_optimization.stage": job.layout.zero}
     ),
+    "layout.offload": host_memory.write_deepspeed,
     "job.batch": write_batch,
     "job.precision": write_precision,
     "job.optimizer": write_optimizer,

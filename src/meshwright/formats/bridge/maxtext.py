@@ -13,7 +13,7 @@ from ...describe.job import PRECISIONS, Job
 from ...describe.recompute import resolved
 from ...errors import BadInput
 from ...layout.placement import placed
-from . import launch
+from . import host_memory, launch
 from .keys import Keys
 from .megatron import layers_of
 from .reading import Said
@@ -208,6 +208,7 @@ READ = {
     "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
+    "layout.offload": host_memory.maxtext,
     "job.batch": batch,
     "job.tokens": lambda k: run_tokens(k, "steps"),
     "job.precision": precision,
@@ -380,6 +381,7 @@ WRITE = {
     "layout.schedule": write_schedule,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
+    "layout.offload": host_memory.write_maxtext,
     "job.batch": lambda job, out: None,
     "job.tokens": write_tokens,
     "job.precision": write_precision,

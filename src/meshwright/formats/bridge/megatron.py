@@ -17,6 +17,7 @@ from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
+from . import host_memory
 from .keys import Keys
 from .model_megatron import READ_MODEL, WRITE_MODEL
 
@@ -441,6 +442,7 @@ READ = {
     "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
+    "layout.offload": host_memory.megatron,
     "layout.sequence_parallel": sequence_parallel,
     "job.seq": seq,
     "job.batch": batch,
@@ -720,6 +722,7 @@ WRITE = {
     "layout.schedule": write_schedule,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
+    "layout.offload": host_memory.write_megatron,
     "layout.sequence_parallel": write_sequence_parallel,
     "job.seq": lambda job, out: out.update(seq_length=job.T),
     "job.batch": lambda job, out: out.update(global_batch_size=job.batch),

@@ -13,7 +13,7 @@ from ...errors import BadInput
 from ...layout.stages import stage_layers
 from ...schedule import get as schedule_named
 from ..toml_writer import dumps_toml
-from . import launch, shell
+from . import host_memory, launch, shell
 from .keys import Keys
 from .megatron import dealt_by_us, even, layers_of, numbered
 from .reading import Said
@@ -328,6 +328,7 @@ READ = {
     "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
+    "layout.offload": host_memory.fsdp("training.enable_cpu_offload"),
     "job.batch": batch,
     "job.tokens": lambda k: run_tokens(k, "training.steps"),
     "job.precision": precision,
@@ -508,6 +509,9 @@ WRITE = {
     "layout.schedule": write_schedule,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
+    "layout.offload": host_memory.write_fsdp(
+        "training.enable_cpu_offload", "torchtitan"
+    ),
     "job.batch": write_batch,
     "job.tokens": write_tokens,
     "job.precision": write_precision,

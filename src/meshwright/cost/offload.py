@@ -1,0 +1,54 @@
+"""Time of what waits in host memory: copies over the link between chip and host, and the optimizer
+on the host's cores.
+
+A link carries either way at the same time, so that the activations of one layer leave while the
+next is computed, and come back while the layer behind it is. D bytes over a link of h B/s:
+
+    forward pass of a layer    max(F, D / h)     backward pass    max(B, D / h)
+
+Sources: Transformer Engine, cpu_offload.py: copies on a stream of their own, spread over the layers
+of the model; DeepSpeed, ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): gradients go to the host,
+its cores update what they have, weights come back.
+"""
+
+from __future__ import annotations
+
+from ..count import optimizer
+from ..describe.chip import Chip
+from ..describe.job import Job
+from ..num import Num, maximum
+from .layer import LayerCost, Seconds
+
+
+def seconds(chip: Chip, size: Num) -> Num:
+    """Of a copy of so many bytes, one way."""
+    return size / (chip.host_bandwidth * chip.host_reached)
+
+
+def beside(c: LayerCost, share: float, chip: Chip) -> LayerCost:
+    """A layer of which that share has its activations in host memory: what the copies outlast of
+    either pass is traffic of memory."""
+    if not share:
+        return c
+    leaves = c.saved * share
+    takes = seconds(chip, leaves)
+    return c._replace(
+        forward=_until(c.forward, takes),
+        backward=_until(c.backward, takes),
+        offloaded=leaves,
+    )
+
+
+def _until(work: Seconds, takes: Num) -> Seconds:
+    """At least that long."""
+    waits = maximum(takes - work.total, 0.0)
+    return work._replace(memory=work.memory + waits)
+
+
+def update(job: Job, parameters: Num) -> Num:
+    """Seconds in which the host updates so many parameters of a device, one after the other: their
+    gradients go there, states and weights are read and written, weights come back."""
+    chip, p = job.cluster.chip, job.precision
+    moved = optimizer.update(job, parameters).memory
+    copied = (p.gradient_bytes + p.weight_bytes) * parameters
+    return seconds(chip, copied) + moved / chip.host_memory_bandwidth

@@ -1,0 +1,187 @@
+"""`Layout.offload` in the words of each tool: what of a step waits in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...describe.job import Job
+from ...describe.offload import Offload, offload
+from ...errors import BadInput
+from .keys import Keys
+
+Out = dict[str, Any]
+ALL = "optimizer+weights"
+"""What FSDP keeps in host memory where it offloads."""
+CPU = "cpu"
+DEEPSPEED = "zero_optimization.offload_{}.device"
+RATIO = "zero_optimization.offload_optimizer.ratio"
+
+
+def joined(*parts: str) -> str | None:
+    """The parts that there are."""
+    return "+".join(part for part in parts if part) or None
+
+
+# ---------------------------------------------------------------- Megatron
+
+
+def megatron(k: Keys) -> str | None:
+    """Layers whose activations leave; the share of the optimizer."""
+    layers = k.whole("cpu_offloading_num_layers") or 0
+    on = k.flag("cpu_offloading", layers > 0)
+    on = k.flag("cpu_offloading_activations", True) and on and layers > 0
+    if k.flag("cpu_offloading_weights") and layers:
+        k.leave(
+            "cpu_offloading_weights",
+            "weights of some layers go to host memory too: the prediction keeps them",
+        )
+    share = k.number("optimizer_offload_fraction", 1.0) or 0.0
+    away = k.flag("optimizer_cpu_offload") and share > 0
+    return joined(
+        f"activations:{layers}" if on else "",
+        f"optimizer:{share:g}" if away else "",
+    )
+
+
+def write_megatron(job: Job, out: Out) -> None:
+    """Fewer layers than the model has."""
+    found = offload(job.layout.offload)
+    if found.weights:
+        raise BadInput("Megatron keeps weights on the device: offload")
+    if found.activations:
+        if not 0 < found.layers < job.model.layers:
+            raise BadInput(
+                "Megatron offloads the activations of fewer layers than the model has: offload"
+                f" activations:{job.model.layers - 1}"
+            )
+        out["cpu_offloading_num_layers"] = found.layers
+    if found.optimizer:
+        out["optimizer_cpu_offload"] = True
+        out["optimizer_offload_fraction"] = found.optimizer
+
+
+# ---------------------------------------------------------------- DeepSpeed
+
+
+def deepspeed(k: Keys) -> str | None:
+    """Devices of the optimizer and of the parameters."""
+    states = on_host(k, DEEPSPEED.format("optimizer"))
+    weights = on_host(k, DEEPSPEED.format("param"))
+    share = k.number(RATIO, 1.0) or 1.0
+    return joined(
+        f"optimizer:{share:g}" if states else "", "weights" if weights else ""
+    )
+
+
+def on_host(k: Keys, key: str) -> bool:
+    """The device of a key is the host's memory; nvme is not known."""
+    device = k.word(key)
+    if device == "nvme":
+        k.leave(key, "what is kept on disks is not predicted: on the device")
+    return device == CPU
+
+
+def write_deepspeed(job: Job, out: Out) -> None:
+    found = offload(job.layout.offload)
+    if found.activations:
+        raise BadInput("DeepSpeed's file keeps no activations: offload")
+    if found.optimizer:
+        out[DEEPSPEED.format("optimizer")] = CPU
+        if found.optimizer < 1:
+            out[RATIO] = found.optimizer
+    if found.weights:
+        out[DEEPSPEED.format("param")] = CPU
+
+
+# ---------------------------------------------------------------- FSDP
+
+
+def fsdp(*keys: str) -> Callable[[Keys], str | None]:
+    """States are in host memory where one of the keys says so."""
+    return lambda k: ALL if any([k.flag(key) for key in keys]) else None
+
+
+def write_fsdp(key: str, title: str) -> Callable[[Job, Out], None]:
+    """All states or none."""
+
+    def write(job: Job, out: Out) -> None:
+        found = offload(job.layout.offload)
+        demand_all_or_none(found, title)
+        if found.weights:
+            out[key] = True
+
+    return write
+
+
+def demand_all_or_none(found: Offload, title: str) -> None:
+    """BadInput for what only other tools offload."""
+    if found.text not in ("none", ALL):
+        raise BadInput(
+            f"{title} keeps all states in host memory, or none: offload {ALL}, not {found.text}"
+        )
+
+
+def accelerate(k: Keys) -> str | None:
+    """FSDP's or DeepSpeed's own words."""
+    named = "deepspeed_config.offload_{}_device"
+    states, weights = (
+        on_host(k, named.format(what)) for what in ("optimizer", "param")
+    )
+    return fsdp("fsdp_config.fsdp_offload_params")(k) or joined(
+        "optimizer" if states else "", "weights" if weights else ""
+    )
+
+
+def axolotl(k: Keys) -> str | None:
+    """FSDP's states; activations where they are not computed again."""
+    every = fsdp(
+        "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"
+    )
+    away = k.flag("activation_offloading")
+    if away and k.so_far("layout.recompute"):
+        k.leave(
+            "activation_offloading",
+            "inputs of layers that run again go to host memory: the prediction keeps them",
+        )
+        away = False
+    return joined("activations" if away else "", every(k) or "")
+
+
+def write_axolotl(job: Job, out: Out) -> None:
+    found = offload(job.layout.offload)
+    states = joined(*(p for p in found.text.split("+") if p != "activations"))
+    demand_all_or_none(offload(states or "none"), "axolotl's FSDP")
+    if found.layers:
+        raise BadInput(
+            "axolotl offloads the activations of all layers: offload activations"
+        )
+    if found.activations:
+        out["activation_offloading"] = True
+    if found.weights:
+        out["fsdp_config.offload_params"] = True
+
+
+# ---------------------------------------------------------------- MaxText
+
+
+def maxtext(k: Keys) -> str | None:
+    """States by kind."""
+    return joined(
+        "optimizer" if k.flag("optimizer_memory_host_offload") else "",
+        "weights" if k.flag("parameter_memory_host_offload") else "",
+    )
+
+
+def write_maxtext(job: Job, out: Out) -> None:
+    found = offload(job.layout.offload)
+    if found.activations or 0 < found.optimizer < 1:
+        raise BadInput(
+            f"MaxText keeps the optimizer or the weights in host memory, not {found.text}: offload"
+        )
+    for name, away in (
+        ("optimizer", found.optimizer),
+        ("parameter", found.weights),
+    ):
+        if away:
+            out[f"{name}_memory_host_offload"] = True

@@ -1,0 +1,234 @@
+"""What waits in host memory: bytes that leave the device, seconds of the copies, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, load_job, plan, predict
+from meshwright.catalog import chip
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.offload import Offload, offload
+from meshwright.layout import rules
+from meshwright.search import Space
+
+GB = 1e9
+LAYERS = 32  # of llama3-8b
+
+
+def job(**host: float) -> Job:
+    """Two H100 whose link and host memory are as fast as said."""
+    from meshwright import cluster
+
+    two = cluster("2xh100-sxm")
+    fast = replace(two.chip, host_reached=1.0, **host)
+    return Job(
+        "llama3-8b",
+        Cluster(fast, two.network, 2),
+        4,
+        framework="unknown",
+    )
+
+
+def layout(text: str, **more: object) -> Layout:
+    return Layout(dp=2, zero=3, offload=text, **more)  # type: ignore[arg-type]
+
+
+def parts(
+    text: str, **host: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    found = predict(job(**host), layout(text))
+    return found.time_s, found.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("none", Offload("none")),
+        ("activations", Offload("activations", True)),
+        ("activations:20", Offload("activations:20", True, 20)),
+        ("optimizer:1", Offload("optimizer", optimizer=1.0)),
+        (
+            "weights + optimizer:0.5",
+            Offload("optimizer:0.5+weights", optimizer=0.5, weights=True),
+        ),
+    ],
+)
+def test_words(text: str, read: Offload) -> None:
+    assert offload(text) == read
+    assert Layout(offload=text).offload == read.text
+    assert offload(read.text) == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["disk", "activations:0", "activations:1.5", "optimizer:2", "weights:1"]
+    + ["optimizer+optimizer", "optimizer:x", "", "optimizer:nan"],
+)
+def test_what_is_no_choice(text: str) -> None:
+    with pytest.raises(BadInput, match=r"layout\.offload"):
+        Layout(offload=text)
+
+
+def test_activations_leave_layer_by_layer() -> None:
+    """16 of 32 layers leave half of what the layers keep, but for two layers on their way."""
+    kept = {
+        n: parts(f"activations:{n}" if n else "none", host_bandwidth=1e15)[1][
+            "activations"
+        ]
+        for n in (0, 8, 16, 24)
+    }
+    eight = kept[8] - kept[16]  # of eight layers
+    assert kept[16] - kept[24] == pytest.approx(eight, rel=1e-9)
+    assert kept[0] - kept[8] == pytest.approx(eight * (1 - 2 / 8), rel=1e-9)
+
+
+def test_copies_hide_until_the_link_is_the_slower() -> None:
+    """All activations of a microbatch pass the link once each way, beside the passes."""
+    plain, bytes_ = parts("none", host_bandwidth=1e15)
+    fast, _ = parts("activations", host_bandwidth=1e15)
+    assert fast == plain
+    few = parts("activations:8", host_bandwidth=1e15)[1]["activations"]
+    more = parts("activations:16", host_bandwidth=1e15)[1]["activations"]
+    whole = (few - more) / 8 * LAYERS  # bytes of a microbatch in all layers
+    rates = (1e8, 2e8)  # bytes a second: far slower than any pass
+    slow = [parts("activations", host_bandwidth=h)[0] for h in rates]
+    waits = [sum(t.values()) - sum(plain.values()) for t in slow]
+    m = 2  # microbatches
+    assert slow[0]["memory"] > plain["memory"]
+    # each way whole / h, less the passes beside it, which do not depend on h
+    assert waits[0] - waits[1] == pytest.approx(
+        2 * m * whole * (1 / rates[0] - 1 / rates[1]), rel=1e-6
+    )
+
+
+def test_half_of_the_layers_need_half_of_the_link() -> None:
+    slow = {
+        text: sum(parts(text, host_bandwidth=1e8)[0].values())
+        for text in ("none", "activations:16", "activations")
+    }
+    passes = slow["none"]
+    half, whole = slow["activations:16"], slow["activations"]
+    assert passes < half < whole
+    # copies of half the bytes, each beside the same passes: (whole + w) = 2 (half + w)
+    assert whole - half > (half - passes)
+
+
+def test_the_host_updates_what_it_holds() -> None:
+    """n parameters of 12 B of state: gradients go out, 2 x 12 + 2 x 4 + 2 B of traffic there, 2 B
+    come back."""
+    link, host = 50 * GB, 100 * GB
+    rates = {"host_bandwidth": link, "host_memory_bandwidth": host}
+    plain, before = parts("none", **rates)
+    away, after = parts("optimizer", **rates)
+    numbers = job(**rates).precision
+    assert numbers is not None
+    n = before["optimizer"] / job(**rates).state_bytes
+    assert after["optimizer"] == 0
+    g, w, s = numbers.gradient_bytes, numbers.weight_bytes, 12
+    assert before["optimizer"] == pytest.approx(s * n)
+    copied, moved = n * (g + w), n * (2 * g + 2 * s + w)
+    half, some = parts("optimizer:0.5", **rates)
+    assert some["optimizer"] == pytest.approx(before["optimizer"] / 2)
+    # what a step takes whatever is updated is in both
+    whole = copied / link + moved / host
+    assert away["optimizer"] - half["optimizer"] == pytest.approx(whole / 2)
+    slower = parts("optimizer", **{**rates, "host_memory_bandwidth": host / 2})
+    assert slower[0]["optimizer"] - away["optimizer"] == pytest.approx(
+        moved / host
+    )
+
+
+def test_weights_come_and_go() -> None:
+    """Shards of weights and gradients leave the device; each gather waits for its shard."""
+    rates = {"host_bandwidth": 1e15, "host_memory_bandwidth": 1e15}
+    _, before = parts("optimizer", **rates)
+    _, after = parts("optimizer+weights", **rates)
+    assert after["weights"] == 0 and after["gradients"] == 0
+    gone = before["weights"] + before["gradients"]
+    assert before["allocated"] - after["allocated"] == pytest.approx(
+        gone, rel=0.2
+    )
+    slow = {**rates, "host_bandwidth": 1e9}
+    assert (
+        parts("optimizer+weights", **slow)[0]["dp_comm"]
+        > 10 * parts("optimizer", **slow)[0]["dp_comm"]
+    )
+
+
+def test_the_tree_adds_up() -> None:
+    found = predict(
+        job(host_bandwidth=1e9, host_memory_bandwidth=1e10),
+        layout("activations+optimizer:0.5"),
+    )
+    for tree in (found.term, found.memory_term):
+        for _, term in tree.walk():
+            if term.parts:
+                assert sum(p.value for p in term.parts) == pytest.approx(
+                    term.value, rel=1e-6, abs=1e-9 * tree.value
+                )
+
+
+@pytest.mark.parametrize(
+    ("framework", "more", "words"),
+    [
+        ("unknown", {"recompute": "full"}, "not both"),
+        ("megatron-core", {"pp": 2, "dp": 1, "zero": 1}, "pp 1"),
+        ("torchtitan", {}, "optimizer"),
+        ("meshwright", {}, "take none"),
+        ("megatron-2021", {"zero": 1}, "take none"),
+    ],
+)
+def test_who_refuses(
+    framework: str, more: dict[str, object], words: str
+) -> None:
+    one = replace(job(host_bandwidth=1e10), framework=framework)
+    why = rules.broken(one, replace(layout("activations:8"), **more))  # type: ignore[arg-type]
+    assert len(why) == 1 and words in why[0]
+
+
+def test_weights_need_shards_and_the_optimizer() -> None:
+    rates = {"host_bandwidth": 1e10, "host_memory_bandwidth": 1e10}
+    for text, zero in (("weights", 3), ("optimizer+weights", 1)):
+        why = rules.broken(job(**rates), replace(layout(text), zero=zero))
+        assert len(why) == 1 and "zero 3" in why[0]
+
+
+def test_an_unknown_host_is_refused_by_name() -> None:
+    with pytest.raises(BadInput, match="host_bandwidth of chip h100-sxm"):
+        predict(job(host_bandwidth=0.0), layout("activations"))
+    with pytest.raises(BadInput, match="host_memory_bandwidth"):
+        predict(job(host_memory_bandwidth=0.0), layout("optimizer"))
+    with pytest.raises(BadInput, match="host_memory_bandwidth"):
+        plan(job(host_memory_bandwidth=0.0), Space(offload=("optimizer",)))
+
+
+def test_chips_of_the_catalogue_say_where_it_is_from() -> None:
+    for name in ("a100-80", "h100-sxm", "b200", "gb200", "gb300"):
+        known = chip(name)
+        for field in ("host_bandwidth", "host_memory_bandwidth"):
+            assert getattr(known, field) > 1e10
+            assert known.sources[field]["source"]
+
+
+def test_a_search_offloads_where_it_is_told() -> None:
+    """A model that does not fit on 4 GPUs fits with its states in host memory."""
+    big = Job("llama3-8b", "2xh100-sxm", 4, framework="unknown")
+    plain = plan(big, Space(zero=(0, 1)))
+    assert plain.best is None
+    found = plan(big, Space(zero=(0, 1), offload=("optimizer",)))
+    assert found.best and found.best.layout.offload == "optimizer"
+    assert found.best == predict(big, found.best.layout)
+
+
+def test_a_file_holds_it() -> None:
+    found = load_job(
+        {
+            "model": "gpt2",
+            "cluster": {"on": "8xh100-sxm"},
+            "layout": {"dp": 8, "offload": "activations:6"},
+            "job": {"batch": "8seq"},
+        }
+    )
+    assert found.layout.offload == "activations:6"
