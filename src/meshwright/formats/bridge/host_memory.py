@@ -98,8 +98,13 @@ def write_deepspeed(job: Job, out: Out) -> None:
 
 
 def fsdp(*keys: str) -> Callable[[Keys], str | None]:
-    """States are in host memory where one of the keys says so."""
-    return lambda k: ALL if any([k.flag(key) for key in keys]) else None
+    """States are in host memory where one of the keys says so; each is asked for."""
+
+    def read(k: Keys) -> str | None:
+        said = [k.flag(key) for key in keys]
+        return ALL if any(said) else None
+
+    return read
 
 
 def write_fsdp(key: str, title: str) -> Callable[[Job, Out], None]:
@@ -155,6 +160,10 @@ def write_axolotl(job: Job, out: Out) -> None:
     if found.layers:
         raise BadInput(
             "axolotl offloads the activations of all layers: offload activations"
+        )
+    if found.activations and job.layout.recompute != "none":
+        raise BadInput(
+            "activations are computed again or wait in host memory, not both: offload"
         )
     if found.activations:
         out["activation_offloading"] = True
