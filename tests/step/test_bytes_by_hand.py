@@ -1,0 +1,592 @@
+"""Bytes of a device kind by kind, whether they fit, and what replicas send for their weights: every
+factor with a number of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+import pytest
+
+from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
+from meshwright import predict, step
+from meshwright.cost.layer import LayerCost, Redo, Redone
+from meshwright.cost.load import NOTHING, Load
+from meshwright.describe.assumptions import MemoryCount
+from meshwright.describe.holding import Holding
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import MoE
+from meshwright.layout.placement import placed
+from meshwright.schedule import get as schedule_named
+from meshwright.step import Body, Held, Share, holding, memory, room
+from meshwright.step import unit as unit_of
+from meshwright.step.microbatch import (
+    backward,
+    boundary,
+    sent_back,
+    stage_message,
+)
+
+GB = 1e9
+UNITS = MemoryCount(
+    framework_bytes=0.0,
+    capacity_share=1.0,
+    working_set=True,
+    holding=Holding(),
+)
+EXPERTS = replace(
+    MODEL, moe=MoE(experts=8, top_k=2, expert_ffn=256), vocab=128
+)
+
+
+def a_job(layout: Layout, model: Any = MODEL, **joints: Any) -> Job:
+    job = by_hand(Layout(), 2, joints.pop("rate", 1e30), model, **joints).job
+    on = replace(job.cluster, chips=int(layout.chips))
+    return replace(job, cluster=on, layout=placed(layout, on.sizes))
+
+
+def layer(
+    saved: float = 100.0,
+    weights: float = 10.0,
+    experts: float = 0.0,
+    again: float = 40.0,
+) -> LayerCost:
+    """1 s forward and 2 s backward; running "mlp" again takes 0.5 s and keeps `again` bytes."""
+    return LayerCost(
+        1.0,
+        2.0,
+        Load(0.25),
+        Load(0.5),
+        0.75,
+        saved,
+        weights,
+        experts,
+        Redone({"mlp": Redo(0.5, Load(0.125), again)}),
+    )
+
+
+def body(typical: LayerCost, leading: LayerCost | None = None) -> Body:
+    return Body(
+        typical,
+        leading or layer(0.0, 0.0),
+        layer(3.0, 1000.0),
+        layer(7.0, 2000.0),
+        16.0,
+        16.0,
+    )
+
+
+# What runs again.
+
+
+def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
+    parts = body(layer())
+    one = parts.typical
+    assert backward(one, "none") == 2.0
+    assert backward(one, "mlp") == 2.5 and backward(one, "mlp", 0.5) == 2.25
+    assert backward(one, "full") == 3.0 and backward(one, "full", 0.25) == 2.25
+    assert sent_back(one, "none").seconds == 0.5
+    assert sent_back(one, "mlp", 0.5).seconds == 0.5625
+    assert sent_back(one, "full").seconds == 0.75
+    assert memory.saved(one, parts, "none") == 100.0
+    assert memory.saved(one, parts, "mlp") == 40.0
+    assert memory.saved(one, parts, "mlp", 0.25) == 100.0 - 15.0
+    assert memory.saved(one, parts, "full") == 16.0, "its input"
+    assert memory.saved(one, parts, "full", 0.5) == 58.0
+    assert memory.rebuilt(one, parts, "full") == 100.0
+    assert memory.rebuilt(one, parts, "none") == 0.0
+
+
+def test_a_device_keeps_its_layers_of_both_kinds() -> None:
+    parts = body(layer(100.0), layer(300.0))
+    job = a_job(Layout(), EXPERTS)
+    share = Share(3.0, 2.0, 1.0, 1.0, 5.0)
+    assert memory.held_by_layers(job, parts, "none", share) == 3 * 100 + 600
+    dense = a_job(Layout())
+    assert memory.held_by_layers(dense, parts, "none", share) == 300.0
+    fewer = memory.held_by_layers(job, parts, "full:1", share)
+    assert fewer == pytest.approx(3 * (100 - 84 / 5) + 2 * (300 - 284 / 5)), (
+        "the first of five layers of a chunk"
+    )
+
+
+def test_activations_of_each_microbatch_and_once() -> None:
+    found = memory.Activations(1.0, 10.0, 100.0, 1000.0)
+    assert found.kept(3.0, 4.0, 5.0) == 3 + 40 + 500 + 1000
+
+
+def test_a_use_is_the_sum_of_its_kinds() -> None:
+    found = memory.Use(1.0, 2.0, 4.0, 8.0, 16.0)
+    assert found.total == 31.0
+    more = found._replace(activations=9.0)
+    assert memory.fuller(found, more) == more == memory.fuller(more, found)
+
+
+@pytest.mark.parametrize(
+    ("zero", "weights", "gradients", "optimizer"),
+    [
+        (0, 110, 110, 110),
+        (1, 110, 110, 30),
+        (2, 110, 30, 30),
+        (3, 30, 30, 30),
+    ],
+)
+def test_states_are_sharded_over_their_own_replicas(
+    zero: int, weights: int, gradients: int, optimizer: int
+) -> None:
+    """100 dense parameters over eight ranks in two groups, 10 of experts over four in two: 25 and
+    5 of a shard.
+    """
+    layout = Layout(dp=8, ep=2, dp_replicate=2)
+    job = a_job(layout, EXPERTS)
+    found = memory.states(job, layout, Held(100.0, 10.0), zero)
+    assert found == (2 * weights, 4 * gradients, 12 * optimizer)
+    assert found.total == 2 * weights + 4 * gradients + 12 * optimizer
+    dense = memory.states(a_job(layout), layout, Held(100.0, 10.0), zero)
+    assert dense.weights == 2 * (100 if zero < 3 else 25), "no experts there"
+
+
+@pytest.mark.parametrize(
+    ("p", "end", "of"),
+    [
+        (4, "first", "last"),
+        (4, "second", "any"),
+        (4, "last", "any"),
+        (2, "second", "last"),
+    ],
+)
+def test_a_folded_pipeline_has_both_ends_on_the_first_device(
+    p: int, end: str, of: str
+) -> None:
+    way = schedule_named("zbv")
+    way = replace(
+        way,
+        in_flight=lambda p, m, v: 1.0,
+        in_flight_on_last=lambda p, m, v: 2.0,
+    )
+    found = memory.in_flight(p, 16.0, way, 1, end)
+    assert found == {"last": 2.0, "any": 1.0}[of]
+
+
+def test_microbatches_in_flight_of_a_plain_pipeline() -> None:
+    """1F1B over four devices: 4, 3 and 1."""
+    way = schedule_named("1f1b")
+    assert [
+        memory.in_flight(4, 16.0, way, 1, end)
+        for end in ("first", "second", "last")
+    ] == [4, 3, 1]
+
+
+# Whole units in use.
+
+
+def in_use(
+    zero: int,
+    layout: Layout,
+    share: Share,
+    parts: Body,
+    model: Any = MODEL,
+    **joints: Any,
+) -> dict[str, float]:
+    job = a_job(layout, model, memory=UNITS, **joints)
+    found = memory.units_in_use(
+        job, layout, parts, zero, {"whole": share, "first": share}, "first"
+    )
+    return {name: float(size) for name, size in found.items()}
+
+
+def test_two_layers_and_the_ends_are_gathered() -> None:
+    """ZeRO 3: 2 bytes of two layers of 10 and of both ends; gradients of the larger: 4 bytes."""
+    both = Share(4.0, 0.0, 1.0, 1.0)
+    layout = Layout(dp=4)
+    found = in_use(3, layout, both, body(layer()))
+    assert found == {
+        "whole weights in use": 2 * (20 + 3000),
+        "gradient of a unit": 4 * 3000,
+    }
+    inner = Share(4.0, 0.0, 0.0, 0.0)
+    assert in_use(2, layout, inner, body(layer())) == {
+        "gradient of a unit": 40.0
+    }
+    assert in_use(1, layout, inner, body(layer())) == {}
+    one = Share(1.0, 0.0, 0.0, 0.0)
+    assert in_use(3, layout, one, body(layer()))["whole weights in use"] == 20
+
+
+def test_what_no_replica_shares_is_not_gathered() -> None:
+    """One group for each rank (HSDP of all): nothing is sharded; experts over ep = dp have one copy
+    of each, and only the dense part is."""
+    inner = Share(2.0, 0.0, 1.0, 1.0)
+    copies = Layout(dp=4, dp_replicate=4)
+    assert set(in_use(3, copies, inner, body(layer())).values()) == {0.0}
+    apart = Layout(dp=8, ep=8)
+    share = Share(2.0, 0.0, 0.0, 0.0)
+    parts = body(layer(experts=500.0))
+    found = in_use(3, apart, share, parts, EXPERTS)
+    assert found["whole weights in use"] == 2 * 20
+    found = in_use(3, Layout(dp=8, ep=4), share, parts, EXPERTS)
+    assert found["whole weights in use"] == 2 * 2 * 510
+
+
+def test_the_two_largest_layers_of_two_kinds() -> None:
+    """One of 10 and many of 30: both of the large kind, or, of one each, one and one."""
+    layout, parts = Layout(dp=4), body(layer(), layer(weights=30.0))
+    for share, both in (
+        (Share(4.0, 3.0, 0.0, 0.0), 60),
+        (Share(4.0, 1.0, 0.0, 0.0), 40),
+        (Share(0.0, 1.0, 0.0, 0.0), 30),
+        (Share(1.0, 0.0, 0.0, 0.0), 10),
+        (Share(1.5, 0.5, 0.0, 0.0), 30),
+    ):
+        found = in_use(3, layout, share, parts, EXPERTS)
+        assert found["whole weights in use"] == 2 * both
+        wide = 30 if share.leading else 10
+        assert found["gradient of a unit"] == 4 * wide
+
+
+def test_a_tied_embedding_is_gathered_once() -> None:
+    model = replace(MODEL, vocab=50, tied_embeddings=True)
+    parts, both = body(layer()), Share(4.0, 0.0, 1.0, 1.0)
+    found = in_use(3, Layout(dp=4), both, parts, model)
+    assert found["whole weights in use"] == 2 * (20 + 3000 - 50 * WIDTH + 0)
+
+
+# What a framework holds.
+HELD = Holding(
+    loss_bytes=6.0,
+    loss_bytes_tp=10.0,
+    gradient_bytes={"bf16": 2.0},
+    unit_gradient="activations",
+    step_bytes=4.0,
+    dummy_weight_gradients=True,
+    keeps_pipeline_outputs=True,
+    bucket_elements=1000.0,
+    backward_share=0.25,
+    allocator_share=0.5,
+    allocator_need=0.125,
+)
+COUNTED = replace(UNITS, resident="held", holding=HELD)
+VOCAB = 512
+
+
+def framework(layout: Layout, model: Any = None, **more: Any) -> Job:
+    how = replace(COUNTED, holding=replace(HELD, **more))
+    return a_job(layout, model or replace(MODEL, vocab=VOCAB), memory=how)
+
+
+@pytest.mark.parametrize(("tp", "bytes_"), [(1, 6), (2, 10)])
+def test_logits_inputs_and_placeholder_of_the_head(
+    tp: int, bytes_: int
+) -> None:
+    """128 tokens, 512/tp rows; of what the head saves the fp32 logits are counted with the loss."""
+    layout = Layout(tp=tp, cp=1, microbatch=3)
+    job, parts = framework(layout), body(layer())
+    logits = 3 * TOKENS * VOCAB / tp
+    parts = parts._replace(head=layer(saved=5.0 + 4 * logits))
+    assert holding.logits(job, layout) == logits
+    assert holding.head(job, layout, parts) == {
+        "logits and loss": bytes_ * logits,
+        "inputs of the head": 5.0,
+        "placeholder of the head's gradient": 2 * VOCAB / tp * WIDTH,
+    }
+    again = replace(job, model=replace(job.model, mtp_layers=2))
+    found = holding.head(again, layout, parts)
+    assert found["logits and loss"] == 3 * bytes_ * logits
+    assert found["inputs of the head"] == 5.0 - 2 * 4 * logits
+    none = framework(layout, dummy_weight_gradients=False)
+    assert len(holding.head(none, layout, parts)) == 2
+
+
+def test_context_parallelism_cuts_the_logits() -> None:
+    layout = Layout(cp=4)
+    assert holding.logits(framework(layout), layout) == TOKENS / 4 * VOCAB
+    assert holding.logits(a_job(layout), layout) == 0.0
+
+
+@pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
+def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
+    """Of 100 bytes 40 are kept: 60 come again, 25 beside; and 128 x 64 gathered over tp 4."""
+    layout = Layout(tp=4)
+    job = framework(layout, gathered_twice=twice)
+    found = holding.work(job, layout, 100.0, 40.0)
+    assert found == {
+        "computed again": 60.0,
+        "temporaries of the backward pass": 25.0,
+        "gathered over tp": copies * 2 * TOKENS * WIDTH * 3 / 4,
+    }
+    alone = Layout(tp=4, sequence_parallel=False)
+    assert len(holding.work(job, alone, 100.0, 40.0)) == 2
+
+
+def test_the_kind_of_layer_that_takes_most() -> None:
+    layout = Layout(sequence_parallel=False)
+    job = framework(layout)
+    small, large = (2.0, 100.0, 100.0), (3.0, 400.0, 100.0)
+    for kinds in ([small, large], [large, small]):
+        found = holding.largest_work(job, layout, kinds)
+        assert found["computed again"] == 300.0
+        assert found["temporaries of the backward pass"] == 100.0
+    absent = (0.0, 900.0, 0.0)
+    found = holding.largest_work(job, layout, [small, absent])
+    assert sum(found.values()) == 25.0
+
+
+def test_buffers_of_a_run() -> None:
+    """Placeholders of a layer's shapes; of experts, which are alike, one: 800 over 8 of 2 ranks;
+    and a bucket of 1000 gradients of 2 bytes, or of all that there are."""
+    layout = Layout(dp=4, ep=2)
+    job = framework(layout, EXPERTS)
+    parts = body(layer(weights=10.0, experts=800.0))
+    found = holding.buffers(job, layout, parts, 5000.0, 2.0)
+    assert found == {
+        "placeholders of weight gradients": 2 * (10 + 800 / 4),
+        "bucket of gradients": 2 * 1000,
+    }
+    none = holding.buffers(job, layout, parts, 300.0, 0.0)
+    assert set(none.values()) == {0.0, 2 * 300.0}
+    one = holding.buffers(job, Layout(), parts, 300.0, 1.0)
+    assert one["bucket of gradients"] == 0.0
+    some = holding.buffers(job, layout, parts, 300.0, 0.5)
+    assert some["placeholders of weight gradients"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "bytes_"), [("accumulated", 2), ("activations", 2), ("none", 0)]
+)
+def test_gradients_as_wide_as_the_framework_has_them(
+    kind: str, bytes_: int
+) -> None:
+    job = framework(Layout(), unit_gradient=kind)
+    assert holding.unit_gradient_bytes(job) == bytes_
+    assert holding.gradient_bytes(job) == 2.0
+    assert holding.step_bytes(job) == 4.0
+    wide = framework(Layout(), unit_gradient=kind, gradient_bytes={})
+    assert holding.gradient_bytes(wide) == 4.0
+    assert holding.step_bytes(wide) == 0.0
+    assert holding.unit_gradient_bytes(wide) == {
+        "accumulated": 4, "activations": 2, "none": 0,
+    }[kind]  # fmt: skip
+    plain = a_job(Layout(), memory=UNITS)
+    assert holding.unit_gradient_bytes(plain) == 4.0
+    assert holding.step_bytes(plain) == 0.0
+    pure = replace(job, precision=replace(job.precision, gradient_bytes=1.0))
+    assert holding.gradient_bytes(pure) == 1.0, "narrower than activations"
+    same = replace(job, precision=replace(job.precision, gradient_bytes=2.0))
+    assert holding.gradient_bytes(same) == 2.0
+
+
+def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:
+    """4 bytes of each parameter whose 12 bytes of state it has."""
+    job = framework(Layout())
+    states = memory.States(1.0, 2.0, 12 * 50.0)
+    assert memory.step_copies(job, states) == 4 * 50.0
+    assert memory.moments(job) == 2
+    assert memory.moments(a_job(Layout())) == 1
+
+
+@pytest.mark.parametrize(
+    ("copies", "more"), [("reused", 0.0), ("new", 4 * 2 * WEIGHTS)]
+)
+def test_a_new_block_at_the_step(copies: str, more: float) -> None:
+    """Of two layers on each of two devices; the last also has a head."""
+    layout = Layout(pp=2)
+    job = framework(layout, replace(MODEL, layers=4), step_copies=copies)
+    parts = step.body(job, job.layout)
+    way = schedule_named("1f1b")
+    assert memory.new_block(job, layout, parts, way) == more
+
+
+def test_outputs_of_stages_are_kept_where_there_are_several() -> None:
+    parts = body(layer())
+    for pp, kept in ((1, 0.0), (2, 16.0)):
+        layout = Layout(pp=pp)
+        assert memory.outputs(framework(layout), layout, parts) == kept
+    off = framework(Layout(pp=2), keeps_pipeline_outputs=False)
+    assert memory.outputs(off, Layout(pp=2), parts) == 0.0
+
+
+# Whether it fits.
+
+
+def tight(width: float = 0.0, **more: Any) -> Job:
+    how = replace(
+        COUNTED,
+        framework_bytes=3 * GB,
+        capacity_share=0.5,
+        risk_width=width,
+        **more,
+    )
+    return a_job(Layout(), memory=how)
+
+
+def test_from_tensors_to_a_device() -> None:
+    """40 GB of tensors: half more is held, an eighth more is needed, 3 GB lie outside."""
+    job = tight()
+    assert room.reserved(job, 40 * GB) == 60 * GB
+    assert room.reserved(job, 40 * GB, 7.0) == 60 * GB + 7.0
+    assert room.device(job, 40 * GB) == 63 * GB
+    assert room.device(job, 40 * GB, GB) == 64 * GB
+    assert room.needed(job, 40 * GB) == 48 * GB
+    assert room.unusable(job) == 0.125
+    assert room.capacity(job) == 500 * GB
+    chip = replace(job.cluster.chip, runtime_bytes=100 * GB)
+    assert room.offered(chip, job.how.memory) == 900 * GB
+    assert room.offered(chip, UNITS) == 1000 * GB
+
+
+def test_a_limit_of_bytes_or_a_risk() -> None:
+    """What needs exactly the capacity fits; with a width of 0.1 its risk is one half, and e times
+    as much is lost with 1 / (1 + e^-10).
+    """
+    job = tight()
+    most = (500 - 3) / 1.125 * GB
+    assert room.limit(job) == pytest.approx(most)
+    assert room.risk(job, most * 1.001) == 1.0
+    assert room.risk(job, most * 0.999) == 0.0
+    assert room.fits(job, room.limit(job))
+    assert not room.fits(job, room.limit(job) * 1.001)
+    even = tight(0.1)
+    assert room.risk(even, most) == pytest.approx(0.5)
+    e_fold = (500 * exp(1.0) - 3) / 1.125 * GB
+    assert room.risk(even, e_fold) == pytest.approx(1 / (1 + exp(-10.0)))
+    assert room.limit(even) == pytest.approx(most), "a risk of one half"
+    careful = tight(0.1, headroom=0.01)
+    at_limit = room.limit(careful)
+    assert room.risk(careful, at_limit) == pytest.approx(0.01)
+    assert at_limit == pytest.approx(
+        (500 * exp(0.1 * log(0.01 / 0.99)) - 3) / 1.125 * GB
+    )
+    assert room.risk(even, 0.0) < 1e-20 and room.risk(even, 1e30) == 1.0
+
+
+def test_risks_are_numbers_however_far_need_and_room_are_apart() -> None:
+    job = tight(1.0)
+    share = 1e-9
+    assert room.risk(job, 1e40) == pytest.approx(1.0, abs=2 * share)
+    nothing = replace(job.how.memory, framework_bytes=0.0)
+    free = replace(job, assumptions=replace(job.assumptions, memory=nothing))
+    assert room.risk(free, 0.0) == pytest.approx(share, rel=1e-6)
+
+
+def test_chips_that_just_fit() -> None:
+    for job in (tight(), tight(0.1, headroom=0.05)):
+        just = room.just_fitting(job, 20 * GB)
+        assert room.limit(just) == pytest.approx(20 * GB)
+
+
+# What replicas send: 1 s for every byte that passes a rank.
+
+
+def unit(layout: Layout, stages: set[int], **joints: Any) -> step.Unit:
+    """Of 1000 dense parameters and 100 of experts, at 1 B/s and free of latency."""
+    job = a_job(layout, joints.pop("model", EXPERTS), rate=1.0, **joints)
+    return unit_of(
+        job, job.layout, Held(1000.0, 100.0), stages, step.clock(job)
+    )
+
+
+def test_gradients_are_reduced_or_scattered_and_weights_gathered() -> None:
+    """Eight replicas, four of an expert: 7/8 and 3/4 of 4 bytes of a gradient, of 2 of a weight."""
+    layout = Layout(dp=8, ep=2)
+    passed = 7 / 8 * 1000 + 3 / 4 * 100
+    none, both = unit(layout, {0}), unit(layout, {0, 2})
+    assert none.all_reduce.seconds == pytest.approx(2 * 4 * passed)
+    assert none.gather == none.scatter == NOTHING
+    assert both.all_reduce.seconds == none.all_reduce.seconds
+    assert both.scatter.seconds == pytest.approx(4 * passed)
+    assert both.gather.seconds == pytest.approx(2 * passed)
+    assert unit(layout, {1}).all_reduce == NOTHING
+    dense = unit(layout, {1}, model=MODEL)
+    assert dense.scatter.seconds == pytest.approx(4 * 7 / 8 * 1000)
+
+
+def test_groups_of_replicas_hold_copies() -> None:
+    """HSDP, 4 x 2: shards over four (two of an expert), then shards of gradients are reduced over
+    two.
+    """
+    found = unit(Layout(dp=8, ep=2, dp_replicate=2), {3})
+    inner = 3 / 4 * 1000 + 1 / 2 * 100
+    across = 2 * 1 / 2 * (1000 / 4 + 100 / 2)
+    assert found.gather.seconds == pytest.approx(2 * inner)
+    assert found.scatter.seconds == pytest.approx(4 * (inner + across))
+    zero = unit(Layout(dp=8, ep=2, dp_replicate=2), {0})
+    assert zero.all_reduce.seconds == pytest.approx(
+        2 * 4 * (7 / 8 * 1000 + 3 / 4 * 100)
+    )
+
+
+def test_ways_of_gradients_and_rates_of_gathers() -> None:
+    """Gradients summed by all-reduces take twice as long; gathers at half of the rate too."""
+    weights = replace(SET.overlap.weights, gradients="all-reduce", gathers=0.5)
+    plain = unit(Layout(dp=8), {1})
+    other = unit(
+        Layout(dp=8), {1}, overlap=replace(SET.overlap, weights=weights)
+    )
+    assert other.scatter.seconds == pytest.approx(2 * plain.scatter.seconds)
+    assert other.gather.seconds == pytest.approx(2 * plain.gather.seconds)
+
+
+# Messages between stages.
+
+
+@pytest.mark.parametrize(
+    ("layout", "held", "sent"),
+    [
+        (Layout(microbatch=3, pp=2), 3, 3),
+        (Layout(cp=2, pp=2), 1 / 2, 1 / 2),
+        (Layout(tp=4, pp=2), 1 / 4, 1 / 4),
+        (Layout(tp=4, pp=2, sequence_parallel=False), 1, 1 / 4),
+    ],
+)
+def test_inputs_of_layers_and_messages_between_stages(
+    layout: Layout, held: float, sent: float
+) -> None:
+    """2 bytes of 128 x 64 numbers; tp ranks hold parts, or send parts of what all hold."""
+    joints = {"count": replace(SET.count, stage_message="scattered")}
+    job = a_job(layout, **joints)
+    whole = 2 * TOKENS * WIDTH
+    assert boundary(job, layout) == held * whole
+    assert stage_message(job, layout) == sent * whole
+    job = a_job(layout, count=replace(SET.count, stage_message="whole"))
+    assert stage_message(job, layout) == held * whole
+
+
+def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
+    """Two of them: each adds what the first one does."""
+    seconds = []
+    for blocks in (0, 1, 2):
+        model = replace(MODEL, vocab=128, mtp_layers=blocks)
+        job = a_job(Layout(), model)
+        seconds.append(
+            float(step.total(step.body(job, job.layout).head.forward))
+        )
+    first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
+    # a layer, a matrix of 2 D x D, and the logits once more
+    expected = 1.0 + 2 * TOKENS * (2 * WIDTH**2 + 128 * WIDTH) / 2**24
+    assert first == pytest.approx(expected) == second
+
+
+def test_bytes_of_a_step_are_those_of_its_precision() -> None:
+    """fp32: every byte of weights, of activations and of messages twice those of bf16."""
+    base = by_hand(Layout(dp=4, zero=3), 2, 1.0).job
+    narrow, wide = (
+        predict(
+            replace(
+                base,
+                precision=PRECISIONS[name],
+                cluster=replace(
+                    base.cluster,
+                    chip=replace(
+                        base.cluster.chip,
+                        matrix_flops={"bf16": 2.0**24, "fp32": 2.0**24},
+                    ),
+                ),
+            )
+        )
+        for name in ("bf16", "fp32")
+    )
+    for kind in ("weights", "activations"):
+        assert wide.memory_bytes[kind] == 2 * narrow.memory_bytes[kind]

@@ -1,0 +1,575 @@
+"""What devices of a pipeline hold, do and wait for, with numbers for which every sign shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
+from meshwright import step as steps
+from meshwright.catalog import model as catalogue
+from meshwright.cost.load import NOTHING, Busy, Load
+from meshwright.describe.assumptions import HidePass, Overlap
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.layout.placement import placed
+from meshwright.schedule import get as schedule_named
+from meshwright.schedule.dealt import Pass
+from meshwright.step import (
+    Device,
+    Exposed,
+    Pipeline,
+    Share,
+    Stages,
+    Step,
+    Unit,
+    exposed,
+    least_idle,
+    occupied,
+    pick,
+    shared,
+    shares,
+    slowest,
+    stages,
+)
+from meshwright.step.pipeline import dealt, ordered, span, sum_of, ways
+from meshwright.step.sync import along
+
+EXPERTS = replace(
+    MODEL,
+    layers=8,
+    moe=MoE(experts=4, top_k=2, expert_ffn=256, dense_layers=2),
+)
+
+
+def load(seconds: float, *busy: float) -> Load:
+    return Load(seconds, 0.0, Busy(busy or (seconds,)))
+
+
+def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
+    """A job whose every layer takes 1 s forward and 2 s backward, with its layout placed."""
+    job = by_hand(layout, 4, model=model, **joints).job
+    return replace(job, layout=placed(layout, job.cluster.sizes))
+
+
+def tuple_of(share: Share) -> tuple[float, ...]:
+    return tuple(float(x) for x in share)
+
+
+# What a step is the longest of.
+PIPE = Pipeline(8.0, 0.5, 1.5, 10.0)
+
+
+def test_a_step_ends_with_its_longest_part() -> None:
+    """Order 10 s with 2 s before and after and 1 s of optimizer; devices are done at 12, 14 and 11
+    s, and links busy for 15 s: they hold the step for 1 s more.
+    """
+    found = Step(
+        PIPE,
+        2.0,
+        1.0,
+        reached=(12.0, 14.0, 11.0),
+        busy=(8.0, 7.0, 9.0),
+        links=Busy((9.0, 15.0)),
+    )
+    assert found.total == 15.0 and found.waits == 1.0
+    assert found.awaited == 1
+    assert found.sync == 14.0 - (10.0 + 1.0), "beyond the order and the update"
+    quick = found._replace(links=Busy((9.0, 3.0)))
+    assert quick.total == 14.0 and quick.waits == 0.0
+    longer = quick._replace(outside=5.0)
+    assert longer.total == 10.0 + 5.0 + 1.0 and longer.sync == 5.0
+    assert longer.awaited == 0, "the order itself, told of the first device"
+    last = quick._replace(reached=(12.0, 13.5, 14.0))
+    assert last.awaited == 2
+    papers = found._replace(reached=())
+    assert papers.awaited == 2, "the longest busy"
+
+
+def test_slowdown_is_at_most_what_shows_inside() -> None:
+    """A device that ends the step 3 s late, 1 s of it outside: of 5 s of slower compute 2 s count,
+    of 0.5 s all.
+    """
+    waiting = [
+        Exposed(0.5, 0.0, 0.0, 0.5, slowdown) for slowdown in (9.0, 5.0, 9.0)
+    ]
+    found = Step(
+        PIPE, 1.0, 1.0, reached=(1.0, 14.0, 2.0), waiting=tuple(waiting)
+    )
+    assert found.sync == 3.0 and found.slowdown == 2.0
+    waiting[1] = waiting[1]._replace(slowdown=0.5)
+    assert found._replace(waiting=tuple(waiting)).slowdown == 0.5
+    outside = waiting[1]._replace(arrives=7.0)
+    assert found._replace(waiting=(outside,) * 3).slowdown == 0.0
+
+
+def test_exposed_seconds_are_five_kinds() -> None:
+    found = Exposed(1.0, 2.0, 4.0, 8.0, 16.0)
+    assert found.total == 31.0 and found.outside == 9.0
+
+
+@pytest.mark.parametrize(
+    ("how", "both"),
+    [
+        (Overlap(dp=HidePass("pass"), pp="interleaved"), True),
+        (Overlap(dp=HidePass("pass"), pp="none"), False),
+        (Overlap(dp=HidePass(), pp="interleaved"), False),
+        (Overlap(dp=HidePass("pass", links="free"), pp="all"), False),
+    ],
+)
+def test_links_are_shared_where_both_kinds_hide_on_them(
+    how: Overlap, both: bool
+) -> None:
+    assert shared(how) is both
+
+
+def test_a_clock_of_the_job_is_taken_where_none_is_given() -> None:
+    job = a_job(Layout(pp=2, dp=2))
+    at = steps.clock(job)
+    parts = steps.body(job, job.layout, at)
+    assert (
+        steps.step(job, job.layout, parts).total
+        == steps.step(job, job.layout, parts, at).total
+        == steps.step_time(job, job.layout)
+    )
+
+
+# What devices hold.
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "schedule", "v", "expected"),
+    [
+        # typical layers of middle, first, last and second device; a device that is alone has all
+        (8, 4, "1f1b", 1, (2, 2, 2, 2)),
+        (7, 4, "1f1b", 1, (2, 2, 1, 2)),
+        (6, 4, "1f1b", 1, (2, 1, 1, 2)),
+        (8, 2, "1f1b", 1, (4, 4, 4, 4)),
+        (16, 4, "interleaved", 2, (4, 4, 4, 4)),
+        (16, 4, "zbv", 1, (4, 4, 4, 4)),
+    ],
+)
+def test_layers_of_devices(
+    layers: int, pp: int, schedule: str, v: int, expected: tuple[int, ...]
+) -> None:
+    job = a_job(
+        Layout(pp=pp, schedule=schedule, interleave=v),
+        replace(MODEL, layers=layers),
+    )
+    way = schedule_named(schedule)
+    found = shares(job, job.layout, way, v)
+    names = ("middle", "first", "last", "second")
+    assert tuple(found[name].typical for name in names) == expected
+    chunk = layers / (pp * way.chunks(v))
+    assert {share.chunk for share in found.values()} == {chunk}
+    assert tuple_of(found["whole"])[:4] == (layers, 0.0, 1.0, 1.0)
+    assert [found["first"].embedding, found["middle"].embedding] == [1.0, 0.0]
+    assert found["middle"].head == 0.0
+    head = (0.0, 1.0) if not way.folded else (1.0, 0.0)
+    assert (found["first"].head, found["last"].head) == head
+    inside = 0.0 if pp > 2 else 1.0
+    assert found["second"].embedding == inside, "of two devices the first"
+
+
+def test_leading_layers_are_on_the_first_devices() -> None:
+    """Of 8 layers the first 3 are dense, on four devices of two layers each. In the middle the
+    pipeline waits for the one without any, which is as full as the second can be."""
+    model = replace(EXPERTS, moe=replace(EXPERTS.moe, dense_layers=3))
+    job = a_job(Layout(pp=4), model)
+    found = shares(job, job.layout, schedule_named("1f1b"), 1)
+    held = {
+        name: (share.typical, share.leading) for name, share in found.items()
+    }
+    assert held == {
+        "first": (0.0, 2.0),
+        "second": (2.0, 0.0),
+        "middle": (2.0, 0.0),
+        "last": (2.0, 0.0),
+        "whole": (5.0, 3.0),
+    }
+
+
+def test_a_device_that_is_alone_is_the_first() -> None:
+    job = a_job(Layout())
+    by = shares(job, job.layout, schedule_named("1f1b"), 1)
+    found = along(job.layout, by, ("first", "middle", "last"))
+    assert tuple_of(found["first"])[:4] == (2.0, 0.0, 1.0, 1.0)
+    for end in ("middle", "last"):
+        assert tuple_of(found[end])[:4] == (0.0, 0.0, 0.0, 0.0)
+    two = a_job(Layout(pp=2))
+    by = shares(two, two.layout, schedule_named("1f1b"), 1)
+    assert along(two.layout, by, ("first", "last")) == {
+        end: by[end] for end in ("first", "last")
+    }
+
+
+@pytest.mark.parametrize(
+    ("pp", "seconds", "chosen"),
+    [
+        (1, (9.0, 1.0, 1.0), "whole"),
+        (4, (9.0, 1.0, 1.0), "middle"),
+        (4, (1.0, 9.0, 2.0), "first"),
+        (4, (1.0, 2.0, 9.0), "last"),
+        (4, (1.0, 2.0, 2.0), "last"),
+        (4, (2.0, 2.0, 1.0), "first"),
+        (2, (9.0, 2.0, 1.0), "first"),
+    ],
+)
+def test_the_pipeline_waits_for_the_slowest(
+    pp: int, seconds: tuple[float, ...], chosen: str
+) -> None:
+    """Middle, first and last; of two devices none is in the middle, and of equal ones the later end
+    is taken."""
+    by = dict(zip(("middle", "first", "last"), seconds, strict=True))
+    choice = slowest(Layout(pp=pp), {**by, "whole": 99.0})
+    names = {name: name for name in ("middle", "first", "last", "whole")}
+    order = {name: float(i) for i, name in enumerate(names)}
+    assert pick(choice, order) == order[chosen]
+
+
+def test_factors_of_nothing_are_left_out() -> None:
+    assert sum_of([(0.0, "never asked"), (2.0, 3.0), (0.5, 4.0)]) == 8.0
+    assert sum_of([(0.0, 1.0)]) == 0.0
+
+
+def test_stages_of_a_heavy_head() -> None:
+    """Two devices of one layer; the head makes 2 x 128 x 64 x 1024 FLOPs of 2^24 a second: 1 s
+    forward and 2 s backward beside the layer."""
+    job = a_job(Layout(pp=2), replace(MODEL, vocab=1024))
+    at = steps.clock(job)
+    parts = steps.body(job, job.layout, at)
+    by = shares(job, job.layout, schedule_named("1f1b"), 1)
+    found = stages(job.layout, parts, "none", by)
+    assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
+    assert found.others_forward == pytest.approx(1.0)
+    assert found.others_backward == pytest.approx(2.0)
+    # half of every product's backward pass makes weight gradients, attention none: F/2 of 3 layers'
+    products = 2 * (2 * WEIGHTS * TOKENS / 2**24) + 1.0
+    assert found.others_weight == pytest.approx(products / 2)
+    assert sum(found.layer) == pytest.approx(3.0)
+    assert sum(found.head) == pytest.approx(3.0)
+    assert found.embedding == (0.0, 0.0, 0.0)
+    again = stages(job.layout, parts, "full", by)
+    assert again.backward == pytest.approx(4.0 + 1.0), (
+        "the layer, not the head"
+    )
+    assert again.layer.f == found.layer.f and again.layer.w == found.layer.w
+    assert again.layer.i == pytest.approx(found.layer.i + 1.0)
+    assert again.head == found.head
+
+
+def test_a_leading_layer_takes_so_much_more() -> None:
+    """Experts: 2 of a token, each as wide as the feed-forward: 2 x 64 x 256 weights and the
+    router's 4 x 64 more."""
+    job = a_job(Layout(pp=4), EXPERTS)
+    parts = steps.body(job, job.layout)
+    by = shares(job, job.layout, schedule_named("1f1b"), 1)
+    found = stages(job.layout, parts, "none", by)
+    more = 2 * 64 * 256 + 4 * 64
+    assert found.leading.f == pytest.approx(-2 * more * TOKENS / 2**24)
+    assert Stages(1.0, 2.0, 1.0, 2.0, 0.5).leading == Pass(0.0, 0.0, 0.0)
+    assert Stages(1.0, 2.0, 1.0, 2.0, 0.5).layer == Pass(0.0, 0.0, 0.0)
+
+
+# Order of the microbatches.
+PAPERS = Stages(3.0, 5.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
+"""The slowest device computes 3 s and 5 s, the others 2 s and 4 s, of which 1 s are weight
+gradients; a layer 1 s and 2 s."""
+
+
+@pytest.mark.parametrize(
+    ("pp", "send", "paid", "hop"),
+    [
+        ("none", 1.0, 2 * 1.0, 1.0),
+        # behind 3 s and 5 s: only what is longer than they are
+        ("all", 1.0, 0.0, 1.0),
+        ("all", 4.0, 4.0 - 3.0, 4.0),
+        ("all", 7.0, (7.0 - 3.0) + (7.0 - 5.0), 7.0),
+    ],
+)
+def test_papers_add_up_sends_and_bubble(
+    pp: str, send: float, paid: float, hop: float
+) -> None:
+    """m (F + B + paid) and (p - 1) of the others' passes, each with a send."""
+    job = a_job(Layout(pp=4), replace(MODEL, layers=4))
+    joints = replace(SET.overlap, pp=pp)
+    job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
+    found = ordered(job, 4, 10.0, PAPERS, send, schedule_named("1f1b"), 1)
+    bubble = 3 * (2.0 + hop + 4.0 + hop)
+    assert found.busy == 80.0
+    assert found.sends == pytest.approx(10.0 * paid)
+    assert found.bubble == pytest.approx(bubble)
+    assert found.span == pytest.approx(80.0 + 10 * paid + bubble)
+    assert found.total == found.span
+    least = least_idle(job, 4, 10.0, PAPERS, schedule_named("1f1b"), 1)
+    assert least == pytest.approx(3 * (2.0 + 4.0)), "without a send"
+
+
+def test_sends_of_chunks_hide_behind_a_chunk() -> None:
+    """Two chunks a device: a send hides behind 3/2 s and 5/2 s, and there are twice as many."""
+    job = a_job(Layout(pp=4), replace(MODEL, layers=8))
+    joints = replace(SET.overlap, pp="all")
+    job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
+    way = schedule_named("interleaved")
+    found = ordered(job, 4, 8.0, PAPERS, 2.0, way, 2)
+    assert found.sends == pytest.approx(8 * 2 * (2.0 - 1.5))
+    quiet = replace(SET.overlap, pp="none")
+    job = replace(job, assumptions=replace(job.assumptions, overlap=quiet))
+    found = ordered(job, 4, 8.0, PAPERS, 2.0, way, 2)
+    assert found.sends == pytest.approx(8 * 2 * 2 * 2.0)
+
+
+ORDER = replace(SET.overlap, pp="interleaved")
+
+
+def test_an_order_says_what_sends_and_the_bubble_add() -> None:
+    """Four equal devices, 1F1B: 3 (F + B) of bubble; a microbatch goes down and up once with 6
+    sends, and in between every send of the last steps waits for none."""
+    job = a_job(Layout(pp=4), replace(MODEL, layers=4), overlap=ORDER)
+    one = Stages(1.0, 2.0, 1.0, 2.0, 0.5, Pass(1.0, 1.5, 0.5))
+    way = schedule_named("gpipe")
+    found = ordered(job, 4, 8.0, one, 0.25, way, 1)
+    assert (found.busy, found.bubble) == pytest.approx((24.0, 3 * 3.0))
+    assert found.sends == pytest.approx(6 * 0.25)
+    assert found.total == pytest.approx(24.0 + 9.0 + 1.5)
+
+
+def test_ways_down_and_up() -> None:
+    """Four devices of a layer of 1 s and 2 s; sends of 0.25 s: k hops and layers down, and up
+    again where backward passes are whole."""
+    job = a_job(Layout(pp=4), replace(MODEL, layers=4), overlap=ORDER)
+    s = PAPERS
+    found = ways(job, 4, s, 0.25, schedule_named("1f1b"), 1)
+    # all devices hold as much: the last but one is the fullest in the middle, or any other
+    assert found["first"] == 0.0
+    assert found["last"] == pytest.approx(3 * 1.25 + 3 * 2.25)
+    split = ways(job, 4, s, 0.25, schedule_named("zb-h1"), 1)
+    assert split["last"] == pytest.approx(3 * 1.25)
+    free = replace(ORDER, step_barrier="none")
+    job = replace(job, assumptions=replace(job.assumptions, overlap=free))
+    assert set(ways(job, 4, s, 0.25, schedule_named("zb-h1"), 1).values()) == {
+        0.0
+    }
+    assert ways(job, 4, s, 0.25, schedule_named("1f1b"), 1)[
+        "last"
+    ] == pytest.approx(3 * 1.25 + 3 * 2.25)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "zbv"])
+def test_a_bound_of_the_idle_time_is_never_above_it(name: str) -> None:
+    """And for whole backward passes of equal stages it is (p - 1)(F + B)."""
+    job = a_job(Layout(pp=4), replace(MODEL, layers=8), overlap=ORDER)
+    way = schedule_named(name)
+    of = Stages(2.0, 4.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
+    for m in (8.0, 20.0):
+        idle = span(job, 4, m, of, 0.0, way, 1) - m * 6.0
+        least = least_idle(job, 4, m, of, way, 1)
+        assert least <= idle + 1e-9
+        if not way.split_backward:
+            assert least == pytest.approx(3 * (2.0 + 4.0)) == idle
+    d = dealt(job, 4, 8.0, of, 0.5, way, 1)
+    assert (d.m, d.send, d.lead, d.p) == (8.0, 0.5, 0.0, 4)
+
+
+# What devices send.
+UNIT = Unit(load(4.0, 4.0, 2.0), load(1.0, 1.0, 0.5), load(2.0, 2.0, 1.0))
+"""An all-reduce of 4 s, a gather of 1 s, a scatter of 2 s; half of each in a second dimension."""
+
+
+def device(sent: float = 0.5, back: float = 0.25) -> Device:
+    """3 s and 5 s a microbatch, with messages of its own; one layer of 1 s and 2 s."""
+    return Device(
+        3.0,
+        5.0,
+        load(sent, sent, 0.0),
+        load(back, back, 0.0),
+        (
+            1.0,
+            2.0,
+            load(sent / 2, sent / 2, 0.0),
+            load(back / 2, back / 2, 0.0),
+        ),
+        UNIT,
+        UNIT * 2.0,
+        UNIT * 3.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "times"),
+    [
+        (0, 3 * 4.0),
+        (1, 3 * (2 + 1)),
+        (2, 3 * (10 * 2 + 1)),
+        (3, 3 * (20 + 20)),
+    ],
+)
+def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
+    """Ten microbatches: 0.75 s of messages each, and weights and gradients as often as ZeRO says:
+    scattered after each microbatch, gathered before each pass."""
+    found = occupied([device()], 10.0, zero)
+    assert found == pytest.approx((7.5 + times, times / 2))
+    more = device(sent=1.0)._replace(every=UNIT)
+    most = occupied([device(), more], 10.0, zero)
+    other = occupied([more], 10.0, zero)
+    assert most == tuple(map(max, found, other))
+    silent = Device(1.0, 1.0, NOTHING, NOTHING, (0.0, 0.0, NOTHING, NOTHING))
+    assert occupied([silent, device()], 10.0, zero) == found
+    assert occupied([device(), silent], 10.0, zero) == found
+
+
+@pytest.mark.parametrize(
+    ("zero", "expected"),
+    [
+        # arrives, forward, backward, leaves: three units, ten microbatches
+        (0, (0, 0, 0, 12)),
+        (1, (3, 0, 0, 6)),
+        (2, (3, 0, 9 * 6, 6)),
+        (3, (3, 9 * 3, 10 * 3 + 9 * 6, 6)),
+    ],
+)
+def test_where_nothing_hides(zero: int, expected: tuple[float, ...]) -> None:
+    found = exposed(device(), 10.0, zero, HidePass())
+    assert found == (*expected, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("zero", "sent"),
+    [(0, 12), (1, 6 + 3), (2, 60 + 3), (3, 60 + 3 * 20)],
+)
+def test_all_hides_behind_all_microbatches(zero: int, sent: float) -> None:
+    """Ten microbatches of 8 s, and links on which 0.75 s of each are taken; a twentieth of the
+    work may hide it."""
+    free = exposed(device(), 10.0, zero, HidePass("step", links="free"))
+    assert free.total == pytest.approx(max(sent - 80.0, 0.0))
+    few = HidePass("step", share=0.05, links="free")
+    assert exposed(device(), 10.0, zero, few) == (
+        0.0, 0.0, pytest.approx(sent - 4.0), 0.0, 0.0,
+    )  # fmt: skip
+    shown = exposed(device(), 10.0, zero, HidePass("step"))
+    assert shown.backward == pytest.approx(
+        max(sent - 80.0, sent + 7.5 - 80.0, 0.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "expected"),
+    [
+        # the first unit is waited for, the others hide behind 3 - 1 s and 5 - 2 s
+        (0, (0, 0, 2 * 4 - 3, 4)),
+        (1, (1, 0, 2 * 2 - 3, 2)),
+        (2, (1, 0, (2 * 2 - 3) + 9 * (6 - 5), 2)),
+        (3, (1, 9 * 0, (3 + 2 * 2 - 3) + 9 * (3 + 6 - 5), 2)),
+    ],
+)
+def test_passes_hide_all_but_the_first_unit(
+    zero: int, expected: tuple[float, ...]
+) -> None:
+    free = HidePass("pass", links="free")
+    assert exposed(device(), 10.0, zero, free) == pytest.approx(
+        (*expected, 0.0)
+    )
+
+
+def test_links_busy_with_messages_of_the_pass_hide_less() -> None:
+    """A forward pass of 3 s whose links carry 1.5 s: of gathers of 3 s, 1.5 s show in each of the
+    nine that come later; of the first, behind 2 s beside 0.75 s, 2 + 0.75 - 2."""
+    found = exposed(device(sent=1.5), 10.0, 3, HidePass("pass"))
+    assert found.forward == pytest.approx(9 * 1.5 + 0.75)
+
+
+def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
+    """Three units of 4 s behind 5 s."""
+    way = HidePass("layer", links="free")
+    assert exposed(device(), 10.0, 0, way) == (0.0, 0.0, 7.0, 0.0, 0.0)
+    steady = device().steady
+    assert steady.first == Unit(NOTHING, NOTHING, NOTHING)
+    assert steady.rest == steady.every == UNIT * 3.0
+    assert steady.layer[:2] == (0.0, 0.0)
+
+
+def test_a_device_shares_its_layers_and_its_ends() -> None:
+    """Five layers, two of them leading, and an end: one layer and the end are first."""
+    one, lead, end = UNIT, UNIT * 10.0, UNIT * 100.0
+    each = steps.Units(one, lead, {"first": end})
+    found = device().sharing(Share(3.0, 2.0, 1.0, 0.0), each, "first")
+    assert found.first.gather.seconds == 1 + 100
+    assert found.rest.gather.seconds == 2 + 20
+    assert found.every.gather.seconds == 3 + 20 + 100
+    same = steps.Units(one, one, {"first": end})
+    found = device().sharing(Share(0.5, 0.0, 1.0, 0.0), same, "first")
+    assert found.first.gather.seconds == 0.5 + 100
+    assert found.rest.gather.seconds == 0.0
+
+
+def test_a_middle_device_of_two_layers() -> None:
+    """1 s and 2 s each; the layer that arrives first is one of them."""
+    job = a_job(Layout(pp=2), replace(MODEL, layers=4))
+    parts = steps.body(job, job.layout)
+    found = steps.device(parts, Share(2.0, 0.0, 0.0, 0.0), "none")
+    assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
+    assert found.layer[:2] == pytest.approx((1.0, 2.0))
+    again = steps.device(parts, Share(2.0, 0.0, 0.0, 0.0), "full")
+    assert again.backward == pytest.approx(6.0)
+    assert again.layer[:2] == pytest.approx((1.0, 3.0))
+    half = steps.device(parts, Share(0.5, 0.0, 0.0, 0.0), "none")
+    assert half.layer[:2] == pytest.approx((0.5, 1.0))
+
+
+# What is updated.
+
+
+def test_the_device_with_most_parameters_ends_the_update() -> None:
+    """Two dense sets and two of experts, over 4 replicas (2 of an expert): with ZeRO a share."""
+    model = catalogue("mixtral-8x7b")
+    base = by_hand(Layout()).job
+    job = replace(
+        base,
+        model=model,
+        assumptions=replace(
+            base.assumptions,
+            count=replace(SET.count, optimizer_step=True),
+            chip=replace(
+                SET.chip, model="roofline", memory_efficiency=1.0, launch_s=0.0
+            ),
+        ),
+    )
+    layout = Layout(dp=4, ep=2)
+    at = steps.clock(job)
+
+    def seconds(zero: int, *ends: tuple[float, float]) -> float:
+        held = [steps.Held(*end) for end in ends]
+        return float(steps.update(job, layout, held, zero, at))
+
+    one = seconds(0, (100.0, 0.0))
+    assert one > 0
+    assert seconds(0, (100.0, 0.0), (50.0, 20.0)) == pytest.approx(1.2 * one)
+    assert seconds(1, (100.0, 0.0), (50.0, 20.0)) == pytest.approx(
+        one * (1 / 4 + 0.2 / 2)
+    )
+    silent = replace(
+        job,
+        assumptions=replace(
+            job.assumptions, count=replace(SET.count, optimizer_step=False)
+        ),
+    )
+    assert steps.update(silent, layout, [], 0, at) == 0.0
+
+
+def test_a_tied_embedding_is_held_once_where_both_ends_are() -> None:
+    model = replace(MODEL, vocab=512, tied_embeddings=True)
+    for pp, held in ((1, 512 * WIDTH + 2 * WEIGHTS), (2, None)):
+        job = a_job(Layout(pp=pp), model)
+        parts = steps.body(job, job.layout)
+        by = shares(job, job.layout, schedule_named("1f1b"), 1)
+        first, last = (
+            steps.held(job, job.layout, parts, by, end)
+            for end in ("first", "last")
+        )
+        if held:
+            assert first == last == (held, 0.0)
+        else:
+            assert first == last == (512 * WIDTH + WEIGHTS, 0.0)
