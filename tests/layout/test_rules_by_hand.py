@@ -1,0 +1,520 @@
+"""Rules of layouts against the same said once more, in whole numbers, over thousands of layouts; and
+each sentence with the values that it names.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from by_hand import CHIP, MODEL
+from meshwright.catalog import model as catalogue
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.framework import framework
+from meshwright.describe.job import PRECISIONS, Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.describe.network import Dim, Network
+from meshwright.layout import practice, rules, trainable
+from meshwright.layout.placement import placed
+from meshwright.layout.rule import may_be
+from meshwright.layout.stages import stage_layers
+from meshwright.schedule import get as schedule_named
+
+DENSE = replace(
+    MODEL,
+    layers=12,
+    heads=12,
+    kv_heads=4,
+    hidden=96,
+    ffn=260,
+    vocab=1000,
+    seq=96,
+    gated=True,
+)
+EXPERTS = replace(
+    DENSE, moe=MoE(experts=12, top_k=2, expert_ffn=60, shared_ffn=24)
+)
+NET = Network(
+    "n", (Dim("node", 1e9, 0.0, size=8), Dim("far", 1e9, 0.0, size=1024))
+)
+
+
+def job(model: Model = DENSE, batch: int = 24, chips: int = 64) -> Job:
+    return Job(model, Cluster(CHIP, NET, chips), batch)
+
+
+def chunks(l: Layout) -> int:
+    """Of a device."""
+    if l.schedule.startswith("interleaved"):
+        return int(l.interleave)
+    return 2 if l.schedule in ("zbv", "dualpipev") else 1
+
+
+def m(j: Job, l: Layout) -> int:
+    return -(-j.batch // (l.dp * l.microbatch))
+
+
+def long_cut(j: Job, l: Layout) -> int:
+    """Parts of a sequence on one rank."""
+    tokens = l.sequence_parallel and l.scheme != "summa"
+    return int(l.cp * (l.tp if tokens else 1))
+
+
+def even(a: float, b: float) -> bool:
+    return b % a == 0
+
+
+PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
+    "chips": lambda j, l: l.tp * l.cp * l.pp * l.dp <= j.cluster.chips,
+    "heads over tp": lambda j, l: even(l.tp, 12),
+    "kv heads over tp": lambda j, l: even(l.tp, 4) or even(4, l.tp),
+    "feed-forward over tp": lambda j, l: even(l.tp, 260),
+    "sequence over cp": lambda j, l: (
+        even(long_cut(j, l), 96 * l.microbatch) and l.cp <= 96
+    ),
+    "hidden over the grid": lambda j, l: (
+        even(l.tp, 96) and (l.scheme != "summa" or even(l.cp, 96))
+    ),
+    # with several chunks, or slots, embedding and head may fill a stage each
+    "layers over pp": lambda j, l: (
+        l.pp * chunks(l) <= 12 + 2 * (chunks(l) > 1 or l.stages == "slots")
+        or l.stages[0].isdigit()
+    ),
+    "layers of the stages": lambda j, l: (
+        not l.stages[0].isdigit()
+        or (l.stages == "2,4,5,1" and l.pp * chunks(l) == 4)
+    ),
+    "experts over ep": lambda j, l: even(l.ep, 12 if j.model.moe else 1),
+    "expert ranks": lambda j, l: even(l.ep * l.etp, l.tp * l.cp * l.dp),
+    "expert width over etp": lambda j, l: even(
+        l.etp, 60 if j.model.moe else 1
+    ),
+    "experts need sequence parallelism": lambda j, l: (
+        not j.model.moe or l.tp == 1 or l.sequence_parallel
+    ),
+    "batch over dp": lambda j, l: l.dp * l.microbatch <= j.batch,
+    "groups of dp": lambda j, l: (
+        even(l.dp_replicate, l.dp)
+        and even(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
+        and (l.dp_replicate == 1 or l.zero > 0)
+    ),
+    # all-to-all deals key/value heads to tp x cp ranks
+    "exchange of keys": lambda j, l: (
+        l.cp == 1 or l.cp_exchange != "all-to-all" or even(l.tp * l.cp, 4)
+    ),
+    "groups of microbatches": lambda j, l: (
+        not l.microbatch_group or l.schedule.startswith("interleaved")
+    ),
+    "summa models": lambda j, l: not (l.scheme == "summa" and j.model.moe),
+    "even stages": lambda j, l: even(l.pp * chunks(l), 12),
+    "even batch": lambda j, l: even(l.dp * l.microbatch, j.batch),
+    # the trainer's
+    "trained scheme": lambda j, l: l.scheme == "megatron",
+    "schedules of PyTorch": lambda j, l: (
+        l.pp == 1 or l.schedule not in ("zb-h1", "zb-h2")
+    ),
+    "a microbatch for every stage": lambda j, l: (
+        l.schedule != "1f1b" or l.pp == 1 or m(j, l) >= l.pp
+    ),
+    "chunks need a pipeline": lambda j, l: l.interleave == 1 or l.pp > 1,
+    "groups of PyTorch": lambda j, l: l.microbatch_group == 0,
+    "trained exchange": lambda j, l: l.cp_exchange == "gather",
+    "trained recomputation": lambda j, l: (
+        l.recompute in ("none", "selective", "full")
+    ),
+    "trained groups of dp": lambda j, l: l.dp_replicate == 1,
+    "halves of whole layers": lambda j, l: (
+        not (l.pp > 1 and splits(l) and l.recompute == "full")
+    ),
+    "halves of sharded weights": lambda j, l: (
+        not (l.pp > 1 and splits(l) and l.zero == 3)
+    ),
+    "experts need a mixture": lambda j, l: j.model.moe or l.ep * l.etp == 1,
+    "whole experts": lambda j, l: l.etp == 1 or not j.model.moe,
+    "shared experts over tp": lambda j, l: not j.model.moe or even(l.tp, 24),
+    "whole kv heads": lambda j, l: even(l.tp, 4),
+    "vocabulary over tp": lambda j, l: even(l.tp, 1000),
+    "whole sequences": lambda j, l: (
+        even(long_cut(j, l), 96) and (l.cp == 1 or even(2 * l.cp, 96))
+    ),
+    "a microbatch for every rank": lambda j, l: (
+        m(j, l) >= l.pp or not l.schedule.startswith("interleaved")
+    ),
+    # what people do
+    "tp in a node": lambda j, l: l.tp <= 8,
+    "few chunks": lambda j, l: l.interleave <= 8,
+}
+"""Rule -> what it says of models of 12 layers, 12 heads and 4 key/value heads, 96 wide."""
+
+
+def splits(l: Layout) -> bool:
+    return l.schedule in ("zb-h1", "zb-h2", "zbv", "dualpipev") or (
+        l.schedule == "interleaved-zb"
+    )
+
+
+def draw(rng: random.Random) -> Layout:
+    few = [1, 1, 1, 2, 2, 3, 4, 5, 6, 8, 12]
+    return Layout(
+        tp=rng.choice(few),
+        cp=rng.choice([1, 1, 2, 3, 4, 5, 32, 48, 96, 192]),
+        pp=rng.choice([1, 1, 2, 3, 4, 6, 7, 12, 13, 14, 15]),
+        dp=rng.choice(few),
+        dp_replicate=rng.choice([1, 1, 1, 2, 3]),
+        ep=rng.choice([1, 1, 2, 3, 4, 5]),
+        etp=rng.choice([1, 1, 1, 2, 7]),
+        microbatch=rng.choice([1, 1, 2, 3]),
+        interleave=rng.choice([1, 1, 2, 3, 8, 9]),
+        stages=rng.choice(["even", "even", "slots", "2,4,5,1", "5,3,5"]),
+        microbatch_group=rng.choice([0, 0, 3]),
+        schedule=rng.choice(
+            ["gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev", "interleaved-zb"]
+        ),
+        zero=rng.choice([0, 1, 2, 3]),
+        recompute=rng.choice(["none", "selective", "full", "mlp"]),
+        sequence_parallel=rng.random() < 0.5,
+        scheme=rng.choice(["megatron", "megatron", "context", "summa"]),
+        cp_exchange=rng.choice(["gather", "ring", "all-to-all"]),
+    )
+
+
+@pytest.mark.parametrize("model", [DENSE, EXPERTS])
+def test_each_rule_says_what_it_says(model: Model) -> None:
+    rng, at = random.Random(3), job(model)
+    broken = dict.fromkeys(PLAINLY, 0)
+    for _ in range(1500):
+        layout = draw(rng)
+        for name, says in PLAINLY.items():
+            fine = bool(rules.NAMED[name].holds(at, layout))
+            assert fine == bool(says(at, layout)), (name, layout)
+            broken[name] += not fine
+            if not fine:
+                assert rules.NAMED[name].sentence(at, layout)
+    dense = {
+        "experts need sequence parallelism",
+        "whole experts",
+        "shared experts over tp",
+        "summa models",
+    }
+    never = {name for name, count in broken.items() if not count}
+    assert never == (dense if model is DENSE else {"experts need a mixture"})
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [
+        (Layout(tp=5), "kv heads 4 and tp 5: one must be a multiple"),
+        (Layout(tp=8), "heads 12 cannot be split 8 ways: tp may be 1, 2, 3, 4"),
+        (
+            Layout(tp=3, cp=5, dp=2, dp_replicate=7, zero=1),
+            "dp_replicate 7 must divide dp 2",
+        ),
+        (
+            Layout(tp=2, cp=2, dp=3, ep=5),
+            "ep 5 x etp 1 must divide tp x cp x dp = 12, whose ranks it borrows: it may be 1, 2,"
+            " 3, 4, 6, 12",
+        ),
+        (Layout(pp=16, dp=2), "12 layers are too few for pp 16: a chunk needs a layer; pp may"),
+        (
+            Layout(pp=4, interleave=4, schedule="interleaved"),
+            "pp 4 x 4 chunks (interleaved): a chunk needs a layer, the first and the last at least"
+            " embedding and head; pp may be at most 3",
+        ),
+        (
+            Layout(pp=2, stages="5,6"),
+            "layout.stages 5,6 deals 11 layers to 2 stages, but pp 2 has 2 and the model 12",
+        ),
+        (
+            Layout(pp=2, interleave=2, schedule="interleaved", stages="6,6"),
+            "deals 12 layers to 2 stages, but pp 2 x 2 chunks (interleaved) has 4",
+        ),
+        (
+            Layout(cp=5),
+            "a microbatch of 1 x 96 tokens cannot be split over cp 5 and tp 1 (sequence_parallel):"
+            " cp x tp may be 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96",
+        ),
+        (
+            Layout(dp=5, microbatch=5),
+            "batch of 24 sequences is too small for dp 5 x microbatch 5: dp x microbatch may be at"
+            " most 24",
+        ),
+        (Layout(dp=65, microbatch=1), "needs 65 chips, but the cluster has 64"),
+        (
+            Layout(dp=2, tp=2, placement={"dp": (1, 1), "tp": (2, 1)}),
+            "placement dp = [1, 1] must multiply up to dp = 2",
+        ),
+        (
+            Layout(dp=4, tp=4, placement={"dp": (4, 1), "tp": (4, 1)}),
+            "placement puts 16 ranks in network dimension 1 (node), which joins 8",
+        ),
+        (Layout(dp=2, placement={"dp": (2,)}), "a number for each of the 2"),
+        (
+            Layout(dp=2, placement={"dp": (4, 0.5)}),
+            "placement dp = [4, 0.5] must multiply up",
+        ),
+    ],
+)  # fmt: skip
+def test_sentences_name_the_numbers(layout: Layout, says: str) -> None:
+    assert says in "; ".join(rules.broken(job(), layout))
+
+
+def test_nothing_is_said_of_what_holds() -> None:
+    fine = Layout(
+        tp=4, dp=8, pp=2, placement={"dp": (2, 4), "tp": (4, 1), "pp": (1, 2)}
+    )
+    assert rules.broken(job(), fine) == []
+    full = Layout(dp=64, microbatch=1)
+    assert rules.broken(job(batch=64), full) == [], "every chip"
+
+
+def test_slots_need_a_vocabulary() -> None:
+    none = job(replace(DENSE, vocab=0))
+    slots = Layout(pp=4, stages="slots")
+    assert "needs a vocabulary" in rules.broken(none, slots)[0]
+    assert rules.broken(job(replace(DENSE, vocab=1)), slots) == []
+    assert rules.broken(none, Layout(pp=4)) == []
+    chunked = Layout(pp=7, schedule="zbv", dp=1)
+    assert "too few" in rules.broken(none, chunked)[0]
+
+
+def test_degrees_are_positive_numbers_of_a_table() -> None:
+    """`predict` refuses them one by one; a column of a table may hold anything."""
+    for name in ["tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels"]:
+        layout = Layout()
+        assert rules.POSITIVE.holds(job(), layout)
+        object.__setattr__(layout, name, 0)
+        assert not rules.POSITIVE.holds(job(), layout), name
+
+
+@pytest.mark.parametrize("words", [["no such rule"], ["nor", "either"]])
+def test_a_strange_rule_of_a_framework_is_named(words: list[str]) -> None:
+    by = replace(framework("meshwright"), rules=("trained scheme", *words))
+    with pytest.raises(Exception, match=f"framework.rules.*{words[0]}"):
+        rules.of_framework(replace(job(), framework=by))
+
+
+def test_lists_of_divisors_end() -> None:
+    assert may_be(12) == "1, 2, 3, 4, 6, 12"
+    assert may_be(2**15) == ", ".join(str(2**i) for i in range(13)), "4096"
+    assert may_be(120) == ", ".join(
+        str(d) for d in range(1, 121) if 120 % d == 0
+    )
+    assert may_be(180).endswith("60, ..."), "sixteen of eighteen"
+    assert may_be(8192, 8192).split(", ")[-1] == "8192"
+
+
+# What people do.
+
+
+def test_conventions_at_their_edges() -> None:
+    long = job(replace(DENSE, seq=3 * 4096))
+    for cp, fine in ((1, True), (3, True), (4, False)):
+        assert bool(practice.LONG.holds(long, Layout(cp=cp))) is fine
+    assert practice.LONG.holds(job(), Layout()), "short, but not cut"
+    assert "leaves 3,072 tokens" in practice.LONG.sentence(long, Layout(cp=4))
+    many = job(replace(DENSE, moe=MoE(experts=96, top_k=2, expert_ffn=60)))
+    for ep, fine in ((2, False), (3, True), (6, True)):
+        assert bool(practice.SPREAD.holds(many, Layout(ep=ep, dp=6))) is fine
+    assert practice.SPREAD.sentence(many, Layout(ep=2, dp=2)).startswith(
+        "48 experts on each rank"
+    )
+    assert "ep 3 or more" in practice.SPREAD.sentence(many, Layout())
+    assert practice.SPREAD.holds(job(), Layout())
+    inside = Layout(tp=4, placement={"tp": (4, 1)})
+    outside = Layout(tp=4, placement={"tp": (2, 2)})
+    assert practice.INSIDE.holds(job(), inside)
+    assert not practice.INSIDE.holds(job(), outside)
+    assert "tp 12 leaves the node domain of 8 chips" in practice.NEAR.sentence(
+        job(), Layout(tp=12)
+    )
+
+
+def test_conventions_that_the_user_decides_are_not_kept() -> None:
+    asked = replace(job(), framework="megatron-core")
+    words = [each.words for each in practice.kept(asked)]
+    assert len(words) == 4
+    fewer = [each.words for each in practice.kept(asked, ["cp", "tp"])]
+    assert fewer == words[1:3]
+    kept = practice.keeping(asked, practice.kept(asked))
+    names = [rule.name for rule in rules.of_framework(kept)]
+    assert names[-5:] == [rule.name for rule in practice.PRACTICE]
+    assert practice.keeping(asked, ()) is asked
+
+
+# What the trainer has.
+TRAINED = replace(
+    DENSE, gated=True, norm="rmsnorm", positions="rope", attention="causal"
+)
+STRANGE = {
+    "mla": {"mla": catalogue("deepseek-v3").mla},
+    "attention_gate": {"attention_gate": "head"},
+    "v_head_dim": {"v_head_dim": 4},
+    "out_bias": {"out_bias": True},
+    "key_is_value": {"key_is_value": True},
+    "head_bias": {"head_bias": True},
+    "final_norm": {"final_norm": False},
+    "position_rows": {"positions": "learned", "position_rows": 95},
+    "inner_norms": {"inner_norms": True},
+    "qk_norm_whole": {"qk_norm": True, "qk_norm_whole": True},
+    "mtp_layers": {"mtp_layers": 1},
+    "attention_sinks": {"attention_sinks": True},
+    "embedding_norm": {"embedding_norm": True},
+    "dropout": {"dropout": True},
+    "norms_per_layer": {"norms_per_layer": 4},
+    "alibi": {"positions": "alibi"},
+    "vocab": {"vocab": 1},
+    "head_dim": {"head_dim": 7},
+    "window": {"window": 8, "attention": "full"},
+    "shared experts": {
+        "moe": replace(EXPERTS.moe, shared_ffn=8),
+        "bias": True,
+    },
+    "moe.latent": {"moe": replace(EXPERTS.moe, latent=8)},
+    "idle_experts": {"moe": replace(EXPERTS.moe, idle_experts=8)},
+}
+
+
+@pytest.mark.parametrize("word", STRANGE)
+def test_each_part_that_is_not_trained_is_named(word: str) -> None:
+    (why,) = trainable.model(replace(TRAINED, **STRANGE[word]))
+    assert word in why
+
+
+FINE: tuple[dict[str, Any], ...] = (
+    {},
+    {"moe": EXPERTS.moe},
+    {"moe": replace(EXPERTS.moe, shared_ffn=0), "bias": True},
+    {"positions": "learned", "position_rows": 96},
+    {"positions": "learned"},
+    {"position_rows": 95},
+    {"qk_norm": True},
+    {"head_dim": 7, "positions": "none"},
+    {"window": 8},
+    {"vocab": 2},
+    {"bias": True},
+    {"attention": "full"},
+)
+
+
+@pytest.mark.parametrize("parts", FINE)
+def test_what_is_trained(parts: dict[str, Any]) -> None:
+    assert trainable.model(replace(TRAINED, **parts)) == []
+
+
+def test_numbers_that_are_trained() -> None:
+    for name, fine in (
+        ("bf16", True),
+        ("fp32", True),
+        ("fp16", True),
+        ("bf16-pure", False),
+        ("fp8", False),
+    ):
+        at = replace(job(), precision=PRECISIONS[name])
+        assert (trainable.numbers(at) == []) is fine, name
+        assert bool(rules.NAMED["trained numbers"].holds(at, Layout())) is fine
+    narrow = replace(PRECISIONS["fp32"], gradient_bytes=2.0)
+    assert trainable.numbers(replace(job(), precision=narrow)) == []
+
+
+@pytest.mark.parametrize(
+    ("placement", "fine"),
+    [
+        ({"tp": (1, 1), "cp": (1, 1), "dp": (4, 3), "pp": (1, 1)}, True),
+        ({"tp": (1, 1), "cp": (1, 1), "dp": (3, 4), "pp": (1, 1)}, False),
+    ],
+)
+def test_experts_take_whole_ranks_of_every_dimension(
+    placement: dict[str, tuple[int, int]], fine: bool
+) -> None:
+    """Two of four ranks of a node and one of three nodes; of three ranks of a node 2 are not."""
+    layout = Layout(dp=12, ep=2, placement=placement)
+    rule, at = rules.NAMED["whole expert ranks"], job(EXPERTS, chips=12)
+    assert bool(rule.holds(at, layout)) is fine
+    assert rule.holds(at, replace(layout, ep=1))
+    assert rule.holds(job(), layout), "without experts"
+
+
+def test_learned_positions_are_as_many_as_tokens() -> None:
+    rule = rules.NAMED["learned positions"]
+    for seq, fine in ((95, True), (96, True), (97, False)):
+        at = replace(job(replace(DENSE, positions="learned")), seq=seq)
+        assert bool(rule.holds(at, Layout())) is fine
+        assert rule.holds(replace(at, model=DENSE), Layout())
+
+
+# Where ranks lie.
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        (
+            Layout(tp=4, dp=6, pp=2),
+            {"tp": (4, 1), "cp": (1, 1), "dp": (2, 3), "pp": (1, 2)},
+        ),
+        # 3 does not divide what 8 leaves: dp takes 2 of a node, pp waits
+        (
+            Layout(tp=3, dp=4, pp=2),
+            {"tp": (3, 1), "cp": (1, 1), "dp": (2, 2), "pp": (1, 2)},
+        ),
+        (
+            Layout(tp=2, cp=2, pp=2),
+            {"tp": (2, 1), "cp": (2, 1), "dp": (1, 1), "pp": (2, 1)},
+        ),
+    ],
+)
+def test_ranks_are_numbered_tp_first(
+    layout: Layout, expected: dict[str, tuple[float, float]]
+) -> None:
+    assert dict(placed(layout, (8, 1024)).placement) == expected
+
+
+def test_ranks_that_fill_no_nodes_are_numbered_through() -> None:
+    """97 replicas in nodes of 8: 12.125 of them; where the far dimension has room, one a node."""
+    assert placed(Layout(dp=97), (8, 13)).placement["dp"] == (8, 12.125)
+    assert placed(Layout(dp=97), (8, 97)).placement["dp"] == (1, 97)
+    both = placed(Layout(tp=2, dp=7), (8, 2)).placement
+    assert both["tp"] == (2, 1) and both["dp"] == (4, 1.75)
+    given = Layout(dp=4, placement={"dp": (1, 4)})
+    assert placed(given, (8, 16)) is given
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "how", "expected"),
+    [
+        (8, 4, "even", [2, 2, 2, 2]),
+        (7, 4, "even", [2, 2, 2, 1]),
+        (6, 4, "even", [1, 2, 2, 1]),
+        (5, 4, "even", [1, 2, 1, 1]),
+        (14, 4, "slots", [3, 4, 4, 3]),
+        (13, 4, "slots", [3, 4, 4, 2]),
+        (12, 4, "slots", [2, 4, 4, 2]),
+        (8, 2, "slots", [4, 4]),
+        (8, 3, "1,5,2", [1, 5, 2]),
+    ],
+)
+def test_layers_of_each_stage(
+    layers: int, stages: int, how: str, expected: list[int]
+) -> None:
+    """The last stage is the first to have one fewer, then the first, then from the back."""
+    found = stage_layers(layers, stages, how)
+    assert [len(mine) for mine in found] == expected
+    assert [n for mine in found for n in mine] == list(range(layers))
+
+
+def test_chunks_of_a_rank() -> None:
+    from meshwright.layout.stages import stage_count, stage_numbers
+
+    looped = Layout(pp=4, interleave=3, schedule="interleaved")
+    assert stage_numbers(looped, 1) == [1, 5, 9]
+    assert stage_count(looped) == 12
+    folded = Layout(pp=4, schedule="zbv")
+    assert stage_numbers(folded, 1) == [1, 6] and stage_count(folded) == 8
+    assert stage_numbers(replace(folded, pp=1), 0) == [0]
+    assert stage_count(replace(folded, pp=1)) == 1
+    assert schedule_named("zbv").chunks(1) == 2
