@@ -7,8 +7,9 @@ its own room.
 `run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray),
 stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
 is changed: each mutant lives in a process of its own, so tests that start other processes do not
-see it. `run` goes on where it was stopped; `score` writes mutation.md. Not part of CI: it takes
-hours.
+see it. `run` goes on where it was stopped, with the seconds of each test as it found them; `--only
+"cost/*.py"` runs a part of the sample. `score` writes mutation.md, with what equivalents.toml says of
+survivors that no test can tell apart. Not part of CI: it takes hours.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import json
 import os
 import random
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +37,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "meshwright"
 RESULTS = ROOT / ".benchmarks" / "mutation.jsonl"
 SCORE = Path(__file__).with_name("mutation.md")
+EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
 SEED, SAMPLE, HOURS = 1, 400, 3.0
 LEAST_OF_A_FILE = 2
 SLACK, LEAST_LIMIT_S = 2.0, 30.0
@@ -71,6 +75,7 @@ ROOMS = {
         ),
         (
             "tests/step",
+            "tests/layout",
             "tests/test_pipeline.py",
             "tests/test_terms.py",
             "tests/test_prediction.py",
@@ -213,8 +218,12 @@ def read(results: Path) -> list[Row]:
     ]
 
 
-def run(results: Path, count: int, seed: int, hours: float) -> None:
-    """Try what has not been tried yet, until the sample or the CPU time is used up."""
+def run(
+    results: Path, count: int, seed: int, hours: float, only: str = "*"
+) -> None:
+    """Try what has not been tried yet, until the sample or the CPU time is used up. only: a pattern
+    of files.
+    """
     done = {row.key: row for row in read(results)}
     spent = sum(row.cpu_s for row in done.values())
     whole: dict[str, trial.Found] = {}
@@ -223,13 +232,15 @@ def run(results: Path, count: int, seed: int, hours: float) -> None:
         file, source = str(path.relative_to(SOURCE)), digest(path)
         if (file, mutant.operator, mutant.occurrence, source) in done:
             continue
+        if not fnmatchcase(file, only):
+            continue
         if spent > hours * 3600:
             sys.exit(
                 f"{hours:g} CPU hours are used up: {i - 1} of {count} mutants are done"
             )
         if room not in whole:
-            whole[room] = without(room, path)
-            spent += whole[room].cpu_s
+            whole[room], new = known(room, path, results)
+            spent += new
         text = path.read_text("utf-8")
         code = mutants.mutated(text, mutant)
         before, after = mutants.difference(text, code)
@@ -264,6 +275,26 @@ def tests(room: str) -> tuple[str, ...]:
     return (*ROOMS[room][1], *LEFT_OUT)
 
 
+def known(room: str, path: Path, results: Path) -> tuple[trial.Found, float]:
+    """`without` as found before with the same code and tests, or now; and the CPU seconds that took."""
+    kept = results.with_suffix(f".{room}.json")
+    state = hashlib.sha256(
+        b"".join(
+            file.read_bytes()
+            for folder in ("src", "tests")
+            for file in sorted((ROOT / folder).rglob("*.py"))
+        )
+    ).hexdigest()
+    if kept.exists():
+        told = json.loads(kept.read_text("utf-8"))
+        if told["state"] == state:
+            return trial.Found(**told["found"]), 0.0
+    found = without(room, path)
+    told = {"state": state, "found": found._asdict()}
+    kept.write_text(json.dumps(told), "utf-8")
+    return found, found.cpu_s
+
+
 def without(room: str, path: Path) -> trial.Found:
     """The tests of a room without any mutant: what they take; they must pass."""
     found = trial.run(ROOT, path, path.read_text("utf-8"), tests(room), 3600.0)
@@ -286,32 +317,59 @@ def score(results: Path, count: int, seed: int, commit: str) -> str:
         if row.key in chosen
     ]
     by_file: dict[str, Counter[str]] = defaultdict(Counter)
+    same = {row: why for row in rows if (why := equivalent(row))}
     for row in rows:
-        by_file[row.file][row.outcome] += 1
+        by_file[row.file]["equivalent" if row in same else row.outcome] += 1
     whole = sum(by_file.values(), Counter())
     lines = [
         "# Mutants that the tests notice\n",
         (
             f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {whole.total()}"
             f" mutants killed ({killed(whole) / max(whole.total(), 1):.0%}), {whole['survived']}"
-            f" survived; {sum(r.cpu_s for r in rows) / 3600:.1f} CPU hours."
+            f" survived, {whole['equivalent']} are equivalent"
+            f" ({whole['equivalent'] / max(whole.total(), 1):.0%});"
+            f" {sum(r.cpu_s for r in rows) / 3600:.1f} CPU hours."
         ),
         (
             f"Sample: {len(rows)} of {count} with seed {seed}, stratified by file; each against the"
             " tests of its room (`ROOMS` in `benchmarks/mutation.py`), until the first one"
             " fails.\n"
         ),
-        "| file | mutants | killed | of these by timeout | survived |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {f} | {n.total()} | {killed(n)} | {n['timeout']} | {n['survived']} |"
-            for f, n in sorted(by_file.items())
-        ),
-        f"| all | {whole.total()} | {killed(whole)} | {whole['timeout']} | {whole['survived']} |",
+        "| file | mutants | killed | of these by timeout | equivalent | survived |",
+        "|---|---|---|---|---|---|",
+        *(told(f, n) for f, n in sorted(by_file.items())),
+        told("all", whole),
         "\n## Survivors\n",
-        *survivors(rows),
+        *survivors([row for row in rows if row not in same]),
+        "\n## Equivalents\n",
+        *(
+            f"* `{row.file}:{row.line}` `{row.before}` -> `{row.after}`: {why}"
+            for row, why in sorted(same.items())
+        ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def told(name: str, n: Counter[str]) -> str:
+    """A row of the table."""
+    return (
+        f"| {name} | {n.total()} | {killed(n)} | {n['timeout']} | {n['equivalent']} |"
+        f" {n['survived']} |"
+    )
+
+
+def equivalent(row: Row) -> str:
+    """Why no test can tell a survivor from the code; "" if nobody argued it."""
+    if row.outcome != "survived":
+        return ""
+    for case in tomllib.loads(EQUIVALENTS.read_text("utf-8"))["case"]:
+        if (
+            fnmatchcase(row.file, case["file"])
+            and case["before"] in row.before
+            and case["after"] in row.after
+        ):
+            return str(case["why"])
+    return ""
 
 
 def killed(counts: Counter[str]) -> int:
@@ -337,6 +395,9 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=SAMPLE)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument(
+        "--only", default="*", help="run: a pattern of files, cost/*.py"
+    )
+    parser.add_argument(
         "--hours", type=float, default=HOURS, help="run: CPU hours in all"
     )
     parser.add_argument(
@@ -345,7 +406,13 @@ def main() -> None:
     given: Any = parser.parse_args()
     os.chdir(ROOT)
     if given.command == "run":
-        run(given.results, given.sample, given.seed, given.hours)
+        run(
+            given.results,
+            given.sample,
+            given.seed,
+            given.hours,
+            given.only,
+        )
     else:
         commit = (
             given.commit
