@@ -173,7 +173,15 @@ def draw(rng: random.Random) -> Layout:
         stages=rng.choice(["even", "even", "slots", "2,4,5,1", "5,3,5"]),
         microbatch_group=rng.choice([0, 0, 3]),
         schedule=rng.choice(
-            ["gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev", "interleaved-zb"]
+            [
+                "gpipe",
+                "1f1b",
+                "interleaved",
+                "zb-h1",
+                "zbv",
+                "dualpipev",
+                "interleaved-zb",
+            ]
         ),
         zero=rng.choice([0, 1, 2, 3]),
         recompute=rng.choice(["none", "selective", "full", "mlp"]),
@@ -284,7 +292,17 @@ def test_slots_need_a_vocabulary() -> None:
 
 def test_degrees_are_positive_numbers_of_a_table() -> None:
     """`predict` refuses them one by one; a column of a table may hold anything."""
-    for name in ["tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels"]:
+    for name in [
+        "tp",
+        "cp",
+        "pp",
+        "dp",
+        "ep",
+        "etp",
+        "microbatch",
+        "interleave",
+        "panels",
+    ]:
         layout = Layout()
         assert rules.POSITIVE.holds(job(), layout)
         object.__setattr__(layout, name, 0)
