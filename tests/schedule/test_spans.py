@@ -252,11 +252,18 @@ def test_any_groups_of_microbatches_are_never_above(name: str) -> None:
     assert max(errors) <= 1e-9 and np.median(np.abs(errors)) < 0.05
 
 
+FAR = {
+    "interleaved": 0.05,
+    "interleaved-zb": 0.2,
+    "zbv": 0.12,
+    "dualpipev": 0.13,
+}
+"""Share of drawn pipelines whose closed form is more than WITHIN below."""
+
+
 @pytest.mark.parametrize("name", CHUNKED)
 def test_uneven_chunks_are_never_above(name: str) -> None:
-    """Most within 2 % for interleaved; in the others ranks pass work among themselves in more ways
-    than the paths say.
-    """
+    """Most within 2 %; ranks pass work among themselves in more ways than the paths say."""
     rng, errors = random.Random(f"uneven chunks {name}"), []
     for _ in range(150):
         at = draw(rng, name, uneven=True)
@@ -266,9 +273,7 @@ def test_uneven_chunks_are_never_above(name: str) -> None:
         )
     assert max(errors) <= 1e-9
     far = np.mean(np.array(errors) < -WITHIN)
-    assert np.median(np.abs(errors)) < 0.015 and far < (
-        0.05 if name == "interleaved" else 0.4
-    )
+    assert np.median(np.abs(errors)) < 0.005 and far < FAR[name]
 
 
 def published(layers: int, p: int, m: int, v: int, head: float = 1.4) -> Drawn:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from ..num import Num, maximum, where
+from ..num import Num, maximum, minimum, where
 from .dealt import Dealt
 from .types import Action
 
@@ -54,3 +54,19 @@ def fullest_never_waits(d: Dealt, barrier: bool) -> Num:
     """The rank with the most layers from its first microbatch on."""
     found = d.busy(d.fuller) + (d.down(0.0, d.fuller) if barrier else 0.0)
     return where(d.cut.alike, 0.0, found)
+
+
+def begins(d: Dealt, first: Num, y: Num) -> Num:
+    """To the end of the last stage's first F: at least `first`, or by rank y, which runs as many
+    forwards of its first chunk ahead as it comes before the turn."""
+    ahead = minimum(d.m, 2 * (d.p - y) - 1) * d.at(y).f
+    last = d.stages - 1.0
+    up = d.down(last - y, last) + d.at(last).f
+    return maximum(first, where(d.cut.alike, 0.0, d.down(0.0, y) + ahead + up))
+
+
+def fuller_ranks(d: Dealt) -> tuple[Num, ...]:
+    """Ranks that may set the pace: the first, the second, the turn, and the last whose first chunk
+    is a heavy one."""
+    heavy = where(d.spare >= 2, minimum(d.stages - d.spare, d.q), d.q)
+    return 0.0 * d.p, minimum(1.0 + 0.0 * d.p, d.q), heavy, d.q

@@ -8,7 +8,10 @@
 Where stages differ or sends take time, the paths are those of interleaved 1F1B to rank x's last
 chunk, then x's work and one of: all of it; or up to the first rank from x's last input gradient of
 its last or of its first chunk, where x leaves x + 1 weight gradients behind. Or the microbatches go
-in rounds of p through the ranks, a chunk each: there sends hide behind one weight gradient.
+in rounds of p through the ranks, a chunk each: there sends hide behind one weight gradient. Where
+layers do not divide, ranks hold their heavy stages in other chunks, and the path follows them: in
+the last group it may leave x for a rank before it, and between groups the second rank for the
+first.
 
 It needs no more memory than 1F1B: (p - 1)/v less than interleaved 1F1B, because only half as many
 forwards run ahead.
@@ -54,21 +57,30 @@ def span(d: Dealt, barrier: bool) -> Num:
     ranks = d.ranks
     first, end = ranks[0], ranks[1]
     paths = [where(d.usual, path, 0.0) for path in _rounds(d, first, end)]
-    for x in ranks:
+    more, handed = {}, _handed_over(d, ranks, barrier) if d.uneven else []
+    if d.uneven and not d.cut.before:
+        more = {3: _first_two(d, first)}
+        paths.append(_twice_a_group(d, first, end))
+    for k, x in enumerate(ranks):
         left_f, left_b = d.g * x.earlier.f, d.late * x.earlier.b
         turned = maximum(_turned(d, x, end), 0.0)
         # W of the last chunk, in place of the first
         held = (x.first.stage + 1) * (x.last.at.w - x.first.at.w)
         stay = maximum(x.last.up - x.first.up - left_b - held, 0.0)
         up = _up(x, first, left_b)
+        own = d.m * x.load + more.get(k, 0.0) + turned
         if barrier:
             before = d.to_last_chunk(x, ranks) - left_f
-            paths.append(d.m * x.load + before + turned + maximum(stay, up))
+            after = maximum(stay, up)
+            if d.uneven:
+                after = maximum(after, handed[k])
+            paths.append(own + before + after)
         else:
             wait = maximum(x.last.down - x.first.down - left_f, 0.0)
-            paths.append(
-                d.m * x.load + wait + turned + maximum(stay, up + x.first.down)
-            )
+            again = wait + maximum(stay, up + x.first.down)
+            if d.uneven:
+                again = maximum(again, handed[k])
+            paths.append(own + again)
     found = where(d.m < d.p, _few(d, ranks), reduce(maximum, paths))
     return where(d.p == 1, d.busy(0.0), found)
 
@@ -89,6 +101,98 @@ def _up(x: Rank, first: Rank, left: Num) -> Num:
     from_first = x.first.up - held * x.first.at.w
     from_last = x.last.up - left - held * x.last.at.w
     return maximum(from_first, from_last) + first.first.at.w
+
+
+def _handed_over(
+    d: Dealt, ranks: tuple[Rank, ...], barrier: bool
+) -> list[Num]:
+    """For each rank x, in the last group: from an input gradient of x up to a rank y before it, the
+    rest of y's work and the way up from there or, in a run, the next step's first work of y and
+    down to x's last chunk; less what x does meanwhile: where layers do not divide, y may hold
+    heavier chunks than x.
+    """
+    lefts = [_left(d, y) for y in ranks]
+    tops = [_over_first(d, y, ranks[0]) for y in ranks]
+    usual = where(d.cut.alike, False, d.usual)
+    found: list[Num] = []
+    for x, mine in zip(ranks, lefts, strict=True):
+        more: Num = 0.0
+        for y, theirs, top in zip(ranks, lefts, tops, strict=True):
+            if y is x:
+                continue
+            kinds = zip(mine, theirs, strict=True)
+            gained = reduce(maximum, [b - a for a, b in kinds])
+            gained = gained + (top if barrier else _begun_again(d, x, y))
+            can = usual & (y.first.stage <= x.first.stage)
+            more = maximum(more, where(can, gained, 0.0))
+        found.append(more)
+    return found
+
+
+def _over_first(d: Dealt, y: Rank, first: Rank) -> Num:
+    """What the way up from rank y takes longer than its last weight gradients."""
+    held = (y.first.stage + 1) * y.first.at.w
+    return maximum(y.first.up - held + first.first.at.w, 0.0)
+
+
+def _begun_again(d: Dealt, x: Rank, y: Rank) -> Num:
+    """From the end of y's step to x's last chunk in the next: the early chunks on y, or on x, or
+    one microbatch; less the early chunks on x."""
+    on_y = d.g * y.earlier.f + x.last.down - y.last.down
+    on_x = d.g * x.earlier.f + x.first.down - y.first.down
+    through = x.last.down - y.first.down
+    return maximum(maximum(on_y, on_x), through) - d.g * x.earlier.f
+
+
+def _left(d: Dealt, y: Rank) -> list[Num]:
+    """Of the last group on rank y, what is left to do after I, less the way up from there: after
+    the last I of the last chunk and of the one before, after the first I of that and of the first
+    chunk."""
+    k = y.first.stage
+    last, first = y.last, y.first
+    before, second = d.place(last.stage - d.p), d.at(first.stage + d.p)
+    all_, fewer = d.late * y.earlier.b, d.late * before.at.b
+    return [
+        all_ + (k + 1) * last.at.w - last.up,
+        all_ - fewer + (k + 1) * before.at.w - before.up,
+        all_ - before.at.i + k * last.at.w - before.up,
+        d.late * first.at.b - first.at.i + k * second.w - first.up,
+    ]
+
+
+def _first_two(d: Dealt, first: Rank) -> Num:
+    """What the path of the second rank gains on the first, whose first chunk is a light one, for
+    the chunks between the first and the last: in each group of p microbatches but the first up with
+    the first I of those chunks, and down with the last F."""
+    one = 1.0 + 0.0 * d.p
+    here, top, before = d.at(one), d.at(d.top + 1), d.at(d.top - d.p + 1)
+    inner = first.load - first.first.at.total - first.last.at.total
+    other = d.load(one).total - here.total - top.total
+    gained = d.p * (inner - other) + 2 * d.send
+    gained = gained + before.f + before.i - here.f - here.i - top.w
+    can = d.usual & (d.spare >= 2) & (d.p > 2) & (d.v > 2)
+    again = maximum(d.m / d.p - 1.0, 0.0)
+    return where(can, again * maximum(gained, 0.0), 0.0)
+
+
+def _twice_a_group(d: Dealt, first: Rank, end: Rank) -> Num:
+    """Two chunks, the first ones heavier: in each group F and I go down and up the first chunks
+    twice, as the group begins and as it ends. Then the last group on the first rank."""
+    q, second = d.q, d.place(1.0 + 0.0 * d.p)
+    early = maximum(end.last.down, end.first.down + d.g * end.first.at.f)
+    begin = early + end.last.at.f + end.last.at.i
+    begin = begin + end.last.up - first.last.up
+    # from the second rank down to the last and up to it again
+    chain = second.at.f + second.below(end.first) + second.at.i
+    top = d.at(d.p + 1)
+    each = first.last.at.w + first.first.at.f + d.send + chain
+    each = each + top.w + chain + second.at.w + top.f + top.i
+    each = each + d.send + first.last.at.i
+    rest = d.late * first.load - d.late * (first.first.at.f + first.last.at.f)
+    rest = rest - first.last.at.i
+    can = d.usual & (d.v == 2) & (q > 1) & (d.spare >= 1)
+    again = maximum(d.m / d.p - 1.0, 0.0)
+    return where(can, begin + again * each + rest, 0.0)
 
 
 def _turned(d: Dealt, x: Rank, end: Rank) -> Num:

@@ -26,8 +26,10 @@ Where stages differ or sends take time the step is the longest of: every stage a
 lightest, by the law above; rank 0 with both ends of the model, which waits for its first microbatch
 and, at the end, for its last gradient; the same from the turn's last gradient on, with the weight
 gradients that are left there; and what goes down and up the V once with F (or late, behind the
-forwards that rank 0 runs ahead) and I, stays on a rank with the turn's work, and comes up, or goes
-round once more, or comes up one round before the end and back to the turn with the last gradient.
+forwards that rank 0 or rank 1 runs ahead) and I, stays on a rank with the turn's work, and comes
+up, or goes round once more, or comes up one round before the end and back to the turn with the last
+gradient; where layers do not divide, also to the rank's last I1, from there down to another rank
+and up to rank 1, which holds a heavy first chunk, with what that has left.
 
 With f = i = w and m >= 2p - 1 the bubble is (p-1) f / 2, half of ZB-H1's. In a run of steps, where
 each rank begins the next one when it is done, it is 0: the paper's zero bubble.
@@ -44,7 +46,14 @@ from functools import reduce
 from ..num import Num, floor, maximum, minimum, where
 from . import waits
 from .dealt import Dealt, Pass
-from .folded import as_if_equal, first_waits, fullest_never_waits, numbered
+from .folded import (
+    as_if_equal,
+    begins,
+    first_waits,
+    fuller_ranks,
+    fullest_never_waits,
+    numbered,
+)
 from .types import Order, Schedule, folded_stage, two_chunks
 
 
@@ -179,7 +188,9 @@ def span(d: Dealt, barrier: bool) -> Num:
     first, turn = d.at(0.0), d.at(d.q)
     law = bubble if barrier else bubble_in_run
     leaves = last.w + minimum(p, m) * first.b
-    begin = _begin(d, first)
+    begin, ranks = _begin(d, first), fuller_ranks(d)
+    if d.uneven:
+        begin = begins(d, begin, ranks[1])
     waits = begin - last.f - minimum(2 * p - 1, m) * first.f
     paths = [
         as_if_equal(d, lambda f, i, w: law(p, m, 2.0, f, i, w)),
@@ -189,7 +200,12 @@ def span(d: Dealt, barrier: bool) -> Num:
     if d.uneven:
         paths += [
             fullest_never_waits(d, barrier),
-            *(where(d.cut.alike, 0.0, x) for x in _around(d, d.fuller, begin)),
+            *(
+                where(d.cut.alike, 0.0, path)
+                for x in ranks[1:3]
+                for path in _around(d, x, begin)
+            ),
+            *_by_second(d, ranks, begin, barrier),
         ]
     if barrier:
         held = minimum(maximum(m - d.q, 1.0), p) * turn.w + minimum(
@@ -213,7 +229,7 @@ def _begin(d: Dealt, first: Pass) -> Num:
     r = minimum(maximum(floor(d.p - (d.m + 1) / 2), 0.0), d.q)
     ahead, up = minimum(d.m, 2 * (d.p - r) - 1) - 1, 2 * d.p - 1 - r
     behind = (
-        ahead * first.f
+        ahead * maximum(first.f, d.at(minimum(r, 1.0)).f)
         + d.down(0.0, r)
         + d.at(r).f
         + d.down(up, d.stages - 1)
@@ -252,6 +268,68 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
     )
 
 
+def _by_second(
+    d: Dealt, ranks: tuple[Num, ...], begin: Num, barrier: bool
+) -> list[Num]:
+    """Down and up the V and down to rank x, on x to its last I1; down with it to a rank z, up to
+    the second with the I0 that comes there next, and what that has left then; or up to the first
+    rank. In a run from the second to the second, or from the first to the first.
+    """
+    y, end = ranks[1], d.stages - 1
+    # besides the last whose first I0 comes after all its I1
+    below = (*ranks[1:], minimum(maximum(d.p - d.m, 2.0), d.q))
+    tails = [_second_ends(d, z, y) for z in below]
+    up = d.up(y, 0.0) + d.w(0.0, 1.0)
+    again = begin
+    if not barrier:
+        again = begins(d, 0.0, y) - d.down(0.0, y)
+    ends = [maximum(begin + b + up, again + a) for a, b in tails]
+    found = []
+    for x in ranks:
+        ways = [
+            where(z >= x, e, 0.0) for z, e in zip(below, ends, strict=True)
+        ]
+        longest = reduce(maximum, ways) - d.up(end, end - x)
+        found.append(where(d.spare >= 1, _stays(d, x) + longest, 0.0))
+    return found
+
+
+def _second_ends(d: Dealt, z: Num, y: Num) -> tuple[Num, Num]:
+    """From the first rank's last I1 down to rank z, up to y with I0 and (all that y has left, to
+    its last I0)."""
+    m, end, k = d.m, d.stages - 1, _next(d, z)
+    here, other = d.at(y), d.at(end - y)
+    chain = d.up(end, end - z) + d.i(y, z + 1) + d.hops(y, z)
+    chain = chain + (m - 1 - k) * here.i
+    done, late = _weights(d, y, k), _weights(d, y, m - 1)
+    left = (m - done[0]) * here.w + (m - done[1]) * other.w
+    between = (late[0] - done[0]) * here.w + (late[1] - done[1]) * other.w
+    return chain + left, chain + between
+
+
+def _stays(d: Dealt, x: Num) -> Num:
+    """From the last stage's first F down to rank x with I1, on x to its last I1."""
+    m, one, other = d.m, d.at(x), d.at(d.stages - 1 - x)
+    k = _next(d, x)
+    stay = m * other.i + k * one.i + _weights(d, x, k)[0] * one.w
+    stay = stay + minimum(m - 1, maximum(m, 2 * d.p - 1) - x) * other.w
+    stay = stay + maximum(m - 1 - x, 0.0) * other.f
+    stay = stay + maximum(m - 2 * d.p + 1 + x, 0.0) * one.f
+    return d.up(2 * d.p, 2 * d.p - x) + stay
+
+
+def _next(d: Dealt, rank: Num) -> Num:
+    """The I0 that follows the last I1 of a rank."""
+    return minimum(maximum(d.m - d.p + rank, 0.0), d.m - 1.0)
+
+
+def _weights(d: Dealt, rank: Num, k: Num) -> tuple[Num, Num]:
+    """W0 and W1 that a rank has done when it begins its k-th I0, one of those after the last I1."""
+    steady = maximum(d.m, 2 * d.p - 1) - d.p
+    once = minimum(k, steady)
+    return maximum(once, k - rank), minimum(d.m, d.p - rank + once)
+
+
 def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     """Down and up the V and down to rank y, on y to its last I0 and up;  on y only to the last but
     p, up, and round again.
@@ -265,7 +343,7 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     stay = (
         m * (one.i + other.i)
         + minimum(m, steady + p - y) * other.w
-        + minimum(m - 1, steady + p - 1 - y) * one.w
+        + maximum(minimum(m - 1, steady), m - 1 - y) * one.w
     )
     forward = maximum(m - 2 * p + y + 1, 0.0) * one.f
     ahead = maximum(m - 1 - y, 0.0) * other.f + forward
