@@ -23,6 +23,7 @@ Source: PyTorch's ScheduleInterleavedZeroBubble (torch 2.13), after Qi et al. 20
 from __future__ import annotations
 
 from functools import cache, reduce
+from typing import Any
 
 from ..num import Num, floor, maximum, minimum, where
 from . import groups
@@ -113,7 +114,7 @@ def _handed_over(
     """
     lefts = [_left(d, y) for y in ranks]
     tops = [_over_first(d, y, ranks[0]) for y in ranks]
-    usual = where(d.cut.alike, False, d.usual)
+    usual: Any = where(d.cut.alike, False, d.usual)
     found: list[Num] = []
     for x, mine in zip(ranks, lefts, strict=True):
         more: Num = 0.0
