@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..num import Num, ceil, floor, maximum, minimum, where
+from ..schedule import groups
 from ..schedule.types import Schedule
 
 
@@ -109,12 +110,15 @@ def in_chunks(
     chunks: Num,
     layers: Num,
 ) -> tuple[Point, ...]:
-    """Interleaved 1F1B: p microbatches go through a chunk before the next one has a gradient."""
-    one, few, half = 1.0 / chunks, m <= p, floor(chunks / 2)
+    """Interleaved 1F1B: a group of microbatches goes through a chunk before the next one has a
+    gradient.
+    """
+    g = groups.size(p, m, schedule.group)
+    one, few, half = 1.0 / chunks, m <= g, floor(chunks / 2)
     fresh = where(few, 0.0, 1.0)
     others = half if end == "last" else ceil(chunks / 2)
     # by then every chunk had a backward pass and no forward pass since
-    emptied = flight - p * half * one + 1.0 / layers
+    emptied = flight - g * half * one + 1.0 / layers
     # its head is in the chunk whose gradients are the first, and forward passes follow them
     last = end == "last"
     return (
@@ -126,7 +130,7 @@ def in_chunks(
             gathered=fresh * others * one,
         ),
         Point(
-            where(few, (p - 1) * one, emptied),
+            where(few, (g - 1) * one, emptied),
             1.0,
             gathered=1.0,
             lossless=True,
@@ -208,19 +212,17 @@ def held_back(
     lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[
         end
     ]
-    # microbatches until every chunk has its gradients
-    ready = p + where(end == "last", p, 0.0)
-    heads_late = schedule.heads_late(p, m, v) if end == "last" else 0.0
-    early = (
-        where(m > p, (2 * p - 1) * one, (p - 1) * one)
-        if end == "last"
-        else (p - 1) * one
-    )
+    g, last = groups.size(p, m, schedule.group), end == "last"
+    heads_late = schedule.heads_late(p, m, v) if last else 0.0
+    # microbatches until every chunk has its gradients: those that the last rank holds back wait for
+    # another group where none is longer than what it holds back
+    ready = g + where(g > p, 0.0, p) if last else g
+    early = where(m > g, 2 * g - 1, g - 1) * one if last else (g - 1) * one
     after = where(m > ready, flight, early)
     split, heads = end != "first", 1.0 * (end == "last")
     ended = where(m > p, 1.0, 0.0) if end == "last" else 1.0
     soon = alone - where(m > ready, 0.0, one) if split else alone
-    begun, left = where(m > p, one, 0.0), where(m > p, alone, one)
+    begun, left = where(m > p, one, 0.0), where(m > g, alone, one)
     of_end = 0.0 * p if end == "first" else begun
     return (
         Point(
