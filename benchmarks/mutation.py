@@ -8,8 +8,8 @@ its own room.
 stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
 is changed: each mutant lives in a process of its own, so tests that start other processes do not
 see it. `run` goes on where it was stopped, with the seconds of each test as it found them; `--only
-"cost/*.py"` runs a part of the sample. `score` writes mutation.md, with what equivalents.toml says of
-survivors that no test can tell apart. Not part of CI: it takes hours.
+"cost/*.py"` runs a part of the sample. `score` writes mutation.md, with what equivalents.toml says
+of survivors that no test can tell apart. Not part of CI: it takes hours.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def tests(room: str) -> tuple[str, ...]:
 
 
 def known(room: str, path: Path, results: Path) -> tuple[trial.Found, float]:
-    """`without` as found before with the same code and tests, or now; and the CPU seconds that took."""
+    """`without`, as found before with the same code and tests; and the CPU seconds it took now."""
     kept = results.with_suffix(f".{room}.json")
     state = hashlib.sha256(
         b"".join(

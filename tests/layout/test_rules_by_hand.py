@@ -1,4 +1,4 @@
-"""Rules of layouts against the same said once more, in whole numbers, over thousands of layouts; and
+"""Rules of layouts against the same said once more in whole numbers, over thousands of layouts, and
 each sentence with the values that it names.
 """
 

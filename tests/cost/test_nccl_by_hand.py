@@ -1,0 +1,379 @@
+"""NCCL's times and its tuner's beliefs computed once more, for one group at a time and plainly, from
+what `docs/collectives.md` and NVIDIA/nccl, src/graph/tuning.cc, say (commit 5067397c).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from math import ceil, floor, inf, log2, sqrt
+
+import pytest
+
+from meshwright.cost import floors, nccl, nccl_choice
+from meshwright.cost.links import Links
+from meshwright.cost.network import Fabric
+from meshwright.cost.span import over
+from meshwright.describe.assumptions import NetworkTime
+from meshwright.describe.network import Dim, Network
+from meshwright.describe.transport import Transport
+
+NEAR = Transport(
+    "near", inside=True, launch=9e-6, hop=1.5e-6, hop_ll=0.7e-6, ll=0.45,
+    copied=0.6, mix=0.8, mix_ll=0.9, sharp=0.9, sharp_wait=6e-6, sharp_mix=0.7,
+    exchange=0.85, exchange_launch=11e-6, exchange_copied=0.4, exchange_mix=0.6,
+    believed=0.75, believed_ll=(39e9, 21e9, 13e9), believed_step=1.7e-6,
+    believed_sharp=0.8,
+)  # fmt: skip
+FAR = Transport(
+    "far", launch=17e-6, hop=7e-6, hop_ll=4e-6, climb=15e-6, climb_ll=8e-6,
+    ll=0.4, ll_node=60e9, climb_rate=0.9, climb_rate_ll=0.2, alone=0.7, mix=1.2,
+    mix_ll=1.1, exchange=0.8, exchange_launch=23e-6, exchange_mix=0.9,
+    believed=0.65,
+)  # fmt: skip
+NODE, RATE_NEAR, RATE_FAR = 8, 300e9, 40e9
+DIMS = (
+    Dim("node", RATE_NEAR, 1e-6, NODE, efficiency=1.0, reduces=True),
+    Dim("net", RATE_FAR, 5e-6, efficiency=1.0),
+)
+GROUPS = ((8, 1), (2, 1), (5, 1), (1, 8), (1, 2), (4, 2), (8, 3), (8, 16))
+SIZES = (100.0, 9e3, 3e5, 7e6, 2e8, 5e9)
+
+
+def links(near: Transport = NEAR, dims: tuple[Dim, ...] = DIMS) -> Fabric:
+    """A node of 8 and a network of nodes, with these transports."""
+    fabric = Fabric.of(Network("n", dims), NetworkTime("nccl"))
+    return replace(fabric, transports=(near, FAR)[: len(dims)])
+
+
+def mixed(wait: float, bytes_: float, mix: float) -> float:
+    return sqrt(wait**2 + 2 * mix * wait * bytes_ + bytes_**2)
+
+
+def ring(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
+    """g ranks in each of n_ nodes; K = rounds (n - 1) steps, of which rounds (n_ - 1) leave."""
+    n = g * n_
+    K, out = rounds * (n - 1), rounds * (n_ - 1)
+    hop, hop_far = (NEAR.hop_ll, FAR.hop_ll) if ll else (NEAR.hop, FAR.hop)
+    wait = (K - out) * hop + out * hop_far
+    near = far = 0.0
+    if g > 1:
+        near = V * (K + NEAR.copied) / n / RATE_NEAR
+        near /= NEAR.ll if ll else 1.0
+    if n_ > 1:
+        # g rings of a node side by side, each with its own card
+        rate = RATE_FAR * g
+        if ll:
+            rate = min(FAR.ll * RATE_FAR, FAR.ll_node / g) * g
+        elif g == 1:
+            rate *= FAR.alone
+        far = V * K / n / rate
+    over_ = FAR if n_ > 1 else NEAR
+    return mixed(wait, max(near, far), over_.mix_ll if ll else over_.mix)
+
+
+def tree(g: int, n_: int, V: float, ll: bool) -> float:
+    depth = max(ceil(log2(n_)), 1)
+    hop, climb = (NEAR.hop_ll, FAR.climb_ll) if ll else (NEAR.hop, FAR.climb)
+    wait = 2 * (g - 1) * hop + 2 * depth * climb
+    near = V / RATE_NEAR if g > 1 else 0.0
+    far = V / (RATE_FAR * g) if n_ > 1 else 0.0
+    if ll:
+        near, far = near / NEAR.ll, far / FAR.climb_rate_ll
+    else:
+        far /= FAR.climb_rate * (FAR.alone if g == 1 else 1.0)
+    return mixed(wait, 2 * max(near, far), FAR.mix_ll)
+
+
+def sharp(g: int, V: float) -> float:
+    m = min(max(g, 2), 8)
+    part = (g - 1) / g * (m + 1) / (m - 1)
+    return mixed(
+        NEAR.sharp_wait, part * V / RATE_NEAR / NEAR.sharp, NEAR.sharp_mix
+    )
+
+
+def launch(n_: int) -> float:
+    return NEAR.launch + (FAR.launch if n_ > 1 else 0.0)
+
+
+# What the tuner believes.
+
+
+def byte(g: int, n_: int) -> float:
+    near = 1 / (RATE_NEAR * NEAR.believed) if g > 1 else 0.0
+    far = 1 / (RATE_FAR * FAR.believed * g) if n_ > 1 else 0.0
+    return max(near, far)
+
+
+def most_ll(n_: int) -> float:
+    return NEAR.believed_ll[0 if n_ == 1 else 1 if n_ == 2 else 2]
+
+
+def ring_believed(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
+    n = g * n_
+    K, out = rounds * (n - 1), rounds * (n_ - 1)
+    step = NEAR.believed_step if n_ > 1 else 0.0
+    b = V * K / n
+    if ll:
+        hop = 5.0e-6 if g == 1 else 2.7e-6
+        wait = 6.6e-6 + (K - out) * max(0.6e-6, step) + out * hop
+        return wait + b * max(2 * byte(g, n_), 1 / most_ll(n_))
+    wait = 8.4e-6 + (K - out) * max(3.4e-6, 3 * step) + out * 14e-6
+    if rounds == 2 and n_ > 1 and V / n >= 64 * 8:
+        wait *= 1.4
+    return wait + b * byte(g, n_)
+
+
+SIMPLE = [0.9] * 7 + [0.8, 0.7, 0.6, 0.6] + [0.5] * 4 + [
+    0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9, 1.0,
+]  # fmt: skip
+LL = [1.0] * 4 + [0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4] + [
+    0.5, 0.6, 0.7, 0.8, 0.9, *[1.0] * 6,
+]  # fmt: skip
+"""treeCorrectionFactor of tuning.cc, by log2(bytes / 64)."""
+
+
+def tree_believed(g: int, n_: int, V: float, ll: bool) -> float:
+    at = min(max(floor(log2(V / 64)), 0), 24)
+    depth = floor(log2(n_))
+    if ll:
+        wait = 6.8e-6 + 2 * ((g - 1) * 0.6e-6 + depth * 5.0e-6)
+        slow = max(byte(g, n_) / (0.92 / 3.8), 1 / most_ll(n_)) / LL[at]
+    else:
+        wait = 8.4e-6 + 2 * ((g - 1) * 4.0e-6 + depth * 14e-6)
+        slow = byte(g, n_) / (0.92 * SIMPLE[at])
+    return wait + 2 * V * slow
+
+
+def all_reduce(g: int, n_: int, V: float) -> float:
+    """The time of what the tuner takes."""
+    rings = {ll: ring_believed(g, n_, V, 2, ll) for ll in (True, False)}
+    ll = rings[True] <= rings[False]
+    best, took = min(rings.values()), ring(g, n_, V, 2, ll)
+    if n_ > 1:
+        trees = {ll: tree_believed(g, n_, V, ll) for ll in (True, False)}
+        if min(trees.values()) < best:
+            return tree(g, n_, V, trees[True] <= trees[False])
+        return took
+    quicker = sharp(g, 1e15) < ring(g, 1, 1e15, 2, False)
+    believed = 25e-6 + V * byte(g, 1) / NEAR.believed_sharp
+    return sharp(g, V) if quicker and believed < best else took
+
+
+def gather(g: int, n_: int, V: float) -> float:
+    ll, simple = (ring_believed(g, n_, V, 1, ll) for ll in (True, False))
+    return ring(g, n_, V, 1, ll <= simple)
+
+
+def all_to_all(g: int, n_: int, V: float) -> float:
+    """Each rank sends V/n to each other one: g - 1 in the node, the rest out."""
+    n = g * n_
+    moved = V * (g - 1) / n / (RATE_NEAR * NEAR.exchange)
+    moved += V * g * (n_ - 1) / n / (RATE_FAR * FAR.exchange)
+    moved += NEAR.exchange_copied * V / n / (RATE_NEAR * NEAR.exchange)
+    wait = NEAR.exchange_launch + (FAR.exchange_launch if n_ > 1 else 0.0)
+    return mixed(
+        wait, moved, FAR.exchange_mix if n_ > 1 else NEAR.exchange_mix
+    )
+
+
+def broadcast(g: int, n_: int, V: float) -> float:
+    """The whole vector passes every link, n - 1 steps one after the other."""
+    wait = (g - 1) * n_ * NEAR.hop + (n_ - 1) * FAR.hop
+    near = V / RATE_NEAR if g > 1 else 0.0
+    far = V / (RATE_FAR * g) if n_ > 1 else 0.0
+    far /= FAR.alone if g == 1 else 1.0
+    return mixed(wait, max(near, far), (FAR if n_ > 1 else NEAR).mix)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("V", SIZES)
+def test_times_of_collectives(group: tuple[int, int], V: float) -> None:
+    net, (g, n_) = links(), group
+    start = launch(n_)
+    at = tuple(map(float, group))
+    for kind, plain in (
+        ("all_reduce", start + all_reduce(g, n_, V)),
+        ("all_gather", start + gather(g, n_, V)),
+        ("reduce_scatter", start + gather(g, n_, V)),
+        ("broadcast", start + broadcast(g, n_, V)),
+        ("reduce", start + broadcast(g, n_, V)),
+        ("all_to_all", all_to_all(g, n_, V)),
+    ):
+        found = net.load(kind, V, at)
+        assert found.seconds == pytest.approx(plain, rel=1e-9), kind
+        assert 0 < found.latency <= found.seconds
+        nothing = net.load(kind, 0.0 * V, at)
+        assert nothing.seconds == nothing.latency == 0.0
+
+
+def choices() -> set[tuple[bool, ...]]:
+    found = set()
+    for group, V in itertools.product(GROUPS, SIZES):
+        net = links()
+        on = over(net, tuple(map(float, group)))
+        nvls = group[1] == 1
+        took = nccl_choice.all_reduce(on, V, (), nvls)
+        found.add(tuple(map(bool, took)))
+    return found
+
+
+def test_every_choice_is_among_them() -> None:
+    """Rings and trees by LL and by Simple, and the switch: so that the times above are of each."""
+    took = choices()
+    for field in range(4):
+        assert {choice[field] for choice in took} == {True, False}
+    trees = {choice[2] for choice in took if choice[1]}
+    assert trees == {True, False}
+
+
+@pytest.mark.parametrize("V", [64.0 * 1.5 * 2**i for i in range(25)])
+def test_corrections_of_trees(V: float) -> None:
+    """Each step of the tables, on sixteen nodes."""
+    on = over(links(), (8.0, 16.0))
+    by_ll, simple = nccl_choice._tree(on, V, ())
+    assert by_ll == pytest.approx(tree_believed(8, 16, V, True))
+    assert simple == pytest.approx(tree_believed(8, 16, V, False))
+
+
+@pytest.mark.parametrize("group", [(1, 1), (8, 1), (1, 4), (4, 3)])
+def test_links_are_busy_for_what_passes_them(group: tuple[int, int]) -> None:
+    """A ring's all-gather: (n-1)/n of each node's vector, shared by its ranks; a broadcast all of
+    it; nothing in a dimension that the group does not span."""
+    net, (g, n_), V = links(), group, 6e8
+    n = g * n_
+    for kind, part in (("all_gather", (n - 1) / n), ("broadcast", 1.0)):
+        found = net.load(kind, V, tuple(map(float, group)))
+        near = part * V / RATE_NEAR if g > 1 else 0.0
+        far = part * V / g / RATE_FAR if n_ > 1 else 0.0
+        assert found.busy == pytest.approx((near, far))
+    if n == 1:
+        assert found.seconds == found.latency == 0.0
+    found = net.load("all_to_all", V, tuple(map(float, group)))
+    near, far = V * (g - 1) / n / RATE_NEAR, V * g * (n_ - 1) / n / RATE_FAR
+    assert found.busy == pytest.approx((near, far))
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 5), (8, 8), (16, 8)])
+def test_the_switch_gains_up_to_eight_members(n: int, m: int) -> None:
+    """All a rank has goes up, and its part of the sum comes down."""
+    net = links(dims=(replace(DIMS[0], size=72),))
+    way = nccl.switched(net, over(net, (float(n),)).span)
+    share = (n - 1) / n * (m + 1) / (m - 1)
+    assert way.slow == pytest.approx(share / RATE_NEAR / NEAR.sharp)
+    assert (way.wait, way.mix) == (NEAR.sharp_wait, NEAR.sharp_mix)
+
+
+def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
+    """At 0.3 of the rate a ring in the same node carries more, whatever the tuner believes."""
+    group, V = (8.0, 1.0), 5e9
+    slow = links(replace(NEAR, sharp=0.3))
+    took = slow.load("all_reduce", V, group).seconds
+    assert took == pytest.approx(launch(1) + ring(8, 1, V, 2, False))
+    assert links().load("all_reduce", V, group).seconds == pytest.approx(
+        launch(1) + sharp(8, V)
+    )
+    deaf = links(dims=(replace(DIMS[0], reduces=False), DIMS[1]))
+    assert deaf.load("all_reduce", V, group).seconds == pytest.approx(took)
+    assert not nccl.adds_up(deaf) and nccl.adds_up(links())
+    assert not nccl.adds_up(links(replace(NEAR, sharp=0.0)))
+
+
+def test_a_way_that_is_bounded_by_waits_and_by_bytes() -> None:
+    assert nccl.together(3.0, 4.0, 0.0) == 5.0
+    assert nccl.together(3.0, 4.0, 1.0) == 7.0
+    assert nccl.Way(3.0, 2.0, 1.0).time(2.0) == 7.0
+    assert nccl.together(3.0, 0.0, 0.5) == 3.0
+
+
+# Bounds: no group of as many ranks, wherever they lie, is quicker.
+
+
+@pytest.mark.parametrize(
+    "kind", ["all_reduce", "all_gather", "broadcast", "all_to_all"]
+)
+@pytest.mark.parametrize("V", SIZES)
+def test_a_floor_is_below_every_group_of_at_least_so_many(
+    kind: str, V: float
+) -> None:
+    net = links()
+    bound = net.bound
+    for group in GROUPS:
+        least = bound.load(kind, V, tuple(map(float, group))).seconds
+        ranks = group[0] * group[1]
+        assert least > 0
+        for other in GROUPS:
+            if other[0] * other[1] >= ranks and other[0] <= group[0]:
+                took = net.load(kind, V, tuple(map(float, other))).seconds
+                assert least <= took * (1 + 1e-12), (group, other)
+    assert bound.load(kind, V, (1.0, 1.0)).seconds == 0.0
+
+
+def test_floors_of_one_switch_are_the_quickest_way() -> None:
+    """Of rings by Simple and LL (with the smaller mix of near and far) and the switch."""
+    net, V = links(), 5e9
+    start = launch(1)
+    part = 7 / 8 * 9 / 7 * V / RATE_NEAR / NEAR.sharp
+    assert net.bound.load("all_reduce", V, (8.0, 1.0)).seconds == (
+        pytest.approx(start + mixed(NEAR.sharp_wait, part, NEAR.sharp_mix))
+    )
+    few = net.bound.load("all_gather", 100.0, (8.0, 1.0)).seconds
+    b = 100.0 * (7 + NEAR.copied) / 8 / RATE_NEAR / NEAR.ll
+    assert few == pytest.approx(start + mixed(7 * NEAR.hop_ll, b, NEAR.mix_ll))
+    b = V * (7 + NEAR.copied) / 8 / RATE_NEAR
+    assert net.bound.load("all_gather", V, (8.0, 1.0)).seconds == (
+        pytest.approx(start + mixed(7 * NEAR.hop, b, NEAR.mix))
+    )
+
+
+def with_far(**fields: float) -> Links:
+    far = replace(FAR, **fields)
+    return replace(links(), transports=(NEAR, far))
+
+
+@pytest.mark.parametrize(
+    ("net", "quicker"),
+    [
+        (links(), True),
+        (with_far(hop=1e-6), False),
+        (with_far(hop_ll=0.5e-6), False),
+        (with_far(hop=1.5e-6, hop_ll=0.7e-6), True),
+        # a node's rate over 1 + 0.6 of the copies: 187.5 GB/s, by LL 84.4, in exchanges 159
+        (links(dims=(DIMS[0], replace(DIMS[1], bandwidth=188e9))), False),
+        (links(dims=(DIMS[0], replace(DIMS[1], bandwidth=187e9))), True),
+        (with_far(climb_rate_ll=2.2), False),
+        (links(dims=(replace(DIMS[0], latency=9e-6), DIMS[1])), False),
+    ],
+)
+def test_where_nearer_groups_are_the_quickest(
+    net: Links, quicker: bool
+) -> None:
+    assert nccl.nearer_is_quicker(net) is quicker
+    if not quicker:
+        bound = nccl.Nccl().floor(net, "all_gather", 1e9, (8.0, 2.0))
+        assert bound == floors.any_links(net, "all_gather", 1e9, (8.0, 2.0))
+
+
+def test_an_unlimited_protocol() -> None:
+    """Without a limit of LL, twice the seconds a byte; a network's card alone by LL too."""
+    free = links(replace(NEAR, believed_ll=()))
+    waits = nccl_choice._ring_waits(free, over(free, (8.0, 2.0)).span, 1.0)
+    assert waits.slow_ll == pytest.approx(2 * byte(8, 2))
+    no_limit = with_far(ll_node=None)
+    way = nccl.ring_ll(no_limit, over(no_limit, (1.0, 4.0)).span)
+    assert way.slow == pytest.approx(3 / 4 / (FAR.ll * RATE_FAR))
+    assert inf > way.wait == pytest.approx(3 * FAR.hop_ll)
+
+
+def test_the_tuner_may_reckon_with_another_network() -> None:
+    """`seen`: its choice on one network, timed on another."""
+    slower = tuple(replace(d, bandwidth=d.bandwidth / 50) for d in DIMS)
+    on = over(links(), (8.0, 4.0))
+    mine, other = (
+        on.once(nccl_choice.believed, *dims) for dims in ((), slower)
+    )
+    assert mine == pytest.approx(byte(8, 4))
+    assert other == pytest.approx(50 * mine)
+    shared = tuple(replace(d, shared_by=2) for d in DIMS)
+    assert on.once(nccl_choice.believed, *shared) == pytest.approx(2 * mine)
