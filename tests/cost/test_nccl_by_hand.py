@@ -1,5 +1,5 @@
-"""NCCL's times and its tuner's beliefs computed once more, for one group at a time and plainly, from
-what `docs/collectives.md` and NVIDIA/nccl, src/graph/tuning.cc, say (commit 5067397c).
+"""NCCL's times and its tuner's beliefs computed once more, for one group at a time and plainly,
+from what `docs/collectives.md` and NVIDIA/nccl, src/graph/tuning.cc, say (commit 5067397c).
 """
 
 from __future__ import annotations

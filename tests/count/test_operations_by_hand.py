@@ -1117,7 +1117,9 @@ def chain(*kept: float) -> list[Op]:
 
 def test_what_stays_when_parts_run_again() -> None:
     """Of three operations with inputs of 1, 20 and 300 bytes the middle runs again: its own 1000
-    go, and the input of the next, which it makes; its own input stays. All: the layer's input only."""
+    go, and the input of the next, which it makes; its own input stays. All: the layer's input
+    only.
+    """
     never, all_ = recompute.NEVER, recompute.Again(1.0, 1.0)
     ops = chain(1.0, 20.0, 300.0)
     assert recompute.kept(ops, [never] * 3, 7.0) == 3321

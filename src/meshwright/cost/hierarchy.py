@@ -109,8 +109,10 @@ def tiles(out: Num, inner: Num, capacity: float, w: float) -> tuple[Num, Num]:
     inner), width = a / height.
     """
     area = out * inner / ceil_div(out * inner * w, capacity)
-    height = maximum(minimum(out, sqrt(area)), area / inner)
-    return out / height, inner * height / area
+    square, least = minimum(out, sqrt(area)), area / inner
+    height = maximum(square, least)
+    # a tile as wide as W is one column, whatever rounding says
+    return out / height, where(least >= square, 1.0, inner * height / area)
 
 
 def crossing(

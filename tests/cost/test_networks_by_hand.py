@@ -1,0 +1,519 @@
+"""Collectives on rings, trees, levels and axes, messages between stages, and bounds of them, written
+once more for one group of a node and a network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, log2
+from typing import Any
+
+import pytest
+
+from meshwright.cost import (
+    dispatch,
+    fit,
+    floors,
+    hop,
+    levels,
+    measured,
+    overlap,
+    torus,
+    tree,
+)
+from meshwright.cost.free import Free
+from meshwright.cost.load import NOTHING, Busy, Load, beside, least, stream
+from meshwright.cost.network import ALGORITHMS, NAMED, Fabric, told
+from meshwright.cost.span import over
+from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
+from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.network import Dim, Network
+from meshwright.describe.transport import Transport
+
+A0, A1 = 1e-6, 7e-6
+W0, W1 = 300e9, 40e9
+V = 1e9
+GROUPS = ((8, 1), (2, 1), (1, 8), (1, 3), (4, 2), (8, 5))
+
+
+def links(
+    option: str = "ring", dims: tuple[Dim, ...] | None = None, **how: Any
+) -> Fabric:
+    two = (
+        Dim("node", W0, A0, 8, efficiency=1.0),
+        Dim("net", W1, A1, efficiency=1.0),
+    )
+    return Fabric.of(Network("n", dims or two), NetworkTime(option, **how))
+
+
+def floats(group: tuple[int, ...]) -> tuple[float, ...]:
+    return tuple(map(float, group))
+
+
+def crossing(g: int, n_: int) -> tuple[float, float]:
+    """Seconds of the whole vector: every rank of a node has its own card."""
+    return (V / W0 if g > 1 else 0.0), (V / (g * W1) if n_ > 1 else 0.0)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_rings_and_trees(group: tuple[int, int]) -> None:
+    """n - 1 hops, n_ - 1 of them between nodes; trees: a chain of a node and ceil(log2 n_) levels,
+    up and down.
+    """
+    net, (g, n_), at = links(), group, floats(group)
+    n, both = g * n_, crossing(g, n_)
+    hops = (n - n_) * A0 + (n_ - 1) * A1
+    part = (n - 1) / n
+    one = Load(max(both) * part + hops, hops)
+    for kind, times, share in (
+        ("all_gather", 1, part),
+        ("reduce_scatter", 1, part),
+        ("all_reduce", 2, 2 * part),
+    ):
+        found = net.load(kind, V, at)
+        assert found.seconds == pytest.approx(times * one.seconds)
+        assert found.latency == pytest.approx(times * hops)
+        assert found.busy == pytest.approx(tuple(share * s for s in both))
+    for kind in ("broadcast", "reduce"):
+        found = net.load(kind, V, at)
+        assert found[:2] == pytest.approx((max(both) + hops, hops))
+        assert found.busy == pytest.approx(both)
+    climb = 2 * ((g - 1) * A0 + ceil(log2(n_)) * A1)
+    for chains, wait in ((True, climb), (False, climb - 2 * (g - 1) * A0)):
+        found = tree.all_reduce(net, V, at, chains)
+        assert found[:2] == pytest.approx((wait + 2 * max(both), wait))
+        assert found.busy == pytest.approx(tuple(2 * s for s in both))
+    ring, best = 2 * one.seconds, links("best").load("all_reduce", V, at)
+    assert best.seconds == pytest.approx(min(ring, climb + 2 * max(both)))
+    assert best.latency == pytest.approx(min(2 * hops, climb))
+    for kind in ("all_gather", "all_reduce", "broadcast", "all_to_all"):
+        assert net.load(kind, 0.0, at)[:2] == (0.0, 0.0)
+        assert net.load(kind, V, (1.0, 1.0))[:2] == (0.0, 0.0)
+    blocks = net.load("ring", V, at)
+    assert blocks.seconds == pytest.approx(
+        (n - 1) * ((A1 + V / n / W1) if n_ > 1 else (A0 + V / n / W0))
+    )
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_levels(group: tuple[int, int]) -> None:
+    """(g - 1)/g of V/(S W) in each level at once; one hop in each that is spanned."""
+    net, (g, n_), at = links("levels"), group, floats(group)
+    near, far = V * (g - 1) / g / W0, V * (n_ - 1) / n_ / g / W1
+    hops = (A0 if g > 1 else 0.0) + (A1 if n_ > 1 else 0.0)
+    for kind, times in (("all_gather", 1), ("all_reduce", 2)):
+        found = net.load(kind, V, at)
+        assert found.seconds == pytest.approx(times * (max(near, far) + hops))
+        assert found.latency == pytest.approx(times * hops)
+        assert found.busy == pytest.approx((times * near, times * far))
+    assert levels.phase(net, V, at, whole=True) == pytest.approx(
+        crossing(g, n_)
+    )
+    assert levels.slowest((1.0, 5.0), (3.0, 0.5)) == 5.5
+    bound = net.bound.load("all_reduce", V, at)
+    n = g * n_
+    both = 2 * V * (n - 1) / n / (W0 + W1)
+    assert bound[:2] == pytest.approx((both + 2 * A0, 2 * A0))
+    assert net.load("all_gather", 0.0, at).seconds == 0.0
+    tiny = net.load("all_gather", 0.5, at).seconds
+    assert tiny == pytest.approx(hops, rel=1e-3)
+    passed = net.bound.load("broadcast", V, at)
+    assert passed.seconds == links().load("broadcast", V, at).seconds
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_no_group_undercuts(group: tuple[int, int]) -> None:
+    """(n-1)/n of V through all links of a chip at once, twice for an all-reduce; by switches that
+    add up so much less.
+    """
+    net, at = links(), floats(group)
+    n = group[0] * group[1]
+    passed = V * (n - 1) / n / (W0 + W1)
+    for kind, times in (
+        ("all_gather", 1),
+        ("all_to_all", 1),
+        ("all_reduce", 2),
+    ):
+        found = floors.any_links(net, kind, V, at)
+        assert found[:2] == pytest.approx((times * passed, 0.0))
+        assert found.busy == (0.0, 0.0)
+    adding = replace(net, reduces=(False, True))
+    found = floors.any_links(adding, "all_reduce", V, at)
+    assert found.seconds == pytest.approx(2 * passed * 370 / 480)
+    hopped = floors.any_hop(net, V, at)
+    assert hopped == Load(V / W0, 0.0, Busy((0.0, 0.0)))
+    assert floors.any_hop(net, V, (1.0, 1.0)).seconds == 0.0
+
+
+def test_bounds_know_no_place() -> None:
+    """On links of which the nearer are the faster the nearest group is a bound; else any links."""
+    net = links()
+    bound, at = net.bound, (4.0, 2.0)
+    assert bound.load("all_gather", V, at) == net.load(
+        "all_gather", V, at
+    )._replace(busy=Busy())
+    assert bound.hop(V, (4.0, 2.0)) == net.hop(V, at)._replace(busy=Busy())
+    odd = replace(net, rates=(W1, W0))
+    assert odd.bound.load("all_gather", V, at).seconds == pytest.approx(
+        floors.any_links(odd, "all_gather", V, at).seconds
+    )
+    assert odd.bound.hop(V, at).seconds == pytest.approx(V / W0)
+    inner = replace(net.bound, injected=net.bound.algorithm)
+    for mine, other in ((inner.algorithm.floor, net.algorithm.floor),):
+        assert (
+            mine(net, "all_gather", V, at).seconds
+            == other(net, "all_gather", V, at).seconds
+        )
+    assert inner.algorithm.hop_floor(net, V, at) == bound.hop(V, at)
+    best = links("best")
+    free = tree.all_reduce(best, 1.0, (8.0, 2.0), chains=False)
+    assert best.bound.load("all_reduce", 1.0, (8.0, 2.0)).seconds == (
+        pytest.approx(free.seconds)
+    )
+    uneven = replace(best, latencies=(A1, A0))
+    assert uneven.bound.load("all_reduce", V, at).seconds == pytest.approx(
+        2 * V * 7 / 8 / (W0 + W1)
+    )
+
+
+def test_messages_that_take_no_time() -> None:
+    for load in (
+        Free().load(links(), "all_reduce", V, (8.0, 2.0)),
+        links("free").load("deepep", V, (8.0, 2.0), 2),
+        links("free").hop(V, (8.0, 2.0)),
+    ):
+        assert load[:2] == (0.0, 0.0) and not any(load.busy)
+
+
+# Messages between stages.
+
+
+def test_a_hop_between_stages() -> None:
+    """Eight stages on two nodes of four: 6 of 7 boundaries are near; the slowest is far."""
+    near, far = A0 + V / W0, A1 + V / W1
+    at = (4.0, 2.0)
+    slow = links().hop(V, at)
+    assert slow == Load(
+        pytest.approx(far), A1, Busy((0.0, pytest.approx(V / W1)))
+    )
+    mean = links(hop="mean").hop(V, at)
+    assert mean.seconds == pytest.approx((6 * near + far) / 7)
+    inside = links().hop(V, (4.0, 1.0))
+    assert inside == Load(
+        pytest.approx(near), A0, Busy((pytest.approx(V / W0), 0.0))
+    )
+    assert links().hop(V, (1.0, 1.0))[:2] == (0.0, 0.0)
+    assert links().hop(V, (1.0, 1.0)).busy == (0.0, 0.0)
+    assert hop.point_to_point(links(), 0.0, 1) == 0.0
+    both = links().neighbours(V)
+    assert [load.seconds for load in both] == pytest.approx([near, far])
+    mesh = (Dim("mesh", W0, A0, 5, "mesh", efficiency=1.0),)
+    assert hop.link(links(dims=mesh), 0) == W0 / 4
+
+
+def test_boundaries_between_stages() -> None:
+    """2 nodes of 3 ranks: 4 boundaries in nodes and 1 between; with 2 chunks twice as many and one
+    way back, which crosses the farthest.
+    """
+    assert hop.boundaries((3.0, 2.0)) == (4.0, 1.0)
+    assert hop.boundaries((3.0, 2.0), 2.0) == (8.0, 2.0 + 1.0)
+    assert hop.boundaries((3.0, 1.0), 2.0) == (4.0 + 1.0, 0.0)
+    assert hop.boundaries((1.0, 1.0), 2.0) == (0.0, 0.0)
+    # 24 layers: 23 steps, of which 5 leave the chip
+    assert hop.next_stage((3.0, 2.0), 1.0, 23.0) == pytest.approx(
+        (18 / 23, 4 / 23, 1 / 23)
+    )
+    assert hop.next_stage((1.0, 1.0), 1.0, 23.0) == (1.0, 0.0, 0.0)
+
+
+def test_ranks_drawn_and_the_farther_of_two() -> None:
+    """Of 2 nodes of 4: oneself 1/8, in the node 3/8, beyond 1/2."""
+    assert hop.any_rank((4.0, 2.0)) == (1 / 8, 3 / 8, 1 / 2)
+    assert hop.farthest((4.0, 2.0)) == (0.0, 0.0, 1.0)
+    assert hop.farthest((4.0, 1.0)) == (0.0, 1.0, 0.0)
+    assert hop.farthest((1.0, 1.0)) == (1.0, 0.0, 0.0)
+    # both stay, one of them at most near, and the rest
+    found = hop.farther((0.5, 0.25, 0.25), (0.2, 0.3, 0.5))
+    assert found == pytest.approx((0.1, 0.75 * 0.5 - 0.1, 1 - 0.75 * 0.5))
+    with pytest.raises(ValueError, match="zip"):
+        hop.farther((0.5, 0.5), (1.0,))
+    loads = (Load(4.0, 1.0, Busy((4.0,))), Load(8.0, 2.0, Busy((8.0,))))
+    found_ = hop.mean(loads, (0.5, 0.25, 0.25))
+    assert found_ == Load(3.0, 0.75, Busy((3.0,)))
+    with pytest.raises(ValueError, match="zip"):
+        hop.mean(loads, (0.5, 0.5))
+
+
+def test_where_a_group_lies() -> None:
+    found = over(links(), (4.0, 3.0)).span
+    assert (found.n, found.g, found.nodes) == (12.0, 4.0, 3.0)
+    assert found.share == (1.0, 1 / 4) and found.above == (3.0, 1.0)
+    assert found.used == (True, True) and bool(found.over)
+    assert found.slowest((2.0, 1.0)) == 1 / 2
+    assert found.slowest((1.0,), 1) == 1 / 4
+    assert found.steps((1.0, 100.0)) == 3 * 3 + 2 * 100
+    near = over(links(), (4.0, 1.0)).span
+    assert near.used == (True, False) and not near.over
+    assert near.slowest((2.0, 0.001)) == 1 / 2
+
+
+# Loads.
+
+
+def test_loads_add_up_and_stand_beside_each_other() -> None:
+    a, b = Load(3.0, 1.0, Busy((2.0, 1.0))), Load(5.0, 4.0, Busy((1.0, 3.0)))
+    assert a + b == Load(8.0, 5.0, Busy((3.0, 4.0)))
+    assert a + NOTHING == a == NOTHING + a
+    assert a * 2.0 == Load(6.0, 2.0, Busy((4.0, 2.0))) and a * 1.0 is a
+    assert NOTHING * 7.0 is NOTHING
+    assert a.busy.most == 2.0 and Busy().most == 0.0
+    assert Busy((1.0,)) + Busy() == Busy((1.0,)) == Busy() + Busy((1.0,))
+    with pytest.raises(ValueError, match="zip"):
+        Busy((1.0,)) + Busy((1.0, 2.0))
+    assert stream(a, b).seconds == 5.0, "hops, longer than bytes"
+    assert stream(a, a).seconds == 4.0, "the busiest dimension"
+    assert beside(a, b) == Load(5.0, 4.0, Busy((3.0, 4.0)))
+    assert beside(b, b).seconds == 6.0
+    assert least(a, b) == Load(3.0, 1.0, Busy((1.0, 1.0)))
+
+
+# Axes of a torus, and switches above them.
+RING = Dim("x", 100e9, 1e-6, 8, "ring", efficiency=1.0)
+LINE = Dim("y", 60e9, 1e-6, 4, "line", efficiency=1.0)
+
+
+@pytest.mark.parametrize(
+    ("dim", "n", "stride", "rate", "hops"),
+    [
+        (RING, 8, 1, 100e9, 4),
+        (RING, 7, 1, 50e9, 6),
+        (RING, 4, 2, 50e9, 2 * 2),
+        (RING, 2, 1, 50e9, 1),
+        (LINE, 4, 1, 60e9, 3),
+        (LINE, 2, 2, 30e9, 2),
+        (RING, 1, 1, 50e9, 0),
+    ],
+)
+def test_parts_of_an_axis(
+    dim: Dim, n: int, stride: int, rate: float, hops: float
+) -> None:
+    found = torus.axis(dim, n, stride)
+    assert found == (n, rate, pytest.approx(hops * 1e-6), True, 0)
+
+
+def test_switches_and_parts_by_themselves() -> None:
+    switch = Dim("s", 10e9, 3e-6, 16, efficiency=0.5)
+    assert torus.axis(switch, 4) == (4, 5e9, 3e-6, False, 0)
+    assert torus.axis(switch, 1).latency == 0.0
+    assert torus.axis(switch, 4, efficiency=1.0).rate == 10e9
+    assert torus.Part(3, 1.0) == (3, 1.0, 0.0, False, 0)
+    assert torus.carried(torus.Part(5, 1.0, row=True)) == 6 / 5
+    assert torus.carried(torus.Part(5, 1.0)) == 4 / 5
+    parts = (torus.Part(4, 2.0, 3.0), torus.Part(2, 6.0, 9.0))
+    assert torus.send(16.0, parts) == 3.0, "a hop, longer than 2 s"
+    assert torus.send(16.0, parts, 2.0) == 6.0
+    assert torus.send(80.0, parts) == 10.0
+    assert torus.send(0.0, parts) == 0.0
+
+
+@pytest.mark.parametrize("factor", ["exact", "one"])
+def test_collectives_on_two_axes_and_a_switch(factor: str) -> None:
+    """Ring of 8 and line of 4 side by side, 160 GB/s; above them 3 pods that see V/32."""
+    above = Dim("dcn", 10e9, 9e-6, efficiency=1.0)
+    net = links("book", (RING, LINE, above), ring_factor=factor)
+    at = (8.0, 4.0, 3.0)
+    part = (lambda n: (n - 1) / n) if factor == "exact" else (lambda n: 1.0)
+    inside = part(32) * V / 160e9
+    outside = part(3) * V / 32 / 10e9
+    hops = (4 + 3) * 1e-6 + 9e-6
+    for kind, times in (("all_gather", 1), ("all_reduce", 2)):
+        found = net.load(kind, V, at)
+        assert found.busy == pytest.approx(
+            (times * inside, times * inside, times * outside)
+        )
+        assert found.latency == pytest.approx(times * hops)
+        assert found.seconds == pytest.approx(times * max(inside, outside))
+        few = net.load(kind, 1.0, at)
+        assert few.seconds == few.latency == pytest.approx(times * hops)
+        assert net.load(kind, 0.0, at)[:2] == (0.0, 0.0)
+    row = net.load("all_gather", V, (8.0, 1.0, 1.0))
+    assert row.busy == pytest.approx((part(8) * V / 100e9, 0.0, 0.0))
+    found = net.load("all_to_all", V, at)
+    # of what a rank sends 1/3 stays in its pod; 64/4/8 and 16/4/4 on the axes
+    assert found.busy == pytest.approx(
+        (V / 3 * 2 / 100e9, V / 3 * 1 / 60e9, V * 2 / 3 / 10e9)
+    )
+    assert told(net) == ALGORITHMS["book"]
+    assert told(links("best")) == ALGORITHMS["best"]
+    assert net.algorithm is NAMED["book"]
+
+
+def test_axes_that_a_switch_parts_are_two_levels() -> None:
+    switch = Dim("s", 10e9, 3e-6, 2, efficiency=1.0)
+    net = links("book", (RING, switch, LINE))
+    span = torus.span(net, (8.0, 2.0, 4.0))
+    assert [[part.dim for part in level] for level in span] == [[0], [1], [2]]
+    near = torus.span(links("book", (switch, RING, LINE)), (2.0, 8.0, 4.0))
+    assert [[part.dim for part in level] for level in near] == [[0], [1, 2]]
+
+
+# Tables, laws and kernels that send a token once.
+
+
+def test_between_and_beyond_measured_points() -> None:
+    """1, 5 and 7 s at 10, 30 and 40: lines between and beyond, the first below the first."""
+    table = Table(("bytes",), ((10.0, 30.0, 40.0),), (1.0, 5.0, 7.0))
+    for size, seconds in ((10, 1), (20, 3), (35, 6), (60, 11), (5, 1)):
+        assert measured.seconds(table, (size,)) == pytest.approx(seconds)
+    falling = Table(("bytes",), ((1.0, 2.0),), (2.0, 1.0))
+    assert measured.seconds(falling, (9.0,)) == 0.0
+    one = Table(("ranks", "bytes"), ((4.0,), (0.0, 10.0)), (1.0, 3.0))
+    assert measured.seconds(one, (8.0, 5.0)) == 2.0
+    two = Table(
+        ("m", "n"), ((0.0, 2.0), (0.0, 4.0)), (0.0, 4.0, 2.0, 14.0)
+    )  # m + n + m n
+    for m, n in ((1.0, 2.0), (2.0, 1.0), (3.0, 5.0)):
+        assert measured.seconds(two, (m, n)) == pytest.approx(m + n + m * n)
+    assert measured.outside(two, (2.01, 4.1)) == "n 4.1 (measured 0 to 4)"
+    assert measured.outside(two, (1.0, 2.0)) == ""
+
+
+def test_overhead_of_an_engine() -> None:
+    """10 + 2 m + 3 l + 0.5 l m at 2 ranks, twice that at 4; of one size wherever."""
+    values = (10.0, 2.0, 3.0, 0.5)
+    of = Overhead((2.0, 4.0), *((v, 2 * v) for v in values))
+    at_two = 10 + 2 * 5 + 3 * 7 + 0.5 * 35
+    for ranks, times in ((2.0, 1.0), (3.0, 1.5), (4.0, 2.0)):
+        found = measured.overhead(of, ranks, 7.0, 5.0)
+        assert found == pytest.approx(times * at_two)
+    one = Overhead((2.0,), *((v,) for v in values))
+    assert measured.overhead(one, 8.0, 7.0, 5.0) == pytest.approx(at_two)
+
+
+def test_a_measured_collective_is_taken_where_all_ranks_are() -> None:
+    """3 s for four ranks of the node, whatever the formula says; beyond it the formula."""
+    table = Table(("ranks", "bytes"), ((2.0, 8.0), (0.0, 1e12)), (3.0,) * 4)
+    dims = (
+        Dim(
+            "node",
+            W0,
+            A0,
+            8,
+            efficiency=1.0,
+            collectives={"all_gather": table, "send": table},
+        ),
+        Dim("net", W1, A1, efficiency=1.0),
+    )
+    net, plain = links("measured", dims), links("best")
+    found = net.load("all_gather", V, (4.0, 1.0))
+    assert found.seconds == pytest.approx(3.0)
+    assert found.busy == plain.load("all_gather", V, (4.0, 1.0)).busy
+    quick = replace(table, seconds=(1e-9,) * 4)
+    fast = replace(dims[0], collectives={"all_gather": quick})
+    load = links("measured", (fast, dims[1])).load("all_gather", V, (4.0, 1.0))
+    small = pytest.approx(1e-9)
+    assert load == Load(small, small, Busy((small, 0.0)))
+    for group in ((4.0, 2.0), (1.0, 4.0), (1.0, 1.0)):
+        same = plain.load("all_gather", V, group)
+        assert net.load("all_gather", V, group) == same
+    assert net.load("broadcast", V, (4.0, 1.0)) == plain.load(
+        "broadcast", V, (4.0, 1.0)
+    )
+    # nothing is known of what a table says elsewhere
+    assert net.bound.load("all_gather", V, (4.0, 1.0)).seconds == 0.0
+    assert net.bound.hop(V, (4.0, 1.0)).seconds == 0.0
+    assert net.bound.load("broadcast", V, (4.0, 1.0)).seconds > 0.0
+    assert hop.point_to_point(net, V, 0) == pytest.approx(3.0)
+    assert hop.point_to_point(plain, V, 0) == pytest.approx(A0 + V / W0)
+
+
+def test_lines_and_planes_through_points() -> None:
+    line = fit.alpha_beta((0.0, 10.0, 30.0), (2.0, 4.0, 8.0))
+    assert line == pytest.approx((2.0, 5.0, 0.0))
+    falling = fit.alpha_beta((1.0, 2.0), (2.0, 1.0))
+    assert falling.rate == float("inf") and falling.latency > 0
+    steep = fit.alpha_beta((1.0, 2.0), (1.0, 4.0))
+    assert steep.latency == 0.0
+    # b = sum x/t / sum (x/t)^2 with x/t of 1 and 1/2
+    assert 1 / steep.rate == pytest.approx(1.5 / 1.25)
+    assert steep.error == pytest.approx((0.2 + 0.4) / 2)
+    with pytest.raises(ValueError, match="two different sizes"):
+        fit.alpha_beta((3.0, 3.0), (1.0, 2.0))
+    with pytest.raises(ValueError, match="zip"):
+        fit.alpha_beta((3.0, 4.0), (1.0,))
+    rows = [
+        (l, m, 3 + 5 * m + 7 * l + 2 * l * m) for l in (1, 4) for m in (2, 9)
+    ]
+    found, error = fit.bilinear(rows)
+    assert found == pytest.approx((3.0, 5.0, 7.0, 2.0))
+    assert error == pytest.approx(0.0, abs=1e-12)
+    small = [(l, m, 0.3 + 0.5 * m) for l in (1, 4) for m in (2, 9)]
+    assert fit.bilinear(small)[0] == pytest.approx((0.3, 0.5, 0.0, 0.0))
+    lower = [(l, m, 10.0 - l) for l in (1, 4) for m in (2, 9)]
+    found, error = fit.bilinear(lower)
+    assert min(found) >= 0.0 and error == pytest.approx(1.5 / 9)
+
+
+@pytest.mark.parametrize("group", [(8, 1), (8, 4), (1, 4), (1, 1)])
+def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
+    """4 of the experts: N (1 - (1 - 1/N)^4) nodes, and n (1 - (1 - 1/n)^4) ranks inside."""
+    near = Transport("near", inside=True, exchange_launch=2e-6, deepep=0.8)
+    far = Transport("far", exchange_launch=5e-6)
+    net = replace(links(), transports=(near, far))
+    (g, n_), k = group, 4
+    n, token = g * n_, V / k
+
+    def reached(x: int) -> float:
+        return x * (1 - (1 - 1 / x) ** k)
+
+    inside = token * reached(n) * (g - 1) / g / 0.8 / W0
+    outside = token * reached(n_) * (n_ - 1) / n_ / W1
+    start = 2e-6 + (5e-6 if n_ > 1 else 0.0)
+    found = net.load("deepep", V, floats(group), k)
+    if n == 1:
+        assert found[:2] == (0.0, 0.0)
+        return
+    both = (inside**2 + outside**2) ** 0.5
+    assert found[:2] == pytest.approx((start + both, start))
+    assert found.busy == pytest.approx((inside, outside))
+    assert net.load("deepep", 0.0, floats(group), k)[:2] == (0.0, 0.0)
+    bound = net.bound.load("deepep", V, floats(group), k)
+    assert bound[:2] == pytest.approx((token * (n - 1) / n / W0, 0.0))
+    assert bound == dispatch.least(net, V, floats(group), k)
+
+
+# What hides.
+
+
+def test_what_sticks_out() -> None:
+    """6 s of messages behind half of 8 s of work; at most three quarters of them hide; a tenth of
+    the hidden seconds slows the work.
+    """
+    how = Hide("layer", 0.5, 0.1, most=0.75)
+    assert overlap.outlasting(8.0, 6.0, how) == (2.0, pytest.approx(0.4))
+    assert overlap.outlasting(20.0, 6.0, how).shown == 1.5
+    assert overlap.outlasting(8.0, 6.0, how).total == pytest.approx(2.4)
+    both = overlap.Exposed(1.0, 2.0) + overlap.Exposed(3.0, 4.0)
+    assert both == (4.0, 6.0) and both * 2.0 == (8.0, 12.0)
+    own, mine = (
+        Load(5.0, 0.0, Busy((5.0, 0.0))),
+        Load(6.0, 0.0, Busy((4.0, 2.0))),
+    )
+    for name, shown in (("free", 0.0), ("shared", 1.0), ("serial", 3.0)):
+        found = overlap.behind(8.0, own, mine, HidePass("pass", links=name))
+        assert found == (shown, 0.0)
+    slow = overlap.behind(1.0, own, mine, HidePass("pass", slow=0.5))
+    assert slow == (6.0, 0.0), "no more than all of it"
+    assert overlap.summa(1.0, 5.0, 8.0) == 1.0 + 3.0
+    assert overlap.summa(1.0, 50.0, 8.0) == 1.0
+
+
+def test_seconds_hide_once() -> None:
+    """10 s of work: of 6 s nothing shows, of 7 s more 3 s; what never hides is added."""
+    a, b, c = Hide("step"), Hide("step", slow=0.5), Hide()
+    one, two = {a: Load(6.0)}, {b: Load(7.0)}
+    both = overlap.together([one, two, {a: Load(0.5)}])
+    assert both == {a: Load(6.5), b: Load(7.0)}
+    assert overlap.budgeted(10.0, both) == pytest.approx(3.5 + 0.5 * 3.5)
+    assert overlap.budgeted(10.0, {a: Load(6.0), c: Load(5.0)}) == 5.0
+    assert overlap.added(both).seconds == 13.5
