@@ -1,5 +1,5 @@
-"""Collectives on rings, trees, levels and axes, messages between stages, and bounds of them, written
-once more for one group of a node and a network.
+"""Collectives on rings, trees, levels and axes, messages between stages, and bounds of them,
+written once more for one group of a node and a network.
 """
 
 from __future__ import annotations
