@@ -83,6 +83,15 @@ def test_refuses_with_one_sentence(text, unit, reason):
     assert len(str(caught.value)) < 300
 
 
+def test_the_example_in_an_error_is_of_the_size_that_is_asked():
+    for text in ("soon", "60x", "5 W", True):
+        with pytest.raises(BadInput, match="'60d'"):
+            parse(text, "s", "--deadline", like="'60d'")
+    assert parse("60d", "s", like="'60d'") == 60 * 86400
+    with pytest.raises(BadInput, match="'5M'"):
+        parse("lots", "USD", "--budget")
+
+
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [

@@ -100,6 +100,9 @@ def sizing(
         )
     if deadline_s is None and budget_usd is None:
         raise BadInput("sizing needs a deadline or a budget")
+    for name, limit in (("deadline", deadline_s), ("budget", budget_usd)):
+        if limit is not None and limit <= 0:
+            raise BadInput(f"a {name} must be above 0, not {limit:g}")
     sizes, seen = counts(job), dict[int, Size]()
 
     def size(i: int) -> Size:

@@ -89,16 +89,20 @@ NUMBER = re.compile(
 )
 
 
-def parse(text: str | float | int, unit: str, field: str = "value") -> float:
+def parse(
+    text: str | float | int, unit: str, field: str = "value", like: str = ""
+) -> float:
     """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h",
     "token", LENGTH, or "" for a pure number).
 
-    text: "400 Gbit/s", or a bare number, taken to be in `unit` already;  field: named in the error.
+    text: "400 Gbit/s", or a bare number, taken to be in `unit` already;  field: named in the error;
+    like: the example there, where the unit's usual one is of another size.
     Raises BadInput if the text has no number, an unknown unit, or another dimension than asked for.
     """
+    such = like or example(unit)
     if isinstance(text, bool):
         raise BadInput(
-            f"{field} must be a number with a unit such as {example(unit)}, not {text}"
+            f"{field} must be a number with a unit such as {such}, not {text}"
         )
     if isinstance(text, (int, float)):
         return finite(text, field)
@@ -109,7 +113,7 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
     )
     if not match:
         raise BadInput(
-            f"{field} {str(text)[:60]!r} has no number in it; write it like {example(unit)}"
+            f"{field} {str(text)[:60]!r} has no number in it; write it like {such}"
         )
     number, rest = (
         finite(match[1].replace(",", "").replace("_", ""), field),
@@ -117,11 +121,16 @@ def parse(text: str | float | int, unit: str, field: str = "value") -> float:
     )
     if not rest:
         return number
-    factor, found = _unit(rest, unit, field, str(text))
+    known = _unit(rest, unit)
+    if known is None:
+        raise BadInput(
+            f"{field} {str(text)[:60]!r} has an unknown unit {rest[:20]!r}; write it like {such}"
+        )
+    factor, found = known
     if found != unit:
         raise BadInput(
             f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'}"
-            f" is needed, such as {example(unit)}"
+            f" is needed, such as {such}"
         )
     # decimal: 2.5 us is 2.5e-6 exactly
     return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)
@@ -143,8 +152,9 @@ def finite(number: str | float | int, field: str) -> float:
     return value
 
 
-def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
-    """Factor and base unit of `text`; a lone prefix ("4M") takes the wanted unit."""
+def _unit(text: str, wanted: str) -> tuple[float, str] | None:
+    """Factor and base unit of `text`, None if it is none; a lone prefix ("4M") takes the wanted
+    unit."""
     numerator, _, denominator = (
         text.replace(" per ", "/").replace(" ", "").partition("/")
     )
@@ -165,9 +175,7 @@ def _unit(text: str, wanted: str, field: str, whole: str) -> tuple[float, str]:
                     return scale * size, base + "/h"
     if not denominator and (scale := _prefix(numerator, wanted)) is not None:
         return scale, wanted
-    raise BadInput(
-        f"{field} {whole[:60]!r} has an unknown unit {text[:20]!r}; write it like {example(wanted)}"
-    )
+    return None
 
 
 def _prefix(text: str, wanted: str) -> float | None:
@@ -189,9 +197,12 @@ def example(unit: str) -> str:
     }
     return examples.get(
         unit,
-        {"token": "'4M'", "USD/h": "'2.5 USD/h'", "Hz": "'1.8 GHz'"}.get(
-            unit, "'0.8'"
-        ),
+        {
+            "token": "'4M'",
+            "USD": "'5M'",
+            "USD/h": "'2.5 USD/h'",
+            "Hz": "'1.8 GHz'",
+        }.get(unit, "'0.8'"),
     )
 
 

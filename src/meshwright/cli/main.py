@@ -469,7 +469,9 @@ def sized(
             "--deadline and --budget need --on with a number, such as 512xh100-sxm"
         )
     job = read_job(model, described, [], fill=False, search=True)
-    seconds = parse(deadline, "s", "--deadline") if deadline else None
+    seconds = (
+        parse(deadline, "s", "--deadline", like="'60d'") if deadline else None
+    )
     money = parse(budget, "USD", "--budget") if budget else None
     with console.progress() as told:
         found = sizing(job, space, seconds, money, told)
