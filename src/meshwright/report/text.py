@@ -321,13 +321,20 @@ def whole_run(p: Prediction) -> str:
         f"{_sure(p, p.chip_hours, count)} chip-hours",
     ]
     if p.cost_usd is not None:
-        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h"
+        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h{unverified(p)}"
         parts.append(f"{_sure(p, p.cost_usd, count)} USD at {price}")
     if p.energy_j is not None:
         parts.append(
             f"{_sure(p, p.energy_j / 3600, _energy)} at the power limit"
         )
     return ", ".join(parts)
+
+
+def unverified(p: Prediction) -> str:
+    """That nobody could look the price up, where the catalogue says so."""
+    about = p.job.cluster.chip.sources.get("usd_per_hour", {})
+    note = str(about.get("note", ""))
+    return ", an unverified price" if note.startswith("unverified") else ""
 
 
 def interruptions(p: Prediction) -> str:
