@@ -142,6 +142,10 @@ LAWS = (
         "gradients summed as the software does",
         {"gradient_collective": "reduce-scatter"},
     ),
+    Law(
+        "gradients of microbatches added up apart (by the products)",
+        {"weight_gradient": "apart"},
+    ),
     Law("gathers of whole weights in 2021", {"gather_share": 1.0}),
     Law(
         "recomputation by parts and layers (none, selective or full)",

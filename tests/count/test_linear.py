@@ -9,11 +9,13 @@ import pytest
 
 from meshwright import Job, Layout, cluster, model, predict
 from meshwright.cost.layer import Timer
+from meshwright.cost.shapes import alone, rates
 from meshwright.count.blocks import matmul
 from meshwright.count.linear import linear
 from meshwright.describe.assumptions import LBL, REALISTIC, ChipTime
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS
+from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 from meshwright.step import clock
 
@@ -52,6 +54,58 @@ def test_gradients_in_16_bits_move_half():
 def test_every_expert_has_a_gradient_of_its_own():
     op = linear(job(64), Layout(), "x", T, K, N, copies=16.0, expert=True)
     assert op.backward.memory == 2 * TOKENS + 16 * (2 + 4 + 4) * K * N
+
+
+@pytest.mark.parametrize(
+    ("batch", "gradients", "bytes_per_weight"),
+    [
+        (4, "half", 0),  # m = 1: nothing to add to
+        (8, "half", 2 + 2 + 2),  # both read, their sum written
+        (
+            8,
+            "fp32",
+            (2 + 4) + (4 + 4 + 4),
+        ),  # copied to 32 bits, added up there
+        (4, "fp32", (2 + 4) + (4 + 4 + 4)),  # and there even with m = 1
+    ],
+)
+def test_autograd_adds_up_gradients_in_a_pass_of_its_own(
+    batch, gradients, bytes_per_weight
+):
+    run = job(
+        batch,
+        framework="megatron-deepspeed",
+        software=Software(gradients=gradients),
+    )
+    d_input, d_weight = linear(run, Layout(dp=4), "x", T, K, N).backward.parts
+    product, added = d_weight.parts
+    assert product.memory == TOKENS + 2 * K * N
+    assert added.memory == bytes_per_weight * K * N and not added.products
+    assert d_weight.memory == product.memory + added.memory
+    assert d_weight.matrix == d_input.matrix == 2 * T * K * N
+
+
+def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
+    """The sum is a kernel of its own: bytes over the bandwidth that passes reach, and no factor of
+    the framework. Added up by the product, 4 + 4 bytes hide behind its arithmetic."""
+    run = job(batch=64, framework="megatron-deepspeed")
+    fused = job(batch=64, framework="megatron-2021")
+    assert run.how.chip.stack.elementwise != 1.0
+    tokens = 8192.0  # enough that neither product waits for memory
+    how = rates(run.cluster.chip, "bf16", "bf16", run.how.chip)
+    found, plain = (
+        sum(
+            alone(
+                linear(of, Layout(dp=4), "x", tokens, K, N).backward.parts[1],
+                how,
+            )
+        )
+        for of in (run, fused)
+    )
+    behind = how.of.added * (4 + 4 - 2) * K * N / how.memory
+    assert found - plain == pytest.approx(
+        how.of.launch_s + 6 * K * N / how.memory - behind
+    )
 
 
 def test_papers_write_dW_as_wide_as_W_in_one_pass():

@@ -26,7 +26,7 @@ BOUNDS = {
     "Hopper, Megatron Core, dense": 0.20,
     "Hopper, Megatron Core, experts": 0.15,
     "TPU, XLA, dense": 0.08,
-    "Volta, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.06,
+    "Volta, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.076,
 }
 """Class -> largest median error with the laboratory left out, a quarter above that of the day."""
 EACH = 6

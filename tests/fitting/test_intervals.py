@@ -67,6 +67,61 @@ def test_a_class_of_few_sources_is_never_surer_than_all_runs() -> None:
     )
 
 
+def framed(source: str, framework: str, error: float, kind: str = "a") -> Seen:
+    """A run of a framework."""
+    it = one(source, error, kind)
+    return it._replace(run=it.run._replace(framework=framework))
+
+
+def test_a_number_that_one_laboratory_alone_tells_widens_its_own_class_only() -> (
+    None
+):
+    """ZeRO-3 of 2021 has a fitted number (its gathers) and one laboratory: without that laboratory
+    its runs are far off. Intervals of others stay as they are without those runs; their own class
+    has them."""
+    others = [
+        framed(f"s{i}", name, e)
+        for i, (name, e) in enumerate(
+            (
+                ("megatron-core", -0.1),
+                ("megatron-bridge", 0.1),
+                ("fsdp", 0.0),
+                ("torchtitan", 0.05),
+            )
+        )
+    ]
+    far = framed("narayanan", "deepspeed-zero3", 0.7, "z")
+    every = [*others, far]
+    assert intervals.pooled(every) == others
+    assert intervals.unsure(intervals.pooled(every)) == intervals.unsure(
+        others
+    )
+    z, among = intervals.errors(every), intervals.pool(every)
+    assert intervals.of_class("new", every, z, among) == intervals.ends(
+        intervals.errors(others), intervals.alike(others)
+    )
+    assert intervals.of_class("z", every, z, among).high == 0.7
+
+
+def test_a_second_laboratory_brings_a_framework_into_the_pool() -> None:
+    """So does a framework without a fitted number (XLA): nothing of it hangs on one laboratory."""
+    of = [
+        framed("a", "deepspeed-zero3", 0.7),
+        framed("b", "deepspeed-zero3", 0.6),
+        framed("c", "maxtext", 0.1),
+    ]
+    assert intervals.pooled(of) == of
+
+
+def test_nested_says_who_is_in_the_pool_before_a_laboratory_is_left_out() -> (
+    None
+):
+    """Two laboratories of Megatron Core: with one left out the other is still evidence."""
+    of = [framed("a", "megatron-core", 0.0), framed("b", "megatron-core", 0.2)]
+    found = intervals.nested([*of, framed("c", "fsdp", 0.1)])
+    assert found.high[0] > 0.0
+
+
 def test_parts_that_go_with_larger_errors_are_less_sure() -> None:
     """Two kinds of runs, one with ten times the errors: its part takes them, the step stays."""
     signs = (-1, 1) * 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..count.work import Pass, Product
+from ..count.work import SUMMED, Pass, Product
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
@@ -175,6 +175,8 @@ def _passes(work: Pass, r: Rates) -> float:
     """Bytes that a pass without products moves over those that it needs."""
     if work.kernel == "optimizer":
         return r.how.optimizer
+    if work.kernel == SUMMED:
+        return 1.0
     wide = (
         r.how.wide_norm
         if "norm" in work.kernel and r.how.stack.norm == "torch"

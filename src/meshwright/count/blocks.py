@@ -8,7 +8,7 @@ Appendix A; `one` = 1 counts a dot product of length k as 2k-1 FLOPs as they do,
 from __future__ import annotations
 
 from ..num import Num
-from .work import Message, Op, Pass, Product
+from .work import SUMMED, Message, Op, Pass, Product
 
 
 def matmul(
@@ -21,6 +21,7 @@ def matmul(
     act: float,
     wgt: float,
     gradient: Num | None = None,
+    summed: Num | None = None,
     stored: float | None = None,
     kept: Num | None = None,
     copies: Num = 1.0,
@@ -38,6 +39,8 @@ def matmul(
 
     gradient: bytes that one weight of dW moves. None: both products are one pass, and dW is written
     as wide as W (the papers). Else they are two kernels, each against its own roofline.
+    summed: bytes that a pass of its own moves for each weight, to add dW to what earlier
+    microbatches left; None: the product itself adds it up.
     stored: bytes of an element of X while it is kept (default act);  kept: tokens of X that are
     kept (default T);  copies: weight matrices that share the T tokens (experts);
     calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W;  columns: their
@@ -60,6 +63,8 @@ def matmul(
         products=(Product(k, n, T, True, copies),),
         engine=engine,
     )
+    if summed is not None:
+        d_weight = then_summed(d_weight, weights * summed)
     call = Pass(
         engine=engine, sizes=(T / copies, k, n / calls), calls=calls * copies
     )
@@ -86,6 +91,14 @@ def matmul(
         expert=expert,
         inputs=saved,
         columns=columns,
+    )
+
+
+def then_summed(d_weight: Pass, moved: Num) -> Pass:
+    """A weight gradient, and the pass that adds it up."""
+    return d_weight._replace(
+        memory=d_weight.memory + moved,
+        parts=(d_weight, Pass(memory=moved, kernel=SUMMED)),
     )
 
 

@@ -46,6 +46,7 @@ def linear(
         act=p.activation_bytes,
         wgt=p.weight_bytes,
         gradient=gradient_bytes(job, layout),
+        summed=summed_bytes(job, layout),
         stored=p.kept_input_bytes if quantised else p.activation_bytes,
         kept=kept,
         copies=copies,
@@ -66,9 +67,27 @@ def gradient_bytes(job: Job, layout: Layout) -> Num | None:
     """
     if job.how.count.weight_gradient == "one pass":
         return None
+    if job.how.count.weight_gradient == "added":
+        return job.precision.weight_bytes
     return job.precision.gradient_bytes * where(
         accumulates(job, layout), 2.0, 1.0
     )
+
+
+def summed_bytes(job: Job, layout: Layout) -> Num | None:
+    """Bytes that adding up the gradient of one weight moves in each microbatch beside the product
+    that makes it; None: the product adds it up.
+
+    Autograd reads the new gradient and the old one and writes their sum. Where gradients are kept
+    wider than weights (BF16Optimizer of DeepSpeed), every microbatch has a narrow one of its own,
+    which is copied to the wide numbers and added up there.
+    """
+    if job.how.count.weight_gradient != "added":
+        return None
+    w, g = job.precision.weight_bytes, job.precision.gradient_bytes
+    if g > w:
+        return w + g + 3 * g
+    return 3 * w * where(accumulates(job, layout), 1.0, 0.0)
 
 
 def accumulates(job: Job, layout: Layout) -> Any:

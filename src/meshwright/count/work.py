@@ -13,6 +13,10 @@ ONCE_A_NODE = ("deepep", "hybridep")
 (`describe.software`).
 """
 
+SUMMED = "gradient sum"
+"""Kernel that adds a gradient to that of earlier microbatches: it moves what it is said to,
+whatever else a framework fuses."""
+
 
 class Message(NamedTuple):
     """One collective over the ranks of one axis."""

@@ -79,8 +79,9 @@ class Counting(Checked):
     """
     weight_gradient: str = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the
-    weights is added up over microbatches in `Precision.gradient_bytes`; or "one pass" (the papers),
-    which writes dW as wide as W.
+    weights is added up over microbatches in `Precision.gradient_bytes` by the product itself; or
+    apart, and "added" up by a pass of its own (autograd); or "one pass" (the papers), which writes
+    dW as wide as W.
     """
     rotary: str = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their

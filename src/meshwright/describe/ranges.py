@@ -204,7 +204,7 @@ ANSWERS = {
     "gathered_inputs": ("regathered", "kept"),
     "gathered_keys": ("regathered", "kept"),
     "backward_needs": ("fused", "autograd"),
-    "weight_gradient": ("apart", "one pass"),
+    "weight_gradient": ("apart", "added", "one pass"),
     "rotary": ("fused", "apart"),
     "stage_message": ("scattered", "whole"),
     "selective": tuple(PARTS),

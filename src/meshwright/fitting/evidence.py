@@ -18,20 +18,20 @@ HEAD = """\
 
 def evidence(of: Sequence[Seen], name: str) -> str:
     """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
-    by = intervals.unsure(of)
-    z = intervals.standard(of, by)
-    pooled = intervals.ends(z, alike(of))
-    own = intervals.after_scale(of, by)
+    every = intervals.pooled(of)
+    by = intervals.unsure(every)
+    pooled = intervals.ends(intervals.standard(every, by), alike(every))
+    own = intervals.after_scale(every, by)
     most = {
         "chips": max(s.run.chips for s in of),
         "tokens": max(s.run.tokens for s in of),
     }
     lines = [
         f"[{name}]",
-        *_written(pooled, of),
+        *_written(pooled, every),
         f"own = {{ low = {own.low:.3f}, high = {own.high:.3f} }}",
-        f"pair = {intervals.pair(of, pooled):.3f}",
-        f"resolution = {intervals.resolution(of):g}",
+        f"pair = {intervals.pair(every, pooled):.3f}",
+        f"resolution = {intervals.resolution(every):g}",
         f"most = {{ chips = {most['chips']}, tokens = {most['tokens']} }}",
         "",
         f"[{name}.unsure]",

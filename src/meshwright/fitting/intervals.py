@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..describe import fitted
 from ..prediction.certainty import PARTS, TRUSTED
+from ..prediction.classes import framework_family
 from ..validate.stats import quantile
 from .installation import LEAST, scale
 from .seen import Column, Seen, alike, errors, shares
@@ -28,6 +30,9 @@ TAIL = 0.03
 beyond what ten others span more often than their own rows do: at 0.05 nested intervals hold 81 %,
 at 0.03 89 % (chosen in view of that)."""
 ENDS = (TAIL, 1.0 - TAIL)
+SCALED = ((1.0 - SHARE) / 2, (1.0 + SHARE) / 2)
+"""Of the other runs of a source after one scale from a few of them. What a laboratory has in common
+is gone, so that those of the others hold 91 % of its runs without any margin."""
 DECLARED: Mapping[str, tuple[float, str]] = {
     "step": (
         0.06,
@@ -77,11 +82,42 @@ ORDERED = 0.75
 """Share of pairs in the right order from the resolution on."""
 
 
+Mask: TypeAlias = NDArray[np.bool_]
+
+
 class Ends(NamedTuple):
     """Quantiles of z."""
 
     low: float
     high: float
+
+
+def pool(of: Sequence[Seen]) -> Mask:
+    """Runs that what is said of all runs rests on.
+
+    A number of a framework that one laboratory alone tells is at its prior in the predictions
+    without that laboratory. By how much those are off says how much the number matters, nothing of
+    other frameworks: such runs make an interval of their own class only.
+    """
+    told = {
+        framework_family(profile)
+        for number in fitted.parameters()
+        for profile in number.frameworks
+    }
+    laboratories: dict[str, set[str]] = {}
+    for one in of:
+        family = framework_family(one.run.framework)
+        laboratories.setdefault(family, set()).add(one.laboratory)
+    alone = {name for name, by in laboratories.items() if len(by) == 1} & told
+    return np.array(
+        [framework_family(one.run.framework) not in alone for one in of],
+        dtype=bool,
+    )
+
+
+def pooled(of: Sequence[Seen]) -> list[Seen]:
+    """Those runs."""
+    return [one for one, yes in zip(of, pool(of), strict=True) if yes]
 
 
 def unsure(of: Sequence[Seen]) -> dict[str, float]:
@@ -133,24 +169,27 @@ def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
     )
 
 
-def ends(z: Column, weight: Column) -> Ends:
-    """What nine of ten of the weight lie between."""
+def ends(z: Column, weight: Column, at: tuple[float, float] = ENDS) -> Ends:
+    """What nine of ten of the weight lie between. at: its shares below each end."""
     order = np.argsort(z, kind="stable")
     values, weights = list(z[order]), list(weight[order])
-    return Ends(*(float(quantile(values, q, weights)) for q in ENDS))
+    return Ends(*(float(quantile(values, q, weights)) for q in at))
 
 
-def of_class(kind: str, of: Sequence[Seen], z: Column) -> Ends:
-    """Those of a class; with few sources the wider of its own and those of all runs."""
-    weight = alike(of)
-    pooled = ends(z, weight)
+def of_class(
+    kind: str, of: Sequence[Seen], z: Column, among: Mask | None = None
+) -> Ends:
+    """Those of a class; with few sources the wider of its own and those of all runs. among: which
+    runs those are (`pool`)."""
+    weight, some = alike(of), slice(None) if among is None else among
+    every = ends(z[some], weight[some])
     mine = np.array([one.kind == kind for one in of])
     if not mine.any():
-        return pooled
+        return every
     own = ends(z[mine], weight[mine])
     if len({one.source for one in of if one.kind == kind}) >= TRUSTED:
         return own
-    return Ends(min(own.low, pooled.low), max(own.high, pooled.high))
+    return Ends(min(own.low, every.low), max(own.high, every.high))
 
 
 def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
@@ -168,7 +207,7 @@ def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
             rest = np.delete((error - centre) / wide, taken)
             found.append(rest)
             weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
-    return ends(np.concatenate(found), np.concatenate(weight))
+    return ends(np.concatenate(found), np.concatenate(weight), SCALED)
 
 
 def drawn(rows: int, seed: int) -> NDArray[np.int64]:
@@ -202,15 +241,17 @@ def nested(
     """Each laboratory's intervals from the runs of the others alone. others: laboratory -> those
     runs as predicted without it too; default: as they are."""
     low, high = np.zeros(len(of)), np.zeros(len(of))
+    known = {one.run.id for one in pooled(of)}
     for name in sorted({one.laboratory for one in of}):
         rest = (others or {}).get(name) or [
             one for one in of if one.laboratory != name
         ]
-        by = unsure(rest)
+        among = np.array([one.run.id in known for one in rest], dtype=bool)
+        by = unsure([one for one in rest if one.run.id in known])
         z = standard(rest, by)
         wide = widths(shares(of), np.array([by[part] for part in PARTS]))
         classes = {one.kind for one in of if one.laboratory == name}
-        found = {kind: of_class(kind, rest, z) for kind in classes}
+        found = {kind: of_class(kind, rest, z, among) for kind in classes}
         for i, one in enumerate(of):
             if one.laboratory == name:
                 low[i], high[i] = (wide[i] * end for end in found[one.kind])
@@ -220,9 +261,10 @@ def nested(
 def one_for_all(of: Sequence[Seen]) -> Judged:
     """The same with one pooled interval, for comparison."""
     low, high = np.zeros(len(of)), np.zeros(len(of))
+    every = pooled(of)
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
-        rest = [one for one in of if one.laboratory != name]
+        rest = [one for one in every if one.laboratory != name]
         low[mine], high[mine] = ends(errors(rest), alike(rest))
     return judged(errors(of), low, high)
 
