@@ -97,7 +97,6 @@ def test_files(name: str, tmp_path: Path, capsys: Capture) -> None:
         ("h100", "--run", "1"),
         ("h100", "-o", "x.pdf"),
         ("h100", "--sensitivity", "-o", "x.png"),
-        ("tpu-v5p",),
         ("nothing.toml",),
     ],
 )

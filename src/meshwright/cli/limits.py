@@ -11,8 +11,9 @@ from ..errors import BadInput
 from .command import Json, output, verb, word
 
 SCENARIOS = (
-    "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts,"
-    " CHIP@NETWORK of the catalogue, or a SCENARIO.toml."
+    "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts, a"
+    " network of the catalogue (lbl-b200-nvs8, selene, tpu-v5p-pod, gb200-nvl72), CHIP@NETWORK, or"
+    " a SCENARIO.toml."
 )
 Scenarios = Annotated[str, Parameter(help=SCENARIOS)]
 Months = Annotated[float | None, word("Time a run may take (default 3).", "N")]
@@ -36,6 +37,22 @@ Chips = Annotated[
     float | None, word("The largest run that so many chips do in time.", "N")
 ]
 Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
+Under = Annotated[
+    str | None,
+    word(
+        "Set of assumptions whose chip, network, overlap and memory count (default epoch-2024).",
+        "NAME",
+    ),
+]
+Software = Annotated[
+    str | None,
+    word(
+        "What the software does, under a set that asks it: fsdp, ...", "NAME"
+    ),
+]
+Numbers = Annotated[
+    str | None, word("fp8, bf16, fp16-pure, ... (default 16 bits).", "NAME")
+]
 Beside = Annotated[
     bool, word("Data-parallel traffic runs beside everything else.")
 ]
@@ -51,6 +68,9 @@ def limits(
     chips: Chips = None,
     failures: Fail = False,
     overlap: Beside = False,
+    precision: Numbers = None,
+    assumptions: Under = None,
+    framework: Software = None,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -83,8 +103,12 @@ def limits(
         described(text, months, failures, overlap)
         for text in scenarios or ("h100",)
     ]
+    words = (precision, assumptions, framework)
+    said: list[str] = []
+    if model == "paper":
+        chosen, said = under(chosen, *words)
     special = (
-        whole(chosen)
+        whole(chosen, realism(*words))
         if model == "realistic"
         else changed(chosen)
         if sensitivity
@@ -99,7 +123,7 @@ def limits(
         found = compute(chosen)
         data = console.envelope("limits", found.to_dict())
         console.show_json(data) if json else console.show(
-            reports.report(found)
+            reports.report(found, said)
         )
         writers = {
             ".csv": lambda: reports.to_csv(found),
@@ -141,12 +165,70 @@ def described(
     return found
 
 
-def whole(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
+def under(
+    chosen: list[Any],
+    precision: str | None,
+    assumptions: str | None,
+    framework: str | None,
+) -> tuple[list[Any], list[str]]:
+    """(the scenarios with other numbers, and the chip, network, overlap and memory of another set;
+    what of the set says nothing there).
+    """
+    from ..describe.assumptions import assumptions as named
+    from ..formats.scenario import fitting
+    from ..limits.borrowed import borrowed
+
+    if precision:
+        numbers = _precision(precision)
+        chosen = [replace(s, precision=numbers) for s in chosen]
+    if not (assumptions or framework):
+        return chosen, []
+    how = named(assumptions or "realistic")
+    taken = [borrowed(how, s.chip, framework or "") for s in chosen]
+    chosen = [
+        replace(s, assumptions=fitting(s.chip, t.assumptions))
+        for s, t in zip(chosen, taken, strict=True)
+    ]
+    return chosen, [
+        f"chip, network, overlap and memory of {how.name}; of its other choices"
+        f" {len(taken[0].left)} say nothing of a stack of MLPs (docs/limits.md)"
+    ]
+
+
+def realism(
+    precision: str | None, assumptions: str | None, framework: str | None
+) -> Any:
+    """What of reality is counted, with another set, framework or numbers."""
+    from ..describe.assumptions import assumptions as named
+    from ..describe.framework import framework as profile
+    from ..limits.realistic import Realism
+
+    said: dict[str, Any] = {}
+    if precision:
+        said["precision"] = _precision(precision)
+    if assumptions:
+        said["assumptions"] = named(assumptions)
+    if framework:
+        said["framework"] = profile(framework)
+    return Realism(**said)
+
+
+def _precision(name: str) -> Any:
+    """The numbers of that name."""
+    from ..describe.job import PRECISIONS
+    from ..errors import unknown
+
+    if name not in PRECISIONS:
+        raise unknown("precision", name, PRECISIONS)
+    return PRECISIONS[name]
+
+
+def whole(chosen: list[Any], real: Any) -> tuple[Any, dict[str, Any]]:
     """The question asked of whole transformers, beside the paper's model."""
     from rich.console import Group
 
     from ..limits.answer import limits as compute
-    from ..limits.realistic import Realism, ladder
+    from ..limits.realistic import ladder
     from ..prediction.failures import Failures
     from ..report.limits import ladders
 
@@ -162,7 +244,7 @@ def whole(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
         paper.append(
             ("the paper's model, chips fail", compute(mortal, False).lines[0])
         )
-        curves = ladder(scenario, Realism(failures=mortal.failures))
+        curves = ladder(scenario, replace(real, failures=mortal.failures))
         tables.append(ladders(paper, curves))
         fields.append(
             {

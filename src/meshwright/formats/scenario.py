@@ -1,5 +1,5 @@
 """Scenarios of limits, from words and files: "h100", "a100/sparse", "h100-sxm@dgx-h100/sparse",
-"mine.toml".
+"lbl-b200-nvs8" (a network with its usual chip), "mine.toml".
 
 A file describes one scenario; chip, network and law are names or tables:
 
@@ -14,7 +14,7 @@ A file describes one scenario; chip, network and law are names or tables:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from . import parse_toml, read_text
 from .toml import known as known_job
 
 KINDS = ("", "dense", "sparse")
+KNOWN = ("chips", "networks")
 
 
 def load_scenario(text: str, *, files: bool = True) -> Scenario:
@@ -47,15 +48,14 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
             parse_toml(read_text(text), text), Path(text).stem
         )
     base, _, kind = text.strip().partition("/")
-    if base.lower() in PRESETS or "@" not in base and not _is_chip(base):
+    preset_named = base.lower() in PRESETS
+    if preset_named or not any(("@" in base, *map(_has(base), KNOWN))):
         return preset(text)
     if kind.lower() not in KINDS:
         raise BadInput(
             f"scenario {text[:80]!r} must end in /dense or /sparse, or in neither"
         )
-    name, _, network = base.partition("@")
-    chip = catalog.chip(name)
-    joined = catalog.network(network or chip.network)
+    chip, joined = _hardware(base)
     found = Scenario(
         text,
         chip,
@@ -113,9 +113,20 @@ def known(cls: type, name: str) -> Any:
     )
 
 
-def _is_chip(name: str) -> bool:
-    try:
-        catalog.chip(name)
-    except BadInput:
-        return False
-    return True
+def _has(name: str) -> Callable[[str], bool]:
+    return lambda kind: catalog.has(kind, name)
+
+
+def _hardware(text: str) -> tuple[Chip, Network]:
+    """Of chip@network, a chip (on its usual network) or a network (with its usual chip)."""
+    name, _, network = text.partition("@")
+    if network or catalog.has("chips", name):
+        chip = catalog.chip(name)
+        return chip, catalog.network(network or chip.network)
+    joined = catalog.network(name)
+    if not joined.chip:
+        raise BadInput(
+            f"network {joined.name} is sold with no chip of its own: name one, such as"
+            f" h100-sxm@{joined.name}"
+        )
+    return catalog.chip(joined.chip), joined

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..describe.assumptions import EPOCH
 from ..describe.frozen import shown
 from ..errors import BadInput, NoLayout
 from ..units import show
@@ -115,7 +116,7 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
         curve(scenario.smooth, smooth_widths(scenario.law)) if smooth else None
     )
     closed = None
-    if scenario.chip.hierarchy and not scenario.law.experts:
+    if as_published(scenario) and not scenario.law.experts:
         on, s = (
             node(scenario.chip, scenario.network, scenario.precision.compute),
             under_law(Setting(duration_s=scenario.duration_s), scenario.law),
@@ -123,6 +124,15 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
         closed = closed_forms(on, s)
     return Limit(
         exact, ends(exact), line, ends(line) if line else None, closed
+    )
+
+
+def as_published(scenario: Scenario) -> bool:
+    """Whether chip and network are timed as the closed forms take them to be."""
+    how = scenario.assumptions
+    return (how.chip.model, how.network.collective) == (
+        EPOCH.chip.model,
+        EPOCH.network.collective,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from ..count.model import model_flops, parameters
 from ..describe.assumptions import REALISTIC, Assumptions, Hide, HidePass
 from ..describe.cluster import Cluster
+from ..describe.framework import Framework
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
 from ..prediction.failures import Failures, Loss, loss
@@ -51,6 +52,8 @@ class Realism:
 
     failures: Failures | None = Failures()
     assumptions: Assumptions = REALISTIC
+    framework: Framework | None = None
+    """None: the usual one on the chip."""
     precision: Precision = PRECISIONS["fp16"]
     attention: bool = True
     """Scores and values; False: a token sees only itself (projections stay)."""
@@ -247,7 +250,7 @@ def fastest(
     scenario: Scenario, real: Realism, model: Model, batch: int, chips: int
 ) -> Prediction | None:
     """The fastest layout that fits."""
-    cluster = Cluster(scenario.chip, scenario.network, chips)
+    cluster = Cluster(scenario.chip, scenario.joined, chips)
     launch = replace(
         real.assumptions.chip, launch_s=scenario.assumptions.chip.launch_s
     )
@@ -257,9 +260,10 @@ def fastest(
         batch,
         precision=real.precision,
         assumptions=replace(real.assumptions, chip=launch),
+        framework=real.framework,
     )
     layouts = search(job, real.space, 1).layouts(
-        real.space.scheme, len(scenario.network.dims)
+        real.space.scheme, len(scenario.joined.dims)
     )
     return predict(job, layouts[0]) if layouts else None
 
@@ -294,6 +298,8 @@ def _assume(**joints: Any) -> Without:
     return change
 
 
+HIERARCHY = "products on the memory hierarchy"
+"""Of chips whose memories are known."""
 OMISSIONS: dict[str, Without] = {
     "everything counted": lambda r: r,
     "chips never fail": lambda r: replace(r, failures=None),
@@ -309,7 +315,7 @@ OMISSIONS: dict[str, Without] = {
     "tensor-parallel traffic overlapped": _assume(
         overlap={"tp": Hide("layer"), "ep": Hide("layer"), "pp": "all"}
     ),
-    "products on the memory hierarchy": _assume(chip={"model": "hierarchy"}),
+    HIERARCHY: _assume(chip={"model": "hierarchy"}),
     "collectives level by level": _assume(network={"collective": "levels"}),
 }
 """What is left out (or changed), one at a time."""
@@ -324,13 +330,18 @@ def ladder(
     left out.
     """
     chosen = tuple(widths)
+    omissions = {
+        name: change
+        for name, change in OMISSIONS.items()
+        if name != HIERARCHY or scenario.chip.hierarchy
+    }
     curves = [
         real_curve(scenario, change(real), chosen, name)
-        for name, change in OMISSIONS.items()
+        for name, change in omissions.items()
     ]
     if real.failures:
         immortal = replace(real, failures=None)
-        for name, change in OMISSIONS.items():
+        for name, change in omissions.items():
             if name not in (
                 "everything counted",
                 "chips never fail",

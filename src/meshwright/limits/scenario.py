@@ -4,6 +4,7 @@ name.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, NamedTuple
@@ -14,6 +15,8 @@ from ..describe.chip import Chip
 from ..describe.fields import Checked, Unit
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
+from ..describe.slices import axes as torus_axes
+from ..describe.slices import shape_for, sliced
 from ..errors import BadInput, unknown
 from ..prediction.failures import Failures, loss
 from .laws import LAWS, SPARSE, Law, Values
@@ -49,8 +52,21 @@ READ = (
     "memory.holding.allocator_need",
 )
 """What the simulation reads of a set of assumptions; the rest of it is Epoch's."""
-BUDGETS = ("none", "step")
-"""Scopes of overlap it knows: the paper has one budget, the products of the whole step."""
+BY_SHAPE = (
+    "chip.stack",
+    "chip.wide_norm",
+    "chip.host",
+    "chip.optimizer",
+    "chip.kernels",
+)
+"""What a chip timed by the shapes of its products has besides."""
+BUDGETS = {
+    "dp": ("none", "step", "pass", "layer"),
+    "tp": ("none", "step"),
+    "ep": ("none", "step"),
+}
+"""Scopes of overlap it knows: the paper has one budget, the products of the whole step; gradients
+may hide behind passes of their own device."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +91,34 @@ class Scenario(Checked):
     """None: chips never fail, as in the paper."""
 
     @cached_property
+    def joined(self) -> Network:
+        """The network as chips in powers of two fill it: of a torus the largest slice whose sides
+        are such.
+        """
+        torus = torus_axes(self.network)
+        if not torus or not all(d.size for d in torus):
+            return self.network
+        room = math.prod(d.size or 1 for d in torus)
+        whole, _ = shape_for(self.network, 2 ** (room.bit_length() - 1))
+        return sliced(self.network, whole)
+
+    @cached_property
     def machine(self) -> Machine:
         """Chip and network as the simulation sees them; raises BadInput if data are missing."""
         if not self.schedules:
             raise BadInput(
                 f"scenario {self.name}: schedules must be some of {', '.join(SCHEDULES)}"
             )
-        demand_read(self.assumptions, EPOCH, READ, "limits")
-        for axis in ("dp", "tp", "ep"):
-            if (
-                scope := getattr(self.assumptions.overlap, axis).scope
-            ) not in BUDGETS:
+        how = self.assumptions
+        besides = BY_SHAPE if how.chip.model == "by-shape" else ()
+        demand_read(how, EPOCH, READ + besides, "limits")
+        for axis, known in BUDGETS.items():
+            if (scope := getattr(how.overlap, axis).scope) not in known:
                 raise BadInput(
-                    f"assumptions {self.assumptions.name}: limits knows one budget, the whole step:"
-                    f" overlap.{axis}.scope must be {' or '.join(BUDGETS)}, not {scope}"
+                    f"assumptions {how.name}: limits knows one budget, the whole step:"
+                    f" overlap.{axis}.scope must be {' or '.join(known)}, not {scope}"
                 )
-        return machine(
-            self.chip, self.network, self.assumptions, self.precision
-        )
+        return machine(self.chip, self.joined, how, self.precision)
 
     @property
     def whole(self) -> bool:

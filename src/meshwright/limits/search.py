@@ -9,7 +9,7 @@ best time found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from ..cost.network import Fabric
 from ..cost.overlap import Hidden, added, together
 from ..count.work import Op
 from ..describe.cluster import Cluster
+from ..describe.network import Network
+from ..describe.slices import axes as torus_axes
 from ..num import minimum, product
 from .laws import Shape, Values
 from .placing import Lower, Placings, placings
@@ -30,7 +32,9 @@ from .simulate import (
     AXES,
     Degrees,
     Machine,
+    Portions,
     Sent,
+    beside_gradients,
     between,
     expert,
     gradients,
@@ -122,7 +126,11 @@ def fastest(
             on,
             s,
             candidates(on, within, rows, budget),
-            placings(size),
+            placings(
+                size,
+                exchangeable(scenario.joined),
+                bool(scenario.law.experts),
+            ),
             scenario.whole,
             found,
         )
@@ -130,16 +138,31 @@ def fastest(
 
 
 def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
-    """Members of each network level but the last, no more than there are chips (and, of whole
-    numbers, dividing them)."""
-    if scenario.whole:
-        return Cluster(scenario.chip, scenario.network, int(chips)).sizes[:-1]
+    """Members of each network level but the last: no more than there are chips and, of whole
+    numbers, the most that divide them (64 of the 72 of a rack, where chips come in powers of
+    two). Raises BadInput if the network joins fewer.
+    """
     left, sizes = chips, []
-    for dim in scenario.network.dims[:-1]:
-        room = 2 ** int(max(np.log2(left), 0.0))
-        sizes.append(dim.size if dim.size and dim.size <= left else room)
-        left /= sizes[-1]
+    if scenario.whole:
+        _ = Cluster(scenario.chip, scenario.joined, int(chips)).sizes
+    for dim in scenario.joined.dims[:-1]:
+        if scenario.whole:
+            most = int(min(dim.size or left, left))
+            size = next(n for n in range(most, 0, -1) if left % n == 0)
+        else:
+            room = 2 ** int(max(np.log2(left), 0.0))
+            size = dim.size if dim.size and dim.size <= left else room
+        sizes.append(size)
+        left /= size
     return tuple(sizes)
+
+
+def exchangeable(network: Network) -> tuple[int, ...]:
+    """A number for each level but the last: axes of a torus that are alike have the same."""
+    dims = network.dims[:-1]
+    torus = len(torus_axes(network))
+    same = [replace(d, name="") for d in dims]
+    return tuple(same.index(d) if i < torus else i for i, d in enumerate(same))
 
 
 @dataclass(frozen=True)
@@ -163,9 +186,16 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
         ops = expert(on, s, d)
         busy = matmul_time(on, s, d, ops)
         sent, reduced, wait = floors(on, s, d, ops)
-        bound = step_time(on, busy, sent, reduced, idle_share(on, d), wait) * (
-            1 - SLACK
+        together_s = step_time(
+            on,
+            busy,
+            sent,
+            reduced,
+            idle_share(on, d),
+            wait,
+            beside_gradients(on, s, d),
         )
+        bound = together_s * (1 - SLACK)
         keep = g.valid & (bound < budget[rows].reshape(-1, 1, 1, 1))
     where = np.nonzero(keep)
     order = np.lexsort((bound[where], where[0]))
@@ -256,10 +286,12 @@ def _place(
     only what may still be the fastest goes on."""
     models, busy = cells.model[mine], cells.busy[mine]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
+    shapes = Shape(*(x[models, None] for x in s))
     parts, idle = (
-        tables(on, Shape(*(x[models, None] for x in s)), d, places, whole),
+        tables(on, shapes, d, places, whole),
         idle_share(on, d)[:, 0],
     )
+    portions = beside_gradients(on, shapes, d)
     zero_bubble, limit = (
         d.zero_bubble[:, 0] > 0,
         found.seconds[models] * (1 + SLACK),
@@ -279,6 +311,7 @@ def _place(
             dp.load,
             idle[row],
             wait,
+            _at_rows(portions, row),
         )
         fast = (seconds <= limit[row]) & (seconds < IMPOSSIBLE)
         open_ = np.zeros((len(mine), len(before)), dtype=bool)
@@ -296,7 +329,7 @@ def _place(
             seconds[fast],
             traffic,
             degrees,
-            lambda i: places.whole[place[i]],
+            lambda i: places.lower(place[i]),
         )
 
 
@@ -358,6 +391,15 @@ def _table(
         )
 
     return each(sent, full)
+
+
+def _at_rows(portions: Portions, row: Any) -> Portions:
+    """Of some cells."""
+    return tuple((_of(part, row), _of(share, row)) for part, share in portions)
+
+
+def _of(x: Any, row: Any) -> Any:
+    return x if isinstance(x, float) else x[row, 0]
 
 
 def _at(sent: Sent, entry: Any) -> Sent:

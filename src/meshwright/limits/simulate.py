@@ -32,7 +32,7 @@ from ..describe.chip import Chip
 from ..describe.framework import answered, framework, usual
 from ..describe.job import Precision
 from ..describe.network import Network
-from ..num import where
+from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..step.memory import sharded
 from ..step.room import most, offered
@@ -44,6 +44,8 @@ STATE_BYTES = 6.0
 """What the optimizer keeps of a weight in the paper: three numbers in 16 bits."""
 ZERO = 2
 """Weights are on every replica; gradients and optimizer state once."""
+BACKWARD = 2 / 3
+"""Of the products of a block, those of its backward pass."""
 STEP = Hide("step")
 """How messages between blocks hide, where they do."""
 
@@ -139,7 +141,7 @@ def machine(
     it needs.
     """
     kept = answered(how, framework(usual(how, chip)))
-    at = rates(chip, precision.compute, kept.chip, precision.weight_bytes)
+    at = rates(chip, precision.compute, kept.chip, element_bytes(precision))
     fabric = Fabric.of(network, how.network)
     there = most(offered(chip, kept.memory), kept.memory)
     return Machine(
@@ -150,6 +152,12 @@ def machine(
         there,
         precision,
     )
+
+
+def element_bytes(precision: Precision) -> float:
+    """Bytes of a number in a matrix product: of 8 or 4 bits those that are sent, whatever a weight
+    is kept in."""
+    return min(precision.weight_bytes, precision.kept_input_bytes)
 
 
 def simulate(
@@ -173,10 +181,32 @@ def simulate(
         dp.load,
         idle,
         wait + dp.wait,
+        beside_gradients(on, s, d),
     )
     seconds = tp.load.seconds, dp.load.seconds, p2p.load.seconds
     return Step(
         total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait
+    )
+
+
+Portions = tuple[tuple[Values, Values], ...]
+"""Of the gradients and of the work of a step, what goes side by side."""
+
+
+def beside_gradients(on: Machine, s: Shape, d: Degrees) -> Portions:
+    """What gradients hide behind: the whole step; or passes, their sum behind the last backward
+    pass and their spreading behind the next first forward pass, but for one block's of either
+    ("layer": no block is the first).
+    """
+    scope = on.overlap.dp.scope
+    if scope not in ("pass", "layer"):
+        return ((1.0, 1.0),)
+    one = minimum(d.pp / s.L, 1.0) if scope == "pass" else 0.0
+    rest, often = 1.0 - one, d.microbatches
+    return (
+        (one, 0.0),
+        (rest / 2, rest * BACKWARD / often),
+        (rest / 2, rest * (1 - BACKWARD) / often),
     )
 
 
@@ -187,6 +217,7 @@ def step_time(
     gradients: Load,
     idle: Values,
     wait: Values,
+    portions: Portions,
 ) -> Values:
     """The sum: products and what of the traffic outlasts them, longer by the idle share, then
     gradients and latencies.
@@ -196,7 +227,12 @@ def step_time(
     work, how = (busy + budgeted(busy, sent)) * (1 + idle), on.overlap.dp
     if how.scope == "none":
         return work + gradients.seconds + wait
-    return work + behind(work, added(sent), gradients, how).total + wait
+    own = added(sent)
+    for part, share in portions:
+        work_there, sent_there = work * share, own * share
+        exposed = behind(work_there, sent_there, gradients * part, how)
+        wait = wait + exposed.total
+    return work + wait
 
 
 def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:

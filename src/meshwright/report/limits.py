@@ -37,8 +37,8 @@ def end(c: Crossing) -> tuple[str, str]:
     )
 
 
-def report(found: Limits) -> RenderableType:
-    """The ends of each scenario, then its curve if there is only one."""
+def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
+    """The ends of each scenario, then its curve if there is only one.  said: more notes."""
     table = plain(
         "scenario",
         "above",
@@ -82,7 +82,7 @@ def report(found: Limits) -> RenderableType:
     parts: list[RenderableType] = [
         Text("End of linear scaling [training FLOP]", "bold"),
         table,
-        *map(Text, notes(found)),
+        *map(Text, (*notes(found), *said)),
     ]
     if len(found.lines) == 1:
         parts += [Text(), curve(found.lines[0])]

@@ -1,0 +1,118 @@
+"""Limits under other sets of assumptions: their chip, network, overlap and memory, on the paper's
+stack of MLPs.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput
+from meshwright.cli.main import main
+from meshwright.cost.overlap import outlasting
+from meshwright.describe.assumptions import EPOCH, SETS, Hide, HidePass
+from meshwright.limits import preset
+from meshwright.limits.answer import ends
+from meshwright.limits.borrowed import borrowed, in_step
+from meshwright.limits.curve import curve
+from meshwright.limits.scenario import Scenario
+
+from .test_search import same_as_brute
+
+H100 = preset("h100")
+
+
+def under(name: str, framework: str = "") -> Scenario:
+    taken = borrowed(SETS[name], H100.chip, framework)
+    return replace(H100, assumptions=taken.assumptions)
+
+
+@pytest.mark.parametrize("name", sorted(SETS))
+def test_every_set_can_be_borrowed_from(name: str) -> None:
+    """What is left of it is no chip's rate, no collective, and no hiding of what the model sends."""
+    taken = borrowed(SETS[name], H100.chip)
+    scenario = replace(H100, assumptions=taken.assumptions)
+    assert scenario.machine.rates.matrix > 0
+    assert not {
+        "network.collective",
+        "network.hop",
+        "overlap.dp.scope",
+        "overlap.pp",
+        "chip.model",
+        "chip.matrix_efficiency",
+    } & set(taken.left)
+
+
+def test_the_papers_own_set_is_itself() -> None:
+    taken = borrowed(EPOCH, H100.chip)
+    assert taken.assumptions == EPOCH and not taken.left
+
+
+@pytest.mark.parametrize("work", [0.5, 3.0, 12.0])
+@pytest.mark.parametrize("most", [0.5, 1.0])
+def test_behind_weight_gradients_as_behind_a_step(
+    work: float, most: float
+) -> None:
+    """Three equal products and two equal messages: forward waits, backward hides behind one."""
+    sent, how = 2.0, Hide("weight gradient", 0.8, most=most)
+    by_hand = sent / 2 + max(sent / 2 - 0.8 * work / 3, (1 - most) * sent / 2)
+    assert outlasting(work, sent, in_step(how)).total == pytest.approx(by_hand)
+
+
+def test_traffic_that_shows_ends_scaling_earlier() -> None:
+    """LBL hides no tensor traffic, Epoch all of it; without any, only launches end it."""
+    lbl, epoch, free = (
+        ends(curve(under(name)))
+        for name in ("lbl-2024", "epoch-2024", "megatron-2021")
+    )
+    assert lbl.last_flops and epoch.last_flops
+    assert lbl.last_flops < epoch.last_flops
+    assert free.last_flops is None and not free.never
+
+
+def test_a_framework_answers_what_a_set_asks() -> None:
+    core, waits = (
+        under("realistic", f).machine
+        for f in ("megatron-core", "megatron-2021")
+    )
+    assert core.overlap.dp.scope == "pass" and waits.overlap.dp.scope == "none"
+    with pytest.raises(BadInput, match="lbl-2024 say themselves"):
+        under("lbl-2024", "fsdp")
+
+
+@pytest.mark.parametrize("scope", ["pass", "layer"])
+@pytest.mark.parametrize("links", ["shared", "free", "serial"])
+def test_gradients_behind_passes_equal_brute_force(
+    scope: str, links: str
+) -> None:
+    overlap = replace(EPOCH.overlap, dp=HidePass(scope, links=links))
+    how = replace(EPOCH, overlap=overlap)
+    same_as_brute(replace(H100, assumptions=how), (12288.0,), 1)
+
+
+def test_passes_hide_less_than_the_step_and_more_than_nothing() -> None:
+    last = []
+    for dp in (
+        HidePass(),
+        HidePass("pass"),
+        HidePass("layer"),
+        HidePass("step"),
+    ):
+        overlap = replace(EPOCH.overlap, dp=dp)
+        how = replace(EPOCH, overlap=overlap)
+        points = curve(replace(H100, assumptions=how)).points[:12]
+        last.append(sum(p.utilisation for p in points))
+    assert last == sorted(last) and last[0] < last[-1]
+
+
+def test_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["limits", "lbl-b200-nvs8", "--assumptions", "lbl-2024"]) == 0
+    assert "overlap and memory of lbl-2024" in capsys.readouterr().out
+    for words in (
+        ("--assumptions", "lbl"),
+        ("--framework", "fdsp"),
+        ("--precision", "fp7"),
+        ("--assumptions", "lbl-2024", "--framework", "fsdp"),
+    ):
+        assert main(["limits", "h100", *words]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "Traceback" not in error
