@@ -149,13 +149,14 @@ def test_microbatches_are_the_next_divisors() -> None:
 
 
 def test_placings_are_all_factorisations() -> None:
-    assert len(placings((8,)).whole) == 35
-    assert len(placings((8, 32)).whole) == 35 * 126
-    assert len(placings(()).whole) == 1
+    assert placings((8,)).ways.shape[1] == 35
+    assert placings((8, 32)).ways.shape[1] == 35 * 126
+    assert placings(()).ways.shape[1] == 1
     assert sorted(factorisations(6, 2)) == [(1, 6), (2, 3), (3, 2), (6, 1)]
     places = placings((8,))
     (tensor, between, single), _ = places.rounds[-1]
-    for i, whole in enumerate(places.whole):
+    for i in range(places.ways.shape[1]):
+        whole = places.lower(i)
         assert places.tensor[tensor[i]] == whole[1:3]
         assert places.between[between[i]] == whole[3:]
         assert places.single[single[i]] == whole[:1]

@@ -5,43 +5,72 @@ days, speedups, maps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..prediction.prediction import Prediction
-from .plots import LABELS, STYLE, configuration, layouts, memory_bars
+from .plots import LABELS, STYLE, configuration, memory_bars, panels, wide
 from .text import CAUSES
 
+TITLE = 80
+"""Characters of a line of a title."""
 MARKERS = "osD^vP*X<>"
 LINES = ("-", "--", ":", "-.")
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
 
 
-def bars(
-    predictions: Sequence[Prediction], names: Sequence[str], title: str
-) -> Figure:
+Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
+"""Name of an edition -> its predictions and their names."""
+
+
+def bars(editions: Editions, title: str) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    return layouts(predictions, names, title)
+    return side_by_side(editions, title, 8.0, panels)
 
 
-def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
+def strong_scaling(editions: Editions, title: str) -> Figure:
     """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
     4, A3).
     """
-    n = len(predictions)
-    figure = Figure(
-        figsize=(max(6.0, 3.0 + 0.75 * n), 9.5), layout="constrained"
+    return side_by_side(editions, title, 9.5, _scaled)
+
+
+def side_by_side(
+    editions: Editions,
+    title: str,
+    height: float,
+    draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
+) -> Figure:
+    """One panel for each edition that has anything to show."""
+    shown = {k: v for k, v in editions.items() if v[0]}
+    widths = [wide(len(found)) for found, _ in shown.values()]
+    figure = Figure(figsize=(sum(widths), height), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    parts = figure.subfigures(
+        1, len(shown), width_ratios=widths, squeeze=False
     )
-    figure.suptitle(title, fontsize=10)
+    for part, (name, (found, names)) in zip(
+        parts[0], shown.items(), strict=True
+    ):
+        draw(part, found, names)
+        part.suptitle(name, fontsize=10)
+    return figure
+
+
+def _scaled(
+    figure: FigureBase, predictions: Sequence[Prediction], names: Sequence[str]
+) -> None:
     times, shares, memory, low = figure.subplots(
         4, 1, sharex=True, height_ratios=[2, 3, 2, 2]
     )
     seconds = [p.step_time_s for p in predictions]
-    times.plot(range(n), seconds, color="#4477aa", marker="o")
+    times.plot(range(len(seconds)), seconds, color="#4477aa", marker="o")
     for x, s in enumerate(seconds):
         times.annotate(
             f"{s:.3g}" if s < 100 else f"{s:,.0f}",
@@ -57,12 +86,9 @@ def strong_scaling(predictions: Sequence[Prediction], title: str) -> Figure:
     times.grid(alpha=0.3)
     share_bars(shares, [p.time_s for p in predictions])
     memory_bars(memory, [p.memory_bytes for p in predictions])
-    configuration(
-        low, predictions, [str(p.job.cluster.chips) for p in predictions]
-    )
+    configuration(low, predictions, names)
     low.set_xlabel("GPUs")
-    low.set_xlim(-0.6, n - 0.4)
-    return figure
+    low.set_xlim(-0.6, len(predictions) - 0.4)
 
 
 def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
@@ -99,15 +125,28 @@ def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     )
 
 
+Groups = Mapping[str, Sequence[tuple[float, float]]]
+"""Name of a system -> (GPUs, value)."""
+
+
 def curves(
-    groups: Mapping[str, Sequence[tuple[float, float]]],
-    title: str,
-    y: str,
-    log_y: bool = True,
+    editions: Mapping[str, Groups], title: str, y: str, log_y: bool = True
 ) -> Figure:
-    """A line for each system against the number of GPUs (figures 5, A4)."""
-    figure = Figure(figsize=(7.5, 5.0), layout="constrained")
-    axes = figure.subplots()
+    """A line for each system against the number of GPUs, a panel an edition (figures 5, A4)."""
+    n = len(editions)
+    figure = Figure(figsize=(1.5 + 6.0 * n, 5.0), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    every = figure.subplots(1, n, sharey=True, squeeze=False)[0]
+    for axes, (name, groups) in zip(every, editions.items(), strict=True):
+        _systems(axes, groups, y, log_y)
+        axes.set_title(name, fontsize=10)
+    every[-1].legend(
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
+    )
+    return figure
+
+
+def _systems(axes: Axes, groups: Groups, y: str, log_y: bool) -> None:
     for i, (name, points) in enumerate(groups.items()):
         look: dict[str, Any] = {
             "marker": MARKERS[i % 3],
@@ -132,12 +171,7 @@ def curves(
         axes.axhline(0.0, color="black", linewidth=0.8)
     axes.set_xlabel("GPUs")
     axes.set_ylabel(y)
-    axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
-    axes.legend(
-        loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
-    )
-    return figure
 
 
 def _plain_log(axes: Axes) -> None:
@@ -154,8 +188,12 @@ def heat(
     title: str,
     x: str,
     y: str,
+    marks: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
-    """A map of days, each cell with its number; empty where nothing fits (figures A5, A6)."""
+    """A map of days, each cell with its number; hatched where nothing fits (figures A5, A6).
+
+    marks: name -> (share of the columns, share of the rows) of a known chip.
+    """
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axes = figure.subplots()
     shown = [
@@ -178,12 +216,33 @@ def heat(
                 fontsize=8,
                 color=colour,
             )
+            if not known:
+                axes.add_patch(
+                    Rectangle(
+                        (j - 0.5, i - 0.5), 1, 1, fc="#ffd9c9", hatch="///",
+                        ec="#cc8866", lw=0.0,
+                    )
+                )  # fmt: skip
+    for name, (column, row) in (marks or {}).items():
+        at = _between(columns, column), _between(rows, row)
+        axes.plot(*at, marker="*", ms=14, color="#cc3311", mec="white")
+        axes.annotate(
+            name, at, (8, 8), textcoords="offset points", color="#cc3311",
+            fontsize=9, fontweight="bold",
+        )  # fmt: skip
     axes.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])
     axes.set_yticks(range(len(rows)), [f"{r:g}" for r in rows])
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(fill(title, TITLE), fontsize=10)
     return figure
+
+
+def _between(values: Sequence[float], x: float) -> float:
+    """Where a value lies among cells, whose middles are 0, 1, 2, ..."""
+    last = len(values) - 1
+    i = min(max(sum(v <= x for v in values) - 1, 0), last - 1)
+    return i + (x - values[i]) / (values[i + 1] - values[i])
 
 
 def collectives(
@@ -215,7 +274,7 @@ def collectives(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _bytes(v)))
     axes.set_xlabel("vector")
     axes.set_ylabel("time [s]")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(fill(title, TITLE), fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     return figure

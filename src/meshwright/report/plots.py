@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -53,9 +53,9 @@ LABELS = {
     "overlap_slowdown": "slower beside communication",
 }  # fmt: skip
 """Causes whose name says too little in a legend."""
-ALWAYS = ("tp", "pp", "dp", "microbatch", "zero", "MFU")
+ALWAYS = ("tp", "pp", "dp", "microbatch", "microbatches", "zero", "MFU")
 """Rows shown even if they say 1."""
-SILENT = {"1", "none", "yes", "-", Layout().scheme}
+SILENT = {"1", "none", "yes", "-", "even", "0", "gather", Layout().scheme}
 """Cells in which nothing happens."""
 
 
@@ -79,19 +79,40 @@ def layouts(
 ) -> Figure:
     """A bar of time and a bar of memory for each layout, with its configuration beneath."""
     n = len(predictions)
-    figure = Figure(
-        figsize=(max(5.0, 2.8 + 0.8 * n), 8.0), layout="constrained"
-    )
+    figure = Figure(figsize=(wide(n), 8.0), layout="constrained")
+    panels(figure, predictions, names or [str(i + 1) for i in range(n)])
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def wide(bars: int) -> float:
+    """Inches for so many bars and the legend beside them."""
+    return max(5.0, 2.8 + 0.8 * bars)
+
+
+def panels(
+    figure: FigureBase, predictions: Sequence[Prediction], names: Sequence[str]
+) -> None:
+    """Time, memory and configuration of layouts, one above the other; what does not fit says so."""
     top, middle, low = figure.subplots(
         3, 1, sharex=True, height_ratios=[3, 2, 2]
     )
-    if title:
-        figure.suptitle(title, fontsize=10)
     time_bars(top, [p.time_s for p in predictions])
     memory_bars(middle, [p.memory_bytes for p in predictions])
-    configuration(low, predictions, names or [str(i + 1) for i in range(n)])
-    low.set_xlim(-0.6, n - 0.4)
-    return figure
+    for x, p in enumerate(predictions):
+        if not p.fits:
+            middle.annotate(
+                "does not fit",
+                (x, p.memory_bytes["allocated"] / GIB),
+                (0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=6,
+                fontweight="bold",
+            )
+    configuration(low, predictions, names)
+    low.set_xlim(-0.6, len(predictions) - 0.4)
 
 
 def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
@@ -129,7 +150,8 @@ def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
         label="capacity",
     )
     axes.set_ylabel("memory [GiB]")
-    axes.margins(y=0.12)
+    filled = [sum(use[kind] for kind in KINDS) / GIB for use in uses]
+    axes.set_ylim(0.0, 1.15 * max(*room, *filled))
     _legend(axes)
 
 
@@ -186,6 +208,7 @@ def configuration(
         row: [_cell(getattr(p.layout, row)) for p in predictions]
         for row in FIELDS
     }
+    found |= {"microbatches": [_cell(p.microbatches) for p in predictions]}
     found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
     found |= {
         f"in one {near(predictions[0])[0]}": [

@@ -13,7 +13,16 @@ from importlib import resources
 from pathlib import Path
 
 from ..report import Check, Report, sourced
-from . import nccl, optima, plots, saved, saved_checks, spots, statements
+from . import (
+    conclusions,
+    nccl,
+    optima,
+    plots,
+    saved,
+    saved_checks,
+    spots,
+    statements,
+)
 from .defects import DEFECTS
 
 
@@ -25,6 +34,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         checks = (
             *spots.checks(),
             *statements.checks(),
+            *conclusions.checks(),
             *sourced("authors' code", _shipped()),
         )
         rows = nccl.read()

@@ -26,6 +26,8 @@ SIZES = tuple(2**i for i in range(5, 15))
 """GPUs: 32 to 16384."""
 GPT, VIT = ("gpt3_1T", "gpt3-1t"), ("vit_era5", "vit-era5")
 """(their name of a model, ours)."""
+GPT_LAYERS = 128
+"""Depth of GPT3-1T, as deep as a pipeline can be."""
 SYSTEMS = tuple(
     (gpu, nvs) for gpu in ("a100", "h200", "b200") for nvs in (4, 8, 64)
 )
@@ -162,17 +164,22 @@ def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
 
 
 @cache
-def figure_a2(model: tuple[str, str]) -> tuple[Point, ...]:
+def figure_a2(
+    model: tuple[str, str], a: Assumptions = LBL
+) -> tuple[Point, ...]:
     """2D TP (context), 16384 B200: GPT3-1T in domains of 64 as in figure 3; ViT in domains of 8, nt
     16, pp 1 and 16.
     """
     if model == GPT:
         return grids(
-            "2d_tp_context", job(GPT, "b200", 64, 16384), EXTREMES, SPLITS
+            "2d_tp_context",
+            job(GPT, "b200", 64, 16384, a),
+            EXTREMES,
+            SPLITS,
         )
     return grids(
         "2d_tp_context",
-        job(VIT, "b200", 8, 16384),
+        job(VIT, "b200", 8, 16384, a),
         ((16, 1, 1), (16, 16, 1)),
         {16: (1, 2, 4, 8, 16)},
     )
@@ -232,6 +239,21 @@ def _days(
         strategy, replace(base, cluster=replace(base.cluster, chip=changed))
     )
     return point.days or float("inf")
+
+
+def generations() -> dict[str, tuple[float, float]]:
+    """GPU -> (memory bandwidth, arithmetic) as shares of the B200, as figure A5 marks them. Their
+    capacities are not in the same proportion: 80, 141 and 192 GB.
+    """
+    of = {g: catalog.chip(f"lbl-{g}") for g in ("a100", "h200", "b200")}
+    whole = of["b200"]
+    return {
+        name.upper(): (
+            chip.hbm_bandwidth / whole.hbm_bandwidth,
+            chip.peak("fp16") / whole.peak("fp16"),
+        )
+        for name, chip in of.items()
+    }
 
 
 COLUMNS = (

@@ -5,11 +5,15 @@ is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
+from ...describe.assumptions import LBL, Assumptions
+from ...prediction.prediction import Prediction
 from ..report import Figure, Table
 from . import figures as f
 from . import nccl
+from .defects import LBL_CODE
 from .figures import GPT, VIT, Point
 
 NAMES = {GPT: "GPT3-1T", VIT: "ViT"}
@@ -18,37 +22,24 @@ STRATEGIES = {
     "2d_tp_context": "2D TP",
     "2d_tp_summa": "2D TP SUMMA",
 }
-Points = Callable[[], Sequence[Point]]
+Points = Callable[[Assumptions], Sequence[Point]]
+CODE, REPAIRED = "the authors' code", "its defects repaired"
+EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
+"""What every figure is drawn with, side by side."""
 
 
 def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
     """All figures, in the order of the paper."""
+    gpt, summa = (
+        "GPT3-1T, 1D TP, 16384 B200",
+        "GPT3-1T, SUMMA (tp x cp), 16384 B200",
+    )
     return (
-        _bars(
-            "1",
-            "GPT3-1T, 1D TP, 16384 B200, NVS 8, pp 64, microbatch 1",
-            f.figure_1,
-        ),
-        _bars(
-            "2a",
-            "GPT3-1T, 1D TP, 16384 B200, NVS 8, tp 8",
-            lambda: f.figure_2(8),
-        ),
-        _bars(
-            "2b",
-            "GPT3-1T, 1D TP, 16384 B200, NVS 64, tp 8",
-            lambda: f.figure_2(64),
-        ),
-        _bars(
-            "3a",
-            "GPT3-1T, SUMMA (tp x cp), 16384 B200, NVS 8",
-            lambda: f.figure_3(8),
-        ),
-        _bars(
-            "3b",
-            "GPT3-1T, SUMMA (tp x cp), 16384 B200, NVS 64",
-            lambda: f.figure_3(64),
-        ),
+        _bars("1", f"{gpt}, NVS 8, pp 64, microbatch 1", f.figure_1),
+        _bars("2a", f"{gpt}, NVS 8, tp 8", partial(f.figure_2, 8)),
+        _bars("2b", f"{gpt}, NVS 64, tp 8", partial(f.figure_2, 64)),
+        _bars("3a", f"{summa}, NVS 8", partial(f.figure_3, 8)),
+        _bars("3b", f"{summa}, NVS 64", partial(f.figure_3, 64)),
         _scaling("4a", "1d_tp", GPT, 8),
         _scaling("4b", "2d_tp_context", VIT, 8),
         _days("5a", "1d_tp", GPT),
@@ -57,12 +48,12 @@ def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
         _bars(
             "A2a",
             "GPT3-1T, 2D TP (tp x cp), 16384 B200, NVS 64",
-            lambda: f.figure_a2(GPT),
+            partial(f.figure_a2, GPT),
         ),
         _bars(
             "A2b",
             "ViT, 2D TP (tp x cp), 16384 B200, NVS 8",
-            lambda: f.figure_a2(VIT),
+            partial(f.figure_a2, VIT),
         ),
         _scaling("A3a", "1d_tp", GPT, 64),
         _scaling("A3b", "2d_tp_summa", GPT, 64),
@@ -85,13 +76,29 @@ def _bars(number: str, what: str, points: Points) -> Figure:
     def draw() -> Any:
         from ...report.figures_lbl import bars
 
-        shown = [(p.prediction, p.label) for p in points() if p.prediction]
-        return bars(
-            [p for p, _ in shown], [label for _, label in shown], title
-        )
+        return bars(_shown(points), title)
 
     return Figure(
-        name, title, draw, lambda: f.points_table(name, title, {"": points()})
+        name, title, draw, lambda: _points_table(name, title, points)
+    )
+
+
+def _shown(
+    points: Points,
+) -> dict[str, tuple[list[Prediction], list[str]]]:
+    """Predictions and labels of both editions."""
+    found = {}
+    for edition, how in EDITIONS.items():
+        pairs = [(p.prediction, p.label) for p in points(how) if p.prediction]
+        found[edition] = [p for p, _ in pairs], [label for _, label in pairs]
+    return found
+
+
+def _points_table(name: str, title: str, points: Points) -> Table:
+    return f.points_table(
+        name,
+        title,
+        {edition: points(how) for edition, how in EDITIONS.items()},
     )
 
 
@@ -103,28 +110,24 @@ def _scaling(
         " GPUs"
     )
     name, title = f"lbl-fig-{number}", f"Figure {number}: {what}"
-
-    def points() -> Sequence[Point]:
-        return f.scaling(strategy, model, "b200", nvs)
+    points = partial(f.scaling, strategy, model, "b200", nvs)
 
     def draw() -> Any:
         from ...report.figures_lbl import strong_scaling
 
-        return strong_scaling(
-            [p.prediction for p in points() if p.prediction], title
-        )
+        return strong_scaling(_shown(points), title)
 
     return Figure(
-        name, title, draw, lambda: f.points_table(name, title, {"": points()})
+        name, title, draw, lambda: _points_table(name, title, points)
     )
 
 
 def systems(
-    strategy: str, model: tuple[str, str]
+    strategy: str, model: tuple[str, str], how: Assumptions = LBL
 ) -> dict[str, Sequence[Point]]:
     """The optima of each system."""
     return {
-        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs)
+        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs, how)
         for gpu, nvs in f.SYSTEMS
     }
 
@@ -144,8 +147,11 @@ def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
         from ...report.figures_lbl import curves
 
         found = {
-            s: [(float(p.n), p.days) for p in points if p.days]
-            for s, points in systems(strategy, model).items()
+            edition: {
+                s: [(float(p.n), p.days) for p in points if p.days]
+                for s, points in systems(strategy, model, how).items()
+            }
+            for edition, how in EDITIONS.items()
         }
         return curves(found, title, "training time [days]")
 
@@ -157,16 +163,19 @@ def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
     )
 
 
-def speedups(strategy: str) -> dict[str, list[tuple[float, float]]]:
+@cache
+def speedups(
+    strategy: str, how: Assumptions = LBL
+) -> dict[str, list[tuple[float, float]]]:
     """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where
     both fit.
     """
     found = {}
-    for system, points in systems(strategy, GPT).items():
+    for system, points in systems(strategy, GPT, how).items():
         gpu, nvs = system.lower().split("-nvs")
         plain = {
             p.n: p.days
-            for p in f.scaling("1d_tp", GPT, gpu, int(nvs))
+            for p in f.scaling("1d_tp", GPT, gpu, int(nvs), how)
             if p.days
         }
         found[system] = [
@@ -187,7 +196,7 @@ def _speedup(number: str, strategy: str) -> Figure:
         from ...report.figures_lbl import curves
 
         return curves(
-            speedups(strategy),
+            {name: speedups(strategy, how) for name, how in EDITIONS.items()},
             title,
             "more throughput than 1D [%]",
             log_y=False,
@@ -195,14 +204,15 @@ def _speedup(number: str, strategy: str) -> Figure:
 
     def table() -> Table:
         rows = tuple(
-            (s, n, x)
-            for s, points in speedups(strategy).items()
+            (edition, s, n, x)
+            for edition, how in EDITIONS.items()
+            for s, points in speedups(strategy, how).items()
             for n, x in points
         )
         return Table(
             name,
             title,
-            ("system", "GPUs", "more throughput than 1D [%]"),
+            ("edition", "system", "GPUs", "more throughput than 1D [%]"),
             rows,
         )
 
@@ -215,7 +225,7 @@ def _map(
     name = f"lbl-fig-{number}"
     title = (
         f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips"
-        " relative to the B200"
+        f" relative to the B200 ({REPAIRED})"
     )
     rows = f.FLOP_SHARES if compute else f.MEMORY_SHARES
     x = "memory bandwidth and capacity" if compute else "memory bandwidth"
@@ -231,6 +241,7 @@ def _map(
             title,
             f"{x} [of a B200]",
             f"{y} [of a B200]",
+            f.generations() if compute else None,
         )
 
     def table() -> Table:
@@ -242,10 +253,20 @@ def _map(
 
 
 def _collectives(rows: tuple[nccl.Measured, ...]) -> Figure:
-    title = "Figure A1: all-gather on 32 A100 of Perlmutter"
     gathers = [
         r for r in rows if r.collective == "allgather" and r.gpus == 32
     ] or list(rows)
+    two = [
+        r
+        for r in rows
+        if r.collective == "allgather" and r.per_node == 2 and r.gpus == 16
+    ]
+    kinds = sorted({r.per_node for r in gathers})
+    title = (
+        "Figure A1: all-gather on A100 of Perlmutter, by GPUs and GPUs a node (the paper: 32 GPUs,"
+        f" 2 and 4 a node; measured here: 32 with {' and '.join(map(str, kinds))}, 16 with 2)"
+    )
+    gathers += two
 
     def draw() -> Any:
         from ...report.figures_lbl import collectives

@@ -151,9 +151,7 @@ def operations(job: Job) -> dict[str, float]:
     timer = Timer(clock(job), job.layout)
     found: dict[str, float] = {}
     weight = job.precision.weight_bytes
-    by_name = gathered_by_norms(
-        {op.name: op for op in layer(job, job.layout, Kind(None, False))}
-    )
+    by_name = gathered_by_norms(_operations_of(job))
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
         forward, backward = (
@@ -175,6 +173,26 @@ def operations(job: Job) -> dict[str, float]:
             for column, x in zip(COLUMNS, row, strict=True)
         }
     return found
+
+
+def _operations_of(job: Job) -> dict[str, Op]:
+    """Of one layer, by name."""
+    return {op.name: op for op in layer(job, job.layout, Kind(None, False))}
+
+
+def sent_bytes(job: Job) -> dict[str, float]:
+    """Bytes of the vectors of each operation's forward collectives."""
+    return {
+        name: float(sum(m.bytes for m in op.forward.comm))
+        for name, op in _operations_of(job).items()
+    }
+
+
+def weights(job: Job) -> dict[str, float]:
+    """Parameters of each operation on a device."""
+    return {
+        name: float(op.weights) for name, op in _operations_of(job).items()
+    }
 
 
 def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:
