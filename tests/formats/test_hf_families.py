@@ -15,11 +15,16 @@ from typing import Any
 
 import pytest
 
+from meshwright.count import vocabulary
 from meshwright.count.model import operations, parameters
+from meshwright.describe.cluster import NOWHERE
+from meshwright.describe.job import Job
 from meshwright.describe.layers import kinds
+from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.errors import BadInput
 from meshwright.formats.hf import FAMILIES, read_hf
+from meshwright.layout.placement import placed
 from meshwright.num import ceil_div
 
 TOKENS = 256
@@ -146,3 +151,57 @@ def test_a_key_of_another_architecture_is_never_passed_over(kind: str) -> None:
             key in note for note in model.notes
         )
         assert known or key == "index_topk", key
+
+
+BERT_BASE = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_dropout_prob": 0.1,
+    "position_embedding_type": "absolute",
+    "num_hidden_layers": 12,
+}
+
+
+def test_a_bert_for_masked_tokens_is_counted_as_pre_training_runs_it() -> None:
+    """Devlin et al. 2019 give 110 M parameters with the pooler (768 x 769) that it leaves out; every
+    token sees all; the transform in front of the output matrix runs for every token.
+    """
+    model = read_hf(BERT_BASE)
+    assert model.attention == "full" and model.dropout
+    assert "is_decoder" in model.notes[0] and len(model.notes) == 1
+    names = [op.name for op, _ in operations(model)]
+    assert names.index("head/transform") < names.index("head/logits")
+    assert parameters(model) + 768 * 769 == pytest.approx(110e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"position_embedding_type": "relative_key"},
+        {"add_cross_attention": True},
+        {"architectures": ["BertForPreTraining"]},
+    ],
+)
+def test_a_bert_that_is_another_model_is_refused(
+    other: dict[str, Any],
+) -> None:
+    with pytest.raises(BadInput):
+        read_hf({**BERT_BASE, **other})
+
+
+def test_the_head_of_a_bert_is_whole_on_every_tensor_parallel_rank() -> None:
+    """Megatron-LM's BERT: embedding and output matrix are cut, the transform between is not."""
+    m = read_hf(BERT_BASE)
+    job = Job(m, NOWHERE, 1)
+
+    def held(tp: int) -> dict[str, float]:
+        layout = placed(Layout(tp=tp), (tp,))
+        return {
+            op.name: float(op.weights) for op in vocabulary.head(job, layout)
+        }
+
+    one, four = held(1), held(4)
+    assert one["head/transform"] == four["head/transform"] == 768 * 768
+    assert four["head/logits"] == 768 * ceil_div(30522, 4)
+    assert one["head/transform norm"] == 2 * 768

@@ -492,17 +492,18 @@ def norm(
     size: Local,
     forward: tuple[Message, ...] = (),
     backward: tuple[Message, ...] = (),
+    width: int | None = None,
 ) -> Op:
-    """A norm on the device's shard of the sequence.
+    """A norm on the device's shard of the sequence. width: of what is normalised; None = D.
 
     backward: where a column-parallel matrix follows, that of the sublayer's output is gathered
     (counted here).
     """
-    m = job.model
+    m, D = job.model, width or job.model.hidden
     op = blocks.norm(
         name,
         size.shard,
-        m.hidden,
+        D,
         parameters=blocks.NORM_PARAMETERS[m.norm],
         act=job.precision.activation_bytes,
         wgt=job.precision.weight_bytes,
@@ -512,9 +513,7 @@ def norm(
     )
     extra = norm_extra(job)
     return (
-        op._replace(saved=op.saved + size.shard * m.hidden * extra)
-        if extra
-        else op
+        op._replace(saved=op.saved + size.shard * D * extra) if extra else op
     )
 
 

@@ -13,7 +13,7 @@ from ..num import Num, ceil_div
 from . import blocks, megatron
 from .linear import linear
 from .megatron import FP32
-from .work import Message, Op, Pass, local
+from .work import Local, Message, Op, Pass, local
 
 
 def rows(job: Job, layout: Layout) -> Num:
@@ -23,8 +23,15 @@ def rows(job: Job, layout: Layout) -> Num:
     return ceil_div(job.model.padded_vocab, layout.tp)
 
 
+def table(job: Job, layout: Layout) -> Num:
+    """Parameters of the embedding's rows on a tp rank."""
+    return rows(job, layout) * float(job.model.embedded)
+
+
 def embedding(job: Job, layout: Layout) -> list[Op]:
-    """First stage: look up tokens (and learned positions)."""
+    """First stage: look up tokens (learned positions, kinds of tokens); make them as wide as the
+    layers.
+    """
     m, act, wgt = (
         job.model,
         job.precision.activation_bytes,
@@ -39,10 +46,10 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         layout.cp,
         layout.sequence_parallel,
     )
-    x = size.tokens * m.hidden
+    x = size.tokens * m.embedded
     gather, reduce = megatron.collectives(layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
-    weights = rows(job, layout) * m.hidden + positions * m.hidden
+    weights = table(job, layout) + (positions + m.token_types) * m.embedded
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -50,20 +57,39 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         step._replace(
             comm=reduce,
             kernel="embedding forward",
-            sizes=(size.tokens, m.hidden),
+            sizes=(size.tokens, m.embedded),
         ),
         step._replace(
             comm=gather,
             kernel="embedding backward",
-            sizes=(size.tokens, m.hidden, rows(job, layout)),
+            sizes=(size.tokens, m.embedded, rows(job, layout)),
         ),
         weights=weights,
     )
-    return (
-        [look_up, megatron.norm(job, "embedding/norm", size)]
+    norm = (
+        [megatron.norm(job, "embedding/norm", size, width=m.embedded)]
         if m.embedding_norm
-        else [look_up]
+        else []
     )
+    return [look_up, *norm, *_widened(job, layout, size)]
+
+
+def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
+    """The matrix that makes the layers' width of narrow rows, whole on every tp rank, like what is
+    normalised there.
+    """
+    m, t = job.model, size.shard
+    if m.embedding_width is None:
+        return []
+    name, act, wgt = (
+        "embedding/wide",
+        job.precision.activation_bytes,
+        job.precision.weight_bytes,
+    )
+    return [
+        linear(job, layout, name, t, m.embedded, m.hidden, quantised=False),
+        blocks.bias(f"{name} bias", t, m.hidden, act=act, wgt=wgt),
+    ]
 
 
 def head(job: Job, layout: Layout) -> list[Op]:
@@ -78,14 +104,15 @@ def head(job: Job, layout: Layout) -> list[Op]:
         layout.cp,
         layout.sequence_parallel,
     )
-    gather, reduce = megatron.collectives(layout, size.tokens * m.hidden * act)
+    width = m.head_width or m.hidden
+    gather, reduce = megatron.collectives(layout, size.tokens * width * act)
     V = rows(job, layout)
     logits = linear(
         job,
         layout,
         "head/logits",
         size.tokens,
-        m.hidden,
+        width,
         V,
         quantised=False,
         engine="wide",
@@ -116,15 +143,38 @@ def head(job: Job, layout: Layout) -> list[Op]:
         ),
         saved=scores * FP32,
     )
-    norm = megatron.norm(job, "head/norm", size, gather)
+    norm = megatron.norm(
+        job, "head/norm", size, () if m.head_width else gather
+    )
     bias = blocks.bias(
         "head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes
     )
     return [
         norm if m.final_norm else norm._replace(weights=0.0),
+        *_transform(job, layout, size, gather),
         logits,
         *([bias] if m.head_bias else []),
         loss,
+    ]
+
+
+def _transform(
+    job: Job, layout: Layout, size: Local, gather: tuple[Message, ...]
+) -> list[Op]:
+    """norm(act(W h)) in front of the output matrix, on the device's shard of the sequence (BERT in
+    Megatron-LM); W is whole on every tp rank.
+    """
+    m, t, width = job.model, size.shard, job.model.head_width
+    if width is None:
+        return []
+    act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
+    name = "head/transform"
+    bias = [blocks.bias(f"{name} bias", t, width, act=act, wgt=wgt)]
+    return [
+        linear(job, layout, name, t, m.hidden, width, quantised=False),
+        *(bias if m.bias else []),
+        blocks.gelu(f"{name} activation", t * width, act=act),
+        megatron.norm(job, f"{name} norm", size, gather, width=width),
     ]
 
 

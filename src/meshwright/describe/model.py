@@ -183,6 +183,14 @@ class Model(Checked):
     """The output head reuses the embedding matrix."""
     embedding_norm: bool = False
     """The embedding is normalised before the first block (BLOOM)."""
+    embedding_width: int | None = None
+    """Width of the embedding's rows, where a matrix makes D of them (ELECTRA); None = D."""
+    token_types: int = 0
+    """Rows of a further embedding, of what kind a token is (BERT)."""
+    head_width: int | None = None
+    """Between the last block and the output head stand a matrix of D x this, an activation and a
+    norm (BERT); None = nothing.
+    """
     dropout: bool = False
     """Dropout is active in training."""
     vocab_multiple: int = 1
@@ -233,6 +241,11 @@ class Model(Checked):
     def act(self) -> str:
         """The activation by name."""
         return self.activation or ("silu" if self.gated else "gelu")
+
+    @property
+    def embedded(self) -> int:
+        """Width of the embedding's rows."""
+        return self.embedding_width or self.hidden
 
     @property
     def padded_vocab(self) -> int:

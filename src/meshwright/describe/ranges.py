@@ -62,6 +62,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Model.mtp_layers": (0, 1e3),
     "Model.norm_epsilon": (0, 1.0),
     "Model.vectors": (0, 1e9),
+    "Model.token_types": (0, 1e9),
     "MoE.latent": (0, 1e9),
     "MoE.idle_experts": (0, 1e9),
     "Linear.conv": (0, 1e5),

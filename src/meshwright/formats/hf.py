@@ -49,6 +49,7 @@ TEXT_OF = {
 }
 """model_type of a multimodal file -> that of a text part that does not say its own."""
 FLAT = {
+    "phi4_multimodal": "phi4_multimodal",
     "qwen2_vl": "qwen2_vl_text",
     "qwen2_5_vl": "qwen2_5_vl_text",
 }
@@ -100,7 +101,7 @@ def read_hf(
         del fields["activation"]  # the usual one
     told = fields.pop("told", ())
     fields["name"] = name or _own_name(text) or kind
-    longest = c.whole(
+    longest = fields.pop("longest", 0) or c.whole(
         "max_position_embeddings", "n_positions", "seq_length", default=2048
     )
     fields["seq"] = seq or (

@@ -11,6 +11,7 @@ from ..errors import BadInput
 from .hf_keys import Config, Fields
 from .hf_layers import count, windows
 
+DROPOUTS = ("resid_pdrop", "hidden_dropout", "hidden_dropout_prob")
 LONGEST = 8192
 """Tokens: `max_position_embeddings` is what a model may be served with; most were pre-trained on no
 more than this.
@@ -86,11 +87,7 @@ def common(c: Config) -> Fields:
         "activation": activation(c),
         **rotary(c),
         "dropout": (
-            max(
-                c.real(key, most=1.0, default=0.0)
-                for key in ("resid_pdrop", "hidden_dropout")
-            )
-            > 0
+            max(c.real(key, most=1.0, default=0.0) for key in DROPOUTS) > 0
         ),
     }
 

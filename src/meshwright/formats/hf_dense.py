@@ -123,6 +123,11 @@ def _cohere2(c: Config) -> Fields:
     return _cohere(c) | windows(c, every(count(c), period, "full", "sliding"))
 
 
+def _compass(c: Config) -> Fields:
+    """Every layer sees everything, unless the file says otherwise."""
+    return _cohere(c) | windows(c, ["full"] * count(c))
+
+
 def _vaultgemma(c: Config) -> Fields:
     return attention_bias(c) | windows(
         c, every(count(c), 2, "full", "sliding")
@@ -228,6 +233,7 @@ DENSE: dict[str, Family] = {
     "cohere2": Family(
         PARALLEL, _cohere2, also=(*HEAD, "sliding_window_pattern")
     ),
+    "cohere_compass_text": Family(PARALLEL, _compass, also=HEAD),
     "cwm": Family({}, _cwm),
     "ernie4_5": Family({}, _one_bias),
     "exaone4": Family({"qk_norm": True}, _exaone4, also=HEAD),
@@ -253,6 +259,7 @@ DENSE: dict[str, Family] = {
         also=HEAD,
     ),
     "nemotron": Family(LAYERNORM, attention_bias, HALF),
+    "phi4_multimodal": Family({}, sliding, also=HEAD),
     "qwen2_5_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
     "qwen2_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
     "qwen3_vl_text": Family({"qk_norm": True}, attention_bias),

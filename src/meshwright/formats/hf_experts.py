@@ -5,11 +5,13 @@ Source: configuration and modeling files of transformers 5.23.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..describe.read import brief
 from ..errors import BadInput
-from .hf_common import sliding
+from .hf_common import ACTIVATIONS, sliding
 from .hf_family import Family, biases, latent, routed
 from .hf_keys import Config, Fields
 from .hf_layers import FEED_FORWARD, count, every, listed, windows
@@ -228,6 +230,50 @@ def _knows(c: Config, prefix: str) -> bool:
 def _granitemoe_swa(c: Config) -> Fields:
     usual = ["sliding" if i % 4 else "full" for i in range(count(c))]
     return _granitemoe(c) | windows(c, usual)
+
+
+def _dbrx(c: Config) -> Fields:
+    """Two tables of keys: attention's and the experts'."""
+    attention, ffn = c.table("attn_config"), c.table("ffn_config")
+    told = {
+        **DBRX,
+        **{k: v for k, v in (attention | ffn).items() if v is not None},
+    }
+    inner = replace(c, data=told, known=frozenset(told))
+    act = told["ffn_act_fn"]
+    name = act.get("name") if isinstance(act, Mapping) else None
+    if name not in ACTIVATIONS:
+        raise c.refuse(f"ffn_config.ffn_act_fn is {brief(act)}")
+    names = ("moe_num_experts", "moe_top_k", "ffn_hidden_size")
+    moe = routed(inner, *names)
+    c.asked.update(("num_key_value_heads", "emb_pdrop"))
+    return {
+        "moe": moe,
+        "kv_heads": inner.whole("kv_n_heads"),
+        "ffn": moe["expert_ffn"],
+        "activation": ACTIVATIONS[name],
+        "rope_base": inner.real("rope_theta", most=1e12, default=10000.0)
+        or 10000.0,
+    }
+
+
+DBRX: Fields = {
+    "kv_n_heads": 1,
+    "ffn_hidden_size": 3584,
+    "moe_num_experts": 4,
+    "moe_top_k": 1,
+    "ffn_act_fn": {"name": "silu"},
+}
+"""Defaults of the two tables' classes."""
+
+
+def _hunyuan(c: Config) -> Fields:
+    """A shared expert as wide as a routed one; other versions' lists of a number for each layer are
+    refused.
+    """
+    names = ("num_experts", "moe_topk", "intermediate_size")
+    moe = routed(c, *names, shared_ffn=c.whole("intermediate_size"))
+    return {"moe": moe, **_attention(c)}
 
 
 def _hy_v3(c: Config) -> Fields:
@@ -496,6 +542,7 @@ EXPERTS: dict[str, Family] = {
         _cohere2_moe,
         also=("first_k_dense_replace",),
     ),
+    "dbrx": Family({"norm": "layernorm-scale"}, _dbrx),
     "deepseek_v32": Family(
         {}, _indexed, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")
     ),
@@ -515,6 +562,7 @@ EXPERTS: dict[str, Family] = {
         {"attention_sinks": True}, _granitemoe_swa, also=HEAD
     ),
     "granitemoeshared": Family({}, _granitemoe, also=HEAD),
+    "hunyuan_v1_moe": Family(NORMED, _hunyuan),
     "hy_v3": Family(NORMED, _hy_v3),
     "kolibri1": Family({**NORMED, "norms_per_layer": 4}, _kolibri1),
     "laguna": Family(NORMED, _laguna),

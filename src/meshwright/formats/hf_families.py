@@ -8,6 +8,7 @@ modeling files of transformers 4.30 to 5.23.
 from __future__ import annotations
 
 from ..errors import BadInput
+from .hf_bert import BERT
 from .hf_common import sliding
 from .hf_dense import DENSE
 from .hf_experts import EXPERTS
@@ -331,4 +332,5 @@ FAMILIES: dict[str, Family] = {
     **EXPERTS,
     **HYBRIDS,
     **OLDER,
+    **BERT,
 }

@@ -56,6 +56,9 @@ def model(m: Model) -> list[str]:
         "model.mtp_layers: multi-token prediction is not trained": m.mtp_layers,
         "model.attention_sinks are not trained": m.attention_sinks,
         "model.embedding_norm is not trained": m.embedding_norm,
+        "model.embedding_width, token_types and head_width are not trained": (
+            m.embedding_width or m.token_types or m.head_width
+        ),
         "model.qk_norm_whole: a norm over all heads is not trained": m.qk_norm
         and m.qk_norm_whole,
         "model.dropout: set it to false, the trainer has no dropout": m.dropout,

@@ -140,11 +140,7 @@ def units(job: Job, layout: Layout, recompute: str) -> Units:
         vocabulary.embedding(job, layout),
         vocabulary.head(job, layout),
     )
-    rows = (
-        vocabulary.rows(job, layout) * float(job.model.hidden)
-        if embedding
-        else 0.0
-    )
+    rows = vocabulary.table(job, layout) if embedding else 0.0
     first = unit(job, edge, embedding, recompute, ends=True)._replace(
         foreign=rows * (layout.tp - 1.0)
     )

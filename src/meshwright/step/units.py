@@ -229,4 +229,4 @@ def tied(job: Job, layout: Layout) -> Num:
     """Parameters that embedding and head share on a device that holds both."""
     if not (job.model.tied_embeddings and job.how.count.vocabulary):
         return 0.0
-    return vocabulary.rows(job, layout) * float(job.model.hidden)
+    return vocabulary.table(job, layout)
