@@ -455,6 +455,54 @@ def test_another_placement_is_refused(name: str) -> None:
         bridge.write(replace(job, layout=other), name, PLACE)
 
 
+@pytest.mark.parametrize("name", ["megatron", "megatron-bridge"])
+def test_stages_nearer_than_replicas_are_megatrons_other_order(
+    name: str, tmp_path: Path
+) -> None:
+    """--use-tp-pp-dp-mapping: the two stages of 4 x 2 x 2 ranks lie in one node of 8, replicas in
+    two; written, read back, and predicted as given by hand.
+    """
+    job = replace(BASE, cluster="16xh100-sxm", layout=Layout(tp=4, pp=2, dp=2))
+    nearer = {"tp": (4, 1), "cp": (1, 1), "pp": (2, 1), "dp": (1, 2)}
+    usual = bridge.write(job, name, PLACE)[0]
+    job = replace(job, layout=replace(job.layout, placement=nearer))
+    text = bridge.write(job, name, PLACE)[0]
+    assert "tp_pp_dp" in text.replace("-", "_") and "pp_dp" not in usual
+    back = job_of(
+        tmp_path, "a.sh", text, on="16xh100-sxm", **flags_for(job, name)
+    )
+    assert dict(back.layout.placement) == nearer
+    told = flags.read_flags(
+        "llama3-8b",
+        {"on": "16xh100-sxm", "batch": "64seq", "tp": "4", "pp": "2"}
+        | {"placement": "tp-cp-pp-dp"},
+    )
+    assert dict(told.layout.placement) == nearer
+    assert predict(told).step_time_s > 0
+
+
+def test_an_order_of_axes_names_each_once() -> None:
+    with pytest.raises(BadInput, match="must hold each of"):
+        flags.read_flags(
+            "llama3-8b",
+            {"on": "16xh100-sxm", "batch": "64seq", "placement": "tp-pp-dp"},
+        )
+
+
+def test_how_megatron_exchanges_keys(tmp_path: Path) -> None:
+    """A ring unless --cp-comm-type says otherwise; what differs by layer is said."""
+    script = EXAMPLE.rstrip() + " --context-parallel-size 2"
+    for more, ours in (
+        ("", "ring"),
+        ("--cp-comm-type all_gather", "gather"),
+        ("--cp-comm-type a2a a2a", "all-to-all"),
+    ):
+        found = bridge.read("train.sh", f"{script} {more}")
+        assert found.tables["layout"]["cp_exchange"] == ours
+    mixed = bridge.read("train.sh", f"{script} --cp-comm-type p2p a2a")
+    assert "cp_comm_type" in mixed.left
+
+
 def test_every_computed_cell_has_its_functions() -> None:
     for name, tool in bridge.TOOLS.items():
         for path, cell in table.get(name).cells.items():
@@ -573,6 +621,40 @@ def test_a_batch_script_starts_their_program_on_gpus(
         main(["export", path, "--to", "megatron", "--partition", "gpu"]) == 2
     )
     assert "sbatch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "llama3-8b", "on": "64xtpu-v5p"},
+        {"model": "mixtral-8x7b", "on": "128xtpu-v5p"},
+        {"model": "llama3-70b", "on": "256xtpu-v5e", "pp": "2"},
+    ],
+)
+def test_what_a_plan_for_maxtext_proposes_is_written(
+    given: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten best layouts, none with a schedule or sharding that MaxText has no key for; slices of TPUs
+    need no word on nodes.
+    """
+    from meshwright import search
+    from meshwright.cli.main import main
+    from meshwright.formats.toml import dump_job
+
+    given = {**given, "batch": "512seq", "framework": "maxtext"}
+    rest, space = flags.split(given)
+    name = rest.pop("model")
+    job = flags.read_flags(name, rest, search=True, fill=False)
+    one = search.plan(job, space, families=False)
+    assert one.best
+    for found in (one.best, *one.alternatives):
+        assert found.layout.zero != 2
+        assert found.layout.pp == 1 or found.layout.schedule != "1f1b"
+        bridge.write(replace(job, layout=found.layout), "maxtext", PLACE)
+    plan_toml = tmp_path / "plan.toml"
+    plan_toml.write_text(dump_job(one.best.job), "utf-8")
+    assert main(["export", str(plan_toml), "--to", "maxtext"]) == 0
+    assert "ici_fsdp_parallelism" in capsys.readouterr().out
 
 
 def test_a_plan_of_one_framework_is_not_written_for_another(

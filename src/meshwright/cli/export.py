@@ -194,7 +194,12 @@ def theirs(
         )
     notes: list[str] = []
     job = flags.read_flags(path, {}, notes)
-    nodes, ranks = torchrun.nodes(job, per_node)
+    starts_none = not table.get(name).gpus and slurm is None
+    nodes, ranks = (
+        (1, int(job.layout.chips))
+        if starts_none and per_node is None and not job.cluster.network.node
+        else torchrun.nodes(job, per_node)
+    )
     if (
         job.framework is None
         and job.usual_framework not in table.get(name).frameworks

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .. import catalog
 from ..describe.choices import FIELDS, Choices
 from ..describe.job import Job
-from ..describe.layout import DEGREES, Layout
+from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
 from ..describe.software import Software
 from ..errors import BadInput
@@ -74,7 +74,7 @@ SAYS_MORE = {
     ),
     "placement": (
         "Ranks of each axis in each network dimension, fastest first, such as"
-        " tp=8x1,cp=1x1,dp=1x32,pp=1x4; default: tp nearest, then cp, dp, pp."
+        " tp=8x1,cp=1x1,dp=1x32,pp=1x4, or their order, nearest first; default: tp-cp-dp-pp."
     ),
     "sequence_parallel": (
         "true or false: norms, dropout and residuals are cut along the sequence over tp."
@@ -179,6 +179,7 @@ def read_flags(
         "layout" not in source
         or not (is_file(model) or "dp" in source["layout"])
     )
+    order = ordered(source)
     job = load_job(source, notes=notes, shared_out=search)
     if (
         (is_file(model) or foreign(model))
@@ -199,7 +200,26 @@ def read_flags(
         raise BadInput(
             f"{needs}: drop dp and placement there to let them follow, or give --dp {room}"
         )
-    return _filled(job, notes) if fill else job
+    job = _filled(job, notes) if fill else job
+    if order and layout_counts:
+        sizes = job.cluster.sizes
+        job = replace(job, layout=placed(job.layout, sizes, order))
+    return job
+
+
+def ordered(tables: dict[str, Any]) -> tuple[str, ...]:
+    """The order of axes, nearest first, where a placement is one; it is taken out of the tables."""
+    layout = tables.get("layout")
+    text = layout.get("placement") if isinstance(layout, Mapping) else None
+    if not isinstance(layout, Mapping) or not isinstance(text, str):
+        return ()
+    order = tuple(text.split("-"))
+    if sorted(order) != sorted(AXES):
+        raise BadInput(
+            f"placement {text[:60]!r} must hold each of {', '.join(AXES)} once, such as tp-cp-pp-dp"
+        )
+    tables["layout"] = {k: v for k, v in layout.items() if k != "placement"}
+    return order
 
 
 def single(given: Mapping[str, str]) -> None:
@@ -367,8 +387,12 @@ def _filled(job: Job, notes: list[str]) -> Job:
     return replace(job, layout=replace(job.layout, dp=dp))
 
 
-def placement(text: str) -> dict[str, list[str]]:
-    """{axis: ranks in each network dimension} of "tp=8x1,cp=1x1,dp=1x32,pp=1x4"."""
+def placement(text: str) -> dict[str, list[str]] | str:
+    """{axis: ranks in each network dimension} of "tp=8x1,cp=1x1,dp=1x32,pp=1x4"; an order stays
+    one.
+    """
+    if "=" not in text:
+        return text.strip()
     pairs = [part.partition("=") for part in text.split(",")]
     if any(not sep or not shares.strip() for _, sep, shares in pairs):
         raise BadInput(

@@ -237,7 +237,7 @@ def _dbrx(c: Config) -> Fields:
     attention, ffn = c.table("attn_config"), c.table("ffn_config")
     told = {
         **DBRX,
-        **{k: v for k, v in (attention | ffn).items() if v is not None},
+        **{k: v for k, v in {**attention, **ffn}.items() if v is not None},
     }
     inner = replace(c, data=told, known=frozenset(told))
     act = told["ffn_act_fn"]

@@ -11,9 +11,11 @@ from ..describe.layout import AXES, Layout
 from ..num import Num, product
 
 
-def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
-    """The layout with its placement filled in: axes in order AXES take the fast dimensions first,
-    as launchers number ranks.
+def placed(
+    layout: Layout, sizes: tuple[int, ...], order: tuple[str, ...] = AXES
+) -> Layout:
+    """The layout with its placement filled in: axes in `order` take the fast dimensions first, as
+    launchers number ranks.
 
     layout: scalar degrees;  sizes: members of each network dimension (`Cluster.sizes`). A placement
     given stays as it is. Shares are whole where that fits the last dimension; else ranks are
@@ -22,19 +24,22 @@ def placed(layout: Layout, sizes: tuple[int, ...]) -> Layout:
     """
     if layout.placement:
         return layout
-    placement = _shares(layout, sizes, whole=True)
+    placement = _shares(layout, sizes, order, whole=True)
     if product([shares[-1] for shares in placement.values()]) > sizes[-1]:
-        placement = _shares(layout, sizes, whole=False)
+        placement = _shares(layout, sizes, order, whole=False)
     return replace(layout, placement=FrozenDict(placement))
 
 
 def _shares(
-    layout: Layout, sizes: tuple[int, ...], whole: bool
+    layout: Layout,
+    sizes: tuple[int, ...],
+    order: tuple[str, ...],
+    whole: bool,
 ) -> dict[str, tuple[Num, ...]]:
     """Shares of each axis in each dimension; whole: only those that divide the degree."""
     left = [float(size) for size in sizes]
     placement: dict[str, tuple[Num, ...]] = {}
-    for axis in AXES:
+    for axis in order:
         need, shares = float(getattr(layout, axis)), []
         for i in range(len(sizes) - 1):
             room = int(left[i])

@@ -216,6 +216,7 @@ EVEN_LAYERS = Rule(
         f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be"
         f" {may_be(j.model.layers)}"
     ),
+    options=("schedule",),
 )
 EXPERTS = Rule(
     "experts over ep",

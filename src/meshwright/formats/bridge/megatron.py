@@ -14,12 +14,15 @@ from typing import Any
 
 from ... import catalog
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ...describe.layout import AXES, Layout
+from ...describe.read import brief
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
 from . import host_memory
 from .keys import Keys
 from .model_megatron import READ_MODEL, WRITE_MODEL
+from .writing import STAGES_NEARER, lies
 
 STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 """Sharding of Megatron-FSDP, in the order of ZeRO stages."""
@@ -253,6 +256,37 @@ def sequence_parallel(k: Keys) -> bool | None:
     return given if k.degree("layout.tp") > 1 else None
 
 
+def placement(k: Keys) -> str | None:
+    """Stages of a pipeline lie nearer than replicas, where asked."""
+    nearer = k.flag("use_tp_pp_dp_mapping") and k.degree("layout.pp") > 1
+    return "-".join(STAGES_NEARER) if nearer else None
+
+
+EXCHANGED = {"p2p": "ring", "all_gather": "gather", "a2a": "all-to-all"}
+"""--cp-comm-type -> `Layout.cp_exchange`."""
+
+
+def cp_exchange(k: Keys) -> str | None:
+    """How keys and values are exchanged: in a ring unless told."""
+    words = [*dict.fromkeys(k.items("cp_comm_type"))] or ["p2p"]
+    if k.degree("layout.cp") == 1:
+        return None
+    if len(words) > 1 or words[0] not in EXCHANGED:
+        k.leave(
+            "cp_comm_type",
+            f"{brief(' '.join(words))} is none of {', '.join(EXCHANGED)} for all layers: a ring is"
+            " taken",
+        )
+    return EXCHANGED.get(words[0], "ring")
+
+
+def microbatch_group(k: Keys) -> int | None:
+    """Microbatches that go through a chunk at a time: pp of them unless told."""
+    group = k.whole("microbatch_group_size_per_vp_stage")
+    piped = k.degree("layout.interleave") > 1
+    return group if piped and group != k.degree("layout.pp") else None
+
+
 def seq(k: Keys) -> int | None:
     """Tokens of a sequence."""
     return (
@@ -444,6 +478,9 @@ READ = {
     "layout.recompute": recomputed,
     "layout.offload": host_memory.megatron,
     "layout.sequence_parallel": sequence_parallel,
+    "layout.placement": placement,
+    "layout.cp_exchange": cp_exchange,
+    "layout.microbatch_group": microbatch_group,
     "job.seq": seq,
     "job.batch": batch,
     "job.tokens": tokens,
@@ -677,6 +714,30 @@ def write_graphs(job: Job, out: Out) -> None:
         }[how]
 
 
+def write_placement(job: Job, out: Out) -> None:
+    if not lies(job, AXES) and lies(job, STAGES_NEARER):
+        out["use_tp_pp_dp_mapping"] = True
+
+
+def write_cp_exchange(job: Job, out: Out) -> None:
+    named = {ours: theirs for theirs, ours in EXCHANGED.items()}
+    how = job.layout.cp_exchange
+    if job.layout.cp > 1 and how != "ring":
+        out["cp_comm_type"] = named[how]
+    elif job.layout.cp == 1 and how != Layout.cp_exchange:
+        raise BadInput(f"cp_exchange {how} needs cp > 1")
+
+
+def write_microbatch_group(job: Job, out: Out) -> None:
+    l = job.layout
+    if l.interleave == 1 and l.microbatch_group:
+        raise BadInput(
+            f"microbatch_group {l.microbatch_group} needs interleave > 1"
+        )
+    if l.microbatch_group not in (0, l.pp):
+        out["microbatch_group_size_per_vp_stage"] = int(l.microbatch_group)
+
+
 def write_float8(job: Job, out: Out) -> None:
     said = job.software.float8
     if said is None and job.precision.compute == "fp8":
@@ -724,6 +785,9 @@ WRITE = {
     "layout.recompute": write_recompute,
     "layout.offload": host_memory.write_megatron,
     "layout.sequence_parallel": write_sequence_parallel,
+    "layout.placement": write_placement,
+    "layout.cp_exchange": write_cp_exchange,
+    "layout.microbatch_group": write_microbatch_group,
     "job.seq": lambda job, out: out.update(seq_length=job.T),
     "job.batch": lambda job, out: out.update(global_batch_size=job.batch),
     "job.tokens": write_tokens,

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...describe.job import Job
-from ...describe.layout import Layout
+from ...describe.layout import AXES, Layout
 from ...describe.model import Model
 from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.placement import placed
 from .table import UNSAID, Cell, Format
 
+PLACEMENT = "layout.placement"
+STAGES_NEARER = ("tp", "cp", "pp", "dp")
+"""Megatron with --use-tp-pp-dp-mapping."""
 Writer = Callable[[Job, dict[str, Any]], None]
 ABOUT = ("name", "notes", "sources")
 """Fields of a model that describe no work."""
@@ -52,6 +55,8 @@ def written(
                 _simple(format, path, cell, value, default, out)
         except BadInput as error:
             refused.append(str(error))
+    if PLACEMENT in format.cells:
+        writers[PLACEMENT](job, out)
     if job.layout.dp_replicate > 1 and not job.layout.zero:
         refused.append(
             "dp_replicate shards over part of dp, and zero 0 shards nothing"
@@ -156,19 +161,25 @@ def _framework(format: Format, job: Job) -> list[str]:
 
 
 def _placed(format: Format, job: Job) -> list[str]:
-    """Ranks lie in the order tp, cp, dp, pp, nearest first, in all of these."""
-    if not job.layout.placement or placement_is_usual(job):
+    """Ranks lie in the order tp, cp, dp, pp, nearest first, in all of these; in some pp may lie
+    nearer than dp.
+    """
+    orders = [AXES, *([STAGES_NEARER] if PLACEMENT in format.cells else [])]
+    if any(lies(job, order) for order in orders):
         return []
+    other = ", or dp behind pp" if len(orders) > 1 else ""
     return [
-        f"{format.title} lays ranks out with tp nearest, then cp, dp and pp, and this placement is "
-        "another one: leave placement out of the layout, and predict it so"
+        f"{format.title} lays ranks out with tp nearest, then cp, dp and pp{other}, and this"
+        " placement is another one: leave placement out of the layout, and predict it so"
     ]
 
 
-def placement_is_usual(job: Job) -> bool:
-    """The placement is the one that a layout gets which names none."""
+def lies(job: Job, order: tuple[str, ...]) -> bool:
+    """The ranks lie in that order of the axes, nearest first."""
+    if not job.layout.placement:
+        return order == AXES
     bare = dataclasses.replace(job.layout, placement={})
-    usual = placed(bare, job.cluster.sizes).placement
-    return {a: tuple(map(int, s)) for a, s in usual.items()} == {
+    made = placed(bare, job.cluster.sizes, order).placement
+    return {a: tuple(map(int, s)) for a, s in made.items()} == {
         a: tuple(map(int, s)) for a, s in job.layout.placement.items()
     }
