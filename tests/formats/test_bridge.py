@@ -221,10 +221,7 @@ LAYOUTS = st.builds(
     schedule=st.sampled_from(["1f1b", "interleaved", "gpipe", "zbv"]),
     recompute=st.sampled_from(
         [
-            "none",
-            "full",
-            "none",
-            "full",
+            *["none", "full"] * 5,
             "selective",
             "full:2",
             "layernorm+mlp",
@@ -236,9 +233,7 @@ LAYOUTS = st.builds(
     dp_replicate=st.sampled_from([1, 1, 2]),
     offload=st.sampled_from(
         [
-            "none",
-            "none",
-            "none",
+            *["none"] * 9,
             "activations",
             "activations:3",
             "optimizer",
