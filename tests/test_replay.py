@@ -77,7 +77,7 @@ def test_closed_form_and_replay_take_the_same_step_in_a_run(
     """Without a barrier between steps, with as many microbatches as zero bubble asks for or three a
     stage.
     """
-    interleave = 2 if schedule.startswith("interleaved") else 1
+    interleave = 2 if SCHEDULES[schedule].chunks(7) == 7 else 1
     layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
     alone, in_run = (
         replay(predict(replace(job(a), batch=batch), layout))

@@ -13,7 +13,7 @@ from meshwright.schedule import SCHEDULES, Timeline, get, timeline
 
 
 def example(name: str, send_s: float) -> Timeline:
-    v = 2 if name.startswith("interleaved") else 1
+    v = 2 if get(name).chunks(7) == 7 else 1
     schedule = get(name)
     return timeline(
         schedule.order(4, 8, v),

@@ -47,7 +47,15 @@ GRIDS = {
     "dualpipev": [
         (grid, len(MIXES)) for grid in ANY_M if grid[1] >= 2 * grid[0]
     ],
+    "v-half": [(grid, 1) for grid in ANY_M if grid[0] <= 11],
+    "v-min": [(grid, 1) for grid in ANY_M if grid[0] <= 11],
+    "breadth-first": [(grid, 1) for grid in ROUNDS[::5] if grid[1] <= 32],
 }
+
+
+def most(name: str) -> tuple[int, int, int]:
+    """Rows, ranks and microbatches of a table: few where each order is replayed."""
+    return (300, 7, 20) if get(name).replayed else (20000, 33, 200)
 
 
 IN_RUN = {
@@ -152,10 +160,14 @@ def test_more_work_is_never_faster(name: str) -> None:
     """Of a step in a run: longer passes, or one more round of microbatches; nor is a step by
     itself.
     """
-    rng, n, schedule = np.random.default_rng(4), 20000, get(name)
+    rng, schedule, (n, ranks, many) = (
+        np.random.default_rng(4),
+        get(name),
+        most(name),
+    )
     f, i, w = 10 ** rng.uniform(-1, 1, (3, n))
-    p, v = rng.integers(1, 33, n).astype(float), float(schedule.chunks(3))
-    m = rng.integers(1, 100, n).astype(float)
+    p, v = rng.integers(1, ranks, n).astype(float), float(schedule.chunks(3))
+    m = rng.integers(1, many // 2, n).astype(float)
     if name.startswith("interleaved"):
         m = p * np.ceil(m / p)
     legal = np.asarray(schedule.legal(p, m, v) & np.ones(n, dtype=bool))
@@ -163,12 +175,14 @@ def test_more_work_is_never_faster(name: str) -> None:
     def step(m, f, i, w):
         return m * (f + i + w) + schedule.idle(p, m, v, f, i, w, barrier=False)
 
+    # V-Half's authors order 8 microbatches of 6 ranks better than 7
     more = p if name.startswith("interleaved") else 1.0
+    rounds = [] if schedule.replayed else [step(m + more, f, i, w)]
     for longer in (
         step(m, f * 1.1, i, w),
         step(m, f, i * 1.1, w),
         step(m, f, i, w * 1.1),
-        step(m + more, f, i, w),
+        *rounds,
     ):
         assert np.all((longer / step(m, f, i, w))[legal] >= 1 - 1e-9)
     alone = m * (f + i + w) + schedule.bubble(p, m, v, f, i, w)
@@ -182,11 +196,15 @@ def test_no_number_of_microbatches_beats_the_least_bubble_time(
     name: str, barrier: bool
 ) -> None:
     """What the relaxed search's bound of the bubble rests on."""
-    rng, n, schedule = np.random.default_rng(1), 20000, get(name)
+    rng, schedule, (n, ranks, many) = (
+        np.random.default_rng(1),
+        get(name),
+        most(name),
+    )
     f, i, w = 10 ** rng.uniform(-1, 1, (3, n))
     p, m = (
-        rng.integers(1, 33, n).astype(float),
-        rng.integers(1, 200, n).astype(float),
+        rng.integers(1, ranks, n).astype(float),
+        rng.integers(1, many, n).astype(float),
     )
     v = np.full(n, float(schedule.chunks(3)))
     short = schedule.idle(p, m, v, f, i, w, barrier) - schedule.least_bubble(
@@ -272,3 +290,31 @@ def test_zero_bubble_never_loses_to_its_ancestor() -> None:
             assert h2 <= old + 1e-9
             # with fewer, ZB-H2 runs ahead for nothing
             assert h2 <= h1 + 1e-9 or m < 2 * p - 1
+
+
+@pytest.mark.parametrize("p", [4, 8, 16])
+def test_controllable_memory(p: int) -> None:
+    """Qi et al. 2024 (arXiv 2405.15362): activations of half and of a third of 1F1B's microbatches,
+    but for a constant; bubbles of about a half and two thirds of its (p-1)(f + i + w)."""
+    m, alone = 4 * p, 3.0 * (p - 1)
+    half, least = get("v-half"), get("v-min")
+    assert p / 2 < half.in_flight(p, m, 2) <= p / 2 + 1
+    assert p / 3 < least.in_flight(p, m, 2) <= p / 3 + 1.5
+    assert 0.25 < half.bubble(p, m, 2, 1.0, 1.0, 1.0) / alone <= 0.5
+    assert 0.55 < least.bubble(p, m, 2, 1.0, 1.0, 1.0) / alone <= 0.7
+    # more microbatches hold no more
+    for name in (half, least):
+        assert name.in_flight(p, 8 * p, 2) == name.in_flight(p, m, 2)
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "v"), [(4, 8, 2), (4, 2, 3), (8, 16, 4), (5, 1, 2), (1, 4, 2)]
+)
+def test_breadth_first(p: int, m: int, v: int) -> None:
+    """The first microbatch waits for p - 1 ranks, and in every other chunk for those that the
+    others do not fill."""
+    f, i, w = 1.0, 1.3, 0.7
+    expected = ((p - 1) + (v - 1) * max(p - m, 0)) * (f + i + w) / v
+    found = get("breadth-first").bubble(p, m, v, f, i, w)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert get("breadth-first").in_flight(p, m, v) == m

@@ -22,7 +22,7 @@ def layouts(draw: st.DrawFn) -> tuple[str, int, int, int]:
         draw(st.integers(1, 14)),
         draw(st.integers(2, 4)),
     )
-    if name.startswith("interleaved"):
+    if get(name).chunks(7) == 7:
         return name, p, p * min(m, 4), v
     return name, p, max(m, 2 * p) if name == "dualpipev" else m, 1
 
@@ -92,7 +92,7 @@ def test_logits_between_head_forward_and_head_backward() -> None:
     gradients wait for.
     """
     heads = {name: get(name).heads(4, 16, 2) for name in SCHEDULES}
-    assert heads.pop("gpipe") == 16
+    assert heads.pop("gpipe") == heads.pop("breadth-first") == 16
     assert set(heads.values()) == {1}
     late = {
         name: get(name).heads_late(4, 16, 2)
@@ -128,6 +128,8 @@ def test_placements() -> None:
     assert [name for name in SCHEDULES if get(name).folded] == [
         "zbv",
         "dualpipev",
+        "v-half",
+        "v-min",
     ]
     assert [get(name).chunks(3) for name in SCHEDULES] == [
         1,
@@ -138,6 +140,9 @@ def test_placements() -> None:
         3,
         2,
         2,
+        2,
+        2,
+        3,
     ]
 
 

@@ -30,7 +30,7 @@ from meshwright.count.model import groups, layer
 from meshwright.count.work import Op
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
-from meshwright.schedule import SCHEDULES
+from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule import get as schedule_named
 
 LAYOUTS, JOBS = (
@@ -71,7 +71,7 @@ def draw(rng: random.Random) -> Job | None:
         **degrees,
         microbatch=b,
         schedule=name,
-        interleave=rng.choice([2, 4]) if name.startswith("interleaved") else 1,
+        interleave=rng.choice([2, 4]) if get(name).chunks(7) == 7 else 1,
         ep=2 ** rng.choice([0, 1, 3]) if m.moe else 1,
         zero=rng.choice([0, 1, 2, 3, 3]),
         recompute=rng.choice(["none", "selective", "full"]),

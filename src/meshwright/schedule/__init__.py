@@ -9,6 +9,8 @@ order exactly, so that the closed forms can be checked.
 from __future__ import annotations
 
 from ..errors import unknown
+from .breadth_first import BREADTH_FIRST
+from .controllable import V_HALF, V_MIN
 from .dualpipev import DUALPIPEV
 from .gpipe import GPIPE
 from .interleaved import INTERLEAVED
@@ -30,6 +32,9 @@ SCHEDULES = {
         INTERLEAVED_ZERO_BUBBLE,
         ZBV,
         DUALPIPEV,
+        V_HALF,
+        V_MIN,
+        BREADTH_FIRST,
     )
 }
 """name -> schedule, simplest first."""

@@ -120,6 +120,8 @@ class Schedule:
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
     grouped: Callable[[int], Schedule] | None = None
     """The same schedule with such groups; None: it has none."""
+    replayed: bool = False
+    """It has no closed forms: they are replays of its order (`schedule.replayed`)."""
     waits: Waits | None = None
     """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest
     rank and back.

@@ -1,0 +1,45 @@
+"""Breadth-first pipelines (Looped BFS): all microbatches go through a chunk before the next chunk
+has its turn, forward and then backward, the last microbatch first.
+
+So a rank gathers the weights of a chunk once, and sends its gradients while the other chunks run:
+what sharded weights need. It keeps every microbatch, as GPipe does, and fills as fast as
+interleaved 1F1B. Of equal stages, exact:
+
+    bubble = ((p - 1) + (v - 1) max(p - m, 0)) (f + i + w) / v
+    in flight = m
+
+Source: Lamy-Poirier 2022, "Breadth-first pipeline parallelism" (arXiv 2211.05953), section 3; the
+order is that of PyTorch's ScheduleLoopedBFS (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from ..num import Num
+from .replayed import Own, by_replay
+from .types import Action, Order, looped_stage, many_chunks
+
+
+def order(p: int, m: int, v: int) -> Order:
+    """Forwards chunk by chunk, then backwards, all in reverse."""
+    forward = [(chunk, k) for chunk in range(v) for k in range(m)]
+    actions = [Action("F", *at) for at in forward]
+    actions += [Action("B", *at) for at in reversed(forward)]
+    return [actions] * p
+
+
+def _chunks(v: Num) -> Num:
+    return v
+
+
+BREADTH_FIRST = by_replay(
+    Own(
+        "breadth-first",
+        "Breadth-first",
+        "Lamy-Poirier 2022, arXiv 2211.05953",
+        order,
+        looped_stage,
+        _chunks,
+        False,
+        (many_chunks("breadth-first", "gpipe"),),
+    )
+)
