@@ -95,7 +95,12 @@ ROOMS = {
     "search": (
         ("search/*.py",),
         (
+            "tests/test_search_by_hand.py",
             "tests/test_search_bounds.py",
+            "tests/test_search_selectors.py",
+            "tests/test_search_families.py",
+            "tests/test_strategies.py",
+            "tests/test_recipes.py",
             "tests/test_search_plan.py",
             "tests/test_search.py",
             "tests/test_search_ranked.py",

@@ -348,6 +348,26 @@ def test_collectives_on_two_axes_and_a_switch(factor: str) -> None:
     assert net.algorithm is NAMED["book"]
 
 
+def test_where_nearer_links_are_the_faster() -> None:
+    """Not on axes, two of which carry twice as much as one, nor in a mesh far away, nor where only
+    far switches add up."""
+    slow = Dim("y", 10e9, 9e-6, 4, "switch", efficiency=1.0)
+    near = Dim("x", 90e9, 1e-6, 4, "switch", efficiency=1.0)
+    for dims, faster in (
+        ((near, slow), True),
+        ((near, near), True),
+        ((slow, near), False),
+        ((near, replace(slow, latency=0.5e-6)), False),
+        ((replace(near, bandwidth=9e9), slow), False),
+        ((replace(near, kind="ring"), slow), False),
+        ((near, replace(slow, kind="mesh")), False),
+        ((replace(near, kind="mesh"), slow), True),
+        ((near, replace(slow, reduces=True)), False),
+        ((replace(near, reduces=True), slow), True),
+    ):
+        assert links("ring", dims).nearer_is_faster is faster
+
+
 def test_axes_that_a_switch_parts_are_two_levels() -> None:
     switch = Dim("s", 10e9, 3e-6, 2, efficiency=1.0)
     net = links("book", (RING, switch, LINE))

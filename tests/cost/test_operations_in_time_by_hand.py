@@ -399,6 +399,16 @@ def test_causes_of_an_operation() -> None:
     assert half.time == pytest.approx((10, 15, 3.0 + 1.0, 2.0, 0, 0, 0))
     assert half.sent.seconds == 6.0 and half.sent.latency == 0.0
     assert half.scope == "ffn" and half.time.total == 31.0
+    spread = replace(LAYOUT, tp=1, cp=1, dp=4, ep=2, etp=2)
+    spread = replace(
+        spread,
+        placement={"tp": (1,), "cp": (1,), "dp": (4,), "pp": (1,)},
+    )
+    to = sends("ep", 5.0) + sends("etp", 3.0)
+    experts = one._replace(forward=Pass(10.0, memory=1.0, comm=to))
+    half = Timer(clock(), spread).half(experts, experts.forward)
+    assert half.time.ep_comm == pytest.approx(3.0 + 2.0)
+    assert half.time.cp_comm == half.time.tp_comm == 0.0
     nothing = timer().half(one, one.backward)
     assert nothing.time == Seconds() and nothing.time.total == 0.0
     for name, mine in (

@@ -29,6 +29,25 @@ def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> (
     assert found.busy[0] == pytest.approx(paid)
 
 
+def test_a_reduction_goes_up_and_down_once_where_there_are_several() -> None:
+    """A hop of 1 s in a node of 8 and of 10 s between 4 of them; each only where it is spanned, and
+    only where its switches add up."""
+    dims = (
+        Dim("node", 1e11, 1.0, size=8, efficiency=1.0, reduces=True),
+        Dim("net", 1e10, 10.0, size=4, efficiency=1.0, reduces=True),
+    )
+    links = Fabric.of(Network("n", dims), LBL.network)
+    slow = Load(1e9, 1e9, Busy((1e9, 1e9)))
+    for group, hops in (((8.0, 1.0), 2), ((1.0, 4.0), 20), ((8.0, 4.0), 22)):
+        found = in_network.all_reduce(links, 1.0, group, slow)
+        assert found.latency == hops and found.seconds == pytest.approx(hops)
+        assert in_network.all_reduce(links, 0.0, group, slow) == slow
+    deaf = replace(links, reduces=(True, False))
+    assert in_network.all_reduce(deaf, 1.0, (8.0, 4.0), slow) == slow
+    near = in_network.all_reduce(deaf, 1.0, (8.0, 1.0), slow)
+    assert near.latency == 2.0
+
+
 def test_what_leaves_a_chip_pays_for_the_farthest() -> None:
     """Of messages of which a half stays, a quarter goes near and a quarter far, a half pays far."""
     assert hop.charged((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (
