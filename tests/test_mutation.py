@@ -47,9 +47,25 @@ def test_a_wrong_formula_is_killed_and_a_right_one_survives(
     root, tests = BENCHMARKS.parent, ["tests/cost/test_overlap.py"]
     path = root / "src" / "meshwright" / "cost" / "overlap.py"
     text = path.read_text("utf-8")
-    wrong = text.replace("* (layers - 1)", "* layers")
+    wrong = text.replace("(1.0 - how.most)", "how.most")
     assert wrong != text
     assert trial.run(root, path, text, tests, 60.0).outcome == "survived"
     found = trial.run(root, path, wrong, tests, 60.0)
     assert found.outcome == "killed" and "test_overlap" in found.test
     assert path.read_text("utf-8") == text
+
+
+def test_a_survivor_is_equivalent_only_where_it_is_argued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import mutation
+
+    row = mutation.Row(
+        "cost/host.py", 1, "", 0, "x = 0.5 * host", "x = -0.5 * host", "",
+        "survived", "", 0.0,
+    )  # fmt: skip
+    assert "fourth power" in mutation.equivalent(row)
+    assert not mutation.equivalent(row._replace(outcome="killed"))
+    assert not mutation.equivalent(row._replace(file="cost/ring.py"))
+    assert not mutation.equivalent(row._replace(after="x = 1.5 * host"))

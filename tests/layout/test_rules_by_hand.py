@@ -17,12 +17,13 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
+from meshwright.describe.mixers import Convolution, Heads, Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.layout import practice, rules, trainable
+from meshwright.layout import cuts, practice, rules, trainable
 from meshwright.layout.placement import placed
 from meshwright.layout.rule import may_be
-from meshwright.layout.stages import stage_layers
+from meshwright.layout.stages import cut, microbatches, stage_layers
 from meshwright.schedule import get as schedule_named
 
 DENSE = replace(
@@ -536,3 +537,120 @@ def test_chunks_of_a_rank() -> None:
     assert stage_numbers(replace(folded, pp=1), 0) == [0]
     assert stage_count(replace(folded, pp=1)) == 1
     assert schedule_named("zbv").chunks(1) == 2
+
+
+# What of a model tp and cp cut.
+
+
+@pytest.mark.parametrize(
+    ("parts", "heads", "shared", "exchanged", "uncut"),
+    [
+        ({}, {"heads": 12}, {"kv heads": 4}, {}, 0),
+        (
+            {"mla": catalogue("deepseek-v3").mla},
+            {"heads": 12}, {}, {}, 0,
+        ),
+        (
+            {"pattern": ("sliding",), "window": 8},
+            {"heads": 12}, {"kv heads": 4}, {}, 0,
+        ),
+        (
+            {"pattern": ("sliding",), "window": 8, "sliding": Heads(6, 3, 8)},
+            {"sliding.heads": 6}, {"sliding.kv_heads": 3}, {}, 0,
+        ),
+        (
+            {"pattern": ("sliding", "full"), "window": 8, "sliding": Heads(6, 3, 8)},
+            {"heads": 12, "sliding.heads": 6},
+            {"kv heads": 4, "sliding.kv_heads": 3}, {}, 0,
+        ),
+        (
+            {"pattern": ("linear",), "linear": Linear(8, 4, 4, key_heads=2)},
+            {"linear.key_heads": 2}, {}, {"linear.key_heads": 2}, 0,
+        ),
+        (
+            {"pattern": ("linear",), "linear": Linear(8, 4, 4, "lightning")},
+            {"linear.key_heads": 8}, {}, {"linear.key_heads": 8}, 1,
+        ),
+        (
+            {"pattern": ("ssm", "full"), "ssm": StateSpace(120, 4, heads=6, groups=2)},
+            {"heads": 12, "ssm.heads": 6},
+            {"kv heads": 4, "ssm.groups": 2}, {"ssm.heads": 6}, 0,
+        ),
+        (
+            {"pattern": ("ssm",), "ssm": StateSpace(120, 4, "mamba", dt_rank=4)},
+            {"ssm.inner": 120}, {}, {"ssm.heads": 1}, 1,
+        ),
+        (
+            {"pattern": ("conv", "full"), "conv": Convolution(3)},
+            {"heads": 12}, {"kv heads": 4}, {}, 1,
+        ),
+        # shapes that no layer names do not count
+        (
+            {
+                "linear": Linear(7, 4, 4), "conv": Convolution(3),
+                "ssm": StateSpace(120, 4, heads=5), "sliding": Heads(5, 5, 8),
+            },
+            {"heads": 12}, {"kv heads": 4}, {}, 0,
+        ),
+    ],
+)  # fmt: skip
+def test_what_tensor_and_context_parallelism_cut(
+    parts: dict[str, Any],
+    heads: dict[str, int],
+    shared: dict[str, int],
+    exchanged: dict[str, int],
+    uncut: int,
+) -> None:
+    """Heads of the mixers that layers name, by their fields; those with a state over tp x cp too,
+    and what no framework cuts only alone."""
+    of = replace(DENSE, **parts)
+    assert dict(cuts.heads(of)) == heads
+    assert dict(cuts.shared_heads(of)) == shared
+    assert dict(cuts.exchanged(of)) == exchanged
+    assert len(cuts.uncut(of)) == uncut
+    for tp in (1, 2, 3, 4, 6, 8):
+        fits = all(n % tp == 0 for n in heads.values())
+        evenly = all(n % tp == 0 or tp % n == 0 for n in shared.values())
+        assert bool(cuts.over_tp(of, tp)) is (fits and evenly)
+        assert bool(cuts.copied(of, tp)) is evenly
+        for cp in (1, 2, 3):
+            both = tp * cp == 1 or not uncut
+            for n in exchanged.values():
+                both = both and (cp == 1 or n % (tp * cp) == 0)
+            assert bool(cuts.over_cp(of, tp, cp)) is both, (tp, cp)
+            layout = Layout(tp=tp, cp=cp)
+            rule = rules.NAMED["states over tp and cp"]
+            assert bool(rule.holds(job(of), layout)) is both
+
+
+def test_a_device_that_is_alone_has_one_stage() -> None:
+    way = schedule_named("interleaved")
+    alone, four = (cut(job(), pp, way, 3) for pp in (1, 4))
+    assert (alone.stages, alone.most) == (1, 12)
+    assert (four.stages, four.most) == (12, 1)
+    table = microbatches(job(batch=25), Layout(dp=4, microbatch=3))
+    assert table == 3
+
+
+def test_every_stage_needs_a_layer() -> None:
+    rule = rules.FILLED
+    for pp, fine in ((12, True), (11, True), (13, False)):
+        assert bool(rule.holds(job(), Layout(pp=pp))) is fine
+    slots = Layout(pp=14, stages="slots")
+    assert not rule.holds(job(), slots), "ends that are slots alone"
+
+
+def test_a_plan_says_what_its_framework_lacks() -> None:
+    assert practice.not_proposed(job(), Layout()) == []
+    asked = replace(job(), framework="megatron-core")
+    strange = Layout(pp=2, schedule="zbv")
+    by = asked.profile
+    assert by is not None and by.proposes
+    assert not practice.not_proposed(asked, Layout(tp=2, dp=4, zero=1))
+    assert practice.not_proposed(asked, strange)
+    fewer = replace(by, proposes=())
+    assert not practice.not_proposed(replace(asked, framework=fewer), strange)
+    refused = rules.unsupported(
+        replace(job(), framework="meshwright"), strange
+    )
+    assert refused == [] or all(isinstance(why, str) for why in refused)

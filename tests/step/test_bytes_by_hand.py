@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
-from meshwright import predict, step
+from meshwright import assumptions, predict, step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import NOTHING, Load
 from meshwright.describe.assumptions import MemoryCount
+from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
@@ -590,3 +591,91 @@ def test_bytes_of_a_step_are_those_of_its_precision() -> None:
     )
     for kind in ("weights", "activations"):
         assert wide.memory_bytes[kind] == 2 * narrow.memory_bytes[kind]
+
+
+# Activations of the ends.
+
+
+def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
+    """Papers: what its layers keep, 7 bytes of the head, and a layer once more where all of it runs
+    again. 128 x 512 logits stay in 4 bytes until the input's gradient, then in 2."""
+    parts, model = body(layer()), replace(MODEL, vocab=VOCAB, layers=4)
+    logits = TOKENS * VOCAB
+    for pp, end, head, text, once in (
+        (2, "first", 0.0, "none", 0.0),
+        (2, "last", 1.0, "none", 0.0),
+        (2, "last", 1.0, "full", 100.0),
+        (1, "first", 1.0, "full", 100.0),
+    ):
+        layout = Layout(pp=pp)
+        job = a_job(layout, model, memory=UNITS)
+        share = Share(2.0, 0.0, 0.0, 1.0 if end == "last" else 0.0)
+        found = memory.activations(job, layout, parts, text, {end: share}, end)
+        each = 2 * (16.0 if text == "full" else 100.0)
+        late = (7.0 - 2 * logits) * head
+        assert found == (each, 7.0 * head, late, once), (pp, end)
+    # what a device that is alone holds is the first's
+    layout = Layout()
+    job = a_job(layout, model, memory=UNITS)
+    share = Share(0.0, 0.0, 0.0, 1.0)
+    found = memory.activations(
+        job, layout, parts, "none", {"last": share}, "last"
+    )
+    assert found == (0.0, 0.0, 0.0, 0.0)
+    few = replace(UNITS, working_set=False)
+    job = a_job(layout, model, memory=few)
+    found = memory.activations(
+        job, layout, parts, "full", {"first": share}, "first"
+    )
+    assert found.once == 0.0
+
+
+def test_under_a_framework_a_layer_works_beside_the_head() -> None:
+    """The larger of the two: the head's 6 bytes a logit, its inputs and a placeholder, or what a
+    layer's backward pass holds."""
+    layout = Layout(pp=2)
+    job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
+    parts = body(layer(saved=1e9))
+    logits = TOKENS * VOCAB
+    share = Share(2.0, 0.0, 0.0, 1.0)
+    found = memory.activations(
+        job, layout, parts, "none", {"last": share}, "last"
+    )
+    head = 6 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
+    assert found.each == 2e9 + 16.0, "and the output of the stage"
+    assert found.head == pytest.approx(head)
+    gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
+    assert found.once == pytest.approx(0.25e9 + gathered - head)
+    small = body(layer(saved=8.0))
+    found = memory.activations(
+        job, layout, small, "none", {"last": share}, "last"
+    )
+    assert found.once == 0.0
+
+
+@pytest.mark.parametrize(("tp", "copies"), [(1, 1.0), (2, 2.0)])
+def test_logits_gathered_over_tp(tp: int, copies: float) -> None:
+    """Eager PyTorch on whole logits: 14 bytes, and 16-bit copies: one, or with tp the parts too."""
+    layout = Layout(tp=tp)
+    profile = replace(framework_named("megatron-core"), logits_gathered=True)
+    eager = replace(profile, logits_gathered=False, loss="eager")
+    base = replace(
+        a_job(layout, replace(MODEL, vocab=VOCAB)),
+        assumptions=assumptions("realistic"),
+    )
+
+    def lost(by: Any) -> float:
+        found = holding.head(
+            replace(base, framework=by), layout, body(layer())
+        )
+        return float(found["logits and loss"])
+
+    logits = TOKENS * VOCAB
+    assert lost(profile) == logits * (14.0 + copies * 2.0)
+    assert lost(eager) == logits / tp * {1: 14.0, 2: 18.0}[tp]
+
+
+def test_chances_for_people() -> None:
+    assert [room.chance(x) for x in (0.005, 0.01, 0.5, 0.99, 0.995)] == [
+        "less than 1 %", "1 %", "50 %", "99 %", "more than 99 %",
+    ]  # fmt: skip
