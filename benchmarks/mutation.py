@@ -96,6 +96,7 @@ ROOMS = {
         ("search/*.py",),
         (
             "tests/test_search_by_hand.py",
+            "tests/test_space_by_hand.py",
             "tests/test_search_bounds.py",
             "tests/test_search_selectors.py",
             "tests/test_search_families.py",

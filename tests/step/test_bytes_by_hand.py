@@ -375,8 +375,10 @@ def test_gradients_as_wide_as_the_framework_has_them(
     assert holding.step_bytes(plain) == 0.0
     pure = replace(job, precision=replace(job.precision, gradient_bytes=1.0))
     assert holding.gradient_bytes(pure) == 1.0, "narrower than activations"
-    same = replace(job, precision=replace(job.precision, gradient_bytes=2.0))
-    assert holding.gradient_bytes(same) == 2.0
+    less = framework(Layout(), gradient_bytes={"bf16": 1.5})
+    assert holding.gradient_bytes(less) == 1.5
+    same = replace(less, precision=replace(job.precision, gradient_bytes=2.0))
+    assert holding.gradient_bytes(same) == 2.0, "a job that says 16 bits"
 
 
 def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:

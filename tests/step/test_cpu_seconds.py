@@ -33,7 +33,10 @@ def always(seconds: float, *axes: str) -> Table:
 
 
 def cpu_seconds(
-    layout: Layout, microbatches: int, model: Model = NORMED
+    layout: Layout,
+    microbatches: int,
+    model: Model = NORMED,
+    copy: float = 0.0,
 ) -> dict[str, float]:
     """Of one step on the measured machine."""
     messages = {
@@ -48,6 +51,7 @@ def cpu_seconds(
     kernels = {
         "bf16/accumulate": always(ACCUMULATE, "elements"),
         "bf16/optimizer": always(STEP, "elements"),
+        "bf16/copy": always(copy, "elements"),
     }
     nothing = Overhead((1.0, 64.0), *((0.0, 0.0),) * 4)
     features = (
@@ -96,6 +100,23 @@ def test_messages_of_a_step(zero: int, messages: float) -> None:
     """Four replicas, two layers, three microbatches."""
     found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 3)
     assert found["dp_comm"] == pytest.approx(REPLICAS * LAYERS * messages)
+
+
+@pytest.mark.parametrize(
+    ("zero", "copies"), [(0, 2), (1, 1 + 1), (2, 1 + 3), (3, 6 + 3)]
+)
+def test_messages_are_copied_in_and_out_of_flat_buffers(
+    zero: int, copies: int
+) -> None:
+    """Gradients that are all-reduced into one and back, gathered weights out, scattered gradients
+    in, as often as they are sent; embedding and head have no weights here, but are a unit too."""
+    plain, copied = (
+        cpu_seconds(Layout(dp=REPLICAS, zero=zero), 3, copy=copy)["dp_comm"]
+        for copy in (0.0, 7.0)
+    )
+    assert copied - plain == pytest.approx(
+        REPLICAS * (LAYERS + 1) * copies * 7.0
+    )
 
 
 def test_a_pipeline_reduces_once_a_step() -> None:

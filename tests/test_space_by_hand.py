@@ -1,0 +1,392 @@
+"""Tables of a search against plain loops over whole numbers: shards, pipelines, placements, ZeRO
+groups, options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from by_hand import CHIP, MODEL, SET
+from meshwright import assumptions
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model, MoE
+from meshwright.describe.network import Dim, Network
+from meshwright.layout.placement import placed
+from meshwright.search import placement, several
+from meshwright.search.best import Best
+from meshwright.search.space import (
+    DEGREES,
+    Options,
+    Sharding,
+    Space,
+    Way,
+    distinct,
+    options,
+    pipelines,
+    shardings,
+    shards,
+    splits,
+)
+
+DENSE = replace(
+    MODEL,
+    layers=6,
+    heads=12,
+    kv_heads=4,
+    hidden=96,
+    ffn=260,
+    vocab=100,
+    seq=768,
+)
+NET = Network(
+    "n", (Dim("node", 1e9, 0.0, size=4), Dim("net", 1e9, 0.0, size=64))
+)
+
+
+def job(
+    model: Model = DENSE, chips: int = 24, batch: int = 12, how: Any = SET
+) -> Job:
+    return Job(model, Cluster(CHIP, NET, chips), batch, assumptions=how)
+
+
+def rows(table: dict[str, Any], *names: str) -> list[tuple[int, ...]]:
+    return sorted(
+        zip(*(table[name].astype(int).tolist() for name in names), strict=True)
+    )
+
+
+def divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+@pytest.mark.parametrize("sp", [(True,), (False,), (True, False)])
+def test_shards_of_a_dense_model(relaxed: bool, sp: tuple[bool, ...]) -> None:
+    """tp divides heads and widths, and key heads or is a multiple of them; cp leaves 128 tokens;
+    a microbatch can be cut over both."""
+    found = shards(job(), Space(sequence_parallel=sp), relaxed)
+    expected = []
+    for tp, cp, b in product(range(1, 25), range(1, 25), range(1, 65)):
+        heads = 12 % tp == 0 and 260 % tp == 0 and 96 % tp == 0
+        copied = 4 % tp == 0 or tp % 4 == 0
+        tokens = 768 % cp == 0 and (768 // cp >= 128 or cp == 1)
+        chips = tp * cp <= 24 and (relaxed or (24 % tp == 0 and 24 % cp == 0))
+        micro = b <= 12 and (relaxed or 12 % b == 0)
+        cut = any(b * 768 % (cp * (tp if one else 1)) == 0 for one in sp)
+        if heads and copied and tokens and chips and micro and cut:
+            expected.append((tp, cp, b, 1, 1, 1))
+    names = ("tp", "cp", "microbatch", "ep", "etp", "panels")
+    assert rows(found, *names) == sorted(expected)
+    assert not len(shards(job(), Space(ep=(2,)), relaxed)["tp"])
+    assert not len(shards(job(), Space(etp=(2,)), relaxed)["tp"])
+
+
+def test_shards_of_experts() -> None:
+    """ep divides twelve experts; etp is one, or tp where that divides their width of 60."""
+    moe = replace(DENSE, moe=MoE(12, 2, 60), heads=24, kv_heads=24, ffn=240)
+    found = shards(job(moe), Space(cp=(1,), microbatch=(1,)), False)
+    expected = [
+        (tp, ep, etp)
+        for tp in divisors(24)
+        for ep in divisors(12)
+        for etp in {1, tp}
+        if 60 % etp == 0 and 96 % tp == 0 and 240 % tp == 0 and 768 % tp == 0
+    ]
+    assert rows(found, "tp", "ep", "etp") == sorted(expected)
+
+
+def test_panels_of_summa() -> None:
+    """max(n1, n2) doubled while panels of the hidden size are 512 wide; a narrow one as it is."""
+    wide = replace(
+        DENSE, hidden=4096, heads=16, kv_heads=16, ffn=16384, layers=2
+    )
+    space = Space(scheme=("summa",), microbatch=(1,))
+    found = shards(job(wide, 16), space, False)
+    expected = []
+    for tp, cp in product((1, 2, 4, 8, 16), (1, 2, 4)):
+        start = max(tp, cp)
+        if tp * cp > 16:
+            continue
+        panels = [
+            start * 2**k for k in range(13) if 4096 / (start * 2**k) >= 512
+        ]
+        expected += [(tp, cp, n) for n in panels or [start]]
+    assert rows(found, "tp", "cp", "panels") == sorted(expected)
+    fine = splits(
+        job(), {"tp": np.array([5.0]), "cp": np.array([2.0]), "microbatch": np.array([5.0])},
+        "summa", True,
+    )  # fmt: skip
+    assert fine.tolist() == [True], "summa does not cut tokens over tp"
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_pipelines_with_their_chunks(relaxed: bool) -> None:
+    """Six layers, and embedding and head where there are chunks: p v up to 8; strict p divides 24;
+    a device that is alone has the fewest."""
+    how = replace(SET, overlap=replace(SET.overlap, pp="interleaved"))
+    space = Space(schedule=("1f1b", "interleaved", "zbv"))
+    found = pipelines(job(how=how), space, relaxed)
+    chunks = (1, 2, 3, 4, 5, 6, 7, 8)
+    expected = [
+        (p, v)
+        for p in range(1, 7)
+        for v in chunks
+        if (relaxed or 24 % p == 0) and p * v <= 8 and (p > 1 or v <= 2)
+    ]
+    assert rows(found, "pp", "interleave") == sorted(expected)
+    papers = pipelines(job(), space, relaxed)
+    even = [(p, v) for p, v in expected if v in (1, 2, 3, 6)]
+    assert rows(papers, "pp", "interleave") == sorted(even)
+
+
+@pytest.mark.parametrize("size", [1, 4, 6, 12])
+@pytest.mark.parametrize("exact", [True, False])
+def test_shares_of_a_dimension(size: int, exact: bool) -> None:
+    found = placement.triples(size, exact)
+    every = product(range(1, size + 1), repeat=3)
+    expected = [
+        (a, b, c)
+        for a, b, c in every
+        if (size % (a * b * c) == 0 if exact else a * b * c <= size)
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+def test_largest_divisors() -> None:
+    n = np.array([12.0, 12.0, 7.0, 8.0, 1.0])
+    most = np.array([5.0, 12.0, 6.0, 8.0, 3.0])
+    found = placement.largest_divisor(n, most)
+    assert found.tolist() == [4.0, 12.0, 1.0, 8.0, 1.0]
+
+
+def degrees() -> dict[str, np.ndarray]:
+    """All tp x cp x pp x dp of 24 chips."""
+    every = [
+        (tp, cp, pp, 24 // (tp * cp * pp))
+        for tp, cp, pp in product(divisors(24), repeat=3)
+        if 24 % (tp * cp * pp) == 0
+    ]
+    columns = np.array(every, dtype=float).T
+    return dict(zip(("tp", "cp", "pp", "dp"), columns, strict=True))
+
+
+def test_placements_of_strict_rows() -> None:
+    """Nodes of 4, six of them: all ways to deal each degree to node and network that fill nodes."""
+    table = degrees()
+    counts = placement.count(job(), table)
+    for i, times in enumerate(counts):
+        each = [int(table[a][i]) for a in ("tp", "cp", "pp", "dp")]
+        ways = [
+            near
+            for near in product(*(divisors(n) for n in each))
+            if np.prod(near) == 4
+        ]
+        assert times == len(ways), each
+    assert (
+        placement.count(job(), {a: c[:0] for a, c in table.items()}).size == 0
+    )
+
+
+def test_the_canonical_placement_is_that_of_a_single_layout() -> None:
+    table = degrees()
+    kept, shares = placement.finish(job(), dict(table), False, every=False)
+    assert len(kept["tp"]) > 10
+    for i in range(len(kept["tp"])):
+        mine = {a: int(kept[a][i]) for a in ("tp", "cp", "pp", "dp")}
+        at = placed(Layout(**mine), (4, 64)).placement
+        for a in mine:
+            assert tuple(share[i] for share in shares[a]) == at[a], mine
+
+
+def test_rows_that_differ() -> None:
+    """Columns of whole numbers, of fractions and of huge ones are packed into one."""
+    rng = np.random.default_rng(1)
+    columns = [
+        rng.integers(0, 3, 200).astype(float),
+        rng.integers(0, 3, 200) / 3.0,
+        rng.integers(0, 2, 200) * 2.0**40,
+        *(rng.integers(0, 2, 200) * float(2**19) for _ in range(4)),
+    ]
+    index, number = distinct(columns)
+    every = list(zip(*(c.tolist() for c in columns), strict=True))
+    assert len(index) == len(set(every))
+    for i, mine in enumerate(every):
+        assert every[index[number[i]]] == mine
+    single = distinct([np.array([5.0, 5.0, 7.0]), 1.0])
+    assert single[1].tolist() == [0, 0, 1]
+
+
+# ZeRO and its groups.
+
+
+def test_groups_that_shard() -> None:
+    """Of a node of 4: dp tp cp / 4 groups hold copies, if they are whole, several, and of several
+    ranks."""
+    inside, two, plain = Sharding(3, 0, 4), Sharding(1, 2), Sharding(2)
+    assert str(plain) == "2" and str(two) == "1 in 2 groups"
+    assert str(inside) == "3 inside a node"
+    assert plain.layout(Layout(dp=8)).dp_replicate == 1
+    assert plain.layout(Layout(dp=8)).zero == 2
+    assert two.layout(Layout(dp=8)).dp_replicate == 2
+    assert inside.layout(Layout(dp=8, tp=2)).dp_replicate == 4
+    assert plain.runs(Layout()) is True and plain.may_run(Layout()) is True
+    for layout, runs, may in (
+        (Layout(dp=8), True, True),
+        (Layout(dp=4), False, False),  # one group
+        (Layout(dp=6), False, True),  # one and a half
+        (Layout(dp=8, tp=4), False, True),  # groups of one rank
+        (Layout(dp=8, tp=2), True, True),
+        (Layout(dp=3, cp=4), True, True),
+        (Layout(dp=2, cp=4, tp=4), False, True),  # 8 groups, 2 replicas x 4
+        (Layout(dp=8, ep=8), False, True),  # an expert has one replica
+        (Layout(dp=8, ep=2), True, True),
+    ):
+        assert bool(inside.runs(layout)) is runs, layout
+        assert bool(inside.may_run(layout)) is may, layout
+    assert not two.runs(Layout(dp=3)) and two.runs(Layout(dp=4))
+    assert not two.runs(Layout(dp=2)), "groups of one rank"
+
+
+def test_stages_that_a_node_may_shard() -> None:
+    """ZeRO 2 and 3 over a node too, where there are several; as asked otherwise."""
+    found = shardings(job(), Space())
+    assert found == (
+        *(Sharding(zero) for zero in range(4)),
+        Sharding(2, 0, 4),
+        Sharding(3, 0, 4),
+    )
+    assert shardings(job(chips=4), Space()) == found[:4]
+    one = replace(NET, dims=(Dim("all", 1e9, 0.0, size=64),))
+    flat = replace(job(), cluster=Cluster(CHIP, one, 24))
+    assert shardings(flat, Space()) == found[:4]
+    asked = shardings(job(), Space(zero=(0, 1), dp_replicate=(1, 2)))
+    assert asked == (Sharding(0), Sharding(1), Sharding(1, 2))
+
+
+def test_options_that_change_nothing_are_left_out() -> None:
+    """Experts need sequence parallelism; with flash attention selective recomputation is none."""
+    how = assumptions("lbl-2024")
+    base = replace(job(how=how), attention_kernel="flash")
+    assert options(base, Space()).recompute == ("none", "full")
+    only = options(base, Space(recompute=("selective",)))
+    assert only.recompute == ("selective",)
+    plain = replace(base, attention_kernel="unfused")
+    assert len(options(plain, Space()).recompute) == 3
+    assert options(base, Space()).sequence_parallel == (True, False)
+    moe = replace(base, model=replace(DENSE, moe=MoE(12, 2, 60)))
+    assert options(moe, Space()).sequence_parallel == (True,)
+    without = Space(sequence_parallel=(False,))
+    assert options(moe, without).sequence_parallel == (False,)
+    chosen = options(
+        base, Space(schedule=("1f1b", "interleaved"), interleave=(1,))
+    )
+    assert chosen.schedules == (Way("1f1b"),) and chosen.chunks == ((1,),)
+    two = options(
+        base, Space(schedule=("zbv", "interleaved"), interleave=(2,))
+    )
+    assert two.chunks == ((2,), (2,))
+
+
+def test_chunks_that_are_tried() -> None:
+    """All up to eight, and beyond them those that divide 24 layers; given by hand any."""
+    how = replace(SET, overlap=replace(SET.overlap, pp="interleaved"))
+    deep = replace(DENSE, layers=24)
+    space = Space(schedule=("interleaved",), stages=("even",))
+    found = options(job(deep, how=how), space).chunks
+    assert found == ((2, 3, 4, 5, 6, 7, 8, 12, 24),)
+    asked = space.but(interleave=(9, 26, 27))
+    assert options(job(deep, how=how), asked).chunks == ((9, 26),)
+
+
+def test_parts_of_options_know_their_numbers() -> None:
+    ways = (Way("1f1b"), Way("zbv"), Way("gpipe"))
+    whole = Options(
+        (True, False), ("none", "full"), ways, (Sharding(0), Sharding(3)), ((1,), (2,), (1,))
+    )  # fmt: skip
+    assert whole.shape == (2, 2, 3, 2) and whole.count == 24
+    part = whole.part(
+        [np.array(x) for x in ([0, 1], [1, 0], [0, 1, 1], [1, 1])]
+    )  # fmt: skip
+    assert part.axes == (
+        (False,), ("none",), ways[1:], (Sharding(0), Sharding(3)),
+    )  # fmt: skip
+    assert part.numbers == ((1,), (0,), (1, 2), (0, 1))
+    assert part.part([np.array([1]), np.array([1]), np.array([0, 1]), np.array([0, 1])]).numbers == (
+        (1,), (0,), (2,), (1,),
+    )  # fmt: skip
+    assert part.chunks == whole.chunks and part.all is whole
+    assert [way.chunked for way in ways] == [False] * 3
+    assert Way("interleaved").chunked
+
+
+# What was found.
+
+
+def test_a_row_is_a_layout() -> None:
+    """Seconds and bytes, degrees, numbers of options, shares of tp, cp, dp, pp."""
+    choice = Options(
+        (True, False), ("none", "full"),
+        (Way("1f1b"), Way("interleaved", "slots")),
+        (Sharding(0), Sharding(3, 2)),
+    )  # fmt: skip
+    numbers = {
+        "tp": 2,
+        "cp": 1,
+        "pp": 3,
+        "dp": 4,
+        "ep": 1,
+        "etp": 1,
+        "microbatch": 5,
+        "panels": 1,
+        "interleave": 2,
+    }
+    row = (
+        1.5, 2.5, *(float(numbers[name]) for name in DEGREES), 1, 1, 1, 1,
+        2.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 3.0,
+    )  # fmt: skip
+    found = Best(1, choice, rows=[row]).layouts("megatron", 2)
+    assert found == [
+        Layout(
+            **numbers, schedule="interleaved", stages="slots", zero=3, dp_replicate=2,
+            recompute="full", sequence_parallel=False,
+            placement={"tp": (2, 1), "cp": (1, 1), "dp": (2, 2), "pp": (1, 3)},
+        )
+    ]  # fmt: skip
+
+
+def test_counts_of_a_grid() -> None:
+    """Of ten legal points four fit; those of a covered grid were not counted before."""
+
+    class Legal:
+        legal = 10
+
+    seconds = np.array([1.0, np.inf, 2.0, 3.0, 4.0])
+    best = Best(1, None)  # type: ignore[arg-type]
+    best.count(Legal(), seconds, True)  # type: ignore[arg-type]
+    best.count(Legal(), seconds, False)  # type: ignore[arg-type]
+    assert (best.searched, best.feasible, best.too_big) == (10, 8, 12)
+
+
+def test_the_quickest_of_several_spaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is asked for what is no slower than what was found before."""
+    asked = []
+
+    def search(
+        j: Any, space: Any, k: int, relaxed: bool, within: float
+    ) -> Any:
+        asked.append(within)
+        return Best(1, None, rows=[(space, 0.0)] if space <= within else [])  # type: ignore[arg-type]
+
+    monkeypatch.setattr(several, "search", search)
+    found = several.quickest([7.0, 9.0, 5.0, 6.0], job(), 8.0)  # type: ignore[list-item]
+    assert found == (5.0, 0.0) and asked == [8.0, 7.0, 7.0, 5.0]
+    assert several.quickest([9.0], job(), 8.0) is None  # type: ignore[list-item]
