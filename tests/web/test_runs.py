@@ -75,3 +75,19 @@ def test_serve_refuses_in_a_sentence(
 ) -> None:
     assert main(["serve", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_log_that_is_dropped_stands_beside_the_question() -> None:
+    line = "iteration {}/ 9 | elapsed time per iteration (ms): {} | loss: 9.0"
+    text = "\n".join(
+        line.format(i, ms) for i, ms in enumerate((9e4, 5e3, 5e3))
+    )
+    question = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "64seq"}
+    told = ask(
+        "log", {"text": text, "question": question, "layout": {"tp": "2"}}
+    ).json
+    assert told["comparison"]["step_time_s"]["measured"] == 5.0
+    assert told["comparison"]["layout"]["tp"] == 2
+    assert told["series"]["step_time_s"] == [90.0, 5.0, 5.0]
+    refused = ask("log", {"text": "nothing", "question": question})
+    assert refused.status == 422 and "no steps" in refused.json["error"]

@@ -61,7 +61,8 @@ Steps = Annotated[
 Seconds = Annotated[
     str | None,
     word(
-        "With --from JOB.toml: seconds of its steps, such as 1.21,1.23,1.20.",
+        "With --from JOB.toml: seconds of its steps, such as 1.21,1.23,1.20, or the log of its run"
+        " (Megatron-LM, Megatron-Bridge, NeMo, torchtitan).",
         "LIST",
     ),
 ]
@@ -151,7 +152,14 @@ def from_steps(
     from ..report import console, files
 
     files.suffix(output, (".toml",))
-    times = numbers(seconds)
+    logged = bool(seconds) and Path(str(seconds)[:4096]).is_file()
+    if logged and (len(paths) > 1 or not paths[0].endswith(".toml")):
+        raise BadInput(
+            "--steps LOG is of one job: --from job.toml --steps LOG"
+        )
+    times = (
+        logged_steps(str(seconds), paths[0]) if logged else numbers(seconds)
+    )
     found = [step for path in paths for step in read(path, times)]
     machine = installation(found)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
@@ -172,6 +180,19 @@ def from_steps(
             f"wrote {output}",
         )
     return 0
+
+
+def logged_steps(log: str, path: str) -> list[float]:
+    """Seconds of the steady steps in the log of another tool's run; path: of its job."""
+    from ..compare.logged import beside
+    from ..formats import read_text
+    from ..formats.logs import steps_of
+    from ..formats.toml import load_job
+    from ..prediction.prediction import predict
+
+    steps = steps_of(read_text(log), log[:80])
+    found = beside(log, steps, predict(load_job(path)))
+    return [found.seconds(step) for step in found.log.steady]
 
 
 def numbers(text: str | None) -> list[float]:

@@ -5,6 +5,7 @@ counted for it.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,7 +14,23 @@ from ..errors import BadInput
 from .command import Json, output, verb, word
 
 RunFolder = Annotated[
-    str | None, Parameter(help="Folder of a run of meshwright train.")
+    str | None,
+    Parameter(
+        help="Folder of a run of meshwright train, or, with --job, the log of a run of Megatron-LM,"
+        " Megatron-Bridge, NeMo or torchtitan."
+    ),
+]
+JobOf = Annotated[
+    str | None,
+    word(
+        "With a log: its job, as a JOB.toml, or as the script or configuration that started it"
+        " (with --on).",
+        "FILE",
+    ),
+]
+On = Annotated[
+    str | None,
+    word("With --job: the chips of the run, such as 64xh100-sxm.", "CHIPS"),
 ]
 Oracle = Annotated[
     str | None,
@@ -38,6 +55,8 @@ def compare(
     run: RunFolder = None,
     /,
     *,
+    job: JobOf = None,
+    on: On = None,
     oracle: Oracle = None,
     rank: Ranks = (),
     json: Json = False,
@@ -51,7 +70,8 @@ def compare(
 ) -> int:
     """Compare a measured run with its prediction: time by cause, memory by type, timeline.
 
-    Example: meshwright compare quickstart-run -o gantt.png
+    Examples: meshwright compare quickstart-run -o gantt.png
+    meshwright compare train.log --job train.sh --on 64xh100-sxm
     """
     if oracle is not None:
         if run is not None or output is not None:
@@ -65,6 +85,10 @@ def compare(
         )
     if rank:
         raise BadInput("--rank belongs to --oracle JOB.toml")
+    if job or on or Path(run[:4096]).is_file():
+        if output is not None:
+            raise BadInput("a log has no timeline to write: -o is for runs")
+        return with_log(run, job, on, json)
     from ..compare import compare as compute
     from ..formats.run_folder import read
     from ..report import console, files
@@ -111,3 +135,26 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
     )
     console.show_json(data) if json else console.show(report(data))
     return 0 if data["agrees"] else 1
+
+
+def with_log(path: str, job: str | None, on: str | None, json: bool) -> int:
+    """The log of another tool's run beside what is predicted for its job."""
+    from ..compare.logged import beside
+    from ..formats import flags, read_text
+    from ..formats.logs import steps_of
+    from ..prediction.prediction import predict
+    from ..report import console
+    from ..report.compare import of_log
+
+    log = steps_of(read_text(path), path[:80])
+    if not job:
+        raise BadInput(
+            f"{path[:80]} is a log of {log.kind}: --job says what it ran, such as --job train.sh"
+            " --on 64xh100-sxm, or --job job.toml"
+        )
+    notes: list[str] = []
+    given = {"on": on} if on else {}
+    found = beside(path, log, predict(flags.read_flags(job, given, notes)))
+    data = console.envelope("compare", {**found.to_dict(), "notes": notes})
+    console.show_json(data) if json else console.show(of_log(found, notes))
+    return 0

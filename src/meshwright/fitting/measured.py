@@ -46,7 +46,8 @@ def steps(path: str, seconds: Sequence[float] = ()) -> list[Step]:
     if path.endswith(".toml"):
         if not seconds:
             raise BadInput(
-                f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20"
+                f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20, or"
+                " --steps train.log"
             )
         return [Step(path, load_job(path), each) for each in seconds]
     found = runs(published.parse(published.read_text(path)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..compare import Comparison
+from ..compare.logged import Logged
 from ..errors import BadInput
 from ..formats import perfetto
 from ..schedule.timeline import Timeline
@@ -56,6 +57,41 @@ def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
             ]
     return Group(
         *parts, Text(), *(Text(f"note: {note}", "yellow") for note in c.why())
+    )
+
+
+def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
+    """The same for a log of another tool."""
+    p = c.predicted
+    title = (
+        f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind} on"
+        f" {int(p.layout.chips)} ranks"
+    )
+    table = plain("step", "predicted", "measured", "ratio", "what it is")
+    table.add_row(
+        "on the clock",
+        seconds(p.step_time_s),
+        seconds(c.measured_s),
+        f"{c.measured_s / p.step_time_s:.2f}",
+        "median of the log",
+    )
+    if c.memory:
+        reserved = p.memory_bytes["reserved"]
+        table.add_row(
+            "memory",
+            show(reserved, "B"),
+            show(c.memory, "B"),
+            f"{c.memory / reserved:.2f}",
+            "the most that the log names",
+        )
+    told = [*c.why(), *notes]
+    return Group(
+        Text(title, "bold"),
+        Text("  " + layout_words(p.layout, p.microbatches)),
+        Text(),
+        table,
+        Text(),
+        *(Text(f"note: {note}", "yellow") for note in told),
     )
 
 

@@ -18,7 +18,7 @@ from ..search.evaluate import Progress
 from . import answers, dropped, explorers, sure
 from .answers import Answer, Body
 from .question import keys
-from .runs import Folders
+from .runs import Folders, of_log
 
 TEXTS = {
     "type": "object",
@@ -114,6 +114,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         "nearest": quick(sure.nearest, asked),
         "run_question": quick(sure.run_question, {"id": TEXT}),
         "folders": quick(folders.list),
+        "log": Endpoint(of_log, {"text": TEXT, **laid_out}),
         "folder": Endpoint(folders.run, {"run": TEXT}, kept=False),
     }
 

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..compare import compare
+from ..compare.logged import beside
 from ..errors import BadInput
+from ..formats.logs import steps_of
 from ..formats.run_folder import read
 from ..prediction.prediction import predict
 from ..report.console import SCHEMA, envelope
 from ..search.evaluate import Progress
 from .answers import Answer, Body, settled
+from .question import ask, laid_out
 
 MOST_STEPS = 2000
 """Steps of a curve; longer runs are thinned out."""
@@ -49,6 +52,24 @@ def of_folder(path: Path) -> dict[str, Any]:
     }
     found = compare(run).to_dict() if run.metrics else None
     return envelope("compare", {**told, "comparison": found})
+
+
+def of_log(body: Body, progress: Progress) -> Answer:
+    """The log of another tool's run beside the prediction of the question."""
+    notes: list[str] = []
+    job, _ = ask(body.get("question"), notes)
+    said = body.get("layout", {})
+    own = job.layout.chips > 1 and not said
+    layout = job.layout if own else laid_out(job, said)
+    log = steps_of(str(body.get("text", "")))
+    found = beside("the log", log, predict(job, layout))
+    told = {
+        "folder": f"log of {found.log.kind}",
+        "series": found.series,
+        "prediction": settled(found.predicted, notes),
+        "comparison": found.to_dict(),
+    }
+    return envelope("compare", told)
 
 
 def series(rows: Any) -> dict[str, list[Any]]:

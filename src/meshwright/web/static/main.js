@@ -42,7 +42,7 @@ async function draw({ typing = false, first = false } = {}) {
   page.abort = new AbortController();
   page.started = performance.now();
   const view = VIEWS.find((v) => v.name === page.state.view) || plan;
-  const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember };
+  const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember, log: page.log };
   fill();
   if (page.shown !== view) {
     page.shown = view;
@@ -135,13 +135,22 @@ async function copyDialog() {
 function readDialog() {
   const text = h("textarea", { id: "dropped", "aria-label": "Text to read", placeholder: "A config.json, a JOB.toml, a meshwright command, or a link to this page" });
   const said = h("p", { role: "status" });
-  const box = dialog("Paste or drop", h("p", { class: "note" }, "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, or a link to this page. Nothing leaves this machine."),
+  const box = dialog("Paste or drop", h("p", { class: "note" }, "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, the log of its run, or a link to this page. Nothing leaves this machine."),
     text, h("p", {}, h("input", { type: "file", "aria-label": "Choose a file", onchange: async (e) => { text.value = await e.target.files[0].text(); } })), said,
     h("p", {}, h("button", { type: "button", onclick: async () => { try { await taken(text.value); box.close(); } catch (error) { said.textContent = error.message; } } }, "Read it")));
 }
 
+// Lines of a log with the seconds of a step (formats/logs.py); the newest are enough.
+const LOGGED = /elapsed time per iteration|train_step_timing|\bstep:.*\btps:/;
+const MOST_LINES = 2000;
+
 async function taken(text) {
   if (/^\s*(https?|file):\/\/\S*#/.test(text)) { replace(parse(text.trim()), "a link"); return; }
+  const lines = text.split("\n").filter((line) => LOGGED.test(line));
+  if (lines.length) {
+    page.log = lines.slice(-MOST_LINES).join("\n");
+    return set({ view: "runs" });
+  }
   const told = await ask("read", { text, question: question(page.state) });
   const kept = Object.fromEntries(["on", "network", "batch", "tokens"].filter((k) => page.state[k] && !told.question.job).map((k) => [k, page.state[k]]));
   const layout = Object.fromEntries(fields.layout.filter((f) => told.question[f]).map((f) => [f, told.question[f]]));

@@ -1,10 +1,11 @@
-// The view Runs: a run of meshwright train beside its prediction, also while it trains.
+// The view Runs: a run of meshwright train, also while it trains, or the log of another tool, beside its prediction.
 
 import { h, put, table, wait } from "./dom.js";
 import { ask, source } from "./ask.js";
 import { bars, figure, lines as curves } from "./chart.js";
 import { change, gib, grouped, seconds, sig, step } from "./format.js";
 import { CAUSES } from "./answer.js";
+import { question, words } from "./state.js";
 
 export const runs = { name: "runs", title: "Runs", show, skeleton };
 const $ = (id) => document.getElementById(id);
@@ -16,9 +17,13 @@ function skeleton() {
 
 async function show(ctx) {
   put($("runs-error"));
+  if (ctx.log) {
+    draw(ctx, await ask("log", { text: ctx.log, question: question(ctx.state, true), layout: words(ctx.state.mine || "") }, ctx.signal));
+    return ctx.drawn("runs");
+  }
   const { runs: names } = await ask("folders", {}, ctx.signal);
   if (!names.length) {
-    $("runs-sentence").textContent = "No run is shown. Start the page with the folders of your runs: meshwright serve RUN ...";
+    $("runs-sentence").textContent = "No run is shown. Drop the log of a run of Megatron-LM, NeMo or torchtitan here, after the script that started it; or start the page with the folders of your runs: meshwright serve RUN ...";
     return ctx.drawn("runs");
   }
   const name = names.includes(ctx.state.run) ? ctx.state.run : names[0];

@@ -1,0 +1,111 @@
+"""The log of another tool's run beside the prediction of its job: seconds, tokens, memory.
+
+A log says how long steps took and not why: there are no causes to set beside those predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..errors import BadInput
+from ..formats.logs import Log, Step
+from ..prediction.prediction import Prediction
+from ..units import show
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A log, and what was predicted for its job."""
+
+    name: str
+    log: Log
+    predicted: Prediction
+
+    def seconds(self, step: Step) -> float:
+        """Of one line: said, or from its tokens a second."""
+        if step.seconds:
+            return step.seconds
+        p = self.predicted
+        rate = step.tokens_per_s_per_chip or 0.0
+        return float(p.job.batch_tokens / (rate * int(p.layout.chips)))
+
+    @cached_property
+    def measured_s(self) -> float:
+        """Median of the steady steps."""
+        p = self.predicted
+        return self.log.step_time_s(
+            float(p.job.batch_tokens), int(p.layout.chips)
+        )
+
+    @property
+    def memory(self) -> float | None:
+        """The most bytes that a line of the log names: torchtitan's, reserved by the allocator."""
+        found = [s.memory_gib for s in self.log.steps if s.memory_gib]
+        return max(found) * GIB if found else None
+
+    def why(self) -> Iterator[str]:
+        """What the comparison rests on, a sentence each."""
+        lines, used = len(self.log.steps), len(self.log.steady)
+        yield (
+            f"a log of {self.log.kind}: median of {used} of {lines} lines, without the first; it"
+            " says no causes"
+        )
+        within = self.predicted.interval_s
+        if within and not within[0] <= self.measured_s <= within[1]:
+            yield (
+                f"outside the interval of {show(within[0], 's')} to {show(within[1], 's')}: look"
+                " for a setting that the job does not hold, or scale your machines by steps of"
+                " your own (meshwright calibrate --from job.toml --steps train.log)"
+            )
+
+    @property
+    def series(self) -> dict[str, list[Any]]:
+        """Columns of the steps, as those of a run folder."""
+        steps = self.log.steps
+        found: dict[str, list[Any]] = {
+            "step": [s.iteration for s in steps],
+            "step_time_s": [self.seconds(s) for s in steps],
+        }
+        if any(s.loss is not None for s in steps):
+            found["loss"] = [s.loss for s in steps]
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `compare --json`; what a log cannot say is null."""
+        p = self.predicted
+        reserved = {
+            "predicted": p.memory_bytes["reserved"],
+            "measured": self.memory,
+        }
+        return {
+            "run": self.name,
+            "kind": self.log.kind,
+            "model": p.job.model.name,
+            "layout": p.to_dict()["layout"],
+            "ranks": int(p.layout.chips),
+            "steps": len(self.log.steps),
+            "timed_steps": len(self.log.steady),
+            "step_time_s": {
+                "predicted": p.step_time_s,
+                "measured": self.measured_s,
+            },
+            "causes": None,
+            "memory_bytes": {"reserved": reserved},
+            "why": [*self.why()],
+        }
+
+
+def beside(name: str, log: Log, predicted: Prediction) -> Logged:
+    """A log beside its prediction.  BadInput where the log is of another batch."""
+    said = {s.batch for s in log.steady if s.batch}
+    if said and predicted.job.batch not in said:
+        raise BadInput(
+            f"{name} has a global batch of {', '.join(map(str, sorted(said)))} sequences, the job"
+            f" of {predicted.job.batch}: give the job of this log, such as --batch {max(said)}seq"
+        )
+    return Logged(name, log, predicted)

@@ -1,0 +1,89 @@
+"""Logs of other tools beside predictions of their jobs: the lines are made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshwright import Job, Layout, model, predict
+from meshwright.cli.main import main
+from meshwright.compare.logged import beside
+from meshwright.errors import BadInput
+from meshwright.formats.logs import steps_of
+from meshwright.formats.toml import dump_job
+
+JOB = Job(model("llama3-8b"), "8xh100-sxm", 64, Layout(tp=2, dp=4))
+LINE = (
+    " [2026-01-01 10:00:0{i}] iteration {i:8d}/ 100 | consumed samples: 640 |"
+    " elapsed time per iteration (ms): {ms} | throughput per GPU"
+    " (TFLOP/s/GPU): 400.1 | global batch size: {batch:5d} | lm loss: 9.1E+00 |"
+)
+SCRIPT = """#!/bin/bash
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
+    --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention \\
+    --num-query-groups 8 --vocab-size 128256 --seq-length 8192 --swiglu \\
+    --max-position-embeddings 8192 --normalization RMSNorm --disable-bias-linear \\
+    --untie-embeddings-and-output-weights --position-embedding-type rope --bf16 \\
+    --tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64
+"""
+
+
+def lines(*ms: float, batch: int = 64) -> str:
+    return "\n".join(
+        LINE.format(i=i, ms=t, batch=batch) for i, t in enumerate(ms)
+    )
+
+
+def test_a_log_is_compared_with_what_is_predicted_for_its_job() -> None:
+    """The first line, which compiles, does not count; the median of the others does."""
+    found = beside(
+        "log", steps_of(lines(99e3, 5100, 5000, 5200)), predict(JOB)
+    )
+    assert found.measured_s == pytest.approx(5.1)
+    data = found.to_dict()
+    assert data["step_time_s"]["predicted"] == predict(JOB).step_time_s
+    assert data["timed_steps"] == 3 and data["causes"] is None
+    assert found.series["step_time_s"][0] == pytest.approx(99)
+
+
+def test_a_log_that_says_tokens_a_second_is_seconds_by_the_batch() -> None:
+    """torchtitan: 64 x 8192 tokens of 8 ranks at 8,192 tokens a second each take 8 s."""
+    titan = "\n".join(
+        f"step: {i}  loss: 9.9  memory: 40.0GiB(50%)  tps: 8,192  mfu: 40%"
+        for i in (1, 10, 20)
+    )
+    found = beside("log", steps_of(titan), predict(JOB))
+    assert found.measured_s == pytest.approx(8.0)
+    assert found.memory == 40 * 2**30
+
+
+def test_a_log_of_another_batch_is_refused() -> None:
+    with pytest.raises(BadInput, match="global batch of 128"):
+        beside("log", steps_of(lines(1, 2, batch=128)), predict(JOB))
+
+
+def test_compare_and_calibrate_take_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, script = tmp_path / "train.log", tmp_path / "train.sh"
+    job = tmp_path / "job.toml"
+    log.write_text(lines(99e3, 5100, 5000, 5200))
+    script.write_text(SCRIPT)
+    job.write_text(dump_job(JOB))
+    assert main(["compare", str(log)]) == 2
+    assert "--job" in capsys.readouterr().err
+    words = ["compare", str(log), "--job", str(script), "--on", "h100-sxm"]
+    assert main(words) == 0
+    assert "median of the log" in capsys.readouterr().out
+    assert main(["compare", str(log), "--job", str(job), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["step_time_s"]["measured"] == pytest.approx(5.1)
+    out = tmp_path / "ours.toml"
+    words = ["calibrate", "--from", str(job), "--steps", str(log)]
+    assert main([*words, "-o", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["steps"] == 3
+    plain = predict(JOB).step_time_s
+    assert min(told["ratios"]) == pytest.approx(5.0 / plain, rel=1e-6)
