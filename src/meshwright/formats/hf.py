@@ -73,7 +73,14 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
         if file.name == "config.json" and file.parent.name
         else file.stem
     )
-    return read_hf(parse_json(read_text(file), str(file)[:200]), name, seq)
+    data = parse_json(read_text(file), str(file)[:200])
+    if "schema" in data and "verb" in data:
+        raise BadInput(
+            f"{str(file)[:80]} is a result of meshwright {brief(data['verb']).strip(chr(39))}, not"
+            " a model: plan -o plan.toml writes a job that every verb takes, and report shows a"
+            " result"
+        )
+    return read_hf(data, name, seq)
 
 
 def read_hf(
