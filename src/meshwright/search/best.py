@@ -19,7 +19,7 @@ NEAR = 4
 NEARLY = 1.01
 """Of closed forms: replays seldom change the order of what differs by more."""
 MOST_TIES = 512
-"""Layouts that are kept because they are as good as the first."""
+"""Layouts that are kept beyond the k best."""
 Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
@@ -35,7 +35,8 @@ class Best:
     weigh: Weigh | None = None
     """None: seconds rank."""
     slack: float = 0.0
-    """Beyond the k best, layouts that the first beats by no more than this share are kept too."""
+    """Beyond the k best, layouts that the first beats by no more than this share are kept too, and
+    what is nearly as good as any of these: replays decide."""
     sure: bool = False
     """The first, and what is nearly as good, is kept whatever `within` says."""
     trial: float = np.inf
@@ -55,15 +56,10 @@ class Best:
     @property
     def limit(self) -> float:
         """What a newcomer must not exceed; bounds may round up."""
-        found = (
-            float(self.rows[self.k - 1][0])
-            if len(self.rows) >= self.k
-            else np.inf
-        )
+        found = np.inf
         if len(self.rows) >= self.k:
-            found = max(
-                found, min(self.first * (1.0 + self.slack), self._last)
-            )
+            kth, last = self._at(self.k), self._at(max(MOST_TIES, self.k))
+            found = max(kth, min(reach(kth, self.first, self.slack), last))
         found = min(found, self.within)
         found = max(found, self._sure) if self.sure else found
         return min(found * ROUNDING, self.trial)
@@ -73,12 +69,12 @@ class Best:
         """What is kept in any case."""
         return self.first * NEARLY
 
-    @property
-    def _last(self) -> float:
-        """Of the last that there is room for."""
-        room = max(MOST_TIES, self.k)
+    def _at(self, place: int) -> float:
+        """Of the row at this place, counted from 1; inf: there is none."""
         return (
-            float(self.rows[room - 1][0]) if len(self.rows) >= room else np.inf
+            float(self.rows[place - 1][0])
+            if len(self.rows) >= place
+            else np.inf
         )
 
     def complete(self, limit: float) -> bool:
@@ -118,9 +114,8 @@ class Best:
         most = limit
         if len(good) > 4 * self.k:
             least = np.partition(worth, self.k - 1)
-            most = min(
-                limit, max(least[self.k - 1], least.min() * (1.0 + self.slack))
-            )
+            far = reach(least[self.k - 1], least.min(), self.slack)
+            most = min(limit, far)
         kept = np.flatnonzero(worth <= most)
         if not len(kept):
             return
@@ -175,3 +170,10 @@ class Best:
             **Fixed.of(scheme),
             placement=shares,
         )
+
+
+def reach(kth: float, first: float, slack: float) -> float:
+    """What no closed form exceeds that may be among the k best by replay, or tie with the first of
+    them.
+    """
+    return max(kth, first * (1.0 + slack)) * NEARLY if slack else kth

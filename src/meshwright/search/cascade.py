@@ -26,7 +26,7 @@ from .evaluate import (
     lower,
     tried,
 )
-from .grid import legal_options
+from .grid import legal_options, possible
 from .merit import weigh
 from .nearest import nearest
 from .placement import count
@@ -88,6 +88,9 @@ def _rounds(
         yield from relaxed_rounds(job, space, best, table, progress)
         return
     table = fill(job, cross(table, **degrees), space)
+    table = keep(
+        table, possible(job, table, best.choice, space.scheme, exact=True)
+    )
     best.searched = int(
         (
             legal_options(job, table, best.choice, space.scheme)
@@ -102,8 +105,9 @@ def _strict(
     job: Job, space: Space, best: Best, table: Table, progress: Progress | None
 ) -> Iterator[Table]:
     """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
-    placed at once, for a better limit, and what is left of all in the end. Few rows are all placed:
-    a bound would cost as much."""
+    placed at once, for a better limit, and what is left of all in the end. The first round takes
+    the smallest microbatches, which fit soonest. Few rows are all placed: a bound would cost as
+    much."""
     if length(table) <= FEW:
         yield table
         return
@@ -111,6 +115,9 @@ def _strict(
     shapes = nearest(job, table, choice, space.scheme, choice.recompute)
     law = laws.law(job, table, choice, shapes)
     order, begin, size = np.argsort(law, kind="stable"), 0, FIRST
+    small = table["microbatch"][order] == table["microbatch"].min()
+    lead = np.flatnonzero(small)[:FIRST]
+    order = np.concatenate([order[lead], np.delete(order, lead)])
     found: list[tuple[Table, Column]] = []
     while begin < len(order):
         if progress:

@@ -26,7 +26,7 @@ from ..program.resident import whole_program
 from ..program.standing import standing
 from ..step import memory
 from . import framework, times
-from .kinds import Deal, Kind, deals, holders_of, kinds, runs
+from .kinds import Deal, Kind, deals, holders_of, kinds, runs, some_schedule
 from .nearest import Shapes, bodies, each_way, layouts, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
@@ -459,6 +459,22 @@ def _shards(
         return fine
     useful = (tp > 1) | (True not in choice.all.sequence_parallel)
     return fine & useful & ((tp == 1) | (job.model.moe is None))
+
+
+def possible(
+    job: Job, table: Table, choice: Options, scheme: str, exact: bool
+) -> Mask:
+    """Where a row, wherever it lies, can run in some way by the rules of the job's framework.
+
+    exact: dp is one, not the most of several.
+    """
+    sizes, fine = job.cluster.sizes, np.zeros(length(table), dtype=bool)
+    ways = each_way(table, None, sizes, scheme, choice.sequence_parallel)
+    for way in ways:
+        splits_so = _shards(job, table, way.sequence_parallel, choice, scheme)
+        fine |= splits_so & framework.rows(job, way, exact, False)
+    alone = table["pp"] == 1
+    return fine & (alone | some_schedule(job, ways[0], choice))
 
 
 def legal_options(

@@ -130,6 +130,16 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     return found
 
 
+def some_schedule(job: Job, rows: Layout, choice: Options) -> Mask:
+    """Where some schedule may run, with as many microbatches as it needs."""
+    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
+    found = [
+        kind.filled(job, p, v) & framework.schedules(job, rows, way)
+        for kind, way in zip(kinds(choice), choice.schedules, strict=True)
+    ]
+    return np.any(found, axis=0)
+
+
 class Deal(NamedTuple):
     """How layers are dealt to chunks."""
 

@@ -29,7 +29,7 @@ from .cascade import search
 from .evaluate import Progress
 from .families import Family, parts
 from .nearby import better_batch, on_fewer, why_fewer
-from .ranked import Placed, Ranked, wide
+from .ranked import Placed, Ranked
 from .recipes import published
 from .several import first, quickest, several
 from .space import Space, described
@@ -298,13 +298,13 @@ def _searched(
     if progress:
         progress("layouts", 0.0)
     look, slack = partial(_look, whole), resolution(job)
-    found = several(usual, spaces, wide(top), relaxed, progress, slack)
+    found = several(usual, spaces, top, relaxed, progress, slack)
     row = first(found)
     if spaces[0].relaxed is None:
         used = on_fewer(usual, look, row)
         if used is not usual:
             found, all_chips = (
-                several(used, spaces, wide(top), relaxed, progress, slack),
+                several(used, spaces, top, relaxed, progress, slack),
                 row,
             )
             row = first(found)
@@ -317,7 +317,7 @@ def _searched(
         roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
         ranked = Ranked(
             roomy,
-            several(roomy, spaces, wide(top), relaxed, progress, slack),
+            several(roomy, spaces, top, relaxed, progress, slack),
             relaxed,
         )
         chosen = _chosen(ranked, top, slack)

@@ -31,13 +31,6 @@ SAME = 12
 """Digits to which two replays are as fast."""
 
 
-def wide(k: int) -> int:
-    """How many layouts to search for where the k fastest by replay are asked for: those whose
-    closed forms are not above the k-th best replay are seldom more, and then one search is enough.
-    """
-    return 4 * k + 8
-
-
 class Placed(NamedTuple):
     """A layout that was found, with what ranks it."""
 
@@ -175,8 +168,8 @@ def _rank(each: Placed) -> tuple[Any, ...]:
 def ranked(
     job: Job, space: Space, k: int, relaxed: bool, first: Best
 ) -> tuple[Layout, ...]:
-    """The k best layouts of one space by replay; first: the best by closed form, `wide(k)` of them
-    or more.
+    """The k best layouts of one space by replay; first: the best by closed form, k of them or
+    more.
     """
     found = Ranked(job, [(space, first)], relaxed).best(k)
     return tuple(each.layout for each in found)

@@ -30,7 +30,7 @@ from .evaluate import (
     lower,
     valid,
 )
-from .grid import pieces
+from .grid import pieces, possible
 from .kinds import Deal, Mask, deals, holders_of, kinds
 from .laws import Laws, law, layers, lowered, never
 from .nearest import Shapes, bound_clock, nearest, pick, stacked
@@ -52,7 +52,9 @@ from .space import (
 FIRST = 2048
 """Shards that set the first limit."""
 GUESSES = 512
-"""Rows of them that are bounded with their synchronisation."""
+"""Rows of them that are bounded with their synchronisation at first."""
+GROWTH = 4
+"""How many times as many follow as long as too few of them fit."""
 FIRST_INTERVALS = 1024
 """Intervals of dp, of the shortest steps by law, that set a limit before the others are bounded."""
 PROMISING = 64
@@ -193,11 +195,10 @@ def by_law(
             <= best.limit
         )
         rows, columns = rows[fine], columns[fine]
-        found.append(
-            pick(part, rows)
-            | pick(degrees, columns)
-            | {"dp": dp[rows, columns]}
-        )
+        left = pick(part, rows) | pick(degrees, columns)
+        left["dp"] = dp[rows, columns]
+        runs = possible(job, left, best.choice, space.scheme, exact=False)
+        found.append(keep(left, runs))
     return reduce(_stack, found)
 
 
@@ -344,29 +345,32 @@ def _first_guess(
     degrees: Table,
     work: Column,
 ) -> Iterator[Table]:
-    """Plain layouts with promise: microbatch and pp powers of two or divisors of the layers, the
-    most replicas. They set the first limit.
+    """Layouts with promise: the smallest microbatches, which fit soonest, the most replicas. They
+    set the first limit.
     """
-    plain = np.log2(table["microbatch"]) % 1 == 0
-    promising = np.flatnonzero(plain)[
-        np.argsort(work[plain], kind="stable")[:FIRST]
-    ]
-    pp = degrees["pp"]
-    few = keep(degrees, (np.log2(pp) % 1 == 0) | (job.model.layers % pp == 0))
-    rows = cross(take(table, promising), **few)
+    small = np.flatnonzero(table["microbatch"] == table["microbatch"].min())
+    promising = small[np.argsort(work[small], kind="stable")[:FIRST]]
+    rows = cross(take(table, promising), **degrees)
     rows["dp"] = largest_dp(job, rows, space)
-    rows = keep(rows, rows["dp"] >= 1)
-    rows = keep(rows, valid(job, rows, space))
-    if length(rows):
-        shapes = nearest(
-            job, rows, best.choice, space.scheme, best.choice.recompute
+    rows = keep(rows, (rows["dp"] >= 1) & valid(job, rows, space))
+    rows = keep(
+        rows, possible(job, rows, best.choice, space.scheme, exact=False)
+    )
+    if not length(rows):
+        return
+    shapes = nearest(
+        job, rows, best.choice, space.scheme, best.choice.recompute
+    )
+    order = np.argsort(law(job, rows, best.choice, shapes), kind="stable")
+    begin, size = 0, GUESSES
+    while begin < len(order) and np.isinf(best.limit):
+        some = order[begin : begin + size]
+        guesses = take(rows, some)
+        seconds, _ = lower(
+            job, space, best, guesses, guesses, shapes=shapes.rows(some)
         )
-        first = np.argsort(law(job, rows, best.choice, shapes), kind="stable")[
-            :GUESSES
-        ]
-        rows, shapes = take(rows, first), shapes.rows(first)
-        seconds, _ = lower(job, space, best, rows, rows, shapes=shapes)
-        yield from best_first(best, rows, seconds, None)
+        yield from best_first(best, guesses, seconds, None)
+        begin, size = begin + size, size * GROWTH
 
 
 def covered(job: Job, table: Table, degrees: Table) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..describe.job import Job
-from .best import Best
+from .best import Best, reach
 from .cascade import search
 from .evaluate import Progress
 from .nearby import Row
@@ -47,7 +47,7 @@ def several(
         )
         merits = sorted(row[0] for _, best in found for row in best.rows)
         if len(merits) >= k:
-            within = max(merits[k - 1], merits[0] * (1.0 + slack))
+            within = reach(merits[k - 1], merits[0], slack)
     return found
 
 
