@@ -10,11 +10,12 @@ allocator leaves between them, and what a kernel uses inside itself, is not in t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..count import vocabulary
 from ..count.work import Op
 from ..describe.job import Job
+from ..layout.stages import microbatches, schedule_of
 from ..schedule import get
 from ..schedule.types import Action
 from ..step import boundary
@@ -71,6 +72,10 @@ TERMS = {
     "reduction": "the gradients of one unit, copied together in fp32 to be reduced",
 }
 """Name of a term -> what it is."""
+
+
+ROUNDS = 6
+"""Of a pipeline, after which no more is held: what fills it, what drains it, and some between."""
 
 
 @dataclass
@@ -475,9 +480,27 @@ class Walk:
             self.ledger.add("gradients", padded / self.shards)
 
 
+def shortened(job: Job) -> Job:
+    """The job with fewer microbatches and the same peak: between filling a pipeline and draining it
+    one round is like another, unless all microbatches are held.
+    """
+    layout = job.layout
+    schedule, p, v = (
+        schedule_of(layout),
+        int(layout.pp),
+        int(layout.interleave),
+    )
+    m, turn = int(microbatches(job, layout)), max(p, layout.microbatch_group)
+    fewer = ROUNDS * turn + m % turn
+    grows = schedule.in_flight(p, m, v) > schedule.in_flight(p, fewer, v)
+    if p == 1 or fewer >= m or grows:
+        return job
+    return replace(job, batch=int(fewer * layout.microbatch * layout.dp))
+
+
 def peak(job: Job, rank: int, shards: int = 0) -> Ledger:
     """The ledger of one step of a rank of the pp axis. job: `expected.carried_out`."""
-    actions = order(job, rank)
+    actions = order(shortened(job), rank)
     # between the first microbatch and the last, one is like another
     if job.layout.pp == 1:
         actions = (

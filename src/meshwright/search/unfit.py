@@ -17,7 +17,7 @@ from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import room
-from .cascade import search
+from .cascade import fits
 from .evaluate import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on
@@ -210,11 +210,11 @@ def _would_fit(job: Job, space: Space) -> list[str]:
     helpful = [
         f"{name} would make it fit"
         for name, j, s in ways
-        if search(j, s, 1, bool(s.relaxed)).rows
+        if fits(j, s, bool(s.relaxed))
     ]
     for factor in MORE_CHIPS:
         more = on(job, int(job.cluster.chips * factor))
-        if search(more, space, 1, bool(space.relaxed)).rows:
+        if fits(more, space, bool(space.relaxed)):
             return [
                 *helpful,
                 (

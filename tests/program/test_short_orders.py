@@ -1,0 +1,61 @@
+"""The peak of a long step is that of a shorter one, unless every microbatch is held."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from meshwright.catalog import cluster, model
+from meshwright.describe.framework import framework
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.program import memory
+from meshwright.program.messages import carried_out
+from meshwright.schedule import SCHEDULES
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_more_rounds_change_no_peak(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orders with all microbatches beside those with fewer, rank by rank, term by term."""
+    rng = random.Random(name)
+    for p in (2, 3, 4):
+        v = rng.choice([2, 3]) if SCHEDULES[name].chunks(7) == 7 else 1
+        v = max(v, int(SCHEDULES[name].chunks(1)))
+        m = p * rng.randint(8, 11)
+        layout = Layout(
+            pp=p,
+            dp=2,
+            schedule=name,
+            interleave=v,
+            zero=rng.choice([0, 1, 2, 3]),
+            recompute=rng.choice(["none", "full"]),
+        )
+        job = Job(
+            replace(model("llama3-8b"), layers=12),
+            cluster(f"{2 * p}xa100-80"),
+            2 * m,
+            layout,
+            framework=framework("meshwright"),
+        )
+        for rank in range(p):
+            wanted = carried_out(job)
+            short = memory.peak(wanted, rank)
+            with monkeypatch.context() as whole:
+                whole.setattr(memory, "shortened", lambda job: job)
+                long = memory.peak(wanted, rank)
+            assert dict(short.peak) == pytest.approx(dict(long.peak)), (
+                p,
+                rank,
+            )
+
+
+def test_an_order_of_many_microbatches_is_cut() -> None:
+    layout = Layout(pp=2, dp=4)
+    job = Job(model("llama3-8b"), cluster("8xa100-80"), 4 * 1001, layout)
+    assert memory.shortened(job).batch == 4 * (2 * memory.ROUNDS + 1)
+    kept = replace(job, layout=replace(layout, schedule="gpipe"))
+    assert memory.shortened(kept) is kept
