@@ -209,13 +209,15 @@ def plan(
     found = plans(model, described, space, assumptions, top, pareto)
     first = next(iter(found.values()))
     mine = against_best(first, against) if against else None
-    several = {"plans": {name: plan.to_dict() for name, plan in found.items()}}
     more = {"sizing": size.to_dict()} if size else {}
     if mine:
         more["against"] = reports.against_dict(mine, first.best)
-    data = console.envelope(
-        "plan", {**(first.to_dict() if len(found) == 1 else several), **more}
-    )
+    data = {}
+    if json or output:
+        told = {name: plan.to_dict() for name, plan in found.items()}
+        (alone, *others) = told.values()
+        plain = {"plans": told} if others else alone
+        data = console.envelope("plan", {**plain, **more})
     if json:
         console.show_json(data)
     elif size:

@@ -20,7 +20,7 @@ import csv
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
@@ -248,10 +248,43 @@ def resolution(job: Job) -> float:
     )
 
 
+class Asked(NamedTuple):
+    """What the distance of a run from a job depends on."""
+
+    chip: str
+    family: str
+    framework: str
+    kind: str
+    precision: str
+    chips: int
+    parameters: float
+    tokens: int
+
+    @classmethod
+    def by(cls, job: Job) -> Asked:
+        """Of a job."""
+        chip = job.cluster.chip
+        return cls(
+            chip.name,
+            chip_family(chip),
+            job.profile.name if job.profile else "",
+            EXPERTS if job.model.moe else DENSE,
+            job.precision.compute,
+            job.cluster.chips,
+            parameters(job.model),
+            job.T,
+        )
+
+
 def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
     """The published runs nearest to a job, one of each configuration."""
+    return _nearest(Asked.by(job), count)
+
+
+@lru_cache(maxsize=64)
+def _nearest(asked: Asked, count: int) -> tuple[Run, ...]:
     found: list[Run] = []
-    for run in sorted(runs(), key=lambda run: (apart(job, run), run.id)):
+    for run in sorted(runs(), key=lambda run: (apart(asked, run), run.id)):
         if not any(run[1:11] == other[1:11] for other in found):
             found.append(run)
         if len(found) == count:
@@ -259,21 +292,22 @@ def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def apart(job: Job, run: Run) -> float:
+def apart(asked: Asked, run: Run) -> float:
     """How far a run is from a job: chips, software and kind of model first, then sizes."""
-    chip, name = job.cluster.chip, job.profile.name if job.profile else ""
-    family = chip_family(chip)
-    found = (
-        0.0 if run.chip == chip.name else 1.0 if run.family == family else 3.0
-    )
-    same = framework_family(run.framework) == framework_family(name)
-    found += 0.0 if run.framework == name else 0.5 if same else 2.0
-    found += 3.0 * (run.kind != (EXPERTS if job.model.moe else DENSE))
-    found += 1.0 * (run.precision != job.precision.compute)
+    found = 3.0
+    if run.family == asked.family:
+        found = 1.0
+    if run.chip == asked.chip:
+        found = 0.0
+    same = framework_family(run.framework) == framework_family(asked.framework)
+    found += 0.5 if same else 2.0
+    found -= 0.5 * (run.framework == asked.framework)
+    found += 3.0 * (run.kind != asked.kind)
+    found += 1.0 * (run.precision != asked.precision)
     sizes = (
-        (job.cluster.chips, run.chips),
-        (parameters(job.model), run.parameters),
-        (job.T, run.tokens),
+        (asked.chips, run.chips),
+        (asked.parameters, run.parameters),
+        (asked.tokens, run.tokens),
     )
     return found + sum(0.3 * abs(math.log2(mine / its)) for mine, its in sizes)
 

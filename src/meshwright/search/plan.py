@@ -167,7 +167,14 @@ def plan(
     start = time.perf_counter()
     asked = space or Space()
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
-    ask = partial(_searched, job, top=top, progress=progress, pareto=pareto)
+    ask = partial(
+        _searched,
+        job,
+        top=top,
+        progress=progress,
+        pareto=pareto,
+        batches=families,
+    )
     if resolution(job):
         one = _practised(job, asked, spaces, families, ask)
     else:
@@ -280,11 +287,12 @@ def _searched(
     top: int,
     progress: Progress | None,
     pareto: bool,
+    batches: bool,
 ) -> Plan:
     """The plan of some spaces, each a family where it has a name.
 
     usual: the job as it is searched, which may run less than `job` does;  whole: the spaces before
-    they were parted into families.
+    they were parted into families;  batches: look at others too.
     """
     spaces, notes = [space for _, space in named], list[str]()
     relaxed, idle, used = bool(spaces[0].relaxed), "", usual
@@ -332,7 +340,12 @@ def _searched(
     )
     if not predicted:
         return seen
-    if not relaxed and row and (better := better_batch(used, look, row)):
+    if (
+        batches
+        and not relaxed
+        and row
+        and (better := better_batch(used, look, row))
+    ):
         seen = replace(seen, notes=(*seen.notes, better))
     front = _front(used, whole, predicted[0], relaxed) if pareto else None
     one = replace(
