@@ -13,7 +13,8 @@ and the turn needs no send.
 
 from __future__ import annotations
 
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, NamedTuple
@@ -106,7 +107,8 @@ class Rank(NamedTuple):
         return self.earlier.total + self.last.at.total
 
 
-class Cut(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Cut:
     """Layers dealt to p ranks with v chunks each."""
 
     p: Num
@@ -152,16 +154,16 @@ class Cut(NamedTuple):
         spare = p * v * most - before[-1]
         return cls(p, v, folded, most, spare, True, before=before)
 
-    @property
+    @cached_property
     def q(self) -> Num:
         """p - 1."""
         return self.p - 1.0
 
-    @property
+    @cached_property
     def stages(self) -> Num:
         return self.p * self.v
 
-    @property
+    @cached_property
     def plain(self) -> Any:
         """Where no stage has more than one layer fewer: the last, then the first, then those before
         the last."""
@@ -183,14 +185,19 @@ class Cut(NamedTuple):
             return min(b - a for a, b in pairwise(self.before))
         ends = maximum(
             where(self.spare >= 1, 1.0, 0.0) + self.last,
-            where(self.spare >= 2, 1.0, 0.0) + self.first,
+            self._begin,
         )
         return self.most - ends
 
-    @property
+    @cached_property
     def _end(self) -> Num:
         """Light stages at the end; one more is the first, if there are two."""
         return where(self.spare >= 2, self.spare - 1.0, self.spare)
+
+    @cached_property
+    def _begin(self) -> Num:
+        """Layers that the first stage lacks."""
+        return where(self.spare >= 2, 1.0, 0.0) + self.first
 
     def layers(self, a: Num, b: Num) -> Num:
         """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
@@ -211,9 +218,7 @@ class Cut(NamedTuple):
             )
         light = maximum(stage - (self.stages - self._end), 0.0)
         last = maximum(stage - (self.stages - 1.0), 0.0) * self.last
-        first = minimum(stage, 1.0) * (
-            where(self.spare >= 2, 1.0, 0.0) + self.first
-        )
+        first = minimum(stage, 1.0) * self._begin
         return stage * self.most - light - first - last
 
     def rank_layers(self, rank: Num) -> Num:
@@ -233,9 +238,7 @@ class Cut(NamedTuple):
             light = where(rank < e, 1.0, 0.0) + where(
                 rank >= 2 * p - e, 1.0, 0.0
             )
-        ends = where(
-            rank == 0, where(self.spare >= 2, 1.0, 0.0) + self.first, 0.0
-        )
+        ends = where(rank == 0, self._begin, 0.0)
         ends = ends + where(
             rank == (0.0 if self.folded else self.q), self.last, 0.0
         )
@@ -265,7 +268,7 @@ class Cut(NamedTuple):
         stages are given one by one."""
         return float("inf") if self.before else lead + 2.0
 
-    @property
+    @cached_property
     def fuller(self) -> Num:
         """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""
         if not self.uneven:

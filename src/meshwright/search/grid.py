@@ -155,12 +155,14 @@ def pieces(
         )
         p = p._replace(floors=_no_floors(p, len(times.last(p)) + links))
     updates: list[list[Column]] = []
+    holders: list[step.Shares] = []
     for i, block in enumerate(blocks):
         unplaced = block.rows(np.flatnonzero(new))
-        parts, holders = (
-            unplaced.parts,
-            [holders_of(job, unplaced.near, fold) for fold in folds],
-        )
+        parts = unplaced.parts
+        # no setting of sequence parallelism deals layers otherwise
+        holders = holders or [
+            holders_of(job, unplaced.near, fold) for fold in folds
+        ]
         owned = [
             [step.held(job, unplaced.near, parts, by, end) for end in p.ends]
             for by in holders

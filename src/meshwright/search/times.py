@@ -66,10 +66,12 @@ class Points:
         parts: step.Body = pick(self.costs, self.which)
         return parts
 
-    def by_text(self, each: Callable[[Points, str], Any]) -> Any:
-        """What each text makes of its points, one behind the other."""
+    def by_text(
+        self, each: Callable[[Points, str, Any], Any], columns: Any
+    ) -> Any:
+        """What each text makes of its points and of their columns, one behind the other."""
         if len(self.texts) == 1:
-            return each(self, self.texts[0])
+            return each(self, self.texts[0], columns)
         cuts = np.searchsorted(self.text, np.arange(len(self.texts) + 1))
         parts = [
             (slice(a, b), text)
@@ -78,7 +80,9 @@ class Points:
         parts = [
             (at, text) for at, text in parts if at.stop > at.start
         ] or parts[:1]
-        found = [each(self.some(at), text) for at, text in parts]
+        found = [
+            each(self.some(at), text, pick(columns, at)) for at, text in parts
+        ]
         return stacked(found, [at.stop - at.start for at, _ in parts])
 
     def busy(self, job: Job) -> Column:
@@ -87,33 +91,26 @@ class Points:
         layers = self.m * fullest(job, np.asarray(self.near.pp))
         return np.asarray(layers * pick(t.forward + t.backward, self.which))
 
-    def stages(self, job: Job, deal: Deal) -> step.Stages:
-        """One microbatch of each, with layers dealt so."""
+    def stages(self, holders: step.Shares) -> step.Stages:
+        """One microbatch of each. holders: what the devices of each hold."""
 
-        def each(points: Points, text: str) -> step.Stages:
-            near = points.near
-            return step.stages(
-                near, points.parts, text, holders_of(job, near, deal)
-            )
+        def each(points: Points, text: str, by: step.Shares) -> step.Stages:
+            return step.stages(points.near, points.parts, text, by)
 
-        stages: step.Stages = self.by_text(each)
+        stages: step.Stages = self.by_text(each, holders)
         return stages
 
-    def devices(
-        self, job: Job, deal: Deal, names: tuple[str, ...]
-    ) -> list[step.Device]:
-        """Those of these names, with layers dealt so, without what they synchronise."""
+    def devices(self, held: step.Shares) -> list[step.Device]:
+        """Devices that hold these, without what they synchronise."""
 
-        def each(points: Points, text: str) -> tuple[step.Device, ...]:
-            held = step.along(
-                points.near, holders_of(job, points.near, deal), names
-            )
+        def each(
+            points: Points, text: str, by: step.Shares
+        ) -> tuple[step.Device, ...]:
             return tuple(
-                step.device(points.parts, share, text)
-                for share in held.values()
+                step.device(points.parts, share, text) for share in by.values()
             )
 
-        return list(self.by_text(each))
+        return list(self.by_text(each, held))
 
     def place(self, *inner: Any, at: Any = slice(None)) -> tuple[Any, ...]:
         """Their index on the axes of a grid, `inner` between those of recomputation and of rows."""
@@ -191,7 +188,7 @@ def pipelines(
             continue
         near, m = some.near, some.m
         send = step.hop(near, some.parts, clock).seconds
-        s = some.stages(job, deal)
+        s = some.stages(holders_of(job, near, deal))
         short = m * (s.forward + s.backward) <= limit
         for k, schedule in ((k, every[k].schedule) for k in mine):
             for at in some_at_a_time(short & can_run[k][some.row]):
@@ -259,8 +256,9 @@ def _after_fold(
     f = int(p.folded[mine[0]])
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
-    silent = points.devices(job, fold, names)
-    held = step.along(near, holders_of(job, near, fold), names)
+    holders = holders_of(job, near, fold)
+    held = step.along(near, holders, names)
+    silent = points.devices(held)
     sharing = {}
     for copies, found in units.items():
         ends = {end: found.ends[fold.folded, end] for end in names}
@@ -300,7 +298,7 @@ def _after_fold(
             seconds = step.synchronise(of, m, done)
         p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
     if p.floors:
-        send, s = step.hop(near, points.parts, at), points.stages(job, fold)
+        send, s = step.hop(near, points.parts, at), points.stages(holders)
         for k in mine:
             _ways(p, job, points, s, send, k)
 
