@@ -476,7 +476,8 @@ def possible(
         splits_so = _shards(job, table, way.sequence_parallel, choice, scheme)
         fine |= splits_so & framework.rows(job, way, exact, False)
     alone = table["pp"] == 1
-    return fine & (alone | some_schedule(job, ways[0], choice))
+    scheduled = alone | some_schedule(job, ways[0], choice)
+    return np.asarray(fine & scheduled)
 
 
 def legal_options(

@@ -137,7 +137,7 @@ def some_schedule(job: Job, rows: Layout, choice: Options) -> Mask:
         kind.filled(job, p, v) & framework.schedules(job, rows, way)
         for kind, way in zip(kinds(choice), choice.schedules, strict=True)
     ]
-    return np.any(found, axis=0)
+    return np.asarray(np.any(found, axis=0))
 
 
 class Deal(NamedTuple):
