@@ -58,9 +58,11 @@ def span(d: Dealt, barrier: bool) -> Num:
     ranks = d.ranks
     first, end = ranks[0], ranks[1]
     paths = [where(d.usual, path, 0.0) for path in _rounds(d, first, end)]
-    more, handed = {}, _handed_over(d, ranks, barrier) if d.uneven else []
+    more: dict[int, Num] = {}
+    handed: list[Num] = []
     if d.uneven and not d.cut.before:
         more = {3: _first_two(d, first)}
+        handed = _handed_over(d, ranks, barrier)
         paths.append(_twice_a_group(d, first, end))
     for k, x in enumerate(ranks):
         left_f, left_b = d.g * x.earlier.f, d.late * x.earlier.b
@@ -73,15 +75,12 @@ def span(d: Dealt, barrier: bool) -> Num:
         if barrier:
             before = d.to_last_chunk(x, ranks) - left_f
             after = maximum(stay, up)
-            if d.uneven:
-                after = maximum(after, handed[k])
-            paths.append(own + before + after)
         else:
-            wait = maximum(x.last.down - x.first.down - left_f, 0.0)
-            again = wait + maximum(stay, up + x.first.down)
-            if d.uneven:
-                again = maximum(again, handed[k])
-            paths.append(own + again)
+            before = maximum(x.last.down - x.first.down - left_f, 0.0)
+            after = maximum(stay, up + x.first.down)
+        paths.append(own + before + after)
+        if handed:  # in a run it begins the next step itself
+            paths.append(own + (before if barrier else 0.0) + handed[k])
     found = where(d.m < d.p, _few(d, ranks), reduce(maximum, paths))
     return where(d.p == 1, d.busy(0.0), found)
 
