@@ -222,6 +222,8 @@ def test_rows_of_a_grid() -> None:
     whole, part = exact(p, 24.0), exact(some, 24.0)
     assert np.array_equal(whole[0][..., 1:], part[0])
     assert np.array_equal(whole[1][..., 1:], part[1])
+    both = p.rows(np.array([0, 1]))
+    assert np.array_equal(exact(both, 24.0)[0], whole[0][..., :2])
     none = p.rows(np.array([], dtype=int))
     assert none.kept[0].shape[-1] == 0 and none.pipe.shape[-1] == 0
 

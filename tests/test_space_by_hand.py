@@ -237,6 +237,7 @@ def test_groups_that_shard() -> None:
     assert two.layout(Layout(dp=8)).dp_replicate == 2
     assert inside.layout(Layout(dp=8, tp=2)).dp_replicate == 4
     assert plain.runs(Layout()) is True and plain.may_run(Layout()) is True
+    assert inside.of(1.0, 1.0, 2.0) == 1.0, "half a node is one group"
     for layout, runs, may in (
         (Layout(dp=8), True, True),
         (Layout(dp=4), False, False),  # one group
@@ -318,7 +319,8 @@ def test_parts_of_options_know_their_numbers() -> None:
         (False,), ("none",), ways[1:], (Sharding(0), Sharding(3)),
     )  # fmt: skip
     assert part.numbers == ((1,), (0,), (1, 2), (0, 1))
-    assert part.part([np.array([1]), np.array([1]), np.array([0, 1]), np.array([0, 1])]).numbers == (
+    marks = [np.array(x) for x in ([1], [1], [0, 1], [0, 1])]
+    assert part.part(marks).numbers == (
         (1,), (0,), (2,), (1,),
     )  # fmt: skip
     assert part.chunks == whole.chunks and part.all is whole
@@ -384,7 +386,8 @@ def test_the_quickest_of_several_spaces(
         j: Any, space: Any, k: int, relaxed: bool, within: float
     ) -> Any:
         asked.append(within)
-        return Best(1, None, rows=[(space, 0.0)] if space <= within else [])  # type: ignore[arg-type]
+        found = [(space, 0.0)] if space <= within else []
+        return Best(1, None, rows=found)  # type: ignore[arg-type]
 
     monkeypatch.setattr(several, "search", search)
     found = several.quickest([7.0, 9.0, 5.0, 6.0], job(), 8.0)  # type: ignore[list-item]

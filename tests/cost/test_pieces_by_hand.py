@@ -1,4 +1,6 @@
-"""Pieces of collectives and products by hand: the factors that a faster or slower link would hide."""
+"""Pieces of collectives and products by hand: the factors that a faster or slower link would
+hide.
+"""
 
 from __future__ import annotations
 
