@@ -20,10 +20,12 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
-from meshwright.search import nearby, recipes, several
+from meshwright.search import families, nearby, recipes, several
 from meshwright.search.best import MOST_TIES, NEARLY, Best
 from meshwright.search.merit import burden, merit, seconds_of, weigh
+from meshwright.search.nearest import Nearest
 from meshwright.search.pieces import Pieces, bound, exact
+from meshwright.search.space import Space
 
 TWO = Network(
     "n", (Dim("node", 1e9, 0.0, size=8), Dim("net", 1e9, 0.0, size=4096))
@@ -372,3 +374,118 @@ def test_the_first_of_several_spaces() -> None:
     one, two = kept(3.0, 4.0), kept(2.0, 5.0)
     assert several.first([(None, one), (None, two)]) == (2.0, 0.0)  # type: ignore[list-item]
     assert several.first([(None, kept())]) is None  # type: ignore[list-item]
+
+
+# Groups as near as can be, families, fronts, walks.
+
+
+def test_groups_that_lie_as_near_as_can_be() -> None:
+    """Nodes of 8: alone in the network each axis fills nodes first; a placed tp of 2 in a node
+    leaves room for 4 of dp, and pp never shares a group with tp or cp."""
+    free = Nearest(
+        tp=4, cp=2, pp=3, dp=16, ep=2, zero=3, dp_replicate=2, sizes=(8, 64)
+    )
+    for axis, ranks in (
+        ("tp", (4, 1)), ("dp", (8, 2)), ("pp", (3, 1)), ("replicas", (8, 4)),
+        ("shards", (8, 2)), ("copies", (2, 1)), ("ep", (2, 1)), ("edp", (8, 8)),
+        ("edp shards", (8, 4)), ("edp copies", (2, 1)), ("etp", (1, 1)),
+    ):  # fmt: skip
+        assert free.group(axis) == ranks, axis
+    at = replace(free, placement={"tp": (2, 2)})
+    assert at.group("tp") == (2, 2)
+    assert at.group("dp") == (4, 4) and at.group("replicas") == (4, 8)
+    assert at.group("pp") == (3, 1) and at.group("shards") == (4, 4)
+    assert at.group("edp") == (8, 8), "experts mix tp and dp"
+    staged = replace(free, placement={"pp": (3, 1)})
+    assert staged.group("ep") == (2, 1)
+    assert staged.group("edp") == pytest.approx((8 / 3, 24))
+    three = replace(free, sizes=(2, 4, 64))
+    assert three.group("dp") == (2, 4, 2)
+
+
+def test_families_are_a_whole_space_without_overlap() -> None:
+    """Each layout is in one: by pipelines, tp and what ZeRO shards."""
+    from itertools import product
+
+    base = job()
+    found = families.families(base, Space())
+    assert list(found) == list(families.NAMES.values())
+    for pp, tp, zero in product((1, 2), (1, 2, 4), (0, 1, 2, 3)):
+        mine = [
+            name
+            for name, space in found.items()
+            if all(
+                space.values(axis) is None or value in space.values(axis)
+                for axis, value in (("pp", pp), ("tp", tp), ("zero", zero))
+            )
+        ]
+        big = "ZeRO-2 or 3" if zero >= 2 else "ZeRO-0 or 1"
+        expected = f"pipelines, {big}"
+        if pp == 1:
+            expected = f"no {expected}"
+            if zero >= 2:
+                expected = "FSDP with tp" if tp > 1 else "FSDP only"
+        assert mine == [expected], (pp, tp, zero)
+    only = families.families(base, Space(zero=(0,), pp=(1,)))
+    assert list(only) == ["no pipelines, ZeRO-0 or 1"]
+    assert families.parts(base, [Space()], False) == [("", Space())]
+    assert len(families.parts(base, [Space(), Space()], True)) == 10
+
+
+class Shown:
+    """A prediction as fronts see it."""
+
+    def __init__(self, seconds: float, bytes_: float) -> None:
+        self.step_time_s = seconds
+        self.memory_bytes = {"allocated": bytes_}
+
+
+def test_a_front_of_several_plans() -> None:
+    """By time; each needs a tenth less than the one before; at most eight."""
+    from meshwright.search.plan import _thinned
+
+    class Plan:
+        def __init__(self, *pareto: Shown) -> None:
+            self.pareto = pareto
+
+    one = Plan(Shown(1.0, 100.0), Shown(4.0, 81.1), Shown(3.0, 90.0))
+    two = Plan(Shown(2.0, 95.0), Shown(5.0, 80.9), Shown(6.0, 79.0))
+    found = _thinned([one, two])  # type: ignore[list-item]
+    assert [x.step_time_s for x in found] == [1.0, 3.0, 5.0]
+    many = Plan(*(Shown(k, 0.5**k) for k in range(20)))
+    assert len(_thinned([many])) == 8  # type: ignore[list-item]
+    assert _thinned([Plan()]) == ()  # type: ignore[list-item]
+
+
+def test_recipes_are_near_by_chips_and_twice_by_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four times the chips are as far as twice the tokens; precision and the chip come first; more
+    than six doublings say nothing."""
+    base = recipes.recipes()[0]
+    at = Job(
+        catalogue(base.model), catalogue_cluster("1024xh100-sxm"), 1024, seq=4096,
+        precision=PRECISIONS["bf16"],
+    )  # fmt: skip
+    fine = base._replace(
+        chip="h100-sxm", chips=1024, seq=4096, precision="bf16"
+    )
+
+    def nearest(*some: recipes.Recipe) -> recipes.Recipe | None:
+        monkeypatch.setattr(recipes, "recipes", lambda: some)
+        return recipes.nearest(at)
+
+    half, tokens = fine._replace(chips=384), fine._replace(seq=8192)
+    far = fine._replace(chips=128)
+    assert nearest(tokens, half) == half, "1.4 doublings against 2"
+    assert nearest(far, tokens) == tokens, "3 against 2"
+    fp8 = fine._replace(precision="fp8")
+    assert nearest(fp8, far) == far
+    assert nearest(fine._replace(seq=2**15), fine._replace(seq=2**16)) == (
+        fine._replace(seq=2**15)
+    )
+    assert nearest(fine._replace(seq=2**16)) is None
+    assert nearest(fine._replace(chips=16)) == fine._replace(chips=16)
+    assert nearest(fine._replace(chips=8)) is None
+    assert nearest(fine._replace(model="another")) is None
+    assert nearest() is None
