@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -12,7 +14,14 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
 from meshwright.report.lines import Line
-from meshwright.report.plan import comparison, families, ranking, report, why
+from meshwright.report.plan import (
+    comparison,
+    differences,
+    families,
+    ranking,
+    report,
+    why,
+)
 from meshwright.report.text import seconds
 from meshwright.search.families import Family
 from meshwright.search.plan import Plan
@@ -85,6 +94,29 @@ def test_a_ranking_counts_from_the_first_and_marks_ties() -> None:
     assert last.startswith("4 ") and "tp 8" in last, (
         "the same layout is shown once"
     )
+
+
+def test_the_second_layout_reads_differently_and_small_differences_are_none() -> (
+    None
+):
+    """A layout whose ranks lie elsewhere reads as the first: it is no second one. 78 ns of 3 s
+    are no difference."""
+    rows = (predict(JOB, FAST.layout), SLOW)
+    assert "tp 8" in printed(*why(plan(alternatives=rows)))
+    assert "second" not in printed(*why(plan(alternatives=rows[:1])))
+    later: Any = SimpleNamespace(
+        time_s={**FAST.time_s, "host": FAST.time_s["host"] + 78e-9},
+        risk_of_oom=FAST.risk_of_oom,
+    )
+    assert differences(FAST, later) == "the same in every cause"
+
+
+def test_a_difference_that_counts_the_risk_says_so() -> None:
+    said = "seconds over the chance to fit"
+    assert said not in printed(ranking("layouts", (FAST, SLOW), plan()))
+    risky = predict(replace(JOB, cluster=cluster("64xa100-40")), FAST.layout)
+    assert risky.risk_of_oom - FAST.risk_of_oom > 0.01
+    assert said in printed(ranking("layouts", (FAST, risky), plan()))
 
 
 def test_families_are_marked_with_ties_and_reasons() -> None:

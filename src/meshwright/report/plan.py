@@ -36,6 +36,10 @@ BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
 LITTLE = 0.005
 """Changes below this share are not named."""
+SEEN = 0.0005
+"""Differences of two layouts below this share of a step are none: they would print as +0.0 %."""
+RISKS = 0.01
+"""Chances to run out that differ by less are alike."""
 SAID = 3
 """Differences of two layouts that are named."""
 
@@ -108,12 +112,17 @@ def why(plan: Plan) -> Iterator[RenderableType]:
         f"{share} of the step is compute."
         + (f" Next: {words}." if words else "")
     )
-    if plan.alternatives:
-        second = plan.alternatives[0]
+    second = next((p for p in plan.alternatives if differs(p, best)), None)
+    if second:
         yield Line(
             f"second: {short_words(second.layout)} ({beside(plan, second)};"
             f" {differences(best, second)})"
         )
+
+
+def differs(p: Prediction, best: Prediction) -> bool:
+    """Whether a layout reads differently: others only lie elsewhere, or cut norms otherwise."""
+    return short_words(p.layout) != short_words(best.layout)
 
 
 def beside(plan: Plan, p: Prediction) -> str:
@@ -134,9 +143,9 @@ def differences(best: Prediction, other: Prediction) -> str:
     parts = [
         f"{cause} {'+' if d > 0 else '-'}{show(abs(d), 's')}"
         for cause, d in largest
-        if abs(d) > 1e-9 * best.step_time_s
+        if abs(d) >= SEEN * best.step_time_s
     ]
-    if abs(other.risk_of_oom - best.risk_of_oom) >= 0.01:
+    if abs(other.risk_of_oom - best.risk_of_oom) >= RISKS:
         parts.append(f"risk of running out {risk_words(other.risk_of_oom)}")
     return ", ".join(parts) or "the same in every cause"
 
@@ -157,6 +166,7 @@ def families(plan: Plan) -> Iterator[RenderableType]:
             family.name, seconds(p.step_time_s), versus, short_words(p.layout)
         )
     yield table
+    yield from counted(plan, [f.prediction for f in rows if f.prediction])
     if plan.kept:
         yield Line(
             f"kept, as in published runs: {'; '.join(plan.kept)}", "dim"
@@ -164,6 +174,15 @@ def families(plan: Plan) -> Iterator[RenderableType]:
     for family in rows:
         if family.note and family.prediction:
             yield Line(f"{family.name}: {family.note}", "dim")
+
+
+def counted(plan: Plan, of: Sequence[Prediction]) -> Iterator[RenderableType]:
+    """What a difference counts beside seconds, where it does."""
+    best = plan.best
+    if best and any(
+        abs(p.risk_of_oom - best.risk_of_oom) >= RISKS for p in of
+    ):
+        yield Text("vs: seconds over the chance to fit", "dim")
 
 
 def elastic(p: Prediction) -> Line:
@@ -267,7 +286,11 @@ def ranking(
         )
     tied = any(plan.tie(p) for p in predictions[1:])
     ties = "=: as good as the best, as far as the model can tell"
-    return Group(table, *([Text(ties, "dim")] if tied else []))
+    return Group(
+        table,
+        *counted(plan, predictions),
+        *([Text(ties, "dim")] if tied else []),
+    )
 
 
 def searched(plan: Plan) -> Iterator[RenderableType]:
