@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import meshwright
+from meshwright import Job
+from meshwright.errors import BadInput
+from meshwright.formats import parse_json
 
 SOURCE = "\n".join(
     path.read_text("utf-8")
@@ -36,3 +40,26 @@ REPLACED = (
 @pytest.mark.parametrize("text", REPLACED)
 def test_no_text_reads_as_a_translation(text: str) -> None:
     assert text not in SOURCE
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            lambda: Job("gpt2", "8xh100-sxm", 8, optimizer=3),
+            "job.optimizer must be an Optimizer or",
+        ),
+        (
+            lambda: Job("gpt2", "8xh100-sxm", 8, precision=3),
+            "job.precision must be a Precision or",
+        ),
+        (lambda: parse_json("3", "runs.json"), "not a number"),
+        (lambda: parse_json("null", "runs.json"), "not null"),
+        (lambda: parse_json('"a"', "runs.json"), "not a text"),
+    ],
+)
+def test_errors_have_the_article_and_the_words_of_the_format(
+    wrong: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        wrong()

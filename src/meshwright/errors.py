@@ -28,6 +28,14 @@ class NoLayout(MeshwrightError):
     exit_code = 1
 
 
+def article(word: str) -> str:
+    """A word behind "a" or "an"."""
+    return f"{'an' if word[:1].lower() in VOWELS else 'a'} {word}"
+
+
+VOWELS = {*"aeiou"}
+
+
 def unknown(what: str, name: object, known: Iterable[str]) -> BadInput:
     """The sentence for a name that is not among the known ones, with the nearest of them.
 

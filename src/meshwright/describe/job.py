@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from ..errors import BadInput, unknown
+from ..errors import BadInput, article, unknown
 from ..units import LENGTH, parse
 from .assumptions import REALISTIC, Assumptions, assumptions
 from .chip import Chip
@@ -96,7 +96,7 @@ class Job(Checked):
                 object.__setattr__(self, name, _named(name, value))
             elif not isinstance(value, kind):
                 raise BadInput(
-                    f"job.{name} must be a {kind.__name__} or the name of one, not"
+                    f"job.{name} must be {article(kind.__name__)} or the name of one, not"
                     f" {str(value)[:40]!r}"
                 )
         if not isinstance(self.layout, Layout):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from ..errors import BadInput, unknown
+from ..errors import BadInput, article, unknown
 from ..units import parse
 from .fields import Injected, Unit, With, demand_meaning
 from .frozen import FrozenDict
@@ -358,7 +358,7 @@ def brief(value: object) -> str:
     return (
         "a list"
         if isinstance(value, (list, tuple))
-        else f"a {type(value).__name__}"
+        else article(type(value).__name__)
     )
 
 
@@ -406,5 +406,5 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, (numbers.Integral, float)):
         return float(value) if isinstance(value, float) else int(value)
     raise BadInput(
-        f"{where} holds a {type(value).__name__}, which cannot be written as one value"
+        f"{where} holds {article(type(value).__name__)}, which cannot be written as one value"
     )

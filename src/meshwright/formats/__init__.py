@@ -49,12 +49,22 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     return table
 
 
+JSON = {
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+"""What else a JSON text may hold, as its writer calls it."""
+
+
 def parse_json(text: str, where: str) -> dict[str, Any]:
     """The object in a JSON text; `where` names it in errors."""
     data = _parsed(json.loads, text, where, "JSON")
     if not isinstance(data, dict):
         raise BadInput(
-            f"{where} must hold one JSON object, not a {type(data).__name__}"
+            f"{where} must hold one JSON object, not {JSON.get(type(data), 'a list')}"
         )
     return data
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, article
 
 
 def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
@@ -49,4 +49,6 @@ def _literal(value: Any) -> str:
         return "[" + ", ".join(_literal(v) for v in value) + "]"
     if isinstance(value, (int, float)):
         return repr(value)
-    raise BadInput(f"a {type(value).__name__} cannot be written as TOML")
+    raise BadInput(
+        f"{article(type(value).__name__)} cannot be written as TOML"
+    )
