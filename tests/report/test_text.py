@@ -209,3 +209,16 @@ def test_a_run_without_length_has_no_costs(chips: int) -> None:
         )
         == ""
     )
+
+
+@pytest.mark.parametrize(
+    ("on", "unverified"), [("8xtpu-v5e", True), ("8xh100-sxm", False)]
+)
+def test_a_price_that_nobody_could_look_up_is_said_to_be_so(
+    on: str, unverified: bool
+) -> None:
+    """Of what a run costs; the catalogue notes it beside the number."""
+    job = Job(model("gpt2"), cluster(on), batch=64, tokens=1e9)
+    said = whole_run(predict(job, Layout(dp=8)))
+    assert " USD at " in said
+    assert said.count(", an unverified price") == int(unverified)
