@@ -53,6 +53,13 @@ Software = Annotated[
 Numbers = Annotated[
     str | None, word("fp8, bf16, fp16-pure, ... (default 16 bits).", "NAME")
 ]
+Growth = Annotated[
+    float | None,
+    word(
+        "When: the largest runs grow so many times a year (4.2), from 1e26 in 2024.",
+        "X",
+    ),
+]
 Beside = Annotated[
     bool, word("Data-parallel traffic runs beside everything else.")
 ]
@@ -71,6 +78,7 @@ def limits(
     precision: Numbers = None,
     assumptions: Under = None,
     framework: Software = None,
+    growth: Growth = None,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -121,6 +129,7 @@ def limits(
         writers: Any = {}
     else:
         found = compute(chosen)
+        said += dates(found, growth) if growth is not None else []
         data = console.envelope("limits", found.to_dict())
         console.show_json(data) if json else console.show(
             reports.report(found, said)
@@ -193,6 +202,30 @@ def under(
         f"chip, network, overlap and memory of {how.name}; of its other choices"
         f" {len(taken[0].left)} say nothing of a stack of MLPs (docs/limits.md)"
     ]
+
+
+def dates(found: Any, growth: float) -> list[str]:
+    """When runs of the ends get there."""
+    from ..limits.calendar import LARGEST_FLOPS, year_of
+
+    said = []
+    for line in found.lines:
+        ends = {
+            "linear scaling ends": line.crossing.last_flops,
+            "the largest run": line.largest.flops
+            if line.largest and line.curve.ends
+            else None,
+        }
+        when = ", ".join(
+            f"{name} in {year_of(flops, growth=growth):.0f}"
+            for name, flops in ends.items()
+            if flops
+        )
+        said.append(
+            f"{line.scenario.name}: {when or 'neither end is on the grid'} ({growth:g} times a year"
+            f" from {LARGEST_FLOPS:.0e} FLOP at the end of 2024)"
+        )
+    return said
 
 
 def realism(

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from ..report import Check, Report, Table, sourced
-from . import golden, tables
+from . import golden, sentences, tables
 from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
 
 COLUMNS = (
@@ -36,10 +36,13 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         *tables.closed(),
         *sourced("own", tables.products()),
         *tables.example(),
+        *sentences.checks(),
     ]
     for curve in curves:
-        checks += sourced("printed" if files else "own", golden.checks(curve))
-    held = tuple(
+        source = "printed" if files else "own"
+        for held in (golden.checks, golden.spread):
+            checks += sourced(source, held(curve))
+    beside = tuple(
         Table(
             f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)
         )
@@ -51,10 +54,11 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         else (
             tables.linear_table(),
             tables.sensitivity_table(),
+            *sentences.tables(),
             *curve_tables(),
         )
     )
-    return Report("epoch", tuple(checks), (*held, *more), figures(), NOTES)
+    return Report("epoch", tuple(checks), (*beside, *more), figures(), NOTES)
 
 
 def shipped() -> list[golden.Golden]:

@@ -1,4 +1,4 @@
-"""Figures 1, 6, 7, 8, 9 and 11: on the paper's grids, and figures 6, 8 and 9 in smooth mode too."""
+"""Figures 1 and 5 to 11: on the paper's grids, and figures 6, 8 and 9 in smooth mode too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...catalog import chip, network
+from ...catalog import chip, model, names, network
+from ...cost.hierarchy import levels, product_time
+from ...count.mlp2d import parameters as mlp_parameters
+from ...count.model import parameters
+from ...count.work import Product
+from ...describe.assumptions import EPOCH
 from ...limits.answer import smooth_widths
 from ...limits.closed_forms import (
     LATENCY_CONSTANT,
@@ -20,8 +25,10 @@ from ...limits.closed_forms import (
     slice_side,
 )
 from ...limits.curve import Curve, curve
+from ...limits.laws import LAWS
 from ...limits.scenario import preset
 from ..report import Figure
+from . import published
 from .golden import ours
 
 FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
@@ -71,6 +78,68 @@ def figure_1() -> Any:
     )
 
 
+SIDES = tuple(2.0 ** (k / 2) for k in range(12, 29))
+"""Of the square products of figure 5."""
+
+
+def product_seconds(side: float) -> float:
+    """Of a square product on an A100, on the memory hierarchy."""
+    of = chip("epoch-a100")
+    on = levels(of, "fp16", of.sustained or 1.0, EPOCH.chip.launch_s, 2.0)
+    return float(product_time(on, Product(side, side, side)))
+
+
+def figure_5() -> Any:
+    """The model's time of products; the paper's measurements are not public."""
+    from ...report.limits_plots import products
+
+    peak = chip("epoch-a100").peak("fp16")
+    seconds = [product_seconds(n) for n in SIDES]
+    floor = EPOCH.chip.launch_s
+    latency = next(
+        n for n, s in zip(SIDES, seconds, strict=True) if s > 2 * floor
+    )
+    return products(
+        SIDES,
+        seconds,
+        peak,
+        (latency,),
+        "Figure 5: square products on an A100, by the paper's model (its measurements are not"
+        " public);\ndashed: launch and work are equal",
+    )
+
+
+def figure_10() -> Any:
+    """Depth by parameters: the paper's fit, its law, and models of the catalogue in place of its
+    list, which is not public.
+    """
+    from ...report.limits_plots import depths
+
+    known = (model(name) for name in names("models"))
+    dense = {
+        m.name: (float(parameters(m)), float(m.layers))
+        for m in known
+        if not m.moe and isinstance(m.layers, int)
+    }
+    a, at, power = published.FIGURE_10
+    n = np.geomspace(3e7, 2e12, 40)
+    wide = np.geomspace(256, 40000, 40)
+    law = LAWS["baseline"]
+    deep = law.depth(law.ffn_ratio * wide**2)
+    lines = {
+        f"the paper's fit: {a} (N / 1e6)^{power}": (n, a * (n / at) ** power),
+        "its law: L = 0.10056 (D F)^0.3751": (
+            mlp_parameters(deep, 1.0, wide, law.ffn_ratio * wide),
+            deep,
+        ),
+    }
+    return depths(
+        dense,
+        lines,
+        "Figure 10: layers by parameters (the models of Hoffmann et al. are not public as a list)",
+    )
+
+
 def figure_11() -> Any:
     """End of linear scaling and largest run against the exponent of batch over depth."""
     from ...report.limits_plots import exponents
@@ -115,6 +184,8 @@ def figures() -> tuple[Figure, ...]:
     three = "three-month runs"
     plots = {
         "figure-1": ("Figure 1", figure_1),
+        "figure-5": ("Figure 5", figure_5),
+        "figure-10": ("Figure 10", figure_10),
         "figure-6": (
             "Figure 6",
             _utilisation(

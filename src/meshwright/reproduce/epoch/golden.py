@@ -21,6 +21,8 @@ from ...limits.curve import Curve, Point, curve
 from ...limits.scenario import PRESETS, preset
 from ..report import Check, relative
 from ..sources import read_text
+from . import degrees
+from .degrees import Spread
 
 TOLERANCE = 1e-9
 """Of utilisation, relative; or the digits that are printed."""
@@ -35,6 +37,7 @@ class Row:
     flops: float
     chips: float
     utilisation: str
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def read(file: Path) -> Golden:
                     _number(line["T_flop"]),
                     _number(line["n_gpu"]),
                     line["util_vs_boost_peak"].strip(),
+                    degrees.read(line),
                 )
             )
             _number(rows[-1].utilisation)
@@ -197,6 +201,19 @@ def checks(golden: Golden) -> Iterator[Check]:
         yield _utilisation(
             f"{where}/utilisation", row.utilisation, near.utilisation
         )
+
+
+def spread(golden: Golden) -> Iterator[Check]:
+    """How the points of a file are parallelised, if it says so."""
+    curve = ours(identify(golden))
+    pairs = [
+        (row.spread, p)
+        for row in golden.rows
+        for p in curve.points
+        if row.spread and same_run(row, p)
+    ]
+    if pairs and len(curve.scenario.network.dims) <= degrees.LEVELS:
+        yield degrees.check(golden.name, curve, pairs)
 
 
 def _utilisation(id: str, text: str, value: float) -> Check:

@@ -7,6 +7,8 @@ it.
 
 from __future__ import annotations
 
+from ...limits.closed_forms import Setting
+
 LINEAR = {
     "table 3": {
         "v100": ("3e27", "2e27"),
@@ -37,6 +39,21 @@ TABLE_2 = {
     "DGX H100 SuperPOD": ((3.96e15, 9e11, 6.704e12, 487e6), ("5.9e3", "16", "1e34")),
 }  # fmt: skip
 """Inputs as the paper's table implies them, and what it prints."""
+EXPONENTS = {"dp": 1 / 4, "pp": 1 / 4, "tp": 1 / 2}
+"""Section 3.3: degrees that send least grow as these powers of the number of GPUs."""
+WALLS = (1e28, 1e31)
+ORDERS_BELOW = 100.0
+"""The first wall over the largest run to date (abstract)."""
+YEARS = ("3", "7")
+"""Until the walls, "about", at 4.2 times a year."""
+SETTING = Setting()
+"""Of the closed forms."""
+FIGURE_10 = (3.67, 1e6, 0.27)
+"""L = 3.67 (N / 1e6)^0.27, R^2 94.7 %: layers of the models of Hoffmann et al. 2022, whose list is
+not public."""
+FIGURE_5_FLOOR_US = "4.5"
+"""Launch of a product (figure 5, whose measurements are not public)."""
+
 EQUATION_15 = "3e30"
 LIMIT_FLOPS, LIMIT_PARAMETERS = "2e31", "4e14"
 """Equations 18 and 17."""

@@ -1,0 +1,35 @@
+"""When: years until a run, if the largest one grows by a constant factor a year."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import BadInput
+
+GROWTH = 4.2
+"""Training compute of the largest runs, times a year (Epoch AI 2024; Erdil & Schneider-Joseph
+2024)."""
+LARGEST_FLOPS, LARGEST_YEAR = 1e26, 2024.9
+"""The largest run when the paper was written, "two orders of magnitude" below 1e28 (November
+2024)."""
+WORLD_ENERGY_J = 6.2e20
+"""The world's primary energy in 2023: 620 EJ (Energy Institute, Statistical Review of World Energy,
+2024)."""
+
+
+def years_until(
+    flops: float, largest: float = LARGEST_FLOPS, growth: float = GROWTH
+) -> float:
+    """Years from the largest run until one of so many FLOPs; negative if it was before."""
+    if not (growth > 1 and largest > 0 and flops > 0):
+        raise BadInput(
+            f"growth must be above 1 a year and runs above 0 FLOP, not {growth:g} from {largest:g}"
+        )
+    return math.log(flops / largest) / math.log(growth)
+
+
+def year_of(
+    flops: float, largest: float = LARGEST_FLOPS, growth: float = GROWTH
+) -> float:
+    """The year, as a decimal number."""
+    return LARGEST_YEAR + years_until(flops, largest, growth)

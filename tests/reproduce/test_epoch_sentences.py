@@ -1,0 +1,85 @@
+"""Epoch's table 1, exponents, calendar, noise scale, energy; degrees of curves in files."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from meshwright.cli.main import main
+from meshwright.limits.calendar import year_of, years_until
+from meshwright.limits.laws import gain
+from meshwright.reproduce.epoch import degrees, golden, sentences, shipped
+
+
+def test_table_1_is_what_we_count() -> None:
+    found = {c.id: c for c in sentences.traffic()}
+    assert {c.status for c in found.values()} == {"match"}
+    s, d = sentences.example()
+    # by hand: a ring all-reduce of n ranks sends 2 (n - 1) / n of what each holds
+    assert found["table 1/dp, words a step"].computed == pytest.approx(
+        2 * s.parameters * (d.dp - 1)
+    )
+    twice = d._replace(pp=2 * d.pp, dp=d.dp / 2)
+    more = sentences.counted(s, twice)["pp"] / sentences.counted(s, d)["pp"]
+    assert more == pytest.approx((2 * d.pp - 1) / (d.pp - 1))
+
+
+def test_the_optimum_grows_as_printed() -> None:
+    slopes = sentences.exponents()
+    assert slopes == pytest.approx(
+        {"dp": 0.25, "pp": 0.25, "tp": 0.5}, abs=0.01
+    )
+    assert sum(slopes.values()) == pytest.approx(1.0)
+
+
+def test_three_and_seven_years_do_not_go_together() -> None:
+    three, seven = sentences.calendar()
+    assert three.status == "match" and seven.status == "erratum"
+    assert years_until(4.2e26) == pytest.approx(1.0)
+    assert year_of(1e26, growth=2.0) == year_of(1e26, growth=9.0)
+    # a thousandfold at 4.2 a year, whatever the start
+    apart = years_until(1e31) - years_until(1e28)
+    assert apart == pytest.approx(3 * math.log(10) / math.log(4.2))
+
+
+def test_the_noise_scale_is_the_critical_batch() -> None:
+    assert gain(3.0, 3.0) == 0.5
+    for b in (
+        0.1,
+        1.0,
+        7.0,
+    ):  # tokens to the same loss: 1 + b / noise of those of a small batch
+        assert b / gain(b, 2.0) == pytest.approx(2.0 * (1 + b / 2.0))
+
+
+def test_the_largest_run_of_all_takes_more_than_the_worlds_energy() -> None:
+    (c,) = sentences.energy()
+    assert c.status == "match" and c.computed and c.published
+    assert c.computed > 1000 * c.published
+
+
+@pytest.mark.parametrize("curve", shipped(), ids=lambda g: g.name)
+def test_degrees_are_those_of_the_files_or_as_fast(
+    curve: golden.Golden,
+) -> None:
+    (c,) = golden.spread(curve)
+    assert c.status in ("match", "explained")
+    assert c.computed and c.published == len(curve.rows)
+    assert c.computed >= 0.8 * c.published
+    assert c.note.count(" for ") == c.published - c.computed  # each tie named
+
+
+def test_slower_degrees_are_a_mismatch() -> None:
+    curve = next(g for g in shipped() if g.name == "fig6_h100_dense")
+    row = curve.rows[0]
+    assert row.spread
+    slow = row.spread.degrees._replace(pp=row.spread.degrees.pp / 2, dp=2.0)
+    other = replace(row, spread=degrees.Spread(slow, row.spread.lower))
+    (c,) = golden.spread(replace(curve, rows=(other, *curve.rows[1:])))
+    assert c.status == "mismatch" and "others" in c.note
+
+
+def test_when(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["limits", "h100", "--growth", "4.2"]) == 0
+    assert "linear scaling ends in 2029" in capsys.readouterr().out
+    assert main(["limits", "h100", "--growth", "1"]) == 2
