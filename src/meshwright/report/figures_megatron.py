@@ -19,10 +19,17 @@ NONE: Curves = MappingProxyType({})
 
 
 def lines(
-    curves: Curves, title: str, x: str, y: str, printed: Curves = NONE
+    curves: Curves,
+    title: str,
+    x: str,
+    y: str,
+    printed: Curves = NONE,
+    said: tuple[float | None, str] = (None, ""),
 ) -> Figure:
-    """Lines with markers over a doubling (or evenly spaced) x axis; printed: points of the paper,
-    as open markers.
+    """Lines with markers over a doubling (or evenly spaced) x axis.
+
+    printed: points of the paper, as open markers;  said: what its text says of the figure, and the
+    x that it is about.
     """
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.subplots()
@@ -58,7 +65,12 @@ def lines(
     axes.set_ylim(0, 1.08 * max(b for points in shown for _, b in points))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.set_title(title, fontsize=10)
+    at, words = said
+    if at is not None:
+        axes.axvline(at, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
+    axes.set_title(
+        f"{title}\nthe paper: {words}" if words else title, fontsize=9
+    )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -23,6 +23,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         *sourced("formula", analysis.volumes()),
         *analysis.memory(),
         *takeaways.checks(),
+        *traffic.checks(),
     )
     off = sorted(abs(float(row[-1])) for row in first.rows)
     ahead = sum(row[-1] > 1 for row in second.rows)
@@ -37,8 +38,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         ),
         (
             "892 GB/s of stage sends and 12.9 TB/s of all-reduces across the bisection are"
-            " measured, without the times they refer to; a table shows how long they would take a"
-            " step at that speed"
+            " predicted from single messages; a table shows how long they take a step"
         ),
     )
     shown: tuple[Table, ...] = (
@@ -46,5 +46,6 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         second,
         takeaways.table(),
         traffic.traffic(),
+        traffic.checkpoint(),
     )
     return Report("megatron", checks, shown, plots.every(), notes)

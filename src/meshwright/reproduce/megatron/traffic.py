@@ -4,9 +4,17 @@ measured speeds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+
 from ... import catalog
-from ..report import Table
+from ...describe.layout import Layout
+from ...prediction.failures import Failures, loss
+from ...prediction.prediction import Prediction, predict
+from ...step import clock
+from ..report import Check, Table, check
 from . import formulas as f
+from .tables import selene
 
 PP, TP, DP, BATCH, GPUS = 64, 8, 6, 3072, 3072
 RATE = 502.0e15
@@ -15,6 +23,84 @@ SENDS, REDUCES = 892e9, 12.9e12
 """Effective bisection bandwidth measured, bytes per second. Section 5.9."""
 HALF, FULL = 2.0, 4.0
 """Bytes of an activation, and of a gradient while it is reduced."""
+WITHIN = 0.25
+"""How far a predicted bandwidth may be from the measured one to be called a match."""
+READ, WRITTEN = 1e12, 273e9
+"""Bytes per second at which the checkpoint was read and written. Section 5.10."""
+PRINTED_BYTES = 13.8e12
+LAYOUT = Layout(
+    tp=TP,
+    pp=PP,
+    dp=DP,
+    zero=0,
+    recompute="full",
+    sequence_parallel=False,
+)
+
+
+@cache
+def run() -> Prediction:
+    """The run on 3,072 GPUs of Selene."""
+    job = selene(catalog.model("megatron-1008b"), GPUS, BATCH)
+    return predict(job, LAYOUT)
+
+
+def bisection() -> dict[str, float]:
+    """Bytes per second across a cut through the middle, predicted from single messages: of stage
+    sends, all GPUs of one stage send at once; of gradients, each ring is cut twice.
+    """
+    at, m, layout = clock(run().job), run().job.model, run().layout
+    message = m.seq * m.hidden * HALF / TP
+    hop = float(at.fabric.hop(message, layout.group("pp")).seconds)
+    held = FULL * f.parameters(m) / (PP * TP)
+    ring = float(
+        at.fabric.load("all_reduce", held, layout.group("dp")).seconds
+    )
+    moved = 2 * (DP - 1) / DP * held
+    return {
+        "stage sends": TP * DP * message / hop,
+        "gradient all-reduce": 2 * PP * TP * moved / ring,
+    }
+
+
+def checks() -> Iterator[Check]:
+    """Section 5.9: the bandwidth across the bisection, as predicted."""
+    printed = {"stage sends": SENDS, "gradient all-reduce": REDUCES}
+    notes = {
+        "stage sends": "48 GPUs of a stage send at once, each at what its adapter reaches alone;"
+        " the paper's includes what they wait for one another",
+        "gradient all-reduce": "each ring is taken to cross the cut twice; the paper does not say"
+        " how it counts, and at once it is half of that",
+    }
+    for what, rate in bisection().items():
+        id = f"bisection/{what}, B_per_s"
+        yield check(id, printed[what], rate, WITHIN, notes[what])
+
+
+def checkpoint() -> Table:
+    """The checkpoint of the trillion-parameter model: bytes, seconds, and what saving it costs a
+    run of failing chips, at the speeds that the paper measured.
+    """
+    parameters = f.parameters(catalog.model("megatron-1008b"))
+    of = Failures(storage_bytes_per_s=WRITTEN / GPUS)
+    held = parameters * of.state_bytes
+    lost = loss(of, GPUS, parameters)
+    writes = lost.checkpoint_s / (lost.interval_s + lost.checkpoint_s)
+    rows = (
+        ("bytes, predicted", held),
+        ("bytes, printed", PRINTED_BYTES),
+        ("s to read, predicted bytes at 1 TB/s", held / READ),
+        ("s to write, predicted bytes at 273 GB/s", held / WRITTEN),
+        ("s of work between two, best for failing chips", float(lost.interval_s)),
+        ("share of the time that writes", float(writes)),
+        ("goodput with failures and restarts", float(lost.goodput)),
+    )  # fmt: skip
+    return Table(
+        "megatron-checkpoint",
+        "Checkpoint of the 1T model on 3,072 GPUs",
+        ("what", "value"),
+        rows,
+    )
 
 
 def traffic() -> Table:
@@ -42,12 +128,17 @@ def traffic() -> Table:
             ),
         )
     )
+    predicted = list(bisection().values())
+    rows = tuple(
+        (*row, rate) for row, rate in zip(rows, predicted, strict=True)
+    )
     columns = (
         "traffic across the bisection",
         "bytes a step",
         "measured B/s",
         "seconds a step",
         "share of the step",
+        "predicted B/s",
     )
     return Table(
         "megatron-traffic",
