@@ -36,8 +36,8 @@ def test_every_case_is_computed_and_agrees(report):
     assert len(CASES) == len(published.COMPUTED) == 164
     assert {c.id for c in CASES} == set(published.COMPUTED)
     assert report.summary["mismatch"] == 0 == report.summary["explained"]
-    assert report.summary["erratum"] == 21
-    assert sum(report.summary[s] for s in ("match", "loose", "open")) == 143
+    assert report.summary["erratum"] == 22
+    assert sum(report.summary[s] for s in ("match", "loose", "open")) == 144
 
 
 def test_a_match_is_the_printed_number_to_its_digits(report):

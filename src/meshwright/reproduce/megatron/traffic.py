@@ -128,9 +128,9 @@ def traffic() -> Table:
             ),
         )
     )
-    predicted = list(bisection().values())
-    rows = tuple(
-        (*row, rate) for row, rate in zip(rows, predicted, strict=True)
+    beside = tuple(
+        (*row, rate)
+        for row, rate in zip(rows, bisection().values(), strict=True)
     )
     columns = (
         "traffic across the bisection",
@@ -144,5 +144,5 @@ def traffic() -> Table:
         "megatron-traffic",
         f"1T on {GPUS} GPUs, {step:.4g} s a step",
         columns,
-        rows,
+        beside,
     )

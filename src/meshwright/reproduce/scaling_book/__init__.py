@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..report import Report
-from . import figures, published, tables
+from . import figures, passes, published, tables
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -20,9 +20,9 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     )
     return Report(
         "scaling-book",
-        tuple(published.checks(cases)),
+        (*published.checks(cases), *(() if given else passes.checks())),
         tables.tables(),
-        figures.figures(),
+        (*figures.figures(), *passes.figures()),
         NOTES,
     )
 

@@ -1,0 +1,32 @@
+"""The book's take-aways by count; Megatron's bisection and checkpoint."""
+
+import pytest
+
+from meshwright.reproduce.megatron import traffic
+from meshwright.reproduce.scaling_book import passes
+
+
+def test_the_backward_pass_of_fsdp_and_tp_sends_4bd() -> None:
+    """Two collectives of B / X tokens of 2 D bytes, as forward: not the 8BD/X that is printed."""
+    forward, backward = passes.tensor_bytes()
+    one = passes.TOKENS * 8192 / passes.X
+    assert forward == backward == 2 * (2 * one)
+    status = {c.id: c.status for c in passes.checks()}
+    assert sorted(status.values()) == ["erratum", "match"]
+
+
+def test_bisection_by_hand() -> None:
+    """48 GPUs of a stage, each over one adapter of 25 GB/s of which NCCL's sends reach a share; rings
+    of six, whose slowest link carries 2 x 5/6 of the gradients.
+    """
+    found = traffic.bisection()
+    assert 0.8 * 48 * 25e9 < found["stage sends"] <= 48 * 25e9
+    assert found["gradient all-reduce"] <= 2 * 512 * 25e9
+    assert {c.source for c in traffic.checks()} == {"printed"}
+
+
+def test_the_checkpoint_at_the_measured_speed() -> None:
+    value = dict(traffic.checkpoint().rows)
+    written = value["s to write, predicted bytes at 273 GB/s"]
+    assert written == pytest.approx(1008e9 * 14 / 273e9, rel=1e-3)
+    assert 0 < value["share of the time that writes"] < 0.1
