@@ -29,7 +29,7 @@ from meshwright.cost.hierarchy import (
     tiles,
     time,
 )
-from meshwright.count.blocks import matmul
+from meshwright.count.blocks import Numbers, matmul
 from meshwright.count.work import Product
 from meshwright.describe.assumptions import ChipTime
 
@@ -158,7 +158,9 @@ def test_any_model_can_be_timed_with_it() -> None:
     """
     c = chip("epoch-h100")
     r = rates(c, "fp16", EPOCH)
-    op = matmul("x", 4096.0, 1024.0, 3072.0, one=0.0, act=2.0, wgt=2.0)
+    op = matmul(
+        "x", 4096.0, 1024.0, 3072.0, numbers=Numbers(one=0.0, act=2.0, wgt=2.0)
+    )
     forward = compute_time(op.forward, r) + exposed_memory(
         op.forward, compute_time(op.forward, r), r
     )

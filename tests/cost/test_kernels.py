@@ -76,7 +76,9 @@ def error(
 
 def gemm(row: Row, r: shapes.Rates) -> float:
     m, n, k = (float(row[name]) for name in "mnk")
-    op = blocks.matmul("x", m, k, n, one=0.0, act=2.0, wgt=2.0)
+    op = blocks.matmul(
+        "x", m, k, n, numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0)
+    )
     return sum(map(float, shapes.alone(op.forward, r)))
 
 
@@ -157,19 +159,12 @@ def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
         )
         op = blocks.attention(
             "attention/core",
-            b,
-            H,
-            K,
-            T,
-            T,
-            q,
-            q,
-            seen=0.5,
+            blocks.Heads(b=b, H=H, K=K, lq=T, l=T, q=q, v=q, seen=0.5),
             one=0.0,
             act=2.0,
-            dropout=False,
-            fused=True,
-            output_twice=False,
+            kernel=blocks.Kernel(
+                dropout=False, fused=True, output_twice=False
+            ),
         )
         return sum(map(float, shapes.alone(op.forward, r))), float(
             row["seconds"]
@@ -190,11 +185,8 @@ def looped(row: Row, r: shapes.Rates) -> float:
         m * groups,
         k,
         n,
-        one=0.0,
-        act=2.0,
-        wgt=2.0,
-        gradient=4.0,
-        copies=groups,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
+        of=blocks.Matrix(copies=groups),
     )
     d_input, d_weight = op.backward.parts
     work = {
@@ -350,7 +342,11 @@ def test_what_is_quantised_by_hand() -> None:
     gradients.
     """
     op = blocks.matmul(
-        "x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0
+        "x",
+        10.0,
+        20.0,
+        30.0,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
     )
     forward = shapes.quantised_elements(op.forward, op.forward.products[0])
     back = [
@@ -365,7 +361,11 @@ def test_an_engine_counts_its_own_casts() -> None:
     1 B twice; others: the chip's table.
     """
     op = blocks.matmul(
-        "x", 8192.0, 4096.0, 4096.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0
+        "x",
+        8192.0,
+        4096.0,
+        4096.0,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
     )
     every = frameworks()
     seconds = {}
@@ -399,7 +399,11 @@ def test_weights_are_quantised_once_a_step_where_they_are_kept_narrow() -> (
     framework says so.
     """
     op = blocks.matmul(
-        "x", 10.0, 20.0, 30.0, one=0.0, act=2.0, wgt=2.0, gradient=4.0
+        "x",
+        10.0,
+        20.0,
+        30.0,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
     )
     product = op.forward.products[0]
     assert shapes.quantised_elements(op.forward, product, once=True) == 10 * 20
@@ -422,10 +426,18 @@ def test_weights_are_quantised_once_a_step_where_they_are_kept_narrow() -> (
 def test_fp8_is_faster_only_where_products_are_large(recipe: str) -> None:
     """Quantising moves bytes: a wide product gains, a narrow one loses."""
     wide = blocks.matmul(
-        "x", 8192.0, 16384.0, 16384.0, one=0.0, act=2.0, wgt=2.0
+        "x",
+        8192.0,
+        16384.0,
+        16384.0,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
     ).forward
     narrow = blocks.matmul(
-        "x", 8192.0, 1024.0, 128.0, one=0.0, act=2.0, wgt=2.0
+        "x",
+        8192.0,
+        1024.0,
+        128.0,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
     ).forward
 
     def seconds(work: Pass, precision: str) -> float:

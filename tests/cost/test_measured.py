@@ -148,7 +148,12 @@ def chip(**kernels: Table) -> object:
 def test_a_calibrated_chip_takes_what_was_measured() -> None:
     r = rates(chip(matmul_forward=RANDOM), "bf16", PYTORCH.chip)
     op = blocks.matmul(
-        "x", 128.0, 512.0, 512.0, one=0.0, act=2.0, wgt=2.0, calls=2.0
+        "x",
+        128.0,
+        512.0,
+        512.0,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
+        of=blocks.Matrix(calls=2.0),
     )
     expected = 2 * measured.seconds(RANDOM, (128.0, 512.0, 256.0))
     assert compute_time(op.forward, r) == expected

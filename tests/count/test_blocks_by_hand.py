@@ -39,19 +39,12 @@ def test_attention_reads_grouped_keys_once(fused: bool, dropout: bool) -> None:
     """
     op = blocks.attention(
         "a",
-        3.0,
-        8.0,
-        2.0,
-        16.0,
-        32.0,
-        5.0,
-        6.0,
-        seen=1.0,
+        blocks.Heads(
+            b=3.0, H=8.0, K=2.0, lq=16.0, l=32.0, q=5.0, v=6.0, seen=1.0
+        ),
         one=0.0,
         act=2.0,
-        dropout=dropout,
-        fused=fused,
-        output_twice=True,
+        kernel=blocks.Kernel(dropout=dropout, fused=fused, output_twice=True),
     )
     rows, scores = 3 * 8 * 16, 3 * 8 * 16 * 32
     queries, keys = 3 * 8 * 16 * (5 + 6), 3 * 2 * 32 * (5 + 6)
@@ -74,12 +67,8 @@ def test_summa_writes_its_output_once_a_panel() -> None:
         T,
         10.0,
         12.0,
-        n1=2.0,
-        n2=4.0,
-        panels=3.0,
-        one=1.0,
-        act=2.0,
-        wgt=4.0,
+        grid=blocks.Grid(n1=2.0, n2=4.0, panels=3.0),
+        numbers=blocks.Numbers(one=1.0, act=2.0, wgt=4.0),
     )
     assert op.forward.memory == T * 10 * 2 + 10 * 6 * 4 + 3 * T * 6 * 2
     assert op.forward.matrix == 2 * T * 6 * 10

@@ -10,7 +10,7 @@ import pytest
 from meshwright import Job, Layout, cluster, model, predict
 from meshwright.cost.layer import Timer
 from meshwright.cost.shapes import alone, rates
-from meshwright.count.blocks import matmul
+from meshwright.count.blocks import Matrix, Numbers, matmul
 from meshwright.count.linear import linear
 from meshwright.describe.assumptions import LBL, REALISTIC, ChipTime
 from meshwright.describe.framework import framework
@@ -52,7 +52,9 @@ def test_gradients_in_16_bits_move_half():
 
 
 def test_every_expert_has_a_gradient_of_its_own():
-    op = linear(job(64), Layout(), "x", T, K, N, copies=16.0, expert=True)
+    op = linear(
+        job(64), Layout(), "x", T, K, N, Matrix(copies=16.0, expert=True)
+    )
     assert op.backward.memory == 2 * TOKENS + 16 * (2 + 4 + 4) * K * N
 
 
@@ -220,7 +222,9 @@ def test_nvfp4_recipe_of_llama3_8b_on_8_b200_fits():
 
 
 def test_reference_counts_both_gradients():
-    op = matmul("x", T, K, N, one=0.0, act=2.0, wgt=2.0, gradient=8.0)
+    op = matmul(
+        "x", T, K, N, numbers=Numbers(one=0.0, act=2.0, wgt=2.0, gradient=8.0)
+    )
     assert (
         op.backward.matrix
         == sum(part.matrix for part in op.backward.parts)

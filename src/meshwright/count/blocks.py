@@ -7,8 +7,100 @@ Appendix A; `one` = 1 counts a dot product of length k as 2k-1 FLOPs as they do,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..num import Num
 from .work import SUMMED, Message, Op, Pass, Product
+
+
+class Numbers(NamedTuple):
+    """How a product counts, and the bytes of its numbers."""
+
+    one: float
+    act: float
+    wgt: float
+    gradient: Num | None = None
+    """Bytes that one weight of dW moves. None: both products of the backward pass are one, and dW
+    is written as wide as W (the papers). Else they are two kernels, each against its own roofline.
+    """
+    summed: Num | None = None
+    """Bytes that a pass of its own moves for each weight, to add dW to what earlier microbatches
+    left; None: the product itself adds it up."""
+    stored: float | None = None
+    """Of an element of X while it is kept (default act)."""
+
+
+class Matrix(NamedTuple):
+    """What a weight matrix is besides its shape."""
+
+    quantised: bool = True
+    """In FP8 and FP4, X is kept in that precision, with its scales; not where 16 bits are kept
+    anyway (the output of attention, which its own backward pass reads)."""
+    kept: Num | None = None
+    """Tokens of X that are kept (default T)."""
+    copies: Num = 1.0
+    """Weight matrices that share the T tokens (experts)."""
+    expert: bool = False
+    engine: str = "matrix"
+    calls: float = 1.0
+    """Matrices that PyTorch keeps apart and Megatron-LM side by side in one W."""
+    columns: tuple[Num, ...] = ()
+    """Their widths."""
+
+
+class Sent(NamedTuple):
+    """Messages beside an operation."""
+
+    forward: tuple[Message, ...] = ()
+    backward: tuple[Message, ...] = ()
+
+
+class Heads(NamedTuple):
+    """The shape of attention."""
+
+    b: Num
+    """Sequences."""
+    H: Num
+    """Query heads."""
+    K: Num
+    """Key and value heads."""
+    lq: Num
+    """Queries."""
+    l: Num
+    """Keys."""
+    q: Num
+    """Width of a query and a key."""
+    v: Num
+    """Width of a value."""
+    seen: Num
+    """Share of the l keys that a query attends to (1 = all; causal about 1/2)."""
+
+
+class Kernel(NamedTuple):
+    """The kernel of attention."""
+
+    dropout: bool
+    fused: bool
+    """Flash attention: no scores in memory."""
+    output_twice: bool
+    """Its output is kept by itself too."""
+    autograd: bool = False
+    """Keys and values are kept whole (l of them), and statistics of rows in fp32; what runs it
+    again keeps the plain queries, keys and values."""
+    tiled: Num = 0.0
+    """1 where several kernels add up the gradients of Q, K and V, in fp32."""
+
+
+class Grid(NamedTuple):
+    """Devices of a SUMMA product, and its panels."""
+
+    n1: Num
+    n2: Num
+    panels: Num
+
+
+SILENT = Sent()
+PLAIN = Matrix()
 
 
 def matmul(
@@ -16,40 +108,23 @@ def matmul(
     T: Num,
     k: Num,
     n: Num,
-    *,
-    one: float,
-    act: float,
-    wgt: float,
-    gradient: Num | None = None,
-    summed: Num | None = None,
-    stored: float | None = None,
-    kept: Num | None = None,
-    copies: Num = 1.0,
-    expert: bool = False,
-    engine: str = "matrix",
-    forward: tuple[Message, ...] = (),
-    backward: tuple[Message, ...] = (),
-    calls: float = 1.0,
-    columns: tuple[Num, ...] = (),
+    numbers: Numbers,
+    of: Matrix = PLAIN,
+    sent: Sent = SILENT,
 ) -> Op:
     """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
 
     FLOPs: forward T n (2k-1); backward T k (2n-1) + k n (2T-1).
     Memory: forward X, Y, W; input gradient dY, W, dX; weight gradient X, dY and dW.
-
-    gradient: bytes that one weight of dW moves. None: both products are one pass, and dW is written
-    as wide as W (the papers). Else they are two kernels, each against its own roofline.
-    summed: bytes that a pass of its own moves for each weight, to add dW to what earlier
-    microbatches left; None: the product itself adds it up.
-    stored: bytes of an element of X while it is kept (default act);  kept: tokens of X that are
-    kept (default T);  copies: weight matrices that share the T tokens (experts);
-    calls: matrices that PyTorch keeps apart and Megatron-LM side by side in one W;  columns: their
-    widths.
     """
+    one, act, wgt, gradient, summed, stored = numbers
+    copies, engine, calls = of.copies, of.engine, of.calls
     weights = copies * k * n
     tokens = (T * k + T * n) * act
     saved = (
-        (T if kept is None else kept) * k * (act if stored is None else stored)
+        (T if of.kept is None else of.kept)
+        * k
+        * (act if stored is None else stored)
     )
     d_input = Pass(
         T * k * (2 * n - one),
@@ -74,23 +149,23 @@ def matmul(
         call._replace(
             matrix=T * n * (2 * k - one),
             memory=tokens + weights * wgt,
-            comm=forward,
+            comm=sent.forward,
             products=(Product(n, k, T, copies=copies),),
             kernel="matmul forward",
         ),
         call._replace(
             matrix=d_input.matrix + d_weight.matrix,
             memory=d_input.memory + d_weight.memory,
-            comm=backward,
+            comm=sent.backward,
             products=d_input.products + d_weight.products,
             kernel="matmul backward",
             parts=() if gradient is None else (d_input, d_weight),
         ),
         saved=saved,
         weights=weights,
-        expert=expert,
+        expert=of.expert,
         inputs=saved,
-        columns=columns,
+        columns=of.columns,
     )
 
 
@@ -229,8 +304,7 @@ def norm(
     parameters: int,
     act: float,
     wgt: float,
-    forward: tuple[Message, ...] = (),
-    backward: tuple[Message, ...] = (),
+    sent: Sent = SILENT,
     autograd: bool = False,
 ) -> Op:
     """Layer norm (parameters = 2, or 0 without scale and shift) or RMS norm (1) of T tokens of
@@ -250,7 +324,7 @@ def norm(
             0.0,
             9 * T * w,
             (2 * T * w + 2 * T) * act + parameters * w * wgt,
-            forward,
+            sent.forward,
             kernel=f"{kind} forward",
             sizes=(T, w),
         ),
@@ -258,7 +332,7 @@ def norm(
             0.0,
             8 * T * w + 4 * T * (w - 1),
             5 * T * w * act + parameters * w * wgt,
-            backward,
+            sent.backward,
             kernel=f"{kind} backward",
             sizes=(T, w),
         ),
@@ -296,35 +370,21 @@ def rotary(name: str, x: Num, *, act: float) -> Op:
 
 def attention(
     name: str,
-    b: Num,
-    H: Num,
-    K: Num,
-    lq: Num,
-    l: Num,
-    q: Num,
-    v: Num,
-    *,
-    seen: Num,
+    heads: Heads,
+    kernel: Kernel,
     one: float,
     act: float,
-    dropout: bool,
-    fused: bool,
-    output_twice: bool,
-    autograd: bool = False,
-    tiled: Num = 0.0,
-    forward: tuple[Message, ...] = (),
-    backward: tuple[Message, ...] = (),
+    sent: Sent = SILENT,
 ) -> Op:
     """softmax(Q K^T) V for b sequences: H query and K key/value heads, lq queries and l keys, head
     widths q (query, key) and v (value).
 
-    seen: share of the l keys a query attends to (1 = all; causal about 1/2);  P = b H lq l seen
-    scores;  R = b H lq rows. FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA, dV and, when fused
-    (flash), Q K^T again. Softmax: vector units. Unfused kernels write the P scores to memory and
-    keep them (2 bytes; with dropout 5: mask and result too). autograd: keys and values are kept
-    whole (l of them), and statistics of rows in fp32; what runs it again keeps the plain queries,
-    keys and values. tiled: 1 where several kernels add up the gradients of Q, K and V, in fp32.
+    P = b H lq l seen scores;  R = b H lq rows. FLOPs: forward 2 P q + 2 P v; backward dQ, dK, dA,
+    dV and, when fused (flash), Q K^T again. Softmax: vector units. Unfused kernels write the P
+    scores to memory and keep them (2 bytes; with dropout 5: mask and result too).
     """
+    b, H, K, lq, l, q, v, seen = heads
+    dropout, fused, output_twice, autograd, tiled = kernel
     R = b * H * lq
     P = R * l * seen
     qo, kv, kv_here = (
@@ -361,7 +421,7 @@ def attention(
             P * (2 * q - one) + 2 * P * v - one * b * H * lq * v,
             softmax + drop,
             (qo + kv + R) * act + 5 * score_bytes,
-            forward,
+            sent.forward,
             engine=engines[0],
             kernel="attention forward",
             sizes=sizes,
@@ -370,7 +430,7 @@ def attention(
             matrix_back,
             vector_back,
             (kv + qo + kept) * act + 8 * score_bytes,
-            backward,
+            sent.backward,
             engine=engines[1],
             kernel="attention backward",
             sizes=sizes,
@@ -385,28 +445,18 @@ def attention(
 
 
 def summa_matmul(
-    name: str,
-    T: Num,
-    k: Num,
-    n: Num,
-    *,
-    n1: Num,
-    n2: Num,
-    panels: Num,
-    one: float,
-    act: float,
-    wgt: float,
-    gradient: Num | None = None,
-    stored: float | None = None,
+    name: str, T: Num, k: Num, n: Num, grid: Grid, numbers: Numbers
 ) -> Op:
     """Y[T,n/n1] = X[T,k] W[k,n/n1] on an n1 x n2 grid by SUMMA in `panels` panels; T tokens local,
     k the whole inner width.
 
     Each device keeps X[T,k/n1] and W[k/n2,n/n1]. Forward broadcasts X over n1 and W over n2;
     backward broadcasts W (n2) and X (n1) and reduces dX (n1) and dW (n2). The output is written
-    once a panel. FLOPs: forward 2 T N k; backward T k (2N-1) + k N (2T-1), N = n/n1. gradient,
-    stored: as in `matmul`; the panels of both products stay one pass.
+    once a panel. FLOPs: forward 2 T N k; backward T k (2N-1) + k N (2T-1), N = n/n1. The panels of
+    both products stay one pass.
     """
+    n1, n2, panels = grid
+    one, act, wgt, gradient, _, stored = numbers
     N = n / n1
     x_bytes, w_bytes = T * k * act, k * N * wgt
     memory = x_bytes + w_bytes + panels * T * N * act

@@ -9,6 +9,7 @@ from ..describe.job import Job
 from ..describe.layers import Kind
 from ..describe.layout import Layout
 from . import blocks, megatron
+from .blocks import Matrix, Sent
 from .linear import linear
 from .work import Local, Op
 
@@ -31,10 +32,15 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         t,
         m.hidden,
         3 * D,
-        columns=(D,) * 3,
-        kept=megatron.kept(c.gathered_inputs, size),
-        forward=gather,
-        backward=megatron.column_backward(c.gathered_inputs, gather, reduce),
+        of=Matrix(
+            columns=(D,) * 3, kept=megatron.kept(c.gathered_inputs, size)
+        ),
+        sent=Sent(
+            forward=gather,
+            backward=megatron.column_backward(
+                c.gathered_inputs, gather, reduce
+            ),
+        ),
     )
     ops = [megatron.norm(job, "conv/norm", size, backward=gather), project]
     if of.bias:
@@ -52,8 +58,8 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             t,
             D,
             m.hidden,
-            quantised=False,
-            forward=reduce,
+            of=Matrix(quantised=False),
+            sent=Sent(forward=reduce),
         ),
     ]
     return [*ops, *megatron.after(job, layout, size, "conv", biased=of.bias)]

@@ -10,7 +10,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, where
 from . import blocks
-from .work import Message, Op
+from .work import Op
 
 
 def linear(
@@ -20,43 +20,20 @@ def linear(
     T: Num,
     k: Num,
     n: Num,
-    *,
-    quantised: bool = True,
-    kept: Num | None = None,
-    copies: Num = 1.0,
-    expert: bool = False,
-    engine: str = "matrix",
-    forward: tuple[Message, ...] = (),
-    backward: tuple[Message, ...] = (),
-    calls: float = 1.0,
-    columns: tuple[Num, ...] = (),
+    of: blocks.Matrix = blocks.PLAIN,
+    sent: blocks.Sent = blocks.SILENT,
 ) -> Op:
-    """`blocks.matmul` in the numbers of this job.
-
-    quantised: in FP8 and FP4, X is kept in that precision, with its scales; not where 16 bits are
-    kept anyway (the output of attention, which its own backward pass reads).
-    """
+    """`blocks.matmul` in the numbers of this job."""
     p = job.precision
-    return blocks.matmul(
-        name,
-        T,
-        k,
-        n,
-        one=1.0 if job.how.count.dot_product == "2k-1" else 0.0,
-        act=p.activation_bytes,
-        wgt=p.weight_bytes,
-        gradient=gradient_bytes(job, layout),
-        summed=summed_bytes(job, layout),
-        stored=p.kept_input_bytes if quantised else p.activation_bytes,
-        kept=kept,
-        copies=copies,
-        expert=expert,
-        engine=engine,
-        forward=forward,
-        backward=backward,
-        calls=calls,
-        columns=columns,
+    numbers = blocks.Numbers(
+        1.0 if job.how.count.dot_product == "2k-1" else 0.0,
+        p.activation_bytes,
+        p.weight_bytes,
+        gradient_bytes(job, layout),
+        summed_bytes(job, layout),
+        p.kept_input_bytes if of.quantised else p.activation_bytes,
     )
+    return blocks.matmul(name, T, k, n, numbers, of, sent)
 
 
 def gradient_bytes(job: Job, layout: Layout) -> Num | None:

@@ -18,6 +18,7 @@ from ..describe.layout import Layout
 from ..describe.mixers import Linear
 from ..num import Num, ceil_div
 from . import blocks, megatron
+from .blocks import Matrix, Sent
 from .context import exchanged
 from .linear import linear
 from .work import Local, Op, Pass
@@ -66,8 +67,8 @@ def linear_attention(
         t,
         values,
         m.hidden,
-        quantised=False,
-        forward=reduce,
+        of=Matrix(quantised=False),
+        sent=Sent(forward=reduce),
     )
     return [
         *ops,
@@ -97,15 +98,19 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
             t,
             m.hidden,
             sum(widths),
-            columns=tuple(
-                width
-                for width in widths
-                if not isinstance(width, float) or width
+            of=Matrix(
+                columns=tuple(
+                    width
+                    for width in widths
+                    if not isinstance(width, float) or width
+                ),
+                kept=megatron.kept(c.gathered_inputs, size),
             ),
-            kept=megatron.kept(c.gathered_inputs, size),
-            forward=gather,
-            backward=megatron.column_backward(
-                c.gathered_inputs, gather, reduce
+            sent=Sent(
+                forward=gather,
+                backward=megatron.column_backward(
+                    c.gathered_inputs, gather, reduce
+                ),
             ),
         )
     ]
@@ -119,7 +124,7 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
                 size.shard,
                 m.hidden,
                 rank,
-                kept=0.0,
+                of=Matrix(kept=0.0),
             )
             ops.append(down._replace(source="linear/norm"))
             ops.append(
@@ -130,10 +135,12 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
                     t,
                     rank,
                     width,
-                    kept=megatron.kept(c.gathered_inputs, size),
-                    forward=shard,
-                    backward=megatron.column_backward(
-                        c.gathered_inputs, shard, wide
+                    of=Matrix(kept=megatron.kept(c.gathered_inputs, size)),
+                    sent=Sent(
+                        forward=shard,
+                        backward=megatron.column_backward(
+                            c.gathered_inputs, shard, wide
+                        ),
                     ),
                 )
             )

@@ -20,6 +20,7 @@ from ..describe.model import Model
 from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32 as FP32
+from .blocks import Heads, Kernel, Matrix, Sent
 from .context import exchange, heads_of, worked
 from .convolution import convolution
 from .linear import linear
@@ -131,8 +132,8 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             t,
             of.H * of.v,
             D,
-            quantised=False,
-            forward=sent,
+            of=Matrix(quantised=False),
+            sent=Sent(forward=sent),
         )
     )
     return ops + after(job, layout, size, "attention", biased=m.biased_out)
@@ -156,11 +157,12 @@ def projections(
         t,
         m.hidden,
         width,
-        calls=float(len(columns)),
-        columns=columns,
-        forward=gather,
-        kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
-        backward=() if beside_ffn else back,
+        of=Matrix(
+            calls=float(len(columns)),
+            columns=columns,
+            kept=0.0 if beside_ffn else kept(c.gathered_inputs, size),
+        ),
+        sent=Sent(forward=gather, backward=() if beside_ffn else back),
     )
     biases = (
         [blocks.bias("attention/qkv bias", t, width, act=act, wgt=wgt)]
@@ -189,23 +191,26 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
     op = blocks.attention(
         "attention/core",
-        size.b,
-        work.H,
-        work.K,
-        work.queries,
-        size.T,
-        of.q,
-        of.v,
-        seen=seen(job, visible(m, kind)),
+        Heads(
+            b=size.b,
+            H=work.H,
+            K=work.K,
+            lq=work.queries,
+            l=size.T,
+            q=of.q,
+            v=of.v,
+            seen=seen(job, visible(m, kind)),
+        ),
         one=1.0 if c.dot_product == "2k-1" else 0.0,
         act=act,
-        dropout=m.dropout,
-        fused=job.fused_attention,
-        output_twice=c.attention_output == "twice",
-        autograd=c.backward_needs == "autograd",
-        tiled=where(tiled, 1.0, 0.0),
-        forward=forward,
-        backward=backward,
+        kernel=Kernel(
+            dropout=m.dropout,
+            fused=job.fused_attention,
+            output_twice=c.attention_output == "twice",
+            autograd=c.backward_needs == "autograd",
+            tiled=where(tiled, 1.0, 0.0),
+        ),
+        sent=Sent(forward=forward, backward=backward),
     )
     return op._replace(weights=(of.H if of.sinks else 0.0) + m.vectors)
 
@@ -232,8 +237,8 @@ def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
         t,
         m.hidden,
         width,
-        kept=0.0,
-        backward=back,
+        of=Matrix(kept=0.0),
+        sent=Sent(backward=back),
     )
     product = blocks.scaled(
         "attention/gated", t * of.H * of.v, t * width, act=act
@@ -277,9 +282,8 @@ def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
         parameters=1,
         act=act,
         wgt=wgt,
-        forward=statistics,
-        backward=statistics,
         autograd=job.how.count.backward_needs == "autograd",
+        sent=Sent(forward=statistics, backward=statistics),
     )
     each = 2.0 if m.qk_norm_shift else 1.0
     return op._replace(
@@ -307,7 +311,13 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
 
     def down(name: str, n: int, kept: Num) -> Op:
         return linear(
-            job, layout, f"attention/{name} down", size.shard, D, n, kept=kept
+            job,
+            layout,
+            f"attention/{name} down",
+            size.shard,
+            D,
+            n,
+            of=Matrix(kept=kept),
         )
 
     def latent_norm(name: str, width: int, *widths: int) -> Op:
@@ -323,7 +333,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
             parameters=1,
             act=act,
             wgt=wgt,
-            forward=forward,
+            sent=Sent(forward=forward),
         )
 
     def up(
@@ -345,9 +355,8 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
             t,
             k,
             n,
-            kept=kept(c.gathered_inputs, size),
-            forward=forward,
-            backward=backward,
+            of=Matrix(kept=kept(c.gathered_inputs, size)),
+            sent=Sent(forward=forward, backward=backward),
         )
 
     q_heads, rank = H * (mla.qk_nope_head_dim + rope), mla.q_lora_rank
@@ -414,11 +423,15 @@ def dense(
         t,
         D,
         F * gates,
-        calls=float(gates),
-        columns=(F,) * gates,
-        kept=kept(c.gathered_inputs, size),
-        forward=() if shares_norm else gather,
-        backward=column_backward(c.gathered_inputs, gather, reduce),
+        of=Matrix(
+            calls=float(gates),
+            columns=(F,) * gates,
+            kept=kept(c.gathered_inputs, size),
+        ),
+        sent=Sent(
+            forward=() if shares_norm else gather,
+            backward=column_backward(c.gathered_inputs, gather, reduce),
+        ),
     )
     ops = (
         [norm(job, f"{name}/norm", size, backward=gather)]
@@ -448,7 +461,9 @@ def dense(
         )
     if m.inner_norms:
         ops.append(inner_norm(job, f"{name}/inner norm", t, F))
-    ops.append(linear(job, layout, f"{name}/down", t, F, D, forward=reduce))
+    ops.append(
+        linear(job, layout, f"{name}/down", t, F, D, sent=Sent(forward=reduce))
+    )
     return ops + (after(job, layout, size, name, m.bias) if kind else [])
 
 
@@ -507,9 +522,8 @@ def norm(
         parameters=blocks.NORM_PARAMETERS[m.norm],
         act=job.precision.activation_bytes,
         wgt=job.precision.weight_bytes,
-        forward=forward,
-        backward=backward,
         autograd=job.how.count.backward_needs == "autograd",
+        sent=Sent(forward=forward, backward=backward),
     )
     extra = norm_extra(job)
     return (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from ..num import Num, floor
 from . import blocks
+from .blocks import Numbers, Sent
 from .work import Message, Op
 
 
@@ -39,22 +40,16 @@ def block(
             whole,
             d,
             f,
-            one=0.0,
-            act=act,
-            wgt=wgt,
-            forward=inner,
-            backward=outer,
+            numbers=Numbers(one=0.0, act=act, wgt=wgt),
+            sent=Sent(forward=inner, backward=outer),
         ),
         blocks.matmul(
             "mlp/down",
             whole,
             f,
             d,
-            one=0.0,
-            act=act,
-            wgt=wgt,
-            forward=outer,
-            backward=inner,
+            numbers=Numbers(one=0.0, act=act, wgt=wgt),
+            sent=Sent(forward=outer, backward=inner),
         ),
     ]
 

@@ -14,6 +14,7 @@ from ..describe.layout import Layout
 from ..describe.model import MoE
 from ..num import Num
 from . import blocks, megatron
+from .blocks import Matrix
 from .linear import linear
 from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
@@ -44,7 +45,13 @@ def experts(
 
     def product(name: str, k: Num, n: Num) -> Op:
         return linear(
-            job, layout, f"experts/{name}", x, k, n, copies=here, expert=True
+            job,
+            layout,
+            f"experts/{name}",
+            x,
+            k,
+            n,
+            of=Matrix(copies=here, expert=True),
         )
 
     # the router works on the device's own tokens; its weights are on every rank
@@ -56,7 +63,7 @@ def experts(
         size.shard,
         m.hidden,
         choices,
-        quantised=False,
+        of=Matrix(quantised=False),
     )
     router = router._replace(
         weights=router.weights + (choices if moe.router_bias else 0)
@@ -130,7 +137,7 @@ def experts(
                 size.shard,
                 m.hidden,
                 1,
-                quantised=False,
+                of=Matrix(quantised=False),
             )
         )
     return ops + megatron.after(job, layout, size, "ffn", biased=False)

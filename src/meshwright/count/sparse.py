@@ -15,6 +15,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, megatron
+from .blocks import Matrix
 from .linear import linear
 from .work import Local, Message, Op, Pass
 
@@ -33,7 +34,7 @@ def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
 
     def project(name: str, k: Num, n: Num) -> Op:
         return linear(
-            job, layout, f"indexer/{name}", t, k, n, kept=0.0
+            job, layout, f"indexer/{name}", t, k, n, of=Matrix(kept=0.0)
         )._replace(source="attention/norm")
 
     norm = blocks.norm(

@@ -16,6 +16,7 @@ from ..describe.layout import Layout
 from ..describe.mixers import StateSpace
 from ..num import Num, ceil_div, maximum
 from . import blocks, megatron
+from .blocks import Matrix, Sent
 from .context import exchanged
 from .linear import linear
 from .work import Local, Message, Op, Pass
@@ -50,10 +51,12 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             t,
             m.hidden,
             wide,
-            kept=megatron.kept(c.gathered_inputs, size),
-            forward=gather,
-            backward=megatron.column_backward(
-                c.gathered_inputs, gather, reduce
+            of=Matrix(kept=megatron.kept(c.gathered_inputs, size)),
+            sent=Sent(
+                forward=gather,
+                backward=megatron.column_backward(
+                    c.gathered_inputs, gather, reduce
+                ),
             ),
         ),
     ]
@@ -92,8 +95,8 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             t,
             inner,
             m.hidden,
-            quantised=False,
-            forward=reduce,
+            of=Matrix(quantised=False),
+            sent=Sent(forward=reduce),
         )
     )
     return [*ops, *megatron.after(job, layout, size, "ssm", biased=of.bias)]
@@ -194,8 +197,8 @@ def selective(
             t,
             inner,
             narrow,
-            quantised=False,
-            forward=summed,
+            of=Matrix(quantised=False),
+            sent=Sent(forward=summed),
         )
     ]
     if of.inner_norms:
@@ -213,8 +216,8 @@ def selective(
             t,
             rank,
             inner,
-            quantised=False,
-            backward=summed,
+            of=Matrix(quantised=False),
+            sent=Sent(backward=summed),
         )
     )
     ops.append(blocks.bias("ssm/dt bias", t, inner, act=act, wgt=wgt))

@@ -12,6 +12,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum
 from . import blocks
+from .blocks import Grid, Heads, Kernel, Numbers, Sent
 from .context import exchange, heads_of
 from .linear import gradient_bytes
 from .megatron import Kind, seen
@@ -51,14 +52,14 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
             t,
             k,
             n,
-            n1=n1,
-            n2=n2,
-            panels=layout.panels,
-            one=one,
-            act=act,
-            wgt=wgt,
-            gradient=gradient_bytes(job, layout),
-            stored=job.precision.kept_input_bytes,
+            grid=Grid(n1=n1, n2=n2, panels=layout.panels),
+            numbers=Numbers(
+                one=one,
+                act=act,
+                wgt=wgt,
+                gradient=gradient_bytes(job, layout),
+                stored=job.precision.kept_input_bytes,
+            ),
         )
 
     def norm(name: str) -> Op:
@@ -70,9 +71,11 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
             parameters=blocks.NORM_PARAMETERS[m.norm],
             act=act,
             wgt=wgt,
-            forward=(Message("all_reduce", "tp", statistics),),
-            backward=(
-                Message("all_reduce", "tp", 2 * D / n1 * act + statistics),
+            sent=Sent(
+                forward=(Message("all_reduce", "tp", statistics),),
+                backward=(
+                    Message("all_reduce", "tp", 2 * D / n1 * act + statistics),
+                ),
             ),
         )
 
@@ -91,21 +94,24 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     forward, backward = exchange(layout, heads_of(size, H, K, q, q), act)
     core = blocks.attention(
         "attention/core",
-        size.b,
-        H,
-        K,
-        size.T / n2,
-        size.T,
-        q,
-        q,
-        seen=seen(job, kind.window),
+        Heads(
+            b=size.b,
+            H=H,
+            K=K,
+            lq=size.T / n2,
+            l=size.T,
+            q=q,
+            v=q,
+            seen=seen(job, kind.window),
+        ),
         one=one,
         act=act,
-        dropout=m.dropout,
-        fused=job.fused_attention,
-        output_twice=c.attention_output == "twice",
-        forward=forward,
-        backward=backward,
+        kernel=Kernel(
+            dropout=m.dropout,
+            fused=job.fused_attention,
+            output_twice=c.attention_output == "twice",
+        ),
+        sent=Sent(forward=forward, backward=backward),
     )
     activation = (blocks.gated_activation if m.gated else blocks.gelu)(
         "ffn/activation", t * F, act=act

@@ -11,6 +11,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, ceil_div
 from . import blocks, megatron
+from .blocks import Matrix, Sent
 from .linear import linear
 from .megatron import FP32
 from .work import Local, Message, Op, Pass, local
@@ -87,7 +88,15 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
         job.precision.weight_bytes,
     )
     return [
-        linear(job, layout, name, t, m.embedded, m.hidden, quantised=False),
+        linear(
+            job,
+            layout,
+            name,
+            t,
+            m.embedded,
+            m.hidden,
+            of=Matrix(quantised=False),
+        ),
         blocks.bias(f"{name} bias", t, m.hidden, act=act, wgt=wgt),
     ]
 
@@ -114,10 +123,16 @@ def head(job: Job, layout: Layout) -> list[Op]:
         size.tokens,
         width,
         V,
-        quantised=False,
-        engine="wide",
-        kept=megatron.kept(c.gathered_inputs, size),
-        backward=megatron.column_backward(c.gathered_inputs, gather, reduce),
+        of=Matrix(
+            quantised=False,
+            engine="wide",
+            kept=megatron.kept(c.gathered_inputs, size),
+        ),
+        sent=Sent(
+            backward=megatron.column_backward(
+                c.gathered_inputs, gather, reduce
+            )
+        ),
     )
     statistics = (
         Message("all_reduce", "tp", size.tokens * FP32),
@@ -171,7 +186,9 @@ def _transform(
     name = "head/transform"
     bias = [blocks.bias(f"{name} bias", t, width, act=act, wgt=wgt)]
     return [
-        linear(job, layout, name, t, m.hidden, width, quantised=False),
+        linear(
+            job, layout, name, t, m.hidden, width, of=Matrix(quantised=False)
+        ),
         *(bias if m.bias else []),
         blocks.gelu(f"{name} activation", t * width, act=act),
         megatron.norm(job, f"{name} norm", size, gather, width=width),
@@ -201,11 +218,13 @@ def join(job: Job, layout: Layout) -> list[Op]:
         t,
         2 * D,
         D / layout.tp,
-        kept=megatron.kept(c.gathered_inputs, size),
-        forward=(*gather, *columns),
-        backward=(
-            *columns,
-            *megatron.column_backward(c.gathered_inputs, gather, reduce),
+        of=Matrix(kept=megatron.kept(c.gathered_inputs, size)),
+        sent=Sent(
+            forward=(*gather, *columns),
+            backward=(
+                *columns,
+                *megatron.column_backward(c.gathered_inputs, gather, reduce),
+            ),
         ),
     )
     return [

@@ -5,14 +5,14 @@ Source: How To Scale Your Model, parts 4 to 6 and 12.
 
 from __future__ import annotations
 
-from ...count.blocks import matmul
+from ...count.blocks import Numbers, matmul
 from ...num import Num
 from ...units import DAY_S
 
 
 def flops_per_parameter() -> float:
     """FLOPs a token costs for each weight, forward and backward: 2 + 4."""
-    one = matmul("", 1.0, 1.0, 1.0, one=0.0, act=0.0, wgt=0.0)
+    one = matmul("", 1.0, 1.0, 1.0, Numbers(0.0, 0.0, 0.0))
     return float(one.forward.matrix + one.backward.matrix)
 
 
