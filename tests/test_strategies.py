@@ -160,7 +160,13 @@ def test_a_strict_set_takes_what_divides_unless_asked_otherwise() -> None:
 def test_a_set_without_choices_leaves_the_space_alone() -> None:
     job, space = Job("gpt2", "8xh100-sxm", 8), Space(zero=(1,), tp=(2,))
     assert strategies(job, space, proposals=False) == (
-        [space.but(scheme=("megatron",), cp_exchange=("gather",))],
+        [
+            space.but(
+                scheme=("megatron",),
+                cp_exchange=("gather",),
+                offload=("none",),
+            )
+        ],
         [],
     )
     assert not plan(job, space).tried.startswith("realistic")
