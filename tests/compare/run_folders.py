@@ -45,9 +45,12 @@ def pipeline_run(
     passes: list[Passes],
     steps: int = 3,
     batch: int = 8,
+    late: dict[tuple[int, int], float] | None = None,
 ) -> Path:
     """A run of one replica whose actions take exactly the given CPU seconds, and SLOWER times as
     long on the clock.
+
+    late: (lower rank, higher rank) -> seconds of a message between them, either way.
     """
     described = job(layout, batch)
     schedule, p, v = (
@@ -57,6 +60,7 @@ def pipeline_run(
     )
     order = schedule.order(p, batch // int(layout.microbatch), v)
     ran = timeline(order, schedule.placement(p, v), passes)
+    begins, ends = arrived(order, ran, late or {})
     (folder / "record").mkdir(parents=True)
     (folder / "job.toml").write_text(dump_job(described))
     row = {
@@ -75,13 +79,13 @@ def pipeline_run(
                 action.kind,
                 ran.stages[rank][k],
                 action.microbatch,
-                SLOWER * ran.start_s[rank][k],
-                SLOWER * ran.end_s[rank][k],
+                begins[rank][k],
+                ends[rank][k],
                 ran.end_s[rank][k] - ran.start_s[rank][k],
             ]
             for k, action in enumerate(actions)
         ]
-        end = SLOWER * ran.makespan_s
+        end = max(max(of_rank) for of_rank in ends)
         parts += [
             ["reduce", 0, -1, end, end, 0.0],
             ["pipeline", -1, -1, 0.0, end, ran.busy_s[rank]],
@@ -122,3 +126,35 @@ def pipeline_run(
             "".join(json.dumps(line) + "\n" for line in lines)
         )
     return folder
+
+
+def arrived(
+    order: Any, ran: Any, late: dict[tuple[int, int], float]
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Begins and ends on the clock: an action waits for the one before it on its rank, and for the
+    message of its neighbour. Repeated until nothing moves.
+    """
+    begins = [[SLOWER * at for at in of_rank] for of_rank in ran.start_s]
+    ends = [[SLOWER * at for at in of_rank] for of_rank in ran.end_s]
+    where = {
+        (a.kind == "F", ran.stages[r][k], a.microbatch): (r, k)
+        for r, actions in enumerate(order)
+        for k, a in enumerate(actions)
+        if a.kind != "W"
+    }
+    moved = bool(late)
+    while moved:
+        moved = False
+        for (forward, stage, microbatch), (r, k) in where.items():
+            source = forward, stage + (-1 if forward else 1), microbatch
+            ready = ends[r][k - 1] if k else 0.0
+            if source in where:
+                s, j = where[source]
+                ready = max(
+                    ready, ends[s][j] + late.get((min(r, s), max(r, s)), 0.0)
+                )
+            if ready > begins[r][k] + 1e-9:
+                moved = True
+                ends[r][k] += ready - begins[r][k]
+                begins[r][k] = ready
+    return begins, ends

@@ -12,6 +12,7 @@ from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
 from meshwright.cli import main as cli
 from meshwright.compare import Run, compare
+from meshwright.compare.links import links
 from meshwright.compare.virtual import Virtual, on_the_clock, virtual
 from meshwright.describe.assumptions import PYTORCH
 from meshwright.describe.layout import Layout
@@ -118,6 +119,35 @@ def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:
         ).why()
     ]
     assert not any("straggler" in line for line in why)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+def test_a_slow_link_is_named_by_its_ranks(name: str, tmp_path: Path) -> None:
+    """Half a second on every message between the second and third rank; then on all of them, when
+    no link is slower than the others.
+    """
+    layout = LAYOUTS[name]
+    p = int(layout.pp)
+    bad, every = (
+        (1, 2) if p > 2 else (0, 1),
+        [(r, r + 1) for r in range(p - 1)],
+    )
+    passes = [(1.0, 1.0, 1.0)] * int(p * layout.interleave)
+    slow = pipeline_run(tmp_path / "slow", layout, passes, late={bad: 0.5})
+    found = links(read(slow))
+    assert found[bad] == pytest.approx(0.5)
+    why = [line for line in compare(read(slow)).why() if "link" in line]
+    assert len(why) == 1, why
+    assert f"between rank {bad[0]} on here and rank {bad[1]} on here" in why[0]
+    assert "500 ms" in why[0]
+    quick = pipeline_run(tmp_path / "quick", layout, passes)
+    assert not any("link" in line for line in compare(read(quick)).why())
+    if len(every) > 1:
+        even = dict.fromkeys(every, 0.5) | {(0, p - 1): 0.5}
+        all_slow = pipeline_run(tmp_path / "all", layout, passes, late=even)
+        assert not any(
+            "link" in line for line in compare(read(all_slow)).why()
+        )
 
 
 def test_what_a_run_does_beside_its_steps_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..formats.records import like_the_newest
 from ..units import show
+from .links import links
 from .terms import COMM, Step, busy
 
 if TYPE_CHECKING:
@@ -65,13 +66,11 @@ def explanations(c: Comparison) -> Iterator[str]:
         return
     late = stragglers(c)
     for rank, times in late.items():
-        host = next(
-            record.host for record in c.run.ranks if record.rank == rank
-        )
         yield (
-            f"rank {rank} on {host} is a straggler: its passes took {times:.3g} times as long as"
-            " those of the other ranks, beside what was predicted for each"
+            f"rank {rank} on {host(c, rank)} is a straggler: its passes took {times:.3g} times as"
+            " long as those of the other ranks, beside what was predicted for each"
         )
+    yield from slow_links(c, c.step)
     if not late:
         yield from arithmetic(c, c.step)
     for cause in c.step.causes:
@@ -133,6 +132,42 @@ def stragglers(c: Comparison) -> dict[int, float]:
         if others and median(others) and ratio > SLOW * median(others):
             found[rank] = ratio / median(others)
     return found
+
+
+def slow_links(c: Comparison, found: Step) -> Iterator[str]:
+    """Links between stages that take longer than the others do, or, of a single one, than was
+    predicted, where it takes a notable share of the step.
+    """
+    layout, every = c.predicted.layout, links(c.run)
+    many = 2 * c.predicted.job.batch // int(layout.dp * layout.microbatch)
+    many *= int(layout.interleave)  # there and back, of each chunk
+    for (a, b), seconds in every.items():
+        others = [s for link, s in every.items() if link != (a, b)]
+        usual = (
+            median(others)
+            if others
+            else sum(
+                cause.predicted_s
+                for cause in found.causes
+                if cause.name == "pp_comm"
+            )
+            / many
+        )
+        if (
+            seconds > SLOW * usual
+            and seconds * many > NOTABLE * found.measured_s
+        ):
+            than = "those over the other links" if others else "predicted"
+            yield (
+                f"the link between rank {a} on {host(c, a)} and rank {b} on {host(c, b)} is slow:"
+                f" a message takes {show(seconds, 's')}, {show(seconds - usual, 's')} more than"
+                f" {than}"
+            )
+
+
+def host(c: Comparison, rank: int) -> str:
+    """Of a rank."""
+    return next(r.host for r in c.run.ranks if r.rank == rank)
 
 
 def arithmetic(c: Comparison, found: Step) -> Iterator[str]:
