@@ -15,13 +15,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 import torch.distributed as dist  # noqa: E402
-from jobs import GPT, LLAMA, SETTINGS, job  # noqa: E402
+from jobs import GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.describe.model import Model, RopeScaling  # noqa: E402
+from meshwright.describe.model import Model, MoE, RopeScaling  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
 from meshwright.formats.hf_config import differences, write_hf  # noqa: E402
@@ -50,7 +50,18 @@ def of_transformers(name: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "gpt2", "qwen3", "qwen2", "mistral"]
+    "name",
+    [
+        "llama",
+        "gpt2",
+        "qwen3",
+        "qwen2",
+        "mistral",
+        "mixtral",
+        "qwen3_moe",
+        "qwen2_moe",
+        "olmo",
+    ],
 )
 def test_logits_are_those_of_transformers(name: str) -> None:
     m = model(name)
@@ -90,11 +101,18 @@ def logits(trainer: Trainer, tokens: Any) -> Any:
     return torch.cat(shards, -1)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+TP_PP, ZERO3 = Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)
+
+
 @pytest.mark.parametrize(
-    "layout",
-    [Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)],
-    ids=str,
+    ("name", "layout"),
+    [
+        ("llama", TP_PP),
+        ("gpt2", TP_PP),
+        ("llama", ZERO3),
+        ("gpt2", ZERO3),
+        ("mixtral", replace(ZERO3, ep=2)),
+    ],
 )
 def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     name: str, layout: Layout, tmp_path: Path
@@ -129,7 +147,7 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     assert (
         told["files"]
         == len(list((tmp_path / "out").glob("*.safetensors")))
-        == (2 if name == "llama" else 1)
+        == {"llama": 2, "gpt2": 1, "mixtral": 5}[name]
     )
     assert tensors(tmp_path / "out") == tensors(MADE / name)
     assert not differences(load_hf(tmp_path / "out"), m)
@@ -207,6 +225,12 @@ ALL = {
     ),
     "mistral": replace(LLAMA, window=16, full_every=0, norm_epsilon=1e-6),
     "qwen2": replace(LLAMA, qkv_bias=True),
+    "mixtral": MIXTRAL,
+    "qwen2_moe": replace(
+        MIXTRAL, qkv_bias=True, moe=MoE(8, 2, 96, 64, shared_gate=True)
+    ),
+    "qwen3_moe": replace(MIXTRAL, qk_norm=True),
+    "olmo": replace(LLAMA, norm="nonparametric"),
     "qwen3 with some windows": replace(
         LLAMA, qk_norm=True, window=16, full_every=2, tied_embeddings=True
     ),
@@ -224,7 +248,7 @@ def test_a_model_of_no_family_is_refused() -> None:
     with pytest.raises(
         BadInput, match="cannot be written as one of .* differs in norm"
     ):
-        write_hf(replace(LLAMA, norm="nonparametric"))
+        write_hf(replace(LLAMA, norm="layernorm"))
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from ..describe.layers import kinds
 from ..describe.model import Model
 from ..errors import BadInput
 from .hf import read_hf
@@ -22,6 +23,10 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "mixtral": "MixtralForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "olmo": "OlmoForCausalLM",
 }
 OF_TOKENIZER: Config = {
     "bos_token_id": None,
@@ -31,7 +36,14 @@ OF_TOKENIZER: Config = {
 """A checkpoint does not know its tokenizer's special tokens; the families' defaults would be
 wrong.
 """
-NOT_COMPUTED = ("name", "seq", "vocab_multiple", "sources", "dropout")
+NOT_COMPUTED = (
+    "name",
+    "seq",
+    "vocab_multiple",
+    "sources",
+    "dropout",
+    "notes",
+)
 """Fields of a Model that do not change what its weights compute."""
 ROPE = {
     "factor": "factor",
@@ -109,12 +121,49 @@ def _gpt2(m: Model) -> Config:
     }
 
 
+def _mixtral(m: Model) -> Config:
+    experts = m.moe
+    if experts is None:
+        raise BadInput("mixtral has experts")
+    return {
+        **_mistral(m),
+        "intermediate_size": experts.expert_ffn,
+        "num_local_experts": experts.experts,
+        "num_experts_per_tok": experts.top_k,
+    }
+
+
+def _qwen_moe(m: Model) -> Config:
+    experts = m.moe
+    if experts is None:
+        raise BadInput("qwen-moe has experts")
+    shared = experts.shared_ffn
+    return {
+        **_qwen(m),
+        "num_experts": experts.experts,
+        "num_experts_per_tok": experts.top_k,
+        "moe_intermediate_size": experts.expert_ffn,
+        **({"shared_expert_intermediate_size": shared} if shared else {}),
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [],
+    }
+
+
+def _olmo(m: Model) -> Config:
+    return {**_llama(m), "clip_qkv": None}
+
+
 WRITERS: Mapping[str, Callable[[Model], Config]] = {
     "llama": _llama,
     "mistral": _mistral,
     "qwen2": _qwen,
     "qwen3": _qwen,
     "gpt2": _gpt2,
+    "mixtral": _mixtral,
+    "qwen2_moe": _qwen_moe,
+    "qwen3_moe": _qwen_moe,
+    "olmo": _olmo,
 }
 
 
@@ -130,6 +179,7 @@ def differences(a: Model, b: Model) -> list[str]:
         name
         for name in names
         if getattr(spelled(a), name) != getattr(spelled(b), name)
+        and not (name == "ffn" and all(kind.moe for kind in kinds(a)))
     ]
     return [
         *found,
@@ -145,13 +195,13 @@ def write_hf(m: Model) -> Config:
     """The config.json of a model; BadInput names what the nearest family cannot express."""
     nearest: tuple[int, str, list[str]] | None = None
     for family, writer in WRITERS.items():
-        config = {
-            "architectures": [ARCHITECTURES[family]],
-            "model_type": family,
-            **writer(m),
-            **OF_TOKENIZER,
-        }
         try:
+            config = {
+                "architectures": [ARCHITECTURES[family]],
+                "model_type": family,
+                **writer(m),
+                **OF_TOKENIZER,
+            }
             wrong = differences(m, read_hf(config, seq=m.seq))
         except BadInput:
             continue

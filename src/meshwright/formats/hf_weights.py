@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class Place:
     part: int = 0
     """Which of `parts` equal parts along our first dimension (q, k, v of a fused matrix)."""
     parts: int = 1
+    each: bool = False
+    """One tensor for each of our first dimension (experts); `{e}` of the name is its number."""
+
+    def named(self, number: int) -> str:
+        """The tensor of one expert."""
+        return self.name.replace("{e}", str(number))
 
 
 Table = Mapping[str, Place]
@@ -118,12 +124,56 @@ GPT2: Table = {
     ),
     "layers.{}.ffn.down.bias": Place("transformer.h.{}.mlp.c_proj.bias"),
 }
+
+
+def _experts(name: str) -> Place:
+    return Place(f"model.layers.{{}}.{name}.weight", each=True)
+
+
+def _routed(inside: str, gate: str, up: str, down: str) -> dict[str, Place]:
+    """Router and routed experts of a layer, under the names of a family."""
+    ours = "layers.{}.ffn"
+    every = {"gate": gate, "up": up, "down": down}
+    return {
+        f"{ours}.router.weight": Place(
+            f"model.layers.{{}}.{inside}.gate.weight"
+        ),
+        **{
+            f"{ours}.experts.{mine}.weight": _experts(
+                f"{inside}.experts.{{e}}.{theirs}"
+            )
+            for mine, theirs in every.items()
+        },
+    }
+
+
+MIXTRAL: Table = {
+    **LLAMA,
+    **_routed("block_sparse_moe", "w1", "w3", "w2"),
+}
+QWEN_MOE: Table = {
+    **LLAMA,
+    **_routed("mlp", "gate_proj", "up_proj", "down_proj"),
+    **{
+        f"layers.{{}}.ffn.shared.{ours}.weight": Place(
+            f"model.layers.{{}}.mlp.shared_expert.{ours}_proj.weight"
+        )
+        for ours in ("gate", "up", "down")
+    },
+    "layers.{}.ffn.shared_gate.weight": Place(
+        "model.layers.{}.mlp.shared_expert_gate.weight"
+    ),
+}
 TABLES: Mapping[str, Table] = {
     "llama": LLAMA,
     "mistral": LLAMA,
     "qwen2": LLAMA,
     "qwen3": LLAMA,
     "gpt2": GPT2,
+    "mixtral": MIXTRAL,
+    "qwen2_moe": QWEN_MOE,
+    "qwen3_moe": QWEN_MOE,
+    "olmo": LLAMA,
 }
 """By `model_type` of config.json."""
 BODY = re.compile(r"(?:model|transformer)\.")
@@ -138,6 +188,4 @@ def place(table: Table, ours: str) -> Place | None:
     row = table.get(re.sub(r"\.\d+\.", ".{}.", ours, count=1))
     if row is None or layer is None:
         return row
-    return Place(
-        row.name.replace("{}", layer[1]), row.transposed, row.part, row.parts
-    )
+    return replace(row, name=row.name.replace("{}", layer[1]))

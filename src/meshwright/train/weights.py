@@ -34,6 +34,14 @@ MUST = {
     "is_encoder_decoder": False,
 }
 """Keys of config.json that change what is computed, and the only value we compute."""
+OF_FAMILY: dict[str, dict[str, Any]] = {
+    "qwen2_moe": {"norm_topk_prob": True, "mlp_only_layers": []},
+    "qwen3_moe": {"norm_topk_prob": True, "mlp_only_layers": []},
+    "olmo": {"clip_qkv": None},
+}
+"""The same of single families: the weights of a token's experts add up to 1."""
+DEFAULTS = {"norm_topk_prob": False}
+"""What transformers takes where a file says nothing, if that is not what we compute."""
 NUMBERS = ("F32", "F16", "BF16", "F64")
 
 
@@ -67,6 +75,14 @@ class Weights:
         """
         where = place(self.table, ours)
         assert where is not None
+        if where.each:
+            every = range(part[0].start, part[0].stop)
+            read = [self.tensors[where.named(e)][part[1:]] for e in every]
+            return (
+                torch.stack(read)
+                if read
+                else torch.empty(0, *(s.stop - s.start for s in part[1:]))
+            )
         first = slice(
             where.part * rows + min(part[0].start, rows),
             where.part * rows + min(part[0].stop, rows),
@@ -103,8 +119,8 @@ def check(folder: Path, m: Model) -> Weights:
             f"weights of {folder} are of a model with {words}; config ="
             f" {str(folder / 'config.json')!r} in [model] takes it as it is"
         )
-    for key, value in MUST.items():
-        if config.get(key, value) != value:
+    for key, value in (MUST | OF_FAMILY.get(str(kind), {})).items():
+        if config.get(key, DEFAULTS.get(key, value)) != value:
             raise BadInput(
                 f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here"
             )
@@ -158,25 +174,13 @@ def _compare(folder: Path, found: Weights, m: Model) -> None:
     seen = set()
     for name, p in parameters(whole, m):
         where = place(found.table, name)
-        if where is None or where.name not in found.tensors:
-            raise BadInput(
-                f"weights of {folder} have no {where.name if where else name}"
-            )
-        seen.add(where.name)
-        tensor = found.tensors[where.name]
-        if tensor.get_dtype() not in NUMBERS:
-            raise BadInput(
-                f"weights of {folder}: {where.name} is of type {tensor.get_dtype()}, not one of"
-                f" {', '.join(NUMBERS)}"
-            )
-        want, shape = (
-            in_file(where, rows(name, p, m), p),
-            list(tensor.get_shape()),
-        )
-        if shape != want:
-            raise BadInput(
-                f"weights of {folder}: {where.name} has shape {shape}, but the model needs {want}"
-            )
+        if where is None:
+            raise BadInput(f"weights of {folder} have no {name}")
+        for theirs, want in in_files(where, rows(name, p, m), p).items():
+            if theirs not in found.tensors:
+                raise BadInput(f"weights of {folder} have no {theirs}")
+            seen.add(theirs)
+            _right(folder, theirs, found.tensors[theirs], want)
     if extra := sorted(left - seen):
         raise BadInput(
             f"weights of {folder} hold {extra[0]}, which this model does not have"
@@ -190,10 +194,25 @@ def rows(name: str, p: Tensor, m: Model) -> int:
     )
 
 
-def in_file(where: Place, length: int, p: Tensor) -> list[int]:
-    """Shape of the file's tensor that holds a parameter of `length` rows."""
+def _right(folder: Path, name: str, tensor: Any, want: list[int]) -> None:
+    """A tensor of the files has numbers, and the shape that the model needs."""
+    if tensor.get_dtype() not in NUMBERS:
+        raise BadInput(
+            f"weights of {folder}: {name} is of type {tensor.get_dtype()}, not one of"
+            f" {', '.join(NUMBERS)}"
+        )
+    if (shape := list(tensor.get_shape())) != want:
+        raise BadInput(
+            f"weights of {folder}: {name} has shape {shape}, but the model needs {want}"
+        )
+
+
+def in_files(where: Place, length: int, p: Tensor) -> dict[str, list[int]]:
+    """Names and shapes of the files' tensors that hold a parameter of `length` rows."""
+    if where.each:
+        return {where.named(e): list(p.shape[1:]) for e in range(length)}
     shape = [length * where.parts, *p.shape[1:]]
-    return shape[::-1] if where.transposed else shape
+    return {where.name: shape[::-1] if where.transposed else shape}
 
 
 @torch.no_grad()
