@@ -46,11 +46,13 @@ from torch.distributed.tensor.parallel import (
 from meshwright.describe.layout import Layout
 from meshwright.formats.toml import load_job
 from meshwright.prediction.prediction import predict
-from meshwright.train import run
+from meshwright.train import feed
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks
+from meshwright.train.log import Log, Spans, Stop, usage
 from meshwright.train.loop import Trainer
 from meshwright.train.model import Decoder
+from meshwright.train.plan import Plan
 from meshwright.train.record import Recording
 from meshwright.train.settings import Settings
 
@@ -244,13 +246,13 @@ def sharded(model: Decoder, tp: Any) -> None:
         )
 
 
-def ours(plan: run.Plan, trainer: Trainer) -> Step:
-    """One step of `meshwright train`, with all that `run.work` does around it."""
-    stop, log = run.Stop(), run.Log(plan, 0)
+def ours(plan: Plan, trainer: Trainer) -> Step:
+    """One step of `meshwright train`, with all that `session.work` does around it."""
+    stop, log = Stop(), Log(plan, 0)
     log.begin()
     recording = Recording(plan.folder, trainer, 0)
-    spans = run.Spans()
-    coming = run.prefetched(run.batches(plan, trainer, 0))
+    spans = Spans()
+    coming = feed.prefetched(feed.batches(plan, trainer, 0))
     samples = iter(recording.data(spans.of("data_s", coming)))
 
     def step() -> float:
@@ -259,7 +261,7 @@ def ours(plan: run.Plan, trainer: Trainer) -> Step:
         with recording.step(number):
             trainer.pack(documents)
             result = trainer.step(number, x, y)
-        spent = run.usage(time.process_time() - cpu, stop, trainer.device)
+        spent = usage(time.process_time() - cpu, stop, trainer.device)()
         seconds = time.perf_counter() - began
         log.write(number + 1, vars(result), seconds, spent, spans.taken())
         return result.loss
@@ -282,9 +284,9 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
             "output": str(folder / name),
         }
     )
-    plan = run.Plan(job, settings, predict(job), None)
+    plan = Plan(job, settings, predict(job), None)
     plan.folder.mkdir(parents=True, exist_ok=True)
-    run.source(job, settings)
+    feed.source(job, settings)
     work = partial(alternate, name, plan, pairs, folder / f"{name}.npy")
     fork_ranks(work, int(job.layout.chips))
     found = np.load(folder / f"{name}.npy")  # [pairs, 2]
@@ -296,7 +298,7 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
 
 
 def alternate(
-    name: str, plan: run.Plan, pairs: int, to: Path, device: torch.device
+    name: str, plan: Plan, pairs: int, to: Path, device: torch.device
 ) -> None:
     """What a rank does: a step of ours, a step of the plain loop, and again, in changing order."""
     trainer = Trainer(plan.job, plan.settings, device)

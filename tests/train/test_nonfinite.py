@@ -75,12 +75,15 @@ def spoil(trainer: Trainer) -> None:
     """
     engine = trainer.engine
 
-    def once(x: Any, y: Any) -> Any:
-        trainer.engine, losses = engine, engine(x, y)
-        local(next(iter(trainer.parameters().values())).grad).view(-1)[-1] = (
-            torch.nan
-        )
-        return losses
+    def once(microbatches: int) -> Any:
+        def run(x: Any, y: Any) -> Any:
+            losses = engine(microbatches)(x, y)
+            first = next(iter(trainer.parameters().values()))
+            local(first.grad).view(-1)[-1] = torch.nan
+            return losses
+
+        trainer.engine = engine
+        return run
 
     trainer.engine = once
 

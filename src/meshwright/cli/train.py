@@ -147,7 +147,9 @@ def train(
         (
             console.show_json(console.envelope("train", found))
             if json
-            else console.show(sentence(found))
+            else console.show(
+                "\n\n".join(filter(None, [sentence(found), found["sample"]]))
+            )
         )
     return 0
 

@@ -145,4 +145,14 @@ def alike(
     later = [
         b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")
     ]
-    return tuple(later or found)
+    kept = later or found
+    whole = (
+        [  # a batch that still grew takes less
+            row
+            for row in kept
+            if row.get("sequences") == kept[-1].get("sequences")
+        ]
+        if kept
+        else []
+    )
+    return tuple(whole)

@@ -56,8 +56,15 @@ def order(job: Job, settings: Settings) -> dict[str, Any]:
         "data": contents(job, settings),
         "seq": job.T,
         "seed": settings.seed,
-        "batch": job.batch,
+        "batch": sequences(job, settings),
     }
+
+
+def sequences(job: Job, s: Settings) -> int | str:
+    """Of each step."""
+    if s.ramp_batch is None:
+        return job.batch
+    return f"{job.batch} after {s.ramp_steps} steps from {s.ramp_batch}"
 
 
 def contents(job: Job, settings: Settings) -> str:

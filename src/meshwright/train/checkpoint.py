@@ -37,11 +37,14 @@ from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
 from .initial import local, parameters
 from .loop import Trainer
+from .moe import MoE
 from .storage import Damaged, Reader, Writer, read_index, sync, verify
 
 NAME = re.compile(r"step-(\d{8})")
 PART, OLD = ".part", ".old"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+FAVOUR = "favour"
+"""Biases of experts, where loads are balanced by them: favour/layers.3, [E]."""
 
 
 class SaveFailed(MeshwrightError):
@@ -66,6 +69,11 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
             found |= {
                 f"{kind}/{name}": trainer.state(p)[kind] for kind in MOMENTS
             }
+        found |= {
+            f"{FAVOUR}/layers.{number}": block.ffn.favour_E
+            for number, block in stage.layers.items()
+            if isinstance(block.ffn, MoE) and block.ffn.favour_E is not None
+        }
     return found
 
 
@@ -291,8 +299,12 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     index = examined(trainer, path, changed)
     reader = Reader(path, index)
     try:
+        wanted = state(trainer)
+        for name in set(wanted) - set(index["tensors"]):
+            if name.startswith(FAVOUR):  # the run balances from here on
+                wanted.pop(name)
         read_state(
-            state(trainer),
+            wanted,
             storage_reader=reader,
             planner=DefaultLoadPlanner(flatten_state_dict=False),
         )

@@ -40,7 +40,10 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
         heartbeat.beat("evaluating")
         trainer.pack(documents)
         both = (
-            x.to(trainer.device).chunk(trainer.microbatches)
+            torch.split(
+                x.to(trainer.device, non_blocking=True),
+                int(layout.microbatch),
+            )
             for x in (tokens, targets)
         )
         for i, (x, y) in enumerate(zip(*both, strict=True)):

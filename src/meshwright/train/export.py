@@ -5,7 +5,9 @@ config.json, which transformers loads.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,11 @@ def export(
     config = write_hf(model)
     if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
         raise BadInput(f"{to} holds weights already: take another folder")
+    if any(name.startswith(checkpoint.FAVOUR) for name in index["tensors"]):
+        raise BadInput(
+            f"checkpoint {path} chooses experts with biases (train.balance_bias), for which"
+            f" {config['model_type']} has no place"
+        )
     reader = Reader(path, index)
     demand_finite(reader)
     to.mkdir(parents=True, exist_ok=True)
@@ -126,9 +133,16 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
         where = place(TABLES[family], name)
         if where is None:
             raise BadInput(f"{family} has no place for {name}")
-        found.setdefault(where.name, []).append(
-            (name, where, list(p.shape), rows(name, p, m))
-        )
+        length = rows(name, p, m)
+        for e in range(length if where.each else 1):
+            found.setdefault(where.named(e), []).append(
+                (
+                    name,
+                    replace(where, part=e) if where.each else where,
+                    list(p.shape),
+                    length,
+                )
+            )
     return {
         name: sorted(parts, key=lambda part: part[1].part)
         for name, parts in found.items()
@@ -138,8 +152,8 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
 def size(parts: Parts) -> int:
     """Bytes of a tensor in fp32."""
     return sum(
-        4 * count * (shape[1] if len(shape) > 1 else 1)
-        for _, _, shape, count in parts
+        4 * (1 if where.each else count) * math.prod(shape[1:])
+        for _, where, shape, count in parts
     )
 
 
@@ -161,14 +175,33 @@ def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
     made = {}
     for name, parts in shard.items():
         pieces = [
-            whole(reader, f"weights/{ours}", shape)[:count]
-            for ours, _, shape, count in parts
+            one_of(reader, ours, shape, where.part)
+            if where.each
+            else whole(reader, f"weights/{ours}", shape)[:count]
+            for ours, where, shape, count in parts
         ]
         tensor = torch.cat(pieces)
         made[name] = (
             tensor.T if parts[0][1].transposed else tensor
         ).contiguous()
     return made
+
+
+def one_of(reader: Reader, name: str, shape: list[int], number: int) -> Tensor:
+    """The matrix of one expert; the chunks of no other are read."""
+    entry = reader.index["tensors"].get(f"weights/{name}", {"chunks": []})
+    found = torch.empty(shape[1:])
+    for chunk in entry["chunks"]:
+        first, *at = chunk["offset"]
+        if first <= number < first + chunk["shape"][0]:
+            region = tuple(
+                slice(a, a + n)
+                for a, n in zip(at, chunk["shape"][1:], strict=True)
+            )
+            found[region] = reader.read_chunk(
+                MetadataIndex(f"weights/{name}", torch.Size(chunk["offset"]))
+            )[number - first]
+    return found
 
 
 def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:

@@ -14,9 +14,11 @@ from ..describe.read import read
 from ..errors import BadInput
 from ..formats.run_folder import attempts
 from . import data
+from .checkpoint import FAVOUR
 from .export import newest, whole
 from .initial import parameters
 from .model import Decoder
+from .moe import MoE
 from .storage import Reader, read_index, verify
 from .tokenizer import decoder, encoder
 
@@ -86,6 +88,11 @@ def loaded(reader: Reader, model: Model) -> Decoder:
     with torch.no_grad():
         for name, p in parameters(made, model):
             p.copy_(whole(reader, f"weights/{name}", list(p.shape)))
+    for number, block in made.layers.items():
+        name = f"{FAVOUR}/layers.{number}"
+        if name in reader.index["tensors"] and isinstance(block.ffn, MoE):
+            experts = block.ffn.experts.count
+            block.ffn.favour_E = whole(reader, name, [experts])
     return made
 
 

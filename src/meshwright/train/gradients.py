@@ -107,7 +107,7 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
                 )
     parts = [share * square(found) for share, found in by_share.items()]
     return (
-        torch.stack(parts).sum().cpu()
+        torch.stack(parts).sum()
         if parts
         else torch.zeros((), dtype=torch.float64)
     )
@@ -131,8 +131,8 @@ def shards(p: Tensor) -> int:
 
 
 @torch.no_grad()
-def scale(stages: dict[int, Decoder], factor: float) -> None:
-    """Multiply all gradients, in place."""
+def scale(stages: dict[int, Decoder], factor: float | Tensor) -> None:
+    """Multiply all gradients, in place. A factor on the device is not waited for."""
     torch._foreach_mul_(
         [
             local(grad(p))

@@ -22,10 +22,13 @@ from ..count.model import model_flops, parameters
 from ..formats.run_folder import metrics
 from ..units import show
 from . import attempt
+from .board import Board
 from .checkpoint import PART, SaveFailed
+from .later import Later, sent
+from .ramp import batch_of
 
 if TYPE_CHECKING:
-    from .run import Plan
+    from .plan import Plan
 
 T = TypeVar("T")
 KIB = 1024
@@ -45,10 +48,13 @@ class Stop:
         self.asked = True
 
 
-def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
-    """Over all ranks: CPU seconds of the step, largest resident bytes so far (together, and of the
-    fullest rank), and how many were asked to stop. One message: each rank's bytes have a place of
-    their own in it."""
+def usage(
+    cpu_s: float, stop: Stop, device: torch.device
+) -> Callable[[], dict[str, float]]:
+    """What gives, over all ranks: CPU seconds of the step, largest resident bytes so far (together,
+    and of the fullest rank), and how many were asked to stop. One message: each rank's bytes have a
+    place of their own in it.
+    """
     peak = (
         torch.cuda.max_memory_allocated()
         if device.type == "cuda"
@@ -56,19 +62,20 @@ def usage(cpu_s: float, stop: Stop, device: torch.device) -> dict[str, float]:
     )
     bytes_of_ranks = [0.0] * dist.get_world_size()
     bytes_of_ranks[dist.get_rank()] = float(peak)
-    sums = torch.tensor(
-        [cpu_s, float(stop.asked), *bytes_of_ranks],
-        dtype=torch.float64,
-        device=device,
-    )
+    sums = sent([cpu_s, float(stop.asked), *bytes_of_ranks], device)
     dist.all_reduce(sums)
-    cpu, asked, *every = sums.tolist()
-    return {
-        "cpu": cpu,
-        "stop": asked,
-        "memory": sum(every),
-        "fullest": max(every),
-    }
+    later = Later(sums)
+
+    def found() -> dict[str, float]:
+        cpu, asked, *every = later.numbers()
+        return {
+            "cpu": cpu,
+            "stop": asked,
+            "memory": sum(every),
+            "fullest": max(every),
+        }
+
+    return found
 
 
 class Spans:
@@ -109,6 +116,7 @@ class Log:
         """Nothing is written before `begin`."""
         self.plan, self.first, self.told = plan, first, 0.0
         self.file: TextIO | None = None
+        self.board: Board | None = None
         self.attempt = 0
         self.skipped: float | None = None
         layout = plan.job.layout
@@ -148,6 +156,8 @@ class Log:
         self.file = path.open("a", encoding="utf-8", buffering=1)
         job, settings = self.plan.job, self.plan.settings
         self.attempt = attempt.begin(folder, job, settings, self.first)
+        if settings.tensorboard:
+            self.board = Board(folder, self.first)
 
     def write(
         self,
@@ -164,7 +174,8 @@ class Log:
             return
         file = self.file
         job, predicted = self.plan.job, self.plan.predicted.step_time_s
-        rate = job.batch_tokens / spans["elapsed_s"]
+        sequences = batch_of(job, self.plan.settings, done - 1)
+        rate = sequences * job.T / spans["elapsed_s"]
         peak = job.cluster.chip.peak(job.precision.compute) * float(
             job.layout.chips
         )
@@ -175,6 +186,7 @@ class Log:
         row: dict[str, Any] = {
             "step": done,
             "attempt": self.attempt,
+            "sequences": sequences,
             **said,
             "step_time_s": seconds,
             "predicted_step_time_s": predicted,
@@ -189,6 +201,8 @@ class Log:
             self.plan.folder / "metrics.jsonl",
             lambda: file.write(json.dumps(row) + "\n"),
         )
+        if self.board:
+            self.board.write(row)
         self.say_if_skipped(row)
         ends = done == self.plan.settings.steps
         evaluated = "eval_loss" in row
@@ -247,6 +261,8 @@ class Log:
         """The end of the run."""
         if self.file:
             self.file.close()
+        if self.board:
+            self.board.close()
 
 
 def ordinal(n: int) -> str:

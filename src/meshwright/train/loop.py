@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,14 @@ from ..layout.stages import stage_count, stage_layers, stage_numbers
 from ..program.tiles import Documents, chunks
 from ..schedule import get as schedule_named
 from . import gradients
+from .balance import Balance
 from .initial import initialise, local
+from .later import Later
 from .model import Decoder
+from .moe import MoE
 from .optimizer import adamw, ready
 from .parallel import mesh, spread
-from .pipeline import engine
+from .pipeline import Engine, engine
 from .record import Recorder
 from .scaling import Scaler
 from .settings import Settings
@@ -88,18 +92,59 @@ class Trainer:
             if job.model.tied_embeddings
             else None
         )
-        self.engine = engine(
-            job,
-            self.stages,
-            self.layout,
-            self.mesh,
-            self.microbatches,
-            device,
-            self.recorder,
-            self.scaler,
-            self.of_microbatch,
-        )
+        self.engines: dict[int, Engine] = {}
+        """By the number of microbatches, which grows with the batch."""
         self.optimizer = adamw(self.stages.values(), settings, device)
+        self.ahead = device.type == "cuda" and not self.scaler.on
+        """Steps are made without waiting for the device: it decides itself whether gradients may
+        be used, and their loss and norm are known later. Loss scaling has to know them at once.
+        """
+        self.balance = self.balanced()
+
+    def engine(self, microbatches: int) -> Engine:
+        """What runs so many microbatches through the stages."""
+        if microbatches not in self.engines:
+            self.engines[microbatches] = engine(
+                self.job,
+                self.stages,
+                self.layout,
+                self.mesh,
+                microbatches,
+                self.device,
+                self.recorder,
+                self.scaler,
+                self.of_microbatch,
+            )
+        return self.engines[microbatches]
+
+    def balanced(self) -> Balance | None:
+        """How the loads of experts are evened out, if they are."""
+        s, mesh = self.settings, self.mesh
+        if self.job.model.moe is None or not (
+            s.balance_loss or s.balance_bias
+        ):
+            return None
+        over = {
+            name: mesh.axis(name).size()
+            for name in mesh.whole.mesh_dim_names or ()
+        }
+        among = [n for n, size in over.items() if size > 1 and n != "pp"]
+
+        def weight() -> float:
+            # PyTorch's schedules divide by the number of microbatches later
+            many = self.microbatches if self.layout.pp == 1 else 1
+            return self.scaler.scale / many
+
+        found = Balance(
+            s.balance_loss or 0.0,
+            s.balance_bias or 0.0,
+            weight,
+            tuple(mesh.group(n) for n in among if n in ("tp", "cp")),
+            tuple(mesh.group(n) for n in among),
+            over["tp"],
+        )
+        found.attach(self.mixtures(), self.device)
+        return found
 
     def build(self, number: int) -> Decoder:
         """One stage, cut over the mesh, with its first weights."""
@@ -160,38 +205,47 @@ class Trainer:
         its microbatches on the last stage.
         """
         self.optimizer.zero_grad(set_to_none=True)
+        self.microbatches = len(tokens) // int(self.layout.microbatch)
+        run = self.engine(self.microbatches)
         with self.recorder.part("pipeline"):
             # from pinned memory, without waiting for the copy
             both = (
                 x.to(self.device, non_blocking=True) for x in (tokens, targets)
             )
-            losses = self.engine(*both)
+            losses = run(*both)
         with self.recorder.part("settle"):
             gradients.settle(self.stages, self.layout)
             if self.tied:
                 self.tied.sum()
         return losses
 
-    def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
-        """`accumulate`, then (loss, norm of the gradient) of the whole batch, the same on every
-        rank.
+    def sums(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """`accumulate`, then [loss, squared norm of the gradient] of the whole batch, both times
+        the scale, the same on every rank; fp64, on the device.
         """
         losses = self.accumulate(tokens, targets)
         with self.recorder.part("norm"):
-            sums = torch.zeros(2, dtype=torch.float64)
+            loss = torch.zeros((), dtype=torch.float64, device=self.device)
             if losses:
-                mean = torch.stack(
-                    [local(value).double().cpu() for value in losses]
-                ).mean()
-                sums[0] = mean / float(
+                mean = torch.stack([local(x).double() for x in losses]).mean()
+                loss = mean / float(
                     self.layout.tp * self.layout.cp * self.layout.dp
                 )
-            sums[1] = gradients.squares(self.stages, self.layout)
-            sums = sums.to(self.device)
+            squares = gradients.squares(self.stages, self.layout)
+            sums = torch.stack([loss, squares.to(self.device)])
             dist.all_reduce(sums)
-            return float(sums[0]) / self.scaler.scale, math.sqrt(
-                float(sums[1])
-            ) / self.scaler.scale
+            return sums
+
+    def known(self, sums: Sequence[float]) -> tuple[float, float]:
+        """(loss, norm of the gradient) without the scale."""
+        loss, squares = sums
+        return loss / self.scaler.scale, math.sqrt(squares) / self.scaler.scale
+
+    def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
+        """(loss, norm of the gradient) of the whole batch, the same on every rank; its gradients
+        are there.
+        """
+        return self.known(self.sums(tokens, targets).tolist())
 
     def update(self, step: int, norm: float, loss: float = 0.0) -> float:
         """Clip and step, unless the gradients are not to be used; the learning rate used.
@@ -207,24 +261,78 @@ class Trainer:
         if factor != 1:
             with self.recorder.part("clip"):
                 gradients.scale(self.stages, factor)
+        self.move(lr)
+        self.settle_loads()
+        return lr
+
+    def update_ahead(self, step: int, sums: Tensor) -> float:
+        """As `update`, but the device itself decides, and is not waited for: fused AdamW makes no
+        step where `found_inf` is 1, and counts none.
+        """
+        clip, lr = self.settings.clip, self.lr(step)
+        used = sums.isfinite().all().float()
+        if clip is not None:
+            with self.recorder.part("clip"):
+                factor = (clip / sums[1].sqrt()).clamp(max=1.0)
+                gradients.scale(self.stages, factor.float())
+        self.optimizer.found_inf = 1 - used  # type: ignore[attr-defined]
+        self.move(lr)
+        self.settle_loads(used)
+        return lr
+
+    def move(self, lr: float) -> None:
+        """One step of AdamW."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         with self.recorder.part("optimizer"):
             self.optimizer.step()
-        return lr
+
+    def settle_loads(self, used: Tensor | None = None) -> None:
+        """Move the biases of experts by their loads."""
+        if self.balance:
+            self.balance.settle(self.mixtures(), used)
+
+    def launch(
+        self, step: int, tokens: Tensor, targets: Tensor
+    ) -> Callable[[], Result]:
+        """One optimizer step; what gives its result, once that is known."""
+        scale, lr = self.scaler.scale, self.lr(step)
+        later = Later(sums := self.sums(tokens, targets))
+        if self.ahead:
+            self.update_ahead(step, sums)
+            return lambda: self.came_to(*self.counted(later), lr, scale)
+        loss, norm = self.known(later.numbers())
+        self.update(step, norm, loss)
+        result = self.came_to(loss, norm, lr, scale)
+        return lambda: result
+
+    def came_to(
+        self, loss: float, norm: float, lr: float, scale: float
+    ) -> Result:
+        """What a step says about itself, now that its update is counted."""
+        finite = norm if math.isfinite(norm) else None
+        return Result(loss, finite, lr, scale, self.scaler.skipped)
+
+    def counted(self, later: Later) -> tuple[float, float]:
+        """(loss, norm) of a step whose update the device decided; that it was skipped is counted
+        now.
+        """
+        loss, norm = self.known(later.numbers())
+        self.scaler.update(norm, loss)
+        return loss, norm
 
     def step(self, step: int, tokens: Tensor, targets: Tensor) -> Result:
-        """One optimizer step."""
-        scale = self.scaler.scale
-        loss, norm = self.backward(tokens, targets)
-        lr = self.update(step, norm, loss)
-        return Result(
-            loss,
-            norm if math.isfinite(norm) else None,
-            lr,
-            scale,
-            self.scaler.skipped,
-        )
+        """One optimizer step, waited for."""
+        return self.launch(step, tokens, targets)()
+
+    def mixtures(self) -> list[MoE]:
+        """The layers with experts."""
+        return [
+            block.ffn
+            for stage in self.stages.values()
+            for block in stage.blocks
+            if isinstance(block.ffn, MoE)
+        ]
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Name -> parameter, over the stages of this rank. A tied head that stands alone keeps its

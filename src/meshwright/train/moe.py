@@ -9,7 +9,7 @@ Mixtral; Qwen3). Shared experts see every token (DeepSeek-AI 2024).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,46 @@ from torch.nn import functional as fn
 from ..describe.model import Model
 from .ffn import ACTIVATIONS, FeedForward
 
-Compute = Callable[[Tensor, list[int]], Tensor]
-"""Rows sorted by expert, and how many each expert has -> as many rows."""
+if TYPE_CHECKING:
+    from .balance import Balance
+
+
+class Rows:
+    """How many rows each expert has, of rows sorted by expert; on the host only if someone asks."""
+
+    def __init__(
+        self, count_E: Tensor, listed: list[int] | None = None
+    ) -> None:
+        self.count_E, self.known = count_E, listed
+
+    @property
+    def listed(self) -> list[int]:
+        """On the host."""
+        if self.known is None:
+            self.known = read(self.count_E)
+        return self.known
+
+    def of(self, M: int) -> Tensor:
+        """The expert of each of the M rows."""
+        count = self.count_E
+        return torch.arange(len(count), device=count.device).repeat_interleave(
+            count, output_size=M
+        )
+
+
+Compute = Callable[[Tensor, Rows], Tensor]
+"""Rows sorted by expert, and how many each has -> as many rows."""
+
+
+def read(x: Tensor) -> list[Any]:
+    """Numbers of a device on the host: the one thing here that a GPU has to be waited for."""
+    found: list[Any] = x.tolist()
+    return found
+
+
+def grouped(x_MD: Tensor) -> bool:
+    """Whether one product takes the rows of all experts: PyTorch's kernel is for bf16 on GPUs."""
+    return x_MD.device.type == "cuda" and x_MD.dtype == torch.bfloat16
 
 
 class Linears(nn.Module):
@@ -38,21 +76,31 @@ class Linears(nn.Module):
         self.weight = nn.Parameter(torch.empty(experts, out, inner))
         self.bias = nn.Parameter(torch.empty(experts, out)) if bias else None
 
-    def forward(self, x_MD: Tensor, rows: list[int]) -> Tensor:
-        weights = here(self.weight).unbind()
-        biases = (
-            [None] * len(rows)
-            if self.bias is None
-            else here(self.bias).unbind()
-        )
-        return torch.cat(
-            [
-                fn.linear(x, w, b)
-                for x, w, b in zip(
-                    torch.split(x_MD, rows), weights, biases, strict=True
-                )
-            ]
-        )
+    def forward(self, x_MD: Tensor, rows: Rows) -> Tensor:
+        w_EFD = here(self.weight)
+        b_EF = None if self.bias is None else here(self.bias)
+        product = in_one if grouped(x_MD) else one_by_one
+        return product(x_MD, w_EFD, b_EF, rows)
+
+
+def in_one(
+    x_MD: Tensor, w_EFD: Tensor, b_EF: Tensor | None, rows: Rows
+) -> Tensor:
+    """The maps of all experts as one grouped product; nothing is read on the host."""
+    ends_E = rows.count_E.cumsum(0).to(torch.int32)
+    y_MF: Tensor = fn.grouped_mm(x_MD, w_EFD.transpose(1, 2), offs=ends_E)
+    return y_MF if b_EF is None else y_MF + b_EF[rows.of(len(x_MD))]
+
+
+def one_by_one(
+    x_MD: Tensor, w_EFD: Tensor, b_EF: Tensor | None, rows: Rows
+) -> Tensor:
+    """The maps of the experts one after the other."""
+    biases = [None] * len(w_EFD) if b_EF is None else b_EF.unbind()
+    parts = zip(
+        torch.split(x_MD, rows.listed), w_EFD.unbind(), biases, strict=True
+    )
+    return torch.cat([fn.linear(x, w, b) for x, w, b in parts])
 
 
 class Experts(nn.Module):
@@ -74,16 +122,16 @@ class Experts(nn.Module):
         """What each expert says to each token it was chosen for, [N, k, D]."""
         choice_M, k = choice_Nk.flatten(), choice_Nk.shape[1]
         order_M = choice_M.argsort(stable=True)
-        sent_E = choice_M.bincount(minlength=self.count)
+        sent_E = counted(choice_M, self.count)
         x_MD = x_ND[order_M // k]
         y_MD = (
-            self.compute(x_MD, sent_E.tolist())
+            self.compute(x_MD, Rows(sent_E))
             if self.group is None
             else exchanged(x_MD, sent_E, self.group, self.compute)
         )
         return y_MD[inverse(order_M)].view(*choice_Nk.shape, -1)
 
-    def compute(self, x_MD: Tensor, rows: list[int]) -> Tensor:
+    def compute(self, x_MD: Tensor, rows: Rows) -> Tensor:
         """The feed-forward of each expert on its rows."""
         up_MF = self.up(x_MD, rows)
         y_MD: Tensor = self.down(
@@ -103,6 +151,11 @@ class MoE(nn.Module):
         moe = m.moe
         assert moe is not None
         self.k = moe.top_k
+        self.balance: Balance | None = None
+        self.load_E = torch.empty(0)
+        """How often each expert was chosen in this step, where loads are balanced."""
+        self.favour_E: Tensor | None = None
+        """What is added to the probabilities where experts are chosen."""
         self.router = nn.Linear(m.hidden, moe.experts, bias=moe.router_bias)
         self.experts = Experts(m)
         self.shared = (
@@ -112,10 +165,22 @@ class MoE(nn.Module):
             nn.Linear(m.hidden, 1, bias=False) if moe.shared_gate else None
         )
 
+    def choice(self, logit_NE: Tensor) -> Tensor:
+        """The experts of each token, [N, k]."""
+        if self.favour_E is None:
+            return logit_NE.topk(self.k).indices
+        return (logit_NE.softmax(-1) + self.favour_E).topk(self.k).indices
+
     def forward(self, x_BTD: Tensor) -> Tensor:
         x_ND = x_BTD.flatten(0, 1)
-        logit_Nk, choice_Nk = self.router(x_ND).float().topk(self.k)
-        weight_Nk = logit_Nk.softmax(-1).to(x_ND.dtype)
+        logit_NE = self.router(x_ND).float()
+        choice_Nk = self.choice(logit_NE)
+        weight_Nk = logit_NE.gather(1, choice_Nk).softmax(-1)
+        if self.balance is not None and torch.is_grad_enabled():
+            weight_Nk = self.balance.pressed(
+                self, weight_Nk, logit_NE, choice_Nk.view(len(x_BTD), -1)
+            )
+        weight_Nk = weight_Nk.to(x_ND.dtype)
         y_BTD: Tensor = (
             (weight_Nk[..., None] * self.experts(x_ND, choice_Nk))
             .sum(1)
@@ -142,22 +207,28 @@ def exchanged(
     """
     ranks = group.size()
     got_E = all_to_all_single(sent_E, None, None, group)
-    sent, got = (
-        torch.stack([sent_E, got_E]).view(2, ranks, -1).sum(-1)
-    ).tolist()
+    both = read(torch.stack([sent_E, got_E]).view(2, ranks, -1))
+    sent, got = ([sum(of_rank) for of_rank in side] for side in both)
     got_re = got_E.view(ranks, -1)  # from rank r, for expert e of this rank
     x_MD = all_to_all_single_autograd(x_MD, got, sent, group)
     expert_M = (
         torch.arange(got_re.shape[1], device=got_re.device)
         .repeat(ranks)
-        .repeat_interleave(got_re.flatten())
+        .repeat_interleave(got_re.flatten(), output_size=len(x_MD))
     )
     order_M = expert_M.argsort(stable=True)
-    y_MD = compute(x_MD[order_M], got_re.sum(0).tolist())
+    rows = Rows(got_re.sum(0), [sum(e) for e in zip(*both[1], strict=True)])
+    y_MD = compute(x_MD[order_M], rows)
     back_MD: Tensor = all_to_all_single_autograd(
         y_MD[inverse(order_M)], sent, got, group
     )
     return back_MD
+
+
+def counted(choice_M: Tensor, experts: int) -> Tensor:
+    """How often each expert was chosen (`bincount`, which GPUs are waited for in)."""
+    none = torch.zeros(experts, dtype=torch.int64, device=choice_M.device)
+    return none.scatter_add_(0, choice_M, torch.ones_like(choice_M))
 
 
 def inverse(order: Tensor) -> Tensor:

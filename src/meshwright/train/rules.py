@@ -21,6 +21,7 @@ from ..program.resident import named
 from ..schedule import get as schedule_named
 from ..step.room import capacity
 from ..units import show
+from . import ramp
 from .settings import Settings
 
 
@@ -53,9 +54,36 @@ def of_trainer(job: Job, layout: Layout) -> list[str]:
 
 def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
     """Settings that contradict the layout."""
-    return compiled(job, layout, settings) + sharded(
-        job, layout, settings.shards
+    return (
+        compiled(job, layout, settings)
+        + sharded(job, layout, settings.shards)
+        + balanced(job, settings)
+        + ramped(job, settings)
     )
+
+
+def ramped(job: Job, settings: Settings) -> list[str]:
+    """A batch that cannot grow as it should, or is too small for the layout at first."""
+    if why := ramp.wrong(job, settings):
+        return why
+    for size in sorted(ramp.sizes(job, settings) - {job.batch}):
+        small = replace(job, batch=size)
+        each = rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED)
+        why = rules.broken(small, job.layout, each) or of_trainer(
+            small, job.layout
+        )
+        if why:
+            return [f"train.ramp_batch: at {size} sequences, {'; '.join(why)}"]
+    return []
+
+
+def balanced(job: Job, settings: Settings) -> list[str]:
+    """Loads of experts that are not there."""
+    return [
+        f"train.{name} evens out the loads of experts, and this model has none: leave it out"
+        for name in ("balance_loss", "balance_bias")
+        if getattr(settings, name) is not None and job.model.moe is None
+    ]
 
 
 def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,52 +26,14 @@ from ..formats.records import alike
 from ..formats.run_folder import attempts
 from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
-from . import (
-    attempt,
-    checkpoint,
-    corpus,
-    data,
-    heartbeat,
-    replicas,
-    rules,
-    weights,
-)
-from .data import Held, Source, Synthetic, opened
-from .evaluate import Batch, evaluate
+from . import after, attempt, checkpoint, rules, weights
+from .board import writer
+from .feed import end_token, of_evaluation, source
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .lock import Lock
-from .log import Log, Spans, Stop, usage
-from .loop import Trainer
-from .record import Recording
+from .plan import Plan
+from .session import work
 from .settings import Settings
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is run, and what was said before."""
-
-    job: Job
-    settings: Settings
-    predicted: Prediction
-    resume: Path | None
-    """The checkpoint to go on from."""
-    allowed: tuple[str, ...] = ()
-    """What of `attempt.ORDER` a resumed run may change."""
-
-    @property
-    def folder(self) -> Path:
-        """Where the run lives."""
-        return Path(self.settings.output)
-
-    @property
-    def finished(self) -> bool:
-        """Nothing is left to do."""
-        return (
-            self.resume is not None
-            and checkpoint.steps_of(self.resume) >= self.settings.steps
-        )
 
 
 def demand(job: Job, settings: Settings, world: int | None) -> Prediction:
@@ -112,6 +71,8 @@ def prepare(
     # makes the corpus once, and finds mistakes in token files early
     source(job, settings)
     end_token(settings)
+    if settings.tensorboard:
+        writer()
     if settings.eval_every:
         of_evaluation(job, settings)
     told = (
@@ -149,6 +110,7 @@ def train(
         plan = prepare(job, settings, predicted, resume, allowed)
         if not plan.finished:
             fork(plan)
+            after.leave(plan, alone=True)
         return summary(plan)
 
 
@@ -187,7 +149,11 @@ def launched(
             dist.barrier()  # the folder is ours until the last rank is done with it
 
     run_rank(owning, settings.device, settings.threads, settings.timeout)
-    return summary(plans[0]) if os.environ["RANK"] == "0" else None
+    if os.environ["RANK"] != "0":
+        return None
+    if not plans[0].finished:
+        after.leave(plans[0], alone=False)
+    return summary(plans[0])
 
 
 def fork(plan: Plan) -> None:
@@ -215,197 +181,6 @@ def fork(plan: Plan) -> None:
                 file=sys.stderr,
             )
     return None
-
-
-def source(job: Job, settings: Settings) -> Source:
-    """Where samples come from."""
-    if settings.data == "synthetic":
-        return Synthetic(job.model.vocab, job.T, settings.seed)
-    return opened(
-        tokens(settings),
-        job.model.vocab,
-        job.T,
-        settings.seed,
-        held_out(job, settings),
-    )
-
-
-def tokens(settings: Settings) -> str:
-    """The token files; the default one is made if it is not there yet."""
-    if settings.data != "corpus":
-        return settings.data
-    corpus.make(path := Path(settings.output) / "corpus")
-    return str(path)
-
-
-def held_out(job: Job, settings: Settings) -> int:
-    """Samples at the end of the data that are not trained on."""
-    apart = settings.eval_data is not None or settings.data == "synthetic"
-    return (
-        0
-        if apart or not settings.eval_every
-        else settings.eval_batches * job.batch
-    )
-
-
-def of_evaluation(job: Job, settings: Settings) -> Source:
-    """Where the samples of evaluations come from: the same ones each time."""
-    m, s = job.model, settings
-    if s.eval_data is not None:
-        return Held(opened(s.eval_data, m.vocab, job.T, s.seed))
-    if s.data == "synthetic":
-        return Synthetic(m.vocab, job.T, s.seed + 1)
-    return Held(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
-
-
-def batches(
-    plan: Plan, trainer: Trainer, first: int
-) -> Iterator[tuple[int, Batch]]:
-    """(step, batch) of this rank, from step `first` on. Step s trains on samples s B .. s
-    B + B - 1 of the run, under any layout.
-    """
-    samples, ends = source(plan.job, plan.settings), end_token(plan.settings)
-    for step in range(first, plan.settings.steps):
-        yield step, batch(trainer, samples, step, ends)
-
-
-def prefetched(source: Iterator[T]) -> Iterator[T]:
-    """What a source gives; a thread gets the next while this one is worked on."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, source, None)
-        while (found := coming.result()) is not None:
-            coming = pool.submit(next, source, None)
-            yield found
-
-
-def batch(
-    trainer: Trainer, samples: Source, number: int, ends: int | None
-) -> Batch:
-    """This rank's part of a batch. ends: the token after each document, if documents are not to see
-    each other.
-    """
-    rows = trainer.job.batch // int(trainer.layout.dp)
-    first = number * trainer.job.batch + trainer.mesh.replica * rows
-    found = samples.samples(first, rows)
-    x, y = trainer.share(torch.from_numpy(found))
-    if trainer.device.type == "cuda":
-        x, y = x.pin_memory(), y.pin_memory()
-    return x, y, ((0,),) if ends is None else data.begins(found[:, :-1], ends)
-
-
-def end_token(settings: Settings) -> int | None:
-    """The token after each document, where documents are kept apart."""
-    if not settings.documents:
-        return None
-    if settings.data == "synthetic":
-        raise BadInput(
-            "train.documents needs documents: data synthetic has none"
-        )
-    return data.end_of(tokens(settings))
-
-
-def evaluation(plan: Plan, trainer: Trainer) -> float:
-    """The loss on what is not trained on."""
-    samples, count = (
-        of_evaluation(plan.job, plan.settings),
-        plan.settings.eval_batches,
-    )
-    ends = end_token(plan.settings)
-    return evaluate(
-        trainer,
-        (batch(trainer, samples, number, ends) for number in range(count)),
-    )
-
-
-def work(plan: Plan, device: torch.device) -> None:
-    """What every rank does."""
-    stop = Stop()
-    heartbeat.beat("starting")
-    if device.type == "cuda":
-        total = float(torch.cuda.get_device_properties(device).total_memory)
-        rules.demand_room(plan.predicted, plan.settings, total, "this GPU")
-    trainer = Trainer(plan.job, plan.settings, device, fresh=draws(plan))
-    first = (
-        checkpoint.resume(trainer, plan.resume, plan.allowed)
-        if plan.resume
-        else 0
-    )
-    if plan.settings.weights and not plan.resume:
-        weights.load(
-            trainer.stages, plan.job.model, Path(plan.settings.weights)
-        )
-    log, s, done = Log(plan, first), plan.settings, first
-    saver = checkpoint.Saver(
-        trainer, plan.folder, s.keep, s.async_save, s.keep_every
-    )
-    recording, spans = Recording(plan.folder, trainer, first), Spans()
-    for step, (x, y, documents) in recording.data(
-        spans.of("data_s", prefetched(batches(plan, trainer, first)))
-    ):
-        heartbeat.beat(f"step {step + 1}")
-        began, cpu = time.perf_counter(), time.process_time()
-        with recording.step(step):
-            trainer.pack(documents)
-            result = trainer.step(step, x, y)
-        if step == first:  # before ranks meet again, and write records
-            recording.give_up_old()
-            log.begin()
-        spent = usage(time.process_time() - cpu, stop, device)
-        done = step + 1
-        seconds = time.perf_counter() - began
-        if s.check_every and done % s.check_every == 0:
-            replicas.check(trainer.stages, step)
-        last = spent["stop"] > 0 or done == s.steps
-        said = vars(result)
-        if s.eval_every and (last or due(done, s.eval_every)):
-            with spans.span("eval_s"):
-                said = {**said, "eval_loss": evaluation(plan, trainer)}
-        saves = last or due(done, s.save_every) or due(done, s.keep_every)
-        log.write(done, said, seconds, spent, spans.taken())
-        demand_numbers(trainer, plan, saver, done)
-        if saves:
-            heartbeat.beat(f"checkpoint after step {done}")
-            log.sync()
-            with spans.span("checkpoint_s"):
-                saver.save(done)
-        saver.check()
-        if spent["stop"] > 0:
-            break
-    heartbeat.beat("last checkpoint")
-    saver.wait()
-    log.close()
-
-
-def draws(plan: Plan) -> bool:
-    """Whether first weights are drawn: nothing else fills them, or not the rows that pad the
-    vocabulary.
-    """
-    m = plan.job.model
-    imported = plan.settings.weights is not None and m.padded_vocab == m.vocab
-    return not (plan.resume or imported)
-
-
-def due(done: int, every: int | None) -> bool:
-    """Whether what is done every so many steps is to be done after this one."""
-    return bool(every) and done % (every or 1) == 0
-
-
-def demand_numbers(
-    trainer: Trainer, plan: Plan, saver: checkpoint.Saver, done: int
-) -> None:
-    """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is
-    beyond help.
-
-    A checkpoint that is still being written is finished first: it is the last sound one.
-    """
-    most, skipped = plan.settings.max_skipped, trainer.scaler.in_a_row
-    if most is not None and skipped >= most:
-        saver.wait()
-        raise checkpoint.NotFinite(
-            f"the gradients or the loss were not finite in {skipped} steps one after the other, up"
-            f" to step {done}: the run ends (train.max_skipped); {checkpoint.newest(plan.folder)};"
-            " a smaller train.lr, or train.clip, may help"
-        )
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -437,6 +212,7 @@ def summary(plan: Plan) -> dict[str, Any]:
             if timed
             else plan.predicted.step_time_s
         ),
+        "sample": after.told(plan.folder) if plan.settings.sample else None,
         "checkpoint": str(found[-1]) if found else None,
         "output": str(plan.folder),
     }

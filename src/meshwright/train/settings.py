@@ -47,6 +47,10 @@ class Settings(Checked):
     """Largest norm of the gradient of all parameters together; 0 for no limit."""
     seed: int = 1
     """Of the first weights and of the order of the data."""
+    ramp_batch: int | None = None
+    """Sequences of the first step, where the batch grows to that of the job. None: it does not."""
+    ramp_steps: int | None = None
+    """Steps in which the batch grows."""
     data: str = "corpus"
     """Path of a token file of `meshwright data`, or of several with their shares ("a 0.7, b 0.3";
     without them, by their sizes), "corpus" (real text of this machine's Python), or "synthetic".
@@ -69,12 +73,24 @@ class Settings(Checked):
     """
     compile: bool = False
     """Compile each layer with torch.compile (on CPUs it needs a C++ compiler)."""
+    balance_loss: float | None = None
+    """Coefficient of the loss that evens out the loads of experts, over each sequence
+    (DeepSeek-V3: 1e-4; Mixtral: 0.02 over a batch). None: no such loss.
+    """
+    balance_bias: float | None = None
+    """How far the bias of an expert moves in a step to even out loads (DeepSeek-V3: 0.001); it
+    decides the choice and not the weights. None: no biases.
+    """
     loss_scale: float = 2.0**16
     """fp16: scale of the loss in the first step; it halves at an overflow. A power of two."""
     scale_growth: int = 2000
     """fp16: steps without an overflow after which the scale doubles."""
     output: str = "run"
     """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
+    sample: int | None = None
+    """Tokens of text that the run writes to sample.txt when it ends. None: no text."""
+    tensorboard: bool = False
+    """Metrics go to tensorboard/ in the run's folder too (it needs the package tensorboard)."""
     save_every: int | None = None
     """Steps between checkpoints; the last step is always saved. None: only that."""
     keep: int = 2
@@ -129,6 +145,11 @@ ZERO_IS_NONE = (
     "record",
     "profile",
     "shards",
+    "balance_loss",
+    "balance_bias",
+    "ramp_batch",
+    "ramp_steps",
+    "sample",
 )
 """Fields in which 0 says the same as "none"."""
 

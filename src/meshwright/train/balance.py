@@ -1,0 +1,111 @@
+"""Even loads for experts, in two ways that may be used together.
+
+A loss: for each layer and sequence `coefficient` times the sum over experts of f P, where f is the
+share of the sequence's choices that fell on an expert times E (1 if loads are even) and P the mean
+of its probabilities (DeepSeek-AI 2024, DeepSeek-V3, equations 17-20; Fedus et al. 2021). f is a
+count and has no gradient, so ranks that share a sequence exchange f alone, and the gradient is that
+of one process under every layout.
+
+A bias, which decides the choice and not the weights: after each step it rises by `rate` for experts
+with less than the mean load of the whole batch and falls for those with more (equation 16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from .moe import MoE
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What the layers of a rank have in common."""
+
+    coefficient: float
+    rate: float
+    weight: Callable[[], float]
+    """What the loss of a microbatch is multiplied by before its backward pass."""
+    sequence: tuple[ProcessGroup, ...] = ()
+    """Of the ranks that share a sequence."""
+    batch: tuple[ProcessGroup, ...] = ()
+    """Of all ranks with the same layers, axis by axis."""
+    parts: int = 1
+    """tp ranks that share the sequences on which one loss is taken."""
+
+    def attach(self, layers: Iterable[MoE], device: torch.device) -> None:
+        """Balance these layers."""
+        for moe in layers:
+            moe.balance = self
+            E = moe.experts.count
+            moe.load_E = torch.zeros(E, dtype=torch.int64, device=device)
+            if self.rate:
+                moe.favour_E = torch.zeros(E, device=device)
+
+    def pressed(
+        self, moe: MoE, weight_Nk: Tensor, logit_NE: Tensor, choice: Tensor
+    ) -> Tensor:
+        """The weights as they are; their backward pass adds that of the loss, and the loads.
+
+        choice: [B, T k] of this rank's sequences.
+        """
+        B, E = len(choice), moe.experts.count
+        with torch.no_grad():
+            load_BE = torch.zeros(
+                B, E, dtype=torch.int64, device=choice.device
+            ).scatter_add_(1, choice, torch.ones_like(choice))
+            f_BE = load_BE.float()
+            for group in self.sequence:
+                dist.all_reduce(f_BE, group=group)
+            f_BE *= E / f_BE.sum(1, keepdim=True)
+        P_BE = logit_NE.softmax(-1).view(B, -1, E).mean(1) / self.parts
+        loss = self.coefficient * (f_BE * P_BE).sum(1).mean()
+        pressed: Tensor = Pressed.apply(weight_Nk, loss, load_BE.sum(0), moe)  # type: ignore[no-untyped-call]
+        return pressed
+
+    @torch.no_grad()
+    def settle(self, layers: list[MoE], used: Tensor | None = None) -> None:
+        """After a step: move the biases. used: 0 on the device if the step is skipped."""
+        if not layers:
+            return
+        load_LE = torch.stack([moe.load_E for moe in layers]).float()
+        for moe in layers:
+            moe.load_E.zero_()
+        if not self.rate:
+            return
+        for group in self.batch:
+            dist.all_reduce(load_LE, group=group)
+        move_LE = self.rate * (load_LE.mean(1, keepdim=True) - load_LE).sign()
+        move_LE = move_LE if used is None else move_LE * used
+        for moe, move_E in zip(layers, move_LE, strict=True):
+            assert moe.favour_E is not None
+            moe.favour_E += move_E
+
+
+class Pressed(torch.autograd.Function):
+    """Weights whose backward pass is that of a loss, too. Loads are counted there, for a forward
+    pass may be made twice.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, loss: Tensor, load_E: Tensor, moe: MoE
+    ) -> Tensor:
+        """The weights."""
+        ctx.save_for_backward(loss, load_E)
+        ctx.moe = moe
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The loss begins with what that of the batch begins with."""
+        loss, load_E = ctx.saved_tensors
+        ctx.moe.load_E += load_E
+        of_loss = torch.full_like(loss, ctx.moe.balance.weight())
+        return grad, of_loss, None, None

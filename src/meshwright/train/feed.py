@@ -1,0 +1,111 @@
+"""The batches of a run: which samples a step trains on, and those of evaluations. Step s trains on
+the samples after those of the steps before it, under any layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from ..describe.job import Job
+from ..errors import BadInput
+from . import corpus, data
+from .data import Held, Source, Synthetic, opened
+from .evaluate import Batch
+from .loop import Trainer
+from .plan import Plan
+from .ramp import batch_of, before
+from .settings import Settings
+
+T = TypeVar("T")
+
+
+def source(job: Job, settings: Settings) -> Source:
+    """Where samples come from."""
+    if settings.data == "synthetic":
+        return Synthetic(job.model.vocab, job.T, settings.seed)
+    return opened(
+        tokens(settings),
+        job.model.vocab,
+        job.T,
+        settings.seed,
+        held_out(job, settings),
+    )
+
+
+def tokens(settings: Settings) -> str:
+    """The token files; the default one is made if it is not there yet."""
+    if settings.data != "corpus":
+        return settings.data
+    corpus.make(path := Path(settings.output) / "corpus")
+    return str(path)
+
+
+def held_out(job: Job, settings: Settings) -> int:
+    """Samples at the end of the data that are not trained on."""
+    apart = settings.eval_data is not None or settings.data == "synthetic"
+    return (
+        0
+        if apart or not settings.eval_every
+        else settings.eval_batches * job.batch
+    )
+
+
+def of_evaluation(job: Job, settings: Settings) -> Source:
+    """Where the samples of evaluations come from: the same ones each time."""
+    m, s = job.model, settings
+    if s.eval_data is not None:
+        return Held(opened(s.eval_data, m.vocab, job.T, s.seed))
+    if s.data == "synthetic":
+        return Synthetic(m.vocab, job.T, s.seed + 1)
+    return Held(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
+
+
+def batches(
+    plan: Plan, trainer: Trainer, first: int
+) -> Iterator[tuple[int, Batch]]:
+    """(step, batch) of this rank, from step `first` on."""
+    job, s = plan.job, plan.settings
+    samples, ends, done = source(job, s), end_token(s), before(job, s, first)
+    for step in range(first, s.steps):
+        size = batch_of(job, s, step)
+        yield step, batch(trainer, samples, done, size, ends)
+        done += size
+
+
+def prefetched(source: Iterator[T]) -> Iterator[T]:
+    """What a source gives; a thread gets the next while this one is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, source, None)
+        while (found := coming.result()) is not None:
+            coming = pool.submit(next, source, None)
+            yield found
+
+
+def batch(
+    trainer: Trainer, samples: Source, first: int, size: int, ends: int | None
+) -> Batch:
+    """This rank's part of a batch of `size` samples from `first` on. ends: the token after each
+    document, if documents are not to see each other.
+    """
+    rows = size // int(trainer.layout.dp)
+    found = samples.samples(first + trainer.mesh.replica * rows, rows)
+    x, y = trainer.share(torch.from_numpy(found))
+    if trainer.device.type == "cuda":
+        x, y = x.pin_memory(), y.pin_memory()
+    return x, y, ((0,),) if ends is None else data.begins(found[:, :-1], ends)
+
+
+def end_token(settings: Settings) -> int | None:
+    """The token after each document, where documents are kept apart."""
+    if not settings.documents:
+        return None
+    if settings.data == "synthetic":
+        raise BadInput(
+            "train.documents needs documents: data synthetic has none"
+        )
+    return data.end_of(tokens(settings))

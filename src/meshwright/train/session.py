@@ -1,0 +1,191 @@
+"""One rank's part of a run, from its first step to its last checkpoint.
+
+On a GPU the host is a step ahead: what a step came to is read, and written down, when the next one
+has been launched. Before a checkpoint, an evaluation or the end it is read at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from . import checkpoint, heartbeat, replicas, rules, weights
+from .evaluate import Batch, evaluate
+from .feed import (
+    batch,
+    batches,
+    end_token,
+    of_evaluation,
+    prefetched,
+)
+from .log import Log, Spans, Stop, usage
+from .loop import Result, Trainer
+from .plan import Plan
+from .record import Recording
+
+
+class Launched(NamedTuple):
+    """A step that is under way, or done."""
+
+    done: int
+    """Steps of the run, this one included."""
+    began: float
+    result: Callable[[], Result]
+    spent: Callable[[], dict[str, float]]
+
+
+def work(plan: Plan, device: torch.device) -> None:
+    """What every rank does."""
+    Session(plan, device).run()
+
+
+class Session:
+    """The trainer of a rank, and everything around its steps."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        """Weights are there afterwards: drawn, read, or those of a checkpoint."""
+        self.plan, self.stop, s = plan, Stop(), plan.settings
+        heartbeat.beat("starting")
+        if device.type == "cuda":
+            total = torch.cuda.get_device_properties(device).total_memory
+            rules.demand_room(plan.predicted, s, float(total), "this GPU")
+        self.trainer = Trainer(plan.job, s, device, fresh=draws(plan))
+        self.first = 0
+        if plan.resume:
+            self.first = checkpoint.resume(
+                self.trainer, plan.resume, plan.allowed
+            )
+        elif s.weights:
+            stages = self.trainer.stages
+            weights.load(stages, plan.job.model, Path(s.weights))
+        self.log = Log(plan, self.first)
+        self.saver = checkpoint.Saver(
+            self.trainer, plan.folder, s.keep, s.async_save, s.keep_every
+        )
+        self.recording = Recording(plan.folder, self.trainer, self.first)
+        self.spans = Spans()
+        self.waiting: Launched | None = None
+        self.known_s = 0.0
+        """When the last result was known."""
+
+    def run(self) -> None:
+        """All steps that are left, unless the run is asked to end."""
+        source = prefetched(batches(self.plan, self.trainer, self.first))
+        timed = self.spans.of("data_s", source)
+        for step, given in self.recording.data(timed):
+            if self.take(step, given):
+                break
+        heartbeat.beat("last checkpoint")
+        self.saver.wait()
+        self.log.close()
+
+    def take(self, step: int, given: Batch) -> bool:
+        """One step, and what belongs to it; whether it was the last."""
+        launched = self.launch(step, given)
+        if step == self.first:  # before ranks meet again, and write records
+            self.recording.give_up_old()
+            self.log.begin()
+        asked = self.waiting is not None and self.tell(self.waiting)
+        self.waiting = launched
+        last = asked or launched.done == self.plan.settings.steps
+        if not (last or not self.trainer.ahead or self.meets(launched.done)):
+            return False
+        self.waiting = None
+        last = self.tell(launched, last) or last
+        self.save(launched.done, last)
+        return last
+
+    def launch(self, step: int, given: Batch) -> Launched:
+        """Begin a step."""
+        x, y, documents = given
+        heartbeat.beat(f"step {step + 1}")
+        began, cpu = time.perf_counter(), time.process_time()
+        with self.recording.step(step):
+            self.trainer.pack(documents)
+            result = self.trainer.launch(step, x, y)
+        spent = usage(
+            time.process_time() - cpu, self.stop, self.trainer.device
+        )
+        return Launched(step + 1, began, result, spent)
+
+    def meets(self, done: int) -> bool:
+        """Whether something after this step needs to know how it went."""
+        s = self.plan.settings
+        every = s.check_every, s.eval_every, s.save_every, s.keep_every
+        return any(due(done, n) for n in every)
+
+    def tell(self, of: Launched, last: bool = False) -> bool:
+        """Write down what a step came to; whether the run is asked to end after it."""
+        result, spent = vars(of.result()), of.spent()
+        now, s = time.perf_counter(), self.plan.settings
+        seconds, self.known_s = now - max(of.began, self.known_s), now
+        if due(of.done, s.check_every):
+            replicas.check(self.trainer.stages, of.done - 1)
+        asked = spent["stop"] > 0
+        if s.eval_every and (last or asked or due(of.done, s.eval_every)):
+            with self.spans.span("eval_s"):
+                result = {**result, "eval_loss": self.evaluation()}
+        self.log.write(of.done, result, seconds, spent, self.spans.taken())
+        self.demand_numbers(of.done)
+        return asked
+
+    def save(self, done: int, last: bool) -> None:
+        """A checkpoint, if one is due."""
+        s = self.plan.settings
+        if last or due(done, s.save_every) or due(done, s.keep_every):
+            heartbeat.beat(f"checkpoint after step {done}")
+            self.log.sync()
+            with self.spans.span("checkpoint_s"):
+                self.saver.save(done)
+        self.saver.check()
+
+    def evaluation(self) -> float:
+        """The loss on what is not trained on."""
+        plan = self.plan
+        samples, ends = (
+            of_evaluation(plan.job, plan.settings),
+            end_token(plan.settings),
+        )
+        B = plan.job.batch
+        return evaluate(
+            self.trainer,
+            (
+                batch(self.trainer, samples, number * B, B, ends)
+                for number in range(plan.settings.eval_batches)
+            ),
+        )
+
+    def demand_numbers(self, done: int) -> None:
+        """Raise NotFinite, on all ranks, when so many updates in a row were skipped that the run is
+        beyond help.
+
+        A checkpoint that is still being written is finished first: it is the last sound one.
+        """
+        most = self.plan.settings.max_skipped
+        skipped = self.trainer.scaler.in_a_row
+        if most is not None and skipped >= most:
+            self.saver.wait()
+            raise checkpoint.NotFinite(
+                f"the gradients or the loss were not finite in {skipped} steps one after the other,"
+                f" up to step {done}: the run ends (train.max_skipped);"
+                f" {checkpoint.newest(self.plan.folder)};"
+                " a smaller train.lr, or train.clip, may help"
+            )
+
+
+def draws(plan: Plan) -> bool:
+    """Whether first weights are drawn: nothing else fills them, or not the rows that pad the
+    vocabulary.
+    """
+    m = plan.job.model
+    imported = plan.settings.weights is not None and m.padded_vocab == m.vocab
+    return not (plan.resume or imported)
+
+
+def due(done: int, every: int | None) -> bool:
+    """Whether what is done every so many steps is to be done after this one."""
+    return bool(every) and done % (every or 1) == 0
