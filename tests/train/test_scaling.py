@@ -85,12 +85,15 @@ def spoil(trainer: Trainer) -> None:
     """The next gradients of this rank hold an infinity."""
     engine = trainer.engine
 
-    def once(x: Any, y: Any) -> Any:
-        trainer.engine, losses = engine, engine(x, y)
-        local(next(iter(trainer.parameters().values())).grad).view(-1)[0] = (
-            torch.inf
-        )
-        return losses
+    def once(microbatches: int) -> Any:
+        def run(x: Any, y: Any) -> Any:
+            losses = engine(microbatches)(x, y)
+            first = next(iter(trainer.parameters().values()))
+            local(first.grad).view(-1)[0] = torch.inf
+            return losses
+
+        trainer.engine = engine
+        return run
 
     trainer.engine = once
 
