@@ -31,6 +31,8 @@ def train(*words: str, layers: int = 2, **settings: Any) -> None:
     table["train"] |= {
         "steps": 6,
         "data": "synthetic",
+        "eval_every": 0,
+        "sample": 0,
         "save_every": 5,
         "output": "run",
         **settings,

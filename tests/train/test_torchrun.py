@@ -32,6 +32,8 @@ def job(output: str, timeout: float) -> str:
     table["train"] |= {
         "steps": 60,
         "data": "synthetic",
+        "eval_every": 0,
+        "sample": 0,
         "save_every": 5,
         "output": output,
         "timeout": timeout,

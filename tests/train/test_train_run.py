@@ -40,6 +40,8 @@ def small(**train: Any) -> str:
     table["train"] |= {
         "steps": 12,
         "data": "synthetic",
+        "eval_every": 0,
+        "sample": 0,
         "save_every": 5,
         "output": "run",
         **train,
