@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -474,6 +475,30 @@ def test_stages_nearer_than_replicas_are_megatrons_other_order(
     )
     assert dict(told.layout.placement) == nearer
     assert predict(told).step_time_s > 0
+
+
+def test_megatrons_own_checks_are_met() -> None:
+    """What validate_args of Megatron-LM demands: one queue for tp and cp up to Hopper, its own
+    checkpoints under Megatron-FSDP, and stages that divide, or a list of them.
+    """
+    queue = "export CUDA_DEVICE_MAX_CONNECTIONS=1"
+    base = replace(BASE, cluster="64xh100-sxm")
+
+    def text(**layout: object) -> str:
+        job = replace(base, layout=Layout(**layout))  # type: ignore[arg-type]
+        return bridge.write(job, "megatron", PLACE)[0]
+
+    assert queue in text(tp=2, dp=32) and queue in text(cp=2, dp=32)
+    assert queue not in text(dp=64)
+    fsdp = text(tp=2, dp=32, zero=3)
+    assert queue not in fsdp and "--ckpt-format fsdp_dtensor" in fsdp
+    # 32 layers and two ends over 2 stages, and over 8
+    even = text(pp=2, dp=32, stages="slots")
+    assert "--account-for-loss-in-pipeline-split" in even
+    odd = text(pp=8, dp=8, stages="slots")
+    assert "account-for" not in odd
+    listed = re.search(r"--pipeline-model-parallel-layout '([^']+)'", odd)
+    assert listed and stages_of(listed[1]) == [3, 5, 5, 4, 4, 4, 4, 3]
 
 
 def test_an_order_of_axes_names_each_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import BadInput
@@ -105,11 +105,12 @@ def script(
     lines: Sequence[str],
     file: tuple[str, str] | None = None,
     starter: str = "torchrun",
+    settings: Mapping[str, str] | None = None,
 ) -> str:
     """A script that starts `program` with an argument a line, on every rank.
 
     file: (name, text) of a configuration that the script writes first;  starter: what starts the
-    ranks of a node.
+    ranks of a node; settings: of the environment.
     """
     told = [
         f"# {at.nodes * at.ranks} ranks on {at.nodes} node{'s' * (at.nodes > 1)}; {format.title} "
@@ -147,6 +148,7 @@ def script(
         if file
         else []
     )
+    head += [f"export {k}={v}" for k, v in (settings or {}).items()]
     return "\n".join([*head, *made, "", " \\\n    ".join(body), ""])
 
 

@@ -534,9 +534,15 @@ def write_stages(job: Job, out: Out) -> None:
 
 
 def slots(job: Job) -> bool:
-    """Embedding and loss count as layers."""
-    return getattr(job.layout, "stages", "even") == "slots" and bool(
-        job.layout.pp > 1
+    """Embedding and loss count as layers, and with them all stages hold as many: Megatron deals no
+    other numbers without a list of them.
+    """
+    l = job.layout
+    stages = int(l.pp * l.interleave)
+    return bool(
+        l.stages == "slots"
+        and l.pp > 1
+        and (job.model.layers + 2) % stages == 0
     )
 
 
@@ -589,6 +595,7 @@ def write_zero(job: Job, out: Out) -> None:
     if l.zero >= 2:
         out["use_megatron_fsdp"] = True
         out["data_parallel_sharding_strategy"] = STRATEGIES[l.zero]
+        out["ckpt_format"] = "fsdp_dtensor"  # it has no other
     out["overlap_grad_reduce"] = True
     if l.zero:
         out["overlap_param_gather"] = True

@@ -73,9 +73,16 @@ def arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
-    """A script that starts Megatron-LM with these arguments."""
+    """A script that starts Megatron-LM with these arguments.
+
+    Up to Hopper its kernels of tp and cp must be queued in order, which it demands of the
+    environment, and Megatron-FSDP must not be (arguments.py: validate_args).
+    """
     lines = [" ".join(words) for words in flags(out)]
-    return launch.script(at, get(NAME), PROGRAM, lines)
+    cut = bool((job.layout.tp > 1) | (job.layout.cp > 1))
+    ordered = cut and "use_megatron_fsdp" not in out
+    settings = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
+    return launch.script(at, get(NAME), PROGRAM, lines, settings=settings)
 
 
 def flags(out: dict[str, Any]) -> list[list[str]]:
