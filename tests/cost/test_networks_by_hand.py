@@ -114,7 +114,7 @@ def test_levels(group: tuple[int, int]) -> None:
     n = g * n_
     both = 2 * V * (n - 1) / n / (W0 + W1)
     assert bound[:2] == pytest.approx((both + 2 * A0, 2 * A0))
-    assert net.load("all_gather", 0.0, at).seconds == 0.0
+    assert net.load("all_gather", 0.0, at)[:2] == (0.0, 0.0)
     tiny = net.load("all_gather", 0.5, at).seconds
     assert tiny == pytest.approx(hops, rel=1e-3)
     passed = net.bound.load("broadcast", V, at)
@@ -179,6 +179,7 @@ def test_bounds_know_no_place() -> None:
 def test_messages_that_take_no_time() -> None:
     for load in (
         Free().load(links(), "all_reduce", V, (8.0, 2.0)),
+        Free().load(links(), "all_reduce", 0.0, (8.0, 2.0)),
         links("free").load("deepep", V, (8.0, 2.0), 2),
         links("free").hop(V, (8.0, 2.0)),
     ):
@@ -405,6 +406,10 @@ def test_overhead_of_an_engine() -> None:
     at_two = 10 + 2 * 5 + 3 * 7 + 0.5 * 35
     for ranks, times in ((2.0, 1.0), (3.0, 1.5), (4.0, 2.0)):
         found = measured.overhead(of, ranks, 7.0, 5.0)
+        assert found == pytest.approx(times * at_two)
+    three = Overhead((2.0, 4.0, 8.0), *((v, 2 * v, 8 * v) for v in values))
+    for ranks, times in ((3.0, 1.5), (6.0, 5.0)):
+        found = measured.overhead(three, ranks, 7.0, 5.0)
         assert found == pytest.approx(times * at_two)
     one = Overhead((2.0,), *((v,) for v in values))
     assert measured.overhead(one, 8.0, 7.0, 5.0) == pytest.approx(at_two)

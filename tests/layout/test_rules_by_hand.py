@@ -456,6 +456,9 @@ def test_experts_take_whole_ranks_of_every_dimension(
     assert bool(rule.holds(at, layout)) is fine
     assert rule.holds(at, replace(layout, ep=1))
     assert rule.holds(job(), layout), "without experts"
+    odd = placed(Layout(dp=97), (8, 13))
+    assert odd.placement["dp"] == (8, 12.125)
+    assert rule.holds(job(EXPERTS, chips=97), odd), "whose ep is 1"
 
 
 def test_learned_positions_are_as_many_as_tokens() -> None:
