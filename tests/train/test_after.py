@@ -1,0 +1,89 @@
+"""What a run leaves for its reader: a picture, a sample of text, TensorBoard's events."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+from jobs import LLAMA, job  # noqa: E402
+
+from meshwright.cli import main as cli  # noqa: E402
+from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.formats.run_folder import metrics  # noqa: E402
+from meshwright.formats.toml import dump_job  # noqa: E402
+
+
+class Writer:
+    """As TensorBoard's, but it keeps a line an event."""
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.file = (Path(folder) / f"{purge_step}.jsonl").open("w")
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """One event."""
+        self.file.write(json.dumps([tag, value, step]) + "\n")
+
+    def close(self) -> None:
+        """The end."""
+        self.file.close()
+
+
+def written(**train: Any) -> str:
+    """A job on one rank that learns a text of one sentence."""
+    Path("text.txt").write_text("to be or not to be, " * 200, "utf-8")
+    assert cli.run(["data", "text.txt", "-o", "text"]) == 0
+    said = {"steps": 3, "data": "text", "eval_every": 2, "lr": 1e-3, **train}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
+    text = dump_job(job(LLAMA, Layout(microbatch=8)))
+    Path("job.toml").write_text(
+        "\n".join([text, "[train]", *lines, ""]), "utf-8"
+    )
+    return "job.toml"
+
+
+def test_a_run_leaves_a_picture_a_sample_and_events(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    board: Any = ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    named = written(sample=7, tensorboard=True)
+    capsys.readouterr()
+    assert cli.run(["train", named, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    text = Path("run/sample.txt").read_text("utf-8")
+    assert found["sample"] == text and text
+    picture = Path("run/loss.svg").read_text("utf-8")
+    assert "<svg" in picture
+    rows = metrics(Path("run/metrics.jsonl"))
+    events = [
+        json.loads(line)
+        for line in Path("run/tensorboard/1.jsonl").read_text().splitlines()
+    ]
+    losses = [e[1:] for e in events if e[0] == "loss/training"]
+    assert losses == [[row["loss"], row["step"]] for row in rows]
+    held = [step for tag, _, step in events if tag == "loss/held out"]
+    assert held == [2, 3]
+
+
+def test_tensorboard_that_is_not_there_is_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert cli.run(["train", written(tensorboard=True)]) == 2
+    assert "pip install tensorboard" in capsys.readouterr().err
+    assert not Path("run/metrics.jsonl").exists()
