@@ -18,6 +18,7 @@ from meshwright.describe.assumptions import LBL, REALISTIC, SETS
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.limits.answer import ends
+from meshwright.limits.borrowed import borrowed
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
@@ -57,7 +58,13 @@ def answers() -> str:
     """All tables."""
     return "\n\n".join(
         "\n".join(part)
-        for part in (domains(), restarts(), joints(), survivors())
+        for part in (
+            domains(),
+            restarts(),
+            sensitivity(),
+            joints(),
+            survivors(),
+        )
     )
 
 
@@ -83,13 +90,61 @@ def domains() -> Iterator[str]:
     )
 
 
-def joined(scenario: Scenario, size: int) -> Scenario:
-    """The scenario with that many chips in the first dimension of its network, real shapes."""
+def joined(scenario: Scenario, size: int, smooth: bool = True) -> Scenario:
+    """The scenario with that many chips in the first dimension of its network; smooth: real
+    shapes.
+    """
     near, *far = scenario.network.dims
     dims = (replace(near, size=size), *far)
+    found = replace(scenario, network=replace(scenario.network, dims=dims))
+    return found.smooth if smooth else found
+
+
+OTHER_SETS = ("epoch-2024", "lbl-2024", "realistic")
+"""Whose chip, network, overlap and memory the limits are asked with."""
+FEW_DOMAINS = (8, 16, 64, 512)
+FEW_RESTARTS = (600.0, 60.0, 1.0)
+
+
+def under(name: str) -> Scenario:
+    """Epoch's H100 with the chip, network, overlap and memory of a set."""
+    base = preset("h100")
     return replace(
-        scenario, network=replace(scenario.network, dims=dims)
-    ).smooth
+        base, assumptions=borrowed(SETS[name], base.chip).assumptions
+    )
+
+
+def sensitivity() -> Iterator[str]:
+    """The first two answers under other sets, on the paper's grid: last crossings."""
+    yield "### The same under other sets\n"
+    yield (
+        "| linear scaling ends at [FLOP], by set | "
+        + " | ".join(OTHER_SETS)
+        + " |"
+    )
+    yield "|---|" + "--:|" * len(OTHER_SETS)
+    for size in FEW_DOMAINS:
+        ends_at = [
+            reached(joined(under(name), size, smooth=False))[0]
+            for name in OTHER_SETS
+        ]
+        yield (
+            f"| domain of {size} | "
+            + " | ".join(f"{e:.1e}" for e in ends_at)
+            + " |"
+        )
+    for seconds in (*FEW_RESTARTS, None):
+        failures = Failures(restart_s=seconds) if seconds else None
+        most = [
+            reached(replace(under(name), failures=failures))[1]
+            for name in OTHER_SETS
+        ]
+        what = f"{seconds:g} s to restart" if seconds else "no failures"
+        yield (
+            f"| largest run, {what} | "
+            + " | ".join(f"{m:.1e}" for m in most)
+            + " |"
+        )
 
 
 def reached(scenario: Scenario) -> tuple[float, float]:
