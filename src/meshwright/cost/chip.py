@@ -180,7 +180,8 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     memory: Num = 0.0
     for kernel in work.parts:
         compute, exposed = alone(kernel, r)
-        arithmetic, memory = arithmetic + compute, memory + exposed
+        arithmetic = arithmetic + compute
+        memory = memory + exposed
     return arithmetic, memory
 
 

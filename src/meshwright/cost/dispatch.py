@@ -27,16 +27,16 @@ def once_a_node(
     """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
     copy goes by itself.
     """
-    s, near, far = over(net, group).span, net.near, net.far
+    s = over(net, group).span
+    near = net.near
+    far = net.far
     token, rates = V / copies, net.reach(group)
     inside = (
         token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
     )
     outside = token * reached(s.nodes, copies) * (s.nodes - 1) / s.nodes
-    busy_in, busy_out = (
-        inside * s.slowest(rates[: net.inside]),
-        outside * s.g * s.slowest(rates[net.inside :], net.inside),
-    )
+    busy_in = inside * s.slowest(rates[: net.inside])
+    busy_out = outside * s.g * s.slowest(rates[net.inside :], net.inside)
     sends = (V > 0) & (s.n > 1)
     start = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
     seconds = where(

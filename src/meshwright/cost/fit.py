@@ -27,12 +27,15 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
     """
     w = [1 / t for t in seconds]
     u = [x / t for x, t in zip(sizes, seconds, strict=True)]
-    ww, uu, wu = _dot(w, w), _dot(u, u), _dot(w, u)
+    ww = _dot(w, w)
+    uu = _dot(u, u)
+    wu = _dot(w, u)
     sw, su = sum(w), sum(u)
     determinant = ww * uu - wu * wu
     if determinant <= 0:
         raise ValueError("a line needs at least two different sizes")
-    a, b = (sw * uu - su * wu) / determinant, (su * ww - sw * wu) / determinant
+    a = (sw * uu - su * wu) / determinant
+    b = (su * ww - sw * wu) / determinant
     if a < 0:
         a, b = 0.0, su / uu
     elif b <= 0:

@@ -109,7 +109,8 @@ def tiles(out: Num, inner: Num, capacity: float, w: float) -> tuple[Num, Num]:
     inner), width = a / height.
     """
     area = out * inner / ceil_div(out * inner * w, capacity)
-    square, least = minimum(out, sqrt(area)), area / inner
+    square = minimum(out, sqrt(area))
+    least = area / inner
     height = maximum(square, least)
     # a tile as wide as W is one column, whatever rounding says
     return out / height, where(least >= square, 1.0, inner * height / area)
@@ -162,7 +163,8 @@ def boundaries(
     they exchange and what their registers take. The tile L2 works on is at least what the registers
     of one multiprocessor hold.
     """
-    w, own = chip.element_bytes, BLOCKS * chip.register_bytes
+    w = chip.element_bytes
+    own = BLOCKS * chip.register_bytes
     hbm, _ = crossing(
         out, inner, weight_gradient, max(chip.l2_bytes, own), 1, False, w
     )

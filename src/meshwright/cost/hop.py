@@ -53,10 +53,8 @@ def pipeline_hop(net: Links, V: Num, group: Group) -> Load:
     busy: list[Num] = []
     for i, (g, links) in enumerate(zip(group, boundaries(group), strict=True)):
         here = point_to_point(net, V, i)
-        farthest, start = (
-            where(g > 1, here, farthest),
-            where(g > 1, net.latencies[i], start),
-        )
+        farthest = where(g > 1, here, farthest)
+        start = where(g > 1, net.latencies[i], start)
         mean = mean + links * here
         beyond = product(group[i + 1 :])
         busy.append(where((g > 1) & (beyond == 1), V / link(net, i), 0.0))

@@ -18,7 +18,9 @@ issue 1455 (2024), How To Scale Your Model, part 12."""
 
 def all_reduce(net: Links, V: Num, group: Group, otherwise: Load) -> Load:
     """The better of it and `otherwise`; that alone where some dimension cannot add up."""
-    n, possible, hops = product(group), V > 0, 0.0 * V
+    n = product(group)
+    possible = V > 0
+    hops = 0.0 * V
     for g, latency, reduces in zip(
         group, net.latencies, net.reduces, strict=True
     ):

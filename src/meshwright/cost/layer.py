@@ -21,7 +21,8 @@ from .network import Fabric
 
 AXIS_CAUSE = {"tp": 1, "tp_model": 1, "tp_ff": 1, "cp": 2, "ep": 3, "etp": 3}
 """axis of a message -> position among the communication causes, counted from `memory`."""
-WEIGHT_GRADIENT, BACKWARD = "weight gradient", 1
+WEIGHT_GRADIENT = "weight gradient"
+BACKWARD = 1
 """Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
 
 
@@ -196,7 +197,8 @@ class Timer:
 
     def message(self, message: Message, pieces: Num = 0.0) -> Load:
         """The cost of one collective (of one of its `pieces`, if it is cut into panels)."""
-        fabric, axis = self.clock.fabric, message.axis
+        fabric = self.clock.fabric
+        axis = message.axis
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
         key = (
@@ -286,7 +288,8 @@ class Timer:
         expert: Num = 0.0
         every = []
         for op in ops:
-            ahead, back = self.half(op, op.forward), self.half(op, op.backward)
+            ahead = self.half(op, op.forward)
+            back = self.half(op, op.backward)
             if op.kind == "matmul":
                 back = back._replace(
                     weights=self.weight_gradient(op, back.time)
@@ -358,10 +361,8 @@ class Timer:
         """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp,
         each behind seconds nothing else hides behind.
         """
-        how, halves = (
-            self.clock.overlap,
-            [half for one in passes for half in one],
-        )
+        how = self.clock.overlap
+        halves = [half for one in passes for half in one]
         of = [number for number, one in enumerate(passes) for _ in one]
         found = [_sum([half.time for half in one]) for one in passes]
         used: list[Num] = [0.0] * len(halves)

@@ -71,7 +71,8 @@ class Levels(Ring):
 
     def gather(self, net: Links, V: Num, group: Group) -> Load:
         """One phase: the busiest level, and one hop in each."""
-        busy, hops = phase(net, V, group), where(V > 0, waits(net, group), 0.0)
+        busy = phase(net, V, group)
+        hops = where(V > 0, waits(net, group), 0.0)
         return Load(where(V > 0, slowest(busy) + hops, 0.0), hops, Busy(busy))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:

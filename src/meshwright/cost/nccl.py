@@ -102,7 +102,8 @@ class Nccl(Ring):
 
     def reduced(self, on: Over, V: Num) -> Load:
         """An all-reduce."""
-        net, passed = on.net, on.once(passed_on, 2.0)
+        net = on.net
+        passed = on.once(passed_on, 2.0)
         switch = on.once(switched) if adds_up(net) else None
         nvls = on.once(switch_is_quicker) if switch else False
         choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
@@ -159,7 +160,9 @@ def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
     """By Simple, `times` round; whole: the whole vector passes every link, else each rank's
     part.
     """
-    inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
+    inside = net.inside
+    rates = net.reach(s.ranks)
+    steps = times * (s.n - 1)
     near = s.slowest(rates[:inside]) * (
         1.0 if whole else (steps + net.near.copied) / s.n
     )
@@ -171,7 +174,9 @@ def ring(net: Links, s: Span, times: float = 1.0, whole: bool = False) -> Way:
 
 def ring_ll(net: Links, s: Span, times: float = 1.0) -> Way:
     """By LL: less of the rate, and of a node no more than its limit."""
-    inside, rates, steps = net.inside, net.reach(s.ranks), times * (s.n - 1)
+    inside = net.inside
+    rates = net.reach(s.ranks)
+    steps = times * (s.n - 1)
     near = (
         s.slowest(rates[:inside])
         * (steps + net.near.copied)
@@ -201,8 +206,11 @@ def trees(net: Links, s: Span, chains: bool = True) -> tuple[Way, Way]:
 
     chains: without them a nearer group is never slower.
     """
-    inside, rates, far = net.inside, net.reach(s.ranks), net.far
-    near, out = s.slowest(rates[:inside]), s.slowest(rates[inside:], inside)
+    inside = net.inside
+    rates = net.reach(s.ranks)
+    far = net.far
+    near = s.slowest(rates[:inside])
+    out = s.slowest(rates[inside:], inside)
     chain = 2.0 * (s.g - 1) if chains else 0.0
     depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)
     slow = maximum(

@@ -23,11 +23,17 @@ from ..num import Num, at, cell, floor, log2, maximum, minimum, where
 from .links import Links
 from .span import Over, Span
 
-BASE, BASE_LL, BASE_TREE_LL = 8.4e-6, 6.6e-6, 6.8e-6
+BASE = 8.4e-6
+BASE_LL = 6.6e-6
+BASE_TREE_LL = 6.8e-6
 """Seconds before the first step."""
-NODE, NODE_LL, NODE_TREE = 3.4e-6, 0.6e-6, 4.0e-6
+NODE = 3.4e-6
+NODE_LL = 0.6e-6
+NODE_TREE = 4.0e-6
 """Seconds of a step over NVLink: by Simple, by LL, along the chain of a tree by Simple."""
-NET, NET_LL, NET_TREE_LL = 14e-6, 2.7e-6, 5.0e-6
+NET = 14e-6
+NET_LL = 2.7e-6
+NET_TREE_LL = 5.0e-6
 """Seconds of a step over the network; a ring with one rank a node takes that of a tree."""
 PLATEAU, PLATEAU_BYTES = 1.4, 64 * 8.0
 """A ring all-reduce between nodes by Simple waits so much longer from so many bytes a rank on: 64
@@ -160,7 +166,8 @@ def _ring(
     on: Over, V: Num, times: float, seen: Sequence[Dim]
 ) -> tuple[Num, Num]:
     """Seconds the tuner expects of a ring, by LL and by Simple."""
-    s, waits = on.span, on.once(_ring_waits, times, *seen)
+    s = on.span
+    waits = on.once(_ring_waits, times, *seen)
     wait = waits.simple
     if times > 1:
         wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
@@ -171,11 +178,9 @@ def _ring(
 
 
 def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
-    steps, far, step = (
-        times * (s.n - 1),
-        times * (s.nodes - 1),
-        net.near.believed_step,
-    )
+    steps = times * (s.n - 1)
+    far = times * (s.nodes - 1)
+    step = net.near.believed_step
     wait = (
         BASE
         + (steps - far) * where(s.over, max(NODE, SIMPLE_STEP * step), NODE)
@@ -192,15 +197,11 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
 
 def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:
     """The same of a tree of nodes."""
-    waits, slow, size = (
-        on.once(_tree_waits, *seen),
-        on.once(believed, *seen),
-        cell(V, SIZES)[0],
-    )
-    slow_ll, slow = (
-        waits.slow_ll / at(CORRECTED_LL, size),
-        slow / (TREE * at(CORRECTED, size)),
-    )
+    waits = on.once(_tree_waits, *seen)
+    slow = on.once(believed, *seen)
+    size = cell(V, SIZES)[0]
+    slow_ll = waits.slow_ll / at(CORRECTED_LL, size)
+    slow = slow / (TREE * at(CORRECTED, size))
     return waits.ll + 2 * V * slow_ll, waits.simple + 2 * V * slow
 
 

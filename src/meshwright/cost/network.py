@@ -53,10 +53,8 @@ class Fabric(Links):
         """A network as an assumption set sees it."""
         dims = network.dims
         rates = tuple(d.reached(how.efficiency) for d in dims)
-        latencies, reduces = (
-            tuple(d.latency for d in dims),
-            tuple(d.reduces for d in dims),
-        )
+        latencies = tuple(d.latency for d in dims)
+        reduces = tuple(d.reduces for d in dims)
         return cls(rates, latencies, reduces, how, dims, injected=injected)
 
     @property

@@ -109,7 +109,8 @@ def arithmetic(
 
     weight_gradient: tokens are the inner width, else the rows.
     """
-    cost, depth = paid(shape, of), shape.k + of.depth
+    cost = paid(shape, of)
+    depth = shape.k + of.depth
     if weight_gradient:
         return (
             2.0

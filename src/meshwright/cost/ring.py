@@ -72,10 +72,8 @@ class Ring:
 def around(net: Links, V: Num, group: Group) -> Load:
     """(n-1)/n of the vector past every rank, n - 1 hops one after the other."""
     n, sends = several(V, group)
-    crossed, hops = (
-        crossings(net, V, group),
-        where(sends, latency(net, group), 0.0),
-    )
+    crossed = crossings(net, V, group)
+    hops = where(sends, latency(net, group), 0.0)
     seconds = where(sends, largest(crossed) * (n - 1) / n + hops, 0.0)
     return Load(
         seconds, hops, Busy([seconds * (n - 1) / n for seconds in crossed])
@@ -97,10 +95,8 @@ def latency(net: Links, group: Group) -> Num:
 def passed_on(net: Links, V: Num, group: Group) -> Load:
     """Broadcast or reduce, pipelined along the ring: the whole vector passes every link."""
     _, sends = several(V, group)
-    crossed, hops = (
-        crossings(net, V, group),
-        where(sends, latency(net, group), 0.0),
-    )
+    crossed = crossings(net, V, group)
+    hops = where(sends, latency(net, group), 0.0)
     return Load(
         where(sends, largest(crossed) + hops, 0.0), hops, Busy(crossed)
     )

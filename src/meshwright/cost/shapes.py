@@ -100,7 +100,8 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
         each = work.memory / len(work.products)
         found = [_product(work, product, each, r) for product in work.products]
         return sum(c for c, _ in found), sum(m for _, m in found)
-    launch, traffic = r.of.launch_s, work.memory / r.memory
+    launch = r.of.launch_s
+    traffic = work.memory / r.memory
     if isinstance(work.matrix, float) and work.matrix == 0.0:
         return launch, traffic * _passes(work, r)
     arithmetic = work.matrix / (r.wide if work.engine == "wide" else r.matrix)

@@ -80,7 +80,8 @@ def over(net: Links, group: Group) -> Over:
 def span(net: Links, group: Group) -> Span:
     """The group on the network."""
     inside = net.inside
-    g, nodes = product(group[:inside]), product(group[inside:])
+    g = product(group[:inside])
+    nodes = product(group[inside:])
     n = g * nodes
     share: list[Num] = []
     above: list[Num] = []

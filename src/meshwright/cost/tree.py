@@ -21,6 +21,7 @@ def all_reduce(net: Links, V: Num, group: Group, chains: bool = True) -> Load:
     steps = net.latencies[0] * (group[0] - 1) if chains else 0.0 * group[0]
     for g, latency in zip(group[1:], net.latencies[1:], strict=True):
         steps = steps + latency * ceil(log2(g))
-    crossed, hops = crossings(net, V, group), where(sends, 2 * steps, 0.0)
+    crossed = crossings(net, V, group)
+    hops = where(sends, 2 * steps, 0.0)
     seconds = where(sends, hops + 2 * largest(crossed), 0.0)
     return Load(seconds, hops, Busy(crossed) * 2)

@@ -58,7 +58,8 @@ class Best:
         """What a newcomer must not exceed; bounds may round up."""
         found = np.inf
         if len(self.rows) >= self.k:
-            kth, last = self._at(self.k), self._at(max(MOST_TIES, self.k))
+            kth = self._at(self.k)
+            last = self._at(max(MOST_TIES, self.k))
             found = max(kth, min(reach(kth, self.first, self.slack), last))
         found = min(found, self.within)
         found = max(found, self._sure) if self.sure else found
@@ -105,10 +106,12 @@ class Best:
         self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares
     ) -> None:
         """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
-        flat, limit = seconds.ravel(), min(self.limit, np.finfo(float).max)
+        flat = seconds.ravel()
+        limit = min(self.limit, np.finfo(float).max)
         good = np.flatnonzero(flat <= limit)
         place = np.unravel_index(good, seconds.shape)
-        worth, bytes_ = flat[good], use[(*place[:-1], p.of[place[-1]])]
+        worth = flat[good]
+        bytes_ = use[(*place[:-1], p.of[place[-1]])]
         if self.weigh:
             worth = self.weigh(worth, bytes_)
         most = limit

@@ -124,7 +124,9 @@ def _strict(
     choice = best.choice
     shapes = nearest(job, table, choice, space.scheme, choice.recompute)
     law = laws.law(job, table, choice, shapes)
-    order, begin, size = np.argsort(law, kind="stable"), 0, FIRST
+    order = np.argsort(law, kind="stable")
+    begin = 0
+    size = FIRST
     small = table["microbatch"][order] == table["microbatch"].min()
     lead = np.flatnonzero(small)[:FIRST]
     order = np.concatenate([order[lead], np.delete(order, lead)])

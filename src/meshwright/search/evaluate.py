@@ -94,10 +94,8 @@ def largest_dp(job: Job, table: Table, space: Space) -> Column:
 
 def dp_step(table: Table) -> Column:
     """dp comes in multiples of this: tp x cp x dp ranks make whole groups of ep x etp."""
-    experts, ranks = (
-        (table["ep"] * table["etp"]).astype(np.int64),
-        (table["tp"] * table["cp"]).astype(np.int64),
-    )
+    experts = (table["ep"] * table["etp"]).astype(np.int64)
+    ranks = (table["tp"] * table["cp"]).astype(np.int64)
     return (experts // np.gcd(experts, ranks)).astype(np.float64)
 
 
@@ -167,7 +165,8 @@ def _on_grid(
     )
     if not count:
         p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
-    table, shares = pick(table, p.left), pick(shares, p.left)
+    table = pick(table, p.left)
+    shares = pick(shares, p.left)
     for half in p.by_fold():
         rows = max(POINTS // half.choice.count, 1)
         for at in (
@@ -195,8 +194,10 @@ def lower(
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
     bound by the one, sharding by the other. shapes: of the near rows, where they are known.
     """
-    capacity, found = room.limit(job), np.full(length(near), np.inf)
-    at, choice = bound_clock(job), choice or best.choice
+    capacity = room.limit(job)
+    found = np.full(length(near), np.inf)
+    at = bound_clock(job)
+    choice = choice or best.choice
     used = [np.zeros(n, dtype=bool) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):
         rows = np.arange(start, min(start + BLOCK, length(near)))
@@ -236,10 +237,8 @@ def best_first(
 ) -> Iterator[Table]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
-    begin, size = (
-        0,
-        MORE_AT_ONCE if np.isfinite(best.limit) else PLACED_AT_ONCE,
-    )
+    begin = 0
+    size = MORE_AT_ONCE if np.isfinite(best.limit) else PLACED_AT_ONCE
     while begin < len(order):
         chosen = order[begin : begin + size]
         chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]

@@ -90,10 +90,8 @@ def pieces(
     """
     blocks = _blocks(job, at, table, far, shares, choice, scheme, shapes)
     kept: Any = slice(None)
-    index, pipe = (
-        np.arange(len(table["tp"])),
-        np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf),
-    )
+    index = np.arange(len(table["tp"]))
+    pipe = np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
     fine = np.repeat(
         np.array([block.fine for block in blocks])[:, None],
         len(choice.recompute),
@@ -249,7 +247,8 @@ def _blocks(
     shapes: Shapes | None,
 ) -> list[Block]:
     """The table under each setting of sequence parallelism."""
-    sizes, ways = job.cluster.sizes, choice.sequence_parallel
+    sizes = job.cluster.sizes
+    ways = choice.sequence_parallel
     near = each_way(table, shares, sizes, scheme, ways)
     wide = near if far is table else each_way(far, shares, sizes, scheme, ways)
     costs, which = shapes or bodies(job, near, at, choice.recompute)
@@ -335,7 +334,8 @@ def _activations(
 ) -> None:
     """Bytes of activations under one setting of sequence parallelism."""
     near, m = rows.near, rows.m
-    every, moments = kinds(p.choice), memory.moments(job)
+    every = kinds(p.choice)
+    moments = memory.moments(job)
     v = near.interleave
     flights = [
         [memory.in_flight(near.pp, m, x.schedule, v, end) for end in p.ends]
@@ -381,11 +381,9 @@ def _states(
             for z, sharding in enumerate(p.choice.zero):
                 # of an interval of dp: states are smallest with the most replicas, buffers with the
                 # fewest
-                close, wide, zero = (
-                    rows.near,
-                    sharding.layout(rows.far),
-                    sharding.zero,
-                )
+                close = rows.near
+                wide = sharding.layout(rows.far)
+                zero = sharding.zero
                 units = memory.units_in_use(
                     job, sharding.layout(close), parts, zero, by, p.ends[e]
                 )
@@ -423,7 +421,8 @@ def _program_of_kind(
 ) -> None:
     """Of rows with as many chunks, under one schedule."""
     (i, k, place), near, count = at, rows.near, len(MOMENTS)
-    schedule, v = kind.schedule, float(np.asarray(near.interleave)[0])
+    schedule = kind.schedule
+    v = float(np.asarray(near.interleave)[0])
     by = step.shares(job, near, schedule, v)
     for e, end in enumerate(p.ends):
         device = closed.device(job, near, schedule, v, by, end)
@@ -456,7 +455,8 @@ def _shards(
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts
     as on, if the space has both.
     """
-    tp, fine = table["tp"], splits(job, table, scheme, sp)
+    tp = table["tp"]
+    fine = splits(job, table, scheme, sp)
     if sp:
         return fine
     useful = (tp > 1) | (True not in choice.all.sequence_parallel)
@@ -470,7 +470,8 @@ def possible(
 
     exact: dp is one, not the most of several.
     """
-    sizes, fine = job.cluster.sizes, np.zeros(length(table), dtype=bool)
+    sizes = job.cluster.sizes
+    fine = np.zeros(length(table), dtype=bool)
     ways = each_way(table, None, sizes, scheme, choice.sequence_parallel)
     for way in ways:
         splits_so = _shards(job, table, way.sequence_parallel, choice, scheme)

@@ -43,7 +43,8 @@ class Kind(NamedTuple):
         return takes & self._dealt(job, p * self.schedule.chunks(v))
 
     def _dealt(self, job: Job, stages: Column) -> Any:
-        how, chunked = stages_named(self.schedule.stages), self.counts[0] > 1
+        how = stages_named(self.schedule.stages)
+        chunked = self.counts[0] > 1
         if how.layers:
             return (stages == len(how.layers)) & (
                 sum(how.layers) == job.model.layers
@@ -98,7 +99,9 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     """Where each schedule can run. On one stage all take as long: only that counts which holds
     least, of those the first.
     """
-    p, v, every = np.asarray(rows.pp), np.asarray(rows.interleave), choice.all
+    p = np.asarray(rows.pp)
+    v = np.asarray(rows.interleave)
+    every = choice.all
     found = [
         kind.runs(job, p, m, v) & framework.schedules(job, rows, way)
         for kind, way in zip(kinds(choice), choice.schedules, strict=True)
@@ -106,7 +109,8 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     one = np.flatnonzero(p == 1)
     if not len(one):
         return found
-    alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
+    alone = pick(rows, one)
+    free = np.ones(len(one), dtype=bool)
     mine = {way: k for k, way in enumerate(choice.schedules)}
     ways = tuple(
         (way, n)
@@ -132,7 +136,8 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
 
 def some_schedule(job: Job, rows: Layout, choice: Options) -> Mask:
     """Where some schedule may run, with as many microbatches as it needs."""
-    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
+    p = np.asarray(rows.pp)
+    v = np.asarray(rows.interleave)
     found = [
         kind.filled(job, p, v) & framework.schedules(job, rows, way)
         for kind, way in zip(kinds(choice), choice.schedules, strict=True)

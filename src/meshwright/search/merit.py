@@ -53,7 +53,8 @@ def burden(layout: Layout) -> tuple[int, ...]:
     whole = l.tp > 1 and not l.sequence_parallel
     dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
-    zero, chunks = max(int(l.zero), 1), int(l.interleave)
+    zero = max(int(l.zero), 1)
+    chunks = int(l.interleave)
     return (
         axes,
         int(outside),

@@ -57,10 +57,13 @@ def fewer_chips(job: Job) -> list[Job]:
     Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each
     divisor of the batch the largest multiple.
     """
-    network, N, B = job.cluster.network, job.cluster.chips, job.batch
+    network = job.cluster.network
+    N = job.cluster.chips
+    B = job.batch
     if axes(network):  # another slice of a torus is another network
         return []
-    near, first = network.dims[0], job.cluster.sizes[0]
+    near = network.dims[0]
+    first = job.cluster.sizes[0]
     power = 2 ** math.floor(math.log2(first))
     common = math.gcd(N, B) if N % first == 0 else 0
     found = dict.fromkeys(_multiples(job, first, N, common), first)
@@ -81,7 +84,9 @@ def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
     """Numbers of chips, up to `most`, that fill units of so many ports and have twice `common` in
     common with the batch.
     """
-    N, unit, units = job.cluster.chips, ports, [ports]
+    N = job.cluster.chips
+    unit = ports
+    units = [ports]
     for dim in job.cluster.network.dims[1:-1]:
         unit *= dim.size or 1
         units.append(unit)
@@ -114,7 +119,8 @@ def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
     """The job on all its chips (`best`: the best layout there) or on a cleaner number of them,
     where that is the fastest.
     """
-    used, within = job, best[0] / FASTER if best else np.inf
+    used = job
+    within = best[0] / FASTER if best else np.inf
     for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
         if row := look(fewer, within):
             used, within = fewer, row[0]
@@ -123,11 +129,9 @@ def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
 
 def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
     """The sentence for an answer that leaves chips idle."""
-    N, ports, size = (
-        job.cluster.chips,
-        used.cluster.sizes[0],
-        job.cluster.sizes[0],
-    )
+    N = job.cluster.chips
+    ports = used.cluster.sizes[0]
+    size = job.cluster.sizes[0]
     part = f" ({ports} of each {size})" if ports < size else ""
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
@@ -147,7 +151,9 @@ def batches(job: Job) -> Iterator[int]:
     """Batches near the job's that have at least twice as much in common with its chips, the most
     first.
     """
-    N, B, seen = job.cluster.chips, job.batch, {job.batch}
+    N = job.cluster.chips
+    B = job.batch
+    seen = {job.batch}
     for d in sorted(divisors(N), reverse=True):
         near = max(round(B / d), 1) * d
         if (

@@ -131,10 +131,8 @@ def bodies(
     """ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
     for.
     """
-    first, axes = (
-        ways[0],
-        ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp"),
-    )
+    first = ways[0]
+    axes = ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")
     several = np.asarray(accumulates(job, first), dtype=np.float64)
     groups = [share for axis in axes for share in first.group(axis)]
     index, number = distinct(

@@ -97,10 +97,8 @@ class Pieces(NamedTuple):
     @property
     def legal(self) -> int:
         """How many of the points can run, whether they fit or not."""
-        run, means = (
-            np.isfinite(self.pipe),
-            np.isfinite(self.after)[:, :, self.spread],
-        )
+        run = np.isfinite(self.pipe)
+        means = np.isfinite(self.after)[:, :, self.spread]
         if self.barred is None:
             return int((run * means.sum(axis=3, keepdims=True)).sum())
         return int(np.count_nonzero(run & means & ~self.barred))
@@ -145,7 +143,8 @@ class Bound(NamedTuple):
 
     def used(self, limit: float) -> list[NDArray[np.bool_]]:
         """The choices of each axis that some row may need to stay within the limit."""
-        schedule, zero = self.by_schedule <= limit, self.by_zero <= limit
+        schedule = self.by_schedule <= limit
+        zero = self.by_zero <= limit
         others = ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
         return [
             *(np.asarray(schedule.any(axis=o)) for o in others),

@@ -238,11 +238,10 @@ def _outside(job: Job, asked: Space, one: Plan) -> tuple[Family, ...]:
     if best is None or best.idle or axes(job.cluster.network):
         return ()
     every, _ = strategies(job, asked, proposals=False)
-    relaxed, within = (
-        bool(every[0].relaxed),
-        best.merit_s / (1.0 + resolution(job)),
-    )
-    dims, layouts = len(job.cluster.network.dims), list[Layout]()
+    relaxed = bool(every[0].relaxed)
+    within = best.merit_s / (1.0 + resolution(job))
+    dims = len(job.cluster.network.dims)
+    layouts = list[Layout]()
     for space in every:
         layouts += search(job, space, NAMED, relaxed, within=within).layouts(
             space.scheme, dims
@@ -294,8 +293,11 @@ def _searched(
     usual: the job as it is searched, which may run less than `job` does;  whole: the spaces before
     they were parted into families;  batches: look at others too.
     """
-    spaces, notes = [space for _, space in named], list[str]()
-    relaxed, idle, used = bool(spaces[0].relaxed), "", usual
+    spaces = [space for _, space in named]
+    notes = list[str]()
+    relaxed = bool(spaces[0].relaxed)
+    idle = ""
+    used = usual
     if spaces[0].placements and axes(job.cluster.network):
         spaces = [replace(space, placements=False) for space in spaces]
         whole = [replace(space, placements=False) for space in whole]
@@ -305,16 +307,15 @@ def _searched(
         )
     if progress:
         progress("layouts", 0.0)
-    look, slack = partial(_look, whole), resolution(job)
+    look = partial(_look, whole)
+    slack = resolution(job)
     found = several(usual, spaces, top, relaxed, progress, slack)
     row = first(found)
     if spaces[0].relaxed is None:
         used = on_fewer(usual, look, row)
         if used is not usual:
-            found, all_chips = (
-                several(used, spaces, top, relaxed, progress, slack),
-                row,
-            )
+            found = several(used, spaces, top, relaxed, progress, slack)
+            all_chips = row
             row = first(found)
             idle = why_fewer(job, used, row, all_chips) if row else ""
     ranked = Ranked(used, found, relaxed)

@@ -77,7 +77,8 @@ def nearest(job: Job) -> Recipe | None:
     """The recipe of the job's model on chips of its family that is nearest to it: in precision,
     then in the kind of chip, then in their number and in the sequence.
     """
-    family, kind = chip_family(job.cluster.chip), job.precision.compute
+    family = chip_family(job.cluster.chip)
+    kind = job.precision.compute
     chip = job.cluster.chip.name
     fitting = [
         r

@@ -152,10 +152,10 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
             for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        partly, fewest = (
-            Partly(part, each, _least_waits(job, best.choice, pipes, staged)),
-            _fewest(job, part),
+        partly = Partly(
+            part, each, _least_waits(job, best.choice, pipes, staged)
         )
+        fewest = _fewest(job, part)
         fine = fewest * each + reduce(
             np.minimum, _idle(partly.waits, fewest).values()
         ) <= min(best.limit, LARGEST)
@@ -175,14 +175,13 @@ def by_law(
     job: Job, space: Space, best: Best, shards: Shards, degrees: Table
 ) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
-    laws, found = (
-        Laws.of(job, best.choice, degrees["pp"], degrees["interleave"]),
-        [],
-    )
+    laws = Laws.of(job, best.choice, degrees["pp"], degrees["interleave"])
+    found = []
     every = layers(job, shards.shapes(shards.table))
     for start in range(0, length(shards.table), CROSSED):
         at = slice(start, start + CROSSED)
-        part, layer = pick(shards.table, at), pick(every, at)
+        part = pick(shards.table, at)
+        layer = pick(every, at)
         grid = {k: c[:, None] for k, c in part.items()} | {
             "pp": degrees["pp"][None, :]
         }
@@ -210,17 +209,13 @@ def _least_waits(
 
     staged: (how layers are dealt, one microbatch).
     """
-    every, pp, v = (
-        kinds(choice),
-        np.asarray(pipes.pp),
-        np.asarray(pipes.interleave),
-    )
+    every = kinds(choice)
+    pp = np.asarray(pipes.pp)
+    v = np.asarray(pipes.interleave)
     least: dict[str, tuple[Wait, ...]] = {}
     for kind, deal in zip(every, deals(choice), strict=True):
-        rows, name = (
-            np.flatnonzero(kind.filled(job, pp, v)),
-            kind.schedule.name,
-        )
+        rows = np.flatnonzero(kind.filled(job, pp, v))
+        name = kind.schedule.name
         for other, s in staged:
             if other == deal:
                 mine = least_waits(
@@ -280,10 +275,8 @@ def relaxed_rounds(
         some = np.argsort(seconds, kind="stable")[:FIRST_INTERVALS]
         a, b = take(low, some), take(high, some)
         yield _promising(job, space, a, lower(job, space, best, a, b)[0])
-        low, high = (
-            keep(low, seconds <= best.limit),
-            keep(high, seconds <= best.limit),
-        )
+        low = keep(low, seconds <= best.limit)
+        high = keep(high, seconds <= best.limit)
     yield from _halve(job, space, best, low, high, progress)
 
 
@@ -291,10 +284,8 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
     """Rows that may fit. More replicas need less memory: states are cut finer, and fewer
     microbatches are in flight; only the fewest may need less, because what has one replica is not
     gathered or scattered."""
-    capacity, alive = (
-        room.limit(job),
-        np.zeros(length(partly.table), dtype=bool),
-    )
+    capacity = room.limit(job)
+    alive = np.zeros(length(partly.table), dtype=bool)
     for start in range(0, len(alive), BLOCK):
         part = take(
             partly.table, np.arange(start, min(start + BLOCK, len(alive)))
@@ -399,12 +390,10 @@ def _intervals(
 ) -> tuple[Table, Table, Column]:
     """The intervals of dp that give one number of microbatches m, for every m that stays within the
     limit: (smallest, largest, seconds that the step takes at least)."""
-    table, each, B, limit = (
-        partly.table,
-        partly.each,
-        float(job.batch),
-        best.limit,
-    )
+    table = partly.table
+    each = partly.each
+    B = float(job.batch)
+    limit = best.limit
     fewest = _ceil_div(B, table["dp"] * table["microbatch"])
     most = np.minimum(
         np.floor(limit / each), _ceil_div(B, table["microbatch"])
@@ -414,8 +403,10 @@ def _intervals(
     m = fewest[index] + (
         np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     )
-    seconds, busy = np.full(len(m), np.inf), m * each[index]
-    pp, v = table["pp"][index], table["interleave"][index]
+    seconds = np.full(len(m), np.inf)
+    busy = m * each[index]
+    pp = table["pp"][index]
+    v = table["interleave"][index]
     idle = _idle(pick(partly.waits, index), m)
     for schedule in {kind.schedule for kind in kinds(best.choice)}:
         can = schedule.legal(pp, m, v)
@@ -430,7 +421,8 @@ def _intervals(
     below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1
     high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
     step = dp_step(rows)
-    low, high = _ceil_div(low, step) * step, np.floor(high / step) * step
+    low = _ceil_div(low, step) * step
+    high = np.floor(high / step) * step
     fine = low <= high
     return (
         keep(rows | {"dp": low}, fine),
@@ -450,7 +442,9 @@ def _halve(
     """Bound intervals of dp, place what is left of them, halve them; single values wait until the
     limit has settled.
     """
-    waiting, bounds, choice = None, np.zeros(0), best.choice
+    waiting = None
+    bounds = np.zeros(0)
+    choice = best.choice
     unplaced = (
         list(PLACED[1:])
         if space.placements and len(job.cluster.sizes) > 1
@@ -462,9 +456,11 @@ def _halve(
             fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(
                 allowed, high["dp"], side="right"
             )
-            low, high = keep(low, fine), keep(high, fine)
+            low = keep(low, fine)
+            high = keep(high, fine)
         seconds, choice = lower(job, space, best, low, high, choice)
-        single, runs = low["dp"] == high["dp"], valid(job, low, space)
+        single = low["dp"] == high["dp"]
+        runs = valid(job, low, space)
         if length(low) > 1000:
             yield _promising(job, space, low, seconds)
         alive = seconds <= best.limit
@@ -482,7 +478,8 @@ def _halve(
             else _stack(waiting, keep(low, ready))
         )
         bounds = np.concatenate([bounds, seconds[ready]])
-        low, high = keep(low, alive & ~single), keep(high, alive & ~single)
+        low = keep(low, alive & ~single)
+        high = keep(high, alive & ~single)
         step = dp_step(low)
         counts = np.floor((high["dp"] - low["dp"]) / step) + 1
         if counts.sum() <= FEW:
@@ -492,10 +489,8 @@ def _halve(
         middle = (
             low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
         )
-        low, high = (
-            _stack(low, low | {"dp": middle + step}),
-            _stack(high | {"dp": middle}, high),
-        )
+        low = _stack(low, low | {"dp": middle + step})
+        high = _stack(high | {"dp": middle}, high)
     if waiting is not None:
         yield from best_first(best, waiting, bounds, progress)
 

@@ -60,10 +60,8 @@ class Choice:
 
 def choices_of(job: Job, layout: Layout) -> dict[str, tuple[Value, ...]]:
     """Field -> the values to choose from, those near the layout's own among them; legal or not."""
-    chips, experts = (
-        job.cluster.chips,
-        job.model.moe.experts if job.model.moe else 1,
-    )
+    chips = job.cluster.chips
+    experts = job.model.moe.experts if job.model.moe else 1
     wholes = {
         "tp": chips,
         "cp": chips,

@@ -67,5 +67,6 @@ def quickest(
     for space in spaces:
         rows = search(job, space, 1, relaxed, within=within).rows
         if rows and (best is None or rows[0] < best):
-            best, within = rows[0], min(within, rows[0][0])
+            best = rows[0]
+            within = min(within, rows[0][0])
     return best

@@ -347,10 +347,8 @@ def options(job: Job, space: Space) -> Options:
         if not group or schedule_named(name).grouped
     ]
     counts = [(way, _chunks(job, space, way)) for way in ways]
-    ways, chunks = (
-        [way for way, each in counts if each],
-        tuple(each for _, each in counts if each),
-    )
+    ways = [way for way, each in counts if each]
+    chunks = tuple(each for _, each in counts if each)
     return Options(sp, recompute, tuple(ways), shardings(job, space), chunks)
 
 
@@ -390,7 +388,8 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     """The ZeRO stages, over all replicas; where gradients or weights are sharded, over those of one
     node too, unless asked otherwise.
     """
-    stages, asked = space.values("zero"), space.values("dp_replicate")
+    stages = space.values("zero")
+    asked = space.values("dp_replicate")
     if space.away.weights:
         whole = space.away.optimizer == 1
         stages = tuple(zero for zero in stages if zero == SHARDS_ALL and whole)
@@ -401,10 +400,9 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
             for zero in stages
             if zero or copies == 1
         )
-    node, several = (
-        job.cluster.sizes[0],
-        len(job.cluster.sizes) > 1
-        and job.cluster.chips > job.cluster.sizes[0],
+    node = job.cluster.sizes[0]
+    several = (
+        len(job.cluster.sizes) > 1 and job.cluster.chips > job.cluster.sizes[0]
     )
     inside = (
         [zero for zero in stages if zero >= SHARDED]
@@ -549,13 +547,15 @@ def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     packed into one whole number each row.
     """
     rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
-    code, range_ = np.zeros(rows, dtype=np.int64), 1
+    code = np.zeros(rows, dtype=np.int64)
+    range_ = 1
     for column in columns:
         number, values = _numbered(np.broadcast_to(column, rows))
         if range_ * values > 2**62:
             _, code = np.unique(code, return_inverse=True)
             range_ = int(code.max()) + 1
-        code, range_ = code * values + number, range_ * values
+        code = code * values + number
+        range_ = range_ * values
     _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
     return index, inverse
 
@@ -580,7 +580,9 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement
     aside.
     """
-    m, N, B = job.model, job.cluster.chips, job.batch
+    m = job.model
+    N = job.cluster.chips
+    B = job.batch
     tp = [
         t
         for t in divisors(cuts.most(m))

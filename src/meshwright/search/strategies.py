@@ -30,7 +30,8 @@ def strategies(
     whose = how.name if how.choices or not job.profile else job.profile.name
     relaxed = space.relaxed
     if how.strict and not relaxed:
-        relaxed, even = False, divisors(job.model.layers)
+        relaxed = False
+        even = divisors(job.model.layers)
         found = [choices.but(pp=choices.get("pp", even)) for choices in found]
     said = []
     # a scheme decides which strategies are left

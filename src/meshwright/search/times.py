@@ -131,7 +131,8 @@ def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
     def passes(c: LayerCost) -> LayerCost:
         some = c._replace(saved=0.0, weights=0.0, expert_weights=0.0)
         if left_to_say(text) == "none":
-            back, replies = step.backward(c, text), step.sent_back(c, text)
+            back = step.backward(c, text)
+            replies = step.sent_back(c, text)
             some = some._replace(backward=back, sent_back=replies)
         return some if redone else some._replace(redone=Redone())
 
@@ -223,10 +224,8 @@ def after(
     rows: of which the points are;  updates: seconds of the optimizer for each way to deal layers
     and each ZeRO stage, by row.
     """
-    of_fold, units = (
-        grouped(p.choice),
-        rows.units(job, at, folds, last(p), p.choice),
-    )
+    of_fold = grouped(p.choice)
+    units = rows.units(job, at, folds, last(p), p.choice)
     for f, fold in enumerate(folds):
         can = np.asarray(
             np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
@@ -251,7 +250,10 @@ def _after_fold(
     """Of schedules that deal layers alike; units: of each number of copies; which: of them a row
     has.
     """
-    near, m, choice, how = points.near, points.m, p.choice, at.overlap.dp
+    near = points.near
+    m = points.m
+    choice = p.choice
+    how = at.overlap.dp
     names, mine = last(p), grouped(choice)[fold]
     f = int(p.folded[mine[0]])
     # all stages are the same, and only the first counts
@@ -268,11 +270,9 @@ def _after_fold(
             d.sharing(held[end], each, end) for end, d in shared
         ]
     for z, sharding in enumerate(choice.zero):
-        of, zero, update = (
-            sharing[sharding.copies],
-            sharding.zero,
-            updates[z][points.row],
-        )
+        of = sharing[sharding.copies]
+        zero = sharding.zero
+        update = updates[z][points.row]
         never = alone & (sharding != choice.all.zero[0])
         never = never | ~np.asarray(
             sharding.runs(near)
@@ -298,7 +298,8 @@ def _after_fold(
             seconds = step.synchronise(of, m, done)
         p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
     if p.floors:
-        send, s = step.hop(near, points.parts, at), points.stages(holders)
+        send = step.hop(near, points.parts, at)
+        s = points.stages(holders)
         for k in mine:
             _ways(p, job, points, s, send, k)
 
@@ -335,7 +336,9 @@ class Rows(NamedTuple):
         """The collectives of layers, and of what the devices `names` have besides where layers are
         dealt in one of these ways; by the copies of shards.
         """
-        near, far, parts = self.near, self.far, self.parts
+        near = self.near
+        far = self.far
+        parts = self.parts
         ways = {fold.folded: fold for fold in folds}  # stages change no end
         held = {
             (folded, end): share
@@ -346,7 +349,8 @@ class Rows(NamedTuple):
         }
         found = {}
         for copies, some in alike(choice):
-            one, stages = some[0], [sharding.zero for sharding in some]
+            one = some[0]
+            stages = [sharding.zero for sharding in some]
             wide = None if far is None else one.layout(far)
             found[copies] = step.units(
                 job, one.layout(near), parts, held, stages, at, wide
@@ -378,7 +382,8 @@ def _ways(
     p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, k: int
 ) -> None:
     """The other half of the floors: the way to each device, and the sends on each link."""
-    schedule, near = kinds(p.choice)[k].schedule, points.near
+    schedule = kinds(p.choice)[k].schedule
+    near = points.near
     for at in some_at_a_time(np.isfinite(p.pipe[points.place(k, 0)])):
         pp, v, m, stages, hop = pick(
             (near.pp, near.interleave, points.m, s, send), at

@@ -40,7 +40,8 @@ def rejections(
     Combinations: what the space allows, else the divisors of the chips; they use all chips, or
     (relaxed) at most all.
     """
-    N, factors = job.cluster.chips, divisors(job.cluster.chips)
+    N = job.cluster.chips
+    factors = divisors(job.cluster.chips)
 
     def column(axis: str) -> Column:
         allowed = space.values(axis)
@@ -62,7 +63,9 @@ def rejections(
     layout = Layout(
         **degrees, **Fixed.of(space.scheme), sequence_parallel=False
     )
-    left, counts, sentences = np.ones(len(table["tp"]), dtype=bool), {}, []
+    left = np.ones(len(table["tp"]), dtype=bool)
+    counts = {}
+    sentences = []
     more = [
         rule
         for rule in rules.of_framework(job)
