@@ -492,8 +492,8 @@ def shortened(job: Job) -> Job:
     )
     m, turn = int(microbatches(job, layout)), max(p, layout.microbatch_group)
     fewer = ROUNDS * turn + m % turn
-    grows = schedule.in_flight(p, m, v) > schedule.in_flight(p, fewer, v)
-    if p == 1 or fewer >= m or grows:
+    all_held = schedule.in_flight(p, fewer, v) > fewer - turn
+    if p == 1 or fewer >= m or all_held:
         return job
     return replace(job, batch=int(fewer * layout.microbatch * layout.dp))
 
