@@ -26,14 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..num import Num
 from .replayed import Own, by_replay
 from .types import Action, Order, folded_stage, two_chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BLOCK = 6
 """Slots from a microbatch to the next: two chunks, three passes each."""
@@ -113,6 +114,8 @@ class Rank:
     """What runs when on a rank, and how much it holds."""
 
     def __init__(self, slots: Slots) -> None:
+        import numpy as np
+
         self.slots = slots
         self.known = len(slots) > WEIGHTS
         self.taken: set[int] = set()
@@ -125,6 +128,8 @@ class Rank:
     def most(self) -> int:
         """Passes whose activations it holds at once; where W has no places, it takes every free
         slot that it can."""
+        import numpy as np
+
         s = self.starts
         made = s[DOWN] + s[UP]
         if self.known:
