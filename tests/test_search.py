@@ -499,13 +499,15 @@ def test_no_number_of_microbatches_beats_the_least_bubble() -> None:
         rng.integers(1, 200, n).astype(float),
     )
     for schedule in SCHEDULES.values():
-        v = np.full(n, float(schedule.chunks(3)))
-        short = schedule.bubble(p, m, v, f, i, w) - schedule.least_bubble(
-            p, v, f, i, w
-        )
-        assert np.all(
-            short[schedule.legal(p, m, v)] >= -1e-9 * np.max(f + i + w) * 32
-        ), schedule.name
+        # one without a closed form replays each pipeline: a few small ones
+        few = np.flatnonzero(p * m < 300.0)[:20]
+        some = few if schedule.replayed else np.arange(n)
+        v = np.full(n, float(schedule.chunks(3)))[some]
+        at, passes = (p[some], m[some], v), (f[some], i[some], w[some])
+        idle = schedule.bubble(*at, *passes)
+        least = schedule.least_bubble(at[0], v, *passes)
+        short = (idle - least)[schedule.legal(*at)]
+        assert np.all(short >= -1e-9 * np.max(f + i + w) * 32), schedule.name
 
 
 def test_any_number_of_chips() -> None:

@@ -258,7 +258,9 @@ FAR = {
     "zbv": 0.12,
     "dualpipev": 0.13,
 }
-"""Share of drawn pipelines whose closed form is more than WITHIN below."""
+"""Share of drawn pipelines whose closed form is more than WITHIN below; none of what is read off
+the order itself.
+"""
 
 
 @pytest.mark.parametrize("name", CHUNKED)
@@ -273,7 +275,7 @@ def test_uneven_chunks_are_never_above(name: str) -> None:
         )
     assert max(errors) <= 1e-9
     far = np.mean(np.array(errors) < -WITHIN)
-    assert np.median(np.abs(errors)) < 0.005 and far < FAR[name]
+    assert np.median(np.abs(errors)) < 0.005 and far <= FAR.get(name, 0.0)
 
 
 def published(layers: int, p: int, m: int, v: int, head: float = 1.4) -> Drawn:
