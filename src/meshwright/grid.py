@@ -137,7 +137,8 @@ def row(
         else:
             found, note = planned(changed, [*point], space)
     except MeshwrightError as error:
-        found, note = None, str(error)
+        found = None
+        note = str(error)
     whole = {
         **point,
         **(numbers(found) if found else {}),

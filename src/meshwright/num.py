@@ -314,7 +314,8 @@ class Itemised(float):
         found.a, found.x, found.b, found.y = 1.0 / other, self, 0.0, 0.0
         return found
 
-    __radd__, __rmul__ = __add__, __mul__
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     @property
     def items(self) -> dict[str, tuple[float, float]]:
@@ -370,12 +371,10 @@ def itemised(found: Any, label: str, names: Mapping[str, str]) -> Any:
 
 
 _new: Any = float.__new__
-_add, _subtract, _reversed, _multiply, _divide = (
-    float.__add__,
-    float.__sub__,
-    float.__rsub__,
-    float.__mul__,
-    float.__truediv__,
-)
+_add = float.__add__
+_subtract = float.__sub__
+_reversed = float.__rsub__
+_multiply = float.__mul__
+_divide = float.__truediv__
 ROUNDING = 1e-12
 """Shares of a sum below this are rounding."""

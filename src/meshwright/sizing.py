@@ -103,7 +103,8 @@ def sizing(
     for name, limit in (("deadline", deadline_s), ("budget", budget_usd)):
         if limit is not None and limit <= 0:
             raise BadInput(f"a {name} must be above 0, not {limit:g}")
-    sizes, seen = counts(job), dict[int, Size]()
+    sizes = counts(job)
+    seen = dict[int, Size]()
 
     def size(i: int) -> Size:
         if progress and i not in seen:
@@ -127,7 +128,8 @@ def sizing(
 
 def counts(job: Job) -> list[int]:
     """Clean numbers of chips of the job's kind that its network can join, ascending."""
-    unit, found = int(job.cluster.sizes[0]), []
+    unit = int(job.cluster.sizes[0])
+    found = []
     sizes = sorted(
         {unit * f * 2**k for f in (1, 3) for k in range(18)}
         | {job.cluster.chips}

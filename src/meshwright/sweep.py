@@ -145,7 +145,8 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
     found: list[Value] = []
     for text in texts:
         if isinstance(text, str) and (match := DOUBLING.fullmatch(text[:100])):
-            low, high = int(match[1]), int(match[2])
+            low = int(match[1])
+            high = int(match[2])
             if not 0 < low <= high <= 10**12:
                 raise BadInput(
                     f"range {text.strip()!r} must rise from at least 1 to at most 1e12"
@@ -329,7 +330,8 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
     fields = {
         f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)
     }
-    name, rest = steps[0], steps[1:]
+    name = steps[0]
+    rest = steps[1:]
     if name not in fields and (
         named := [
             f

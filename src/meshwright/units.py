@@ -41,7 +41,9 @@ IEC = {
     "Ti": 2.0**40,
     "Pi": 2.0**50,
 }
-KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
+KIB = 2.0**10
+MIB = 2.0**20
+GIB = 2.0**30
 GB = 1e9
 DAY_S = 86400.0
 YEAR_S = 365.25 * DAY_S
@@ -115,10 +117,8 @@ def parse(
         raise BadInput(
             f"{field} {str(text)[:60]!r} has no number in it; write it like {such}"
         )
-    number, rest = (
-        finite(match[1].replace(",", "").replace("_", ""), field),
-        match[2],
-    )
+    number = finite(match[1].replace(",", "").replace("_", ""), field)
+    rest = match[2]
     if not rest:
         return number
     known = _unit(rest, unit)

@@ -68,7 +68,8 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
     count, what = counted(text)
     if has("networks", what):
         known: Network = _get("networks", what)
-        name, own = known.chip, known.name
+        name = known.chip
+        own = known.name
     elif has("chips", what):
         name = what
         own = chip(what).network

@@ -164,7 +164,8 @@ def from_steps(
     machine = installation(found)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
     files.write(output, {".toml": lambda: dump_machine(machine, remark)})
-    of, ratios = machine.installation, [step.ratio for step in found]
+    of = machine.installation
+    ratios = [step.ratio for step in found]
     data = {
         "scale": of.scale,
         "steps": of.steps,

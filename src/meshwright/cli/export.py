@@ -129,7 +129,8 @@ def export(
         text, nodes, ranks = theirs(job, their, per_node, slurm)
     else:
         launch = described(job, per_node, restarts, device)
-        nodes, ranks = launch.nodes, launch.ranks
+        nodes = launch.nodes
+        ranks = launch.ranks
         text = (
             sbatch.write(launch, slurm)
             if slurm
@@ -280,7 +281,8 @@ def described(
     if restarts < 0:
         raise BadInput(f"--restarts must be at least 0, not {restarts}")
     notes: list[str] = []
-    job, settings = load_job(path, notes=notes), load(path)
+    job = load_job(path, notes=notes)
+    settings = load(path)
     given = settings.device if "device" in tables.get("train", {}) else None
     device = torchrun.device(job, given, device)
     settings = replace(settings, device=device)

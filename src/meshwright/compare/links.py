@@ -52,7 +52,8 @@ def messages(
     passes: dict[tuple[bool, int, int], tuple[int, float, float]] = {}
     free: dict[tuple[bool, int, int], float] = {}
     for rank in ranks:
-        step, before = rank.steps[k], float("-inf")
+        step = rank.steps[k]
+        before = float("-inf")
         for part in sorted(step.actions, key=lambda part: part.start_s):
             begin, end = (
                 step.began_unix_s + at for at in (part.start_s, part.end_s)

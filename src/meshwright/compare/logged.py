@@ -50,7 +50,8 @@ class Logged:
 
     def why(self) -> Iterator[str]:
         """What the comparison rests on, a sentence each."""
-        lines, used = len(self.log.steps), len(self.log.steady)
+        lines = len(self.log.steps)
+        used = len(self.log.steady)
         yield (
             f"a log of {self.log.kind}: median of {used} of {lines} lines, without the first; it"
             " says no causes"

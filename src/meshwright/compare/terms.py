@@ -124,7 +124,9 @@ def causes(p: Prediction) -> dict[str, float]:
     """The predicted step by the causes used here: arithmetic, memory traffic and the host's
     launches together, split by pass.
     """
-    t, forward, within = p.time_s, 0.0, ("compute", "memory", "host")
+    t = p.time_s
+    forward = 0.0
+    within = ("compute", "memory", "host")
     for name in within:
         found = p.term.find(name)
         forward += (
@@ -163,8 +165,10 @@ def busy(parts: Sequence[Part]) -> float:
 
 def of(s: StepRecord, device: str) -> dict[str, float]:
     """Busy seconds of one step by cause."""
-    forward, backward = busy(s.of("F")), busy(s.of("B", "I", "W"))
-    whole, optimizer = busy(s.of("pipeline")), busy(s.of("optimizer"))
+    forward = busy(s.of("F"))
+    backward = busy(s.of("B", "I", "W"))
+    whole = busy(s.of("pipeline"))
+    optimizer = busy(s.of("optimizer"))
     # PyTorch's schedules end with it
     stages = s.of("pipeline") and any(
         part.kind == "reduce" for part in s.parts

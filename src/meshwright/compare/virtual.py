@@ -142,7 +142,8 @@ def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
 def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
     """One replica: for each place on the pp axis the ranks there."""
     order: Order = []
-    stages, seconds = [], Seconds()
+    stages = []
+    seconds = Seconds()
     for group in by_rank:
         rows = [record.steps[k].actions for record in group]
         keys = [[part[:3] for part in row] for row in rows]
@@ -175,11 +176,9 @@ def bubble(
     typical: Timeline,
 ) -> Bubble:
     """The bubble as it was, and as the schedule promises it."""
-    schedule, p, v = (
-        schedule_named(layout.schedule),
-        int(layout.pp),
-        int(layout.interleave),
-    )
+    schedule = schedule_named(layout.schedule)
+    p = int(layout.pp)
+    v = int(layout.interleave)
     m = sum(action[:2] == ("F", 0) for action in pipe.order[0])
     order = schedule.order(p, m, v) if p > 1 else pipe.order
     plan = timeline(
@@ -284,7 +283,10 @@ def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
         + min((a.start_s for a in record.steps[k].actions), default=0.0)
         for record in line
     )
-    order, stages, starts, ends = [], [], [], []
+    order = []
+    stages = []
+    starts = []
+    ends = []
     for record in line:
         step = record.steps[k]
         parts: list[Part] = step.actions

@@ -138,7 +138,8 @@ def slow_links(c: Comparison, found: Step) -> Iterator[str]:
     """Links between stages that take longer than the others do, or, of a single one, than was
     predicted, where it takes a notable share of the step.
     """
-    layout, every = c.predicted.layout, links(c.run)
+    layout = c.predicted.layout
+    every = links(c.run)
     many = 2 * c.predicted.job.batch // int(layout.dp * layout.microbatch)
     many *= int(layout.interleave)  # there and back, of each chunk
     for (a, b), seconds in every.items():
@@ -177,15 +178,11 @@ def arithmetic(c: Comparison, found: Step) -> Iterator[str]:
         for cause in found.causes
         if cause.name in ("forward", "backward")
     ]
-    planned, spent = (
-        sum(cause.predicted_s for cause in passes),
-        sum(cause.measured_s or 0.0 for cause in passes),
-    )
+    planned = sum(cause.predicted_s for cause in passes)
+    spent = sum(cause.measured_s or 0.0 for cause in passes)
     if planned and spent and not 1 / QUIET < spent / planned < QUIET:
-        chip, how = (
-            c.predicted.job.cluster.chip.name,
-            "slower" if spent > planned else "faster",
-        )
+        chip = c.predicted.job.cluster.chip.name
+        how = "slower" if spent > planned else "faster"
         yield (
             f"passes took {spent / planned:.3g} times the predicted seconds: for these layers the"
             f" machine is {how} than {chip!r} of the job file (meshwright calibrate measures it)"

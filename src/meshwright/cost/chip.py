@@ -82,7 +82,13 @@ def rates(
         for kernel in (how.attention_forward, how.attention_backward)
     )
     below = (
-        hierarchy.levels(chip, precision, share, how.launch_s, element_bytes)
+        hierarchy.levels(
+            chip,
+            precision,
+            share,
+            how.launch_s,
+            element_bytes,
+        )
         if how.model == "hierarchy"
         else None
     )

@@ -30,7 +30,8 @@ def once_a_node(
     s = over(net, group).span
     near = net.near
     far = net.far
-    token, rates = V / copies, net.reach(group)
+    token = V / copies
+    rates = net.reach(group)
     inside = (
         token * reached(s.n, copies) * (s.g - 1) / s.g / getattr(near, kernel)
     )

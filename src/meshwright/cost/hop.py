@@ -117,7 +117,8 @@ def farther(a: Sequence[Num], b: Sequence[Num]) -> Shares:
     sum_a: Num = 0.0
     sum_b: Num = 0.0
     for x, y in zip(a, b, strict=True):
-        sum_a, sum_b = sum_a + x, sum_b + y
+        sum_a = sum_a + x
+        sum_b = sum_b + y
         shares.append(sum_a * sum_b - below)
         below = sum_a * sum_b
     return tuple(shares)

@@ -19,7 +19,8 @@ def seconds(how: ChipTime, part: str, experts: bool) -> tuple[float, float]:
     """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the
     "head".
     """
-    host, stack = how.host, how.stack
+    host = how.host
+    stack = how.stack
     left = {"off": 1.0, "parts": host.parts, "full": host.full}[
         stack.cuda_graphs
     ]
@@ -37,7 +38,8 @@ def added(work: Num, host: float) -> Num:
     """Seconds by which a pass outlasts its kernels."""
     if not host:
         return 0.0
-    square, least = work * work, host * host
+    square = work * work
+    least = host * host
     return where(
         work > 0, sqrt(sqrt(square * square + least * least)) - work, 0.0
     )

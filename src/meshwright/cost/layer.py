@@ -326,7 +326,13 @@ class Timer:
             expert,
             Redone(
                 {
-                    name: self.redo(ops, forward, parts, boundary, wait)
+                    name: self.redo(
+                        ops,
+                        forward,
+                        parts,
+                        boundary,
+                        wait,
+                    )
                     for name, parts in (ways or {}).items()
                 }
             ),

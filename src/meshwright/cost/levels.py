@@ -81,6 +81,7 @@ class Levels(Ring):
         """
         if kind not in PHASES:
             return super().floor(net, kind, V, group)
-        load, (_, sends) = any_links(net, kind, V, group), several(V, group)
+        load = any_links(net, kind, V, group)
+        (_, sends) = several(V, group)
         hops = where(sends, PHASES[kind] * min(net.latencies), 0.0)
         return Load(load.seconds + hops, hops, load.busy)

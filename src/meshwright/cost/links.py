@@ -24,7 +24,8 @@ Group = Sequence[Num]
 """Ranks of a group in each dimension, nearest first."""
 TORUS = ("ring", "line")
 """Kinds of dimensions whose chips pass messages on along the links."""
-NEAR, FAR = "nvlink4", "infiniband"
+NEAR = "nvlink4"
+FAR = "infiniband"
 """Transports of the first dimension and of others, where a network names none."""
 MOST_KNOWN = 256
 """Groups that a network remembers at once (`Links.once`): tables have few, each in many columns."""

@@ -139,7 +139,8 @@ def pick(condition: Any, a: Way, b: Way) -> Way:
 
 def paid(on: Over, V: Num, way: Way, part: Num) -> Load:
     """The time of a way; part: of V, what passes a rank."""
-    s, start = on.span, on.once(launch)
+    s = on.span
+    start = on.once(launch)
     sends = (V > 0) & on.once(several)
     crossed = (
         V * part * share / rate

@@ -35,13 +35,15 @@ NET = 14e-6
 NET_LL = 2.7e-6
 NET_TREE_LL = 5.0e-6
 """Seconds of a step over the network; a ring with one rank a node takes that of a tree."""
-PLATEAU, PLATEAU_BYTES = 1.4, 64 * 8.0
+PLATEAU = 1.4
+PLATEAU_BYTES = 64 * 8.0
 """A ring all-reduce between nodes by Simple waits so much longer from so many bytes a rank on: 64
 in each of 8 channels (1.9 before Ampere)."""
 SIMPLE_STEP = 3.0
 """The host's part of a step is so much longer by Simple."""
 NVLS = 25e-6
-TREE, TREE_LL = 0.92, 0.92 / 3.8
+TREE = 0.92
+TREE_LL = 0.92 / 3.8
 """Shares of B that a tree carries."""
 SIZES = tuple(64.0 * 2**i for i in range(26))
 CORRECTED = (
@@ -147,7 +149,8 @@ def gather(on: Over, V: Num, seen: Sequence[Dim]) -> Choice:
 
 def all_reduce(on: Over, V: Num, seen: Sequence[Dim], nvls: Any) -> Choice:
     """nvls: where the switch can add up the values of this group, faster than a ring."""
-    net, slow = on.net, on.once(believed, *seen)
+    net = on.net
+    slow = on.once(believed, *seen)
     by_ll, simple = _ring(on, V, 2.0, seen)
     best = minimum(by_ll, simple)
     switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)

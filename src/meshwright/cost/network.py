@@ -55,7 +55,14 @@ class Fabric(Links):
         rates = tuple(d.reached(how.efficiency) for d in dims)
         latencies = tuple(d.latency for d in dims)
         reduces = tuple(d.reduces for d in dims)
-        return cls(rates, latencies, reduces, how, dims, injected=injected)
+        return cls(
+            rates,
+            latencies,
+            reduces,
+            how,
+            dims,
+            injected=injected,
+        )
 
     @property
     def algorithm(self) -> Algorithm:
@@ -96,7 +103,13 @@ class Fabric(Links):
             return self.algorithm.load(self, kind, V, group)
         if isinstance(self.algorithm, Bound):
             return dispatch.least(self, V, group, copies)
-        return dispatch.once_a_node(self, V, group, copies, kind)
+        return dispatch.once_a_node(
+            self,
+            V,
+            group,
+            copies,
+            kind,
+        )
 
     def time(self, kind: str, V: Num, group: Group) -> Num:
         """Seconds of it alone."""

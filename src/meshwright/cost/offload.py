@@ -48,7 +48,8 @@ def _until(work: Seconds, takes: Num) -> Seconds:
 def update(job: Job, parameters: Num) -> Num:
     """Seconds in which the host updates so many parameters of a device, one after the other: their
     gradients go there, states and weights are read and written, weights come back."""
-    chip, p = job.cluster.chip, job.precision
+    chip = job.cluster.chip
+    p = job.precision
     moved = optimizer.update(job, parameters).memory
     copied = (p.gradient_bytes + p.weight_bytes) * parameters
     return seconds(chip, copied) + moved / chip.host_memory_bandwidth

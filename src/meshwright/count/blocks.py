@@ -118,7 +118,9 @@ def matmul(
     Memory: forward X, Y, W; input gradient dY, W, dX; weight gradient X, dY and dW.
     """
     one, act, wgt, gradient, summed, stored = numbers
-    copies, engine, calls = of.copies, of.engine, of.calls
+    copies = of.copies
+    engine = of.engine
+    calls = of.calls
     weights = copies * k * n
     tokens = (T * k + T * n) * act
     saved = (
@@ -135,7 +137,15 @@ def matmul(
     d_weight = Pass(
         k * n * (2 * T - one * copies),
         memory=tokens + weights * (wgt if gradient is None else gradient),
-        products=(Product(k, n, T, True, copies),),
+        products=(
+            Product(
+                k,
+                n,
+                T,
+                True,
+                copies,
+            ),
+        ),
         engine=engine,
     )
     if summed is not None:
@@ -207,8 +217,20 @@ def gelu(name: str, x: Num, *, act: float) -> Op:
     return Op(
         name,
         "vector",
-        Pass(0.0, 8 * x, 2 * x * act, kernel="gelu forward", sizes=(x,)),
-        Pass(0.0, 13 * x, 3 * x * act, kernel="gelu backward", sizes=(x,)),
+        Pass(
+            0.0,
+            8 * x,
+            2 * x * act,
+            kernel="gelu forward",
+            sizes=(x,),
+        ),
+        Pass(
+            0.0,
+            13 * x,
+            3 * x * act,
+            kernel="gelu backward",
+            sizes=(x,),
+        ),
         saved=x * act,
         inputs=x * act,
     )
@@ -222,8 +244,20 @@ def gated_activation(
     return Op(
         name,
         "vector",
-        Pass(0.0, 9 * x, 3 * x * act, kernel="gate forward", sizes=(x,)),
-        Pass(0.0, 15 * x, 5 * x * act, kernel="gate backward", sizes=(x,)),
+        Pass(
+            0.0,
+            9 * x,
+            3 * x * act,
+            kernel="gate forward",
+            sizes=(x,),
+        ),
+        Pass(
+            0.0,
+            15 * x,
+            5 * x * act,
+            kernel="gate backward",
+            sizes=(x,),
+        ),
         saved=kept,
         inputs=2 * x * act,
     )
@@ -267,7 +301,8 @@ def convolution(
     """Each of n channels over the last few of T tokens, and SiLU: 2 taps + 4 FLOPs an element, on
     the vector units; keeps its input.
     """
-    x, weights = T * n, n * (taps + (1.0 if biased else 0.0))
+    x = T * n
+    weights = n * (taps + (1.0 if biased else 0.0))
     flops = (2.0 * taps + 4.0) * x
     return Op(
         name,
@@ -283,7 +318,14 @@ def convolution(
 def dropout(name: str, x: Num, *, act: float) -> Op:
     """Dropout of x elements: reads and writes them and a mask of one byte each, which it keeps."""
     step = Pass(0.0, x, x * (2 * act + 1))
-    return Op(name, "vector", step, step, saved=x, needs=x * act)
+    return Op(
+        name,
+        "vector",
+        step,
+        step,
+        saved=x,
+        needs=x * act,
+    )
 
 
 FP32 = 4.0
@@ -344,7 +386,13 @@ def norm(
 
 def residual(name: str, x: Num, *, act: float) -> Op:
     """X + Y over x elements; its backward pass adds two gradients."""
-    step = Pass(0.0, x, 3 * x * act, kernel="add forward", sizes=(x,))
+    step = Pass(
+        0.0,
+        x,
+        3 * x * act,
+        kernel="add forward",
+        sizes=(x,),
+    )
     return Op(
         name,
         "vector",
@@ -358,7 +406,13 @@ def rotary(name: str, x: Num, *, act: float) -> Op:
     """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an
     element each way.
     """
-    step = Pass(0.0, 3 * x, 2 * x * act, kernel="rotary forward", sizes=(x,))
+    step = Pass(
+        0.0,
+        3 * x,
+        2 * x * act,
+        kernel="rotary forward",
+        sizes=(x,),
+    )
     return Op(
         name,
         "vector",
@@ -387,12 +441,11 @@ def attention(
     dropout, fused, output_twice, autograd, tiled = kernel
     R = b * H * lq
     P = R * l * seen
-    qo, kv, kv_here = (
-        b * H * lq * (q + v),
-        b * K * l * (q + v),
-        b * K * lq * (q + v),
-    )
-    softmax, drop = 2 * P + R * (l * seen - 1), P if dropout else 0.0
+    qo = b * H * lq * (q + v)
+    kv = b * K * l * (q + v)
+    kv_here = b * K * lq * (q + v)
+    softmax = 2 * P + R * (l * seen - 1)
+    drop = P if dropout else 0.0
     # flash attention computes the scores a second time in backward
     again = 1 if fused else 0
     matrix_back = 2 * P * (2 * q + 2 * v + again * q) - one * (
@@ -400,11 +453,9 @@ def attention(
     )
     vector_back = 3 * P + R * (l * seen - 1) + drop + again * (softmax + drop)
     score_bytes = 0.0 if fused else P * act
-    kept, sizes, plain = (
-        qo + kv_here + 2 * R,
-        (b * H, l * l, lq / l, q),
-        b * H * lq * q + kv_here,
-    )
+    kept = qo + kv_here + 2 * R
+    sizes = (b * H, l * l, lq / l, q)
+    plain = b * H * lq * q + kv_here
     inputs = plain
     if autograd:
         inputs = b * H * lq * q + kv
@@ -458,15 +509,15 @@ def summa_matmul(
     n1, n2, panels = grid
     one, act, wgt, gradient, _, stored = numbers
     N = n / n1
-    x_bytes, w_bytes = T * k * act, k * N * wgt
+    x_bytes = T * k * act
+    w_bytes = k * N * wgt
     memory = x_bytes + w_bytes + panels * T * N * act
     weights = (k / n2) * N
     summed = 0.0 if gradient is None else weights * (gradient - wgt)
-    b1, b2 = (
-        Message("broadcast", "tp", x_bytes),
-        Message("broadcast", "cp", w_bytes),
-    )
-    r1, r2 = Message("reduce", "tp", x_bytes), Message("reduce", "cp", w_bytes)
+    b1 = Message("broadcast", "tp", x_bytes)
+    b2 = Message("broadcast", "cp", w_bytes)
+    r1 = Message("reduce", "tp", x_bytes)
+    r2 = Message("reduce", "cp", w_bytes)
     return Op(
         name,
         "matmul",

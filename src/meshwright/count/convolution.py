@@ -16,14 +16,14 @@ from .work import Local, Op
 
 def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     """Norm, projection to three times D, gate, convolution, gate, output projection, residual."""
-    m, c, t = job.model, job.how.count, size.tokens
+    m = job.model
+    c = job.how.count
+    t = size.tokens
     of = m.conv
     assert of is not None
-    act, wgt, D = (
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-        m.hidden / size.tp,
-    )
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    D = m.hidden / size.tp
     gather, reduce = megatron.collectives(layout, t * m.hidden * act)
     project = linear(
         job,
@@ -44,7 +44,15 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     )
     ops = [megatron.norm(job, "conv/norm", size, backward=gather), project]
     if of.bias:
-        ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
+        ops.append(
+            blocks.bias(
+                "conv/in bias",
+                t,
+                3 * D,
+                act=act,
+                wgt=wgt,
+            )
+        )
     ops += [
         blocks.scaled("conv/gate in", t * D, t * D, act=act),
         blocks.convolution(
@@ -62,4 +70,13 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             sent=Sent(forward=reduce),
         ),
     ]
-    return [*ops, *megatron.after(job, layout, size, "conv", biased=of.bias)]
+    return [
+        *ops,
+        *megatron.after(
+            job,
+            layout,
+            size,
+            "conv",
+            biased=of.bias,
+        ),
+    ]

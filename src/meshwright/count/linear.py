@@ -33,7 +33,15 @@ def linear(
         summed_bytes(job, layout),
         p.kept_input_bytes if of.quantised else p.activation_bytes,
     )
-    return blocks.matmul(name, T, k, n, numbers, of, sent)
+    return blocks.matmul(
+        name,
+        T,
+        k,
+        n,
+        numbers,
+        of,
+        sent,
+    )
 
 
 def gradient_bytes(job: Job, layout: Layout) -> Num | None:
@@ -61,7 +69,8 @@ def summed_bytes(job: Job, layout: Layout) -> Num | None:
     """
     if job.how.count.weight_gradient != "added":
         return None
-    w, g = job.precision.weight_bytes, job.precision.gradient_bytes
+    w = job.precision.weight_bytes
+    g = job.precision.gradient_bytes
     if g > w:
         return w + g + 3 * g
     return 3 * w * where(accumulates(job, layout), 1.0, 0.0)

@@ -30,11 +30,15 @@ def linear_attention(
     """Norm, projections, convolution, the state's way through the chunks, gate, output projection,
     residual.
     """
-    m, p, t = job.model, job.precision, size.tokens
+    m = job.model
+    p = job.precision
+    t = size.tokens
     of = m.linear
     assert of is not None
-    act, wgt = p.activation_bytes, p.weight_bytes
-    H, keys = of.heads / size.tp, of.keys * of.key_dim / size.tp
+    act = p.activation_bytes
+    wgt = p.weight_bytes
+    H = of.heads / size.tp
+    keys = of.keys * of.key_dim / size.tp
     values = H * of.value_dim
     gather, reduce = megatron.collectives(layout, t * m.hidden * act)
     ops = [megatron.norm(job, "linear/norm", size, backward=gather)]
@@ -46,7 +50,14 @@ def linear_attention(
             "linear/conv", t, wide, of.conv, act=act, wgt=wgt
         )
         ops.append(exchanged(mixed, entering))
-    scan = chunks(of, size.b, size.T, H / size.cp, act, job.fused_attention)
+    scan = chunks(
+        of,
+        size.b,
+        size.T,
+        H / size.cp,
+        act,
+        job.fused_attention,
+    )
     leaving = t * values * act + (0.0 if of.conv else entering)
     ops.append(exchanged(scan._replace(weights=of.vectors / size.tp), leaving))
     if of.norm != "none":
@@ -73,7 +84,13 @@ def linear_attention(
     return [
         *ops,
         out,
-        *megatron.after(job, layout, size, "linear", biased=False),
+        *megatron.after(
+            job,
+            layout,
+            size,
+            "linear",
+            biased=False,
+        ),
     ]
 
 
@@ -81,9 +98,14 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
     """One matrix from the hidden state to all that needs no narrow matrix of its own, cut tp ways,
     and the two matrices of what does.
     """
-    m, c, t, tp = job.model, job.how.count, size.tokens, size.tp
-    act, H = job.precision.activation_bytes, of.heads / tp
-    keys, values = of.keys * of.key_dim / tp, of.heads * of.value_dim / tp
+    m = job.model
+    c = job.how.count
+    t = size.tokens
+    tp = size.tp
+    act = job.precision.activation_bytes
+    H = of.heads / tp
+    keys = of.keys * of.key_dim / tp
+    values = of.heads * of.value_dim / tp
     decay = (gates(of) - of.write_gate) * H
     gate = {"element": values, "head": H, "none": 0.0}[of.output_gate]
     ranks = (("decay", of.decay_rank, decay), ("gate", of.gate_rank, gate))
@@ -168,13 +190,12 @@ def chunks(of: Linear, b: Num, T: Num, H: Num, act: float, fused: bool) -> Op:
     v, o and states. Kept: q, k, v, their gates in fp32, and for the delta rule the scores among
     keys.
     """
-    n, C, k, v = (
-        ceil_div(T, float(of.chunk)),
-        float(of.chunk),
-        of.key_dim,
-        of.value_dim,
-    )
-    tokens, state = b * n * C, k * v / C
+    n = ceil_div(T, float(of.chunk))
+    C = float(of.chunk)
+    k = of.key_dim
+    v = of.value_dim
+    tokens = b * n * C
+    state = k * v / C
     delta = of.kind == "delta"
     scores, states = (2.0 * k + v, 6.0) if delta else (1.0 * k + v, 4.0)
     divisor = 2.0 * k if of.kind == "gated" else 0.0

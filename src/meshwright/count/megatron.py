@@ -47,7 +47,15 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     if kind.moe:
         return ops + experts(job, layout, size, beside=beside(job.model, kind))
     return ops + (
-        dense(job, layout, size, job.model.ffn, kind) if kind.ffn else []
+        dense(
+            job,
+            layout,
+            size,
+            job.model.ffn,
+            kind,
+        )
+        if kind.ffn
+        else []
     )
 
 
@@ -77,13 +85,18 @@ class Shape(NamedTuple):
 def heads(m: Model, kind: Kind, tp: Num) -> Shape:
     """Of a layer; fewer key/value heads than tp are copied."""
     if m.mla:
-        q, v = (
-            m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim,
-            m.mla.v_head_dim,
+        q = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim
+        v = m.mla.v_head_dim
+        return Shape(
+            m.heads / tp,
+            m.heads / tp,
+            q,
+            v,
+            m.attention_sinks,
         )
-        return Shape(m.heads / tp, m.heads / tp, q, v, m.attention_sinks)
     if m.sliding and kind.window is not None:
-        of, v = m.sliding, m.sliding.v_head_dim or m.sliding.head_dim
+        of = m.sliding
+        v = m.sliding.v_head_dim or m.sliding.head_dim
         return Shape(
             of.heads / tp,
             maximum(of.kv_heads / tp, 1.0),
@@ -104,8 +117,11 @@ def heads(m: Model, kind: Kind, tp: Num) -> Shape:
 
 def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     """Norm, query/key/value projections, attention, output projection, residual."""
-    m, act = job.model, job.precision.activation_bytes
-    D, t, of = m.hidden, size.tokens, heads(m, kind, size.tp)
+    m = job.model
+    act = job.precision.activation_bytes
+    D = m.hidden
+    t = size.tokens
+    of = heads(m, kind, size.tp)
     gather, reduce = collectives(layout, t * D * act)
     # the feed-forward gathers, keeps and reduces for both
     beside_ffn = beside(m, kind) and not kind.moe
@@ -113,12 +129,26 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     ops += (
         latent(job, layout, size)
         if m.mla
-        else projections(job, layout, size, of, beside_ffn)
+        else projections(
+            job,
+            layout,
+            size,
+            of,
+            beside_ffn,
+        )
     )
     ops += between(job, layout, size, of)
     if kind.mixer == "sparse":
         ops += indexer(job, layout, size)
-    ops.append(core(job, layout, size, of, kind))
+    ops.append(
+        core(
+            job,
+            layout,
+            size,
+            of,
+            kind,
+        )
+    )
     if m.attention_gate != "none":
         ops += gate(job, layout, size, of)
     if m.inner_norms:
@@ -136,15 +166,24 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             sent=Sent(forward=sent),
         )
     )
-    return ops + after(job, layout, size, "attention", biased=m.biased_out)
+    return ops + after(
+        job,
+        layout,
+        size,
+        "attention",
+        biased=m.biased_out,
+    )
 
 
 def projections(
     job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bool
 ) -> list[Op]:
     """Queries, keys and values in one matrix, cut by heads, and their biases."""
-    m, c, t = job.model, job.how.count, size.tokens
-    act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
+    m = job.model
+    c = job.how.count
+    t = size.tokens
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     gather, reduce = collectives(layout, t * m.hidden * act)
     values = 0.0 if of.shared else of.K * of.v
     columns = (of.H * of.q, of.K * of.q, of.K * of.v)[: 2 if of.shared else 3]
@@ -165,7 +204,15 @@ def projections(
         sent=Sent(forward=gather, backward=() if beside_ffn else back),
     )
     biases = (
-        [blocks.bias("attention/qkv bias", t, width, act=act, wgt=wgt)]
+        [
+            blocks.bias(
+                "attention/qkv bias",
+                t,
+                width,
+                act=act,
+                wgt=wgt,
+            )
+        ]
         if m.qkv_bias
         else []
     )
@@ -174,7 +221,9 @@ def projections(
 
 def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
-    m, c, act = job.model, job.how.count, job.precision.activation_bytes
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
     ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
     if c.rotary == "apart" and not m.mla and m.positions == "rope":
         turned = size.tokens * (of.H + of.K) * of.q
@@ -184,8 +233,16 @@ def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
 
 def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
     """softmax(Q K^T) V."""
-    m, c, act = job.model, job.how.count, job.precision.activation_bytes
-    heads = heads_of(size, of.H, of.K, of.q, of.v)
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    heads = heads_of(
+        size,
+        of.H,
+        of.K,
+        of.q,
+        of.v,
+    )
     work = worked(layout, heads)
     forward, backward = exchange(layout, heads, act, c.gathered_keys)
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
@@ -222,11 +279,11 @@ def visible(m: Model, kind: Kind) -> int | None:
 
 def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
     """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
-    m, c, t = job.model, job.how.count, size.tokens
-    act, width = (
-        job.precision.activation_bytes,
-        of.H * (of.v if m.attention_gate == "element" else 1),
-    )
+    m = job.model
+    c = job.how.count
+    t = size.tokens
+    act = job.precision.activation_bytes
+    width = of.H * (of.v if m.attention_gate == "element" else 1)
     gather, reduce = collectives(layout, t * m.hidden * act)
     back = column_backward(c.gathered_inputs, gather, reduce)
     # its input is that of queries, keys and values, gathered and kept there
@@ -251,7 +308,8 @@ def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
 
 def inner_norm(job: Job, name: str, t: Num, width: Num) -> Op:
     """A norm in front of an output projection, over what a device holds of its input."""
-    m, p = job.model, job.precision
+    m = job.model
+    p = job.precision
     parameters = blocks.NORM_PARAMETERS[m.norm]
     return blocks.norm(
         name,
@@ -270,11 +328,14 @@ def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
     Then their sums of squares, one number a token for queries and one for keys, are added up over
     tp.
     """
-    m, t, count = job.model, size.tokens, of.H + of.K
+    m = job.model
+    t = size.tokens
+    count = of.H + of.K
     statistics = (
         (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
     )
-    act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     op = blocks.norm(
         "attention/qk norm",
         t * count,
@@ -298,15 +359,15 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     With sequence parallelism the narrow latents are gathered over tp, not the hidden state, as in
     Megatron-LM.
     """
-    m, c, act, wgt = (
-        job.model,
-        job.how.count,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     mla = m.mla
     assert mla is not None
-    D, t, H = m.hidden, size.tokens, m.heads / size.tp
+    D = m.hidden
+    t = size.tokens
+    H = m.heads / size.tp
     rope = mla.qk_rope_head_dim
 
     def down(name: str, n: int, kept: Num) -> Op:
@@ -359,7 +420,8 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
             sent=Sent(forward=forward, backward=backward),
         )
 
-    q_heads, rank = H * (mla.qk_nope_head_dim + rope), mla.q_lora_rank
+    q_heads = H * (mla.qk_nope_head_dim + rope)
+    rank = mla.q_lora_rank
     if rank:
         queries = [
             down("q", rank, size.shard),
@@ -404,18 +466,16 @@ def dense(
 
     kind: the layer it ends; None: shared experts, which stand beside others.
     """
-    m, c, act, wgt = (
-        job.model,
-        job.how.count,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
-    D, t, F = m.hidden, size.tokens, width / size.tp
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    D = m.hidden
+    t = size.tokens
+    F = width / size.tp
     gather, reduce = collectives(layout, t * D * act)
-    gates, shares_norm = (
-        2 if m.gated else 1,
-        kind is not None and beside(m, kind),
-    )
+    gates = 2 if m.gated else 1
+    shares_norm = kind is not None and beside(m, kind)
     up = linear(
         job,
         layout,
@@ -464,7 +524,17 @@ def dense(
     ops.append(
         linear(job, layout, f"{name}/down", t, F, D, sent=Sent(forward=reduce))
     )
-    return ops + (after(job, layout, size, name, m.bias) if kind else [])
+    return ops + (
+        after(
+            job,
+            layout,
+            size,
+            name,
+            m.bias,
+        )
+        if kind
+        else []
+    )
 
 
 def after(
@@ -473,13 +543,12 @@ def after(
     """What follows a row-parallel matrix, on the device's shard of the sequence: its bias (experts
     bring their own), dropout, a post-norm, the residual sum.
     """
-    m, c, act, wgt = (
-        job.model,
-        job.how.count,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
-    x, ops = size.shard * m.hidden, []
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    x = size.shard * m.hidden
+    ops = []
     if biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
         # LBL cuts this one by columns
@@ -514,7 +583,8 @@ def norm(
     backward: where a column-parallel matrix follows, that of the sublayer's output is gathered
     (counted here).
     """
-    m, D = job.model, width or job.model.hidden
+    m = job.model
+    D = width or job.model.hidden
     op = blocks.norm(
         name,
         size.shard,

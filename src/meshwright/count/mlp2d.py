@@ -31,7 +31,9 @@ def block(
     tokens: that reach the expert; a product works on whole ones, messages carry the mean.  act,
     wgt: bytes of an activation and of a weight.
     """
-    d, f, whole = D / tp_model, F / tp_ff, floor(tokens)
+    d = D / tp_model
+    f = F / tp_ff
+    whole = floor(tokens)
     inner = (Message("all_reduce", "tp_model", tokens * f * act),)
     outer = (Message("all_reduce", "tp_ff", tokens * d * act),)
     return [
@@ -56,7 +58,15 @@ def block(
 
 def unit(D: Num = 1.0, F: Num = 1.0) -> list[Op]:
     """The block uncut, for one token."""
-    return block(1.0, D, F, 1.0, 1.0, act=0.0, wgt=0.0)
+    return block(
+        1.0,
+        D,
+        F,
+        1.0,
+        1.0,
+        act=0.0,
+        wgt=0.0,
+    )
 
 
 def parameters(L: Num, E: Num, D: Num, F: Num) -> Num:

@@ -42,7 +42,8 @@ def groups(
     """(leading, body): how many layers of each kind stand among the leading dense ones of a mixture
     of experts, and in the rest.
     """
-    lead, every = leading(model), kinds(model)
+    lead = leading(model)
+    every = kinds(model)
     return tuple(Counter(every[:lead]).items()), tuple(
         Counter(every[lead:]).items()
     )

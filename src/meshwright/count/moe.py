@@ -27,18 +27,14 @@ def experts(
 
     beside: it stands beside the attention, whose norm it reads.
     """
-    m, act, wgt = (
-        job.model,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
+    m = job.model
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     moe = m.moe
     assert moe is not None
-    D, F, here = (
-        moe.latent or m.hidden,
-        moe.expert_ffn / layout.etp,
-        moe.experts / layout.ep,
-    )
+    D = moe.latent or m.hidden
+    F = moe.expert_ffn / layout.etp
+    here = moe.experts / layout.ep
     sent = size.shard * computed(moe)
     x = sent * layout.etp
     gates = 2 if m.gated else 1
@@ -79,7 +75,14 @@ def experts(
     )
     ops.append(router._replace(source=normed))
     if moe.latent:
-        narrow = linear(job, layout, "experts/narrow", size.shard, m.hidden, D)
+        narrow = linear(
+            job,
+            layout,
+            "experts/narrow",
+            size.shard,
+            m.hidden,
+            D,
+        )
         ops.append(narrow._replace(source=normed))
     ops += [
         dispatch(job, layout, sent, "dispatch")._replace(
@@ -122,12 +125,25 @@ def experts(
     ops.append(dispatch(job, layout, sent, "combine"))
     if moe.latent:
         ops.append(
-            linear(job, layout, "experts/wide", size.shard, D, m.hidden)
+            linear(
+                job,
+                layout,
+                "experts/wide",
+                size.shard,
+                D,
+                m.hidden,
+            )
         )
     if moe.post_norm:
         ops.append(megatron.norm(job, "experts/post norm", size))
     if moe.shared_ffn:
-        ops += megatron.dense(job, layout, size, moe.shared_ffn, name="shared")
+        ops += megatron.dense(
+            job,
+            layout,
+            size,
+            moe.shared_ffn,
+            name="shared",
+        )
     if moe.shared_gate:
         ops.append(
             linear(
@@ -140,7 +156,13 @@ def experts(
                 of=Matrix(quantised=False),
             )
         )
-    return ops + megatron.after(job, layout, size, "ffn", biased=False)
+    return ops + megatron.after(
+        job,
+        layout,
+        size,
+        "ffn",
+        biased=False,
+    )
 
 
 def computed(moe: MoE) -> float:

@@ -14,7 +14,8 @@ def update(job: Job, parameters: Num) -> Pass:
 
     parameters: how many this device updates.
     """
-    p, o = job.precision, job.optimizer
+    p = job.precision
+    o = job.optimizer
     moved = (
         2 * p.gradient_bytes + 2 * job.state_bytes + p.weight_bytes
     ) * parameters
@@ -34,7 +35,8 @@ def newton_schulz(rows: Num, columns: Num, iterations: int) -> Num:
     2 m^2 n + 2 m^3 + 2 m^2 n an iteration. Source: Jordan et al. 2024,
     https://kellerjordan.github.io/posts/muon
     """
-    m, n = minimum(rows, columns), maximum(rows, columns)
+    m = minimum(rows, columns)
+    n = maximum(rows, columns)
     return iterations * 2 * m * m * (2 * n + m)
 
 

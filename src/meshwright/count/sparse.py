@@ -22,14 +22,14 @@ from .work import Local, Message, Op, Pass
 
 def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
     """Projections, the key's norm, and the scores of all keys."""
-    m, act, wgt = (
-        job.model,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
+    m = job.model
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     of = m.sparse
     assert of is not None
-    t, D, heads = size.tokens, m.hidden, of.heads
+    t = size.tokens
+    D = m.hidden
+    heads = of.heads
     latent = m.mla.q_lora_rank if m.mla and m.mla.q_lora_rank else D
 
     def project(name: str, k: Num, n: Num) -> Op:

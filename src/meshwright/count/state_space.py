@@ -31,15 +31,16 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     """Norm, projections, convolution, the state's way through the sequence, gate, output
     projection, residual.
     """
-    m, c, p, t = job.model, job.how.count, job.precision, size.tokens
+    m = job.model
+    c = job.how.count
+    p = job.precision
+    t = size.tokens
     of = m.ssm
     assert of is not None
-    act, wgt, tp, inner = (
-        p.activation_bytes,
-        p.weight_bytes,
-        size.tp,
-        of.inner / size.tp,
-    )
+    act = p.activation_bytes
+    wgt = p.weight_bytes
+    tp = size.tp
+    inner = of.inner / size.tp
     gather, reduce = megatron.collectives(layout, t * m.hidden * act)
     wide = into(of, tp)
     ops = [
@@ -61,7 +62,15 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         ),
     ]
     if of.bias:
-        ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
+        ops.append(
+            blocks.bias(
+                "ssm/in bias",
+                t,
+                wide,
+                act=act,
+                wgt=wgt,
+            )
+        )
     through = blocks.convolution(
         "ssm/conv",
         t,
@@ -99,7 +108,16 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             sent=Sent(forward=reduce),
         )
     )
-    return [*ops, *megatron.after(job, layout, size, "ssm", biased=of.bias)]
+    return [
+        *ops,
+        *megatron.after(
+            job,
+            layout,
+            size,
+            "ssm",
+            biased=of.bias,
+        ),
+    ]
 
 
 def into(of: StateSpace, tp: Num) -> Num:
@@ -126,7 +144,9 @@ def mamba2(of: StateSpace, size: Local, act: float, fused: bool) -> Op:
     state written and read 4 Q N P. Elements moved: x, B and C twice, scores of each group, states
     four times in fp32, y. Backward: twice that, and kernels make scores and states again.
     """
-    Q, N, P = float(of.chunk), of.state, of.inner / of.heads
+    Q = float(of.chunk)
+    N = of.state
+    P = of.inner / of.heads
     H = of.heads / size.tp / size.cp
     G = maximum(of.groups / size.tp / size.cp, 1.0)
     tokens = size.b * ceil_div(size.T, Q) * Q
@@ -182,12 +202,11 @@ def selective(
     """Step sizes, B and C from x: I channels to R + 2 N numbers (summed over tp), R to I step sizes
     with a bias.
     """
-    t, act, wgt = (
-        size.tokens,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
-    inner, narrow = of.inner / size.tp, of.dt_rank + 2.0 * of.state
+    t = size.tokens
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    inner = of.inner / size.tp
+    narrow = of.dt_rank + 2.0 * of.state
     summed = (Message("all_reduce", "tp", t * narrow * act),)
     ops = [
         linear(
@@ -220,5 +239,13 @@ def selective(
             sent=Sent(backward=summed),
         )
     )
-    ops.append(blocks.bias("ssm/dt bias", t, inner, act=act, wgt=wgt))
+    ops.append(
+        blocks.bias(
+            "ssm/dt bias",
+            t,
+            inner,
+            act=act,
+            wgt=wgt,
+        )
+    )
     return ops

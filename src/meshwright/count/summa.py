@@ -29,21 +29,26 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order. Dense, multi-head
     attention.
     """
-    m, c, act, wgt = (
-        job.model,
-        job.how.count,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     one = 1.0 if c.dot_product == "2k-1" else 0.0
-    size = local(layout.microbatch, job.T, layout.tp, layout.cp, True)
-    n1, n2, t, D = layout.tp, layout.cp, size.tokens, m.hidden
-    H, K, q, gates = (
-        m.heads / n1,
-        maximum(m.K / n1, 1.0),
-        m.h,
-        2 if m.gated else 1,
+    size = local(
+        layout.microbatch,
+        job.T,
+        layout.tp,
+        layout.cp,
+        True,
     )
+    n1 = layout.tp
+    n2 = layout.cp
+    t = size.tokens
+    D = m.hidden
+    H = m.heads / n1
+    K = maximum(m.K / n1, 1.0)
+    q = m.h
+    gates = 2 if m.gated else 1
     F = m.ffn / n1
 
     def product(name: str, k: float, n: float) -> Op:
@@ -91,7 +96,17 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
             ops.append(blocks.residual(f"{name}/residual", x, act=act))
         return ops
 
-    forward, backward = exchange(layout, heads_of(size, H, K, q, q), act)
+    forward, backward = exchange(
+        layout,
+        heads_of(
+            size,
+            H,
+            K,
+            q,
+            q,
+        ),
+        act,
+    )
     core = blocks.attention(
         "attention/core",
         Heads(
@@ -117,7 +132,15 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
         "ffn/activation", t * F, act=act
     )
     extra = (
-        [blocks.bias("ffn/up bias", t, F * gates, act=act, wgt=wgt)]
+        [
+            blocks.bias(
+                "ffn/up bias",
+                t,
+                F * gates,
+                act=act,
+                wgt=wgt,
+            )
+        ]
         if m.bias
         else []
     )

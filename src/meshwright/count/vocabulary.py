@@ -33,11 +33,9 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     """First stage: look up tokens (learned positions, kinds of tokens); make them as wide as the
     layers.
     """
-    m, act, wgt = (
-        job.model,
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
+    m = job.model
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     if not (m.vocab and job.how.count.vocabulary):
         return []
     size = local(
@@ -82,11 +80,9 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
     m, t = job.model, size.shard
     if m.embedding_width is None:
         return []
-    name, act, wgt = (
-        "embedding/wide",
-        job.precision.activation_bytes,
-        job.precision.weight_bytes,
-    )
+    name = "embedding/wide"
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     return [
         linear(
             job,
@@ -103,7 +99,9 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
 
 def head(job: Job, layout: Layout) -> list[Op]:
     """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
-    m, c, act = job.model, job.how.count, job.precision.activation_bytes
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
     if not (m.vocab and c.vocabulary):
         return []
     size = local(
@@ -179,10 +177,13 @@ def _transform(
     """norm(act(W h)) in front of the output matrix, on the device's shard of the sequence (BERT in
     Megatron-LM); W is whole on every tp rank.
     """
-    m, t, width = job.model, size.shard, job.model.head_width
+    m = job.model
+    t = size.shard
+    width = job.model.head_width
     if width is None:
         return []
-    act, wgt = job.precision.activation_bytes, job.precision.weight_bytes
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
     name = "head/transform"
     bias = [blocks.bias(f"{name} bias", t, width, act=act, wgt=wgt)]
     return [
@@ -200,7 +201,9 @@ def join(job: Job, layout: Layout) -> list[Op]:
     embedding, each normalised, go side by side through one matrix of 2 D x D, cut tp ways by
     columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
-    m, c, act = job.model, job.how.count, job.precision.activation_bytes
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
     size = local(
         layout.microbatch,
         job.T,

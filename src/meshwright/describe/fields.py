@@ -63,7 +63,8 @@ def belonging(cls: Any) -> tuple[tuple[str, Any, With], ...]:
     """(name, default, options that have it) of the fields of a class that not all of its options
     have.
     """
-    hints, every = get_type_hints(cls, include_extras=True), fields(cls)
+    hints = get_type_hints(cls, include_extras=True)
+    every = fields(cls)
     marks = (
         (f, mark)
         for f in every

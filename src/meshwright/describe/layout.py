@@ -217,7 +217,8 @@ class Layout(Checked):
 
     def _inner(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """The nearest ranks / dp_replicate of a group."""
-        left, found = ranks / self.dp_replicate, []
+        left = ranks / self.dp_replicate
+        found = []
         for size in places[:-1]:
             found.append(minimum(left, size))
             left = left / found[-1]

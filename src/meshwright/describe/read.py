@@ -205,7 +205,8 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 def _value(kind: Any, value: object, at: At) -> Any:
     """One field of type `kind`."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    args = typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):  # only "X | None" occurs
         return (
             None

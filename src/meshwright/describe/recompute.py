@@ -61,10 +61,8 @@ QKV = (
 )
 OUT = ("attention/out", "linear/out", "ssm/out", "conv/out")
 CONTEXT = ("attention/core", "linear/scan", "ssm/scan", "indexer/scores")
-UP, DOWN = (
-    ("ffn/up", "experts/up", "shared/up"),
-    ("ffn/down", "experts/down", "shared/down"),
-)
+UP = ("ffn/up", "experts/up", "shared/up")
+DOWN = ("ffn/down", "experts/down", "shared/down")
 MLP = (
     "ffn/up",
     "ffn/up bias",

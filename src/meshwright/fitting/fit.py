@@ -195,7 +195,8 @@ def _without(
     model: Model, found: Effects, groups: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Group of runs -> the values without it."""
-    each, of = np.array(groups), model.parameters
+    each = np.array(groups)
+    of = model.parameters
     return {
         name: named(of, solved(of, found, weights(model.every, each != name)))
         for name in sorted({*groups})
@@ -251,7 +252,8 @@ def solved(of: Sequence[Parameter], found: Effects, weight: Column) -> Column:
     """Logarithms of the values over their priors that the weighted rows ask for."""
     spread = np.array([p.spread for p in of])
     bounds = np.log([(p.least / p.prior, p.most / p.prior) for p in of]).T
-    stiff, x = np.diag(spread**-2.0), found.at
+    stiff = np.diag(spread**-2.0)
+    x = found.at
     for _ in range(INNER):
         left = found.error + found.by @ (x - found.at)
         robust = weight / np.sqrt(1.0 + (left / NOISE) ** 2) / NOISE**2
@@ -280,7 +282,8 @@ def _apart(
     groups: Sequence[str],
 ) -> list[Seen]:
     """Each group of runs with the values of the others."""
-    each, found = np.array(groups), {}
+    each = np.array(groups)
+    found = {}
     for name in sorted({*groups}):
         found.update(
             {s.run.id: s for s in model.seen(without[name], each == name)}

@@ -128,7 +128,9 @@ def unsure(of: Sequence[Seen]) -> dict[str, float]:
     a time, in steps that halve: no random start, the same on every machine.
     """
     declared = np.array([DECLARED[name][0] for name in PARTS])
-    x, y, w = shares(of), np.abs(errors(of)), alike(of)
+    x = shares(of)
+    y = np.abs(errors(of))
+    w = alike(of)
 
     def cost(change: Column) -> float:
         s = widths(x, declared * np.exp(change))
@@ -142,7 +144,8 @@ def unsure(of: Sequence[Seen]) -> dict[str, float]:
         found = [(cost(other), tuple(other)) for other in _around(best, step)]
         lowest, where = min(found)
         if lowest < least - 1e-9:
-            least, best = lowest, np.array(where)
+            least = lowest
+            best = np.array(where)
         else:
             step /= 2
     return dict(zip(PARTS, map(float, declared * np.exp(best)), strict=True))
@@ -172,7 +175,8 @@ def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
 def ends(z: Column, weight: Column, at: tuple[float, float] = ENDS) -> Ends:
     """What nine of ten of the weight lie between. at: its shares below each end."""
     order = np.argsort(z, kind="stable")
-    values, weights = list(z[order]), list(weight[order])
+    values = list(z[order])
+    weights = list(weight[order])
     return Ends(*(float(quantile(values, q, weights)) for q in at))
 
 
@@ -181,7 +185,8 @@ def of_class(
 ) -> Ends:
     """Those of a class; with few sources the wider of its own and those of all runs. among: which
     runs those are (`pool`)."""
-    weight, some = alike(of), slice(None) if among is None else among
+    weight = alike(of)
+    some = slice(None) if among is None else among
     every = ends(z[some], weight[some])
     mine = np.array([one.kind == kind for one in of])
     if not mine.any():
@@ -197,10 +202,8 @@ def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
     found, weight = [], []
     for source in sorted({one.source for one in of}):
         mine = [one for one in of if one.source == source]
-        error, wide = (
-            errors(mine),
-            widths(shares(mine), np.array([by[p] for p in PARTS])),
-        )
+        error = errors(mine)
+        wide = widths(shares(mine), np.array([by[p] for p in PARTS]))
         for seed in range(DRAWS):
             taken = drawn(len(mine), seed)
             centre = np.log(scale(list(np.exp(error[taken]))))
@@ -240,7 +243,8 @@ def nested(
 ) -> Judged:
     """Each laboratory's intervals from the runs of the others alone. others: laboratory -> those
     runs as predicted without it too; default: as they are."""
-    low, high = np.zeros(len(of)), np.zeros(len(of))
+    low = np.zeros(len(of))
+    high = np.zeros(len(of))
     known = {one.run.id for one in pooled(of)}
     for name in sorted({one.laboratory for one in of}):
         rest = (others or {}).get(name) or [
@@ -260,7 +264,8 @@ def nested(
 
 def one_for_all(of: Sequence[Seen]) -> Judged:
     """The same with one pooled interval, for comparison."""
-    low, high = np.zeros(len(of)), np.zeros(len(of))
+    low = np.zeros(len(of))
+    high = np.zeros(len(of))
     every = pooled(of)
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
@@ -285,7 +290,8 @@ def pair(of: Sequence[Seen], z: Ends) -> float:
     found = sorted(
         (abs(a.error - b.error), weight) for a, b, weight in pairs(of)
     )
-    values, weights = [v for v, _ in found], [w for _, w in found]
+    values = [v for v, _ in found]
+    weights = [w for _, w in found]
     return (
         quantile(values, SHARE, weights) / max(-z.low, z.high)
         if found
@@ -317,5 +323,6 @@ def resolution(of: Sequence[Seen]) -> float:
 
 
 def _in_order(a: Seen, b: Seen) -> bool:
-    there, here = a.run.step_s / a.run.ratio, b.run.step_s / b.run.ratio
+    there = a.run.step_s / a.run.ratio
+    here = b.run.step_s / b.run.ratio
     return (a.run.step_s - b.run.step_s) * (there - here) > 0

@@ -82,7 +82,8 @@ def installation(of: Sequence[Step]) -> Cluster:
         jobs.setdefault(step.job, []).append(step)
     of_jobs = [median(step.ratio for step in each) for each in jobs.values()]
     ratios = [step.ratio for step in of] if len(jobs) == 1 else of_jobs
-    found, named = scale(ratios), sorted({Path(step.name).name for step in of})
+    found = scale(ratios)
+    named = sorted({Path(step.name).name for step in of})
     sources = {
         "scale": FrozenDict(
             {"source": f"measured steps: {', '.join(named)[:400]}"}

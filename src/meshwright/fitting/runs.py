@@ -50,5 +50,6 @@ def measured(row: Row) -> Measured | None:
         predicted(job)
     except (BadInput, ArithmeticError, ValueError):
         return None
-    name, source = plain(row, "id")[:120], plain(row, "source")[:120]
+    name = plain(row, "id")[:120]
+    source = plain(row, "source")[:120]
     return Measured(name, source, job, seconds, workload(row, job))

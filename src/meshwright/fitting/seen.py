@@ -51,7 +51,8 @@ def seen(
     workload: tuple[object, ...] = (),
 ) -> Seen:
     """A run beside the prediction of it."""
-    job, step = prediction.job, prediction.step_time_s
+    job = prediction.job
+    step = prediction.step_time_s
     chip = job.cluster.chip
     run = Run(
         id,

@@ -249,7 +249,8 @@ def describe(
     """The tables of `load_job`: those of the file, if there is one, with the flags laid over
     them; notes: receives what a file of another tool says and a job does not hold.
     """
-    ours, theirs = is_file(model), foreign(model)
+    ours = is_file(model)
+    theirs = foreign(model)
     if theirs:
         tables, given = bridged(model, given, [] if notes is None else notes)
     else:
@@ -363,9 +364,11 @@ def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
 def _file(model: str, stdin: TextIO | None) -> dict[str, Any]:
     """The tables of a JOB.toml, a path in it relative to its folder."""
     if model == STDIN:
-        text, folder = (stdin.read(LARGEST + 1) if stdin else ""), Path()
+        text = stdin.read(LARGEST + 1) if stdin else ""
+        folder = Path()
     else:
-        text, folder = read_text(model), Path(model).parent
+        text = read_text(model)
+        folder = Path(model).parent
     tables = parse_toml(text, "standard input" if model == STDIN else model)
     described = tables.get("model")
     if isinstance(described, dict) and isinstance(
@@ -415,7 +418,8 @@ def split(
     """
     from ..search import Space
 
-    rest, allowed = dict(given), {}
+    rest = dict(given)
+    allowed = {}
     for name in FIELDS:
         if name in rest:
             text = rest.pop(name)
@@ -453,7 +457,8 @@ def span(name: str, part: str) -> range | None:
     match = RANGE.fullmatch(part)
     if not match:
         raise no_numbers(name, part)
-    low, high = int(match[1]), int(match[2])
+    low = int(match[1])
+    high = int(match[2])
     if not 0 < high - low + 1 <= LONGEST_RANGE:
         raise BadInput(
             f"--{name} {part} must rise, by at most {LONGEST_RANGE:,} values"

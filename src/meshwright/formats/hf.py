@@ -151,7 +151,8 @@ def _text_part(
     config: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], list[str]]:
     """The language model of a multimodal config, and a note on what it is not."""
-    text, kind = config.get("text_config"), config.get("model_type")
+    text = config.get("text_config")
+    kind = config.get("model_type")
     inner = (
         text
         if isinstance(text, Mapping) and "num_hidden_layers" not in config

@@ -86,7 +86,8 @@ def _modern(c: Config) -> Fields:
     """A gate, rotary positions, windows in two layers of three. The first layer has no norm before
     its attention, but the embedding has one: it is counted there.
     """
-    mlp, biased = c.flag("mlp_bias"), c.flag("attention_bias")
+    mlp = c.flag("mlp_bias")
+    biased = c.flag("attention_bias")
     if c.flag("classifier_bias") != mlp:
         raise c.refuse("classifier_bias is not as mlp_bias")
     period = c.whole("global_attn_every_n_layers", default=3) or 1

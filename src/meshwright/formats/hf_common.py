@@ -115,7 +115,8 @@ def rotary(c: Config) -> Fields:
     """Rotary positions: transformers 5 has all of it in rope_parameters, older files in keys of
     their own.
     """
-    old, new = c.get("rope_scaling"), c.get("rope_parameters")
+    old = c.get("rope_scaling")
+    new = c.get("rope_parameters")
     c.asked.update(ROPE_KEYS)
     if old is not None and not c.has("rope_parameters"):
         new = None  # the older key stands in its place

@@ -46,7 +46,8 @@ def _exaone4(c: Config) -> Fields:
 
 def _smollm3(c: Config) -> Fields:
     """Some layers have no rotary positions, and these a window where it is used."""
-    layers, period = count(c), c.whole("no_rope_layer_interval", default=0)
+    layers = count(c)
+    period = c.whole("no_rope_layer_interval", default=0)
     rope = c.listed("no_rope_layers") or [
         int((i + 1) % max(period, 1) != 0) for i in range(layers)
     ]

@@ -114,7 +114,8 @@ def _beam(c: Config) -> Fields:
 
 def _cohere2_moe(c: Config) -> Fields:
     """A parallel block: attention beside experts."""
-    layers, dense = count(c), c.whole("first_k_dense_replace", default=0)
+    layers = count(c)
+    dense = c.whole("first_k_dense_replace", default=0)
     first = c.whole("prefix_dense_sliding_window_pattern", default=1)
     period = c.whole("sliding_window_pattern", default=4)
     usual = every(dense, first, "full", "sliding") + every(
@@ -145,11 +146,10 @@ def _dots1(c: Config) -> Fields:
 
 def _ernie_moe(c: Config) -> Fields:
     """Experts from one layer to another, in every so many; a trained bias for each."""
-    layers, biased = count(c), c.flag("use_bias")
-    start, step = (
-        c.whole("moe_layer_start_index"),
-        c.whole("moe_layer_interval") or 1,
-    )
+    layers = count(c)
+    biased = c.flag("use_bias")
+    start = c.whole("moe_layer_start_index")
+    step = c.whole("moe_layer_interval") or 1
     end = c.get("moe_layer_end_index")
     if isinstance(end, bool) or not isinstance(end, int) or end < -1:
         raise BadInput(
@@ -173,7 +173,8 @@ def _ernie_moe(c: Config) -> Fields:
 
 
 def _exaone_moe(c: Config) -> Fields:
-    layers, period = count(c), c.whole("sliding_window_pattern", default=0)
+    layers = count(c)
+    period = c.whole("sliding_window_pattern", default=0)
     window = c.whole("sliding_window", default=0)
     usual = (
         every(layers, period, "full", "sliding")
@@ -197,10 +198,8 @@ def _flint(c: Config) -> Fields:
         "full" if i < 2 or i % 4 == 1 or i == layers - 1 else "sliding"
         for i in range(layers)
     ]
-    step, plain = (
-        c.whole("decoder_sparse_step") or 1,
-        c.listed("mlp_only_layers"),
-    )
+    step = c.whole("decoder_sparse_step") or 1
+    plain = c.listed("mlp_only_layers")
     dense = [0, 1] if plain is None else plain
     sparse = [i not in dense and (i + 1) % step == 0 for i in range(layers)]
     names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
@@ -234,7 +233,8 @@ def _granitemoe_swa(c: Config) -> Fields:
 
 def _dbrx(c: Config) -> Fields:
     """Two tables of keys: attention's and the experts'."""
-    attention, ffn = c.table("attn_config"), c.table("ffn_config")
+    attention = c.table("attn_config")
+    ffn = c.table("ffn_config")
     told = {
         **DBRX,
         **{k: v for k, v in {**attention, **ffn}.items() if v is not None},
@@ -296,10 +296,8 @@ def _kolibri1(c: Config) -> Fields:
 
 def _laguna(c: Config) -> Fields:
     """A gate a head; a trained bias for each expert."""
-    heads, each = (
-        c.whole("num_attention_heads"),
-        c.listed("num_attention_heads_per_layer"),
-    )
+    heads = c.whole("num_attention_heads")
+    each = c.listed("num_attention_heads_per_layer")
     if each is not None and set(map(str, each)) != {str(heads)}:
         raise c.refuse(
             "layers have different numbers of heads (num_attention_heads_per_layer)"
@@ -325,10 +323,8 @@ def _llama4(c: Config) -> Fields:
     """Experts in every so many layers; attention within chunks, counted as a window of their
     length, but in layers without rotary positions.
     """
-    layers, period = (
-        count(c),
-        c.whole("no_rope_layer_interval", default=4) or 1,
-    )
+    layers = count(c)
+    period = c.whole("no_rope_layer_interval", default=4) or 1
     rope = c.listed("no_rope_layers") or [
         int((i + 1) % period != 0) for i in range(layers)
     ]
@@ -481,7 +477,8 @@ def _glm_dsa(c: Config) -> Fields:
     """Some layers read the keys that the layer before chose."""
     # where the file lists the layers, they say nothing more
     c.asked.update(INDEX)
-    found, layers = _indexed(c), count(c)
+    found = _indexed(c)
+    layers = count(c)
     kinds = listed(c, "indexer_types", {"full": "sparse", "shared": "chosen"})
     if kinds is None:
         pattern = c.get("index_topk_pattern")

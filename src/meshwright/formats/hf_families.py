@@ -30,7 +30,8 @@ def _mixtral(c: Config) -> Fields:
 
 def _qwen2(c: Config) -> Fields:
     """With use_sliding_window the layers from max_window_layers on have a window."""
-    first, layers = c.whole("max_window_layers", default=0), count(c)
+    first = c.whole("max_window_layers", default=0)
+    layers = count(c)
     return sliding(
         c, ["sliding" if i >= first else "full" for i in range(layers)]
     )
@@ -44,10 +45,8 @@ def _qwen_moe(c: Config) -> Fields:
     """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`; a shared
     expert with a gate.
     """
-    step, dense = (
-        c.whole("decoder_sparse_step", default=1),
-        c.listed("mlp_only_layers") or [],
-    )
+    step = c.whole("decoder_sparse_step", default=1)
+    dense = c.listed("mlp_only_layers") or []
     if not step:
         raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
     shared = c.whole("shared_expert_intermediate_size", default=0)
@@ -92,15 +91,14 @@ def _deepseek_experts(c: Config) -> Fields:
     """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
     parameter.
     """
-    width, layers = c.whole("moe_intermediate_size"), count(c)
+    width = c.whole("moe_intermediate_size")
+    layers = count(c)
     moe = routed(
         c, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"
     )
     moe["shared_ffn"] = c.whole("n_shared_experts") * width
-    first, step = (
-        c.whole("first_k_dense_replace"),
-        c.whole("moe_layer_freq", default=1) or 1,
-    )
+    first = c.whole("first_k_dense_replace")
+    step = c.whole("moe_layer_freq", default=1) or 1
     usual = [
         "experts" if i >= first and i % step == 0 else "dense"
         for i in range(layers)
@@ -196,11 +194,10 @@ def _falcon(c: Config) -> Fields:
     """7B: one key/value head, one norm before both halves of a block. 40B and 180B: a norm for each
     half.
     """
-    heads, new = (
-        c.whole("num_attention_heads"),
-        c.flag("new_decoder_architecture"),
-    )
-    kv, one = c.whole("num_kv_heads", default=heads), c.flag("multi_query")
+    heads = c.whole("num_attention_heads")
+    new = c.flag("new_decoder_architecture")
+    kv = c.whole("num_kv_heads", default=heads)
+    one = c.flag("multi_query")
     # 2: one for each half, otherwise one for both
     norms = c.whole("num_ln_in_parallel_attn", default=2 if new else 1)
     biased = c.flag("bias")

@@ -73,7 +73,8 @@ def _qwen3_5(c: Config) -> Fields:
 
 def _qwen3_next(c: Config) -> Fields:
     """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`."""
-    layers, plain = count(c), c.listed("mlp_only_layers") or []
+    layers = count(c)
+    plain = c.listed("mlp_only_layers") or []
     step = c.whole("decoder_sparse_step", default=1)
     if not step:
         raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
@@ -113,7 +114,8 @@ def _kimi_linear(c: Config) -> Fields:
     """Kimi's delta attention between layers of latent attention; the gates have a narrow matrix as
     wide as a head.
     """
-    inner, layers = c.table("linear_attn_config"), count(c)
+    inner = c.table("linear_attn_config")
+    layers = count(c)
     heads = inner.get("num_heads", c.whole("linear_num_heads"))
     width = inner.get("head_dim", c.whole("linear_head_dim"))
     conv = inner.get(
@@ -149,10 +151,8 @@ DERIVED = ("linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
 
 def _bailing(c: Config) -> Fields:
     """The same with whole matrices for the gates, and a gate a head in latent attention."""
-    layers, heads = (
-        count(c),
-        c.whole("linear_num_heads", "num_attention_heads"),
-    )
+    layers = count(c)
+    heads = c.whole("linear_num_heads", "num_attention_heads")
     width = c.whole("linear_head_dim", "head_dim")
     taps = c.whole("linear_conv_kernel_dim", "short_conv_kernel_size")
     linear = _channel_decay(heads, width) | {"conv": taps}
@@ -178,7 +178,8 @@ def _bailing(c: Config) -> Fields:
 
 def _olmo_hybrid(c: Config) -> Fields:
     """A gated delta net whose keys are 3/4 of D wide together, and values twice as wide."""
-    layers, heads = count(c), c.whole("num_attention_heads")
+    layers = count(c)
+    heads = c.whole("num_attention_heads")
     keys = c.whole("linear_num_key_heads", default=heads)
     values = c.whole("linear_num_value_heads", default=heads)
     width = c.whole(
@@ -224,14 +225,16 @@ def _minimax(c: Config) -> Fields:
 
 def _xlstm(c: Config) -> Fields:
     """mLSTM: an input and a forget gate a head, with biases; a norm over all heads."""
-    D, heads = c.whole("hidden_size"), c.whole("num_heads")
+    D = c.whole("hidden_size")
+    heads = c.whole("num_heads")
     if c.whole("embedding_dim", default=D) != D:
         raise c.refuse(
             "the embedding has another width than the layers (embedding_dim)"
         )
     layers = c.whole("num_blocks", default=count(c))
     c.asked.add("add_out_norm")  # there is a norm in any case
-    biased, single = c.flag("use_bias"), c.get("weight_mode")
+    biased = c.flag("use_bias")
+    single = c.get("weight_mode")
     if biased or single != "single":
         raise c.refuse(
             "projections with biases, or fused ones (use_bias, weight_mode)"
@@ -270,7 +273,8 @@ def _mamba2(
     """Mamba-2 by keys with a prefix: d_state, n_groups, d_conv, chunk_size, conv_bias,
     proj_bias.
     """
-    count_, each = c.whole(heads), c.get(width)
+    count_ = c.whole(heads)
+    each = c.get(width)
     inner = c.whole(f"{prefix}expand") * c.whole("hidden_size")
     if each == "auto":
         each = inner // (count_ or 1)
@@ -304,7 +308,8 @@ def _bamba(c: Config) -> Fields:
 def _granite_hybrid(c: Config) -> Fields:
     """Mamba-2 and full attention; experts, if there are any, beside shared ones."""
     attention = c.flag("attention_bias")
-    shared, layers = c.whole("shared_intermediate_size"), count(c)
+    shared = c.whole("shared_intermediate_size")
+    layers = count(c)
     found: Fields = {
         "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
         "ffn": shared,
@@ -349,15 +354,12 @@ def _falcon_h1(c: Config) -> Fields:
 
 def _jamba(c: Config) -> Fields:
     """Mamba with norms of its own; attention and experts in every so many layers."""
-    layers, D = count(c), c.whole("hidden_size")
-    period, offset = (
-        c.whole("attn_layer_period") or 1,
-        c.whole("attn_layer_offset"),
-    )
-    sparse, first = (
-        c.whole("expert_layer_period") or 1,
-        c.whole("expert_layer_offset"),
-    )
+    layers = count(c)
+    D = c.whole("hidden_size")
+    period = c.whole("attn_layer_period") or 1
+    offset = c.whole("attn_layer_offset")
+    sparse = c.whole("expert_layer_period") or 1
+    first = c.whole("expert_layer_offset")
     rank = c.get("mamba_dt_rank")
     rank = ceil(D / 16) if rank == "auto" else c.whole("mamba_dt_rank")
     if c.flag("mamba_proj_bias"):
@@ -416,7 +418,8 @@ def _mamba(c: Config) -> Fields:
 
 def _mamba_2(c: Config) -> Fields:
     """Layers of Mamba-2 alone."""
-    heads, D = c.whole("num_heads"), c.whole("hidden_size")
+    heads = c.whole("num_heads")
+    D = c.whole("hidden_size")
     inner = int(c.real("expand", most=1e3, default=2.0) * D)
     if heads * c.whole("head_dim") != inner:
         raise BadInput(
@@ -455,10 +458,8 @@ LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 def _nemotron_h(c: Config) -> Fields:
     """Each layer is one thing under one norm: Mamba-2, attention, a feed-forward or experts."""
-    given, letters = (
-        c.listed("layers_block_type"),
-        c.get("hybrid_override_pattern"),
-    )
+    given = c.listed("layers_block_type")
+    letters = c.get("hybrid_override_pattern")
     if given is None and letters is None:
         given = ["linear_attention", "moe", "full_attention", "mlp"]
     if given is None:
@@ -477,11 +478,9 @@ def _nemotron_h(c: Config) -> Fields:
         if not isinstance(kind, str) or kind not in BLOCKS
     ]:
         raise c.refuse(f"layers_block_type has {str(other[0])[:40]!r}")
-    blocks, heads, D = (
-        [BLOCKS[kind] for kind in given],
-        c.whole("mamba_num_heads"),
-        c.whole("hidden_size"),
-    )
+    blocks = [BLOCKS[kind] for kind in given]
+    heads = c.whole("mamba_num_heads")
+    D = c.whole("hidden_size")
     c.asked.update(("expand", "num_hidden_layers"))
     ssm = {
         "inner": heads * c.whole("mamba_head_dim"),
@@ -547,7 +546,8 @@ def _lfm2(c: Config) -> Fields:
     """Gated short convolutions between layers of attention; the width of the feed-forward is two
     thirds of what the file says, rounded up.
     """
-    layers, wide = count(c), c.whole("block_ff_dim", "intermediate_size")
+    layers = count(c)
+    wide = c.whole("block_ff_dim", "intermediate_size")
     if c.flag("block_auto_adjust_ff_dim"):
         unit = c.whole("block_multiple_of") or 1
         wide = int(

@@ -14,7 +14,8 @@ from ..errors import BadInput
 from .hf_keys import Config, Fields
 
 Names = Mapping[str, str]
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 """What `layer_types` of most classes may say of a layer."""
 ATTENTION = {FULL: "full", "attention": "full", SLIDING: "sliding"}
 LINEAR = {**ATTENTION, "linear_attention": "linear"}
@@ -87,7 +88,8 @@ def arrange(fields: Fields) -> Fields:
     """Fields of a model from those of its readers: `mixers` and `ffns`, a word for each layer,
     become a window in evenly spaced layers, leading dense layers, or a pattern.
     """
-    layers, left = fields["layers"], dict(fields)
+    layers = fields["layers"]
+    left = dict(fields)
     mixers = left.pop("mixers", None) or ["full"] * layers
     usual = "experts" if left.get("moe") else "dense"
     ffns = left.pop("ffns", None) or [usual] * layers

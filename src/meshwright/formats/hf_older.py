@@ -50,14 +50,10 @@ def _opt(c: Config) -> Fields:
         raise c.refuse(
             "the embedding has another width than the layers (word_embed_proj_dim)"
         )
-    biased, scaled = (
-        c.flag("enable_bias"),
-        c.flag("layer_norm_elementwise_affine"),
-    )
-    before, removed = (
-        c.flag("do_layer_norm_before"),
-        c.flag("_remove_final_layer_norm"),
-    )
+    biased = c.flag("enable_bias")
+    scaled = c.flag("layer_norm_elementwise_affine")
+    before = c.flag("do_layer_norm_before")
+    removed = c.flag("_remove_final_layer_norm")
     return {
         **biases(biased, biased, biased),
         "norm": "layernorm" if scaled else "nonparametric",

@@ -218,11 +218,9 @@ def on_the_clock(found: Iterable[dict[str, Any]]) -> float:
     busy = 0.0
     ends: dict[str, float] = {}
     for e in sorted(found, key=lambda e: float(e["ts"])):
-        device, start, end = (
-            str(e.get("pid")),
-            float(e["ts"]),
-            float(e["ts"]) + float(e["dur"]),
-        )
+        device = str(e.get("pid"))
+        start = float(e["ts"])
+        end = float(e["ts"]) + float(e["dur"])
         done = ends.get(device, start)
         busy += max(0.0, end - max(start, done))
         ends[device] = max(done, end)
@@ -295,7 +293,8 @@ class Launchers:
 
     def around(self, event: dict[str, Any]) -> Iterator[str]:
         """The collective of the innermost annotation that an event lies in."""
-        spans, at = self.said.get(lane(event), []), float(event["ts"])
+        spans = self.said.get(lane(event), [])
+        at = float(event["ts"])
         last = bisect_right(spans, (at, float("inf"), ""))
         for _, end, kind in reversed(spans[max(0, last - NESTED) : last]):
             if at < end:

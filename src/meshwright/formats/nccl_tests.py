@@ -26,7 +26,9 @@ from . import read_text
 
 LARGEST = 16 * 2**20
 MOST_ROWS = 100_000
-MOST_BYTES, SHORTEST_S, LONGEST_S = 1e18, 1e-12, 1e9
+MOST_BYTES = 1e18
+SHORTEST_S = 1e-12
+LONGEST_S = 1e9
 MICROSECOND, GB = 1e-6, 1e9
 KINDS = {
     "allreduce": "all_reduce",
@@ -190,10 +192,8 @@ def measured(
         ):
             continue
         try:
-            time, rate = (
-                interval(cells[at], MICROSECOND),
-                interval(cells[at + 1], GB),
-            )
+            time = interval(cells[at], MICROSECOND)
+            rate = interval(cells[at + 1], GB)
         except (ValueError, IndexError, OverflowError):
             raise BadInput(
                 f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}"
@@ -242,8 +242,10 @@ def of_csv(text: str) -> Iterator[Sample]:
     for row in rows:
         kind = KINDS.get(str(row["collective"]).lower().replace("_", ""))
         try:
-            nodes, per_node = int(row["nodes"]), int(row["gpus_per_node"])
-            size, seconds = float(row["size_bytes"]), float(row["time_mean_s"])
+            nodes = int(row["nodes"])
+            per_node = int(row["gpus_per_node"])
+            size = float(row["size_bytes"])
+            seconds = float(row["time_mean_s"])
         except (TypeError, ValueError):
             continue
         if kind and nodes * per_node > 1 and possible(size, seconds):

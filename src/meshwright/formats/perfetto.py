@@ -40,9 +40,12 @@ def write_all(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]:
     """Several timelines in one trace, one below the other: the processes of each begin with its
     name.
     """
-    events, names, first = list[Event](), list[Event](), 0
+    events = list[Event]()
+    names = list[Event]()
+    first = 0
     for name, timeline in timelines.items():
-        found, flows = _events(timeline), len(events)
+        found = _events(timeline)
+        flows = len(events)
         threads = sorted({(event["pid"], event["tid"]) for event in found})
         for event in (*_names(threads, name), *found):
             event["pid"] += first
@@ -103,10 +106,8 @@ def _computed(timeline: Timeline) -> Iterator[Event]:
 
 def _message(send: Send, flow: int, out: int, into: int) -> Iterator[Event]:
     """The message at both ends, and the arrow between them."""
-    name, args = (
-        f"{send.kind} {send.microbatch}",
-        {"from": send.sender, "to": send.receiver, "stage": send.stage},
-    )
+    name = f"{send.kind} {send.microbatch}"
+    args = {"from": send.sender, "to": send.receiver, "stage": send.stage}
     yield _slice(
         name, "send", send.sender, out, send.start_s, send.end_s, args
     )
@@ -182,7 +183,8 @@ def _names(threads: list[tuple[int, int]], of: str) -> Iterator[Event]:
         ):
             yield {"name": key, "ph": "M", "pid": rank, "tid": 0, "args": args}
     for pid, tid in threads:
-        stream, lane = STREAMS[tid // LANES], tid % LANES
+        stream = STREAMS[tid // LANES]
+        lane = tid % LANES
         name = f"{stream} {lane + 1}" if lane else stream
         for key, args in (
             ("thread_name", {"name": name}),

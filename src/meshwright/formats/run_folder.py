@@ -27,7 +27,8 @@ from .records import Part, RankRecord, Run, StepRecord
 from .toml import load_job
 
 ATTEMPTS = "attempts.jsonl"
-RECORD, PROFILE = "record", "profile"
+RECORD = "record"
+PROFILE = "profile"
 """Folders of the records and of the profiler's traces."""
 SCHEMA = "meshwright-record/1"
 MOST_RANKS = 4096
@@ -57,11 +58,9 @@ def read(folder: str | Path) -> Run:
             f"{str(folder)[:200]!r} is not a run folder (no job.toml): `meshwright train` creates"
             " one"
         )
-    job, rows, ranks = (
-        load_job(path / "job.toml", files=False),
-        metrics(path / "metrics.jsonl"),
-        records(path),
-    )
+    job = load_job(path / "job.toml", files=False)
+    rows = metrics(path / "metrics.jsonl")
+    ranks = records(path)
     traces = {
         rank.rank: path / PROFILE / rank_file(rank.rank, "json")
         for rank in ranks

@@ -109,7 +109,8 @@ def device(job: Job, given: str | None, asked: str | None = None) -> str:
                 f"--device must be {' or '.join(RUNS_ON)}, not {asked[:40]!r}"
             )
         return asked
-    chip, own = job.cluster.chip, of_vendor(job)
+    chip = job.cluster.chip
+    own = of_vendor(job)
     if own is None and chip.vendor:
         made = (
             f"this plan is for {chip.name} of {chip.vendor}, and meshwright train runs on CPUs and"

@@ -40,7 +40,8 @@ def _shares(
     left = [float(size) for size in sizes]
     placement: dict[str, tuple[Num, ...]] = {}
     for axis in order:
-        need, shares = float(getattr(layout, axis)), []
+        need = float(getattr(layout, axis))
+        shares = []
         for i in range(len(sizes) - 1):
             room = int(left[i])
             take = (

@@ -334,7 +334,8 @@ AWAY = Rule(
 
 def host_unknown(job: Job, layout: Layout) -> str:
     """The rate of a chip's host that the layout needs and nobody gave."""
-    away, chip = offload(layout.offload), job.cluster.chip
+    away = offload(layout.offload)
+    chip = job.cluster.chip
     if layout.offload != "none" and not chip.host_bandwidth:
         return "host_bandwidth"
     if away.optimizer and not chip.host_memory_bandwidth:

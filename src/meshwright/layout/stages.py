@@ -65,12 +65,11 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
     then those between. The same order as in the prediction (`schedule.dealt.Cut`): the ends also
     hold the head and the embedding, which count as a layer each with `slots`.
     """
-    given, slots = (
-        stages_named(how).layers,
-        stages_named(how).slots and stages > 2,
-    )
+    given = stages_named(how).layers
+    slots = stages_named(how).slots and stages > 2
     dealt = layers + 2 * slots
-    most, spare = -(-dealt // stages), -dealt % stages
+    most = -(-dealt // stages)
+    spare = -dealt % stages
     fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
     bounds = [0]
     for stage in range(stages):
@@ -81,11 +80,9 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
 
 def stage_numbers(layout: Layout, rank: int) -> list[int]:
     """The stages a rank of the pp axis holds, by chunk."""
-    schedule, p, v = (
-        schedule_named(layout.schedule),
-        int(layout.pp),
-        int(layout.interleave),
-    )
+    schedule = schedule_named(layout.schedule)
+    p = int(layout.pp)
+    v = int(layout.interleave)
     return (
         [0]
         if p == 1

@@ -23,7 +23,8 @@ from .scenario import Scenario, preset
 
 SMOOTH_GRID = 8
 """Widths to a doubling on a smooth curve."""
-NARROWEST, WIDEST = 2.0**9, 2.0**26
+NARROWEST = 2.0**9
+WIDEST = 2.0**26
 """Widths among which a model of a given size is sought."""
 
 
@@ -117,10 +118,8 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
     )
     closed = None
     if as_published(scenario) and not scenario.law.experts:
-        on, s = (
-            node(scenario.chip, scenario.network, scenario.precision.compute),
-            under_law(Setting(duration_s=scenario.duration_s), scenario.law),
-        )
+        on = node(scenario.chip, scenario.network, scenario.precision.compute)
+        s = under_law(Setting(duration_s=scenario.duration_s), scenario.law)
         closed = closed_forms(on, s)
     return Limit(
         exact, ends(exact), line, ends(line) if line else None, closed
@@ -156,10 +155,8 @@ def smooth_widths(
 def split(p: Point) -> dict[str, float]:
     """How the parallelism is divided: share of log N that tensor, data, pipeline and expert
     parallelism have; they add up to 1."""
-    d, whole = (
-        p.degrees,
-        math.log(p.degrees.chips) if p.degrees.chips > 1 else 1.0,
-    )
+    d = p.degrees
+    whole = math.log(p.degrees.chips) if p.degrees.chips > 1 else 1.0
     parts = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp, "ep": d.ep}
     return {axis: math.log(n) / whole for axis, n in parts.items()}
 
@@ -168,7 +165,8 @@ def bill(p: Point, scenario: Scenario) -> dict[str, float | None]:
     """Rent and energy of a whole run, every chip at its power limit; None where the price or the
     power is not known.
     """
-    seconds, chip = p.chips * p.duration_s, scenario.chip
+    seconds = p.chips * p.duration_s
+    chip = scenario.chip
     hours = seconds / 3600
     return {
         "chip_hours": hours,
@@ -221,7 +219,8 @@ def largest_run(scenario: Scenario, chips: float) -> Point:
     Raises NoLayout if not even a model of width 512 can be trained.
     """
     real = scenario.smooth
-    low, high = math.log2(NARROWEST), math.log2(WIDEST)
+    low = math.log2(NARROWEST)
+    high = math.log2(WIDEST)
     best: Point | None = None
     for _ in range(4):
         grid = np.linspace(low, high, SMOOTH_GRID + 1)
@@ -234,7 +233,8 @@ def largest_run(scenario: Scenario, chips: float) -> Point:
             break
         last = max(enough)
         best = enough[last]
-        low, high = grid[last], grid[min(last + 1, len(grid) - 1)]
+        low = grid[last]
+        high = grid[min(last + 1, len(grid) - 1)]
     if best is None:
         time = show(scenario.duration_s, "s")
         raise NoLayout(

@@ -9,7 +9,8 @@ from ..errors import BadInput
 GROWTH = 4.2
 """Training compute of the largest runs, times a year (Epoch AI 2024; Erdil & Schneider-Joseph
 2024)."""
-LARGEST_FLOPS, LARGEST_YEAR = 1e26, 2024.9
+LARGEST_FLOPS = 1e26
+LARGEST_YEAR = 2024.9
 """The largest run when the paper was written, "two orders of magnitude" below 1e28 (November
 2024)."""
 WORLD_ENERGY_J = 6.2e20

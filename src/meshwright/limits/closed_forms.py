@@ -85,11 +85,9 @@ def node(
             f"chip {chip.name} has no memory hierarchy in its data (chip.hierarchy), which the"
             " closed forms need"
         )
-    h, near, far = (
-        chip.hierarchy,
-        network.dims[0],
-        network.dims[min(1, len(network.dims) - 1)],
-    )
+    h = chip.hierarchy
+    near = network.dims[0]
+    far = network.dims[min(1, len(network.dims) - 1)]
     chips = float(near.size or 1)
     sram = h.l2_bytes + h.sms * (4 * h.register_bytes + h.shared_bytes)
     memory = chip.hbm_bandwidth / 2

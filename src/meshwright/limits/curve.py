@@ -109,7 +109,8 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
     grid.
     """
     wide = np.asarray(widths() if hidden is None else hidden, dtype=np.float64)
-    points, kept = points_at(scenario, wide), []
+    points = points_at(scenario, wide)
+    kept = []
     for i in range(len(wide)):
         if i not in points or points[i].utilisation < LEAST_UTILISATION:
             break
@@ -121,7 +122,8 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     """Position of a width -> its point, for all widths below the first that cannot be trained in
     time.
     """
-    on, s = scenario.machine, shape(scenario.law, hidden)
+    on = scenario.machine
+    s = shape(scenario.law, hidden)
     chips = first_guess(on, s, scenario.duration_s)
     possible = trainable(on, s, scenario.duration_s)
     alive = np.arange(
@@ -172,7 +174,8 @@ def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     between it and the next, log time goes with log chips.
     """
     doubled = np.array([p.chips for p in points])
-    good, bad = np.zeros(len(points)), np.full(len(points), float(FINENESS))
+    good = np.zeros(len(points))
+    bad = np.full(len(points), float(FINENESS))
     points = list(points)
     while np.any(bad - good > 1):
         middle = np.floor((good + bad) / 2)
@@ -180,10 +183,8 @@ def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
         found = fastest(scenario, s, chips, budget(scenario, s, chips))
         for i in np.nonzero(found.feasible)[0].tolist():
             points[i] = point(scenario, s.at(i), chips[i], found, i)
-        good, bad = (
-            np.where(found.feasible, middle, good),
-            np.where(found.feasible, bad, middle),
-        )
+        good = np.where(found.feasible, middle, good)
+        bad = np.where(found.feasible, bad, middle)
     chips = doubled * 2.0 ** (-bad / FINENESS)
     allowed = budget(scenario, s, chips)
     late = (
@@ -238,8 +239,11 @@ def point(
     scenario: Scenario, s: Shape, chips: float, found: Found, i: int
 ) -> Point:
     """The best of model i, simulated once more by itself."""
-    on, s, chips = scenario.machine, Shape(*map(float, s)), float(chips)
-    d, lower = Degrees(*(float(x[i]) for x in found.degrees)), found.lower[i]
+    on = scenario.machine
+    s = Shape(*map(float, s))
+    chips = float(chips)
+    d = Degrees(*(float(x[i]) for x in found.degrees))
+    lower = found.lower[i]
     step = simulate(
         on,
         s,

@@ -127,7 +127,8 @@ def rounded(x: Values, mantissas: tuple[int, ...]) -> Values:
         return maximum(x, 1.0)
     grid = np.unique(np.outer(mantissas, 2.0 ** np.arange(MOST_DOUBLINGS)))
     above = np.clip(np.searchsorted(grid, x), 1, len(grid) - 1)
-    low, high = grid[above - 1], grid[above]
+    low = grid[above - 1]
+    high = grid[above]
     nearest = np.where(x - low <= high - x, low, high)
     return nearest if isinstance(x, np.ndarray) else float(nearest)
 

@@ -129,7 +129,8 @@ class RealCurve:
 def transformer(law: Law, D: float, real: Realism) -> Model:
     """The transformer of width D a law asks for: its blocks, experts and sequence length, heads of
     128, plain feed-forward."""
-    s, F = shape(law, D), law.ffn_ratio * D
+    s = shape(law, D)
+    F = law.ffn_ratio * D
     moe = MoE(int(s.E), 1, int(F)) if s.E > 1 else None
     return Model(
         f"transformer of width {D:.0f}",
@@ -188,18 +189,12 @@ def smallest(
     """
     model = transformer(scenario.law, D, real)
     flops, tokens, batch = run_of(scenario.law, model)
-    peak, experts = (
-        scenario.chip.peak(real.precision.compute),
-        model.moe.experts if model.moe else 1,
-    )
-    steps, least = (
-        tokens / (batch * scenario.law.seq),
-        flops / (scenario.duration_s * peak * scenario.sustained),
-    )
-    chips, reason = (
-        experts * 2 ** max(math.ceil(math.log2(least / experts)), 0),
-        "no layout fits in memory",
-    )
+    peak = scenario.chip.peak(real.precision.compute)
+    experts = model.moe.experts if model.moe else 1
+    steps = tokens / (batch * scenario.law.seq)
+    least = flops / (scenario.duration_s * peak * scenario.sustained)
+    chips = experts * 2 ** max(math.ceil(math.log2(least / experts)), 0)
+    reason = "no layout fits in memory"
     for _ in range(DOUBLINGS + 1):
         lost = (
             loss(real.failures, chips, parameters(model))

@@ -115,7 +115,8 @@ def fastest(
     s, chips, budget: columns, one row a model.  Of equally fast ones the one with the least
     traffic.
     """
-    on, found = scenario.machine, Found(budget)
+    on = scenario.machine
+    found = Found(budget)
     sizes = [levels_of(scenario, n) for n in chips]
     for size in sorted(set(sizes)):
         rows = np.array([i for i, other in enumerate(sizes) if other == size])
@@ -259,7 +260,8 @@ def _best_first(
     found: Found,
 ) -> None:
     """Place cells in growing chunks until no bound is below the best."""
-    start, chunks = 0, iter(CHUNKS)
+    start = 0
+    chunks = iter(CHUNKS)
     while True:
         open_ = (cells.rank >= start) & (
             cells.bound <= found.seconds[cells.model] * (1 + SLACK)
@@ -284,18 +286,15 @@ def _place(
 ) -> None:
     """Every placement of some cells, axis by axis: of those not placed yet the best counts, and
     only what may still be the fastest goes on."""
-    models, busy = cells.model[mine], cells.busy[mine]
+    models = cells.model[mine]
+    busy = cells.busy[mine]
     d = Degrees(*(x[mine, None] for x in cells.degrees))
     shapes = Shape(*(x[models, None] for x in s))
-    parts, idle = (
-        tables(on, shapes, d, places, whole),
-        idle_share(on, d)[:, 0],
-    )
+    parts = tables(on, shapes, d, places, whole)
+    idle = idle_share(on, d)[:, 0]
     portions = beside_gradients(on, shapes, d)
-    zero_bubble, limit = (
-        d.zero_bubble[:, 0] > 0,
-        found.seconds[models] * (1 + SLACK),
-    )
+    zero_bubble = d.zero_bubble[:, 0] > 0
+    limit = found.seconds[models] * (1 + SLACK)
     open_ = np.ones((len(mine), 1), dtype=bool)
     for entries, before in places.rounds:
         row, place = np.nonzero(open_[:, before])
@@ -320,7 +319,8 @@ def _place(
         traffic = np.asarray(
             added(together(x.loads for x in (tp, p2p, dp))).seconds
         )[fast]
-        row, place = row[fast], place[fast]
+        row = row[fast]
+        place = place[fast]
         degrees = Degrees(
             *(np.broadcast_to(x, (len(mine), 1))[row, 0] for x in d)
         )

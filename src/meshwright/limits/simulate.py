@@ -167,11 +167,10 @@ def simulate(
     fastest first.
     """
     ops = expert(on, s, d)
-    busy, idle = matmul_time(on, s, d, ops), idle_share(on, d)
-    tp, p2p = (
-        tensor(on, s, d, ops, groups),
-        between(on, s, d, groups["pp"], groups["ep"]),
-    )
+    busy = matmul_time(on, s, d, ops)
+    idle = idle_share(on, d)
+    tp = tensor(on, s, d, ops, groups)
+    p2p = between(on, s, d, groups["pp"], groups["ep"])
     dp = gradients(on, s, d, groups["dp"])
     wait = where(d.zero_bubble > 0, 0.0, tp.wait + p2p.wait)
     total = step_time(
@@ -202,7 +201,8 @@ def beside_gradients(on: Machine, s: Shape, d: Degrees) -> Portions:
     if scope not in ("pass", "layer"):
         return ((1.0, 1.0),)
     one = minimum(d.pp / s.L, 1.0) if scope == "pass" else 0.0
-    rest, often = 1.0 - one, d.microbatches
+    rest = 1.0 - one
+    often = d.microbatches
     return (
         (one, 0.0),
         (rest / 2, rest * BACKWARD / often),
@@ -224,12 +224,14 @@ def step_time(
 
     sent: tensor and point-to-point traffic. Gradients come after it on the same links.
     """
-    work, how = (busy + budgeted(busy, sent)) * (1 + idle), on.overlap.dp
+    work = (busy + budgeted(busy, sent)) * (1 + idle)
+    how = on.overlap.dp
     if how.scope == "none":
         return work + gradients.seconds + wait
     own = added(sent)
     for part, share in portions:
-        work_there, sent_there = work * share, own * share
+        work_there = work * share
+        sent_there = own * share
         exposed = behind(work_there, sent_there, gradients * part, how)
         wait = wait + exposed.total
     return work + wait
@@ -237,7 +239,8 @@ def step_time(
 
 def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
     """Operations of one expert of one block for one microbatch of b/(E DP m) tokens."""
-    tokens, p = s.batch / (s.E * d.dp * d.microbatches), on.precision
+    tokens = s.batch / (s.E * d.dp * d.microbatches)
+    p = on.precision
     return block(
         tokens,
         s.D,
@@ -311,15 +314,12 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
         / (d.chips * d.microbatches)
         * d.pp
     )
-    hops, law = on.fabric.neighbours(message), on.fabric.how.hop
-    bytes_, often = (
-        [on.by_bytes(h) for h in hops],
-        2 * (s.L - 1) * d.microbatches / d.pp,
-    )
-    both, steps = (
-        [p * e for p, e in zip(pp, ep, strict=True)],
-        hop.next_stage(pp, d.interleave, s.L - 1),
-    )
+    hops = on.fabric.neighbours(message)
+    law = on.fabric.how.hop
+    bytes_ = [on.by_bytes(h) for h in hops]
+    often = 2 * (s.L - 1) * d.microbatches / d.pp
+    both = [p * e for p, e in zip(pp, ep, strict=True)]
+    steps = hop.next_stage(pp, d.interleave, s.L - 1)
     stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
     whole = (
         hop.mean(
@@ -356,8 +356,11 @@ def idle_share(on: Machine, d: Degrees) -> Values:
 
     With fewer microbatches than stages 1F1B pays (v - 1)(PP - m) of v m besides, as in the paper.
     """
-    p, m, v = d.pp, d.microbatches, d.interleave
-    third, barrier = 1 / (3 * m), on.overlap.step_barrier != "none"
+    p = d.pp
+    m = d.microbatches
+    v = d.interleave
+    third = 1 / (3 * m)
+    barrier = on.overlap.step_barrier != "none"
     zero_bubble = schedule_named("zb-h2").idle(
         p, m, 1.0, third, third, third, barrier
     )

@@ -104,7 +104,9 @@ def grid(
     }
     up, ff = tensor_splits(int(k.max()))
     pp = np.arange(int(most["L"].max()) + 1)
-    up, ff, pp = up[:, None, None], ff[:, None, None], pp[:, None]
+    up = up[:, None, None]
+    ff = ff[:, None, None]
+    pp = pp[:, None]
     dp = _models(k) - up - ff - pp
     fits = (
         (dp >= 0)

@@ -114,12 +114,15 @@ def certainty(of: Predicted) -> Certainty | None:
     mine = known["classes"].get(
         kind, {"rows": 0, "sources": (), "low": 0.0, "high": 0.0}
     )
-    low, high = float(mine["low"]), float(mine["high"])
+    low = float(mine["low"])
+    high = float(mine["high"])
     if len(mine["sources"]) < TRUSTED:
-        low, high = min(low, known["low"]), max(high, known["high"])
+        low = min(low, known["low"])
+        high = max(high, known["high"])
     far = distance(of.job, known)
     if steps := of.job.cluster.installation.steps:
-        low, high = float(known["own"]["low"]), float(known["own"]["high"])
+        low = float(known["own"]["low"])
+        high = float(known["own"]["high"])
         far = dict.fromkeys(far, 0.0)
     s = width({**parts(of.job, of.time_s), **far}, known["unsure"])
     return Certainty(
@@ -158,7 +161,8 @@ def parts(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
 
 def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
     """How far a job is from any run: yes or no (1, 0), or doublings."""
-    classes, kind = known["classes"], kind_of(job)
+    classes = known["classes"]
+    kind = kind_of(job)
     software = framework_family(job.profile.name if job.profile else "")
     middle = (f", {software}, " in name for name in classes)
     new = {
@@ -214,7 +218,8 @@ def ratio(one: Predicted, other: Predicted) -> tuple[float, float] | None:
     shares differ, and the rest by what rows of one workload differ by (`pair`); else each for
     itself.
     """
-    a, b = certainty(one), certainty(other)
+    a = certainty(one)
+    b = certainty(other)
     if a is None or b is None:
         return None
     known = evidence()[one.job.assumptions.name]
@@ -223,10 +228,12 @@ def ratio(one: Predicted, other: Predicted) -> tuple[float, float] | None:
         or one.job.assumptions.name != other.job.assumptions.name
     ):
         s = math.hypot(a.width, b.width)
-        low, high = float(known["low"]), float(known["high"])
+        low = float(known["low"])
+        high = float(known["high"])
         wide = s * max(-low, high)
         return math.exp(-wide), math.exp(wide)
-    mine, its = parts(one.job, one.time_s), parts(other.job, other.time_s)
+    mine = parts(one.job, one.time_s)
+    its = parts(other.job, other.time_s)
     unsure = {**known["unsure"], "step": known["pair"]}
     differ = {
         name: 1.0 if name == "step" else mine[name] - its[name]

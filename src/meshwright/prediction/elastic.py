@@ -42,7 +42,8 @@ def elasticities(p: Prediction) -> tuple[Elasticity, ...]:
 
 def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     """(name, words, the cluster with that number twice as good)."""
-    chip, net = cluster.chip, cluster.network
+    chip = cluster.chip
+    net = cluster.network
     flops = {k: v * TIMES for k, v in chip.matrix_flops.items()}
     changed = {
         "flops": ("twice the FLOP/s", replace(chip, matrix_flops=flops)),

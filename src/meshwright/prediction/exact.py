@@ -48,11 +48,9 @@ def stage_seconds(
     job: Job, layout: Layout, parts: Body
 ) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
-    schedule, p, v = (
-        schedule_of(layout),
-        float(layout.pp),
-        float(layout.interleave),
-    )
+    schedule = schedule_of(layout)
+    p = float(layout.pp)
+    v = float(layout.interleave)
     layers = in_chunks(job, p, schedule, schedule.chunks(v))
     s = stages(
         layout, parts, layout.recompute, shares(job, layout, schedule, v)
@@ -104,8 +102,10 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
 
 
 def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
-    schedule, m = schedule_of(layout), int(microbatches(job, layout))
-    p, v = int(layout.pp), int(layout.interleave)
+    schedule = schedule_of(layout)
+    m = int(microbatches(job, layout))
+    p = int(layout.pp)
+    v = int(layout.interleave)
     if not by_order(job) or actions_of(schedule, p, m, v) > MOST_ACTIONS:
         return None
     parts = body(job, layout, at)

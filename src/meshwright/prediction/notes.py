@@ -33,7 +33,9 @@ def unmeasured(job: Job) -> list[str]:
     """A sentence for the chip, and one for the links, whose rates are assumed because no
     measurement is in their data.
     """
-    chip, how, network = job.cluster.chip, job.how.chip, job.how.network
+    chip = job.cluster.chip
+    how = job.how.chip
+    network = job.how.network
     found = []
     if chip_unmeasured(job):
         share = how.sustained
@@ -103,7 +105,8 @@ def mixers(job: Job, layout: Layout) -> list[str]:
     """Of models whose layers differ: what is timed without a measurement, and stages as the mean of
     their layers.
     """
-    found, lead_and_body = [], groups(job.model)
+    found = []
+    lead_and_body = groups(job.model)
     states = {
         w for part in lead_and_body for kind, _ in part for w in kind.mixers
     } & SCANS.keys()
@@ -135,7 +138,8 @@ def corners(job: Job, layout: Layout) -> list[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search
     finds them, people do not train there.
     """
-    found, tokens = [], layout.microbatch * job.T / layout.cp
+    found = []
+    tokens = layout.microbatch * job.T / layout.cp
     if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         found.append(
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
@@ -148,7 +152,8 @@ def chip_unmeasured(job: Job) -> bool:
     """The share of the chip's peak is neither the set's nor measured, and its kernels were not
     measured either.
     """
-    chip, how = job.cluster.chip, job.how.chip
+    chip = job.cluster.chip
+    how = job.how.chip
     if of := by_law(job):
         return of.estimated and chip.sustained is None
     measured_kernels = how.model == "calibrated" and chip.kernels
@@ -161,7 +166,8 @@ def chip_unmeasured(job: Job) -> bool:
 
 def by_law(job: Job) -> Kernels | None:
     """The laws of the chip's kernels, where they are what is timed."""
-    chip, how = job.cluster.chip, job.how.chip
+    chip = job.cluster.chip
+    how = job.how.chip
     timed = (
         how.model == "by-shape"
         and how.matrix_efficiency is None

@@ -56,7 +56,8 @@ class Prediction(Displayed):
         )
 
     def __repr__(self) -> str:
-        use, cluster = self.memory_bytes, self.job.cluster
+        use = self.memory_bytes
+        cluster = self.job.cluster
         words = "fits" if self.fits else "does NOT fit"
         return (
             f"Prediction: {self.job.model.name} on {cluster.chips} x {cluster.chip.name}\n"
@@ -195,7 +196,8 @@ class Prediction(Displayed):
         """Bytes by kind on the fullest device; their sum (allocated), what the allocator holds
         (reserved), what nvidia-smi shows (device), what the device must have (needed), and what it
         has (capacity)."""
-        use, job = self.memory_use, self.job
+        use = self.memory_use
+        job = self.job
         allocated = use.total
         new = resident.new_block(job, self.layout, self._body, self._schedule)
         return {
@@ -266,7 +268,8 @@ class Prediction(Displayed):
         """FLOP/s that kernels execute over the same peak: the causal half, and what is computed
         again (Chowdhery et al. 2022).
         """
-        chip, chips = self.job.cluster.chip, self.job.cluster.chips
+        chip = self.job.cluster.chip
+        chips = self.job.cluster.chips
         return self.executed_flops / (
             self.step_time_s * chips * chip.peak(self.job.precision.compute)
         )
@@ -274,7 +277,8 @@ class Prediction(Displayed):
     @property
     def executed_flops(self) -> float:
         """FLOPs of the matrix products of a step, on all chips together."""
-        job, text = self.job, self.layout.recompute
+        job = self.job
+        text = self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
         some = float(
             shares(job, self.layout, self._schedule, self.layout.interleave)[
@@ -297,7 +301,8 @@ class Prediction(Displayed):
     @cached_property
     def lost(self) -> Loss | None:
         """What interruptions and checkpoints cost the run."""
-        chips, size = self.job.cluster.chips, parameters(self.job.model)
+        chips = self.job.cluster.chips
+        size = parameters(self.job.model)
         return loss(self.failures, chips, size) if self.failures else None
 
     @property

@@ -110,9 +110,12 @@ def replay(prediction: Prediction) -> Replay:
     """The exact timeline of a prediction's pipeline.  Raises BadInput if it has more than
     MOST_ACTIONS actions.
     """
-    job, layout, m = prediction.job, prediction.layout, prediction.microbatches
+    job = prediction.job
+    layout = prediction.layout
+    m = prediction.microbatches
     schedule = schedule_of(layout)
-    p, v = int(layout.pp), int(layout.interleave)
+    p = int(layout.pp)
+    v = int(layout.interleave)
     if (actions := actions_of(schedule, p, m, v)) > MOST_ACTIONS:
         raise BadInput(
             f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or"
@@ -125,7 +128,8 @@ def replay(prediction: Prediction) -> Replay:
         for f, i, w in stage_seconds(job, layout, parts)
     )
     send = float(hop(layout, parts, at).seconds)
-    order, place = schedule.order(p, m, v), schedule.placement(p, v)
+    order = schedule.order(p, m, v)
+    place = schedule.placement(p, v)
     one = timeline(order, place, passes, send)
     closed = prediction.pipeline_s
     # with whole backward passes the rank that begins first ends last, and a second step adds the

@@ -119,10 +119,8 @@ def explained(parts: Body) -> Body:
         part: items(getattr(parts, part), label)
         for part, label in LABELS.items()
     }
-    kept, sent = (
-        Item.called("inputs of layers", parts.boundary),
-        Item.called("bytes sent", parts.message),
-    )
+    kept = Item.called("inputs of layers", parts.boundary)
+    sent = Item.called("bytes sent", parts.message)
     return parts._replace(**costs, boundary=kept, message=sent)
 
 
@@ -153,11 +151,11 @@ def parts_of(
 
 def step_term(p: Prediction) -> Term:
     """The tree behind `Prediction.term`."""
-    job, layout, parts = p.job, p.layout, p._explained
-    by, formulas = (
-        shares(job, layout, p._schedule, layout.interleave),
-        _formulas(p),
-    )
+    job = p.job
+    layout = p.layout
+    parts = p._explained
+    by = shares(job, layout, p._schedule, layout.interleave)
+    formulas = _formulas(p)
     *_, pipe = pipelined(job, layout, parts, by, p._clock)
     found: dict[str, Sequence[Term]] = {
         **_operations(p, pipe.busy),
@@ -207,7 +205,9 @@ def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
 
 def _synchronisation(p: Prediction) -> list[Term]:
     """Of weights and gradients: what does not hide on the device that ends last."""
-    found, m, how = p._step, float(p.microbatches), p.job.how.overlap.dp
+    found = p._step
+    m = float(p.microbatches)
+    how = p.job.how.overlap.dp
     device = found.devices[found.awaited]
     waits = exposed(device, m, p.layout.zero, how)
     longer = found.slowdown
@@ -277,10 +277,14 @@ def _slowdown(p: Prediction) -> list[Term]:
 
 def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     """Cause -> (formula of the branch that ran, its source)."""
-    job, layout, m, at = p.job, p.layout, p.microbatches, p._clock
+    job = p.job
+    layout = p.layout
+    m = p.microbatches
+    at = p._clock
     arithmetic, traffic, chip = compute_told(job.how.chip, at.rates)
     algorithm, network = comm_told(at.fabric)
-    hop, dp = job.how.network.hop, job.how.overlap.dp
+    hop = job.how.network.hop
+    dp = job.how.overlap.dp
     ranks = {
         axis: (
             f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}:"
@@ -354,7 +358,8 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
 
 def _on_host(p: Prediction) -> str:
     """What the host updates meanwhile."""
-    away, chip = offload(p.layout.offload).optimizer, p.job.cluster.chip
+    away = offload(p.layout.offload).optimizer
+    chip = p.job.cluster.chip
     return (
         f", or {away:g} of all parameters on the host, at {chip.host_memory_bandwidth:.4g} B/s,"
         f" with gradients and weights copied at {chip.host_reached:g} x {chip.host_bandwidth:.4g}"
@@ -436,10 +441,8 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
                 )
             for direction, seconds, work, part_of_it in halves:
                 n = float(times * share) * part_of_it
-                name, done = (
-                    f"{label}/{op.name} {direction}",
-                    f"; x {n:g} a step",
-                )
+                name = f"{label}/{op.name} {direction}"
+                done = f"; x {n:g} a step"
                 own = (
                     f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs,"
                     f" {work.memory:.4g} B{done}"
@@ -477,7 +480,8 @@ def _copies(p: Prediction, traffic: Sequence[Term]) -> Iterator[Term]:
     """Of activations to host memory and back, what outlasts the passes beside it."""
     if not offload(p.layout.offload).activations:
         return
-    chip, t = p.job.cluster.chip, p._body.typical
+    chip = p.job.cluster.chip
+    t = p._body.typical
     longer = p.time_s["memory"] - sum(term.value for term in traffic)
     if longer > 1e-12 * p.step_time_s:
         formula = (
@@ -561,7 +565,9 @@ ROUNDED = 1e-12
 
 def memory_term(p: Prediction) -> Term:
     """The memory of the fullest device as a tree."""
-    job, layout, precision = p.job, p.layout, p.job.precision
+    job = p.job
+    layout = p.layout
+    precision = p.job.precision
     whole = resident.whole_program(job)
     kinds = (
         {kind: (*told, WALK) for kind, told in PROGRAM.items()}
@@ -612,7 +618,9 @@ def memory_term(p: Prediction) -> Term:
 
 def _outside_tensors(p: Prediction) -> Iterator[Term]:
     """What a device must have beside its tensors."""
-    use, own, profile = p.memory_bytes, room.own_bytes(p.job), p.job.profile
+    use = p.memory_bytes
+    own = room.own_bytes(p.job)
+    profile = p.job.profile
     unusable = use["needed"] - use["allocated"] - own
     share = f"{room.unusable(p.job):g} of the bytes of tensors, after the cache is freed"
     named = (

@@ -136,10 +136,8 @@ def units(job: Job, layout: Layout, recompute: str) -> Units:
     """
     edge = boundary(job, layout)
     lead, rest = groups(job.model)
-    embedding, head = (
-        vocabulary.embedding(job, layout),
-        vocabulary.head(job, layout),
-    )
+    embedding = vocabulary.embedding(job, layout)
+    head = vocabulary.head(job, layout)
     rows = vocabulary.table(job, layout) if embedding else 0.0
     first = unit(job, edge, embedding, recompute, ends=True)._replace(
         foreign=rows * (layout.tp - 1.0)
@@ -246,7 +244,8 @@ def device(
     job: Job, layout: Layout, schedule: Schedule, v: Num, by: Shares, end: str
 ) -> Device:
     """What the first, second or last device holds, and its moments."""
-    m, p = microbatches(job, layout), layout.pp
+    m = microbatches(job, layout)
+    p = layout.pp
     share = Share(
         *(
             where(p == 1, a, b)
@@ -302,7 +301,8 @@ def flying(
         if early
         else (later[0], maximum(full[0] - of_head, full[1]))
     )
-    after, nothing = at.early * of.boundary, 0.0 * at.m
+    after = at.early * of.boundary
+    nothing = 0.0 * at.m
     first = at.share.embedding * maximum(later[2], at.points[0].ends * full[2])
     staged = (
         loss,
@@ -342,7 +342,8 @@ def alone_flying(
     """The loss or the head, the first, second and last layer of a backward pass; nothing is left
     after it.
     """
-    every, one = of.of(at.share, "saved"), of.layer(at.share, "saved")
+    every = of.of(at.share, "saved")
+    one = of.layer(at.share, "saved")
     kept = every - of.root(at.share, "saved")
     inside = made(job, of, at) + of.layer(at.share, "rising")
     second = kept - minimum(at.layers - 1.0, 1.0) * one + inside
@@ -436,7 +437,8 @@ def staged_flying(
     )
     pending = left(job, of, at, point.pending)
     before = waiting + left(job, of, at, maximum(point.pending - one, 0.0))
-    at_head, head_late = where(point.heads > 0, 1.0, 0.0), point.late_heads > 0
+    at_head = where(point.heads > 0, 1.0, 0.0)
+    head_late = point.late_heads > 0
     touched = (
         where(own > 0, of.layer(at.share, "touched"), 0.0) + at_head * of_root
     )

@@ -93,10 +93,8 @@ def messages(job: Job, layout: Layout) -> Iterator[str]:
         for message in (*op.forward.comm, *op.backward.comm):
             group = layout.group(message.axis)
             for g, dim in zip(group, job.cluster.network.dims, strict=True):
-                table, n = (
-                    dim.collectives.get(message.kind),
-                    float(product(group)),
-                )
+                table = dim.collectives.get(message.kind)
+                n = float(product(group))
                 if (
                     table
                     and g == n > 1

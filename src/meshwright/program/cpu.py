@@ -73,11 +73,9 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     )
     at = kept_clock(job)
     parts = body(job, layout, at, details=True)
-    m, L, ranks = (
-        microbatches(job, layout),
-        float(job.model.layers),
-        layout.chips,
-    )
+    m = microbatches(job, layout)
+    L = float(job.model.layers)
+    ranks = layout.chips
     group = ranks / layout.pp
     p = parts.typical.forward + backward(parts.typical, layout.recompute)
     whole: Any = p * L + sum_of_ends(parts)
@@ -167,16 +165,12 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
     every microbatch; 3 also gathers for every pass. With pp > 1 PyTorch's schedules reduce once a
     step. Units: each layer; embedding and head together, or apart on different stages.
     """
-    m, p, group = (
-        microbatches(job, layout),
-        job.precision,
-        layout.group("replicas"),
-    )
-    fabric, e, h = (
-        kept_clock(job).fabric,
-        parts.embedding.weights,
-        parts.head.weights,
-    )
+    m = microbatches(job, layout)
+    p = job.precision
+    group = layout.group("replicas")
+    fabric = kept_clock(job).fabric
+    e = parts.embedding.weights
+    h = parts.head.weights
     alone = layout.pp == 1
     units = (
         (layers, parts.typical.weights),
@@ -199,10 +193,8 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
             layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0
         )
     often = m if layout.zero >= 2 and layout.pp == 1 else 1.0
-    gather, scatter = (
-        each("all_gather", p.gather_bytes, 1.0),
-        each("reduce_scatter", p.gradient_bytes, 1.0),
-    )
+    gather = each("all_gather", p.gather_bytes, 1.0)
+    scatter = each("reduce_scatter", p.gradient_bytes, 1.0)
     return where(
         layout.replicas > 1,
         gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often,
@@ -228,7 +220,8 @@ def engine(job: Job, layout: Layout) -> Num:
     """CPU seconds of the engine itself, over all ranks: each feature at the layers and microbatches
     of a rank.
     """
-    m, L = microbatches(job, layout), job.model.layers / layout.pp
+    m = microbatches(job, layout)
+    L = job.model.layers / layout.pp
     total: Num = 0.0
     for name, ranks in features(layout).items():
         if of := job.cluster.engine.get(name):

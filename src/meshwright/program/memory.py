@@ -289,7 +289,8 @@ class Walk:
 
     def backward(self, stage: Stage, late: bool) -> None:
         """One microbatch backward. late: its gradients are reduced at once."""
-        kept, units = self.kept(stage), self.units[stage.number]
+        kept = self.kept(stage)
+        units = self.units[stage.number]
         arrived = 0.0 if stage.last else self.boundary
         self.ledger.add("receive buffers", arrived)
         both = units[-1].name == BOTH
@@ -413,10 +414,8 @@ class Walk:
         next microbatch.
         """
         for index, unit in enumerate(self.units[stage.number]):
-            key, size = (
-                (stage.number, index),
-                self.width * elements(unit.shapes),
-            )
+            key = (stage.number, index)
+            size = self.width * elements(unit.shapes)
             if key in self.unadded:  # PyTorch adds it to the one that is there
                 self.ledger.touch("backward", size)
             else:
@@ -464,10 +463,8 @@ class Walk:
         """
         if not self.copied or not unit.shapes:
             return
-        key, padded = (
-            (stage.number, index),
-            FP32 * elements(unit.shapes, self.shards),
-        )
+        key = (stage.number, index)
+        padded = FP32 * elements(unit.shapes, self.shards)
         self.ledger.add("reduction", -self.reducing)
         self.ledger.add("reduction", padded)
         self.reducing = padded
@@ -485,12 +482,11 @@ def shortened(job: Job) -> Job:
     one round is like another, unless all microbatches are held.
     """
     layout = job.layout
-    schedule, p, v = (
-        schedule_of(layout),
-        int(layout.pp),
-        int(layout.interleave),
-    )
-    m, turn = int(microbatches(job, layout)), max(p, layout.microbatch_group)
+    schedule = schedule_of(layout)
+    p = int(layout.pp)
+    v = int(layout.interleave)
+    m = int(microbatches(job, layout))
+    turn = max(p, layout.microbatch_group)
     fewer = ROUNDS * turn + m % turn
     all_held = schedule.in_flight(p, fewer, v) > fewer - turn
     if p == 1 or fewer >= m or all_held:

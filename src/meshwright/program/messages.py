@@ -79,7 +79,9 @@ def stages(job: Job, rank: int) -> list[Stage]:
 
 LOSS = "head/loss"
 """The operation that makes the loss of the logits."""
-EMBEDDING, HEAD, BOTH = "embedding", "head", "embedding and head"
+EMBEDDING = "embedding"
+HEAD = "head"
+BOTH = "embedding and head"
 """Units of a stage beside its layers."""
 Shapes = dict[str, tuple[Any, ...]]
 """Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
@@ -91,13 +93,12 @@ def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
 
     layout: the job's, or one whose numbers may be arrays.
     """
-    m, tp = job.model, (layout or job.layout).tp
-    D, wide, narrow, F = (
-        m.hidden,
-        m.heads * m.h // tp,
-        m.K * m.h // tp,
-        m.ffn // tp,
-    )
+    m = job.model
+    tp = (layout or job.layout).tp
+    D = m.hidden
+    wide = m.heads * m.h // tp
+    narrow = m.K * m.h // tp
+    F = m.ffn // tp
     matrices: Shapes = {
         "attention.wq.weight": (wide, D),
         "attention.wk.weight": (narrow, D),
@@ -174,7 +175,8 @@ def units(job: Job, rank: int) -> list[Shapes]:
 
 def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
     """`units`, each with the chunk (the place of its stage among those of the rank)."""
-    one, found = layer_shapes(job), list[tuple[int, Shapes]]()
+    one = layer_shapes(job)
+    found = list[tuple[int, Shapes]]()
     for chunk, stage in enumerate(stages(job, rank)):
         found += [(chunk, one)] * len(stage.layers)
         found += [
@@ -258,7 +260,8 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
     """Every collective of one step of a rank of the pp axis. job: `carried_out`. shards: as in the
     settings; 0 = all dp ranks.
     """
-    layout, found = job.layout, Sent()
+    layout = job.layout
+    found = Sent()
     m = int(microbatches(job, layout))
     for stage in stages(job, rank):
         for _, messages in passes(job, stage):
@@ -281,7 +284,8 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
     """Sends: a microbatch's hidden states to the next stage, its gradient to the one before, where
     that is another rank.
     """
-    layout, mine = job.layout, stage_numbers(job.layout, rank)
+    layout = job.layout
+    mine = stage_numbers(job.layout, rank)
     count = stage_count(layout)
     sends = sum(
         (0 <= to < count) and to not in mine
@@ -302,7 +306,8 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     In fp32 once a step, where gradients pile up before they are reduced; else as they are made,
     after each microbatch, or (under a pipeline) once.
     """
-    layout, found = job.layout, Sent()
+    layout = job.layout
+    found = Sent()
     if layout.tp == 1 or not layout.sequence_parallel:
         return found
     together = layout.pp > 1 or layout.zero < 2
@@ -325,7 +330,8 @@ def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
     """Chunks whose gradients FSDP2 adds up in fp32 before it reduces them: it does so whenever the
     gradient of an input is through, with the gradients of weights that are there by then.
     """
-    made, found = set[int](), set[int]()
+    made = set[int]()
+    found = set[int]()
     for action in actions:
         # the first stage has no gradient to hand on: all its work waits for W
         if action.kind == "B" or (
@@ -347,7 +353,8 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     pass too. Under a pipeline gradients always wait for the last microbatch, and weights are
     gathered as often as PyTorch lets go of their chunk (`gathered_again`).
     """
-    layout, found = job.layout, Sent()
+    layout = job.layout
+    found = Sent()
     copies, inside = replicas(layout, shards)
     axis = "replicas" if layout.dp > 1 else "cp"
     scatters = m if layout.zero >= 2 and layout.pp == 1 else 1
@@ -355,7 +362,8 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     if layout.pp > 1 and layout.zero:
         again = gathered_again(order(job, rank), layout.zero == 3)
     for chunk, shapes in units_of_chunks(job, rank):
-        size, gathers = elements(shapes, inside), again[chunk]
+        size = elements(shapes, inside)
+        gathers = again[chunk]
         if layout.zero == 0:
             found["all_reduce", axis, size * FP32] += int(inside * copies > 1)
             continue
@@ -371,7 +379,8 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
 
 def order(job: Job, rank: int) -> list[Action]:
     """What a rank of the pp axis does in a step, one after the other."""
-    layout, m = job.layout, int(microbatches(job, job.layout))
+    layout = job.layout
+    m = int(microbatches(job, job.layout))
     if layout.pp == 1:
         return [Action(kind, 0, i) for i in range(m) for kind in "FB"]
     return schedule_of(layout).order(
@@ -393,7 +402,9 @@ def gathered_again(actions: list[Action], sharded: bool) -> Counter[int]:
     whatever the ZeRO stage. Sharded weights (ZeRO-3) go after a forward pass too, and stay after a
     backward pass.
     """
-    found, active, there = Counter[int](), set[int](), set[int]()
+    found = Counter[int]()
+    active = set[int]()
+    there = set[int]()
     for k, action in enumerate(actions):
         coming = ahead(actions[k:])
         there -= active - coming
@@ -418,7 +429,8 @@ def ahead(actions: list[Action]) -> set[int]:
 
 def replicas(layout: Layout, shards: int) -> tuple[int, int]:
     """(copies, ranks that share out one copy's state)."""
-    every, cp = int(layout.dp * layout.cp), int(layout.cp)
+    every = int(layout.dp * layout.cp)
+    cp = int(layout.cp)
     inside = 1 if layout.zero == 0 else shards * cp if shards else every
     return every // inside, inside
 

@@ -81,7 +81,8 @@ def whole_stages(
     """GPipe, 1F1B: one microbatch is through before a gradient is whole; a forward pass lets go of
     gathered weights.
     """
-    heads, after = schedule.heads(p, m, v), minimum(flight, m - 1.0)
+    heads = schedule.heads(p, m, v)
+    after = minimum(flight, m - 1.0)
     heads_after = minimum(heads, m - 1.0)
     few = m <= flight  # no forward pass follows the first backward pass
     full = where(few, 1.0, 0.0)
@@ -114,7 +115,9 @@ def in_chunks(
     gradient.
     """
     g = groups.size(p, m, schedule.group)
-    one, few, half = 1.0 / chunks, m <= g, floor(chunks / 2)
+    one = 1.0 / chunks
+    few = m <= g
+    half = floor(chunks / 2)
     fresh = where(few, 0.0, 1.0)
     others = half if end == "last" else ceil(chunks / 2)
     # by then every chunk had a backward pass and no forward pass since
@@ -182,7 +185,8 @@ def split(
     after = minimum(flight, (2 * m - 3) * one)
     ended = minimum(maximum(2 * (m - p) + 1, 1.0), 2 * p - 1) * one
     many = m > p + 1  # gradients are whole while the most wait
-    emptying, all_ = ended - one, where(many, 1.0, 0.0)
+    emptying = ended - one
+    all_ = where(many, 1.0, 0.0)
     return (
         Point(
             where(many, emptying, flight),
@@ -212,17 +216,20 @@ def held_back(
     lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[
         end
     ]
-    g, last = groups.size(p, m, schedule.group), end == "last"
+    g = groups.size(p, m, schedule.group)
+    last = end == "last"
     heads_late = schedule.heads_late(p, m, v) if last else 0.0
     # microbatches until every chunk has its gradients: those that the last rank holds back wait for
     # another group where none is longer than what it holds back
     ready = g + where(g > p, 0.0, p) if last else g
     early = where(m > g, 2 * g - 1, g - 1) * one if last else (g - 1) * one
     after = where(m > ready, flight, early)
-    split, heads = end != "first", 1.0 * (end == "last")
+    split = end != "first"
+    heads = 1.0 * (end == "last")
     ended = where(m > p, 1.0, 0.0) if end == "last" else 1.0
     soon = alone - where(m > ready, 0.0, one) if split else alone
-    begun, left = where(m > p, one, 0.0), where(m > g, alone, one)
+    begun = where(m > p, one, 0.0)
+    left = where(m > g, alone, one)
     of_end = 0.0 * p if end == "first" else begun
     return (
         Point(
@@ -262,10 +269,8 @@ def in_pairs(
     p: Num, m: Num, end: str, flight: Num, one: Num
 ) -> tuple[Point, ...]:
     """DualPipeV: halves only while it fills and empties."""
-    after, pending = (
-        where(m > 2 * p, flight, flight - one),
-        0.0 if end == "last" else one,
-    )
+    after = where(m > 2 * p, flight, flight - one)
+    pending = 0.0 if end == "last" else one
     return (
         Point(flight, 1.0, whole=one, ends=0.0, pending=pending, in_one=True),
         Point(after, 1.0, pending=pending, in_one=True),

@@ -41,10 +41,8 @@ def of_devices(
     """
     if not whole_program(job):
         return memory.of_devices(job, layout, parts, schedule)
-    by, of = (
-        shares(job, layout, schedule, layout.interleave),
-        closed.units(job, layout, layout.recompute),
-    )
+    by = shares(job, layout, schedule, layout.interleave)
+    of = closed.units(job, layout, layout.recompute)
     if isinstance(parts.boundary, Item):
         of = closed.explained(of)
     found = {}
@@ -85,7 +83,8 @@ def walked(job: Job, layout: Layout) -> dict[str, float] | None:
     """
     if job.model.moe or not whole_program(job):
         return None
-    wanted, last = carried_out(replace(job, layout=layout)), int(layout.pp) - 1
+    wanted = carried_out(replace(job, layout=layout))
+    last = int(layout.pp) - 1
     found = [peak(wanted, rank) for rank in sorted({0, min(1, last), last})]
     fullest = max(found, key=lambda ledger: ledger.highest)
     return {term: float(size) for term, size in fullest.peak.items() if size}

@@ -140,7 +140,8 @@ class Sharding(NamedTuple):
         of_layer, of_ends = (
             padding(job, near, dense) if exact else (1.0, (1.0, 1.0))
         )
-        share, ends = at.share, (of.embedding, of.head)
+        share = at.share
+        ends = (of.embedding, of.head)
 
         def fp32(
             weights: Num, experts: Num, pad: Num = 1.0
@@ -281,10 +282,8 @@ def padding(
     """
     if job.model.moe:
         return 1.0, (1.0, 1.0)
-    first, last = (
-        Stage(0, range(0), True, False),
-        Stage(1, range(0), False, True),
-    )
+    first = Stage(0, range(0), True, False)
+    last = Stage(1, range(0), False, True)
     units = (
         layer_shapes(job, layout),
         end_shapes(job, first, layout)[EMBEDDING],

@@ -66,7 +66,8 @@ def tiles(
     found, at = list[Tile](), 0
     for part in positions:
         for start, end in zip(documents, (*documents[1:], T), strict=True):
-            first, last = max(start, part.start), min(end, part.stop)
+            first = max(start, part.start)
+            last = min(end, part.stop)
             if first < last:
                 rows = at + first - part.start
                 if causal:
@@ -88,11 +89,9 @@ def of_document(
     begins.
     """
     for s, e in blocks(first, last, window):
-        n, mine, own = (
-            e - s,
-            (rows + s - first, rows + e - first),
-            s // window * window,
-        )
+        n = e - s
+        mine = (rows + s - first, rows + e - first)
+        own = s // window * window
         yield Tile(mine, (keys + s, keys + e), "causal")
         if s > own:
             yield Tile(mine, (keys + own, keys + s), "full")
@@ -144,7 +143,8 @@ def share(
     job: Job, layout: Layout, window: int | None, index: int = 0
 ) -> float:
     """Scores that a rank (the index-th of cp) computes over all of its queries and all keys."""
-    cp, causal = int(layout.cp), job.model.attention == "causal"
+    cp = int(layout.cp)
+    causal = job.model.attention == "causal"
     every = tiles(
         chunks(job.T, cp, index), job.T, causal, seen_window(window, job.T)
     )

@@ -117,7 +117,8 @@ def models(names: Sequence[str]) -> Table:
         "seq",
     )
     for model in map(catalog.model, names):
-        total, active = parameters(model), parameters(model, True)
+        total = parameters(model)
+        active = parameters(model, True)
         experts = (
             f"{model.moe.top_k} of {model.moe.experts}" if model.moe else ""
         )
@@ -137,7 +138,8 @@ def models(names: Sequence[str]) -> Table:
 def details(thing: Chip | Network | Model) -> RenderableType:
     """One thing: every field with unit and origin."""
     kind = type(thing).__name__.lower()
-    rows, defaults = list(_rows(thing, "")), set(_defaults(thing, ""))
+    rows = list(_rows(thing, ""))
+    defaults = set(_defaults(thing, ""))
     table = plain("field", "value", "source")
     table.columns[1].justify = "left"
     for path, text in rows:
@@ -165,7 +167,8 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
     """(path, text) of all fields that are set."""
     hints = get_type_hints(type(thing), include_extras=True)
     for field in fields(thing):
-        value, here = getattr(thing, field.name), path + field.name
+        value = getattr(thing, field.name)
+        here = path + field.name
         if (
             field.name in ("sources", "name")
             or value is None
@@ -185,7 +188,8 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
 def _defaults(thing: Any, path: str) -> Iterator[str]:
     """Paths of the fields that nobody stated: they hold what the description takes by itself."""
     for field in fields(thing):
-        value, here = getattr(thing, field.name), path + field.name
+        value = getattr(thing, field.name)
+        here = path + field.name
         if is_dataclass(value):
             yield from _defaults(value, here + ".")
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):

@@ -98,7 +98,8 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
 def whole(c: Comparison) -> Table:
     """The step as a whole."""
     table = plain("step", "predicted", "measured", "ratio", "", "what it is")
-    predicted, clock = c.predicted.step_time_s, c.median("step_time_s")
+    predicted = c.predicted.step_time_s
+    clock = c.median("step_time_s")
     table.add_row(
         "on the clock",
         seconds(predicted),
@@ -117,7 +118,8 @@ def whole(c: Comparison) -> Table:
             "",
             "if each rank had a core of its own and messages were free",
         )
-    spent, planned = c.median("cpu_s"), c.cpu_s
+    spent = c.median("cpu_s")
+    planned = c.cpu_s
     foretold = (
         (seconds(planned), seconds(spent), f"{spent / planned:.2f}")
         if planned

@@ -84,14 +84,10 @@ def _has(path: str, words: list[str]) -> bool:
 
 def rates(p: Prediction) -> tuple[Term, ...]:
     """Throughput and utilisation as terms without parts."""
-    flops, peak = (
-        model_flops(p.job.model, p.job.T),
-        p.job.cluster.chip.peak(p.job.precision.compute),
-    )
-    per_chip, definition = (
-        p.tokens_per_s_per_chip,
-        "Chowdhery et al. 2022, PaLM, appendix B",
-    )
+    flops = model_flops(p.job.model, p.job.T)
+    peak = p.job.cluster.chip.peak(p.job.precision.compute)
+    per_chip = p.tokens_per_s_per_chip
+    definition = "Chowdhery et al. 2022, PaLM, appendix B"
     return (
         Term(
             "tokens_per_s",

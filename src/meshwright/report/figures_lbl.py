@@ -254,7 +254,8 @@ def collectives(
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axes = figure.subplots()
     for i, (name, points) in enumerate(measured.items()):
-        colour, marker = COLOURS[i % 6], MARKERS[i % len(MARKERS)]
+        colour = COLOURS[i % 6]
+        marker = MARKERS[i % len(MARKERS)]
         axes.plot(
             *zip(*points, strict=True),
             linestyle="",

@@ -34,7 +34,8 @@ def lines(
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.subplots()
     for i, (name, points) in enumerate(curves.items()):
-        xs, ys = [a for a, _ in points], [b for _, b in points]
+        xs = [a for a, _ in points]
+        ys = [b for _, b in points]
         axes.plot(
             xs,
             ys,

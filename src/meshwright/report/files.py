@@ -114,7 +114,8 @@ def job_file(best: Prediction) -> str:
     """The JOB.toml of a prediction: what was predicted as a comment, the job, and where its ranks
     run.
     """
-    job, device = best.job, torchrun.of_vendor(best.job)
+    job = best.job
+    device = torchrun.of_vendor(best.job)
     cluster = (
         job.cluster.name or f"{job.cluster.chips}x{job.cluster.chip.name}"
     )
@@ -142,7 +143,8 @@ def of_sweep(sweep: Sweep, data: Mapping[str, Any]) -> Writers:
 
 def of_replay(replay: Replay) -> Writers:
     """A Perfetto trace, the order for PyTorch's pipelining, a Gantt chart."""
-    layout, t = replay.prediction.layout, replay.timeline
+    layout = replay.prediction.layout
+    t = replay.timeline
 
     def gantt(kind: str) -> bytes:
         from . import plots

@@ -57,7 +57,8 @@ def _sources(of: Mapping[str, Any]) -> RenderableType:
 
 
 def _sure(data: Mapping[str, Any]) -> list[RenderableType]:
-    found, scaled = data["intervals"], data["scaled"]
+    found = data["intervals"]
+    scaled = data["scaled"]
     times = found["score"] / found["score_of_one_interval"]
     return [
         Text(

@@ -125,7 +125,8 @@ def curve(line: Limit) -> RenderableType:
 
 def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
     """The cells of a model."""
-    d, paid = p.degrees, bill(p, scenario)
+    d = p.degrees
+    paid = bill(p, scenario)
     degrees = (
         f"{d.tp_model:.0f}x{d.tp_ff:.0f}",
         f"{d.pp:.0f}",

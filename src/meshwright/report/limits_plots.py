@@ -63,10 +63,8 @@ def draw_utilisation(
     """The lines of a plot of utilisation."""
     for i, (name, curve) in enumerate(curves.items()):
         colour, dash, mark = LINES[i % len(LINES)]
-        x, y = (
-            [p.flops for p in curve.points],
-            [p.utilisation for p in curve.points],
-        )
+        x = [p.flops for p in curve.points]
+        y = [p.utilisation for p in curve.points]
         every = max(len(x) // MARKS, 1)
         ax.plot(
             x,
@@ -105,7 +103,8 @@ def splits(curve: Curve, title: str) -> Figure:
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     ax = figure.subplots()
     shares = [split(p) for p in curve.points]
-    x, below = [p.flops for p in curve.points], [0.0] * len(shares)
+    x = [p.flops for p in curve.points]
+    below = [0.0] * len(shares)
     for axis, (label, colour, hatch) in SHARES.items():
         top = [b + s[axis] for b, s in zip(below, shares, strict=True)]
         if any(s[axis] for s in shares):

@@ -36,7 +36,8 @@ def rows(found: list[Mapping[str, Any]]) -> Table:
     """One quantity a line."""
     table = plain("quantity", "predicted", "counted", "difference", "")
     for row in found:
-        a, b = row["predicted"], row["counted"]
+        a = row["predicted"]
+        b = row["counted"]
         table.add_row(
             row["quantity"],
             value(a, row["unit"]),

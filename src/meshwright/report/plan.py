@@ -305,7 +305,8 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
     if plan.untried:
         yield Line(f"not tried: {plan.untried}", "dim")
     counts = dict(plan.rejected or {})
-    bounds, memory = counts.pop("bound", 0), counts.pop("memory", 0)
+    bounds = counts.pop("bound", 0)
+    memory = counts.pop("memory", 0)
     yield Line(
         f"Searched all {plan.searched:,} layouts in {show(plan.elapsed_s, 's', 2)}: {bounds:,}"
         f" excluded by bounds, {memory:,} out of memory, {plan.feasible:,} feasible."

@@ -339,7 +339,8 @@ def _positions(sweep: Sweep) -> tuple[list[float], bool]:
 
 def pipeline(replay: Replay) -> Figure:
     """A Gantt chart: a row a rank, a box an action, later chunks of the model darker."""
-    t, p = replay.timeline, replay.prediction
+    t = replay.timeline
+    p = replay.prediction
     chunks = (
         max((action.chunk for row in t.order for action in row), default=0) + 1
     )
@@ -354,10 +355,8 @@ def pipeline(replay: Replay) -> Figure:
 
 def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
     """Gantt charts one above the other, on one axis of time."""
-    count, ranks = (
-        len(timelines),
-        max(len(t.order) for t in timelines.values()),
-    )
+    count = len(timelines)
+    ranks = max(len(t.order) for t in timelines.values())
     figure = Figure(
         figsize=(11.0, 1.1 + count * (0.7 + min(0.34 * ranks, 9.0))),
         layout="constrained",
@@ -447,10 +446,8 @@ def _time_unit(seconds: float) -> tuple[float, str]:
 def _gantt_legend(figure: Figure, timelines: Sequence[Timeline]) -> None:
     """The kinds of actions, below the charts."""
     actions = [action for t in timelines for row in t.order for action in row]
-    kinds, few = (
-        {action.kind for action in actions},
-        len(actions) <= FEW * len(timelines),
-    )
+    kinds = {action.kind for action in actions}
+    few = len(actions) <= FEW * len(timelines)
     handles = [
         Patch(
             facecolor=colour,

@@ -55,7 +55,8 @@ def _lines(
         yield from _parts(found)
     for need in needs:
         yield Text(f"  missing: the file {need}", "yellow")
-    used, rest = len(found.used), len(found.harmless)
+    used = len(found.used)
+    rest = len(found.harmless)
     yield Text(
         f"  {used} keys are in the job; {rest} change neither time nor memory",
         "dim",

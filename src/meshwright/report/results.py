@@ -33,7 +33,8 @@ WORST_FIRST = ("mismatch", "erratum", "explained", "loose", "open", "match")
 
 def reproduced(data: Mapping[str, Any]) -> RenderableType:
     """The checks of a paper: a summary, then what differs most."""
-    summary, checks = data["summary"], data["checks"]
+    summary = data["summary"]
+    checks = data["checks"]
     head = Text(
         f"{data.get('paper', 'paper')}: {len(checks):,} checks: ", "bold"
     )

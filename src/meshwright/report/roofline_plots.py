@@ -102,7 +102,8 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
         for i, (edition, values) in enumerate(comm.items()):
             line(ax, batch, values, f"communication, {edition}", i)
         logarithmic(ax)
-        first, last = np.asarray(batch)[0], np.asarray(batch)[-1]
+        first = np.asarray(batch)[0]
+        last = np.asarray(batch)[-1]
         ax.axvspan(
             first,
             last if threshold is None else min(max(threshold, first), last),

@@ -168,7 +168,8 @@ def placement_words(p: Prediction) -> str:
         return ""
     words = []
     for axis, shares in p.layout.placement.items():
-        (near, *_), (first, *_) = shares, dims
+        (near, *_) = shares
+        (first, *_) = dims
         rest = [
             f"{int(n)} {dim.name}"
             for n, dim in zip(shares[1:], dims[1:], strict=True)
@@ -222,7 +223,8 @@ def risk_words(risk: float) -> str:
 
 def between(low: float, high: float, shown: Callable[[float], str]) -> str:
     """Two numbers with their unit said once if it is the same: "7.3 to 8.6 s"."""
-    one, other = shown(low), shown(high)
+    one = shown(low)
+    other = shown(high)
     unit = other.partition(" ")[2]
     return (
         f"{one.removesuffix(' ' + unit)} to {other}"
@@ -255,7 +257,8 @@ def headline(p: Prediction) -> list[str]:
             f" {p.job.precision.compute}"
         ),
     ]
-    replayed, step = p.replayed_s, p.step_time_s
+    replayed = p.replayed_s
+    step = p.step_time_s
     if (
         p.layout.pp > 1
         and replayed is not None
@@ -339,7 +342,8 @@ def unverified(p: Prediction) -> str:
 
 def interruptions(p: Prediction) -> str:
     """What of a run is no training; empty where nothing is known of it, or no length."""
-    lost, whole = p.lost_s, p.train_time_s
+    lost = p.lost_s
+    whole = p.train_time_s
     if lost is None or whole is None or p.lost is None or p.failures is None:
         return ""
     share = percent(sum(lost.values()) / whole)

@@ -28,7 +28,8 @@ AFTER = ("dp_comm", "overlap_slowdown", "optimizer")
 
 def report(r: Replay, ascii_only: bool = False) -> RenderableType:
     """Everything `timeline` prints."""
-    p, t = r.prediction, r.timeline
+    p = r.prediction
+    t = r.timeline
     title = f"{p.job.model.name} on {p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
     after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in AFTER)
     lines = [
@@ -76,7 +77,8 @@ def ranks(t: Timeline) -> Table:
     """Busy and idle seconds of each rank, and the microbatches it holds."""
     table = plain("rank", "busy", "idle", "idle share", "microbatches held")
     for rank in _shown(len(t.order)):
-        busy, idle = t.busy_s[rank], t.idle_s[rank]
+        busy = t.busy_s[rank]
+        idle = t.idle_s[rank]
         table.add_row(
             str(rank),
             show(busy, "s"),
@@ -115,7 +117,8 @@ def gantt(t: Timeline, ascii_only: bool = False) -> list[Text]:
 
 def _slices(t: Timeline, rank: int) -> str:
     """What the rank does in the middle of each slice of the makespan."""
-    starts, ends = t.start_s[rank], t.end_s[rank]
+    starts = t.start_s[rank]
+    ends = t.end_s[rank]
     kinds = []
     for k in range(COLUMNS):
         now = (k + 0.5) * t.makespan_s / COLUMNS

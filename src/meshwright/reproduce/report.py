@@ -217,7 +217,8 @@ def merge(paper: str, reports: Iterable[Report]) -> Report:
 
 def write_table(table: Table, folder: Path) -> list[Path]:
     """NAME.csv with full precision and NAME.md to read."""
-    plain, pretty = folder / f"{table.name}.csv", folder / f"{table.name}.md"
+    plain = folder / f"{table.name}.csv"
+    pretty = folder / f"{table.name}.md"
     with plain.open("w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows([table.columns, *table.rows])
     lines = [

@@ -102,7 +102,8 @@ def mesh(
     shape: of a slice, such as (8, 16); None = the most cubic one.  Raises BadInput if the chips
     make no such slices.
     """
-    network, pods = cluster.network, 1
+    network = cluster.network
+    pods = 1
     if not axes(network):
         if shape is not None:
             raise BadInput(
@@ -187,7 +188,8 @@ def ring(mesh: Mesh, degree: int) -> Ranks:
     it is shorter.
     """
     i = mesh.nearest
-    dim, size = mesh.dims[i], mesh.shape[i]
+    dim = mesh.dims[i]
+    size = mesh.shape[i]
     if degree > size:
         raise BadInput(
             f"context {degree} is more than the {size} chips of {dim.name}; a ring lies on one"

@@ -235,7 +235,8 @@ def roofline(
             "stages, microbatches, context and experts must not be negative"
         )
     demand_read(assumptions, BOOK_SUM, READ, "roofline")
-    how, chip = assumptions, cluster.chip
+    how = assumptions
+    chip = cluster.chip
     numbers = (
         PRECISIONS[precision]
         if isinstance(precision, str)
@@ -252,11 +253,10 @@ def roofline(
                 how.network, ring_factor="exact" if exact else "one"
             ),
         )
-    setting, m = (
-        Setting(model, layer, numbers, how, seq),
-        mesh(cluster, numbers.compute, how, shape),
-    )
-    one, chips = setting.per_token, m.chips * m.pods
+    setting = Setting(model, layer, numbers, how, seq)
+    m = mesh(cluster, numbers.compute, how, shape)
+    one = setting.per_token
+    chips = m.chips * m.pods
     found = list(splits(setting, m, batch / m.pods))
     kept = float(
         checkpoints(
@@ -386,8 +386,10 @@ def _mean_rate(m: Mesh) -> float:
 
 def _whole(found: list[Split], edition: str, pods: int) -> Whole:
     """The best split for the batch, and the split that is compute-bound first."""
-    s, first = best(found, edition), least_batch(found, edition)
-    own, t = s.threshold(edition), s.forward
+    s = best(found, edition)
+    first = least_batch(found, edition)
+    own = s.threshold(edition)
+    t = s.forward
     ratio = float(t.ratio(edition))
     return Whole(
         edition,

@@ -127,7 +127,8 @@ def data_parallel(
     setting: Setting, mesh: Mesh, batch: float, memory: float
 ) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
-    chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
+    chips = mesh.chips * mesh.pods
+    group = {"replicas": mesh.everything}
     return scheme(
         "DP",
         f"X = {mesh.chips}",
@@ -143,7 +144,8 @@ def sharded_data_parallel(
     setting: Setting, mesh: Mesh, batch: float, memory: float
 ) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
-    chips, group = mesh.chips * mesh.pods, {"replicas": mesh.everything}
+    chips = mesh.chips * mesh.pods
+    group = {"replicas": mesh.everything}
     return scheme(
         "FSDP",
         f"X = {mesh.chips}",
@@ -187,7 +189,8 @@ def across_pods(
     setting: Setting, mesh: Mesh, batch: float, memory: float
 ) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
-    chips, group = mesh.chips * mesh.pods, {"replicas": mesh.counterparts}
+    chips = mesh.chips * mesh.pods
+    group = {"replicas": mesh.counterparts}
     return scheme(
         "DP across pods",
         f"{mesh.pods} pods",
@@ -214,11 +217,9 @@ def pipeline(
 
     Idle stages are no communication: the note says how long the bubble of 1F1B is.
     """
-    chips, group, order = (
-        mesh.chips * mesh.pods / stages,
-        farthest(mesh, stages),
-        schedule_named("1f1b"),
-    )
+    chips = mesh.chips * mesh.pods / stages
+    group = farthest(mesh, stages)
+    order = schedule_named("1f1b")
 
     def at(b: Num) -> Passes:
         layer = step(setting, mesh, b / chips / microbatches, {}, microbatches)
@@ -227,7 +228,8 @@ def pipeline(
         )
         hop = mesh.fabric.hop(stage_message(setting.job, layer.layout), group)
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
-        f, b_ = one.forward.total, one.backward.total
+        f = one.forward.total
+        b_ = one.backward.total
         whole = Stages(f, b_, f, b_, one.weight_pass)
         ahead, back = (
             Times(microbatches * busy(t), sends, Load())
@@ -265,11 +267,9 @@ def context_parallel(
     Bound by the length: (T/c) H/K FLOPs for each byte, c chips a sequence (attention without causal
     saving).
     """
-    scores, chips, group = (
-        replace(setting, layer=SCORES),
-        mesh.chips * mesh.pods,
-        {"cp": ring(mesh, degree)},
-    )
+    scores = replace(setting, layer=SCORES)
+    chips = mesh.chips * mesh.pods
+    group = {"cp": ring(mesh, degree)}
     return scheme(
         "context",
         f"c = {degree}",
@@ -290,11 +290,9 @@ def expert_parallel(
     A token goes to a node once, however many of its k experts live there: min(k, nodes) copies
     cross node borders.
     """
-    moe, group, chips = (
-        setting.model.moe,
-        box(mesh, degree, "experts"),
-        mesh.chips * mesh.pods,
-    )
+    moe = setting.model.moe
+    group = box(mesh, degree, "experts")
+    chips = mesh.chips * mesh.pods
     assert moe is not None
     inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
     units = max(1, degree // inside)

@@ -70,10 +70,8 @@ def compute_bound_splits(
     Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X
     < B/(d a_x).
     """
-    most, least = (
-        batch / data_tokens(layer, a_x),
-        chips / tensor_degree(layer, a_y),
-    )
+    most = batch / data_tokens(layer, a_x)
+    least = chips / tensor_degree(layer, a_y)
     if edition == "max":
         return least, most
     room = 1 - 4 * least / most

@@ -140,7 +140,8 @@ class Step:
     @property
     def backward(self) -> Times:
         """The other."""
-        fsdp, each = self.zero == FSDP, self.weights
+        fsdp = self.zero == FSDP
+        each = self.weights
         return self._times(
             self.back, each.gather + each.scatter if fsdp else each.all_reduce
         )
@@ -149,8 +150,10 @@ class Step:
     def step_s(self) -> Num:
         """Seconds of both as the assumption set overlaps them."""
         ahead, back = self.timer.together(self.ahead, self.back)
-        f, b = ahead.total, back.total
-        one, each = (f, b, sent(self.ahead), sent(self.back)), self.weights
+        f = ahead.total
+        b = back.total
+        one = (f, b, sent(self.ahead), sent(self.back))
+        each = self.weights
         return (
             f
             + b

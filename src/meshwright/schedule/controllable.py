@@ -142,7 +142,8 @@ class Rank:
 
     def moved(self, kind: int, k: int, earliest: int, limit: int) -> None:
         """A pass goes to the first slot that nobody has and in which the rank holds no more."""
-        now, row = self.slots[kind][k], self.starts[kind]
+        now = self.slots[kind][k]
+        row = self.starts[kind]
         for slot in range(earliest, now):
             if slot in self.taken:
                 continue
@@ -160,7 +161,8 @@ def _squeezed(ranks: list[Slots], weights: bool) -> list[Slots]:
     if weights:
         ranks = [_with_weights(slots) for slots in ranks]
     boards = [Rank([[*row] for row in slots]) for slots in ranks]
-    limit, m = max(board.most for board in boards), len(ranks[0][DOWN])
+    limit = max(board.most for board in boards)
+    m = len(ranks[0][DOWN])
     full, empty = False, False
     for slot, r, kind, k in _in_turn(ranks):
         full = full or (r, kind) == (0, END)

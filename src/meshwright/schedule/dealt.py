@@ -86,10 +86,8 @@ class Place(NamedTuple):
 
     def below(self, to: Place) -> Num:
         """From the end of F here down to another stage and back to the start of I here."""
-        there, here = (
-            to.down + to.at.f + to.up + to.at.i,
-            self.down + self.at.f + self.up + self.at.i,
-        )
+        there = to.down + to.at.f + to.up + to.at.i
+        here = self.down + self.at.f + self.up + self.at.i
         return there - here
 
 
@@ -287,13 +285,12 @@ class Cut:
 
     def _fullest(self, ranks: list[Num]) -> Num:
         """Of these ranks one that holds the most layers, of several the last."""
-        found, layers = ranks[0], self.rank_layers(ranks[0])
+        found = ranks[0]
+        layers = self.rank_layers(ranks[0])
         for rank in ranks[1:]:
             more = self.rank_layers(rank)
-            found, layers = (
-                where(more >= layers, rank, found),
-                maximum(more, layers),
-            )
+            found = where(more >= layers, rank, found)
+            layers = maximum(more, layers)
         return found
 
     @property
@@ -371,10 +368,8 @@ class Dealt(NamedTuple):
 
     def load(self, rank: Num) -> Pass:
         """One microbatch on a rank."""
-        n, last = (
-            self.cut.rank_layers(rank),
-            0.0 if self.cut.folded else self.q,
-        )
+        n = self.cut.rank_layers(rank)
+        last = 0.0 if self.cut.folded else self.q
         found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
         if self.lead:
             found = found.plus(self.leading, self.cut.leading(rank, self.lead))
@@ -436,10 +431,8 @@ class Dealt(NamedTuple):
         """A stage with the ways to it."""
         if isinstance(stage, float) and stage == 0.0:
             return Place(stage, self.at(stage), 0.0, 0.0, 0.0)
-        before, hops = (
-            self._times(self.cut.layers(0.0, stage), 0.0, stage),
-            self.hops(0.0, stage),
-        )
+        before = self._times(self.cut.layers(0.0, stage), 0.0, stage)
+        hops = self.hops(0.0, stage)
         return Place(
             stage, self.at(stage), before.f + hops, before.i + hops, before.w
         )

@@ -53,7 +53,8 @@ def _program(p: int, m: int, r: int) -> str:
     """Rank r, with `below` ranks under it; the cool down splits the second half of its
     backwards.
     """
-    below, half = p - 1 - r, (r + 1) // 2
+    below = p - 1 - r
+    half = (r + 1) // 2
     turn = "B1 B0 " * half + (
         "I1 I0 " * (r + 1 - half)
         if r % 2
@@ -90,7 +91,8 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above."""
     p, m, q = d.p, d.m, d.q
-    first, last = d.at(0.0), d.at(d.stages - 1)
+    first = d.at(0.0)
+    last = d.at(d.stages - 1)
     down = maximum(
         d.f(0.0, 2 * p) + d.hops(0.0, 2 * p - 1),
         (2 * q + 1) * first.f + last.f,
@@ -116,9 +118,13 @@ def _around(
     """F down and up, I1 down; on a rank x all rounds of F0 B1 F1 B0; B0 up to the first rank or the
     second, rounds of B1 F1 B0 there, then B1 and I1 down, I0 up: to the first, or to the second and
     what is left there. In a run from the first to the first, or from the second to the second."""
-    ranks, end = fuller_ranks(d), d.stages - 1
-    y, down = ranks[1], begins(d, down, ranks[1])
-    here, other, second = d.at(y), d.at(end - y), _second_ends(d, ranks[1])
+    ranks = fuller_ranks(d)
+    end = d.stages - 1
+    y = ranks[1]
+    down = begins(d, down, ranks[1])
+    here = d.at(y)
+    other = d.at(end - y)
+    second = _second_ends(d, ranks[1])
     again = down if barrier else begins(d, 0.0, y) - d.down(0.0, y)
     turn = other.b + here.b + other.i
     over = last.b + d.up(end, end - y)
@@ -128,10 +134,13 @@ def _around(
     on_second = turn + maximum(
         down + d.up(end - y, 0.0) + first.w, again + second
     )
-    first_round, second_round = last.total + first.b, other.total + here.b
-    between, found = d.up_whole(y, 0.0), []
+    first_round = last.total + first.b
+    second_round = other.total + here.b
+    between = d.up_whole(y, 0.0)
+    found = []
     for x in ranks:
-        way, below = d.up_whole(x, 0.0), d.q - x
+        way = d.up_whole(x, 0.0)
+        below = d.q - x
         by_first = way + below * first_round + on_first
         by_second = way - between + below * second_round + on_second
         after = maximum(by_first, where(x >= y, by_second, 0.0))
@@ -141,7 +150,9 @@ def _around(
 
 def _stays(d: Dealt, x: Num) -> Num:
     """From the last stage's first F down to rank x with I1, and all rounds of F0 B1 F1 B0 there."""
-    one, other, below = d.at(x), d.at(2 * d.p - 1 - x), d.q - x
+    one = d.at(x)
+    other = d.at(2 * d.p - 1 - x)
+    below = d.q - x
     rounds = d.m - 2 * d.p + x + 1
     stays = below * (other.b + other.f) + rounds * (one.total + other.total)
     # the turn begins with B1: its first F0 was there before
@@ -152,7 +163,8 @@ def _second_ends(d: Dealt, y: Num) -> Num:
     """From the second rank's last I1: its own I0 and W; or down to the third rank or the turn, up
     with I0, and what is left there then."""
     p, last = d.p, d.stages - 1
-    one, other = d.at(y), d.at(last - y)
+    one = d.at(y)
+    other = d.at(last - y)
     below = d.q - y
     ways = [(1 + below) * one.b + other.w]
     for z in (minimum(2.0 + 0.0 * p, d.q), d.q):

@@ -21,7 +21,8 @@ def numbered(program: str) -> list[Action]:
     seen: Counter[str] = Counter()
     actions = []
     for word in program.split():
-        kind, digit = word[0], word[1]
+        kind = word[0]
+        digit = word[1]
         passes = "IW" if kind == "B" else kind
         actions.append(Action(kind, int(digit), seen[passes[0] + digit]))
         seen.update(k + digit for k in passes)

@@ -57,10 +57,8 @@ def sentence(name: str, p: int, m: int, group: int) -> str:
             f" least {p}"
         )
     fits = [n for n in range(max(m - 2 * p, 1), m + 2 * p) if holds(p, n, 0)]
-    below, above = (
-        [n for n in fits if n < m][-1:],
-        [n for n in fits if n > m][:1],
-    )
+    below = [n for n in fits if n < m][-1:]
+    above = [n for n in fits if n > m][:1]
     near = " or ".join(map(str, (*below, *above)))
     return (
         f"{name} runs its microbatches ({m}) in {m // p} groups of one size, each at least pp"

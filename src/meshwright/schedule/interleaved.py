@@ -41,7 +41,8 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
     ranks = d.ranks
-    first, end = ranks[0], ranks[1]
+    first = ranks[0]
+    end = ranks[1]
     paths = [where(d.usual, _rounds(d, first, end), 0.0)]
     more = _passed_on(d, ranks) if d.uneven and not d.cut.before else {}
     ways = [
@@ -55,15 +56,14 @@ def span(d: Dealt, barrier: bool) -> Num:
             - d.late * x.earlier.b
             + more.get(k, 0.0)
         )
-        before, after = (
-            ways[k][0] + maximum(_turned(d, x, end), 0.0),
-            ways[k][1],
-        )
+        before = ways[k][0] + maximum(_turned(d, x, end), 0.0)
+        after = ways[k][1]
         beside = [_beside_last_chunks(d, x, first)] if d.uneven else []
         if k == 0:
             beside.append(_by_last_rank(d, first, end, *ways[1]))
         for to, back in beside:
-            before, after = maximum(before, to), maximum(after, back)
+            before = maximum(before, to)
+            after = maximum(after, back)
         paths.append(before + own + after)
     return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
 
@@ -108,7 +108,9 @@ def _by_last_rank(
 ) -> tuple[Num, Num]:
     """To the first rank by the last: a group in the last chunk there, and its next F, which goes on
     to the first rank; and back by it. Less what the first rank does meanwhile."""
-    here, last, on = first.first.at, first.last.at, end.first.at
+    here = first.first.at
+    last = first.last.at
+    on = end.first.at
     group = d.p * end.last.at.total + where(d.p > 1, d.send, 0.0)
     forward = there + group + on.f - d.p * (last.f + here.f) - 2 * last.b
     backward = back + group + on.b - d.p * (last.b + here.b) - 2 * last.f
@@ -121,22 +123,18 @@ def _beside_last_chunks(d: Dealt, x: Rank, first: Rank) -> tuple[Num, Num]:
     begins when the first group has come to its last chunk; and the way back of its last B but a
     group's. Less what x does of its last chunk meanwhile.
     """
-    here, top, last, other = (
-        first.first.at,
-        first.last,
-        x.last.at,
-        d.at(1.0 + 0.0 * d.p),
-    )
+    here = first.first.at
+    top = first.last
+    last = x.last.at
+    other = d.at(1.0 + 0.0 * d.p)
     both = maximum(d.p - 2 * (d.q - x.first.stage), 0.0)
     forward = (
         d.q * maximum(here.f, other.f) + top.down + top.at.f + x.first.down
     )
     back = d.q * maximum(here.b, other.b) + top.back + top.at.b + x.first.back
     can = (d.spare >= 1) & (d.m >= 2 * d.p) & d.usual
-    forward, back = (
-        forward - d.p * last.f - both * last.b,
-        back - d.p * last.b - both * last.f,
-    )
+    forward = forward - d.p * last.f - both * last.b
+    back = back - d.p * last.b - both * last.f
     return where(can, forward, 0.0), where(can, back, 0.0)
 
 
@@ -144,7 +142,8 @@ def _passed_on(d: Dealt, ranks: tuple[Rank, ...]) -> dict[int, Num]:
     """What paths gain that leave a rank for another in each group of p microbatches but the first:
     the last rank, the fuller one and the second."""
     first, end, fuller, _ = ranks
-    second, light = d.place(1.0 + 0.0 * d.p), d.at(d.top + 1)
+    second = d.place(1.0 + 0.0 * d.p)
+    light = d.at(d.top + 1)
     again = where(d.usual, maximum(d.m / d.p - 1.0, 0.0), 0.0)
     fewer = maximum(again - 1.0, 0.0)
     around = maximum(
@@ -181,7 +180,10 @@ def _up_around(
     """From rank y up to the second with the first B of the first chunk, and with the first of the
     last chunk by the first rank up to y again: p forwards of a group are left out, those of a light
     chunk."""
-    p, n, here, there = d.p, d.q - y.first.stage, y.first.at, second.at
+    p = d.p
+    n = d.q - y.first.stage
+    here = y.first.at
+    there = second.at
     before = d.place(y.last.stage - p)
     forward = (
         p * (y.earlier.f - before.at.f)
@@ -221,7 +223,8 @@ def _down_around(
 def _first_two(d: Dealt, first: Rank, other: Pass, light: Pass) -> Num:
     """From the second rank to the first, whose first chunk is a light one, for all chunks but that:
     up with the second B of the last chunk, and down with the last F but three."""
-    here, last = first.first.at, first.last.at
+    here = first.first.at
+    last = first.last.at
     whole = d.p * (first.load - d.load(1.0 + 0.0 * d.p).total)
     gained = (
         d.p * (other.total - here.total)
@@ -239,7 +242,8 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> Num:
     """Microbatches through all stages and back, one behind the other, and what is left on the last
     rank.
     """
-    once, slots = 2 * d.stages - 1, (d.m - d.p) * d.v + d.q
+    once = 2 * d.stages - 1
+    slots = (d.m - d.p) * d.v + d.q
     k = floor(slots / once)
     whole = first.first.at.total + first.first.below_whole(end.last)
     return (1 + k) * whole + (

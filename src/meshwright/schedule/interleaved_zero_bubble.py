@@ -56,7 +56,8 @@ def _with_few(
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
     ranks = d.ranks
-    first, end = ranks[0], ranks[1]
+    first = ranks[0]
+    end = ranks[1]
     paths = [where(d.usual, path, 0.0) for path in _rounds(d, first, end)]
     more: dict[int, Num] = {}
     handed: list[Num] = []
@@ -65,7 +66,8 @@ def span(d: Dealt, barrier: bool) -> Num:
         handed = _handed_over(d, ranks, barrier)
         paths.append(_twice_a_group(d, first, end))
     for k, x in enumerate(ranks):
-        left_f, left_b = d.g * x.earlier.f, d.late * x.earlier.b
+        left_f = d.g * x.earlier.f
+        left_b = d.late * x.earlier.b
         turned = maximum(_turned(d, x, end), 0.0)
         # W of the last chunk, in place of the first
         held = (x.first.stage + 1) * (x.last.at.w - x.first.at.w)
@@ -88,7 +90,8 @@ def span(d: Dealt, barrier: bool) -> Num:
 def _few(d: Dealt, ranks: tuple[Rank, ...]) -> Num:
     """With fewer microbatches than ranks: all of them on the last stage, the first down to it and
     the last up from it; or a rank's own work."""
-    last, first = d.at(d.stages - 1.0), ranks[0].first.at
+    last = d.at(d.stages - 1.0)
+    first = ranks[0].first.at
     through = d.through + (d.m - 1) * (last.f + last.i) + first.w
     return reduce(maximum, [d.m * x.load for x in ranks], through)
 
@@ -150,8 +153,10 @@ def _left(d: Dealt, y: Rank) -> list[Num]:
     chunk."""
     k = y.first.stage
     last, first = y.last, y.first
-    before, second = d.place(last.stage - d.p), d.at(first.stage + d.p)
-    all_, fewer = d.late * y.earlier.b, d.late * before.at.b
+    before = d.place(last.stage - d.p)
+    second = d.at(first.stage + d.p)
+    all_ = d.late * y.earlier.b
+    fewer = d.late * before.at.b
     return [
         all_ + (k + 1) * last.at.w - last.up,
         all_ - fewer + (k + 1) * before.at.w - before.up,
@@ -165,7 +170,9 @@ def _first_two(d: Dealt, first: Rank) -> Num:
     the chunks between the first and the last: in each group of p microbatches but the first up with
     the first I of those chunks, and down with the last F."""
     one = 1.0 + 0.0 * d.p
-    here, top, before = d.at(one), d.at(d.top + 1), d.at(d.top - d.p + 1)
+    here = d.at(one)
+    top = d.at(d.top + 1)
+    before = d.at(d.top - d.p + 1)
     inner = first.load - first.first.at.total - first.last.at.total
     other = d.load(one).total - here.total - top.total
     gained = d.p * (inner - other) + 2 * d.send
@@ -178,7 +185,8 @@ def _first_two(d: Dealt, first: Rank) -> Num:
 def _twice_a_group(d: Dealt, first: Rank, end: Rank) -> Num:
     """Two chunks, the first ones heavier: in each group F and I go down and up the first chunks
     twice, as the group begins and as it ends. Then the last group on the first rank."""
-    q, second = d.q, d.place(1.0 + 0.0 * d.p)
+    q = d.q
+    second = d.place(1.0 + 0.0 * d.p)
     early = maximum(end.last.down, end.first.down + d.g * end.first.at.f)
     begin = early + end.last.at.f + end.last.at.i
     begin = begin + end.last.up - first.last.up
@@ -218,10 +226,8 @@ def _rounds(d: Dealt, first: Rank, end: Rank) -> tuple[Num, Num]:
     short = Pass(*(light * seconds for seconds in d.lightest))
     fewer = d.last_ranks(left) + where((left > 0) & (k > 0), short.w, 0.0)
     held = maximum(minimum(left, slots - d.q), 0.0)
-    on_last, others = (
-        _passes(d, left, held, end, short),
-        _passes(d, slots - d.p, slots - d.p, first, short),
-    )
+    on_last = _passes(d, left, held, end, short)
+    others = _passes(d, slots - d.p, slots - d.p, first, short)
     two = down + 2 * turn + weights + others + up
     return down + turn + _each(d, k, first, end, short) + maximum(
         fewer, on_last

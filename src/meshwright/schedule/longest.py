@@ -78,7 +78,8 @@ def longest(
     of a hop.
     """
     steps = 1 if barrier or not schedule.split_backward else STEPS
-    found, left = np.empty(len(send)), np.arange(len(send))
+    found = np.empty(len(send))
+    left = np.arange(len(send))
     each = group_size(schedule, p, m)
     # of fewer microbatches the groups would be others
     if schedule.grouped and each >= p:
@@ -96,7 +97,8 @@ def longest(
         )
         done = even | (few == m)
         found[left[done]] = np.diff(ends, axis=0, prepend=0.0)[-1][done]
-        left, groups = left[~done], groups * 2
+        left = left[~done]
+        groups = groups * 2
     return found
 
 
@@ -125,11 +127,9 @@ def _replay(
         np.maximum(ready, end[program.before[at]], out=ready)
         ready += lasts[program.lasts[at]]
         end[at] = ready
-    even, later, ends = (
-        np.full(len(send), bool(program.cut)),
-        np.zeros(len(send)),
-        [],
-    )
+    even = np.full(len(send), bool(program.cut))
+    later = np.zeros(len(send))
+    ends = []
     for step, finish in enumerate(program.ends):
         if groups and program.cut:
             now, then = program.cut[step]
@@ -145,7 +145,8 @@ def _program(
     schedule: Schedule, p: int, m: int, v: int, steps: int
 ) -> Program:
     """The order of a schedule, steps of it one behind the other, by level."""
-    order, each = schedule.order(p, m, v), group_size(schedule, p, m)
+    order = schedule.order(p, m, v)
+    each = group_size(schedule, p, m)
     whole = order if steps == 1 else twice(order, m)
     chunks = int(schedule.chunks(v))
     stage = [
@@ -202,18 +203,23 @@ def _levels(
     rank by rank.
     """
     count = first[-1]
-    level, needs, sent = [0] * count, [-1] * count, [False] * count
+    level = [0] * count
+    needs = [-1] * count
+    sent = [False] * count
     made: dict[int, tuple[int, int]] = {}  # what -> (action, rank)
     waiting: dict[int, int] = {}  # what -> the rank that waits for it
-    at, ready = [0] * len(order), list(range(len(order)))[::-1]
+    at = [0] * len(order)
+    ready = list(range(len(order)))[::-1]
     while ready:
         rank = ready.pop()
-        row, k = order[rank], at[rank]
+        row = order[rank]
+        k = at[rank]
         begin = first[rank]
         depth = level[begin + k - 1] + 1 if k else 0
         while k < len(row):
             kind, chunk, microbatch = row[k]
-            s, here = stage[rank][chunk], begin + k
+            s = stage[rank][chunk]
+            here = begin + k
             if kind == "F":
                 key = (s - 1) * m + microbatch if s else -1
             else:
@@ -279,11 +285,9 @@ def _cuts(
     lengths = [
         np.full(len(n), len(row)) for n, row in zip(now, order, strict=True)
     ]
-    a, b, one = (
-        np.concatenate(now),
-        np.concatenate(then),
-        np.concatenate(lengths),
-    )
+    a = np.concatenate(now)
+    b = np.concatenate(then)
+    one = np.concatenate(lengths)
     return tuple(
         (number[a + step * one], number[b + step * one])
         for step in range(steps)

@@ -72,14 +72,10 @@ def _fuller_rounds(d: Dealt, first: Num) -> Num:
     stages: as long as there are forwards left, then the last of them; or up to the last microbatch,
     that one through all stages too.
     """
-    n, top = (
-        where(d.spare >= 1, d.p - d.spare, d.p),
-        where(d.spare >= 2, 1.0, 0.0),
-    )
-    layers, below = (
-        d.cut.rank_layers(d.fuller),
-        minimum(d.q - d.fuller, d.m - 1),
-    )
+    n = where(d.spare >= 1, d.p - d.spare, d.p)
+    top = where(d.spare >= 2, 1.0, 0.0)
+    layers = d.cut.rank_layers(d.fuller)
+    below = minimum(d.q - d.fuller, d.m - 1)
     each = layers * d.layer.total
     once = n * each + 2 * (n - 1) * d.send
     k = floor(maximum(d.m - 1 - (d.q - top), 0.0) / n)

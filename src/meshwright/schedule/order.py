@@ -75,7 +75,8 @@ def runnable(
     while ready:
         rank = ready.pop()
         for k in range(position[rank], len(order[rank])):
-            (kind, _, microbatch), stage = order[rank][k], stages[rank][k]
+            (kind, _, microbatch) = order[rank][k]
+            stage = stages[rank][k]
             inputs = _inputs(kind, stage, microbatch, last)
             missing = next((key for key in inputs if key not in made), None)
             if missing:

@@ -115,7 +115,8 @@ def timeline(
     ] = {}  # what -> when it was ready, on which rank
     sends: list[Send] = []
     for rank, k, inputs in runnable(order, stages):
-        (kind, _, microbatch), stage = order[rank][k], stages[rank][k]
+        (kind, _, microbatch) = order[rank][k]
+        stage = stages[rank][k]
         start = ends[rank][-1] if k else 0.0
         for key in inputs:
             ready, maker = made[key]

@@ -36,13 +36,12 @@ class Wait(NamedTuple):
 
 def slowest(d: Dealt) -> Num:
     """Of the ranks that may have the most work the one that has, of several the last."""
-    longest, found = -1.0 + 0.0 * d.p, 0.0 * d.p
+    longest = -1.0 + 0.0 * d.p
+    found = 0.0 * d.p
     for rank in d.slow:
         load = d.load(rank).total
-        found, longest = (
-            where(load >= longest, rank, found),
-            maximum(load, longest),
-        )
+        found = where(load >= longest, rank, found)
+        longest = maximum(load, longest)
     return found
 
 

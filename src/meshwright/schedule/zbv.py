@@ -184,11 +184,15 @@ def _least(
 
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above."""
-    p, m, last = d.p, d.m, d.at(d.stages - 1)
-    first, turn = d.at(0.0), d.at(d.q)
+    p = d.p
+    m = d.m
+    last = d.at(d.stages - 1)
+    first = d.at(0.0)
+    turn = d.at(d.q)
     law = bubble if barrier else bubble_in_run
     leaves = last.w + minimum(p, m) * first.b
-    begin, ranks = _begin(d, first), fuller_ranks(d)
+    begin = _begin(d, first)
+    ranks = fuller_ranks(d)
     if d.uneven:
         begin = begins(d, begin, ranks[1])
     waits = begin - last.f - minimum(2 * p - 1, m) * first.f
@@ -227,7 +231,8 @@ def _begin(d: Dealt, first: Pass) -> Num:
     rank that runs all m forwards of its first chunk ahead, with the last of them, and up with the
     first."""
     r = minimum(maximum(floor(d.p - (d.m + 1) / 2), 0.0), d.q)
-    ahead, up = minimum(d.m, 2 * (d.p - r) - 1) - 1, 2 * d.p - 1 - r
+    ahead = minimum(d.m, 2 * (d.p - r) - 1) - 1
+    up = 2 * d.p - 1 - r
     behind = (
         ahead * maximum(first.f, d.at(minimum(r, 1.0)).f)
         + d.down(0.0, r)
@@ -246,7 +251,8 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
     and with the last I back.
     """
     p, m, q = d.p, d.m, d.q
-    turn, other = d.at(q), d.at(p)
+    turn = d.at(q)
+    other = d.at(p)
     own = (
         begin
         + d.up(2 * p, p + 1)
@@ -257,7 +263,8 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
 
     def way(y: Num, again: float) -> Num:
         """To rank y, which has one more I of either chunk to do, or none."""
-        here, there = d.at(y), d.at(2 * p - 1 - y)
+        here = d.at(y)
+        there = d.at(2 * p - 1 - y)
         once = here.w + there.f + there.i + again * (there.b + here.i)
         return d.up(q, y) + once + d.up(2 * p - 1 - y, p) - instead
 
@@ -275,7 +282,8 @@ def _by_second(
     the second with the I0 that comes there next, and what that has left then; or up to the first
     rank. In a run from the second to the second, or from the first to the first.
     """
-    y, end = ranks[1], d.stages - 1
+    y = ranks[1]
+    end = d.stages - 1
     # besides the last whose first I0 comes after all its I1
     below = (*ranks[1:], minimum(maximum(d.p - d.m, 2.0), d.q))
     tails = [_second_ends(d, z, y) for z in below]
@@ -297,11 +305,15 @@ def _by_second(
 def _second_ends(d: Dealt, z: Num, y: Num) -> tuple[Num, Num]:
     """From the first rank's last I1 down to rank z, up to y with I0 and (all that y has left, to
     its last I0)."""
-    m, end, k = d.m, d.stages - 1, _next(d, z)
-    here, other = d.at(y), d.at(end - y)
+    m = d.m
+    end = d.stages - 1
+    k = _next(d, z)
+    here = d.at(y)
+    other = d.at(end - y)
     chain = d.up(end, end - z) + d.i(y, z + 1) + d.hops(y, z)
     chain = chain + (m - 1 - k) * here.i
-    done, late = _weights(d, y, k), _weights(d, y, m - 1)
+    done = _weights(d, y, k)
+    late = _weights(d, y, m - 1)
     left = (m - done[0]) * here.w + (m - done[1]) * other.w
     between = (late[0] - done[0]) * here.w + (late[1] - done[1]) * other.w
     return chain + left, chain + between
@@ -309,7 +321,9 @@ def _second_ends(d: Dealt, z: Num, y: Num) -> tuple[Num, Num]:
 
 def _stays(d: Dealt, x: Num) -> Num:
     """From the last stage's first F down to rank x with I1, on x to its last I1."""
-    m, one, other = d.m, d.at(x), d.at(d.stages - 1 - x)
+    m = d.m
+    one = d.at(x)
+    other = d.at(d.stages - 1 - x)
     k = _next(d, x)
     stay = m * other.i + k * one.i + _weights(d, x, k)[0] * one.w
     stay = stay + minimum(m - 1, maximum(m, 2 * d.p - 1) - x) * other.w
@@ -334,8 +348,12 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     """Down and up the V and down to rank y, on y to its last I0 and up;  on y only to the last but
     p, up, and round again.
     """
-    p, m, first, last = d.p, d.m, d.at(0.0), d.at(d.stages - 1)
-    one, other = d.at(y), d.at(2 * p - 1 - y)
+    p = d.p
+    m = d.m
+    first = d.at(0.0)
+    last = d.at(d.stages - 1)
+    one = d.at(y)
+    other = d.at(2 * p - 1 - y)
     begin = begin + d.up(2 * p, 2 * p - y)
     end = d.up(y, 0.0) + first.w
     # rounds of F0 I0 W0 F1 I1 W1 on the last rank

@@ -97,15 +97,14 @@ class _Pipe(NamedTuple):
     def span(self, barrier: bool) -> Num:
         """The longest path."""
         d = self.d
-        first, last = d.place(0.0), d.place(d.q)
+        first = d.place(0.0)
+        last = d.place(d.q)
         second = tuple(map(d.place, d.second))
         fuller = (d.place(d.fuller),) if d.uneven else ()
         all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
         all_left = [minimum(k, d.q) for k in self._all()]
-        turns, ends = (
-            (last, *map(d.place, all_ahead)),
-            (first, *second, *map(d.place, all_left)),
-        )
+        turns = (last, *map(d.place, all_ahead))
+        ends = (first, *second, *map(d.place, all_left))
         idle = [
             d.place(
                 minimum(
@@ -174,10 +173,8 @@ class _Pipe(NamedTuple):
     def left(self, x: Place, j: Num) -> Num:
         """Seconds that a rank has left after its I of microbatch j."""
         m = self.d.m
-        forward, held = (
-            maximum(m - 1 - self.ahead(x) - j, 0.0),
-            m - maximum(j - self.h * x.stage, 0.0),
-        )
+        forward = maximum(m - 1 - self.ahead(x) - j, 0.0)
+        held = m - maximum(j - self.h * x.stage, 0.0)
         return forward * x.at.f + (m - 1 - j) * x.at.i + held * x.at.w
 
     def owed(self, x: Place) -> Num:
@@ -218,7 +215,9 @@ class _Pipe(NamedTuple):
     ) -> list[tuple[Place, Num]]:
         """(y, gain): up from x with the last microbatch, or the first after x's last forward, to
         rank y, and what that has left, less what x has left."""
-        owed, again, m = self.owed(x), self._again(x, last), self.d.m
+        owed = self.owed(x)
+        again = self._again(x, last)
+        m = self.d.m
         found = [
             (
                 y,
@@ -271,7 +270,9 @@ class _Pipe(NamedTuple):
         """With the last microbatch down to the end, up to x again, less what x does meanwhile of
         the others.
         """
-        m, ahead, held = self.d.m, self.ahead(x), self.h * x.stage
+        m = self.d.m
+        ahead = self.ahead(x)
+        held = self.h * x.stage
         weights = maximum(m - 1 - held, 0.0) - maximum(
             m - 1 - ahead - held, 0.0
         )
@@ -282,7 +283,8 @@ class _Pipe(NamedTuple):
         """As many rounds as there are, and what is left on the last rank or, with h = 1, in a round
         of fewer ranks.
         """
-        d, once = self.d, self.h * self.d.q + 1
+        d = self.d
+        once = self.h * self.d.q + 1
         k = floor((d.m - 1) / once)
         left = d.m - 1 - k * once
         rest = (
@@ -313,10 +315,14 @@ class _Pipe(NamedTuple):
         """Rounds of the n ranks that hold the most layers, between the first and the last
         microbatch through all stages; these turn back before the first rank, if it is no fuller
         one."""
-        d, h, layer = self.d, self.h, self.d.layer
-        n, top = d.p - d.spare, where(d.spare >= 2, 1.0, 0.0)
+        d = self.d
+        h = self.h
+        layer = self.d.layer
+        n = d.p - d.spare
+        top = where(d.spare >= 2, 1.0, 0.0)
         between = d.m - 1 - (h * (d.q - top) + 1)
-        each, once = maximum(n, 1.0) - 1.0, h * (maximum(n, 1.0) - 1.0) + 1.0
+        each = maximum(n, 1.0) - 1.0
+        once = h * (maximum(n, 1.0) - 1.0) + 1.0
         k = floor(maximum(between, 0.0) / once)
         most = d.cut.most
         rounds = k * (

@@ -66,16 +66,40 @@ def search(
     limits: `within`, `slack` and `sure` of `Best`.
     """
     best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
-    for table in _rounds(job, space, best, relaxed, progress):
-        evaluate(job, space, best, table, relaxed)
+    for table in _rounds(
+        job,
+        space,
+        best,
+        relaxed,
+        progress,
+    ):
+        evaluate(
+            job,
+            space,
+            best,
+            table,
+            relaxed,
+        )
     return best
 
 
 def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
     """Whether some layout of the space fits."""
     best = Best(1, options(job, space), weigh=weigh(job))
-    for table in _rounds(job, space, best, relaxed, None):
-        evaluate(job, space, best, table, relaxed)
+    for table in _rounds(
+        job,
+        space,
+        best,
+        relaxed,
+        None,
+    ):
+        evaluate(
+            job,
+            space,
+            best,
+            table,
+            relaxed,
+        )
         if best.rows:
             return True
     return False
@@ -95,11 +119,24 @@ def _rounds(
         return
     if relaxed:
         best.searched = covered(job, table, degrees) * best.choice.count
-        yield from relaxed_rounds(job, space, best, table, progress)
+        yield from relaxed_rounds(
+            job,
+            space,
+            best,
+            table,
+            progress,
+        )
         return
     table = fill(job, cross(table, **degrees), space)
     table = keep(
-        table, possible(job, table, best.choice, space.scheme, exact=True)
+        table,
+        possible(
+            job,
+            table,
+            best.choice,
+            space.scheme,
+            exact=True,
+        ),
     )
     best.searched = int(
         (
@@ -108,7 +145,13 @@ def _rounds(
         ).sum()
     )
     if length(table):
-        yield from _strict(job, space, best, table, progress)
+        yield from _strict(
+            job,
+            space,
+            best,
+            table,
+            progress,
+        )
 
 
 def _strict(
@@ -122,7 +165,13 @@ def _strict(
         yield table
         return
     choice = best.choice
-    shapes = nearest(job, table, choice, space.scheme, choice.recompute)
+    shapes = nearest(
+        job,
+        table,
+        choice,
+        space.scheme,
+        choice.recompute,
+    )
     law = laws.law(job, table, choice, shapes)
     order = np.argsort(law, kind="stable")
     begin = 0
@@ -147,7 +196,8 @@ def _strict(
         rest = np.ones(len(some), dtype=bool)
         rest[first] = False
         found.append((keep(rows, rest), seconds[rest]))
-        begin, size = begin + size, size * GROWTH
+        begin = begin + size
+        size = size * GROWTH
     left = {k: np.concatenate([rows[k] for rows, _ in found]) for k in table}
     yield from best_first(
         best, left, np.concatenate([seconds for _, seconds in found]), progress

@@ -56,7 +56,14 @@ def brute(
     """
     best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
     for table in everything(job, space, relaxed):
-        evaluate(job, space, best, table, relaxed, count=True)
+        evaluate(
+            job,
+            space,
+            best,
+            table,
+            relaxed,
+            count=True,
+        )
     return best
 
 
@@ -176,7 +183,13 @@ def _on_grid(
             seconds, use = exact(part, capacity)
             best.evaluated += seconds.size
             best.count(part, seconds, covered=count)
-            best.add(seconds, use, part, pick(table, at), pick(shares, at))
+            best.add(
+                seconds,
+                use,
+                part,
+                pick(table, at),
+                pick(shares, at),
+            )
 
 
 def lower(
@@ -245,7 +258,8 @@ def best_first(
         if not len(chosen):
             return
         yield from tried(best, take(table, chosen), seconds[chosen])
-        begin, size = begin + size, size * 4
+        begin = begin + size
+        size = size * 4
         if progress:
             progress("layouts", min(begin / len(order), 1.0))
 

@@ -88,7 +88,16 @@ def pieces(
     rows with the dp that counts in sharding; shares: their placements, or None for every group
     nearest;  shapes: what their layers cost, where that is known.
     """
-    blocks = _blocks(job, at, table, far, shares, choice, scheme, shapes)
+    blocks = _blocks(
+        job,
+        at,
+        table,
+        far,
+        shares,
+        choice,
+        scheme,
+        shapes,
+    )
     kept: Any = slice(None)
     index = np.arange(len(table["tp"]))
     pipe = np.full((*choice.shape[:3], 1, len(table["tp"])), np.inf)
@@ -162,17 +171,47 @@ def pieces(
             holders_of(job, unplaced.near, fold) for fold in folds
         ]
         owned = [
-            [step.held(job, unplaced.near, parts, by, end) for end in p.ends]
+            [
+                step.held(
+                    job,
+                    unplaced.near,
+                    parts,
+                    by,
+                    end,
+                )
+                for end in p.ends
+            ]
             for by in holders
         ]
         if whole_program(job):
             program_memory(p, i, job, unplaced)
         else:
-            _activations(p, i, job, unplaced, parts, holders)
+            _activations(
+                p,
+                i,
+                job,
+                unplaced,
+                parts,
+                holders,
+            )
             if i == 0:
-                _states(p, job, unplaced, parts, holders, owned)
+                _states(
+                    p,
+                    job,
+                    unplaced,
+                    parts,
+                    holders,
+                    owned,
+                )
         updates = updates or [
-            _updates(p, job, at, unplaced, devices) for devices in owned
+            _updates(
+                p,
+                job,
+                at,
+                unplaced,
+                devices,
+            )
+            for devices in owned
         ]
     if blocks:
         where = np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
@@ -182,7 +221,15 @@ def pieces(
         rows = times.Rows.of(
             first.near, wide, lambda at: pick(first.costs, first.which[at])
         )
-        times.after(p, job, at, points, rows, updates, folds)
+        times.after(
+            p,
+            job,
+            at,
+            points,
+            rows,
+            updates,
+            folds,
+        )
     return p
 
 
@@ -208,10 +255,8 @@ def _points(
     texts = tuple(dict.fromkeys(said))
     of = np.array([texts.index(text) for text in said], dtype=np.intp)
     order = np.argsort(of, kind="stable")
-    first, (rec, sp, row) = (
-        blocks[0],
-        np.nonzero(where.transpose(1, 0, 2)[order]),
-    )
+    first = blocks[0]
+    (rec, sp, row) = np.nonzero(where.transpose(1, 0, 2)[order])
     rec = order[rec]
     which = (rec * len(blocks) + sp) * first.distinct + first.which[row]
     far = None if first.exact else pick(first.far, row)
@@ -228,7 +273,13 @@ def _updates(
     changes what a device holds.
     """
     each = (
-        step.update(job, way.layout(unplaced.far), devices, way.zero, at)
+        step.update(
+            job,
+            way.layout(unplaced.far),
+            devices,
+            way.zero,
+            at,
+        )
         for way in p.choice.zero
     )
     return [
@@ -249,20 +300,57 @@ def _blocks(
     """The table under each setting of sequence parallelism."""
     sizes = job.cluster.sizes
     ways = choice.sequence_parallel
-    near = each_way(table, shares, sizes, scheme, ways)
-    wide = near if far is table else each_way(far, shares, sizes, scheme, ways)
+    near = each_way(
+        table,
+        shares,
+        sizes,
+        scheme,
+        ways,
+    )
+    wide = (
+        near
+        if far is table
+        else each_way(
+            far,
+            shares,
+            sizes,
+            scheme,
+            ways,
+        )
+    )
     costs, which = shapes or bodies(job, near, at, choice.recompute)
     m = np.asarray(microbatches(job, near[0]))
     exact = far is table
     fine = [
-        _shards(job, table, layout.sequence_parallel, choice, scheme)
+        _shards(
+            job,
+            table,
+            layout.sequence_parallel,
+            choice,
+            scheme,
+        )
         & framework.rows(job, layout, exact, shares is not None)
         for layout in near
     ]
     distinct = int(which.max(initial=-1)) + 1
     return [
-        Block(n, w, c, distinct, which, m, f, exact)
-        for n, w, c, f in zip(near, wide, costs, fine, strict=True)
+        Block(
+            n,
+            w,
+            c,
+            distinct,
+            which,
+            m,
+            f,
+            exact,
+        )
+        for n, w, c, f in zip(
+            near,
+            wide,
+            costs,
+            fine,
+            strict=True,
+        )
     ]
 
 
@@ -338,7 +426,16 @@ def _activations(
     moments = memory.moments(job)
     v = near.interleave
     flights = [
-        [memory.in_flight(near.pp, m, x.schedule, v, end) for end in p.ends]
+        [
+            memory.in_flight(
+                near.pp,
+                m,
+                x.schedule,
+                v,
+                end,
+            )
+            for end in p.ends
+        ]
         for x in every
     ]
     heads = [
@@ -348,7 +445,14 @@ def _activations(
     for r, text in enumerate(p.choice.recompute):
         bytes_ = [
             [
-                memory.activations(job, near, parts, text, by, end)
+                memory.activations(
+                    job,
+                    near,
+                    parts,
+                    text,
+                    by,
+                    end,
+                )
                 for end in p.ends
             ]
             for by in holders
@@ -420,16 +524,32 @@ def _program_of_kind(
     units: Any,
 ) -> None:
     """Of rows with as many chunks, under one schedule."""
-    (i, k, place), near, count = at, rows.near, len(MOMENTS)
+    (i, k, place) = at
+    near = rows.near
+    count = len(MOMENTS)
     schedule = kind.schedule
     v = float(np.asarray(near.interleave)[0])
     by = step.shares(job, near, schedule, v)
     for e, end in enumerate(p.ends):
-        device = closed.device(job, near, schedule, v, by, end)
+        device = closed.device(
+            job,
+            near,
+            schedule,
+            v,
+            by,
+            end,
+        )
         for r, (text, of) in enumerate(
             zip(p.choice.recompute, units, strict=True)
         ):
-            held = closed.flying(job, near, of, device, schedule, text)
+            held = closed.flying(
+                job,
+                near,
+                of,
+                device,
+                schedule,
+                text,
+            )
             for j, bytes_ in enumerate(held):
                 p.held[e * count + j][i, r, k, 0, place] = bytes_
         for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
@@ -472,9 +592,21 @@ def possible(
     """
     sizes = job.cluster.sizes
     fine = np.zeros(length(table), dtype=bool)
-    ways = each_way(table, None, sizes, scheme, choice.sequence_parallel)
+    ways = each_way(
+        table,
+        None,
+        sizes,
+        scheme,
+        choice.sequence_parallel,
+    )
     for way in ways:
-        splits_so = _shards(job, table, way.sequence_parallel, choice, scheme)
+        splits_so = _shards(
+            job,
+            table,
+            way.sequence_parallel,
+            choice,
+            scheme,
+        )
         fine |= splits_so & framework.rows(job, way, exact, False)
     alone = table["pp"] == 1
     scheduled = alone | some_schedule(job, ways[0], choice)
@@ -487,7 +619,13 @@ def legal_options(
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
     rows = [
-        layouts(table, {}, job.cluster.sizes, scheme, sp)
+        layouts(
+            table,
+            {},
+            job.cluster.sizes,
+            scheme,
+            sp,
+        )
         for sp in choice.sequence_parallel
     ]
     orders = np.array(runs(job, choice, rows[0], m))
@@ -510,7 +648,13 @@ def legal_options(
     ways: Column = sum(
         each
         * (
-            _shards(job, table, row.sequence_parallel, choice, scheme)
+            _shards(
+                job,
+                table,
+                row.sequence_parallel,
+                choice,
+                scheme,
+            )
             & framework.rows(job, row, True, False)
         )
         for row in rows

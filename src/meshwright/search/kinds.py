@@ -89,7 +89,13 @@ def by_need(ways: tuple[tuple[Way, int], ...]) -> list[int]:
     def held(at: int) -> float:
         way, v = ways[at]
         return float(
-            memory.in_flight(1.0, 2.0, way.bound, float(v), step.ENDS[0])
+            memory.in_flight(
+                1.0,
+                2.0,
+                way.bound,
+                float(v),
+                step.ENDS[0],
+            )
         )
 
     return sorted(range(len(ways)), key=held)

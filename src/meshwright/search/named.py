@@ -45,12 +45,28 @@ def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
     said = [
         f"{name} may be {listed(near)} here, not {listed(values)}"
         for name, values in alone.items()
-        if (near := _near(job, free, name, values, relaxed))
+        if (
+            near := _near(
+                job,
+                free,
+                name,
+                values,
+                relaxed,
+            )
+        )
     ]
     return said or [
         f"{name} may be {listed(near)} beside the rest, not {listed(values)}"
         for name, values in asked.items()
-        if (near := _near(job, space, name, values, relaxed))
+        if (
+            near := _near(
+                job,
+                space,
+                name,
+                values,
+                relaxed,
+            )
+        )
     ]
 
 

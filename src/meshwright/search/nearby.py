@@ -171,7 +171,8 @@ def better_batch(job: Job, look: Look, best: Row) -> str | None:
     """
     if not dp_is_bound(job, best):
         return None
-    merit, better = float(best[0]), None
+    merit = float(best[0])
+    better = None
     for batch, _ in zip(batches(job), range(TRIED), strict=False):
         within = (
             merit * batch / job.batch / (better[0] if better else WORTH_SAYING)

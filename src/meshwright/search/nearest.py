@@ -103,7 +103,13 @@ def each_way(
     sequence_parallel: Sequence[bool],
 ) -> list[Layout]:
     """The same rows under each setting of sequence parallelism, which changes no group."""
-    first = layouts(table, shares, sizes, scheme, sequence_parallel[0])
+    first = layouts(
+        table,
+        shares,
+        sizes,
+        scheme,
+        sequence_parallel[0],
+    )
     return [first, *(first.under(sp) for sp in sequence_parallel[1:])]
 
 

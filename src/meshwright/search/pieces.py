@@ -75,9 +75,9 @@ class Pieces(NamedTuple):
     def by_fold(self) -> Iterator[Pieces]:
         """The unfolded and the folded schedules by themselves."""
         for f in range(self.after.shape[2]):
-            at, (sp, rec, _, zero) = (
-                self.folded == f,
-                (np.ones(n, dtype=bool) for n in self.choice.shape),
+            at = self.folded == f
+            (sp, rec, _, zero) = (
+                np.ones(n, dtype=bool) for n in self.choice.shape
             )
             mine, place = np.unique(self.place[at], return_inverse=True)
             yield self._replace(

@@ -176,7 +176,13 @@ def plan(
         batches=families,
     )
     if resolution(job):
-        one = _practised(job, asked, spaces, families, ask)
+        one = _practised(
+            job,
+            asked,
+            spaces,
+            families,
+            ask,
+        )
     else:
         found = [ask(job, [each], [("", each)]) for each in spaces]
         schemes = [str(each.scheme) for each in spaces]
@@ -243,9 +249,13 @@ def _outside(job: Job, asked: Space, one: Plan) -> tuple[Family, ...]:
     dims = len(job.cluster.network.dims)
     layouts = list[Layout]()
     for space in every:
-        layouts += search(job, space, NAMED, relaxed, within=within).layouts(
-            space.scheme, dims
-        )
+        layouts += search(
+            job,
+            space,
+            NAMED,
+            relaxed,
+            within=within,
+        ).layouts(space.scheme, dims)
     p = min(
         (predict(job, x) for x in layouts),
         key=lambda p: p.merit_s,
@@ -309,12 +319,26 @@ def _searched(
         progress("layouts", 0.0)
     look = partial(_look, whole)
     slack = resolution(job)
-    found = several(usual, spaces, top, relaxed, progress, slack)
+    found = several(
+        usual,
+        spaces,
+        top,
+        relaxed,
+        progress,
+        slack,
+    )
     row = first(found)
     if spaces[0].relaxed is None:
         used = on_fewer(usual, look, row)
         if used is not usual:
-            found = several(used, spaces, top, relaxed, progress, slack)
+            found = several(
+                used,
+                spaces,
+                top,
+                relaxed,
+                progress,
+                slack,
+            )
             all_chips = row
             row = first(found)
             idle = why_fewer(job, used, row, all_chips) if row else ""
@@ -326,7 +350,14 @@ def _searched(
         roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
         ranked = Ranked(
             roomy,
-            several(roomy, spaces, top, relaxed, progress, slack),
+            several(
+                roomy,
+                spaces,
+                top,
+                relaxed,
+                progress,
+                slack,
+            ),
             relaxed,
         )
         chosen = _chosen(ranked, top, slack)
@@ -526,7 +557,16 @@ def _front(
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
         tight = room.just_fitting(used, limit)
         found = [
-            (space, search(tight, space, 1, relaxed, weigh=None))
+            (
+                space,
+                search(
+                    tight,
+                    space,
+                    1,
+                    relaxed,
+                    weigh=None,
+                ),
+            )
             for space in spaces
         ]
         smaller = [

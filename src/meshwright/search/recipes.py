@@ -140,4 +140,12 @@ def published(job: Job, best_s: float) -> list[Family]:
         ]
     p = predict(job, one)
     short = "" if p.fits else "; does not fit here"
-    return [Family(NAME, p, p.merit_s / best_s - 1.0, False, there + short)]
+    return [
+        Family(
+            NAME,
+            p,
+            p.merit_s / best_s - 1.0,
+            False,
+            there + short,
+        )
+    ]

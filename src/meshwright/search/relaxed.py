@@ -193,10 +193,17 @@ def by_law(
             pick(laws, columns).seconds(pick(layer, rows), m[rows, columns])
             <= best.limit
         )
-        rows, columns = rows[fine], columns[fine]
+        rows = rows[fine]
+        columns = columns[fine]
         left = pick(part, rows) | pick(degrees, columns)
         left["dp"] = dp[rows, columns]
-        runs = possible(job, left, best.choice, space.scheme, exact=False)
+        runs = possible(
+            job,
+            left,
+            best.choice,
+            space.scheme,
+            exact=False,
+        )
         found.append(keep(left, runs))
     return reduce(_stack, found)
 
@@ -248,7 +255,14 @@ def relaxed_rounds(
     degrees = pipelines(job, space, True)
     shards = Shards.of(job, space, best, table)
     work = _whole_model(job, shards)
-    yield from _first_guess(job, space, best, table, degrees, work)
+    yield from _first_guess(
+        job,
+        space,
+        best,
+        table,
+        degrees,
+        work,
+    )
     shards = shards.within(work <= best.limit)
     # most shards are slow unless tp is near
     if (
@@ -261,7 +275,13 @@ def relaxed_rounds(
         )
         shards = shards.within(_whole_model(job, shards) <= best.limit)
     if not length(shards.table) or not length(
-        rows := by_law(job, space, best, shards, degrees)
+        rows := by_law(
+            job,
+            space,
+            best,
+            shards,
+            degrees,
+        )
     ):
         return
     partly = pipelined(job, best, shards, rows)
@@ -273,11 +293,30 @@ def relaxed_rounds(
     low, high, seconds = _intervals(job, space, best, partly)
     if len(seconds) > 2 * FIRST_INTERVALS:
         some = np.argsort(seconds, kind="stable")[:FIRST_INTERVALS]
-        a, b = take(low, some), take(high, some)
-        yield _promising(job, space, a, lower(job, space, best, a, b)[0])
+        a = take(low, some)
+        b = take(high, some)
+        yield _promising(
+            job,
+            space,
+            a,
+            lower(
+                job,
+                space,
+                best,
+                a,
+                b,
+            )[0],
+        )
         low = keep(low, seconds <= best.limit)
         high = keep(high, seconds <= best.limit)
-    yield from _halve(job, space, best, low, high, progress)
+    yield from _halve(
+        job,
+        space,
+        best,
+        low,
+        high,
+        progress,
+    )
 
 
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
@@ -345,7 +384,14 @@ def _first_guess(
     rows["dp"] = largest_dp(job, rows, space)
     rows = keep(rows, (rows["dp"] >= 1) & valid(job, rows, space))
     rows = keep(
-        rows, possible(job, rows, best.choice, space.scheme, exact=False)
+        rows,
+        possible(
+            job,
+            rows,
+            best.choice,
+            space.scheme,
+            exact=False,
+        ),
     )
     if not length(rows):
         return
@@ -361,7 +407,8 @@ def _first_guess(
             job, space, best, guesses, guesses, shapes=shapes.rows(some)
         )
         yield from best_first(best, guesses, seconds, None)
-        begin, size = begin + size, size * GROWTH
+        begin = begin + size
+        size = size * GROWTH
 
 
 def covered(job: Job, table: Table, degrees: Table) -> int:
@@ -415,7 +462,8 @@ def _intervals(
         )
     fine = seconds <= limit
     seconds = seconds[fine]
-    rows, m = take(table, index[fine]), m[fine]
+    rows = take(table, index[fine])
+    m = m[fine]
     low = _ceil_div(B, m * rows["microbatch"])
     # the last dp that still needs m microbatches
     below = _ceil_div(B, np.maximum(m - 1, 1) * rows["microbatch"]) - 1
@@ -458,7 +506,14 @@ def _halve(
             )
             low = keep(low, fine)
             high = keep(high, fine)
-        seconds, choice = lower(job, space, best, low, high, choice)
+        seconds, choice = lower(
+            job,
+            space,
+            best,
+            low,
+            high,
+            choice,
+        )
         single = low["dp"] == high["dp"]
         runs = valid(job, low, space)
         if length(low) > 1000:

@@ -117,7 +117,13 @@ def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
             field, value, predict(job, changed(layout, field, value)), None
         )
     except BadInput as error:
-        return Choice(field, value, None, None, str(error))
+        return Choice(
+            field,
+            value,
+            None,
+            None,
+            str(error),
+        )
 
 
 def changed(layout: Layout, field: str, value: Any) -> Layout:
@@ -171,7 +177,13 @@ def pinned(
             continue
         for value in values:
             if value != getattr(layout, field):
-                yield _pinned(job, space, field, value, progress)
+                yield _pinned(
+                    job,
+                    space,
+                    field,
+                    value,
+                    progress,
+                )
 
 
 def _pinned(
@@ -194,7 +206,13 @@ def _pinned(
             families=False,
         )
     except BadInput as error:
-        return Choice(field, value, None, None, str(error))
+        return Choice(
+            field,
+            value,
+            None,
+            None,
+            str(error),
+        )
     if found.best is None:
         return Choice(
             field, value, None, None, (*found.notes, "nothing fits")[0]

@@ -65,7 +65,13 @@ def quickest(
     """The best row of all spaces whose merit is within a limit."""
     best: Row | None = None
     for space in spaces:
-        rows = search(job, space, 1, relaxed, within=within).rows
+        rows = search(
+            job,
+            space,
+            1,
+            relaxed,
+            within=within,
+        ).rows
         if rows and (best is None or rows[0] < best):
             best = rows[0]
             within = min(within, rows[0][0])

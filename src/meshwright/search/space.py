@@ -349,7 +349,13 @@ def options(job: Job, space: Space) -> Options:
     counts = [(way, _chunks(job, space, way)) for way in ways]
     ways = [way for way, each in counts if each]
     chunks = tuple(each for _, each in counts if each)
-    return Options(sp, recompute, tuple(ways), shardings(job, space), chunks)
+    return Options(
+        sp,
+        recompute,
+        tuple(ways),
+        shardings(job, space),
+        chunks,
+    )
 
 
 def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
@@ -634,7 +640,8 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
                 [e for e in divisors(m.moe.experts) if e <= N], space, "ep"
             ),
         )
-        plain, whole = dict(table), dict(table)
+        plain = dict(table)
+        whole = dict(table)
         plain["etp"], whole["etp"] = (
             np.ones_like(table["tp"]),
             table["tp"].copy(),
@@ -731,7 +738,8 @@ def _longest_list(choice: Options) -> int:
 
 def fill(job: Job, table: Table, space: Space) -> Table:
     """Strict rows: dp takes all remaining chips, and everything divides."""
-    N, B = job.cluster.chips, job.batch
+    N = job.cluster.chips
+    B = job.batch
     model_parallel = table["tp"] * table["cp"] * table["pp"]
     table = keep(table, N % model_parallel == 0)
     dp = N / (table["tp"] * table["cp"] * table["pp"])

@@ -197,7 +197,14 @@ def pipelines(
                     (near.pp, near.interleave, m, s, send), at
                 )
                 least = n * (stages.forward + stages.backward)
-                least = least + step.least_idle(job, p, n, stages, schedule, v)
+                least = least + step.least_idle(
+                    job,
+                    p,
+                    n,
+                    stages,
+                    schedule,
+                    v,
+                )
                 place = some.place(k, 0, at=at)
                 # tight enough, but for sends
                 if bounds and not schedule.split_backward:
@@ -207,7 +214,15 @@ def pipelines(
                 p, v, n, stages, hop, place = pick(
                     (p, v, n, stages, hop, place), few
                 )
-                seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
+                seconds[place] = step.span(
+                    job,
+                    p,
+                    n,
+                    stages,
+                    hop,
+                    schedule,
+                    v,
+                )
 
 
 def after(
@@ -225,7 +240,13 @@ def after(
     and each ZeRO stage, by row.
     """
     of_fold = grouped(p.choice)
-    units = rows.units(job, at, folds, last(p), p.choice)
+    units = rows.units(
+        job,
+        at,
+        folds,
+        last(p),
+        p.choice,
+    )
     for f, fold in enumerate(folds):
         can = np.asarray(
             np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
@@ -234,7 +255,16 @@ def after(
             np.flatnonzero(can[points.sp, points.rec, points.row])
         )
         if len(some.row):
-            _after_fold(p, job, at, some, units, rows.number, updates[f], fold)
+            _after_fold(
+                p,
+                job,
+                at,
+                some,
+                units,
+                rows.number,
+                updates[f],
+                fold,
+            )
 
 
 def _after_fold(
@@ -254,7 +284,8 @@ def _after_fold(
     m = points.m
     choice = p.choice
     how = at.overlap.dp
-    names, mine = last(p), grouped(choice)[fold]
+    names = last(p)
+    mine = grouped(choice)[fold]
     f = int(p.folded[mine[0]])
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
@@ -301,7 +332,14 @@ def _after_fold(
         send = step.hop(near, points.parts, at)
         s = points.stages(holders)
         for k in mine:
-            _ways(p, job, points, s, send, k)
+            _ways(
+                p,
+                job,
+                points,
+                s,
+                send,
+                k,
+            )
 
 
 class Rows(NamedTuple):
@@ -388,7 +426,14 @@ def _ways(
         pp, v, m, stages, hop = pick(
             (near.pp, near.interleave, points.m, s, send), at
         )
-        way = step.ways(job, pp, stages, hop.seconds, schedule, v)
+        way = step.ways(
+            job,
+            pp,
+            stages,
+            hop.seconds,
+            schedule,
+            v,
+        )
         sends = step.carried(m, hop, schedule, v)
         values = (*(way[name] for name in last(p)), *sends)
         _fill(p.floors, 1, points.place(k, 0, at=at), values)

@@ -134,7 +134,8 @@ def unfilled(job: Job) -> list[str]:
     """The sentence for chips that leave a unit of the network partly used: strict layouts fill
     all.
     """
-    N, unit = job.cluster.chips, 1
+    N = job.cluster.chips
+    unit = 1
     for dim, size in zip(
         job.cluster.network.dims[:-1], job.cluster.sizes, strict=False
     ):

@@ -152,11 +152,16 @@ def pipelined(
     flat: Body | None = None,
 ) -> tuple[Stages, Load, Pipeline]:
     """The stages, a message between two of them, and all microbatches of a step."""
-    m, schedule = microbatches(job, layout), schedule_of(layout)
-    s, send = (
-        stages(layout, parts, layout.recompute, by, flat),
-        hop(layout, parts, at),
+    m = microbatches(job, layout)
+    schedule = schedule_of(layout)
+    s = stages(
+        layout,
+        parts,
+        layout.recompute,
+        by,
+        flat,
     )
+    send = hop(layout, parts, at)
     return (
         s,
         send,
@@ -173,7 +178,16 @@ def updated(
     return update(
         job,
         layout,
-        [held(job, layout, parts, by, end) for end in ENDS],
+        [
+            held(
+                job,
+                layout,
+                parts,
+                by,
+                end,
+            )
+            for end in ENDS
+        ],
         layout.zero,
         at,
     )
@@ -183,20 +197,36 @@ def step(
     job: Job, layout: Layout, parts: Body, at: Clock | None = None
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
-    at, schedule, v = at or clock(job), schedule_of(layout), layout.interleave
-    how, zero, by, flat = (
-        at.overlap.dp,
-        layout.zero,
-        shares(job, layout, schedule, v),
-        plain(parts),
+    at = at or clock(job)
+    schedule = schedule_of(layout)
+    v = layout.interleave
+    how = at.overlap.dp
+    zero = layout.zero
+    by = shares(job, layout, schedule, v)
+    flat = plain(parts)
+    m = microbatches(job, layout)
+    of = devices(
+        job,
+        layout,
+        flat,
+        by,
+        (zero,),
+        at,
     )
-    m, of = (
-        microbatches(job, layout),
-        devices(job, layout, flat, by, (zero,), at),
+    (s, send, pipe) = pipelined(
+        job,
+        layout,
+        parts,
+        by,
+        at,
+        flat,
     )
-    (s, send, pipe), ends = (
-        pipelined(job, layout, parts, by, at, flat),
-        updated(job, layout, flat, by, at),
+    ends = updated(
+        job,
+        layout,
+        flat,
+        by,
+        at,
     )
     waits = tuple(exposed(d, m, zero, how) for d in of)
     busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
@@ -205,7 +235,14 @@ def step(
     )
     if not by_order(job):  # papers add up
         return found._replace(outside=synchronise(of, m, busy))
-    way = ways(job, layout.pp, s, send.seconds, schedule, v)
+    way = ways(
+        job,
+        layout.pp,
+        s,
+        send.seconds,
+        schedule,
+        v,
+    )
     reached = tuple(
         seconds + ends + way[name]
         for seconds, name in zip(busy, DEVICES, strict=True)

@@ -73,11 +73,9 @@ def head(job: Job, layout: Layout, parts: Body) -> Parts:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k T V of logits
     (gathered: k T V t), what the products around them keep, and the placeholder of the head's
     weight gradient."""
-    how, each, act = (
-        of(job),
-        logits(job, layout),
-        job.precision.activation_bytes,
-    )
+    how = of(job)
+    each = logits(job, layout)
+    act = job.precision.activation_bytes
     if job.profile and job.profile.logits_gathered:
         lost = (
             each
@@ -140,7 +138,9 @@ def buffers(
 
     parameters: of the device, its experts included;  layers: how many it has of the typical kind.
     """
-    how, t, found = of(job), parts.typical, Parts()
+    how = of(job)
+    t = parts.typical
+    found = Parts()
     if how.dummy_weight_gradients:
         moe = job.model.moe
         # all have the same shape

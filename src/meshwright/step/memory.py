@@ -153,7 +153,8 @@ def activations(
     Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
     pass begins, so that `once` is what that takes beyond them.
     """
-    share, alone = by[end], layout.pp == 1
+    share = by[end]
+    alone = layout.pp == 1
     each = held_by_layers(job, parts, text, share)
     late = parts.head.saved - holding.logits(job, layout) * (
         FP32 - job.precision.activation_bytes
@@ -162,7 +163,16 @@ def activations(
     if holding.counted(job):
         each = each + outputs(job, layout, parts)
         head = holding.total(holding.head(job, layout, parts), parts) * mine
-        working = holding.total(work(job, layout, parts, text, share), parts)
+        working = holding.total(
+            work(
+                job,
+                layout,
+                parts,
+                text,
+                share,
+            ),
+            parts,
+        )
         once = maximum(working - head, 0.0)
     else:
         head = parts.head.saved * mine
@@ -234,10 +244,8 @@ def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
     any.
     """
     if schedule.folded:
-        both, others = (
-            schedule.in_flight_last(p, m, v),
-            schedule.in_flight(p, m, v),
-        )
+        both = schedule.in_flight_last(p, m, v)
+        others = schedule.in_flight(p, m, v)
         return {
             "first": both,
             "second": where(p > 2, others, both),
@@ -261,9 +269,25 @@ def buffers(
     end: str,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device."""
-    own = own_buffers(job, layout, parts, parameters, by, end)
+    own = own_buffers(
+        job,
+        layout,
+        parts,
+        parameters,
+        by,
+        end,
+    )
     return holding.total(
-        units_in_use(job, layout, parts, zero, by, end), parts, own
+        units_in_use(
+            job,
+            layout,
+            parts,
+            zero,
+            by,
+            end,
+        ),
+        parts,
+        own,
     )
 
 
@@ -370,23 +394,57 @@ def of_devices(
     """Bytes by kind on the first, the second (any in the middle) and the last device of the
     pipeline, at its fullest moment.
     """
-    by, v, found = (
-        shares(job, layout, schedule, layout.interleave),
-        layout.interleave,
-        {},
-    )
+    by = shares(job, layout, schedule, layout.interleave)
+    v = layout.interleave
+    found = {}
     m = microbatches(job, layout)
     heads = (
         schedule.heads(layout.pp, m, v),
         schedule.heads_late(layout.pp, m, v),
     )
     for end in ENDS:
-        parameters = held(job, layout, parts, by, end)
+        parameters = held(
+            job,
+            layout,
+            parts,
+            by,
+            end,
+        )
         s = states(job, layout, parameters, layout.zero)
-        held_ = activations(job, layout, parts, layout.recompute, by, end)
-        kept = held_.kept(in_flight(layout.pp, m, schedule, v, end), *heads)
-        whole = buffers(job, layout, parts, parameters, layout.zero, by, end)
-        found[end] = Use(s.weights, s.gradients, s.optimizer, kept, whole)
+        held_ = activations(
+            job,
+            layout,
+            parts,
+            layout.recompute,
+            by,
+            end,
+        )
+        kept = held_.kept(
+            in_flight(
+                layout.pp,
+                m,
+                schedule,
+                v,
+                end,
+            ),
+            *heads,
+        )
+        whole = buffers(
+            job,
+            layout,
+            parts,
+            parameters,
+            layout.zero,
+            by,
+            end,
+        )
+        found[end] = Use(
+            s.weights,
+            s.gradients,
+            s.optimizer,
+            kept,
+            whole,
+        )
         if moments(job) > 1:
             copies = holding.named(
                 step_copies(job, s),
@@ -409,7 +467,16 @@ def new_block(
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
-    owned = (held(job, layout, parts, by, end) for end in ENDS)
+    owned = (
+        held(
+            job,
+            layout,
+            parts,
+            by,
+            end,
+        )
+        for end in ENDS
+    )
     states_ = (
         states(job, layout, parameters, layout.zero) for parameters in owned
     )

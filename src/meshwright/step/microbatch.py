@@ -116,10 +116,8 @@ def body(
     """
     timer = Timer(at or clock(job), layout, details)
     lead, rest = groups(job.model)
-    ways, edge = (
-        _ways(job, again or (layout.recompute,)),
-        boundary(job, layout),
-    )
+    ways = _ways(job, again or (layout.recompute,))
+    edge = boundary(job, layout)
     leaves = offload(layout.offload).share(job.model.layers)
     parts = {
         kind: beside(
@@ -129,7 +127,8 @@ def body(
         )
         for kind, _ in {*lead, *rest}
     }
-    typical, leading = mean(parts, rest), mean(parts, lead)
+    typical = mean(parts, rest)
+    leading = mean(parts, lead)
     head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
         head = mean(
@@ -190,10 +189,8 @@ def boundary(job: Job, layout: Layout) -> Num:
     """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard
     of them (/ tp) with sequence parallelism or SUMMA, else all.
     """
-    tokens, each = (
-        layout.microbatch * job.T / layout.cp,
-        job.precision.activation_bytes,
-    )
+    tokens = layout.microbatch * job.T / layout.cp
+    each = job.precision.activation_bytes
     if layout.scheme == "summa":
         return tokens * summa.width(job, layout) * each
     share = layout.tp if _cut(layout) else 1.0

@@ -141,11 +141,9 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     ends.
     """
     dealt = cut(job, layout.pp, schedule, v)
-    lead, ends, inside = (
-        leading_layers(job),
-        1.0 if schedule.folded else 0.0,
-        layout.pp > 2,
-    )
+    lead = leading_layers(job)
+    ends = 1.0 if schedule.folded else 0.0
+    inside = layout.pp > 2
     chunk = job.model.layers / dealt.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
@@ -155,9 +153,13 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
         )
 
     inner = dealt.fuller if dealt.before else 1.0
-    first, second = (
-        share(0.0, 1.0, ends),
-        Share(dealt.rank_layers(inner), 0.0, 0.0, 0.0, chunk),
+    first = share(0.0, 1.0, ends)
+    second = Share(
+        dealt.rank_layers(inner),
+        0.0,
+        0.0,
+        0.0,
+        chunk,
     )
     return {
         "middle": share(dealt.fuller),
@@ -168,7 +170,13 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
         "second": Share(
             *(where(inside, a, b) for a, b in zip(second, first, strict=True))
         ),
-        "whole": Share(job.model.layers - lead, lead, 1.0, 1.0, chunk),
+        "whole": Share(
+            job.model.layers - lead,
+            lead,
+            1.0,
+            1.0,
+            chunk,
+        ),
     }
 
 
@@ -188,12 +196,11 @@ def stages(
     name = slowest(layout, {k: forward[k] + back[k] for k in DEVICES})
     share = by["whole"].again(text)
     layer = _passes(flat.typical, text, share)
-    f, b = pick(name, forward), pick(name, back)
+    f = pick(name, forward)
+    b = pick(name, back)
     others = maximum(layout.pp - 1.0, 1.0)
-    rest_f, rest_b = (
-        (forward["whole"] - f) / others,
-        (back["whole"] - b) / others,
-    )
+    rest_f = (forward["whole"] - f) / others
+    rest_b = (back["whole"] - b) / others
     if flat is not parts:  # by cause too, of the slowest alone
         mine = Share(
             *(
@@ -201,7 +208,8 @@ def stages(
                 for i in range(len(Share._fields))
             )
         )
-        f, b = mine.of(parts, lambda c: c.forward), mine.back(parts, text)
+        f = mine.of(parts, lambda c: c.forward)
+        b = mine.back(parts, text)
     return Stages(
         f,
         b,
@@ -227,7 +235,8 @@ Choice = tuple[Any, Any, Any]
 
 def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
     """Which device the pipeline waits for."""
-    first, last = seconds["first"], seconds["last"]
+    first = seconds["first"]
+    last = seconds["last"]
     return (
         layout.pp == 1,
         (maximum(first, last) >= seconds["middle"]) | (layout.pp == 2),
@@ -289,15 +298,39 @@ def ordered(
     job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
 ) -> Pipeline:
     """m microbatches through p stages in the order of a schedule, by cause."""
-    busy, whole = (
-        (s.forward + s.backward) * m,
-        span(job, p, m, s, send, schedule, v),
+    busy = (s.forward + s.backward) * m
+    whole = span(
+        job,
+        p,
+        m,
+        s,
+        send,
+        schedule,
+        v,
     )
     if not by_order(job):
         return Pipeline(
-            busy, *_published(job, p, m, s, send, schedule, v), whole
+            busy,
+            *_published(
+                job,
+                p,
+                m,
+                s,
+                send,
+                schedule,
+                v,
+            ),
+            whole,
         )
-    quiet = span(job, p, m, s, 0.0, schedule, v)
+    quiet = span(
+        job,
+        p,
+        m,
+        s,
+        0.0,
+        schedule,
+        v,
+    )
     return Pipeline(busy, whole - quiet, quiet - total(busy), whole)
 
 
@@ -309,9 +342,26 @@ def span(
     """
     if by_order(job):
         return schedule.span(
-            dealt(job, p, m, s, send, schedule, v), barrier(job)
+            dealt(
+                job,
+                p,
+                m,
+                s,
+                send,
+                schedule,
+                v,
+            ),
+            barrier(job),
         )
-    sends, bubble = _published(job, p, m, s, send, schedule, v)
+    sends, bubble = _published(
+        job,
+        p,
+        m,
+        s,
+        send,
+        schedule,
+        v,
+    )
     return m * (total(s.forward) + total(s.backward)) + sends + bubble
 
 
@@ -349,7 +399,15 @@ def ways(
     """
     if schedule.split_backward and not barrier(job):
         return dict.fromkeys(("first", "middle", "last"), 0.0 * p)
-    d = dealt(job, p, 1.0, s, send, schedule, v)
+    d = dealt(
+        job,
+        p,
+        1.0,
+        s,
+        send,
+        schedule,
+        v,
+    )
     ranks = {"first": 0.0 * p, "middle": d.fuller, "last": d.q}
     back = {
         name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0)
@@ -373,9 +431,30 @@ def least_waits(
     """
     together = barrier(job)
     if not by_order(job):
-        f, b, w = s.others_forward, s.others_backward, s.others_weight
-        return (Wait(schedule.least_bubble(p, v, f, b - w, w, together)),)
-    d = dealt(job, p, 1.0, s, 0.0, schedule, v)
+        f = s.others_forward
+        b = s.others_backward
+        w = s.others_weight
+        return (
+            Wait(
+                schedule.least_bubble(
+                    p,
+                    v,
+                    f,
+                    b - w,
+                    w,
+                    together,
+                )
+            ),
+        )
+    d = dealt(
+        job,
+        p,
+        1.0,
+        s,
+        0.0,
+        schedule,
+        v,
+    )
     if schedule.waits and not (schedule.split_backward and together):
         return schedule.waits(d, total(s.forward) + total(s.backward))
     if schedule.folded or (schedule.split_backward and not together):
@@ -395,7 +474,16 @@ def least_idle(
     """The same of m microbatches, in seconds."""
     return reduce(
         operator.add,
-        (wait.of(m) for wait in least_waits(job, p, s, schedule, v)),
+        (
+            wait.of(m)
+            for wait in least_waits(
+                job,
+                p,
+                s,
+                schedule,
+                v,
+            )
+        ),
     )
 
 
@@ -412,10 +500,8 @@ def _published(
         send - total(s.backward) / chunks, 0.0
     )
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
-    f, i = (
-        s.others_forward + sends,
-        s.others_backward - s.others_weight + sends,
-    )
+    f = s.others_forward + sends
+    i = s.others_backward - s.others_weight + sends
     return m * paid, schedule.idle(
         p, m, v, f, i, s.others_weight, barrier(job)
     )

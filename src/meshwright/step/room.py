@@ -72,11 +72,9 @@ def capacity(job: Job) -> float:
 
 def risk(job: Job, allocated: Num) -> Num:
     """Probability that a device runs out of memory."""
-    need, there, width = (
-        needed(job, allocated),
-        capacity(job),
-        job.how.memory.risk_width,
-    )
+    need = needed(job, allocated)
+    there = capacity(job)
+    width = job.how.memory.risk_width
     if not width:
         return where(need > there, 1.0, 0.0)
     ratio = minimum(
@@ -100,10 +98,8 @@ def most(
     = the set's.
     """
     h = how.headroom if headroom is None else headroom
-    there, need = (
-        hbm_bytes * how.capacity_share,
-        1.0 + (how.holding or Holding()).allocator_need,
-    )
+    there = hbm_bytes * how.capacity_share
+    need = 1.0 + (how.holding or Holding()).allocator_need
     if how.risk_width:
         there = there * (h / (1.0 - h)) ** how.risk_width
     return (there - float(how.framework_bytes or 0.0)) / need
@@ -127,7 +123,8 @@ def just_fitting(job: Job, allocated: float) -> Job:
 
 def too_big(job: Job, allocated: float) -> str:
     """The sentence for a layout that does not fit."""
-    chip, there = job.cluster.chip.name, show(capacity(job), "GiB")
+    chip = job.cluster.chip.name
+    there = show(capacity(job), "GiB")
     words = (
         f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but one"
         f" {chip} has {there}"

@@ -49,7 +49,8 @@ class Device(NamedTuple):
         rest = each.typical * (share.typical - one)
         if each.leading is not each.typical:
             leading = each.leading * share.leading
-            layers, rest = layers + leading, rest + leading
+            layers = layers + leading
+            rest = rest + leading
         ends = each.ends[end]
         return self._replace(
             first=each.typical * one + ends, rest=rest, every=layers + ends
@@ -78,7 +79,14 @@ def devices(
     stages: ZeRO stages that they serve.
     """
     mine = along(layout, by, DEVICES)
-    each = units(job, layout, parts, mine, stages, at)
+    each = units(
+        job,
+        layout,
+        parts,
+        mine,
+        stages,
+        at,
+    )
     return [
         device(parts, share, layout.recompute).sharing(share, each, end)
         for end, share in mine.items()
@@ -99,15 +107,11 @@ def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
 
 def device(parts: Body, share: Share, recompute: str) -> Device:
     """A device that holds these shares of the model, with nothing to synchronise yet."""
-    one, t, again = (
-        minimum(share.typical, 1.0),
-        parts.typical,
-        share.again(recompute),
-    )
-    back, replies = (
-        total(backward(t, recompute, again)),
-        sent_back(t, recompute, again),
-    )
+    one = minimum(share.typical, 1.0)
+    t = parts.typical
+    again = share.again(recompute)
+    back = total(backward(t, recompute, again))
+    replies = sent_back(t, recompute, again)
     return Device(
         total(share.of(parts, lambda c: c.forward)),
         total(share.back(parts, recompute)),
@@ -173,7 +177,8 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     if how.scope == "none":
         if zero == 0:
             return Exposed(0.0, 0.0, 0.0, d.every.all_reduce.seconds)
-        gather, scatter = d.every.gather.seconds, d.every.scatter.seconds
+        gather = d.every.gather.seconds
+        scatter = d.every.scatter.seconds
         once, again = (
             ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
         )
@@ -185,9 +190,16 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
             else d.every.scatter * often
             + d.every.gather * (2 * m if zero == 3 else 1.0)
         )
-        work, own = m * (d.forward + d.backward), (d.sent + d.sent_back) * m
+        work = m * (d.forward + d.backward)
+        own = (d.sent + d.sent_back) * m
         shown, slower = overlap.behind(work, own, sent, how)
-        return Exposed(0.0, 0.0, shown, 0.0, slower)
+        return Exposed(
+            0.0,
+            0.0,
+            shown,
+            0.0,
+            slower,
+        )
     if how.scope == "layer":
         d = d.steady
     forward, back, sent, sent_back = d.layer
@@ -199,15 +211,21 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
 
     if zero == 0:
         shown, slower = hide(*last, d.rest.all_reduce)
-        return Exposed(0.0, 0.0, shown, d.first.all_reduce.seconds, slower)
-    ahead, gather = hide(*first, d.rest.gather), d.first.gather.seconds
-    with_last, between = d.rest.scatter, d.every.scatter
+        return Exposed(
+            0.0,
+            0.0,
+            shown,
+            d.first.all_reduce.seconds,
+            slower,
+        )
+    ahead = hide(*first, d.rest.gather)
+    gather = d.first.gather.seconds
+    with_last = d.rest.scatter
+    between = d.every.scatter
     if zero == 3:
         ahead = ahead + hide(d.forward, d.sent, d.every.gather) * (m - 1)
-        with_last, between = (
-            d.every.gather + with_last,
-            d.every.gather + between,
-        )
+        with_last = d.every.gather + with_last
+        between = d.every.gather + between
     behind = hide(*last, with_last)
     if zero >= 2:
         behind = behind + hide(d.backward, d.sent_back, between) * (m - 1)
@@ -290,7 +308,8 @@ def update(
     mine = dense / (layout.shards if zero else 1.0)
     if job.model.moe:
         mine = mine + expert / (layout.expert_shards if zero else 1.0)
-    r, away = at.rates, offload(layout.offload).optimizer
+    r = at.rates
+    away = offload(layout.offload).optimizer
     arithmetic, traffic = alone(
         optimizer.update(job, mine * (1.0 - away) if away else mine), r
     )

@@ -62,13 +62,11 @@ def unit(
     all-reduced across groups. far: the same rows with the most replicas, for bounds: it says how
     small shards may be.
     """
-    p, held = (
-        job.precision,
-        {
-            "replicas": weights.dense,
-            **({"edp": weights.expert} if job.model.moe else {}),
-        },
-    )
+    p = job.precision
+    held = {
+        "replicas": weights.dense,
+        **({"edp": weights.expert} if job.model.moe else {}),
+    }
     several = hybrid(layout)
     inner = (
         {"replicas": "shards", "edp": "edp shards"}
@@ -115,10 +113,12 @@ def unit(
                     "all_reduce", p.gradient_bytes / ranks, any(stages), one
                 )
     if offload(layout.offload).weights:
-        chip, own = job.cluster.chip, _shard(job, far or layout, weights)
+        chip = job.cluster.chip
+        own = _shard(job, far or layout, weights)
         arrives = seconds(chip, own * p.weight_bytes)
         leaves = seconds(chip, own * p.gradient_bytes)
-        gather, scatter = gather + Load(arrives), scatter + Load(leaves)
+        gather = gather + Load(arrives)
+        scatter = scatter + Load(leaves)
     return Unit(
         loads(
             "all_reduce",
@@ -172,7 +172,14 @@ def units(
     )
     layers = [Held(c.weights, c.expert_weights) for c in kinds]
     ends = [of_ends(job, layout, parts, share) for share in by.values()]
-    found = each_unit(job, layout, [*layers, *ends], stages, at, far)
+    found = each_unit(
+        job,
+        layout,
+        [*layers, *ends],
+        stages,
+        at,
+        far,
+    )
     return Units(
         found[0],
         found[len(layers) - 1],
@@ -199,7 +206,17 @@ def each_unit(
     found = [SILENT] * len(several)
     columns = beside([held for i in some for held in several[i]])
     if columns is None:
-        known = [unit(job, layout, several[i], stages, at, far) for i in some]
+        known = [
+            unit(
+                job,
+                layout,
+                several[i],
+                stages,
+                at,
+                far,
+            )
+            for i in some
+        ]
     else:
         whole = unit(
             job, layout, Held(columns[::2], columns[1::2]), stages, at, far

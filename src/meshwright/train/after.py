@@ -13,7 +13,8 @@ from .generate import generate
 from .launch import fork_ranks
 from .plan import Plan
 
-PICTURE, SAMPLE = "loss.svg", "sample.txt"
+PICTURE = "loss.svg"
+SAMPLE = "sample.txt"
 
 
 def leave(plan: Plan, alone: bool) -> None:

@@ -146,7 +146,8 @@ def demand_same(
     before = next(iter(attempts(folder)[-1:]), None)
     if before is None:
         return None
-    was, now = before["order"], order(job, settings)
+    was = before["order"]
+    now = order(job, settings)
     moved = [name for name in ORDER if name in was and was[name] != now[name]]
     if forbidden := [name for name in moved if name not in allowed]:
         said = "; ".join(

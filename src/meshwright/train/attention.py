@@ -153,7 +153,8 @@ def add(
     x = x.flip(1) if mirror else x
     place = total[:, slice(*where)]
     if folds > 1:
-        place, x = in_folds(place, 1, folds), in_folds(x, 0, len(x) // folds)
+        place = in_folds(place, 1, folds)
+        x = in_folds(x, 0, len(x) // folds)
         place[:, :, part] += x
     else:
         place[:, part] += x
@@ -166,8 +167,10 @@ def merge(
     where, folds, part, mirror = side(tile, 0)
     l_BTH = l_tile.transpose(1, 2)
     if mirror:
-        o_tile, l_BTH = o_tile.flip(1), l_BTH.flip(1)
-    old_o, old_l = o[:, slice(*where)], l.transpose(1, 2)[:, slice(*where)]
+        o_tile = o_tile.flip(1)
+        l_BTH = l_BTH.flip(1)
+    old_o = o[:, slice(*where)]
+    old_l = l.transpose(1, 2)[:, slice(*where)]
     if folds > 1:
         old_o, old_l = (
             in_folds(x, 1, folds)[:, :, part] for x in (old_o, old_l)
@@ -176,7 +179,8 @@ def merge(
             in_folds(x, 0, len(x) // folds) for x in (o_tile, l_BTH)
         )
     else:
-        old_o, old_l = old_o[:, part], old_l[:, part]
+        old_o = old_o[:, part]
+        old_l = old_l[:, part]
     new_l = torch.logaddexp(old_l, l_BTH)
     old_o.mul_((old_l - new_l).exp()[..., None]).add_(
         o_tile * (l_BTH - new_l).exp()[..., None]

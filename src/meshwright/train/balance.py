@@ -55,7 +55,8 @@ class Balance:
 
         choice: [B, T k] of this rank's sequences.
         """
-        B, E = len(choice), moe.experts.count
+        B = len(choice)
+        E = moe.experts.count
         with torch.no_grad():
             load_BE = torch.zeros(
                 B, E, dtype=torch.int64, device=choice.device

@@ -170,7 +170,8 @@ class Blend:
             before, after = (math.floor(n * share / left) for n in (i, i + 1))
             if after > before:
                 return file, before
-            i, left = i - before, left - share
+            i = i - before
+            left = left - share
         return len(self.shares) - 1, i
 
 
@@ -276,7 +277,8 @@ def beside(path: Path, suffix: str) -> Path:
 
 def read_header(path: Path) -> dict[str, Any]:
     """The description of a token file, checked against its size."""
-    about, tokens = beside(path, ".json"), beside(path, ".bin")
+    about = beside(path, ".json")
+    tokens = beside(path, ".bin")
     header = parse_json(read_text(about), str(about))
     right = header.get("format") == FORMAT and header.get("dtype") in DTYPES
     if not right or not all(

@@ -32,10 +32,8 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
     """
     layout = trainer.layout
     of = criterion(trainer.job, layout, trainer.mesh, Scaler(False))
-    total, count = (
-        torch.zeros((), dtype=torch.float64, device=trainer.device),
-        0,
-    )
+    total = torch.zeros((), dtype=torch.float64, device=trainer.device)
+    count = 0
     for tokens, targets, documents in batches:
         heartbeat.beat("evaluating")
         trainer.pack(documents)
@@ -63,7 +61,8 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
 
 def through(trainer: Trainer, tokens: Tensor) -> Tensor | None:
     """One microbatch through the stages of this rank; the logits where the last one is."""
-    group, pp = trainer.mesh.group("pp"), int(trainer.layout.pp)
+    group = trainer.mesh.group("pp")
+    pp = int(trainer.layout.pp)
     owner = {
         n: rank
         for rank in range(pp)

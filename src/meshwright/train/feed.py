@@ -69,8 +69,11 @@ def batches(
     plan: Plan, trainer: Trainer, first: int
 ) -> Iterator[tuple[int, Batch]]:
     """(step, batch) of this rank, from step `first` on."""
-    job, s = plan.job, plan.settings
-    samples, ends, done = source(job, s), end_token(s), before(job, s, first)
+    job = plan.job
+    s = plan.settings
+    samples = source(job, s)
+    ends = end_token(s)
+    done = before(job, s, first)
     for step in range(first, s.steps):
         size = batch_of(job, s, step)
         yield step, batch(trainer, samples, done, size, ends)
@@ -96,7 +99,8 @@ def batch(
     found = samples.samples(first + trainer.mesh.replica * rows, rows)
     x, y = trainer.share(torch.from_numpy(found))
     if trainer.device.type == "cuda":
-        x, y = x.pin_memory(), y.pin_memory()
+        x = x.pin_memory()
+        y = y.pin_memory()
     return x, y, ((0,),) if ends is None else data.begins(found[:, :-1], ends)
 
 

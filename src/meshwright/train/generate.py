@@ -42,7 +42,8 @@ def generate(
     verify(path, index)
     model = read(Model, index.get("model"), "the checkpoint's model")
     name = tokenizer or of_run(path.parent)
-    encode, decode = encoder(name), decoder(name)
+    encode = encoder(name)
+    decode = decoder(name)
     if encode.vocab > model.vocab:
         raise BadInput(
             f"{name} has {encode.vocab} tokens, but the model only {model.vocab}"
@@ -106,7 +107,8 @@ def drawn(
     seed: int,
 ) -> Iterator[int]:
     """So many tokens, one after the other, each seeing those before it that the model can see."""
-    random, ids = torch.Generator().manual_seed(seed), list(start)
+    random = torch.Generator().manual_seed(seed)
+    ids = list(start)
     for _ in range(count):
         seen = torch.tensor([ids[-model.m.seq :]])
         model.take((range(seen.shape[1]),))

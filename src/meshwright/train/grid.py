@@ -29,7 +29,8 @@ def grid(
     shares = {
         axis: [int(share) for share in layout.group(axis)] for axis in axes
     }
-    dims, count = len(shares["pp"]), len(axes)
+    dims = len(shares["pp"])
+    count = len(axes)
     ranks = np.arange(int(np.prod(list(shares.values()))))
     fine = [
         shares[axis][dim] for dim in reversed(range(dims)) for axis in axes

@@ -25,7 +25,8 @@ MOST_NAMED = 4
 ANSWER_S = 0.5
 """How long ranks may take to write their stacks."""
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
-TORCH, WAITING = "/torch/", "/torch/distributed/"
+TORCH = "/torch/"
+WAITING = "/torch/distributed/"
 INNERMOST = 4
 """A rank with a call of torch.distributed among so many innermost ones waits for other ranks."""
 

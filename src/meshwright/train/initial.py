@@ -92,7 +92,8 @@ def blocks(
     ways = []
     for dim, (whole, mine) in enumerate(zip_(shape, part)):
         step = BLOCK if dim >= len(shape) - 2 else 1
-        first, last = mine.start // step, -(-mine.stop // step)
+        first = mine.start // step
+        last = -(-mine.stop // step)
         ways.append(
             [
                 slice(i * step, min((i + 1) * step, whole))

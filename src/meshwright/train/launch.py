@@ -81,7 +81,8 @@ def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
     Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts
     are counted by node, so one node only.
     """
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank = int(os.environ["RANK"])
+    world = int(os.environ["WORLD_SIZE"])
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     several = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
     if (
@@ -131,21 +132,17 @@ def fork_ranks(
     wait twice as long for each other.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=max(world, 128))
-    context, signs, parent = (
-        multiprocessing.get_context("fork"),
-        Signs(world),
-        os.getpid(),
-    )
+    context = multiprocessing.get_context("fork")
+    signs = Signs(world)
+    parent = os.getpid()
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder, listener:
 
         def rank_main(rank: int) -> None:
             _live_with_parent(parent)
             heartbeat.listen(signs, rank, Path(folder))
             try:
-                port, fd = (
-                    listener.getsockname()[1],
-                    listener.fileno() if rank == 0 else None,
-                )
+                port = listener.getsockname()[1]
+                fd = listener.fileno() if rank == 0 else None
                 store = TCPStore(
                     "127.0.0.1",
                     port,

@@ -154,7 +154,8 @@ class Log:
 
         self.kept_on_disk(path, trim)
         self.file = path.open("a", encoding="utf-8", buffering=1)
-        job, settings = self.plan.job, self.plan.settings
+        job = self.plan.job
+        settings = self.plan.settings
         self.attempt = attempt.begin(folder, job, settings, self.first)
         if settings.tensorboard:
             self.board = Board(folder, self.first)
@@ -173,7 +174,8 @@ class Log:
         if not self.file:
             return
         file = self.file
-        job, predicted = self.plan.job, self.plan.predicted.step_time_s
+        job = self.plan.job
+        predicted = self.plan.predicted.step_time_s
         sequences = batch_of(job, self.plan.settings, done - 1)
         rate = sequences * job.T / spans["elapsed_s"]
         peak = job.cluster.chip.peak(job.precision.compute) * float(

@@ -119,7 +119,8 @@ class Trainer:
 
     def balanced(self) -> Balance | None:
         """How the loads of experts are evened out, if they are."""
-        s, mesh = self.settings, self.mesh
+        s = self.settings
+        mesh = self.mesh
         if self.job.model.moe is None or not (
             s.balance_loss or s.balance_bias
         ):
@@ -148,7 +149,8 @@ class Trainer:
 
     def build(self, number: int) -> Decoder:
         """One stage, cut over the mesh, with its first weights."""
-        job, layout = self.job, self.layout
+        job = self.job
+        layout = self.layout
         layers = stage_layers(
             job.model.layers, self.count, self.layout.stages
         )[number]
@@ -252,7 +254,9 @@ class Trainer:
 
         norm, loss: of all ranks, so that every rank decides the same.
         """
-        clip, lr, scale = self.settings.clip, self.lr(step), self.scaler.scale
+        clip = self.settings.clip
+        lr = self.lr(step)
+        scale = self.scaler.scale
         if not self.scaler.update(norm, loss):
             return lr
         factor = (
@@ -269,7 +273,8 @@ class Trainer:
         """As `update`, but the device itself decides, and is not waited for: fused AdamW makes no
         step where `found_inf` is 1, and counts none.
         """
-        clip, lr = self.settings.clip, self.lr(step)
+        clip = self.settings.clip
+        lr = self.lr(step)
         used = sums.isfinite().all().float()
         if clip is not None:
             with self.recorder.part("clip"):
@@ -296,7 +301,8 @@ class Trainer:
         self, step: int, tokens: Tensor, targets: Tensor
     ) -> Callable[[], Result]:
         """One optimizer step; what gives its result, once that is known."""
-        scale, lr = self.scaler.scale, self.lr(step)
+        scale = self.scaler.scale
+        lr = self.lr(step)
         later = Later(sums := self.sums(tokens, targets))
         if self.ahead:
             self.update_ahead(step, sums)

@@ -79,7 +79,8 @@ class CrossEntropy(torch.autograd.Function):
         logits, target, whole = ctx.saved_tensors
         columns = ctx.columns
         place, here = places(target, columns)
-        found, scale = torch.empty_like(logits), grad / len(target)
+        found = torch.empty_like(logits)
+        scale = grad / len(target)
         found[:, columns.real :] = 0
         for rows in pieces(logits) if columns.real else ():
             x = (

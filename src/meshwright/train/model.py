@@ -83,11 +83,9 @@ def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
     """Turn the pairs (i, i + r/2) of the first r features of each head by its position's angles."""
     cos, sin = (y.to(x_BTHh.dtype) for y in by)
     half = cos.shape[-1]
-    a, b, rest = (
-        x_BTHh[..., :half],
-        x_BTHh[..., half : 2 * half],
-        x_BTHh[..., 2 * half :],
-    )
+    a = x_BTHh[..., :half]
+    b = x_BTHh[..., half : 2 * half]
+    rest = x_BTHh[..., 2 * half :]
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
 
 
@@ -116,7 +114,8 @@ class Core(nn.Module):
         documents: tuple[Documents, ...] = ((0,),),
     ) -> Tensor:
         S = k_BSKh.shape[1]
-        at, window = self.positions or (range(S),), seen_window(self.window, S)
+        at = self.positions or (range(S),)
+        window = seen_window(self.window, S)
         rows = tuple(
             tiles(at, S, self.causal, window, begins) for begins in documents
         )
@@ -144,9 +143,11 @@ class Attention(nn.Module):
             for w in (self.wq, self.wk, self.wv)
         )
         if self.q_norm is not None and self.k_norm is not None:
-            q_BTHh, k_BTKh = self.q_norm(q_BTHh), self.k_norm(k_BTKh)
+            q_BTHh = self.q_norm(q_BTHh)
+            k_BTKh = self.k_norm(k_BTKh)
         if seen.by is not None:
-            q_BTHh, k_BTKh = rotate(q_BTHh, seen.by), rotate(k_BTKh, seen.by)
+            q_BTHh = rotate(q_BTHh, seen.by)
+            k_BTKh = rotate(k_BTKh, seen.by)
         core = partial(again, self.core) if self.recompute else self.core
         o_BTD: Tensor = self.wo(
             core(q_BTHh, k_BTKh, v_BTKh, seen.documents).flatten(2)
@@ -199,7 +200,8 @@ class Decoder(nn.Module):
         self.documents: tuple[Documents, ...] = ((0,),)
         """Of the microbatch that comes next."""
         self.dtype = torch.float32  # of hidden states between stages
-        first, last = layers.start == 0, layers.stop == m.layers
+        first = layers.start == 0
+        last = layers.stop == m.layers
         self.embedding = (
             nn.Embedding(m.padded_vocab, m.hidden) if first else None
         )

@@ -109,7 +109,9 @@ class Experts(nn.Module):
     def __init__(self, m: Model) -> None:
         super().__init__()
         assert m.moe is not None
-        E, F, bias = m.moe.experts, m.moe.expert_ffn, m.moe.expert_bias
+        E = m.moe.experts
+        F = m.moe.expert_ffn
+        bias = m.moe.expert_bias
         self.count = E
         self.act: Any = ACTIVATIONS[m.act]
         self.group: ProcessGroup | None = None
@@ -120,7 +122,8 @@ class Experts(nn.Module):
 
     def forward(self, x_ND: Tensor, choice_Nk: Tensor) -> Tensor:
         """What each expert says to each token it was chosen for, [N, k, D]."""
-        choice_M, k = choice_Nk.flatten(), choice_Nk.shape[1]
+        choice_M = choice_Nk.flatten()
+        k = choice_Nk.shape[1]
         order_M = choice_M.argsort(stable=True)
         sent_E = counted(choice_M, self.count)
         x_MD = x_ND[order_M // k]

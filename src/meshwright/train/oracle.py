@@ -89,7 +89,8 @@ def place(job: Job, rank: int) -> tuple[int, int]:
 
 def representative(job: Job) -> tuple[int, ...]:
     """The first rank of the first, the middle and the last place of the pipeline."""
-    ranks, pp = grid(placed(job.layout, job.cluster.sizes)), int(job.layout.pp)
+    ranks = grid(placed(job.layout, job.cluster.sizes))
+    pp = int(job.layout.pp)
     return tuple(
         int(ranks[stage].min()) for stage in sorted({0, pp // 2, pp - 1})
     )
@@ -145,11 +146,10 @@ def of_rank(
     job: Job, rank: int, at: int, of_cp: int, settings: Settings
 ) -> OfRank:
     """One rank, whose places on the axes pp and cp are `at` and `of_cp`."""
-    wanted, shards = expected.carried_out(job), settings.shards or 0
-    sent, ledger = (
-        expected.sent(wanted, at, shards),
-        peak.peak(wanted, at, shards),
-    )
+    wanted = expected.carried_out(job)
+    shards = settings.shards or 0
+    sent = expected.sent(wanted, at, shards)
+    ledger = peak.peak(wanted, at, shards)
     found = run(job, rank, settings)
     flops = expected.flops(wanted, at, of_cp)
     near = (

@@ -87,13 +87,12 @@ def mesh(
     """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of
     them. moe: the model has experts.
     """
-    ranks, names = grid(layout), OUTER_FIRST
+    ranks = grid(layout)
+    names = OUTER_FIRST
     if hybrid := bool(shards) and shards < layout.dp:
         pp, dp, cp, tp = ranks.shape
-        ranks, names = (
-            ranks.reshape(pp, dp // shards, shards, cp, tp),
-            ("pp", "copies", "dp", "cp", "tp"),
-        )
+        ranks = ranks.reshape(pp, dp // shards, shards, cp, tp)
+        names = ("pp", "copies", "dp", "cp", "tp")
     whole = DeviceMesh(device, ranks, mesh_dim_names=names)
     inner = (
         whole["dp"]

@@ -40,7 +40,8 @@ def criterion(
     """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut
     over tp.
     """
-    tp, m = int(layout.tp), job.model
+    tp = int(layout.tp)
+    m = job.model
     here = m.padded_vocab // tp
     first = mesh.index("tp") * here
     group = mesh.group("tp") if tp > 1 else None
@@ -112,7 +113,9 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
     """(input, output) of a stage for one microbatch, without storage: so stages need not find out
     by a trial run.
     """
-    b, T, tp = int(layout.microbatch), stage.length, int(layout.tp)
+    b = int(layout.microbatch)
+    T = stage.length
+    tp = int(layout.tp)
     shard = T // (tp if layout.sequence_parallel else 1)
     tokens = torch.empty(b, T, dtype=torch.int64, device="meta")
     hidden = torch.empty(
@@ -148,7 +151,8 @@ def pipeline(
     documents: Packed,
 ) -> Engine:
     """The schedule of the layout, as PyTorch carries it out."""
-    count, group = stage_count(layout), mesh.group("pp")
+    count = stage_count(layout)
+    group = mesh.group("pp")
     wrapped = [
         Stage(stage, number, count, device, *ends(stage, layout), group=group)
         for number, stage in stages.items()
@@ -164,7 +168,8 @@ def pipeline(
     schedule = schedule_class(
         whole, microbatches, loss_fn=recorder.longer(of), scale_grads=True
     )
-    first, last = 0 in stages, count - 1 in stages
+    first = 0 in stages
+    last = count - 1 in stages
 
     def run(tokens: Tensor, targets: Tensor) -> list[Tensor]:
         losses: list[Tensor] = []

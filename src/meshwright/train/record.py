@@ -73,10 +73,8 @@ class Part:
     def row(self, zero: Mark) -> tuple[str, int, int, float, float, float]:
         """(kind, stage, microbatch, begin and end since `zero`, busy seconds)."""
         if self.begin.event is None:
-            start, end = (
-                self.begin.wall_s - zero.wall_s,
-                self.end.wall_s - zero.wall_s,
-            )
+            start = self.begin.wall_s - zero.wall_s
+            end = self.end.wall_s - zero.wall_s
             return (
                 self.kind,
                 self.stage,
@@ -139,7 +137,8 @@ class Recorder:
         """Make the passes of a stage parts: PyTorch's schedules call these methods, one for each
         action.
         """
-        number, chosen = stage.stage_index, stage
+        number = stage.stage_index
+        chosen = stage
 
         def timed(name: str, kind: Callable[[dict[str, Any]], str]) -> None:
             method = getattr(chosen, name)
@@ -241,7 +240,8 @@ class Recording:
             with self.profile.step(step):
                 yield
             return
-        process, zero = time.process_time(), self.recorder.mark()
+        process = time.process_time()
+        zero = self.recorder.mark()
         yield
         end = self.recorder.mark()
         self.done = step, zero, end, time.process_time() - process

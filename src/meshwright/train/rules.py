@@ -163,7 +163,8 @@ def demand_memory(
     """
     if settings.device != "cpu":
         return demand_chip(predicted, settings)
-    need, chips = together(predicted, settings), float(predicted.layout.chips)
+    need = together(predicted, settings)
+    chips = float(predicted.layout.chips)
     if world is not None:
         need *= min(1.0, int(os.environ.get("LOCAL_WORLD_SIZE", "1")) / chips)
     have = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
@@ -205,7 +206,8 @@ def demand_room(
 def peaks(predicted: Prediction, settings: Settings) -> list[dict[str, float]]:
     """Bytes of each rank of the pp axis at its peak, by term: as PyTorch's engine holds them, or
     (experts, which `peak` does not know) as the plan does, on the fullest device."""
-    job, layout = predicted.job, predicted.layout
+    job = predicted.job
+    layout = predicted.layout
     if job.model.moe:
         kinds = ("weights", "gradients", "optimizer", "activations")
         return [{kind: predicted.memory_bytes[kind] for kind in kinds}]

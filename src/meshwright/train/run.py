@@ -187,10 +187,8 @@ def summary(plan: Plan) -> dict[str, Any]:
     """What the run came to, from its metrics. Seconds are medians over the steps of the newest
     layout (`records.alike`).
     """
-    rows, found = (
-        metrics(plan.folder / "metrics.jsonl"),
-        checkpoint.complete(plan.folder),
-    )
+    rows = metrics(plan.folder / "metrics.jsonl")
+    found = checkpoint.complete(plan.folder)
     timed = alike(rows, attempts(plan.folder))
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
     return {

@@ -22,7 +22,8 @@ from ..errors import BadInput
 Criterion = Callable[[Tensor, Tensor], Tensor]
 FIRST = 2.0**16
 """Scale of the first step (GradScaler's default)."""
-LEAST, MOST = 2.0**-16, 2.0**40
+LEAST = 2.0**-16
+MOST = 2.0**40
 """Bounds of the scale; below the least a run is beyond help, above the most a loss of one would
 leave fp32 when squared.
 """
@@ -81,11 +82,9 @@ class Scaler:
         """
         state = state or {"scale": 0.0, "good": 0, "skipped": 0}
         try:
-            scale, good, skipped = (
-                float(state["scale"]),
-                int(state["good"]),
-                int(state["skipped"]),
-            )
+            scale = float(state["scale"])
+            good = int(state["good"])
+            skipped = int(state["skipped"])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise BadInput(
                 "the checkpoint is damaged: it has no right scaler"

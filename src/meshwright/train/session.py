@@ -103,7 +103,8 @@ class Session:
         """Begin a step."""
         x, y, documents = given
         heartbeat.beat(f"step {step + 1}")
-        began, cpu = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        cpu = time.process_time()
         with self.recording.step(step):
             self.trainer.pack(documents)
             result = self.trainer.launch(step, x, y)
@@ -120,8 +121,10 @@ class Session:
 
     def tell(self, of: Launched, last: bool = False) -> bool:
         """Write down what a step came to; whether the run is asked to end after it."""
-        result, spent = vars(of.result()), of.spent()
-        now, s = time.perf_counter(), self.plan.settings
+        result = vars(of.result())
+        spent = of.spent()
+        now = time.perf_counter()
+        s = self.plan.settings
         seconds, self.known_s = now - max(of.began, self.known_s), now
         if due(of.done, s.check_every):
             replicas.check(self.trainer.stages, of.done - 1)
@@ -146,10 +149,8 @@ class Session:
     def evaluation(self) -> float:
         """The loss on what is not trained on."""
         plan = self.plan
-        samples, ends = (
-            of_evaluation(plan.job, plan.settings),
-            end_token(plan.settings),
-        )
+        samples = of_evaluation(plan.job, plan.settings)
+        ends = end_token(plan.settings)
         B = plan.job.batch
         return evaluate(
             self.trainer,

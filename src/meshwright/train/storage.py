@@ -131,12 +131,10 @@ class Writer(StorageWriter):
         self, plan: SavePlan, planner: SavePlanner
     ) -> Future[list[WriteResult]]:
         """One file a rank, on the disk when this returns."""
-        name, results, at, digest = (
-            f"{self.rank}.safetensors",
-            [],
-            0,
-            hashlib.sha256(),
-        )
+        name = f"{self.rank}.safetensors"
+        results = []
+        at = 0
+        digest = hashlib.sha256()
         future: Future[list[WriteResult]] = Future()
         tensors: list[Any] = [
             (item.index, planner.resolve_data(item)) for item in plan.items
@@ -274,7 +272,8 @@ class Reader(StorageReader):
         entry = self.index["tensors"][where.fqn]
         offset = list(where.offset or [0] * len(entry["shape"]))
         chunk = next(c for c in entry["chunks"] if c["offset"] == offset)
-        dtype, shape = DTYPES[entry["dtype"]], list(chunk["shape"])
+        dtype = DTYPES[entry["dtype"]]
+        shape = list(chunk["shape"])
         width = math.prod(shape[1:]) * dtype.itemsize
         if rows is not None:
             shape[0] = rows
@@ -295,7 +294,9 @@ class Reader(StorageReader):
 
 def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
     """Of a safetensors file of (name, offset in the whole tensor, chunk), in this order."""
-    about, offsets, at = dict[str, Any](), dict[str, Any](), 0
+    about = dict[str, Any]()
+    offsets = dict[str, Any]()
+    at = 0
     for name, offset, x in tensors:
         where = [at, at := at + x.nbytes]
         about[name] = {
@@ -427,11 +428,9 @@ def _covered(
     """The chunks lie within their files (name -> bytes) and make up the tensor; their bytes are
     taken from `left`.
     """
-    width, shape, chunks = (
-        DTYPES[entry["dtype"]].itemsize,
-        entry["shape"],
-        entry["chunks"],
-    )
+    width = DTYPES[entry["dtype"]].itemsize
+    shape = entry["shape"]
+    chunks = entry["chunks"]
     for chunk in chunks:
         if not _whole(*chunk["offset"], *chunk["shape"], chunk["at"], *shape):
             return False
@@ -480,7 +479,8 @@ def verify(
     """
     for name in sorted(index["files"])[share::shares]:
         about = index["files"][name]
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        size = 0
         try:
             size_of(folder / name)
             with (folder / name).open("rb") as file:

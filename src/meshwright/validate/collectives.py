@@ -58,10 +58,8 @@ def compare(
         what = f"{name}-{i + 1}"
         try:
             group = needed(row, "gpus_per_node"), needed(row, "nodes")
-            size, seconds = (
-                number(row, "size_bytes"),
-                number(row, "time_mean_s"),
-            )
+            size = number(row, "size_bytes")
+            seconds = number(row, "time_mean_s")
             if name not in KINDS:
                 raise BadInput(
                     f"collective {brief(row['collective'])} is not modelled"

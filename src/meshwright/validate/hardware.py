@@ -98,7 +98,8 @@ LARGEST_DOMAIN = 16384
 def cluster(row: Row) -> Cluster:
     """The machine of the row; BadInput if its chip is not in the catalogue."""
     hardware = part(row, "hardware")
-    name, size = plain(hardware, "gpu"), whole(hardware, "gpus_per_node", 0)
+    name = plain(hardware, "gpu")
+    size = whole(hardware, "gpus_per_node", 0)
     return Cluster(
         chip(name),
         network(
@@ -189,17 +190,16 @@ def network(chip_name: str, size: int, near: str, far: str) -> Network:
     base = catalog.network(chip(chip_name).network)
     if "torus" in near.lower():
         return _sliced(base, size, far)
-    first, last = base.dims[0], fabric(far, base)
+    first = base.dims[0]
+    last = fabric(far, base)
     domain = NVL.search(near.lower())
     nodes = int(domain[1]) if domain else size or first.size or 1
     if not 1 <= nodes <= LARGEST_DOMAIN:
         raise BadInput(
             f"gpus_per_node must be from 1 to {LARGEST_DOMAIN}, not {nodes}"
         )
-    between, rate = (
-        _far(far, size or nodes, last, _system(far) or base),
-        _near(near.lower()) or first.bandwidth,
-    )
+    between = _far(far, size or nodes, last, _system(far) or base)
+    rate = _near(near.lower()) or first.bandwidth
     kind = _wired(near.lower(), nodes, rate) or first.kind
     return replace(
         base,
@@ -225,11 +225,9 @@ def note(row: Row) -> str:
     only.
     """
     hardware = part(row, "hardware")
-    name, size, far = (
-        plain(hardware, "gpu"),
-        whole(hardware, "gpus_per_node", 0),
-        plain(hardware, "inter_node"),
-    )
+    name = plain(hardware, "gpu")
+    size = whole(hardware, "gpus_per_node", 0)
+    far = plain(hardware, "inter_node")
     machine = network(name, size, plain(hardware, "intra_node"), far)
     inside = math.prod(d.size for d in machine.dims if d.size)
     if needed(hardware, "count") <= inside:
@@ -320,7 +318,8 @@ def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
     A100"), else the chip's. A rate alone is one adapter's, and there are as many as the system
     usually has; a rate nearer to that of all of them together is a node's.
     """
-    words, adapter = text.lower(), system.dims[-1]
+    words = text.lower()
+    adapter = system.dims[-1]
     match = RATE.search(text)
     rate, count = (
         (_rate(match), float(match[1] or 1))
@@ -407,7 +406,8 @@ def _system(text: str) -> Network | None:
 
 def _sliced(base: Network, size: int, far: str) -> Network:
     """A torus with what the text says of the network between slices."""
-    cut, last = torus(base, size), base.dims[-1]
+    cut = torus(base, size)
+    last = base.dims[-1]
     if last.size is not None or cut.dims[-1].size is not None:
         return cut
     between = _far(far, size or 1, last, _system(far) or base)

@@ -75,16 +75,14 @@ def described(row: Row) -> Described:
     """The job of a row, layout included, with what had to be assumed or left out; BadInput says why
     there is none.
     """
-    shape, machine, told = model(row), hardware.cluster(row), said(row)
-    by, plan, again = (
-        framework(told.framework),
-        layout(row, shape, machine.chips),
-        policy(row, shape),
-    )
-    sharding, fsdp = (
-        text(row, "optimizer_sharding"),
-        text(part(row, "parallel"), "fsdp"),
-    )
+    shape = model(row)
+    machine = hardware.cluster(row)
+    told = said(row)
+    by = framework(told.framework)
+    plan = layout(row, shape, machine.chips)
+    again = policy(row, shape)
+    sharding = text(row, "optimizer_sharding")
+    fsdp = text(part(row, "parallel"), "fsdp")
     found = Job(
         shape,
         machine,
@@ -209,7 +207,8 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     schedule, interleave = words.schedule(
         text(p, "schedule"), pp, whole(p, "vpp", 1)
     )
-    stage, sequence = p.get("zero_stage"), flag(p, "sp")
+    stage = p.get("zero_stage")
+    sequence = flag(p, "sp")
     if sequence is None:
         sequence = words.is_jax(text(row, "software"))
     found = Layout(
@@ -241,18 +240,18 @@ def model(row: Row) -> Model:
     m = part(row, "model")
     if re.search(r"mamba|hybrid|ssm|rwkv", text(m, "arch")):
         raise BadInput("state-space layers are not described yet")
-    layers, hidden, ffn, attention = (
-        needed(m, "layers"),
-        needed(m, "hidden"),
-        needed(m, "ffn_hidden"),
-        text(m, "attention"),
-    )
+    layers = needed(m, "layers")
+    hidden = needed(m, "hidden")
+    ffn = needed(m, "ffn_hidden")
+    attention = text(m, "attention")
     if layers > MOST_LAYERS:
         raise BadInput(f"layers must be at most {MOST_LAYERS}, not {layers}")
-    stated, alibi = flag(m, "gated"), "alibi" in attention
+    stated = flag(m, "gated")
+    alibi = "alibi" in attention
     gated = stated if stated is not None else ffn != 4 * hidden
     biased = not gated and "no bias" not in text(row, "notes")
-    tied, window = flag(m, "tied_embeddings"), WINDOW.search(attention)
+    tied = flag(m, "tied_embeddings")
+    window = WINDOW.search(attention)
     shape = Model(
         plain(m, "name")[:80] or "unnamed",
         layers,

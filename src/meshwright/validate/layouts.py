@@ -91,7 +91,8 @@ def figure(p: Prediction, kind: str) -> Figure | None:
     how = p.job.how.memory
     if how.resident != "held" or how.holding is None:
         return None
-    use, allocated = p.memory_bytes, []
+    use = p.memory_bytes
+    allocated = []
     for share in BACKWARD:
         memory = replace(
             p.job.assumptions.memory,
@@ -132,7 +133,8 @@ def once(rows: Iterable[Judged]) -> dict[str, Any]:
     """Errors with each layout once; and with the constants fitted to the other sources, which are
     named.
     """
-    judged, sources = [r for r in rows if r.measured], defaultdict(list)
+    judged = [r for r in rows if r.measured]
+    sources = defaultdict(list)
     for row in judged:
         if row.figure:
             sources[row.source].append(row)

@@ -69,7 +69,8 @@ class Figure(NamedTuple):
 
 def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
     """Everything of the row that can be compared. memory: what stays on the device is known."""
-    wanted, m = judged(row), part(row, "measured")
+    wanted = judged(row)
+    m = part(row, "measured")
     if m.get("oom") is True or "fits(memory)=False" in wanted:
         yield Pair("out_of_memory", p.risk_of_oom if memory else None, 1.0)
         return
@@ -138,7 +139,8 @@ def from_flops(m: Row, job: Job) -> float | None:
     recomputation: 4/3 of that for the layers, since F = 96 B s l h^2 (1 + s/6h + V/16lh) counts
     them 4 times, logits 3 times (Narayanan et al. 2021).
     """
-    rate, kind = number(m, "tflops_per_gpu"), text(m, "tflops_kind")
+    rate = number(m, "tflops_per_gpu")
+    kind = text(m, "tflops_kind")
     if rate is None:
         return None
     shape, T = job.model, job.T
@@ -173,10 +175,8 @@ def memory_of(m: Row, software: str) -> Figure | None:
         if isinstance(key, str)
         for f in _figures(m, key, said, software)
     ]
-    states, activations = (
-        number(m, "memory_params_opt_gib"),
-        number(m, "memory_activations_gib"),
-    )
+    states = number(m, "memory_params_opt_gib")
+    activations = number(m, "memory_activations_gib")
     if states is not None and activations is not None:
         found.append(
             Figure(
@@ -192,16 +192,12 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
     """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind,
     else by the software.
     """
-    match, value = (
-        MEMORY_KEY.fullmatch(key.lower().replace("-", "_")),
-        number(m, key),
-    )
+    match = MEMORY_KEY.fullmatch(key.lower().replace("-", "_"))
+    value = number(m, key)
     if not match or value is None:
         return
-    words, size = (
-        f"{match['before'] or ''} {match['after'] or ''}",
-        value * UNITS[match["unit"]],
-    )
+    words = f"{match['before'] or ''} {match['after'] or ''}"
+    size = value * UNITS[match["unit"]]
     if NO_PEAK.search(words):
         return
     note = (
@@ -255,7 +251,8 @@ def _logged(software: str) -> tuple[str, str]:
 
 def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     """Seconds of one layer forward, and backward with what it computes again."""
-    forward, back = number(m, "layer_fwd_ms"), number(m, "layer_bwd_ms")
+    forward = number(m, "layer_fwd_ms")
+    back = number(m, "layer_bwd_ms")
     if forward is not None:
         yield Pair(
             "layer_forward_time",

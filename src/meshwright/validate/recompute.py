@@ -211,10 +211,8 @@ def _layers(words: str, layers: float) -> Policy | None:
         some = float(first[1] or first[2])
     if some is None:
         return None
-    again, whole = (
-        "selective" if words.startswith("selective") else "full",
-        round(some),
-    )
+    again = "selective" if words.startswith("selective") else "full"
+    whole = round(some)
     mode = (
         "none"
         if not whole
@@ -250,10 +248,8 @@ def _modules(words: str) -> list[str]:
 
 def _listed(names: list[str]) -> Policy:
     """Selective recomputation of modules."""
-    known, strange = (
-        [n for n in names if n in MODULES],
-        [n for n in names if n not in MODULES],
-    )
+    known = [n for n in names if n in MODULES]
+    strange = [n for n in names if n not in MODULES]
     if not known:
         raise BadInput(
             f"recomputed module {names[0][:40]!r} is not known; {', '.join(MODULES)} are"

@@ -116,7 +116,8 @@ class Validation:
         for name in TIMES[1:]:
             if self.having(name):
                 found[name] = _stats(self.having(name))
-        runs, odds = self.having("step_time"), [*verdicts(self.rows)]
+        runs = self.having("step_time")
+        odds = [*verdicts(self.rows)]
         found["memory"] |= {"layouts": once(self.having("memory"))}
         foreseen = {**confusion(odds), "reliability": reliability(odds)}
         return {**found, "out_of_memory": foreseen, "ranking": _ranking(runs)}

@@ -83,9 +83,11 @@ def choices(row: Row) -> Iterator[tuple[int, int]]:
     """(microbatch, chunks) that the row leaves open, that cut its layers evenly, and whose
     microbatches stages share out, as Megatron-LM asked of interleaving to 2024.
     """
-    open_, p = silent(row), part(row, "parallel")
+    open_ = silent(row)
+    p = part(row, "parallel")
     each = whole(row, "global_batch", 1) / whole(p, "dp", 1)
-    pp, layers = whole(p, "pp", 1), needed(part(row, "model"), "layers")
+    pp = whole(p, "pp", 1)
+    layers = needed(part(row, "model"), "layers")
     stated = whole(row, "micro_batch", 1), whole(p, "vpp", 1)
     for microbatch in MICROBATCHES if "micro_batch" in open_ else stated[:1]:
         for chunks in (
@@ -131,10 +133,8 @@ def note(row: Row, microbatch: int, chunks: int, fits: bool) -> str:
         for name in silent(row)
         if name != "parallel.vpp" or whole(part(row, "parallel"), "pp", 1) > 1
     ]
-    said, words = (
-        " and ".join(SAID[name] for name in names),
-        " and ".join(put[name] for name in names),
-    )
+    said = " and ".join(SAID[name] for name in names)
+    words = " and ".join(put[name] for name in names)
     return f"its source does not say the {said}: {words} by a fixed rule" + (
         "" if fits else ", which does not fit"
     )

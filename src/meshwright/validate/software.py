@@ -257,11 +257,9 @@ class Said:
 
 def said(row: Row) -> Said:
     """The framework of a row and its settings, with a note on each word that is not understood."""
-    program, year, words = (
-        text(row, "software"),
-        number(row, "year"),
-        spoken(row),
-    )
+    program = text(row, "software")
+    year = number(row, "year")
+    words = spoken(row)
     found = framework(program, sharding(row), year)
     pairs = [setting(w, words) for w in SETTINGS]
     pairs += [
@@ -418,7 +416,8 @@ def overlap(found: str, row: Row) -> tuple[dict[str, Any], str]:
     """Megatron's asynchronous all-reduce, by the year of the run; Bridge's recipes turn the overlap
     of all passes off in FP4 (scripts/performance/configs: tp_comm_overlap = False with nvfp4).
     """
-    year, recent = number(row, "year") or 0.0, ASYNC_SINCE.get(found, math.inf)
+    year = number(row, "year") or 0.0
+    recent = ASYNC_SINCE.get(found, math.inf)
     behind = year >= recent and "bigscience" not in text(row, "software")
     narrow = found == "megatron-bridge" and "fp4" in text(row, "precision")
     return ({"tp_overlap": "backward"} if behind or narrow else {}), ""

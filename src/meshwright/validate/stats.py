@@ -89,7 +89,8 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     x, y = ranks(a), ranks(b)
     mean = (len(x) + 1) / 2
     xy = sum((i - mean) * (j - mean) for i, j in zip(x, y, strict=True))
-    xx, yy = sum((i - mean) ** 2 for i in x), sum((j - mean) ** 2 for j in y)
+    xx = sum((i - mean) ** 2 for i in x)
+    yy = sum((j - mean) ** 2 for j in y)
     return xy / (xx * yy) ** 0.5 if xx and yy else None
 
 
@@ -159,14 +160,14 @@ def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
             counts["unknown"] += 1
             continue
         foreseen = risk > EVEN
-        right, side = (
-            foreseen == happened,
-            "positives" if foreseen else "negatives",
-        )
+        right = foreseen == happened
+        side = "positives" if foreseen else "negatives"
         counts[f"{'true' if right else 'false'}_{side}"] += 1
         squares.append((risk - happened) ** 2)
-    yes, no = counts["true_positives"], counts["true_negatives"]
-    out, ran = yes + counts["false_negatives"], no + counts["false_positives"]
+    yes = counts["true_positives"]
+    no = counts["true_negatives"]
+    out = yes + counts["false_negatives"]
+    ran = no + counts["false_positives"]
     return {
         "rows": out + ran + counts["unknown"],
         **counts,

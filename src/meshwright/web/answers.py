@@ -144,7 +144,8 @@ class Change:
 
 def changes_of(job: Job) -> Iterator[Change]:
     """What people ask about a cluster and a job, most asked first."""
-    cluster, N = job.cluster, job.cluster.chips
+    cluster = job.cluster
+    N = job.cluster.chips
     last = cluster.network.dims[-1]
     if last.bandwidth:
         faster = f"network.{last.name}.bandwidth"
@@ -158,7 +159,8 @@ def changes_of(job: Job) -> Iterator[Change]:
             yield Change(chip, "on", f"{N}x{chip}", {"on": f"{N}x{chip}"})
     for factor in (2.0, 0.5):
         if int(N * factor) >= 1 and cluster.name:
-            chips, what = int(N * factor), catalog.counted(cluster.name)[1]
+            chips = int(N * factor)
+            what = catalog.counted(cluster.name)[1]
             yield Change(
                 f"{chips:,} chips",
                 "on",
@@ -246,7 +248,8 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
     each.
     """
     job, space = ask(body.get("question"), [])
-    names, prices = texts(body, "clusters"), body.get("prices", {})
+    names = texts(body, "clusters")
+    prices = body.get("prices", {})
     for name in names:
         row = {"cluster": name}
         try:

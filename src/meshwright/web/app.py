@@ -394,7 +394,8 @@ def app(
     hosts: Sequence[str] = (), runs: Mapping[str, Path] | None = None
 ) -> ASGIApp:
     """The application.  hosts: names, besides those of loopback, under which it answers."""
-    api, files = Api(runs), Files()
+    api = Api(runs)
+    files = Files()
     routes = [
         Route("/openapi.json", api.describe, methods=["GET"]),
         Route("/api/{name}", api.answer, methods=["POST"]),

@@ -127,7 +127,8 @@ def command_words(text: str) -> dict[str, str] | None:
     words = words[words.index(COMMAND) + 1 :]
     if not words or words[0] not in VERBS:
         raise BadInput(f"the command must be one of {', '.join(VERBS)}")
-    names, question = {flag.spelled: flag.name for flag in flags()}, {}
+    names = {flag.spelled: flag.name for flag in flags()}
+    question = {}
     rest = iter(words[1:])
     for word in rest:
         option, equals, value = word.partition("=")

@@ -36,7 +36,9 @@ LAYOUT = {
     },
 }
 NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
-NUMBER, YES, TEXT = {"type": "number"}, {"type": "boolean"}, {"type": "string"}
+NUMBER = {"type": "number"}
+YES = {"type": "boolean"}
+TEXT = {"type": "string"}
 TOP = {"type": "integer", "minimum": 1, "maximum": 50}
 SCENARIO: Mapping[str, Mapping[str, Any]] = {
     "scenarios": LIST,
@@ -134,7 +136,8 @@ def checked(body: object, asked: Endpoint) -> Body:
             raise BadInput(
                 f"{name} must be of type {schema['type']}, not {brief(value)}"
             )
-        least, most = schema.get("minimum", -inf), schema.get("maximum", inf)
+        least = schema.get("minimum", -inf)
+        most = schema.get("maximum", inf)
         if isinstance(value, (int, float)) and not least <= value <= most:
             raise BadInput(
                 f"{name} must be between {least} and {most}, not {brief(value)}"

@@ -143,7 +143,9 @@ def scaled(found: Scenario, factors: object) -> Scenario:
     """
     if not isinstance(factors, Mapping):
         raise BadInput(f"factors must be a table, not {brief(factors)}")
-    chip, net, how = found.chip, found.network, found.assumptions
+    chip = found.chip
+    net = found.network
+    how = found.assumptions
     for name in factors:
         by = number(factors, str(name), 1.0)
         if not FACTORS[0] <= by <= FACTORS[1]:

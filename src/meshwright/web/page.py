@@ -55,7 +55,8 @@ def script() -> str:
     """All modules as one script, each a function of its own whose exports the others read."""
     parts = []
     for name in modules():
-        text, given = static(name), []
+        text = static(name)
+        given = []
         for names, other in IMPORT.findall(text):
             taken = RENAMED.sub(r"\1: \2", names.strip())
             given.append(

@@ -70,7 +70,8 @@ def checked(question: object) -> dict[str, str]:
 
 def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
     """The tables of `load_job` that a question and these of its fields make."""
-    model, job = question.get(MODEL, ""), question.get(JOB)
+    model = question.get(MODEL, "")
+    job = question.get(JOB)
     if job is not None:
         found = describe(STDIN, given, io.StringIO(job))
         return found if not model else {**found, MODEL: described(model)}
@@ -129,7 +130,8 @@ def question_of(job: Job, layout: bool = False) -> dict[str, str]:
     """
     text = dump_job(job)
     found = parse_toml(text, "the job")
-    model, cluster = found[MODEL], found["cluster"]
+    model = found[MODEL]
+    cluster = found["cluster"]
     fixed = (
         {k: plain(v) for k, v in found["layout"].items() if k != "placement"}
         if layout

@@ -182,7 +182,8 @@ def of_sweep(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
         for p in data["points"]
     ]
     first = next(p["prediction"] for p in data["points"] if p["prediction"])
-    asked, names = result({"best": first}), [row["cluster"] for row in rows]
+    asked = result({"best": first})
+    names = [row["cluster"] for row in rows]
     state = {"view": "clusters", **asked, "clusters": ",".join(names)}
     return state, {
         key(

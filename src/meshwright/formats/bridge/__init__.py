@@ -107,7 +107,8 @@ def found(name: str, said: Said, chips: int | None = None) -> Found:
 
 def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     """(the text, what the training script must say itself).  Raises BadInput."""
-    format, chip = get(to), job.cluster.chip
+    format = get(to)
+    chip = job.cluster.chip
     if format.gpus:
         launch.demand_gpus(chip.vendor, chip.name, format.title)
     out, script = written(format, job, TOOLS[to].WRITE)

@@ -54,10 +54,8 @@ def tp(k: Keys) -> int | None:
 
 def dp(k: Keys) -> int | None:
     """Shards times copies; without either what is left of the processes."""
-    shards, copies = (
-        k.whole(M + "dp_shard_size"),
-        k.whole(M + "dp_replicate_size"),
-    )
+    shards = k.whole(M + "dp_shard_size")
+    copies = k.whole(M + "dp_replicate_size")
     k.get("num_processes")
     return (shards or 1) * (copies or 1) if shards or copies else None
 

@@ -64,7 +64,8 @@ def cp(k: Keys) -> int | None:
 
 
 def dp(k: Keys) -> int | None:
-    shards, copies = k.whole("dp_shard_size"), k.whole("dp_replicate_size")
+    shards = k.whole("dp_shard_size")
+    copies = k.whole("dp_replicate_size")
     return shards * (copies or 1) if shards else None
 
 
@@ -131,7 +132,8 @@ def recomputed(k: Keys) -> str | None:
 
 def batch(k: Keys) -> str | None:
     """Microbatch times accumulation times replicas."""
-    parts, ranks = k.whole("gradient_accumulation_steps", 1) or 1, replicas(k)
+    parts = k.whole("gradient_accumulation_steps", 1) or 1
+    ranks = replicas(k)
     if given := k.whole("batch_size"):
         return f"{given * (ranks or 1)}seq" if ranks else None
     return (

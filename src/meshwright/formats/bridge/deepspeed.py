@@ -77,13 +77,15 @@ def zero(k: Keys) -> int:
 
 def copies(k: Keys) -> int | None:
     """Groups that hold copies (MiCS shards over fewer ranks)."""
-    shard, ranks = k.whole("zero_optimization.mics_shard_size"), replicas(k)
+    shard = k.whole("zero_optimization.mics_shard_size")
+    ranks = replicas(k)
     return ranks // shard if shard and shard > 0 and ranks else None
 
 
 def batch(k: Keys) -> str | None:
     """train_batch_size, or its three factors."""
-    given, ranks = k.whole("train_batch_size"), left_of(k)
+    given = k.whole("train_batch_size")
+    ranks = left_of(k)
     parts = k.whole("gradient_accumulation_steps", 1) or 1
     each = k.degree("layout.microbatch")
     if not given and ranks:

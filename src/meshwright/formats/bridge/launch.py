@@ -73,7 +73,8 @@ def ranks(words: Sequence[str], script: Shell) -> int | None:
     head = [*words[:start], *script.directives]
     if every := _number(head, ALL):
         return every
-    here, nodes = _number(head, RANKS), _number(head, NODES)
+    here = _number(head, RANKS)
+    nodes = _number(head, NODES)
     if here is None and (world := script.text("WORLD_SIZE")).isdigit():
         return int(world)
     return here * (nodes or 1) if here else None

@@ -112,7 +112,8 @@ def sharded(k: Keys) -> bool:
 
 def microbatch(k: Keys) -> int | None:
     """Sequences of a replica at a time."""
-    each, ranks = k.number("per_device_batch_size", PER_DEVICE), replicas(k)
+    each = k.number("per_device_batch_size", PER_DEVICE)
+    ranks = replicas(k)
     if not each or not ranks or not k.chips:
         return None
     of_replica = each * k.chips / ranks
@@ -139,11 +140,10 @@ def batch(k: Keys) -> str | None:
 
 
 def chunks(k: Keys) -> int | None:
-    repeats, layers = k.whole("num_pipeline_repeats", -1) or -1, layers_of(k)
-    each, pp = (
-        k.whole("num_layers_per_pipeline_stage", 1) or 1,
-        k.degree("layout.pp"),
-    )
+    repeats = k.whole("num_pipeline_repeats", -1) or -1
+    layers = layers_of(k)
+    each = k.whole("num_layers_per_pipeline_stage", 1) or 1
+    pp = k.degree("layout.pp")
     if repeats < 0 and layers:
         repeats = layers // (pp * each)
     return repeats if pp > 1 and repeats > 1 else None
@@ -296,7 +296,8 @@ def write_zero(job: Job, out: Out) -> None:
 
 def write_microbatch(job: Job, out: Out) -> None:
     """The batch of a device; accumulation, or the microbatches of a pipeline."""
-    l, count = job.layout, accumulated(job)
+    l = job.layout
+    count = accumulated(job)
     piped = l.pp > 1
     of_replica = l.microbatch * (count if piped else 1)
     out["per_device_batch_size"] = float(of_replica * l.dp / l.chips)

@@ -87,10 +87,8 @@ def interleave(k: Keys) -> int | None:
     pp = k.degree("layout.pp")
     v = k.whole("virtual_pipeline_model_parallel_size")
     v = v or k.whole("num_virtual_stages_per_pipeline_rank")
-    per_stage, layers = (
-        k.whole("num_layers_per_virtual_pipeline_stage"),
-        layers_of(k),
-    )
+    per_stage = k.whole("num_layers_per_virtual_pipeline_stage")
+    layers = layers_of(k)
     if per_stage and layers:
         v = max(layers // pp // per_stage, 1)
     if dealt := stages_of(k.get("pipeline_model_parallel_layout")):
@@ -100,7 +98,8 @@ def interleave(k: Keys) -> int | None:
 
 def stages(k: Keys) -> str | None:
     """Layers of each stage, where the file deals them itself."""
-    pp, v = k.degree("layout.pp"), k.degree("layout.interleave")
+    pp = k.degree("layout.pp")
+    v = k.degree("layout.interleave")
     ends = [
         k.flag(f"account_for_{end}_in_pipeline_split")
         for end in ("embedding", "loss")
@@ -142,7 +141,8 @@ def dealt(k: Keys, pp: int, v: int) -> list[int] | None:
         given = k.whole(f"decoder_{end}_pipeline_num_layers")
         ends.append(given or k.whole(f"num_layers_in_{end}_pipeline_stage"))
     first, last = ends
-    layers, between = layers_of(k), pp - bool(first) - bool(last)
+    layers = layers_of(k)
+    between = pp - bool(first) - bool(last)
     if not (first or last) or not layers or pp == 1:
         return None
     rest = layers - (first or 0) - (last or 0)
@@ -317,7 +317,8 @@ def tokens(k: Keys) -> float | None:
     """Length of the run."""
     length = k.so_far("job.seq")
     sequences = k.number("train_samples")
-    steps, size = k.number("train_iters"), k.so_far("job.batch")
+    steps = k.number("train_iters")
+    size = k.so_far("job.batch")
     if not sequences and steps and size:
         sequences = steps * int(str(size).removesuffix("seq"))
     return float(sequences) * int(length) if sequences and length else None

@@ -93,7 +93,8 @@ def vocab(k: Keys) -> int | None:
     """Rows of the embedding, from the tokenizer's name where the file says no number."""
     if not described(k):
         return None
-    kind, name = k.word("tokenizer_type"), k.get("tokenizer_model")
+    kind = k.word("tokenizer_type")
+    name = k.get("tokenizer_model")
     given = (
         k.whole("vocab_size")
         or k.whole("padded_vocab_size")

@@ -152,7 +152,8 @@ def _ours(value: Any, cell: Cell, keys: Keys) -> Any:
 
 def _sorted(format: Format, keys: Keys) -> tuple[dict[str, str], list[str]]:
     """(key -> why it is not in the job, keys that change nothing)."""
-    left, harmless = dict(keys.left), []
+    left = dict(keys.left)
+    harmless = []
     for key, value in keys.said.items():
         if key in keys.used:
             continue

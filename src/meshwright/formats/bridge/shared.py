@@ -120,11 +120,9 @@ def demand_adam(job: Job, title: str, others: tuple[str, ...] = ()) -> str:
 
 def run_tokens(k: Keys, key: str) -> float | None:
     """Steps times the batch times the length of a sequence."""
-    steps, size, length = (
-        k.number(key),
-        k.so_far("job.batch"),
-        k.so_far("job.seq"),
-    )
+    steps = k.number(key)
+    size = k.so_far("job.batch")
+    length = k.so_far("job.seq")
     if not steps or steps < 0 or not size or not length:
         return None
     return steps * int(str(size).removesuffix("seq")) * int(length)
@@ -155,7 +153,8 @@ def write_shards(job: Job, out: Out, title: str, prefix: str = "") -> None:
     """FSDP2's degrees of replicas: so many ranks to a shard, so many copies."""
     l = job.layout
     demand_alone(job, title)
-    shards, copies = int(l.dp) // int(l.dp_replicate), int(l.dp_replicate)
+    shards = int(l.dp) // int(l.dp_replicate)
+    copies = int(l.dp_replicate)
     if not l.zero:
         if l.tp > 1 or l.cp > 1:
             raise BadInput(

@@ -65,22 +65,28 @@ def read(text: str) -> Shell:
 
 def _tokens(text: str) -> Iterator[str]:
     """Words as they are written, quotes and all, and operators."""
-    i, word, end = 0, "", len(text)
+    i = 0
+    word = ""
+    end = len(text)
     while i < end:
         c = text[i]
         if text.startswith("\\\n", i):
             i += 2
         elif c == "\\" and i + 1 < end:
-            word, i = word + text[i : i + 2], i + 2
+            word = word + text[i : i + 2]
+            i = i + 2
         elif c in "'\"":
             stop = _closing(text, i)
-            word, i = word + text[i:stop], stop
+            word = word + text[i:stop]
+            i = stop
         elif c == "$" and text[i + 1 : i + 2] in ("{", "("):
             stop = _bracket(text, i + 1)
-            word, i = word + text[i:stop], stop
+            word = word + text[i:stop]
+            i = stop
         elif c == "`":
             stop = text.find("`", i + 1) + 1 or end
-            word, i = word + text[i:stop], stop
+            word = word + text[i:stop]
+            i = stop
         elif c == "#" and not word:
             i = text.find("\n", i) if "\n" in text[i:] else end
         elif c == "(" and ASSIGNED.fullmatch(word):
@@ -89,7 +95,8 @@ def _tokens(text: str) -> Iterator[str]:
         elif text.startswith("<<", i) and not text.startswith("<<<", i):
             if word:
                 yield word
-            word, i = "", _after_document(text, i)
+            word = ""
+            i = _after_document(text, i)
         elif c in " \t\r" or any(text.startswith(o, i) for o in OPERATORS):
             if word:
                 yield word
@@ -106,7 +113,8 @@ def _tokens(text: str) -> Iterator[str]:
 
 def _closing(text: str, start: int) -> int:
     """The place after the quote that closes the one at `start`."""
-    quote, i = text[start], start + 1
+    quote = text[start]
+    i = start + 1
     while i < len(text):
         if text[i] == "\\" and quote == '"':
             i += 1
@@ -189,7 +197,9 @@ def _command(shell: Shell, words: list[str]) -> None:
     if words[0] in SILENT:
         words = [w for w in words[1:] if not w.startswith("-")]
     while words and (match := ASSIGNED.match(words[0])):
-        name, more, value = match[1], match[2], words[0][match.end() :]
+        name = match[1]
+        more = match[2]
+        value = words[0][match.end() :]
         text = " ".join(filled(shell, value, one=True))
         shell.names[name] = [shell.text(name) + text] if more else [text]
         words = words[1:]
@@ -257,11 +267,17 @@ def filled(
         c = word[i]
         if c == "'" and not quoted:
             stop = _closing(word, i)
-            text, i, started = text + word[i + 1 : stop - 1], stop, True
+            text = text + word[i + 1 : stop - 1]
+            i = stop
+            started = True
         elif c == '"':
-            quoted, started, i = not quoted, True, i + 1
+            quoted = not quoted
+            started = True
+            i = i + 1
         elif c == "\\" and i + 1 < len(word):
-            text, i, started = text + word[i + 1], i + 2, True
+            text = text + word[i + 1]
+            i = i + 2
+            started = True
         elif c == "`":
             i = word.find("`", i + 1) + 1 or len(word)
         elif c == "$":
@@ -281,7 +297,9 @@ def filled(
                 text = parts[-1] if len(parts) > 1 else text + "".join(parts)
             started = started or bool(text)
         else:
-            text, i, started = text + c, i + 1, True
+            text = text + c
+            i = i + 1
+            started = True
     return (
         [*found, text] if started and (text or quoted or not found) else found
     )

@@ -98,7 +98,8 @@ def said(text: str, where: str) -> Said:
 
 def model(k: Keys) -> str | None:
     """name/flavor."""
-    name, flavor = str(k.get("model.name", "")), str(k.get("model.flavor", ""))
+    name = str(k.get("model.name", ""))
+    flavor = str(k.get("model.flavor", ""))
     if not (name and flavor):
         return None
     return model_named(k, f"{name}/{flavor}", NAME)
@@ -138,7 +139,8 @@ def stage_list(k: Keys) -> list[int] | None:
 
 def chunks(k: Keys) -> int | None:
     """Stages of a rank."""
-    pp, layers = k.degree("layout.pp"), layers_of(k)
+    pp = k.degree("layout.pp")
+    layers = layers_of(k)
     each = k.whole(P + "pipeline_parallel_layers_per_stage")
     first = k.whole(P + "pipeline_parallel_first_stage_less_layers", 1)
     last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1)
@@ -159,11 +161,9 @@ def chunks(k: Keys) -> int | None:
 
 def stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
-    pp, v, layers = (
-        k.degree("layout.pp"),
-        k.degree("layout.interleave"),
-        layers_of(k),
-    )
+    pp = k.degree("layout.pp")
+    v = k.degree("layout.interleave")
+    layers = layers_of(k)
     found = stage_list(k)
     if pp == 1 or not layers:
         return None
@@ -261,10 +261,8 @@ def recomputed(k: Keys) -> str | None:
 def batch(k: Keys) -> str | None:
     """The global batch, or the local one of every replica."""
     given = k.whole("training.global_batch_size", -1) or -1
-    local, ranks = (
-        k.whole("training.local_batch_size", LOCAL_BATCH) or 1,
-        replicas(k),
-    )
+    local = k.whole("training.local_batch_size", LOCAL_BATCH) or 1
+    ranks = replicas(k)
     if given < 0:
         return f"{local * ranks}seq" if ranks else None
     if k.degree("layout.pp") > 1 and ranks and given > local * ranks:

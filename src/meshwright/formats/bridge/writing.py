@@ -34,7 +34,8 @@ def written(
     Raises BadInput with a sentence for each field that the format cannot say.
     """
     out: dict[str, Any] = {}
-    refused, script = [*_framework(format, job), *_placed(format, job)], []
+    refused = [*_framework(format, job), *_placed(format, job)]
+    script = []
     for path, value, default in fields(job, whole="model" not in format.cells):
         cell = format.cells.get(path)
         if path == "layout.sequence_parallel" and job.layout.tp == 1:

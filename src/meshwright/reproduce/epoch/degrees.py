@@ -56,7 +56,8 @@ def read(line: Mapping[str, str]) -> Spread | None:
 
 def seconds(curve: Curve, p: Point, spread: Spread) -> float:
     """Seconds of a step of our point, spread as theirs."""
-    on, levels = curve.scenario.machine, len(curve.scenario.joined.dims)
+    on = curve.scenario.machine
+    levels = len(curve.scenario.joined.dims)
     s = Shape(*map(float, shape(curve.scenario.law, p.hidden)))
     d = spread.degrees
     places = {

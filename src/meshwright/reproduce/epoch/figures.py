@@ -144,7 +144,8 @@ def figure_11() -> Any:
     """End of linear scaling and largest run against the exponent of batch over depth."""
     from ...report.limits_plots import exponents
 
-    run, x = Setting(), np.linspace(0.0, 0.21, STEPS)
+    run = Setting()
+    x = np.linspace(0.0, 0.21, STEPS)
     lines = {
         "largest run": scaled_flops(
             run, latency_reach(run), x, LATENCY_CONSTANT

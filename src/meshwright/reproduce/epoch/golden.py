@@ -218,7 +218,8 @@ def spread(golden: Golden) -> Iterator[Check]:
 
 def _utilisation(id: str, text: str, value: float) -> Check:
     """A utilisation against a printed one: a match to all digits that are printed."""
-    good, told = printed(text, value), float(text)
+    good = printed(text, value)
+    told = float(text)
     difference = relative(told, value)
     near = good and difference is not None and abs(difference) > TOLERANCE
     note = f"rounds to the {text} printed" if near else ""

@@ -122,7 +122,8 @@ def cheapest(s: Shape, chips: float) -> dict[str, float]:
     """dp, pp and tp of so many chips that send least in all, on a fine grid."""
     on = flat()
     grid = np.exp(np.arange(0.0, 0.55, 0.002) * math.log(chips))
-    dp, pp = grid[:, None], grid[None, :]
+    dp = grid[:, None]
+    pp = grid[None, :]
     tp = chips / dp / pp
     one = np.ones_like(tp)
     split = np.sqrt(tp * s.F / s.D)
@@ -179,7 +180,8 @@ def calendar() -> Iterator[Check]:
 def energy() -> Iterator[Check]:
     """Section 5.2: the largest run of all against the world's energy."""
     flops = float(published.APPENDIX_LIMIT)
-    chip, scenario = preset("h100").chip, preset("h100")
+    chip = preset("h100").chip
+    scenario = preset("h100")
     joules = chip.energy_j(flops / (scenario.machine.rates.matrix))
     if joules is None:
         return

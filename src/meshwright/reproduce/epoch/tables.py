@@ -142,7 +142,8 @@ def closed() -> Iterator[Check]:
 
 def appendix(run: Setting) -> Iterator[Check]:
     """Appendix 8.3 in the paper's units and in consistent ones."""
-    a, reach = published.APPENDIX_EXPONENT, latency_reach(run)
+    a = published.APPENDIX_EXPONENT
+    reach = latency_reach(run)
     limit = float(scaled_flops(run, reach, a, LATENCY_CONSTANT))
     right = float(scaled_flops(run, reach, a, LATENCY_CONSTANT, macs=True))
     yield rounds(
@@ -248,9 +249,9 @@ def linear_table() -> Table:
                 if not text:
                     continue
                 scenario = preset(base + kind)
-                exact, smooth = (
-                    ends(ours(base + kind)),
-                    ends(curve(scenario.smooth, smooth_widths(scenario.law))),
+                exact = ends(ours(base + kind))
+                smooth = ends(
+                    curve(scenario.smooth, smooth_widths(scenario.law))
                 )
                 rows.append(
                     (

@@ -45,7 +45,8 @@ class Conclusion:
         """match: the repaired model says the same; explained: only the code with its defects does;
         erratum: not even that (loose, where the paper is not exact itself).
         """
-        ours, theirs = self.value(LBL), self.value(LBL_CODE)
+        ours = self.value(LBL)
+        theirs = self.value(LBL_CODE)
         status = (
             "match"
             if self.holds(ours)
@@ -189,7 +190,9 @@ def middle(values: list[float]) -> float:
 def table_a2() -> Iterator[Check]:
     """Table A2, two rows: what the table prints for spot check C, and what one layer sends."""
     job: Job = job_of(spots.published()["C"])
-    n1, n2, b = job.layout.tp, job.layout.cp, job.layout.microbatch
+    n1 = job.layout.tp
+    n2 = job.layout.cp
+    b = job.layout.microbatch
     rows = b * job.T / n2
     two = job.precision.activation_bytes
     sent = spots.sent_bytes(job)
@@ -219,7 +222,9 @@ def table_a2() -> Iterator[Check]:
 
 PRINTED = {"tp": 2, "cp": 4, "pp": 4, "dp": 16, "microbatch": 1}
 """The near-optimal layout of the 32K ViT on 512 A100 (section IV, empirical validation)."""
-DEPTH, WIDTH, HEADS = 32, 8192, 64
+DEPTH = 32
+WIDTH = 8192
+HEADS = 64
 """Of the 32K ViT, which the paper does not print: taken between its GPT3-175B and what 512 A100
 hold; with the 48 blocks of 12,288 of its large ViT the printed layout does not fit.
 """

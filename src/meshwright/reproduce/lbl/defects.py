@@ -109,7 +109,8 @@ def compare(
     def close(number: float, tolerance: float) -> bool:
         return abs(number - published) <= tolerance * abs(published) + rounding
 
-    ours, names = value(LBL), ", ".join(d.name for d in touching(layout))
+    ours = value(LBL)
+    names = ", ".join(d.name for d in touching(layout))
     difference = relative(published, ours)
     if abs(ours - published) <= same * abs(published):
         near = (
@@ -127,7 +128,9 @@ def compare(
             "explained",
             "the rounding of the published number",
         )
-    steps, before, chosen = [], ours, LBL
+    steps = []
+    before = ours
+    chosen = LBL
     for defect in touching(layout):
         chosen = defect.switched_on(chosen)
         after = value(chosen)

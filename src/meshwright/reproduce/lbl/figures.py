@@ -24,7 +24,8 @@ from .saved import FP16, SAMPLES
 BATCH = 4096
 SIZES = tuple(2**i for i in range(5, 15))
 """GPUs: 32 to 16384."""
-GPT, VIT = ("gpt3_1T", "gpt3-1t"), ("vit_era5", "vit-era5")
+GPT = ("gpt3_1T", "gpt3-1t")
+VIT = ("vit_era5", "vit-era5")
 """(their name of a model, ours)."""
 GPT_LAYERS = 128
 """Depth of GPT3-1T, as deep as a pipeline can be."""
@@ -126,7 +127,8 @@ def figure_1(a: Assumptions = LBL) -> tuple[Point, ...]:
 @cache
 def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
     """GPT3-1T, 1D, 16384 B200, tp 8, the fastest microbatch: pipeline against data parallelism."""
-    j, depths = job(GPT, "b200", nvs, 16384, a), (128, 64, 32, 16, 8, 4, 2, 1)
+    j = job(GPT, "b200", nvs, 16384, a)
+    depths = (128, 64, 32, 16, 8, 4, 2, 1)
     return tuple(
         at("1d_tp", j, f"pp {p}\ndp {2048 // p}", tp=8, pp=p) for p in depths
     )

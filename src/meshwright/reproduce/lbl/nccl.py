@@ -33,7 +33,8 @@ SHARE = 0.7
 """Usable share of a link, all networks."""
 NVLINK, NIC = 100e9, 25e9
 """Bytes per second of the NVLinks between two GPUs, and of a GPU's network card, one way."""
-LARGE, LARGE_STEP = 128 * MIB, MIB
+LARGE = 128 * MIB
+LARGE_STEP = MIB
 """From this vector and this step of a ring (vector / GPUs) on, bandwidth decides; below, NCCL
 changes protocols, which the formulas leave out."""
 CLOSE = 0.1
@@ -87,8 +88,10 @@ def read(file: Path | None = None) -> tuple[Measured, ...]:
 def _row(i: int, row: dict[str, str]) -> Measured:
     kind = str(row.get("collective"))
     try:
-        nodes, per_node = int(row["nodes"]), int(row["gpus_per_node"])
-        size, seconds = float(row["size_bytes"]), float(row["time_mean_s"])
+        nodes = int(row["nodes"])
+        per_node = int(row["gpus_per_node"])
+        size = float(row["size_bytes"])
+        seconds = float(row["time_mean_s"])
     except (KeyError, TypeError, ValueError):
         raise BadInput(
             f"NCCL row {i}: nodes, gpus_per_node, size_bytes and time_mean_s must be numbers"

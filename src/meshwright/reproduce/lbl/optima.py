@@ -51,7 +51,8 @@ def check(case: Case) -> Check:
 
 
 def _feasible(case: Case) -> Check:
-    id, best = f"{case.id}/search", case.saved[0]
+    id = f"{case.id}/search"
+    best = case.saved[0]
     found = optimum(case.strategy, case.job)
     if found is None:
         return Check(
@@ -82,10 +83,8 @@ def _feasible(case: Case) -> Check:
     same = with_defects is not None and with_defects[0] <= best.time_s * (
         1 + EQUAL
     )
-    room, need = (
-        capacity(case.job),
-        float(Prediction(case.job, best.job.layout).memory_use.total),
-    )
+    room = capacity(case.job)
+    need = float(Prediction(case.job, best.job.layout).memory_use.total)
     good = (
         same
         and bool(touching(best.job.layout))
@@ -115,7 +114,8 @@ def _feasible(case: Case) -> Check:
 
 def _infeasible(case: Case) -> Check:
     """The authors found nothing that fits: 0 layouts."""
-    id, found = f"{case.id}/infeasible", optimum(case.strategy, case.job)
+    id = f"{case.id}/infeasible"
+    found = optimum(case.strategy, case.job)
     if found is None:
         return Check(id, 0.0, 0.0, 0.0, "match", "nothing fits")
     with_defects = optimum(

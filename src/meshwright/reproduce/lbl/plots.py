@@ -23,17 +23,16 @@ STRATEGIES = {
     "2d_tp_summa": "2D TP SUMMA",
 }
 Points = Callable[[Assumptions], Sequence[Point]]
-CODE, REPAIRED = "the authors' code", "its defects repaired"
+CODE = "the authors' code"
+REPAIRED = "its defects repaired"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 """What every figure is drawn with, side by side."""
 
 
 def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
     """All figures, in the order of the paper."""
-    gpt, summa = (
-        "GPT3-1T, 1D TP, 16384 B200",
-        "GPT3-1T, SUMMA (tp x cp), 16384 B200",
-    )
+    gpt = "GPT3-1T, 1D TP, 16384 B200"
+    summa = "GPT3-1T, SUMMA (tp x cp), 16384 B200"
     return (
         _bars("1", f"{gpt}, NVS 8, pp 64, microbatch 1", f.figure_1),
         _bars("2a", f"{gpt}, NVS 8, tp 8", partial(f.figure_2, 8)),
@@ -71,7 +70,8 @@ def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
 
 
 def _bars(number: str, what: str, points: Points) -> Figure:
-    name, title = f"lbl-fig-{number}", f"Figure {number}: {what}"
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: {what}"
 
     def draw() -> Any:
         from ...report.figures_lbl import bars
@@ -109,7 +109,8 @@ def _scaling(
         f"{NAMES[model]}, {STRATEGIES[strategy]}, B200, NVS {nvs}: the optimum for each number of"
         " GPUs"
     )
-    name, title = f"lbl-fig-{number}", f"Figure {number}: {what}"
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: {what}"
     points = partial(f.scaling, strategy, model, "b200", nvs)
 
     def draw() -> Any:
@@ -138,10 +139,8 @@ def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
         if model == GPT
         else "28e6 samples (40 years of ERA5, 80 times)"
     )
-    name, title = (
-        f"lbl-fig-{number}",
-        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}, {run}",
-    )
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}, {run}"
 
     def draw() -> Any:
         from ...report.figures_lbl import curves
@@ -187,10 +186,8 @@ def speedups(
 
 
 def _speedup(number: str, strategy: str) -> Figure:
-    name, title = (
-        f"lbl-fig-{number}",
-        f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP",
-    )
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP"
 
     def draw() -> Any:
         from ...report.figures_lbl import curves

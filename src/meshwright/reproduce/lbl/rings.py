@@ -31,7 +31,8 @@ class DefectiveRing(Ring):
             return super().all_reduce(net, V, group)
         n, sends = several(V, group)
         times = where((group[0] > 1) & (n > group[0]), 2.0, 1.0)
-        crossed, hops = crossings(net, V, group), latency(net, group)
+        crossed = crossings(net, V, group)
+        hops = latency(net, group)
         seconds = largest(crossed) * (n - 1) / n * times + hops
         busy = Busy(each * (n - 1) / n * times for each in crossed)
         return Load(where(sends, seconds, 0.0), where(sends, hops, 0.0), busy)

@@ -80,8 +80,10 @@ class Case:
 
 def read(file: Path) -> tuple[Case, ...]:
     """All cases of a file, in its order. Raises BadInput."""
-    root, cases = read_json(file), []
-    gpus, models = table(root, "_gpus", ""), table(root, "_models", "")
+    root = read_json(file)
+    cases = []
+    gpus = table(root, "_gpus", "")
+    models = table(root, "_models", "")
     for strategy, by_model in table(root, "data", "").items():
         if strategy not in SCHEME:
             raise unknown("strategy", strategy, SCHEME)
@@ -124,7 +126,8 @@ def _system(
         raise BadInput(f"{where}: infeasible_n must be a list of GPU counts")
     cases = []
     for n in sorted({*found, *(_count(n, where) for n in none)}):
-        id, cluster = f"{where}/{n}", Cluster(chip, network, n, key[2])
+        id = f"{where}/{n}"
+        cluster = Cluster(chip, network, n, key[2])
         job = Job(model, cluster, batch, precision=FP16, assumptions=LBL)
         saved = _configurations(id, job, found[n], key) if n in found else ()
         cases.append(Case(id, *key, job, saved))
@@ -213,10 +216,8 @@ def _saved(
         raise BadInput(
             f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads"
         )
-    time, memory = (
-        number(config, "iteration_time_s", id),
-        1e9 * number(config, "memory_GB", id),
-    )
+    time = number(config, "iteration_time_s", id)
+    memory = 1e9 * number(config, "memory_GB", id)
     return Saved(id, replace(job, layout=layout), time, memory)
 
 

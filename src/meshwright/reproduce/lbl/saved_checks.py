@@ -118,7 +118,8 @@ def rounding_down(saved: Saved) -> str:
     """A note where the authors' code drops tokens because it divides shapes as integers; else
     empty.
     """
-    job, layout = saved.job, saved.job.layout
+    job = saved.job
+    layout = saved.job.layout
     local, left = divmod(job.T, layout.cp)
     shard = 1 if layout.scheme == "summa" else layout.tp
     if left or local % shard:

@@ -154,10 +154,8 @@ def operations(job: Job) -> dict[str, float]:
     by_name = gathered_by_norms(_operations_of(job))
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
-        forward, backward = (
-            timer.half(op, op.forward).time,
-            timer.half(op, op.backward).time,
-        )
+        forward = timer.half(op, op.forward).time
+        backward = timer.half(op, op.backward).time
         seconds = (
             x
             for s in (forward, backward)
@@ -201,7 +199,8 @@ def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:
     """
     moved = dict(by_name)
     for norm, matrix in GATHERED.items():
-        before, after = by_name[norm], by_name[matrix]
+        before = by_name[norm]
+        after = by_name[matrix]
         if after.panels == 0:
             comm = before.forward.comm + after.forward.comm
             moved[norm] = before._replace(

@@ -291,7 +291,8 @@ def _validation() -> Iterator[Statement]:
         ((4, 8, 16, 1), 22.682),
     )
     for i, (layout, seconds) in enumerate(rows):
-        of, id = partial(place, i), f"validation/175B, rank {i + 1},"
+        of = partial(place, i)
+        id = f"validation/175B, rank {i + 1},"
         yield from degrees(
             id,
             of,

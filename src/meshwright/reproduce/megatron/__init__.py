@@ -12,7 +12,8 @@ from . import analysis, plots, tables, takeaways, traffic
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
     """files: this paper has no file format; always empty."""
-    first, second = tables.predicted_table_1(), tables.predicted_table_2()
+    first = tables.predicted_table_1()
+    second = tables.predicted_table_2()
     checks = (
         *tables.table_1(),
         *tables.rates(first, second),

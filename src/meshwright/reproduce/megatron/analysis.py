@@ -118,7 +118,8 @@ def volumes() -> Iterator[Check]:
                     tp=t, pp=96 // t, microbatch=b, sequence_parallel=False
                 ),
             )
-            id, width = f"volume/t {t}, b {b}", job.precision.activation_bytes
+            id = f"volume/t {t}, b {b}"
+            width = job.precision.activation_bytes
             yield check(
                 f"{id}/stage boundary",
                 b * bsh,

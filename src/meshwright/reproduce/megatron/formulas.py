@@ -27,7 +27,9 @@ def flops(m: Model, B: float) -> float:
     """F = 96 B s l h^2 (1 + s/(6 h) + V/(16 l h)), a step with full recomputation. Section 5.1, eq.
     3.
     """
-    l, h, s = m.layers, m.hidden, m.seq
+    l = m.layers
+    h = m.hidden
+    s = m.seq
     return (
         96.0 * B * s * l * h * h * (1 + s / (6 * h) + m.vocab / (16 * l * h))
     )

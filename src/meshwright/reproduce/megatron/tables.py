@@ -89,11 +89,10 @@ def rounded(
 def table_1() -> Iterator[Check]:
     """Parameters and FLOPs of the ten models."""
     for name, size, _, _, _, batch, *_ in published()["table_1"]:
-        m, id = (
-            catalog.model(name),
-            f"table-1/{name.removeprefix('megatron-').upper()}",
-        )
-        closed, work = f.parameters(m), f.flops(m, batch)
+        m = catalog.model(name)
+        id = f"table-1/{name.removeprefix('megatron-').upper()}"
+        closed = f.parameters(m)
+        work = f.flops(m, batch)
         yield rounded(f"{id}/parameters 1e9", size, closed / 1e9, 0.05)
         yield check(
             f"{id}/parameters counted",
@@ -133,14 +132,10 @@ def table_2() -> Iterator[Check]:
     for scheme, size, layers, hidden, _, _, gpus, _, rate, days in published()[
         "table_2"
     ]:
-        m, id = (
-            shaped(f"{size}B", layers, hidden, 128),
-            f"table-2/{scheme}/{size}B/{gpus} GPUs",
-        )
-        ours, rough = (
-            f.days(m, 300e9, gpus, rate * 1e12),
-            f.rough_days(f.parameters(m), 300e9, gpus, rate * 1e12),
-        )
+        m = shaped(f"{size}B", layers, hidden, 128)
+        id = f"table-2/{scheme}/{size}B/{gpus} GPUs"
+        ours = f.days(m, 300e9, gpus, rate * 1e12)
+        rough = f.rough_days(f.parameters(m), 300e9, gpus, rate * 1e12)
         note = f"from F; 8 T P/(n X) gives {rough:.1f}; {rate} +- 0.5 TFLOP/s"
         yield rounded(f"{id}/days", days, ours, 0.5 + ours * 0.5 / rate, note)
         if gpus in (384, 640):
@@ -218,7 +213,8 @@ def rates(first: Table, second: Table) -> Iterator[Check]:
         )
 
 
-PREDICTED_WITHIN, ZERO3_WITHIN = 0.10, 0.25
+PREDICTED_WITHIN = 0.10
+ZERO3_WITHIN = 0.25
 """How far a predicted throughput may be from the measured one to be called a match."""
 UNFITTED = (
     "measured; predicted by the default set, no number fitted to these runs"
@@ -262,11 +258,9 @@ def predicted_table_1() -> Table:
     for row, l, ratio in judged():
         if "t1" in row["id"]:
             rate = row["measured"]["tflops_per_gpu"]
-            name, gpus, batch = (
-                row["model"]["name"],
-                row["hardware"]["count"],
-                row["global_batch"],
-            )
+            name = row["model"]["name"]
+            gpus = row["hardware"]["count"]
+            batch = row["global_batch"]
             shown = (l.tp, l.pp, gpus, batch, l.microbatch, l.interleave)
             rows.append((name, *shown, rate, rate * ratio, ratio - 1))
     columns = (

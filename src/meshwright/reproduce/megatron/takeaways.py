@@ -152,10 +152,8 @@ def weak(batch: int) -> tuple[Run, ...]:
 @cache
 def recomputed(batch: int) -> dict[str, Prediction]:
     """Figure 17: 145B on 128 GPUs, t 8, p 16: without and with full recomputation."""
-    job, plain = (
-        selene(shaped("145B", 80, 12288, 96), 128, batch),
-        Layout(tp=8, pp=16),
-    )
+    job = selene(shaped("145B", 80, 12288, 96), 128, batch)
+    plain = Layout(tp=8, pp=16)
     return {
         how: predict(
             job, replace(plain, recompute=how, sequence_parallel=False)
@@ -192,10 +190,8 @@ def estimate(batch: int, b: int, p: int = 8) -> float:
     one = run(shaped("1B", 4, 4096, 128), 1, batch, microbatch=b)
     assert one
     parts = one._body.typical
-    forward, backward = (
-        float(total(parts.forward)),
-        float(total(parts.backward) + total(parts.forward)),
-    )
+    forward = float(total(parts.forward))
+    backward = float(total(parts.backward) + total(parts.forward))
     return batch / f.batch_time(batch / b, p, 4 * forward, 4 * backward)
 
 
@@ -310,7 +306,8 @@ def more() -> Iterator[Check]:
     yield _same("fig-11/throughput falls with p", 1, int(falls), note)
     less = many[-1] / many[0] > few[-1] / few[0]
     yield _same("fig-11/less at the larger batch", 1, int(less), note)
-    small, large = recomputed(1), recomputed(256)
+    small = recomputed(1)
+    large = recomputed(256)
     lost = small["none"].step_time_s / small["full"].step_time_s - 1
     yield check(
         "fig-17/145B, batch 1, recomputation",

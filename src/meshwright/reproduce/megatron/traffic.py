@@ -16,10 +16,15 @@ from ..report import Check, Table, check
 from . import formulas as f
 from .tables import selene
 
-PP, TP, DP, BATCH, GPUS = 64, 8, 6, 3072, 3072
+PP = 64
+TP = 8
+DP = 6
+BATCH = 3072
+GPUS = 3072
 RATE = 502.0e15
 """FLOP/s of the run, table 1."""
-SENDS, REDUCES = 892e9, 12.9e12
+SENDS = 892e9
+REDUCES = 12.9e12
 """Effective bisection bandwidth measured, bytes per second. Section 5.9."""
 HALF, FULL = 2.0, 4.0
 """Bytes of an activation, and of a gradient while it is reduced."""
@@ -49,7 +54,9 @@ def bisection() -> dict[str, float]:
     """Bytes per second across a cut through the middle, predicted from single messages: of stage
     sends, all GPUs of one stage send at once; of gradients, each ring is cut twice.
     """
-    at, m, layout = clock(run().job), run().job.model, run().layout
+    at = clock(run().job)
+    m = run().job.model
+    layout = run().layout
     message = m.seq * m.hidden * HALF / TP
     hop = float(at.fabric.hop(message, layout.group("pp")).seconds)
     held = FULL * f.parameters(m) / (PP * TP)

@@ -57,7 +57,8 @@ def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
     what is left (at least 1). The explorer itself does not look: 512 x 8 has 3 + 1 axes on its
     torus of 3.
     """
-    m_x, m_y = float(spanned(x, length)), float(spanned(y, length))
+    m_x = float(spanned(x, length))
+    m_y = float(spanned(y, length))
     return Ideal(
         x, y, m_x if most is None else max(1.0, min(m_x, most - m_y)), m_y
     )
@@ -87,7 +88,8 @@ def ratios(
 ) -> dict[str, Num]:
     """T_math/T_comms against tokens a chip: FSDP or TP alone on `axes` axes, and the best mixture
     on m_x + m_y of them."""
-    one, n = setting.per_token, mesh.chips
+    one = setting.per_token
+    n = mesh.chips
     a = th.intensity(mesh.flops, mesh.fabric.rates[0])
     alone = {
         "FSDP": tokens_per_chip / th.data_tokens(one, a / axes),

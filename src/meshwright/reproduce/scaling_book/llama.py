@@ -27,7 +27,8 @@ from .world import (
 
 BATCH = 4 * MI
 """Tokens a step."""
-M70, M405 = "llama3-70b", "llama3-405b"
+M70 = "llama3-70b"
+M405 = "llama3-405b"
 PRINTED_DAYS = 44
 """Days on one pod as the text rounds them before it goes on."""
 

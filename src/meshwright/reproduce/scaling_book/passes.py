@@ -18,7 +18,9 @@ from .ideal import Ideal
 from .tables import STATIC
 from .world import MI, pod, setting
 
-TOKENS, X, Y = float(MI), 512, 8
+TOKENS = float(MI)
+X = 512
+Y = 8
 """A batch, and the degrees of FSDP and TP."""
 ZOOM = (0.25e6, 2e8)
 """Tokens of the zoomed figure."""

@@ -43,7 +43,8 @@ def explorer() -> Iterator[tuple[object, ...]]:
     s, m = setting(), pod(4096)
     for x in STEPS:
         y = 4096 // x
-        book, real = on_axes(x, y, 16), on_axes(x, y, 16, most=3)
+        book = on_axes(x, y, 16)
+        real = on_axes(x, y, 16, most=3)
         found = (
             book.threshold(s, m, "max"),
             real.threshold(s, m, "max"),

@@ -30,7 +30,10 @@ from .world import (
 )
 
 Case = Callable[[], float | None]
-F32K, F30K, F70B, F13B = 32768, 30000, 28672, 13824
+F32K = 32768
+F30K = 30000
+F70B = 28672
+F13B = 13824
 
 
 def fsdp(axes: float = 3) -> float:

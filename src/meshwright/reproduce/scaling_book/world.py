@@ -18,20 +18,19 @@ from ...roofline.thresholds import intensity
 from ...roofline.work import Layer, Setting
 from .runs import training_flops
 
-V5P, V5E, V4P, H100, H800, B200 = (
-    "book-tpu-v5p",
-    "book-tpu-v5e",
-    "book-tpu-v4p",
-    "book-h100",
-    "book-h800",
-    "book-b200",
-)
+V5P = "book-tpu-v5p"
+V5E = "book-tpu-v5e"
+V4P = "book-tpu-v4p"
+H100 = "book-h100"
+H800 = "book-h800"
+B200 = "book-b200"
 MI = 2.0**20
 """The book's M where it means tokens as powers of two."""
 CHIPS_PER_HOST = 4
 """TPU v4 and v5p."""
 POD = 8960
-LLAMA_70B, LLAMA_13B = 70e9, 13e9
+LLAMA_70B = 70e9
+LLAMA_13B = 13e9
 """Parameters as the book rounds them."""
 LLAMA_TOKENS = 15e12
 

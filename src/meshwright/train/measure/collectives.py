@@ -24,7 +24,8 @@ def operation(kind: str, size: int, device: torch.device) -> Callable[[], Any]:
     """The collective on a full vector of `size` bytes (send: a message of it goes to the other one
     of each pair of ranks).
     """
-    n, rank = dist.get_world_size(), dist.get_rank()
+    n = dist.get_world_size()
+    rank = dist.get_rank()
     full = torch.ones(max(size // FLOAT // n, 1) * n, device=device)
     part = full.chunk(n)[0].clone()
     if kind == "send":
@@ -47,14 +48,16 @@ def exchange(message: Tensor, rank: int) -> None:
 
 def timed(kind: str, size: int, device: torch.device, least_s: float) -> Row:
     """Lower quartile over blocks of calls, mean over ranks."""
-    run, calls = operation(kind, size, device), 8
+    run = operation(kind, size, device)
+    calls = 8
     for _ in range(3):
         run()
     walls, cpus = [], []
     until = time.monotonic() + 3 * least_s
     for block in range(30):
         synchronise(device)
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         for _ in range(calls):
             run()
         synchronise(device)

@@ -24,7 +24,8 @@ from ...layout.placement import placed
 from ..loop import Trainer
 from ..settings import Settings
 
-LAYERS, MICROBATCHES = (4, 8), (2, 6)
+LAYERS = (4, 8)
+MICROBATCHES = (2, 6)
 TINY = Model("empty", LAYERS[0], 32, 4, 64, 64, 16)
 """Its matrices are smaller than a microsecond's work."""
 WARM = 2
@@ -96,7 +97,8 @@ def shared(wanted: Job, trainer: Trainer) -> tuple[Any, Any]:
     """This rank's (inputs, targets) of a batch of one sequence over and over: numbers do not matter
     here.
     """
-    layout, length = trainer.layout, wanted.T // int(trainer.layout.cp)
+    layout = trainer.layout
+    length = wanted.T // int(trainer.layout.cp)
     whole = (
         torch.arange(wanted.batch // int(layout.dp) * length).reshape(
             -1, length

@@ -84,18 +84,18 @@ def attention(
     them, as with context parallelism.
     """
     keys = math.isqrt(int(scores))
-    core, queries = Core(True, None), max(int(keys * share), 1)
+    core = Core(True, None)
+    queries = max(int(keys * share), 1)
     core.positions = (range(int(keys) - queries, int(keys)),)
-    q, k, v = (
-        make(1, queries, heads, width),
-        make(1, keys, heads, width),
-        make(1, keys, heads, width),
-    )
+    q = make(1, queries, heads, width)
+    k = make(1, keys, heads, width)
+    v = make(1, keys, heads, width)
     return (lambda q, k, v: core(q, k, v).flatten(2)), [q, k, v]
 
 
 def rotary(make: Make, x: float) -> Any:
-    heads, width = NORMAL.heads, NORMAL.h
+    heads = NORMAL.heads
+    width = NORMAL.h
     tokens = int(x) // (heads * width)
     by = rotation(NORMAL, (range(tokens),), make.device)
     return (lambda y: rotate(y, by)), [make(1, tokens, heads, width)]

@@ -173,7 +173,8 @@ def measure_engine(
     w: Wanted, feature: str, ranks: int, device: torch.device
 ) -> list[list[float]]:
     """[layers, microbatches, CPU seconds of a step over all ranks] of four empty models."""
-    found, layout = [], engine.layouts(ranks)[feature]
+    found = []
+    layout = engine.layouts(ranks)[feature]
     blank = Cluster(
         Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0),
         Network("", (Dim("", 1.0, 0.0),)),
@@ -315,7 +316,8 @@ def chip(w: Wanted, tables: dict[str, Table], sources: dict[str, Any]) -> Chip:
         t, k, n = (axis[-1] for axis in table.points)
         matrix[precision] = 2 * t * k * n / table.seconds[-1]
     first = w.precisions[0]
-    add, copy = tables[f"{first}/add forward"], tables[f"{first}/copy"]
+    add = tables[f"{first}/add forward"]
+    copy = tables[f"{first}/copy"]
     name = processor(w.device) + (", one core" if w.device == "cpu" else "")
     return Chip(
         name,
@@ -377,9 +379,9 @@ def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
             "alone", (Dim("alone", 1e9, 0.0, efficiency=1.0),), sources=sources
         )
     gather = tables["all_gather"]
-    n, line = (
-        gather.points[0][0],
-        alpha_beta(gather.points[1], gather.seconds[: len(gather.points[1])]),
+    n = gather.points[0][0]
+    line = alpha_beta(
+        gather.points[1], gather.seconds[: len(gather.points[1])]
     )
     # finite, however noisy
     rate = min(
