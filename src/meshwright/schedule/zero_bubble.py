@@ -59,6 +59,9 @@ from .dealt import Dealt, Place
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
 
+NEVER = 1e6
+"""Microbatches: what a path that there is not falls behind any other."""
+
 
 def h1_order(p: int, m: int, v: int = 1) -> Order:
     """Rank r: p - 1 - r forwards ahead; the k-th W after the (k + r)-th I."""
@@ -260,9 +263,10 @@ class _Pipe(NamedTuple):
                 gain = x.up - y.up + self.left(y, j) - self.left(x, j)
                 on = gain + y.up - self.owed(y) + self.owed(first)
                 before = (y.stage < x.stage) & (self.d.spare >= 1)
+                nowhere = -NEVER * x.at.total
                 found += [
-                    (y, where(before, gain, -x.down)),
-                    (first, where(before, on, -x.down)),
+                    (y, where(before, gain, nowhere)),
+                    (first, where(before, on, nowhere)),
                 ]
         return found
 
@@ -334,9 +338,8 @@ class _Pipe(NamedTuple):
         ends = ends + where(
             top > 0, -(first.at.f + first.at.i + 2 * d.send), first.at.w
         )
-        return where(
-            (between >= 0) & (d.spare >= 1), ends + rounds + rest, 0.0
-        )
+        several = (d.spare >= 1) & (d.spare < d.q)
+        return where((between >= 0) & several, ends + rounds + rest, 0.0)
 
     def _through(self, first: Place, last: Place) -> Num:
         """F and I of one microbatch through all stages."""
