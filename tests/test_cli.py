@@ -827,6 +827,25 @@ def test_every_field_has_help() -> None:
     }
 
 
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_file_is_written_though_nobody_reads(
+    words: list[str], tmp_path: Path
+) -> None:
+    """As with `| head -0`: the reader is gone before the first line."""
+    file = tmp_path / "job.toml"
+    command = [sys.executable, "-m", "meshwright", "predict", *LLAMA, *words]
+    read, written = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*command, "-o", str(file)],
+        stdout=written,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(written)
+    assert file.is_file() and done.stderr == ""
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from meshwright.cli.main import main; main(['plan', '--help']);"

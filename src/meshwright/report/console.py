@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,19 +24,33 @@ GAP = 2
 Progress = Callable[[str, float], None]
 
 
+class Printer(Console):
+    """Goes on when whoever reads has seen enough (`| head`): files are written after texts."""
+
+    def on_broken_pipe(self) -> None:
+        """No more is printed."""
+        self.quiet = True
+        to_nobody()
+
+
+def to_nobody() -> None:
+    """What is printed from now on goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def show(*parts: RenderableType) -> None:
     """Print tables. None is ever cut: in a pipe, and where a terminal is too narrow, lines are as
     long as they must be.
     """
     terminal = sys.stdout.isatty()
-    console = Console(
+    console = Printer(
         highlight=False,
         soft_wrap=not terminal,
         width=None if terminal else WIDE,
     )
     for part in _single(parts):
         if isinstance(part, Table) and (need := needed(part)) > console.width:
-            Console(highlight=False, soft_wrap=True, width=need).print(part)
+            Printer(highlight=False, soft_wrap=True, width=need).print(part)
         else:
             console.print(part)
 
@@ -70,7 +85,11 @@ def envelope(verb: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def show_json(data: Mapping[str, Any]) -> None:
     """Print one JSON object."""
-    print(json.dumps(data, indent=2, allow_nan=False))
+    text = json.dumps(data, indent=2, allow_nan=False)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        to_nobody()
 
 
 def ascii_only() -> bool:
