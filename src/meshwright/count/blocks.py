@@ -137,15 +137,7 @@ def matmul(
     d_weight = Pass(
         k * n * (2 * T - one * copies),
         memory=tokens + weights * (wgt if gradient is None else gradient),
-        products=(
-            Product(
-                k,
-                n,
-                T,
-                True,
-                copies,
-            ),
-        ),
+        products=(Product(k, n, T, True, copies),),
         engine=engine,
     )
     if summed is not None:

@@ -31,15 +31,7 @@ def exchange(
 
 def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> Heads:
     """One microbatch on one tp rank; H query and K key/value heads of widths q and v."""
-    return Heads(
-        size.b,
-        size.T,
-        size.cp,
-        H,
-        K,
-        q,
-        v,
-    )
+    return Heads(size.b, size.T, size.cp, H, K, q, v)
 
 
 def worked(layout: Layout, heads: Heads) -> Work:

@@ -33,15 +33,7 @@ def linear(
         summed_bytes(job, layout),
         p.kept_input_bytes if of.quantised else p.activation_bytes,
     )
-    return blocks.matmul(
-        name,
-        T,
-        k,
-        n,
-        numbers,
-        of,
-        sent,
-    )
+    return blocks.matmul(name, T, k, n, numbers, of, sent)
 
 
 def gradient_bytes(job: Job, layout: Layout) -> Num | None:

@@ -47,15 +47,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     if kind.moe:
         return ops + experts(job, layout, size, beside=beside(job.model, kind))
     return ops + (
-        dense(
-            job,
-            layout,
-            size,
-            job.model.ffn,
-            kind,
-        )
-        if kind.ffn
-        else []
+        dense(job, layout, size, job.model.ffn, kind) if kind.ffn else []
     )
 
 
@@ -140,15 +132,7 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     ops += between(job, layout, size, of)
     if kind.mixer == "sparse":
         ops += indexer(job, layout, size)
-    ops.append(
-        core(
-            job,
-            layout,
-            size,
-            of,
-            kind,
-        )
-    )
+    ops.append(core(job, layout, size, of, kind))
     if m.attention_gate != "none":
         ops += gate(job, layout, size, of)
     if m.inner_norms:
@@ -236,13 +220,7 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
     m = job.model
     c = job.how.count
     act = job.precision.activation_bytes
-    heads = heads_of(
-        size,
-        of.H,
-        of.K,
-        of.q,
-        of.v,
-    )
+    heads = heads_of(size, of.H, of.K, of.q, of.v)
     work = worked(layout, heads)
     forward, backward = exchange(layout, heads, act, c.gathered_keys)
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
@@ -524,17 +502,7 @@ def dense(
     ops.append(
         linear(job, layout, f"{name}/down", t, F, D, sent=Sent(forward=reduce))
     )
-    return ops + (
-        after(
-            job,
-            layout,
-            size,
-            name,
-            m.bias,
-        )
-        if kind
-        else []
-    )
+    return ops + (after(job, layout, size, name, m.bias) if kind else [])
 
 
 def after(

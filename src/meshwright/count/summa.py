@@ -98,13 +98,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
 
     forward, backward = exchange(
         layout,
-        heads_of(
-            size,
-            H,
-            K,
-            q,
-            q,
-        ),
+        heads_of(size, H, K, q, q),
         act,
     )
     core = blocks.attention(

@@ -73,33 +73,15 @@ def search(
         relaxed,
         progress,
     ):
-        evaluate(
-            job,
-            space,
-            best,
-            table,
-            relaxed,
-        )
+        evaluate(job, space, best, table, relaxed)
     return best
 
 
 def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
     """Whether some layout of the space fits."""
     best = Best(1, options(job, space), weigh=weigh(job))
-    for table in _rounds(
-        job,
-        space,
-        best,
-        relaxed,
-        None,
-    ):
-        evaluate(
-            job,
-            space,
-            best,
-            table,
-            relaxed,
-        )
+    for table in _rounds(job, space, best, relaxed, None):
+        evaluate(job, space, best, table, relaxed)
         if best.rows:
             return True
     return False

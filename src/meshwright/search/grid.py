@@ -204,14 +204,7 @@ def pieces(
                     owned,
                 )
         updates = updates or [
-            _updates(
-                p,
-                job,
-                at,
-                unplaced,
-                devices,
-            )
-            for devices in owned
+            _updates(p, job, at, unplaced, devices) for devices in owned
         ]
     if blocks:
         where = np.asarray(np.isfinite(p.pipe).any(axis=(2, 3)))
@@ -300,24 +293,8 @@ def _blocks(
     """The table under each setting of sequence parallelism."""
     sizes = job.cluster.sizes
     ways = choice.sequence_parallel
-    near = each_way(
-        table,
-        shares,
-        sizes,
-        scheme,
-        ways,
-    )
-    wide = (
-        near
-        if far is table
-        else each_way(
-            far,
-            shares,
-            sizes,
-            scheme,
-            ways,
-        )
-    )
+    near = each_way(table, shares, sizes, scheme, ways)
+    wide = near if far is table else each_way(far, shares, sizes, scheme, ways)
     costs, which = shapes or bodies(job, near, at, choice.recompute)
     m = np.asarray(microbatches(job, near[0]))
     exact = far is table
@@ -334,16 +311,7 @@ def _blocks(
     ]
     distinct = int(which.max(initial=-1)) + 1
     return [
-        Block(
-            n,
-            w,
-            c,
-            distinct,
-            which,
-            m,
-            f,
-            exact,
-        )
+        Block(n, w, c, distinct, which, m, f, exact)
         for n, w, c, f in zip(
             near,
             wide,
@@ -619,13 +587,7 @@ def legal_options(
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
     rows = [
-        layouts(
-            table,
-            {},
-            job.cluster.sizes,
-            scheme,
-            sp,
-        )
+        layouts(table, {}, job.cluster.sizes, scheme, sp)
         for sp in choice.sequence_parallel
     ]
     orders = np.array(runs(job, choice, rows[0], m))

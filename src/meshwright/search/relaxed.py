@@ -275,13 +275,7 @@ def relaxed_rounds(
         )
         shards = shards.within(_whole_model(job, shards) <= best.limit)
     if not length(shards.table) or not length(
-        rows := by_law(
-            job,
-            space,
-            best,
-            shards,
-            degrees,
-        )
+        rows := by_law(job, space, best, shards, degrees)
     ):
         return
     partly = pipelined(job, best, shards, rows)
@@ -299,13 +293,7 @@ def relaxed_rounds(
             job,
             space,
             a,
-            lower(
-                job,
-                space,
-                best,
-                a,
-                b,
-            )[0],
+            lower(job, space, best, a, b)[0],
         )
         low = keep(low, seconds <= best.limit)
         high = keep(high, seconds <= best.limit)

@@ -240,13 +240,7 @@ def after(
     and each ZeRO stage, by row.
     """
     of_fold = grouped(p.choice)
-    units = rows.units(
-        job,
-        at,
-        folds,
-        last(p),
-        p.choice,
-    )
+    units = rows.units(job, at, folds, last(p), p.choice)
     for f, fold in enumerate(folds):
         can = np.asarray(
             np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
@@ -332,14 +326,7 @@ def _after_fold(
         send = step.hop(near, points.parts, at)
         s = points.stages(holders)
         for k in mine:
-            _ways(
-                p,
-                job,
-                points,
-                s,
-                send,
-                k,
-            )
+            _ways(p, job, points, s, send, k)
 
 
 class Rows(NamedTuple):

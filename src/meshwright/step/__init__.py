@@ -154,13 +154,7 @@ def pipelined(
     """The stages, a message between two of them, and all microbatches of a step."""
     m = microbatches(job, layout)
     schedule = schedule_of(layout)
-    s = stages(
-        layout,
-        parts,
-        layout.recompute,
-        by,
-        flat,
-    )
+    s = stages(layout, parts, layout.recompute, by, flat)
     send = hop(layout, parts, at)
     return (
         s,
@@ -178,16 +172,7 @@ def updated(
     return update(
         job,
         layout,
-        [
-            held(
-                job,
-                layout,
-                parts,
-                by,
-                end,
-            )
-            for end in ENDS
-        ],
+        [held(job, layout, parts, by, end) for end in ENDS],
         layout.zero,
         at,
     )
@@ -205,14 +190,7 @@ def step(
     by = shares(job, layout, schedule, v)
     flat = plain(parts)
     m = microbatches(job, layout)
-    of = devices(
-        job,
-        layout,
-        flat,
-        by,
-        (zero,),
-        at,
-    )
+    of = devices(job, layout, flat, by, (zero,), at)
     (s, send, pipe) = pipelined(
         job,
         layout,
@@ -221,13 +199,7 @@ def step(
         at,
         flat,
     )
-    ends = updated(
-        job,
-        layout,
-        flat,
-        by,
-        at,
-    )
+    ends = updated(job, layout, flat, by, at)
     waits = tuple(exposed(d, m, zero, how) for d in of)
     busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
     found = Step(

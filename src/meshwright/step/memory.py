@@ -164,13 +164,7 @@ def activations(
         each = each + outputs(job, layout, parts)
         head = holding.total(holding.head(job, layout, parts), parts) * mine
         working = holding.total(
-            work(
-                job,
-                layout,
-                parts,
-                text,
-                share,
-            ),
+            work(job, layout, parts, text, share),
             parts,
         )
         once = maximum(working - head, 0.0)
@@ -278,14 +272,7 @@ def buffers(
         end,
     )
     return holding.total(
-        units_in_use(
-            job,
-            layout,
-            parts,
-            zero,
-            by,
-            end,
-        ),
+        units_in_use(job, layout, parts, zero, by, end),
         parts,
         own,
     )
@@ -403,13 +390,7 @@ def of_devices(
         schedule.heads_late(layout.pp, m, v),
     )
     for end in ENDS:
-        parameters = held(
-            job,
-            layout,
-            parts,
-            by,
-            end,
-        )
+        parameters = held(job, layout, parts, by, end)
         s = states(job, layout, parameters, layout.zero)
         held_ = activations(
             job,
@@ -420,13 +401,7 @@ def of_devices(
             end,
         )
         kept = held_.kept(
-            in_flight(
-                layout.pp,
-                m,
-                schedule,
-                v,
-                end,
-            ),
+            in_flight(layout.pp, m, schedule, v, end),
             *heads,
         )
         whole = buffers(
@@ -467,16 +442,7 @@ def new_block(
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
-    owned = (
-        held(
-            job,
-            layout,
-            parts,
-            by,
-            end,
-        )
-        for end in ENDS
-    )
+    owned = (held(job, layout, parts, by, end) for end in ENDS)
     states_ = (
         states(job, layout, parameters, layout.zero) for parameters in owned
     )

@@ -299,38 +299,14 @@ def ordered(
 ) -> Pipeline:
     """m microbatches through p stages in the order of a schedule, by cause."""
     busy = (s.forward + s.backward) * m
-    whole = span(
-        job,
-        p,
-        m,
-        s,
-        send,
-        schedule,
-        v,
-    )
+    whole = span(job, p, m, s, send, schedule, v)
     if not by_order(job):
         return Pipeline(
             busy,
-            *_published(
-                job,
-                p,
-                m,
-                s,
-                send,
-                schedule,
-                v,
-            ),
+            *_published(job, p, m, s, send, schedule, v),
             whole,
         )
-    quiet = span(
-        job,
-        p,
-        m,
-        s,
-        0.0,
-        schedule,
-        v,
-    )
+    quiet = span(job, p, m, s, 0.0, schedule, v)
     return Pipeline(busy, whole - quiet, quiet - total(busy), whole)
 
 
@@ -342,15 +318,7 @@ def span(
     """
     if by_order(job):
         return schedule.span(
-            dealt(
-                job,
-                p,
-                m,
-                s,
-                send,
-                schedule,
-                v,
-            ),
+            dealt(job, p, m, s, send, schedule, v),
             barrier(job),
         )
     sends, bubble = _published(
@@ -399,15 +367,7 @@ def ways(
     """
     if schedule.split_backward and not barrier(job):
         return dict.fromkeys(("first", "middle", "last"), 0.0 * p)
-    d = dealt(
-        job,
-        p,
-        1.0,
-        s,
-        send,
-        schedule,
-        v,
-    )
+    d = dealt(job, p, 1.0, s, send, schedule, v)
     ranks = {"first": 0.0 * p, "middle": d.fuller, "last": d.q}
     back = {
         name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0)
@@ -446,15 +406,7 @@ def least_waits(
                 )
             ),
         )
-    d = dealt(
-        job,
-        p,
-        1.0,
-        s,
-        0.0,
-        schedule,
-        v,
-    )
+    d = dealt(job, p, 1.0, s, 0.0, schedule, v)
     if schedule.waits and not (schedule.split_backward and together):
         return schedule.waits(d, total(s.forward) + total(s.backward))
     if schedule.folded or (schedule.split_backward and not together):

@@ -79,14 +79,7 @@ def devices(
     stages: ZeRO stages that they serve.
     """
     mine = along(layout, by, DEVICES)
-    each = units(
-        job,
-        layout,
-        parts,
-        mine,
-        stages,
-        at,
-    )
+    each = units(job, layout, parts, mine, stages, at)
     return [
         device(parts, share, layout.recompute).sharing(share, each, end)
         for end, share in mine.items()
@@ -193,13 +186,7 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
         work = m * (d.forward + d.backward)
         own = (d.sent + d.sent_back) * m
         shown, slower = overlap.behind(work, own, sent, how)
-        return Exposed(
-            0.0,
-            0.0,
-            shown,
-            0.0,
-            slower,
-        )
+        return Exposed(0.0, 0.0, shown, 0.0, slower)
     if how.scope == "layer":
         d = d.steady
     forward, back, sent, sent_back = d.layer

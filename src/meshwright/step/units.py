@@ -206,17 +206,7 @@ def each_unit(
     found = [SILENT] * len(several)
     columns = beside([held for i in some for held in several[i]])
     if columns is None:
-        known = [
-            unit(
-                job,
-                layout,
-                several[i],
-                stages,
-                at,
-                far,
-            )
-            for i in some
-        ]
+        known = [unit(job, layout, several[i], stages, at, far) for i in some]
     else:
         whole = unit(
             job, layout, Held(columns[::2], columns[1::2]), stages, at, far
