@@ -137,9 +137,6 @@ BELOW = {
 with layers that do not divide; with both; with leading layers besides. Those not listed are exact
 whatever stages hold."""
 EXACT = (1e-12,) * 4
-ABOVE = {"zbv": (0.05, 1)}
-"""Where layers do not divide beside heavy ends: how far above the replay they are, in how many of
-2,720 draws; elsewhere never."""
 
 
 def average(name: str, ends: bool, uneven: bool, lead: int) -> Column:
@@ -161,7 +158,4 @@ def test_how_far_below_the_replay(name: str) -> None:
     for case, most in zip(CASES, BELOW.get(name, EXACT), strict=True):
         found = average(name, *case)
         assert -found.mean() <= most, (name, case)
-        ends, uneven, _ = case
-        most, times = ABOVE.get(name, (0, 0)) if ends and uneven else (0, 0)
-        assert found.max() <= most + 1e-9, (name, case)
-        assert np.count_nonzero(found > 1e-9) <= times, (name, case)
+        assert found.max() <= 1e-9, (name, case)

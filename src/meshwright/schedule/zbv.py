@@ -268,8 +268,9 @@ def _turn_ends(d: Dealt, begin: Num) -> Num:
         once = here.w + there.f + there.i + again * (there.b + here.i)
         return d.up(q, y) + once + d.up(2 * p - 1 - y, p) - instead
 
+    # with fewer microbatches the last rounds are not whole, and other work follows them
     return own + where(
-        m > p,
+        m >= 2 * p - 1,
         maximum(maximum(way(0.0, 0.0), way(minimum(q, 1.0), 1.0)), 0.0),
         0.0,
     )
