@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from meshwright import Job, Prediction, cluster, model, predict
+from meshwright.describe.framework import framework
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
@@ -97,6 +98,38 @@ def test_parts_widen_by_their_share(
     assert sure.width == pytest.approx(
         math.hypot(0.1, 0.5 * share / dense.step_time_s)
     )
+
+
+def test_seconds_of_a_step_beside_all_layers_are_a_part(
+    monkeypatch: pytest.MonkeyPatch, dense: Prediction
+) -> None:
+    """A framework's fixed seconds, known within a factor: their share of the step counts, as much
+    as there is of it and at most all."""
+    told(monkeypatch, unsure={**NOTHING, "overhead": 0.5})
+    by = dense.job.profile
+    assert by is not None and by.step_s > 0
+    sure = dense.certainty
+    assert sure is not None
+    whole = sum(s for cause, s in dense.time_s.items() if cause != "other")
+    assert sure.width == pytest.approx(0.5 * by.step_s / whole)
+    small = dict.fromkeys(dense.time_s, 0.0) | {"optimizer": by.step_s / 2}
+    assert certainty.parts(dense.job, small)["overhead"] == 1.0
+
+
+def test_gathers_are_unsure_where_runs_alone_tell_their_share(
+    dense: Prediction,
+) -> None:
+    """ZeRO-3 of 2021 reaches a share of the link that no code gives; other frameworks' gathers are
+    messages like any others."""
+    assert certainty.gathering() == {"deepspeed-zero3"}
+    seconds = {
+        **dict.fromkeys(dense.time_s, 0.0),
+        "dp_comm": 1.0,
+        "compute": 3.0,
+    }
+    assert certainty.parts(dense.job, seconds)["gathers"] == 0.0
+    job = replace(dense.job, framework=framework("deepspeed-zero3"))
+    assert certainty.parts(job, seconds)["gathers"] == 0.25
 
 
 @pytest.mark.parametrize(

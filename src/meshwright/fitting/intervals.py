@@ -46,9 +46,17 @@ DECLARED: Mapping[str, tuple[float, str]] = {
         0.50,
         "seconds of a launch differ by a factor of 2 between hosts (estimate)",
     ),
+    "overhead": (
+        1.0,
+        "seconds of a step beside all layers: the width of their prior (catalog/fitted.toml)",
+    ),
     "messages": (
         0.30,
         "NCCL's tables within 5 %; overlap and waiting are estimates",
+    ),
+    "gathers": (
+        1.0,
+        "share of the link in ZeRO-3 of 2021: the width of its prior (catalog/fitted.toml)",
     ),
     "experts": (
         0.20,
@@ -262,15 +270,15 @@ def nested(
     return judged(errors(of), low, high)
 
 
-def one_for_all(of: Sequence[Seen]) -> Judged:
-    """The same with one pooled interval, for comparison."""
+def one_for_all(of: Sequence[Seen], at: tuple[float, float] = ENDS) -> Judged:
+    """The same with one pooled interval, for comparison. at: the weight below each of its ends."""
     low = np.zeros(len(of))
     high = np.zeros(len(of))
     every = pooled(of)
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
         rest = [one for one in every if one.laboratory != name]
-        low[mine], high[mine] = ends(errors(rest), alike(rest))
+        low[mine], high[mine] = ends(errors(rest), alike(rest), at)
     return judged(errors(of), low, high)
 
 

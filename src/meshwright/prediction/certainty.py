@@ -25,13 +25,25 @@ from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
 from ..count.model import parameters
+from ..describe import fitted
 from ..describe.job import Job
 from ..describe.layout import Layout
 from .classes import DENSE, EXPERTS, chip_family, class_of, framework_family
 
-PARTS = ("step", "memory", "host", "messages", "experts", "fp8", "fp4")
-"""What a prediction can be unsure of: of the whole step, of seconds by cause, of kinds of
-kernels."""
+PARTS = (
+    "step",
+    "memory",
+    "host",
+    "overhead",
+    "messages",
+    "gathers",
+    "experts",
+    "fp8",
+    "fp4",
+)
+"""What a prediction can be unsure of: of the whole step, of seconds by cause, of kinds of kernels.
+overhead: the host's seconds of a step beside all layers;  gathers: messages of a framework whose
+share of the link was fitted."""
 BEYOND = ("chip", "framework", "class", "chips", "tokens")
 """Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
 doublings of chips and of tokens in a sequence beyond any run's."""
@@ -148,15 +160,31 @@ def parts(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
     """Part of a prediction -> its share of the step, or whether it is there."""
     whole = sum(time_s[cause] for cause in time_s if cause != "other") or 1.0
     narrow = job.precision.compute
+    by = job.profile
     return {
         "step": 1.0,
         "memory": time_s["memory"] / whole,
         "host": time_s["host"] / whole,
+        "overhead": min(1.0, by.step_s / whole) if by else 0.0,
         "messages": sum(time_s[cause] for cause in MESSAGES) / whole,
+        "gathers": time_s["dp_comm"] / whole
+        if by and by.name in gathering()
+        else 0.0,
         "experts": float(bool(job.model.moe)),
         "fp8": float(narrow in ("fp8", "int8")),
         "fp4": float(narrow == "fp4"),
     }
+
+
+@cache
+def gathering() -> frozenset[str]:
+    """Frameworks whose gathers of weights reach a share of the link that runs alone tell."""
+    return frozenset(
+        where.split("/")[1].split(":")[0]
+        for number in fitted.parameters()
+        for where in number.where
+        if where.endswith(":gather_share")
+    )
 
 
 def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
