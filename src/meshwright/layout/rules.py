@@ -21,7 +21,7 @@ from ..errors import BadInput, unknown
 from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from . import cuts, practice, trainable
+from . import cuts, nearest, practice, trainable
 from .rule import Rule, divides, may_be, sharded
 from .stages import cut, microbatches, schedule_of
 
@@ -525,9 +525,11 @@ def _placement(job: Job, layout: Layout) -> list[str]:
 
 
 def demand(job: Job, layout: Layout) -> None:
-    """Raise BadInput with every sentence the layout deserves."""
+    """Raise BadInput with the sentences the layout deserves, and what would mend them."""
     if why := broken(job, layout):
-        raise BadInput("; ".join(why))
+        raise BadInput(
+            nearest.sentence(layout, why, lambda l: not broken(job, l))
+        )
 
 
 __all__ = [
