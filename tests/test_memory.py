@@ -43,7 +43,7 @@ def every_device(job: Job, layout: Layout) -> float:
         layout.pp,
         layout.interleave,
     )
-    count = pp * int(schedule.chunks(v))
+    count = int(schedule.stage_count(pp, v))
     lead = job.model.moe.dense_layers if job.model.moe else 0
     most = -(-L // count)
     held = [most] * count
@@ -60,7 +60,7 @@ def every_device(job: Job, layout: Layout) -> float:
     for rank in range(pp):
         mine = [
             schedule.stage_of(rank, chunk, pp, v)
-            for chunk in range(count // pp)
+            for chunk in range(int(schedule.chunks(v)))
         ]
         plain = sum(
             (held[s] - dense[s]) * t.weights + dense[s] * d.weights

@@ -97,7 +97,9 @@ def test_orders_are_torchs(name: str) -> None:
         assert theirs(name, p, m, v) == expected, (p, m, v)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    "name", [name for name, s in SCHEDULES.items() if s.copies == 1]
+)
 def test_torch_reads_and_accepts_our_csv(name: str) -> None:
     schedule = get(name)
     p, m, v = 4, 8, 2 if schedule.chunks(7) == 7 else 1

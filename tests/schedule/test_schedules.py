@@ -24,6 +24,8 @@ def layouts(draw: st.DrawFn) -> tuple[str, int, int, int]:
     )
     if get(name).chunks(7) == 7:
         return name, p, p * min(m, 4), v
+    if name == "dualpipe":
+        return name, 2 * p, 4 * p + 2 * m, 1
     return name, p, max(m, 2 * p) if name == "dualpipev" else m, 1
 
 
@@ -43,7 +45,7 @@ def test_every_stage_sees_every_microbatch_once(
                 (part, stage, microbatch)
                 for part in ("IW" if kind == "B" else kind)
             )
-    stages = p * int(schedule.chunks(v))
+    stages = int(schedule.stage_count(p, v))
     assert passes == Counter(
         (part, s, k) for part in "FIW" for s in range(stages) for k in range(m)
     )
@@ -63,7 +65,7 @@ def test_no_rank_holds_more_than_it_was_said_to(
     assert in_flight_rank(order, last) == pytest.approx(
         get(name).in_flight_last(p, m, v)
     )
-    head, chunks = p * get(name).chunks(v) - 1, get(name).chunks(v)
+    head, chunks = get(name).stage_count(p, v) - 1, get(name).chunks(v)
     at_head = [
         float(get(name).stage_of(last, chunk, p, v) == head)
         for chunk in range(int(chunks))
@@ -128,6 +130,7 @@ def test_placements() -> None:
     assert [name for name in SCHEDULES if get(name).folded] == [
         "zbv",
         "dualpipev",
+        "dualpipe",
         "v-half",
         "v-min",
     ]
@@ -138,6 +141,7 @@ def test_placements() -> None:
         1,
         1,
         3,
+        2,
         2,
         2,
         2,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from meshwright.layout.stages import stage_layers
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import longest
 from meshwright.schedule.types import Schedule
 
@@ -54,9 +54,9 @@ def draw(
         for m in sorted({1, 2, p, p + 1, 2 * p - 1, 2 * p, 3 * p, 4 * p + 1}):
             if not schedule.legal(p, m, v):
                 continue
-            count = p * chunks
+            count = int(schedule.stage_count(p, v))
             layers = 2 * count - (uneven and (p + m) % count)
-            cut = Cut.of(layers, float(p), float(chunks), schedule.folded)
+            cut = schedule.cut(layers, float(p), float(chunks), False)
             layer = Pass(*(wide(rng) for _ in range(3)))
 
             def some(size: float = ends * layers / p) -> Column:
@@ -68,7 +68,14 @@ def draw(
             if lead:
                 more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) for x in layer))
             d = Dealt(
-                cut, float(m), layer, first, last, float(lead), more, sends
+                cut,
+                schedule.rounds(float(m)),
+                layer,
+                first,
+                last,
+                float(lead),
+                more,
+                sends,
             )
             passes = by_stage(d, layers, count, lead)
             yield Drawn(p, m, v, d, passes, sends)
@@ -115,7 +122,7 @@ def test_laws_of_equal_stages_are_exact(name: str, barrier: bool) -> None:
         assert np.all(found <= 1e-9), (at.p, at.m)
         assert np.all(found >= (-0.05 if bound else -1e-9)), (at.p, at.m)
         each = Pass(*(2.0 * x * schedule.chunks(at.v) for x in at.dealt.layer))
-        law = at.m * each.total + schedule.idle(
+        law = schedule.rounds(at.m) * each.total + schedule.idle(
             at.p, at.m, at.v, *each, barrier
         )
         closed = schedule.span(at.dealt, barrier)
@@ -132,6 +139,7 @@ BELOW = {
     "interleaved-zb": (0.0423, 0.02884, 0.0424, 0.0573),
     "zbv": (0.00944, 0.01447, 0.01447, 0.0278),
     "dualpipev": (0.01404, 0.01367, 0.02214, 0.03185),
+    "dualpipe": (0.02455, 0.0, 0.02455, 0.02325),
 }
 """Schedule -> by how much its closed form is below the replay, on average: with ends and sends;
 with layers that do not divide; with both; with leading layers besides. Those not listed are exact
@@ -157,5 +165,5 @@ CASES = ((True, False, 0), (False, True, 0), (True, True, 0), (True, True, 3))
 def test_how_far_below_the_replay(name: str) -> None:
     for case, most in zip(CASES, BELOW.get(name, EXACT), strict=True):
         found = average(name, *case)
-        assert -found.mean() <= most, (name, case)
+        assert -found.mean() <= most + 1e-12, (name, case)
         assert found.max() <= 1e-9, (name, case)

@@ -135,8 +135,9 @@ def event_simulation(
         for k in range(1000)
     }
     there = {key: env.event() for key in here}
+    # a stage may lie on several ranks, each with microbatches of its own
     owner = {
-        stage_of(rank, a.chunk): rank
+        (stage_of(rank, a.chunk), a.microbatch): rank
         for rank, actions in enumerate(order)
         for a in actions
     }
@@ -157,7 +158,7 @@ def event_simulation(
             needs += [("F", stage - 1, k)] * (kind == "F" and stage > 0)
             needs += [("I", stage + 1, k)] * (kind in "IB" and stage < last)
             for key in needs:
-                yield here[key] if owner[key[1]] == rank else there[key]
+                yield here[key] if owner[key[1:]] == rank else there[key]
             yield env.timeout({"F": f, "I": i, "W": w, "B": i + w}[kind])
             if kind != "W":
                 env.process(deliver(("I" if kind == "B" else kind, stage, k)))
@@ -183,7 +184,7 @@ def test_an_event_simulation_agrees(name: str, send_s: float) -> None:
     assert timeline(
         order,
         place,
-        [uneven(stage) for stage in range(p * int(schedule.chunks(v)))],
+        [uneven(stage) for stage in range(int(schedule.stage_count(p, v)))],
         send_s,
     ).makespan_s == pytest.approx(
         event_simulation(order, place, uneven, send_s), rel=1e-12
@@ -197,7 +198,7 @@ def test_slower_is_never_sooner(
 ) -> None:
     name, p, m, v = layout
     schedule = get(name)
-    stages = p * int(schedule.chunks(v))
+    stages = int(schedule.stage_count(p, v))
     passes = data.draw(st.lists(PASSES, min_size=stages, max_size=stages))
     at, send = (
         data.draw(st.integers(0, stages - 1)),
@@ -266,7 +267,7 @@ def test_a_step_in_a_run(
     barrier follows, or if backward passes are whole: then the rank that begins first ends last."""
     name, p, m, v = layout
     schedule = get(name)
-    stages = p * int(schedule.chunks(v))
+    stages = int(schedule.stage_count(p, v))
     passes, send = (
         data.draw(st.lists(PASSES, min_size=stages, max_size=stages)),
         data.draw(st.floats(0, 5)),

@@ -4,6 +4,7 @@ reports say.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from meshwright import Job, Layout, predict
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
-from meshwright.layout.stages import stage_layers, stage_numbers
+from meshwright.layout.stages import (
+    stage_count,
+    stage_layers,
+    stage_numbers,
+)
 from meshwright.prediction.replay import replay
 
 RUNS = {
@@ -33,8 +38,7 @@ RUNS = {
             pp=16,
             dp=128,
             ep=64,
-            schedule="dualpipev",
-            interleave=2,
+            schedule="dualpipe",
             zero=1,
             recompute="layernorm+mla_up_proj",
         ),
@@ -71,6 +75,28 @@ def test_it_is_accepted_and_predicted(name: str) -> None:
     assert broken(job, placed(layout, job.cluster.sizes)) == []
     p = predict(job, layout)
     assert 0.05 < p.mfu < 0.7
+
+
+def test_deepseek_v3_holds_every_stage_twice() -> None:
+    """61 layers in 16 stages: four in most, three in three of them, the last, the first and the
+    one before the last. Rank 0 holds stages 0 and 15 and so does rank 15; gradients are added up over 128 replicas and both
+    copies, and those of an expert over 2 x 2."""
+    on, batch, layout = RUNS["deepseek-v3"]
+    stages = [len(one) for one in stage_layers(61, 16)]
+    assert stages == [3, *[4] * 13, 3, 3]
+    assert stage_numbers(layout, 0) == [0, 15]
+    assert stage_numbers(layout, 15) == [15, 0]
+    assert stage_count(layout) == 16
+    p = predict(Job("deepseek-v3", on, batch), layout)
+    assert math.prod(p.layout.group("replicas")) == 256 == layout.replicas
+    assert math.prod(p.layout.group("edp")) == 4 == layout.expert_replicas
+    assert math.prod(p.layout.group("ep")) == 64
+    # as much as DualPipeV on half the ranks, whose turn needs no send
+    folded = replace(layout, schedule="dualpipev", pp=8, dp=256)
+    other = predict(p.job, folded)
+    assert p.memory_bytes == other.memory_bytes
+    assert 0 <= p.step_time_s / other.step_time_s - 1 < 2e-4
+    assert p.replayed_s >= p.step_time_s * (1 - 1e-9)
 
 
 def test_405_billion_in_128_slots() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..num import Num, maximum, minimum
+from ..schedule import get as schedule_named
 from .fields import Checked
 from .frozen import FrozenDict, changed, freeze, shown
 from .offload import offload
@@ -181,28 +182,49 @@ class Layout(Checked):
                 else self._inner(self.placement["dp"], self.dp)
             )
             if self.scheme == "summa":
-                return dp
-            return tuple(
-                d * c for d, c in zip(dp, self.placement["cp"], strict=True)
+                return self._mirrored(dp)
+            return self._mirrored(
+                tuple(
+                    d * c
+                    for d, c in zip(dp, self.placement["cp"], strict=True)
+                )
             )
         if axis == "copies":
             return self._outer(self.placement["dp"], self.dp)
         if axis == "edp shards":
-            return self._inner(self._expert_group("edp"), self.expert_replicas)
+            return self._inner(self._ranks("edp"), self.expert_replicas)
         if axis == "edp copies":
-            return self._outer(self._expert_group("edp"), self.expert_replicas)
-        if axis in ("ep", "etp", "edp"):
+            return self._outer(self._ranks("edp"), self.expert_replicas)
+        if axis == "edp":
+            return self._mirrored(self._expert_group(axis))
+        if axis in ("ep", "etp"):
             return self._expert_group(axis)
         return self.placement[axis]
 
     @property
+    def copies(self) -> int:
+        """Ranks of the pipeline that hold each stage (`Schedule.copies`)."""
+        return schedule_named(self.schedule).copies
+
+    @property
+    def depth(self) -> Num:
+        """Ranks that one copy of the model is spread over: pp, less where several hold a stage."""
+        return schedule_named(self.schedule).depth(self.pp)
+
+    @property
     def replicas(self) -> Num:
-        """Copies of a weight: dp x cp (dp alone with summa, where cp cuts the weights)."""
-        return self.dp if self.scheme == "summa" else self.dp * self.cp
+        """Copies of a weight: dp x cp (dp alone with summa, where cp cuts the weights), and those
+        of the pipeline."""
+        inside = self.dp if self.scheme == "summa" else self.dp * self.cp
+        return inside * self.copies
 
     @property
     def expert_replicas(self) -> Num:
-        """Copies of an expert's weight: edp = tp cp dp / (ep etp)."""
+        """Copies of an expert's weight: edp = tp cp dp / (ep etp), and those of the pipeline."""
+        return self._expert_ranks * self.copies
+
+    @property
+    def _expert_ranks(self) -> Num:
         return self.tp * self.cp * self.dp / (self.ep * self.etp)
 
     @property
@@ -214,6 +236,18 @@ class Layout(Checked):
     def expert_shards(self) -> Num:
         """The same of an expert's weight."""
         return self.expert_replicas / self.dp_replicate
+
+    def _mirrored(self, group: tuple[Num, ...]) -> tuple[Num, ...]:
+        """With the other ranks of the pipeline that hold the stage: in the farthest network
+        dimension that the pipeline reaches."""
+        if self.copies == 1:
+            return group
+        far = max(
+            (i for i, n in enumerate(self.placement["pp"]) if n > 1), default=0
+        )
+        return tuple(
+            n * self.copies if i == far else n for i, n in enumerate(group)
+        )
 
     def _inner(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """The nearest ranks / dp_replicate of a group."""
@@ -249,7 +283,7 @@ class Layout(Checked):
         for name, degree in (
             ("etp", self.etp),
             ("ep", self.ep),
-            ("edp", self.expert_replicas),
+            ("edp", self._expert_ranks),
         ):
             left, taken = degree, []
             for size in room[:-1]:

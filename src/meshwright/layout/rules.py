@@ -42,19 +42,22 @@ def _expert_ffn(job: Job) -> int:
 def _stages(l: Layout) -> str:
     """What the layers are dealt to: chunks are the schedule's, which may always have two."""
     chunks = schedule_named(l.schedule).chunks(l.interleave)
-    return (
-        f"pp {l.pp}"
-        if chunks == 1
-        else f"pp {l.pp} x {chunks} chunks ({l.schedule})"
-    )
+    if chunks == 1:
+        return f"pp {l.pp}"
+    if l.copies > 1:
+        return f"pp {l.pp} ({l.schedule})"
+    return f"pp {l.pp} x {chunks} chunks ({l.schedule})"
+
+
+def _count(l: Layout) -> Any:
+    """Stages; on a device that is alone as many as its schedule has chunks."""
+    return schedule_named(l.schedule).stage_count(l.pp, l.interleave)
 
 
 def _most_stages(l: Layout, chunks: int) -> str:
     """How many stages so many chunks make."""
-    return (
-        "pp may be at most"
-        f" {max(chunks // int(schedule_named(l.schedule).chunks(l.interleave)), 1)}"
-    )
+    each = schedule_named(l.schedule).stage_count(1, l.interleave)
+    return f"pp may be at most {max(int(chunks // each), 1)}"
 
 
 def _ends(job: Job, layout: Layout) -> int:
@@ -69,9 +72,8 @@ def _ends(job: Job, layout: Layout) -> int:
 
 def _listed(job: Job, l: Layout) -> Any:
     """Where the layers dealt to stages one by one are those of the model, and the stages there."""
-    chunks = schedule_named(l.schedule).chunks(l.interleave)
     given = stages_named(l.stages).layers
-    return (l.pp * chunks == len(given)) & (sum(given) == job.model.layers)
+    return (_count(l) == len(given)) & (sum(given) == job.model.layers)
 
 
 POSITIVE = Rule(
@@ -167,11 +169,7 @@ HIDDEN = Rule(
 LAYERS = Rule(
     "layers over pp",
     lambda j, l: (
-        (
-            l.pp * schedule_named(l.schedule).chunks(l.interleave)
-            <= j.model.layers + _ends(j, l)
-        )
-        | (l.stages not in RULES)
+        (_count(l) <= j.model.layers + _ends(j, l)) | (l.stages not in RULES)
     ),
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: a chunk needs a layer"
@@ -195,7 +193,7 @@ STAGES = Rule(
         if l.stages in RULES
         else f"layout.stages {l.stages} deals {sum(stages_named(l.stages).layers)} layers to"
         f" {len(stages_named(l.stages).layers)} stages, but {_stages(l)} has"
-        f" {int(l.pp * schedule_named(l.schedule).chunks(l.interleave))} and the model"
+        f" {int(_count(l))} and the model"
         f" {j.model.layers} layers"
     ),
 )
@@ -209,9 +207,7 @@ FILLED = Rule(
 )
 EVEN_LAYERS = Rule(
     "even stages",
-    lambda j, l: divides(
-        l.pp * schedule_named(l.schedule).chunks(l.interleave), j.model.layers
-    ),
+    lambda j, l: divides(_count(l), j.model.layers),
     lambda j, l: (
         f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be"
         f" {may_be(j.model.layers)}"

@@ -21,6 +21,13 @@ def microbatches(job: Job, layout: Layout) -> Num:
     return ceil_div(job.batch, layout.dp * layout.microbatch)
 
 
+def rounds(job: Job, layout: Layout) -> Num:
+    """Microbatches that a rank runs through each of its chunks: all of them, or its share where
+    several ranks hold a stage.
+    """
+    return schedule_named(layout.schedule).rounds(microbatches(job, layout))
+
+
 def schedule_of(layout: Layout) -> Schedule:
     """The schedule as the layout runs it: with its way to deal layers to stages."""
     return schedule_with(
@@ -53,9 +60,7 @@ def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
 def in_chunks(job: Job, pp: Num, schedule: Schedule, chunks: Num) -> Cut:
     """The same with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
-    if how.layers:
-        return Cut.given(how.layers, pp, chunks, schedule.folded)
-    return Cut.of(job.model.layers, pp, chunks, schedule.folded, how.slots)
+    return schedule.cut(how.layers or job.model.layers, pp, chunks, how.slots)
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
@@ -99,7 +104,8 @@ def stage_count(layout: Layout) -> int:
         1
         if layout.pp == 1
         else int(
-            layout.pp
-            * schedule_named(layout.schedule).chunks(layout.interleave)
+            schedule_named(layout.schedule).stage_count(
+                layout.pp, layout.interleave
+            )
         )
     )

@@ -39,8 +39,8 @@ MOST_ACTIONS = 1_000_000
 
 def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
     """Actions of a step."""
-    return (
-        p * m * int(schedule.chunks(v)) * (3 if schedule.split_backward else 2)
+    return int(schedule.stage_count(p, v) * m) * (
+        3 if schedule.split_backward else 2
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..errors import unknown
 from .breadth_first import BREADTH_FIRST
 from .controllable import V_HALF, V_MIN
+from .dualpipe import DUALPIPE
 from .dualpipev import DUALPIPEV
 from .gpipe import GPIPE
 from .interleaved import INTERLEAVED
@@ -32,6 +33,7 @@ SCHEDULES = {
         INTERLEAVED_ZERO_BUBBLE,
         ZBV,
         DUALPIPEV,
+        DUALPIPE,
         V_HALF,
         V_MIN,
         BREADTH_FIRST,

@@ -8,7 +8,7 @@ prefixes, and the fuller ranks are those with fewer light stages.
 
 Fields are numbers or arrays. Stages count from 0 to p v - 1; looped ones go round the ranks (stage
 k on rank k mod p), folded ones down the ranks and up again (v = 2), so that rank 0 has both ends
-and the turn needs no send.
+and the turn needs no send, unless the way up belongs to other ranks (`crosses`).
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ class Cut:
     """The same of the last stage."""
     before: tuple[float, ...] = ()
     """Layers before each stage and after all, where they are dealt one by one."""
+    crosses: bool = False
+    """The turn of a folded pipeline is a send."""
 
     @classmethod
     def of(
@@ -491,7 +493,7 @@ class Dealt(NamedTuple):
         """Seconds of the sends between stages a and b."""
         turn: Num = (
             where((a < self.p) & (b >= self.p), 1.0, 0.0)
-            if self.cut.folded
+            if self.cut.folded and not self.cut.crosses
             else 0.0
         )
         return (b - a - turn) * where(self.p > 1, self.send, 0.0)

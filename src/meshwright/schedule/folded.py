@@ -47,7 +47,9 @@ def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
     """
     fewest = d.v * d.cut.least
     f, i, w = (fewest * seconds for seconds in d.lightest)
-    send = 2 * d.send * d.q / d.p  # 2 p - 2 of them on 2 p chunks, each way
+    # on 2 p chunks, each way
+    hops = 2 * d.q + (1.0 if d.cut.crosses else 0.0)
+    send = d.send * hops / d.p
     return d.m * (f + i + w) + idle(f + send, i + send, w)
 
 

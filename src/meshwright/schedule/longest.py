@@ -149,6 +149,7 @@ def _program(
     each = group_size(schedule, p, m)
     whole = order if steps == 1 else twice(order, m)
     chunks = int(schedule.chunks(v))
+    stages = int(schedule.stage_count(p, v))
     stage = [
         [schedule.stage_of(rank, chunk, p, v) for chunk in range(chunks)]
         for rank in range(p)
@@ -156,7 +157,7 @@ def _program(
     actions = [(rank, a) for rank, row in enumerate(whole) for a in row]
     first = np.cumsum([0, *(len(row) for row in whole)])
     level, needs, sent = _levels(
-        whole, stage, p * chunks, m * steps, first.tolist()
+        whole, stage, stages, m * steps, first.tolist()
     )
     by_level = np.argsort(level, kind="stable")
     number = np.empty(len(by_level) + 2, dtype=np.intp)
@@ -173,7 +174,7 @@ def _program(
     )
     lasts = np.array(
         [
-            KINDS.index(a.kind) * p * chunks + stage[rank][a.chunk]
+            KINDS.index(a.kind) * stages + stage[rank][a.chunk]
             for rank, a in actions
         ]
     )

@@ -75,7 +75,7 @@ def seconds(
 
 
 def _stages(schedule: Schedule, p: int, v: int) -> range:
-    return range(int(p * schedule.chunks(v)))
+    return range(int(schedule.stage_count(p, v)))
 
 
 def _some(passes: list[Pass], rows: Any) -> Floats:

@@ -10,13 +10,13 @@ weights. The last two make the backward pass, f + i + w is the useful time of a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
 from . import groups
-from .dealt import Dealt
+from .dealt import Cut, Dealt
 from .waits import Wait
 
 
@@ -81,7 +81,8 @@ class Schedule:
     order: Callable[[int, int, int], Order]
     """(p, m, v) -> the actions of each rank."""
     bubble: Bubble
-    """Of a step by itself: makespan - m (f + i + w)."""
+    """Of a step by itself: makespan - m (f + i + w); where ranks share the microbatches of a stage,
+    m is a rank's share."""
     span: Span
     """Seconds of a step of stages that differ, sends included; barrier: no rank begins the next
     step before all have ended this one. The longest of the paths that the schedule's file names;
@@ -114,6 +115,8 @@ class Schedule:
     """
     least_in_run_of: LeastBubble | None = None
     """The same of `bubble_in_run`."""
+    copies: int = 1
+    """Ranks that hold each stage, each for a share of the microbatches."""
     stages: str = "even"
     """How a layout deals layers to its stages (`describe.stages`)."""
     group: int = 0
@@ -171,7 +174,32 @@ class Schedule:
     @property
     def folded(self) -> bool:
         """The first device holds the last stage too."""
-        return self.stage_of is folded_stage
+        return self.stage_of in (folded_stage, mirrored_stage)
+
+    def cut(
+        self, layers: int | tuple[int, ...], p: Num, chunks: Num, slots: bool
+    ) -> Cut:
+        """Layers dealt to the stages of p ranks with so many chunks, as even as can be or one by
+        one."""
+        ranks = self.depth(p)
+        found = (
+            Cut.given(layers, ranks, chunks, self.folded)
+            if isinstance(layers, tuple)
+            else Cut.of(layers, ranks, chunks, self.folded, slots)
+        )
+        return found if self.copies == 1 else replace(found, crosses=True)
+
+    def stage_count(self, p: Num, v: Num) -> Num:
+        """Stages of the model."""
+        return self.depth(p) * self.chunks(v)
+
+    def depth(self, p: Num) -> Num:
+        """Ranks that one copy of the model is spread over."""
+        return p if self.copies == 1 else p / self.copies
+
+    def rounds(self, m: Num) -> Num:
+        """Microbatches that a rank runs through each of its chunks."""
+        return m if self.copies == 1 else m / self.copies
 
     def in_flight_last(self, p: Num, m: Num, v: Num) -> Num:
         """`in_flight` of the device that holds the last stage (and the logits)."""
@@ -206,6 +234,11 @@ def folded_stage(rank: int, chunk: int, p: int, v: int) -> int:
     last.
     """
     return rank if chunk == 0 else 2 * p - 1 - rank
+
+
+def mirrored_stage(rank: int, chunk: int, p: int, v: int) -> int:
+    """Stages laid out twice, down the ranks and up them."""
+    return rank if chunk == 0 else p - 1 - rank
 
 
 def one_chunk(name: str) -> Rule:

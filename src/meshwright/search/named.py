@@ -17,7 +17,7 @@ NEAREST = 4
 TRIED = 12
 """Values that are tried for a field, the nearest first."""
 WORDS: dict[str, Values] = {
-    "schedule": (*SCHEDULES,),
+    "schedule": (*(s.name for s in SCHEDULES.values() if s.copies == 1),),
     "recompute": RECOMPUTE,
     "zero": USUAL["zero"],
 }

@@ -309,6 +309,17 @@ class Options:
         return int(np.prod(self.shape))
 
 
+def demand_one_copy(space: Space) -> None:
+    """Raise BadInput where the space has a schedule that holds stages several times, whose sharding
+    its tables do not have."""
+    for name in space.values("schedule"):
+        if name in SCHEDULES and schedule_named(name).copies > 1:
+            raise BadInput(
+                f"schedule {name} is not searched: plan dualpipev, which holds and takes with pp 8"
+                f" and dp 16 what {name} does with pp 16 and dp 8, then predict {name}"
+            )
+
+
 def demand_host(job: Job, away: Offload) -> None:
     """BadInput where the chip's data do not say how fast its host is."""
     asked = Layout(offload=away.text)
@@ -321,6 +332,7 @@ def options(job: Job, space: Space) -> Options:
     recomputation is as good as none, unless PyTorch's autograd keeps what flash attention itself
     does not need."""
     demand_host(job, space.away)
+    demand_one_copy(space)
     sp = space.values("sequence_parallel")
     # experts need it when tp > 1, and at tp = 1 it changes nothing
     if job.model.moe and True in sp:

@@ -17,7 +17,7 @@ from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches, schedule_of
+from ..layout.stages import microbatches, rounds, schedule_of
 from ..num import Num, maximum, minimum
 from .microbatch import (
     LABELS,
@@ -189,7 +189,7 @@ def step(
     zero = layout.zero
     by = shares(job, layout, schedule, v)
     flat = plain(parts)
-    m = microbatches(job, layout)
+    m = rounds(job, layout)
     of = devices(job, layout, flat, by, (zero,), at)
     (s, send, pipe) = pipelined(
         job,

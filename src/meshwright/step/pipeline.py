@@ -143,7 +143,7 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     dealt = cut(job, layout.pp, schedule, v)
     lead = leading_layers(job)
     ends = 1.0 if schedule.folded else 0.0
-    inside = layout.pp > 2
+    inside = layout.depth > 2
     chunk = job.model.layers / dealt.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
@@ -198,7 +198,7 @@ def stages(
     layer = _passes(flat.typical, text, share)
     f = pick(name, forward)
     b = pick(name, back)
-    others = maximum(layout.pp - 1.0, 1.0)
+    others = maximum(layout.depth - 1.0, 1.0)
     rest_f = (forward["whole"] - f) / others
     rest_b = (back["whole"] - b) / others
     if flat is not parts:  # by cause too, of the slowest alone
@@ -215,7 +215,7 @@ def stages(
         b,
         rest_f,
         rest_b,
-        by["whole"].of(parts, lambda c: c.weight_pass) / layout.pp,
+        by["whole"].of(parts, lambda c: c.weight_pass) / layout.depth,
         layer,
         _passes(flat.leading, text, share).plus(layer, -1.0),
         _passes(flat.embedding, "none"),
@@ -298,7 +298,7 @@ def ordered(
     job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
 ) -> Pipeline:
     """m microbatches through p stages in the order of a schedule, by cause."""
-    busy = (s.forward + s.backward) * m
+    busy = (s.forward + s.backward) * schedule.rounds(m)
     whole = span(job, p, m, s, send, schedule, v)
     if not by_order(job):
         return Pipeline(
@@ -330,7 +330,8 @@ def span(
         schedule,
         v,
     )
-    return m * (total(s.forward) + total(s.backward)) + sends + bubble
+    each = total(s.forward) + total(s.backward)
+    return schedule.rounds(m) * each + sends + bubble
 
 
 def by_order(job: Job) -> bool:
@@ -347,7 +348,7 @@ def dealt(
     layers = cut(job, p, schedule, v)
     return Dealt(
         layers,
-        m,
+        schedule.rounds(m),
         s.layer,
         s.embedding,
         s.head,
@@ -454,6 +455,6 @@ def _published(
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     f = s.others_forward + sends
     i = s.others_backward - s.others_weight + sends
-    return m * paid, schedule.idle(
+    return schedule.rounds(m) * paid, schedule.idle(
         p, m, v, f, i, s.others_weight, barrier(job)
     )
