@@ -81,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise
         return refuse(
-            f"internal error, please report it with this command: {type(error).__name__}: {error}"
+            f"internal error, please report it with this command: {type(error).__name__}: {error}",
+            again=True,
         )
 
 
@@ -105,12 +106,19 @@ def run(words: list[str]) -> int:
             f" {' '.join(filter(None, ('meshwright', known, '--help')))}"
         )
     except MeshwrightError as error:
-        return refuse(str(error), error.exit_code)
+        final = error.exit_code == BadInput.exit_code
+        again = getattr(error, "again", not final)
+        return refuse(str(error), error.exit_code, again)
 
 
-def refuse(sentence: str, code: int = 2) -> int:
-    """One sentence on stderr."""
-    print("meshwright: " + " ".join(sentence.split()), file=sys.stderr)
+def refuse(sentence: str, code: int = 2, again: bool = False) -> int:
+    """One sentence on stderr. again: another try may go better, which a torchrun is told."""
+    said = " ".join(sentence.split())
+    print(f"meshwright: {said}", file=sys.stderr)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from ..train.elastic import last_words
+
+        last_words(said, again)
     return code
 
 

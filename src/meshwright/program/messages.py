@@ -446,13 +446,11 @@ def of_tied(job: Job, rank: int, shards: int) -> Sent:
     rows = next(iter(ends.values()))
     name = "embedding.weight" if "embedding.weight" in rows else "head.weight"
     _, inside = replicas(job.layout, shards)
-    # of two ranks in all, the pair is everybody
-    group = "world" if job.layout.chips == 2 else "pair"
     return Sent(
         {
             (
                 "all_reduce",
-                group,
+                "pair",
                 elements({name: rows[name]}, inside) // inside * FP32,
             ): 1
         }

@@ -9,6 +9,7 @@ import math
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.utils import get_total_norm
 
@@ -47,10 +48,15 @@ class Tied:
     """
 
     def __init__(
-        self, stages: dict[int, Decoder], layout: Layout, last_rank: int
+        self,
+        stages: dict[int, Decoder],
+        layout: Layout,
+        last_rank: int,
+        stages_group: ProcessGroup,
     ) -> None:
-        """last_rank: place on the pp axis of the last stage. Every rank of the run makes this
-        object: it makes process groups.
+        """last_rank: place on the pp axis of the last stage;  stages_group: the ranks of that axis,
+        which are the pair where there are two. Every rank of the run makes this object: with more
+        stages it makes process groups.
         """
         self.embedding = next(
             (
@@ -64,8 +70,10 @@ class Tied:
             (s.head.weight for s in stages.values() if s.head is not None),
             None,
         )
-        self.group = None
-        if last_rank:
+        self.group: ProcessGroup | None = None
+        if last_rank and layout.pp == 2:
+            self.group = stages_group
+        elif last_rank:
             ranks = grid(layout)
             for pair in zip(ranks[0].flat, ranks[last_rank].flat, strict=True):
                 group = dist.new_group([int(rank) for rank in pair])

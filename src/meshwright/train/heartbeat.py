@@ -24,6 +24,8 @@ RECORD = struct.Struct("q56s")
 MOST_NAMED = 4
 ANSWER_S = 0.5
 """How long ranks may take to write their stacks."""
+Frames = dict[int, list[tuple[str, ...]]]
+"""rank -> (file, line, function) of its calls, the innermost first."""
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 TORCH = "/torch/"
 WAITING = "/torch/distributed/"
@@ -67,6 +69,16 @@ def listen(signs: Signs, rank: int, folder: Path) -> None:
     faulthandler.register(signal.SIGUSR1, Own.stack, all_threads=False)
 
 
+def keep() -> None:
+    """From now on `beat` is noted in this process alone, for `own`."""
+    Own.signs, Own.rank, Own.count = Signs(1), 0, 0
+
+
+def own() -> tuple[int, str]:
+    """(beats so far, last words) of this process, where they are noted."""
+    return Own.signs.read(Own.rank) if Own.signs else (0, "")
+
+
 def beat(words: str) -> None:
     """This rank is well and at this."""
     if Own.signs is not None:
@@ -78,6 +90,9 @@ class Watch:
     """Looks at the records now and then. Time is counted in looks, so a launcher that was itself
     stopped (Ctrl-Z) accuses nobody.
     """
+
+    STOPPED = ", stopped by a signal"
+    """Of the ranks of `stopped`."""
 
     def __init__(
         self,
@@ -116,9 +131,7 @@ class Watch:
         """Who: ranks that a signal has stopped, else those that do not wait for others, else
         all.
         """
-        stopped = [
-            rank for rank in alive if state(self.pids[rank]) in ("T", "t")
-        ]
+        stopped = self.stopped(alive)
         frames = self.frames([rank for rank in alive if rank not in stopped])
         busy = [
             rank
@@ -128,11 +141,7 @@ class Watch:
         guilty = stopped or busy or list(alive)
         at = [
             self.signs.read(rank)[1]
-            + (
-                ", stopped by a signal"
-                if rank in stopped
-                else where(frames[rank])
-            )
+            + (self.STOPPED if rank in stopped else where(frames[rank]))
             for rank in guilty
         ]
         named = "; ".join(
@@ -149,10 +158,12 @@ class Watch:
             " were ended"
         )
 
-    def frames(
-        self, ranks: Sequence[int]
-    ) -> dict[int, list[tuple[str, str, str]]]:
-        """rank -> (file, line, function) of its calls, the innermost first."""
+    def stopped(self, alive: Sequence[int]) -> list[int]:
+        """Ranks that a signal has stopped."""
+        return [rank for rank in alive if state(self.pids[rank]) in ("T", "t")]
+
+    def frames(self, ranks: Sequence[int]) -> Frames:
+        """Of ranks."""
         for rank in ranks:
             with suppress(OSError, TypeError):
                 os.kill(self.pids[rank], signal.SIGUSR1)  # type: ignore[arg-type]
@@ -164,7 +175,7 @@ class Watch:
         }
 
 
-def where(frames: Sequence[tuple[str, str, str]]) -> str:
+def where(frames: Sequence[tuple[str, ...]]) -> str:
     """The innermost call outside torch."""
     own = (
         f", {Path(file).name} line {line} in {name}"

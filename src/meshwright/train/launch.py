@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ..errors import BadInput, MeshwrightError
-from . import heartbeat
+from . import elastic, heartbeat
 from .heartbeat import Signs, Watch
 
 PR_SET_PDEATHSIG = 1
@@ -74,9 +74,15 @@ def under_launcher() -> bool:
     )
 
 
-def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
+def run_rank(
+    work: Work,
+    device: str,
+    threads: int,
+    timeout_s: float,
+    folder: Path = Path(),
+) -> None:
     """As the rank that torchrun made us. A restarted rank must not see the addresses of its
-    predecessors: the store is new each time.
+    predecessors: the store is new each time. Ranks wait twice `timeout_s` for each other.
 
     Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts
     are counted by node, so one node only.
@@ -102,20 +108,20 @@ def run_rank(work: Work, device: str, threads: int, timeout_s: float) -> None:
         timedelta(seconds=timeout_s),
         multi_tenant=True,
     )
-    store = PrefixStore(
-        f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if shared else ''}",
-        tcp,
-    )
-    _in_group(
-        work,
-        store,
-        rank,
-        world,
-        int(os.environ.get("LOCAL_RANK", rank)),
-        device,
-        threads,
-        timeout_s,
-    )
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    name = f"attempt{attempt if shared else ''}"
+    signs = PrefixStore(f"{name}/signs", tcp.clone())  # type: ignore[attr-defined]
+    with elastic.watched(signs, rank, world, timeout_s, folder):
+        _in_group(
+            work,
+            PrefixStore(name, tcp),
+            rank,
+            world,
+            int(os.environ.get("LOCAL_RANK", rank)),
+            device,
+            threads,
+            2 * timeout_s,
+        )
 
 
 def fork_ranks(

@@ -88,7 +88,12 @@ class Trainer:
         numbers = stage_numbers(self.layout, self.mesh.index("pp"))
         self.stages = {number: self.build(number) for number in numbers}
         self.tied = (
-            gradients.Tied(self.stages, self.layout, self.last_rank())
+            gradients.Tied(
+                self.stages,
+                self.layout,
+                self.last_rank(),
+                self.mesh.group("pp"),
+            )
             if job.model.tied_embeddings
             else None
         )

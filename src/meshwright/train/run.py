@@ -28,6 +28,7 @@ from ..formats.run_folder import metrics as metrics
 from ..prediction.prediction import Prediction, predict
 from . import after, attempt, checkpoint, rules, weights
 from .board import writer
+from .elastic import record_flights
 from .feed import end_token, of_evaluation, source
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .lock import Lock
@@ -100,6 +101,7 @@ def train(
 
     allowed: what of `attempt.ORDER` a resumed run may change.
     """
+    record_flights(Path(settings.output))
     if under_launcher():
         return launched(job, settings, resume, allowed)
     predicted = demand(job, settings, None)
@@ -148,7 +150,8 @@ def launched(
                 work(plans[0], device)
             dist.barrier()  # the folder is ours until the last rank is done with it
 
-    run_rank(owning, settings.device, settings.threads, settings.timeout)
+    s = settings
+    run_rank(owning, s.device, s.threads, s.timeout, Path(s.output))
     if os.environ["RANK"] != "0":
         return None
     if not plans[0].finished:

@@ -98,7 +98,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             group = CollectiveOp.get_process_group(op, args)
             if group.size() == 1:
                 return out
-            # one group serves all axes that span the world; only experts exchange
+            # one group serves all axes that span the world; only experts exchange; stages reduce
+            # nothing but the gradient of a matrix that the first and the last one hold
             axis = (
                 "ep"
                 if kind == "all_to_all"
@@ -109,6 +110,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     else "pair",
                 )
             )
+            if (kind, axis) == ("all_reduce", "pp"):
+                axis = "pair"
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
         return out
 
