@@ -99,6 +99,23 @@ def test_deepseek_v3_holds_every_stage_twice() -> None:
     assert p.replayed_s >= p.step_time_s * (1 - 1e-9)
 
 
+def test_who_runs_dualpipe_is_told_how_to_hide_the_all_to_all() -> None:
+    """Its authors run two microbatches at once for that; the default framework does not by
+    itself, and with the all-to-all hidden there is nothing to say."""
+    on, batch, layout = RUNS["deepseek-v3"]
+    job = Job("deepseek-v3", on, batch)
+    said = "--ep-overlap true"
+    alone = predict(job, layout)
+    assert any(said in note for note in alone.notes)
+    hidden = predict(
+        replace(job, software=replace(job.software, ep_overlap=True)), layout
+    )
+    assert not any(said in note for note in hidden.notes)
+    assert hidden.time_s["ep_comm"] < alone.time_s["ep_comm"]
+    plain = predict(job, replace(layout, schedule="1f1b"))
+    assert not any(said in note for note in plain.notes)
+
+
 def test_405_billion_in_128_slots() -> None:
     """126 layers, embedding and head in 128 chunks of one: the first and the last rank have 7
     layers, all others 8.

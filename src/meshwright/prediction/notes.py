@@ -28,6 +28,9 @@ FEW_TOKENS = 512
 assumed for all shapes.
 """
 
+PAIRED = ("dualpipe", "dualpipev")
+"""Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
+
 
 def unmeasured(job: Job) -> list[str]:
     """A sentence for the chip, and one for the links, whose rates are assumed because no
@@ -97,6 +100,18 @@ def choices(job: Job, layout: Layout) -> list[str]:
             f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
             f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice,"
             " not a need"
+        )
+    if (
+        layout.schedule in PAIRED
+        and job.model.moe
+        and layout.ep > 1
+        and job.profile
+        and not job.profile.ep_overlap
+    ):
+        found.append(
+            f"{layout.schedule} was made to hide the experts' all-to-all of one microbatch behind"
+            f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
+            " predicts it hidden"
         )
     return found + mixers(job, layout)
 
