@@ -8,13 +8,16 @@ its own room.
 stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
 is changed: each mutant lives in a process of its own, so tests that start other processes do not
 see it. `run` goes on where it was stopped, with the seconds of each test as it found them; `--only
-"cost/*.py"` runs a part of the sample. `score` writes mutation.md, with what equivalents.toml says
-of survivors that no test can tell apart. Not part of CI: it takes hours.
+"cost/*.py"` runs a part of the sample, `--again` what survived an earlier run. Of a room's tests only
+the shortest run, as many as take `--most` seconds together: a wrong formula that only a search of
+minutes notices counts as a survivor. `score` writes mutation.md, with what equivalents.toml says of
+survivors that no test can tell apart. Not part of CI: it takes an hour.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -38,106 +41,53 @@ SOURCE = ROOT / "src" / "meshwright"
 RESULTS = ROOT / ".benchmarks" / "mutation.jsonl"
 SCORE = Path(__file__).with_name("mutation.md")
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
-SEED, SAMPLE, HOURS = 1, 400, 3.0
+SEED, SAMPLE = 1, 400
 LEAST_OF_A_FILE = 2
-SLACK, LEAST_LIMIT_S = 2.0, 30.0
-"""A mutant may use this many times the CPU seconds of the tests without one, and at least so
-many.
-"""
+MOST_S = 20.0
+"""Of a room's tests, the shortest that take so many CPU seconds together."""
 
-LBL, BOOK = (
-    "tests/reproduce/test_lbl.py::test_",
-    "tests/reproduce/test_scaling_book.py::test_",
-)
-PUBLISHED = (
-    LBL + "every_published_configuration_is_reproduced_with_the_defects_on",
+BOOK = "tests/reproduce/test_scaling_book.py::test_"
+ROOMS = {
+    "count": ("count/*.py",),
+    "cost": ("cost/*.py",),
+    "step": (
+        "step/[!m]*.py",
+        "step/microbatch.py",
+        "layout/*.py",
+        "program/cpu.py",
+    ),
+    "schedule": ("schedule/*.py",),
+    "memory": ("step/memory.py",),
+    "search": ("search/*.py",),
+}
+"""room -> its files below src/meshwright."""
+TESTS = (
+    "tests/count",
+    "tests/cost",
+    "tests/step",
+    "tests/layout",
+    "tests/schedule",
+    "tests/program",
+    "tests/test_memory.py",
+    "tests/test_pipeline.py",
+    "tests/test_terms.py",
+    "tests/test_prediction.py",
+    "tests/test_replay.py",
+    "tests/test_recipes.py",
+    "tests/test_search_by_hand.py",
+    "tests/test_space_by_hand.py",
+    "tests/test_search_bounds.py",
+    "tests/test_search_selectors.py",
+    "tests/test_search_families.py",
+    "tests/test_strategies.py",
+    "tests/test_search_plan.py",
+    "tests/test_search_ranked.py",
+    "tests/test_search_framework.py",
+    "tests/test_search.py",
     BOOK + "every_case_is_computed_and_agrees",
     "tests/reproduce/test_megatron.py",
 )
-ROOMS = {
-    "count": (
-        ("count/*.py",),
-        (
-            "tests/count",
-            "tests/step",
-            "tests/test_memory.py",
-            "tests/cost/test_arrays.py",
-            *PUBLISHED,
-        ),
-    ),
-    "cost": (("cost/*.py",), ("tests/cost", "tests/step", *PUBLISHED)),
-    "step": (
-        (
-            "step/[!m]*.py",
-            "step/microbatch.py",
-            "layout/*.py",
-            "program/cpu.py",
-        ),
-        (
-            "tests/step",
-            "tests/layout",
-            "tests/test_pipeline.py",
-            "tests/test_terms.py",
-            "tests/test_prediction.py",
-            "tests/formats/test_machine.py",
-            "tests/cost/test_arrays.py",
-            *PUBLISHED,
-        ),
-    ),
-    "schedule": (
-        ("schedule/*.py",),
-        ("tests/schedule", "tests/test_pipeline.py", "tests/test_replay.py"),
-    ),
-    "memory": (
-        ("step/memory.py",),
-        ("tests/step", "tests/test_memory.py", *PUBLISHED),
-    ),
-    "search": (
-        ("search/*.py",),
-        (
-            "tests/test_search_by_hand.py",
-            "tests/test_space_by_hand.py",
-            "tests/test_search_bounds.py",
-            "tests/test_search_selectors.py",
-            "tests/test_search_families.py",
-            "tests/test_strategies.py",
-            "tests/test_recipes.py",
-            "tests/test_search_plan.py",
-            "tests/test_search.py",
-            "tests/test_search_ranked.py",
-            "tests/test_search_framework.py",
-            "tests/test_sweep.py",
-        ),
-    ),
-}
-"""room -> (its files below src/meshwright, its own tests and the published checks named for it)."""
-
-
-LONG = {
-    "tests/test_search.py::test_search_equals_brute_force_equals_a_plain_loop": (
-        0,
-        3,
-        5,
-        10,
-        11,
-    )
-    + (14, 25, 30, 33, 37, 39),
-    "tests/test_search_plan.py::test_a_pinned_value_is_never_faster_than_the_free_search": (
-        0,
-        1,
-        2,
-    )
-    + (3, 4, 6, 7, 8, 9, 11),
-    "tests/test_search_ranked.py::test_the_first_answers_are_the_best_by_replay": (
-        2,
-    ),
-}
-"""Draws that are left out here: the longest of the search's oracles, three minutes of five."""
-LEFT_OUT = tuple(
-    f"--deselect={test}[{seed}]"
-    for test, seeds in LONG.items()
-    for seed in seeds
-)
+"""Those that state meanings: no golden tables, no frozen corpus."""
 
 
 class Row(NamedTuple):
@@ -166,14 +116,12 @@ def files(room: str) -> list[Path]:
     """The files of a room that hold formulas."""
     found = [
         path
-        for pattern in ROOMS[room][0]
+        for pattern in ROOMS[room]
         for path in sorted(SOURCE.glob(pattern))
     ]
-    if not found or not all(
-        (ROOT / test.split("::")[0]).exists() for test in ROOMS[room][1]
-    ):
+    if not found:
         sys.exit(
-            f"room {room}: a file or a test has moved; bring ROOMS in {__file__} up to date"
+            f"room {room} has moved; bring ROOMS in {__file__} up to date"
         )
     return found
 
@@ -224,45 +172,57 @@ def read(results: Path) -> list[Row]:
     ]
 
 
-def run(
-    results: Path, count: int, seed: int, hours: float, only: str = "*"
-) -> None:
-    """Try what has not been tried yet, until the sample or the CPU time is used up. only: a pattern
-    of files.
-    """
+class Part(NamedTuple):
+    """What of a sample is tried, against what."""
+
+    only: str = "*"
+    """A pattern of files."""
+    again: bool = False
+    """Those that survived before, too."""
+    tests: tuple[str, ...] = TESTS
+    most_s: float = MOST_S
+    """CPU seconds of tests for a mutant, the shortest first."""
+
+
+Item = tuple[str, Path, mutants.Mutant]
+
+
+def run(results: Path, count: int, seed: int, part: Part) -> None:
+    """Try what has not been tried yet."""
     done = {row.key: row for row in read(results)}
-    spent = sum(row.cpu_s for row in done.values())
-    whole: dict[str, trial.Found] = {}
+    left: list[Item] = []
+    for room, path, mutant in sample(count, seed):
+        file = str(path.relative_to(SOURCE))
+        row = done.get(
+            (file, mutant.operator, mutant.occurrence, digest(path))
+        )
+        again = part.again and row is not None and row.outcome == "survived"
+        if fnmatchcase(file, part.only) and (row is None or again):
+            left.append((room, path, mutant))
     results.parent.mkdir(parents=True, exist_ok=True)
-    for i, (room, path, mutant) in enumerate(sample(count, seed), 1):
-        file, source = str(path.relative_to(SOURCE)), digest(path)
-        if (file, mutant.operator, mutant.occurrence, source) in done:
-            continue
-        if not fnmatchcase(file, only):
-            continue
-        if spent > hours * 3600:
-            sys.exit(
-                f"{hours:g} CPU hours are used up: {i - 1} of {count} mutants are done"
-            )
-        if room not in whole:
-            whole[room], new = known(room, path, results)
-            spent += new
+    trial.collected(ROOT, part.tests, lambda t: each(t, left, results, part))
+
+
+def each(
+    tests: trial.Tests, left: list[Item], results: Path, part: Part
+) -> None:
+    """Try mutants one by one, in the order of their files."""
+    reach = reached(tests, results)
+    for i, (_, path, mutant) in enumerate(left, 1):
         text = path.read_text("utf-8")
         code = mutants.mutated(text, mutant)
-        before, after = mutants.difference(text, code)
-        limit = max(SLACK * whole[room].cpu_s, LEAST_LIMIT_S)
-        found = trial.run(
-            ROOT, path, code, tests(room), limit, whole[room].seconds
+        wanted = covering(reach, path, text, code)
+        known, most_s = reach.seconds, part.most_s
+        found = tests.run(path, code, known, wanted, most_s) or trial.fresh(
+            ROOT, path, code, part.tests, known, most_s
         )
-        spent += found.cpu_s
         row = Row(
-            file,
+            str(path.relative_to(SOURCE)),
             mutant.line,
             mutant.operator,
             mutant.occurrence,
-            before,
-            after,
-            source,
+            *mutants.difference(text, code),
+            digest(path),
             found.outcome,
             found.test,
             round(found.cpu_s, 2),
@@ -270,44 +230,58 @@ def run(
         with results.open("a", encoding="utf-8") as out:
             out.write(json.dumps(row._asdict()) + "\n")
         print(
-            f"{i}/{count} {found.outcome:8} {file}:{row.line} {before} -> {after} [{found.test}]"
-            f" {found.cpu_s:.0f} s",
+            f"{i}/{len(left)} {found.outcome:8} {row.file}:{row.line} {row.before} ->"
+            f" {row.after} [{found.test}] {found.tried} tests {found.cpu_s:.1f} s",
             flush=True,
         )
 
 
-def tests(room: str) -> tuple[str, ...]:
-    """What pytest is told to run for a room."""
-    return (*ROOMS[room][1], *LEFT_OUT)
-
-
-def known(room: str, path: Path, results: Path) -> tuple[trial.Found, float]:
-    """`without`, as found before with the same code and tests; and the CPU seconds it took now."""
-    kept = results.with_suffix(f".{room}.json")
-    state = hashlib.sha256(
-        b"".join(
-            file.read_bytes()
-            for folder in ("src", "tests")
-            for file in sorted((ROOT / folder).rglob("*.py"))
+def covering(
+    reach: trial.Reach, path: Path, text: str, code: str
+) -> set[str] | None:
+    """The tests that run the line that differs, or one of its statement; None: none is known."""
+    number = next(
+        n
+        for n, (a, b) in enumerate(
+            zip(text.splitlines(), code.splitlines(), strict=False), 1
         )
-    ).hexdigest()
+        if a != b
+    )
+    lines, names = reach.lines.get(str(path), {}), list(reach.seconds)
+    for around in ((number, number), *statements(text, number)):
+        at = range(around[0], around[1] + 1)
+        if found := {i for line in at for i in lines.get(str(line), ())}:
+            return {names[i] for i in found}
+    return None
+
+
+def statements(text: str, number: int) -> list[tuple[int, int]]:
+    """The statements and functions around a line, the innermost first."""
+    found = [
+        (node.end_lineno - node.lineno, node.lineno, node.end_lineno)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt)
+        and not isinstance(node, ast.ClassDef)
+        and node.end_lineno
+        and node.lineno <= number <= node.end_lineno
+    ]
+    return [(first, last) for _, first, last in sorted(found)]
+
+
+def reached(tests: trial.Tests, results: Path) -> trial.Reach:
+    """What each test takes and runs, as found before by the same tests and code."""
+    kept, state = results.with_suffix(".reach.json"), hashlib.sha256()
+    for folder in ("src", "tests"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            state.update(file.read_bytes())
+    state.update("\n".join(item.nodeid for item in tests.items).encode())
     if kept.exists():
         told = json.loads(kept.read_text("utf-8"))
-        if told["state"] == state:
-            return trial.Found(**told["found"]), 0.0
-    found = without(room, path)
-    told = {"state": state, "found": found._asdict()}
+        if told["state"] == state.hexdigest():
+            return trial.Reach(told["seconds"], told["lines"])
+    found = tests.reach(SOURCE)
+    told = {"state": state.hexdigest(), **found._asdict()}
     kept.write_text(json.dumps(told), "utf-8")
-    return found, found.cpu_s
-
-
-def without(room: str, path: Path) -> trial.Found:
-    """The tests of a room without any mutant: what they take; they must pass."""
-    found = trial.run(ROOT, path, path.read_text("utf-8"), tests(room), 3600.0)
-    if found.outcome != "survived":
-        sys.exit(
-            f"the tests of room {room} fail without any mutant: {found.test}\n{found.output}"
-        )
     return found
 
 
@@ -404,7 +378,16 @@ def main() -> None:
         "--only", default="*", help="run: a pattern of files, cost/*.py"
     )
     parser.add_argument(
-        "--hours", type=float, default=HOURS, help="run: CPU hours in all"
+        "--again", action="store_true", help="run: what survived before, too"
+    )
+    parser.add_argument(
+        "--tests", nargs="*", default=TESTS, help="run: these instead of all"
+    )
+    parser.add_argument(
+        "--most",
+        type=float,
+        default=MOST_S,
+        help="run: CPU seconds of tests for a mutant, the shortest first",
     )
     parser.add_argument(
         "--commit", default="", help="score: the commit that was tested"
@@ -416,8 +399,7 @@ def main() -> None:
             given.results,
             given.sample,
             given.seed,
-            given.hours,
-            given.only,
+            Part(given.only, given.again, tuple(given.tests), given.most),
         )
     else:
         commit = (

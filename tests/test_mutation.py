@@ -5,6 +5,7 @@ seen by tests and by nothing else.
 from __future__ import annotations
 
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -49,10 +50,43 @@ def test_a_wrong_formula_is_killed_and_a_right_one_survives(
     text = path.read_text("utf-8")
     wrong = text.replace("(1.0 - how.most)", "how.most")
     assert wrong != text
-    assert trial.run(root, path, text, tests, 60.0).outcome == "survived"
-    found = trial.run(root, path, wrong, tests, 60.0)
+
+    def outcome(code: str) -> trial.Found:
+        return trial.fresh(root, path, code, tests, {}, 60.0)
+
+    assert outcome(text).outcome == "survived"
+    found = outcome(wrong)
     assert found.outcome == "killed" and "test_overlap" in found.test
     assert path.read_text("utf-8") == text
+
+
+def test_a_function_is_replaced_where_it_stands_and_a_constant_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two lambdas in a line the one that differs; what a module computes once needs a fresh
+    import."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import trial
+
+    path = tmp_path / "some.py"
+    text = "K = 2\nf, g = lambda: 1, lambda: 2\ndef h(x=3):\n    return lambda: x + K\n"
+    path.write_text(text, "utf-8")
+    names: dict[str, FunctionType] = {}
+    exec(compile(text, str(path), "exec"), names)
+    for change, name in (("lambda: 2", "g"), ("x + K", "h")):
+        wrong = text.replace(
+            change, change.replace("2", "5").replace("+", "*")
+        )
+        found = trial._changed(path, wrong)
+        assert found is not None
+        held = {n for n in "fgh" if trial._name(names[n].__code__) in found}
+        assert held == {name}
+    names["g"].__code__ = next(
+        iter(trial._changed(path, text.replace(": 2", ": 5")).values())
+    )  # type: ignore[union-attr]
+    assert names["g"]() == 5 and names["f"]() == 1
+    assert trial._changed(path, text.replace("K = 2", "K = 4")) is None
+    assert trial._changed(path, text.replace("x=3", "x=4")) is None
 
 
 def test_a_survivor_is_equivalent_only_where_it_is_argued(

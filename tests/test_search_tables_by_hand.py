@@ -1,0 +1,355 @@
+"""More pieces of the search, each against numbers worked out on paper or a plain loop: what is
+kept, rows, bounds by law, what a refusal names, what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
+from meshwright import assumptions
+from meshwright.catalog import chip as catalogue_chip
+from meshwright.catalog import cluster as catalogue_cluster
+from meshwright.catalog import model as catalogue
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
+from meshwright.layout.rules import EVEN_BATCH
+from meshwright.layout.stages import stage_layers
+from meshwright.prediction.certainty import resolution
+from meshwright.schedule import get
+from meshwright.search import laws, named, nearby, placement, several, unfit
+from meshwright.search.best import Best
+from meshwright.search.cascade import search
+from meshwright.search.evaluate import brute, each_dp
+from meshwright.search.kinds import Kind, differs
+from meshwright.search.nearest import nearest, stacked
+from meshwright.search.plan import Plan, plan
+from meshwright.search.space import Space, distinct, options
+from meshwright.search.strategies import strategies
+from meshwright.step import by_order
+
+SIX = replace(MODEL, layers=6, vocab=100)
+NODES = Network(
+    "nodes", (Dim("node", 1e30, 0.0, size=4), Dim("net", 1e30, 0.0, size=999))
+)
+ORDERED = replace(SET, overlap=replace(SET.overlap, pp="interleaved"))
+"""Sends wait where the order of a schedule has them wait."""
+
+
+def job(
+    chips: int = 8,
+    batch: int = 8,
+    model: Model = SIX,
+    how: Any = SET,
+    network: Network = NODES,
+) -> Job:
+    cluster = Cluster(CHIP, network, chips)
+    return Job(
+        model, cluster, batch, assumptions=how, attention_kernel="unfused"
+    )
+
+
+def columns(**values: list[float]) -> dict[str, Any]:
+    return {name: np.array(each, float) for name, each in values.items()}
+
+
+# What is kept.
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_a_search_keeps_what_can_run_and_nothing_else(relaxed: bool) -> None:
+    """With room for all, as many rows as layouts that fit, each with a time: with one replica a
+    second ZeRO stage is none."""
+    space = Space(
+        schedule=("1f1b", "gpipe"), zero=(0, 1), recompute=("none",),
+        microbatch=(1,), tp=(1, 2), cp=(1,), pp=(1, 4, 8), placements=False,
+    )  # fmt: skip
+    found = brute(job(), space, 10**4, relaxed)
+    assert search(job(), space, 10**4, relaxed).rows == found.rows
+    assert len(found.rows) == found.feasible > 0
+    assert all(np.isfinite(row[0]) for row in found.rows)
+    shown = found.layouts("megatron", 2)
+    assert {int(x.pp) for x in shown} == {1, 4}
+    assert all(x.zero == 0 for x in shown if x.replicas == 1)
+    assert all(x.chips == 8 or (relaxed and x.chips < 8) for x in shown)
+
+
+def test_nothing_is_found_where_nothing_is_legal() -> None:
+    """Four heads are not cut in three, two layers not dealt to four stages."""
+    for space in (Space(tp=(3,)), Space(pp=(4,))):
+        for relaxed in (False, True):
+            found = search(job(12, model=MODEL), space, 1, relaxed)
+            assert found.rows == [] and found.searched == 0
+
+
+def test_several_spaces_are_within_what_was_found_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second best of all so far, by what ranks and not by bytes."""
+    asked = []
+
+    def found(j: Any, space: Any, k: int, *_: Any, **limits: Any) -> Any:
+        asked.append(limits["within"])
+        rows = [(merit, 0.5) for merit in space]
+        return Best(k, None, rows=rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(several, "search", found)
+    spaces: Any = [(7.0,), (9.0, 8.0), (5.0,), (6.0,)]
+    several.several(job(), spaces, 2, False)
+    assert asked == [np.inf, np.inf, 8.0, 7.0]
+
+
+def test_the_quickest_is_asked_for_strict_layouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def none(j: Any, space: Any, k: int, relaxed: bool, within: float) -> Any:
+        asked.append(relaxed)
+        return Best(k, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(several, "search", none)
+    assert several.quickest([Space()], job()) is None
+    assert several.quickest([Space()], job(), relaxed=True) is None
+    assert asked == [False, True]
+
+
+# Rows.
+
+
+def test_a_row_for_every_dp_of_an_interval() -> None:
+    """1 to 3; 2, 5 and 8; from 4 to 3 none."""
+    rows = columns(tp=[1, 2, 3])
+    low, high, step = (np.array(x, float) for x in ([1, 2, 4], [3, 8, 3], [1, 3, 1]))  # fmt: skip
+    found = each_dp(rows, low, high, step)
+    assert found["tp"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert found["dp"].tolist() == [1, 2, 3, 2, 5, 8]
+
+
+def test_columns_whose_product_is_beyond_64_bits() -> None:
+    """Five of 2^16 values each: a whole number of 80 bits, of which 64 would lose the first."""
+    every = np.array(
+        [[n >> bit & 1 for n in range(32)] for bit in range(5)], float
+    )
+    index, number = distinct([65535.0 * column for column in every])
+    assert sorted(number.tolist()) == list(range(32)) and len(index) == 32
+
+
+def test_an_axis_does_not_leave_a_node_that_has_room_for_it() -> None:
+    """Relaxed, on nodes of 4: two ranks of tp are in one node whether replicas fill it or not; of
+    four ranks of pp four are, or as many as one or two of tp leave room for."""
+    for degrees, near in (
+        ({"tp": 2, "cp": 1, "pp": 1, "dp": 2}, {(2, 1, 1, 2)}),
+        ({"tp": 1, "cp": 2, "pp": 1, "dp": 1}, {(1, 2, 1, 1)}),
+        ({"tp": 1, "cp": 1, "pp": 3, "dp": 1}, {(1, 1, 3, 1)}),
+        ({"tp": 2, "cp": 1, "pp": 4, "dp": 1}, {(2, 1, 2, 1), (1, 1, 4, 1)}),
+    ):  # fmt: skip
+        table = columns(**{axis: [n] for axis, n in degrees.items()})
+        _, shares = placement.placements(job(), table, True, True)
+        axes = (shares[axis][0].tolist() for axis in degrees)
+        assert {*zip(*axes, strict=True)} == near, degrees
+
+
+def test_stages_that_have_something_to_hold() -> None:
+    """Six layers are six stages at most; in chunks, and where they count as layers, embedding and
+    loss are two more. Papers' chunks hold as many layers each."""
+    p = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9])
+
+    def fills(name: str, v: int, how: Any, stages: str = "even") -> list[int]:
+        kind = Kind(replace(get(name), stages=stages), (v,))
+        mask = kind.filled(job(how=how), p, np.full(9, float(v)))
+        return [int(x) for x in p[np.broadcast_to(mask, p.shape)]]
+
+    assert fills("1f1b", 1, ORDERED) == [1, 2, 3, 4, 5, 6]
+    assert fills("1f1b", 1, SET) == [1, 2, 3, 4, 5, 6]
+    assert fills("1f1b", 1, ORDERED, "slots") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert fills("interleaved", 2, ORDERED) == [1, 2, 3, 4]
+    assert fills("interleaved", 2, SET) == [1, 3]
+    assert fills("1f1b", 1, ORDERED, "1,2,3") == [3]
+
+
+def test_slots_count_where_they_deal_layers_otherwise() -> None:
+    for layers in range(2, 14):
+        at = job(model=replace(SIX, layers=layers))
+        for stages in range(1, layers + 1):
+            even, slots = (
+                [len(mine) for mine in stage_layers(layers, stages, how)]
+                for how in ("even", "slots")
+            )
+            said = bool(differs(at, np.array(float(stages))))
+            assert said == (even != slots), (layers, stages)
+
+
+# Bounds.
+
+
+def test_the_law_of_even_pipelines_is_their_time() -> None:
+    """Six layers of 1 s forward and 2 s backward, eight microbatches: on p stages 8 + p - 1 times
+    what a stage computes."""
+    at = job(how=ORDERED, model=replace(SIX, vocab=0))
+    space = Space(schedule=("1f1b",), recompute=("none",), zero=(0,))
+    choice = options(at, space)
+    p = [1.0, 2.0, 3.0, 6.0]
+    one = [1.0] * 4
+    table = columns(
+        tp=one, cp=one, dp=one, ep=one, etp=one, panels=one, microbatch=one,
+        interleave=one, pp=p,
+    )  # fmt: skip
+    assert by_order(at)
+    shapes = nearest(at, table, choice, "megatron")
+    expected = [(8 + n - 1) * 6 / n * (FORWARD + BACKWARD) for n in p]
+    assert laws.law(at, table, choice, shapes) == pytest.approx(expected)
+
+
+def test_what_some_rows_lack_is_nothing() -> None:
+    """Tuples of seconds stacked: one that is empty is of zeros."""
+    found = stacked([(1.0, np.array([2.0, 3.0])), ()], [2, 1])
+    assert [x.tolist() for x in found] == [[1, 1, 0], [2, 3, 0]]
+
+
+# What a refusal names.
+
+
+def test_the_nearest_values_are_named() -> None:
+    """pp 17 of 24 layers on 64 chips."""
+    at = job(64, 64, replace(SIX, layers=24))
+    said = named.at_fault(at, Space(pp=(17,)), False)
+    assert said == ["pp may be 2, 4, 8, 16 here, not 17"]
+
+
+def test_the_twelve_nearest_values_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the 42 divisors of 2,880 chips, those near 17."""
+    tried = set[int]()
+
+    def nothing(j: Any, space: Space, relaxed: bool) -> Any:
+        tried.update(space.values("pp"))
+        return Best(1, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(named, "smallest", nothing)
+    assert named.at_fault(job(2880), Space(pp=(17,)), False) == []
+    assert tried == {17} | {4, 5, 6, 8, 9, 10, 12, 15, 16, 18, 20, 24}
+
+
+def test_units_between_node_and_network() -> None:
+    """Nodes of 4 in racks of 12: 24 of 40 chips fill racks and have 24 in common with the batch, of
+    which 40 have 8."""
+    dims = ("node", 4), ("rack", 3), ("net", 999)
+    racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
+    found = nearby.fewer_chips(job(40, 24, network=racks))
+    assert [j.cluster.chips for j in found] == [24]
+
+
+# What would help.
+
+
+@pytest.mark.parametrize(
+    ("needed", "named_", "factor"),
+    [
+        (12, 12, "1.5"), (13, 16, "2"), (17, 24, "3"), (25, 32, "4"), (33, 48, "6"), (49, 64, "8"),
+        (65, 96, "12"), (97, 128, "16"), (129, 192, "24"), (193, 256, "32"),
+    ],
+)  # fmt: skip
+def test_the_fewest_chips_that_would_do(
+    needed: int, named_: int, factor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = replace(CHIP, hbm_bytes=1.0)
+    at = replace(job(), cluster=Cluster(tiny, NODES, 8))
+    monkeypatch.setattr(
+        unfit, "fits", lambda j, s, relaxed: j.cluster.chips >= needed
+    )
+    space = Space(tp=(1,), cp=(1,), pp=(1,), recompute=("none",), zero=(0,))
+    _, said = unfit.nearest_fit(at, space, False, ())
+    assert said[-1].startswith(
+        f"{named_} chips of this kind ({factor} times as many)"
+    )
+
+
+def test_rules_that_leave_nothing() -> None:
+    """Four replicas do not share three sequences evenly; with idle chips, and a microbatch that is
+    not full, five share six.
+    """
+    one = Space(tp=(1,), cp=(1,), pp=(1,))
+    counts, said = unfit.rejections(job(4, 3), one, False)
+    assert sum(counts.values()) == len(said) == 1
+    counts, _ = unfit.rejections(job(5, 6), one, False)
+    assert counts == {EVEN_BATCH.name: 1}
+    assert unfit.rejections(job(5, 6), one, True) == ({}, ())
+    three = Space(tp=(1, 3), cp=(1,), pp=(1,))
+    counts, said = unfit.rejections(job(12, 12), three, True)
+    assert sum(counts.values()) == 1 and "tp" in said[0], "four heads"
+
+
+# Spaces and plans.
+
+
+def test_a_strict_set_searches_strict_spaces() -> None:
+    """Whatever is left open; another set leaves it open."""
+    strict, _ = strategies(job(how=SET), Space())
+    assert SET.strict and all(space.relaxed is False for space in strict)
+    assert {*strict[0].values("pp")} == {1, 2, 3, 6}
+    free = replace(ORDERED, strict=False)
+    for asked in (None, True, False):
+        found, _ = strategies(job(how=free), Space(relaxed=asked))
+        assert all(space.relaxed is asked for space in found)
+        assert all(space.values("pp") is None for space in found)
+    relaxed, _ = strategies(job(how=SET), Space(relaxed=True))
+    assert all(space.relaxed for space in relaxed)
+    assert relaxed[0].values("pp") is None
+
+
+def test_papers_chunks_divide_the_layers() -> None:
+    """And there are several: one is no interleaving."""
+    chosen = options(job(how=SET), Space(schedule=("interleaved",)))
+    assert chosen.chunks == ((2, 3, 6),)
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Plan]:
+    """A plan of 2 layers on 4 chips of one switch, and what is nearly as good."""
+    how = replace(assumptions("realistic"), choices=())
+    at = Job(
+        replace(MODEL, vocab=1024, hidden=64),
+        Cluster(
+            catalogue_chip("h100-sxm"),
+            Network("s", (Dim("node", 1e11, 1e-6),)),
+            4,
+        ),
+        8,
+        assumptions=how,
+    )
+    yield plan(at, Space(recompute=("none",), microbatch=(1,)), top=5)
+
+
+def test_what_the_model_cannot_tell_apart_ties() -> None:
+    """The best with itself, and what is slower by no more than the resolution."""
+    at = Job(catalogue("llama3-8b"), catalogue_cluster("64xh100-sxm"), 64)
+    least = resolution(at)
+    assert 0.0 < least < 0.2
+
+    def took(seconds: float) -> Any:
+        return SimpleNamespace(merit_s=seconds, job=at)
+
+    one = Plan(took(2.0), (took(2.0 + 2.0 * least),))
+    assert one.tie(took(2.0)) and one.tie(took(2.0 + 1.98 * least))
+    assert not one.tie(took(2.0 + 2.02 * least))
+    assert one.slower(took(2.0)) == 0.0 and one.slower(took(3.0)) == 0.5
+    assert Plan(took(2.0), (took(1.0),)).tie(took(1.5)) is False
+
+
+def test_its_own_family_is_no_slower(small: Plan) -> None:
+    mine = [x for x in small.families if x.prediction is small.best]
+    assert len(mine) == 1 and mine[0].slower == 0.0 and mine[0].tie
+
+
+def test_a_plan_of_nothing_counts_nothing() -> None:
+    assert Plan(None).feasible == 0 and Plan(None).searched == 0
