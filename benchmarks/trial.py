@@ -38,8 +38,6 @@ PATIENCE = 30.0
 """Wall-clock seconds for each CPU second: other work may share the machine."""
 SLACK, LEAST_S = 4.0, 10.0
 """A test may use this many times its seconds without a mutant, and so many more."""
-LONGEST_S = 1.5
-"""A test of more CPU seconds, with its lines counted, is left out."""
 QUIET = (
     *("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"),
     *(
@@ -97,22 +95,16 @@ class Tests:
     def _reach(self, folder: Path) -> Any:
         import coverage
 
-        def enough(*_: object) -> None:
-            pytest.skip("takes too long to be run for each mutant")
-
-        signal.signal(signal.SIGPROF, enough)
         cover = coverage.Coverage(data_file=None, source=[str(folder)])
-        seconds, failed = {}, ""
+        seconds: dict[str, float] = {}
         cover.start()
         for item in self.items:
             self.forget()
             cover.switch_context(item.nodeid)
             begin = time.process_time()
-            signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
-            failed = failed or _failure([item])[0]
-            used = time.process_time() - begin
-            seconds[item.nodeid] = inf if used >= LONGEST_S else used
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+            if _failure([item])[0]:
+                break
+            seconds[item.nodeid] = time.process_time() - begin
         cover.stop()
         data, place = cover.get_data(), {n: i for i, n in enumerate(seconds)}
         lines = {
@@ -122,7 +114,7 @@ class Tests:
             }
             for file in data.measured_files()
         }
-        return {"seconds": seconds, "failed": failed, "lines": lines}
+        return {"seconds": seconds, "failed": FIRST.test, "lines": lines}
 
     def run(
         self,

@@ -1,0 +1,132 @@
+"""In how many pipelines a closed form is the replay itself, over durations that differ by a factor of
+a hundred, so that each path of each closed form is the longest somewhere; and that it is above none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from meshwright.layout.stages import stage_layers
+from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.longest import longest
+
+Column = NDArray[np.float64]
+ROWS = 24
+RANKS = (1, 2, 3, 4, 6)
+
+
+class Pipeline(NamedTuple):
+    """Many of one shape; layers: of each stage."""
+
+    p: int
+    m: int
+    v: int
+    layers: list[range]
+    dealt: Dealt
+
+
+def wide(rng: np.random.Generator) -> Column:
+    """From a tenth to ten seconds."""
+    found: Column = 10.0 ** rng.uniform(-1.0, 1.0, ROWS)
+    return found
+
+
+def pipelines(name: str) -> Iterator[Pipeline]:
+    """Of one and two rounds and more, with layers that divide or do not, in slots or stage by
+    stage; ends and sends in half of them, leading layers in some.
+    """
+    schedule, rng = get(name), np.random.default_rng(3)
+    chunked = schedule.chunks(7) == 7
+    for p in RANKS:
+        for m in sorted({1, 2, p, p + 1, 2 * p - 1, 2 * p + 1, 3 * p, 5 * p}):
+            v = int(rng.integers(2, 4)) if chunked else 1
+            if schedule.legal(p, m, v):
+                for deal in ("even", "uneven", "slots", "given"):
+                    yield drawn(rng, name, (p, m, v), deal)
+
+
+def drawn(
+    rng: np.random.Generator, name: str, at: tuple[int, int, int], deal: str
+) -> Pipeline:
+    p, m, v = at
+    schedule = get(name)
+    n = int(schedule.chunks(v))
+    count = p * n
+    layers = count * int(rng.integers(1, 4))
+    how, ranks, chunks = "even", float(p), float(n)
+    if deal in ("uneven", "slots"):
+        layers += int(rng.integers(1, count)) if count > 1 else 0
+    if deal == "given":
+        each = tuple(int(x) for x in rng.integers(1, 4, count))
+        cut = Cut.given(each, ranks, chunks, schedule.folded)
+        ends = np.cumsum((0, *each))
+        stages = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        layers = sum(each)
+    else:
+        how = "slots" if deal == "slots" and count > 2 else "even"
+        cut = Cut.of(layers, ranks, chunks, schedule.folded, how == "slots")
+        stages = stage_layers(layers, count, how)
+    big = layers / p
+
+    def some(size: float) -> Column:
+        return wide(rng) * rng.integers(0, 2, ROWS) * size
+
+    layer = Pass(*(wide(rng) for _ in range(3)))
+    first, last = (Pass(*(some(big) for _ in range(3))) for _ in range(2))
+    lead = float(rng.integers(1, 4)) if deal == "uneven" and m % 2 else 0.0
+    more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) * (lead > 0) for x in layer))
+    d = Dealt(cut, float(m), layer, first, last, lead, more, some(big / n))
+    return Pipeline(p, m, v, stages, d)
+
+
+def passes(at: Pipeline) -> Column:
+    """F, I and W of each stage, layer by layer."""
+    d = at.dealt
+    found = np.zeros((ROWS, len(at.layers), 3))
+    for i in range(3):
+        for k, mine in enumerate(at.layers):
+            early = sum(layer < d.lead for layer in mine)
+            found[:, k, i] = len(mine) * np.asarray(d.layer[i])
+            found[:, k, i] += early * np.asarray(d.leading[i])
+        found[:, 0, i] += np.asarray(d.first[i])
+        found[:, -1, i] += np.asarray(d.last[i])
+    return found
+
+
+EXACT = {
+    "1f1b": 5616,
+    "interleaved": 3954,
+    "zb-h1": 5640,
+    "zb-h2": 5779,
+    "interleaved-zb": 2186,
+    "zbv": 4236,
+    "dualpipev": 1796,
+}
+"""Schedule -> in how many of its draws the closed form is the replay; those not listed: in all."""
+
+
+CLOSED = [
+    name for name, schedule in SCHEDULES.items() if not schedule.replayed
+]
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms_that_are_the_replay(name: str) -> None:
+    schedule, exact, draws = get(name), 0, 0
+    for at in pipelines(name):
+        seconds = passes(at)
+        for barrier in (True, False):
+            whole = longest(
+                schedule, at.p, at.m, at.v, seconds, np.asarray(at.dealt.send), barrier
+            )  # fmt: skip
+            closed = np.broadcast_to(schedule.span(at.dealt, barrier), ROWS)
+            assert np.all(closed <= whole * (1 + 1e-9)), (at.p, at.m, at.v)
+            exact += int(np.count_nonzero(closed >= whole * (1 - 1e-9)))
+            draws += ROWS
+    assert exact >= EXACT.get(name, draws), f"{exact} of {draws}"
