@@ -43,6 +43,8 @@ SCORE = Path(__file__).with_name("mutation.md")
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
 SEED, SAMPLE = 1, 400
 LEAST_OF_A_FILE = 2
+FILES = 3
+"""Of tests, for a mutant that is no part of a function."""
 MOST_S = 20.0
 """Of a room's tests, the shortest that take so many CPU seconds together."""
 
@@ -207,14 +209,14 @@ def each(
     tests: trial.Tests, left: list[Item], results: Path, part: Part
 ) -> None:
     """Try mutants one by one, in the order of their files."""
-    reach = reached(tests, results)
+    ran = reached(tests, results)
+    known = {name: one.seconds for name, one in ran.items()}
     for i, (_, path, mutant) in enumerate(left, 1):
         text = path.read_text("utf-8")
         code = mutants.mutated(text, mutant)
-        wanted = covering(reach, path, text, code)
-        known, most_s = reach.seconds, part.most_s
+        wanted, most_s = covering(ran, path, text, code), part.most_s
         found = tests.run(path, code, known, wanted, most_s) or trial.fresh(
-            ROOT, path, code, part.tests, known, most_s
+            ROOT, path, code, nearest(ran, path), known, most_s
         )
         row = Row(
             str(path.relative_to(SOURCE)),
@@ -236,9 +238,10 @@ def each(
         )
 
 
-def covering(
-    reach: trial.Reach, path: Path, text: str, code: str
-) -> set[str] | None:
+Reach = dict[str, trial.Ran]
+
+
+def covering(ran: Reach, path: Path, text: str, code: str) -> set[str] | None:
     """The tests that run the line that differs, or one of its statement; None: none is known."""
     number = next(
         n
@@ -247,12 +250,22 @@ def covering(
         )
         if a != b
     )
-    lines, names = reach.lines.get(str(path), {}), list(reach.seconds)
-    for around in ((number, number), *statements(text, number)):
-        at = range(around[0], around[1] + 1)
-        if found := {i for line in at for i in lines.get(str(line), ())}:
-            return {names[i] for i in found}
+    lines = {
+        name: {*one.lines.get(str(path), ())} for name, one in ran.items()
+    }
+    for first, last in ((number, number), *statements(text, number)):
+        at = {*range(first, last + 1)}
+        if found := {name for name, mine in lines.items() if mine & at}:
+            return found
     return None
+
+
+def nearest(ran: Reach, path: Path) -> list[str]:
+    """The files of the tests that run most of a module: what is imported anew for a mutant."""
+    often = Counter[str]()
+    for name, one in ran.items():
+        often[name.split("::")[0]] += len(one.lines.get(str(path), ()))
+    return [file for file, _ in often.most_common(FILES)]
 
 
 def statements(text: str, number: int) -> list[tuple[int, int]]:
@@ -268,21 +281,26 @@ def statements(text: str, number: int) -> list[tuple[int, int]]:
     return [(first, last) for _, first, last in sorted(found)]
 
 
-def reached(tests: trial.Tests, results: Path) -> trial.Reach:
-    """What each test takes and runs, as found before by the same tests and code."""
-    kept, state = results.with_suffix(".reach.json"), hashlib.sha256()
-    for folder in ("src", "tests"):
-        for file in sorted((ROOT / folder).rglob("*.py")):
-            state.update(file.read_bytes())
-    state.update("\n".join(item.nodeid for item in tests.items).encode())
-    if kept.exists():
-        told = json.loads(kept.read_text("utf-8"))
-        if told["state"] == state.hexdigest():
-            return trial.Reach(told["seconds"], told["lines"])
-    found = tests.reach(SOURCE)
-    told = {"state": state.hexdigest(), **found._asdict()}
+def reached(tests: trial.Tests, results: Path) -> Reach:
+    """What each test takes and runs; as found before where code and test file are the same."""
+    kept = results.with_suffix(".reach.json")
+    source = hashlib.sha256(
+        b"".join(file.read_bytes() for file in sorted(SOURCE.rglob("*.py")))
+    ).hexdigest()
+    names = [item.nodeid for item in tests.items]
+    files = {
+        name: source + digest(ROOT / name.split("::")[0]) for name in names
+    }
+    told = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    known = {
+        name: trial.Ran(*told[name][1])
+        for name in names
+        if name in told and told[name][0] == files[name]
+    }
+    known |= tests.reach(SOURCE, known)
+    told |= {name: (files[name], ran) for name, ran in known.items()}
     kept.write_text(json.dumps(told), "utf-8")
-    return found
+    return known
 
 
 def score(results: Path, count: int, seed: int, commit: str) -> str:

@@ -22,7 +22,7 @@ import time
 import warnings
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 from pathlib import Path
@@ -61,13 +61,12 @@ class Found(NamedTuple):
     """Tests that ran."""
 
 
-class Reach(NamedTuple):
-    """What the tests do without any mutant."""
+class Ran(NamedTuple):
+    """What a test does without any mutant."""
 
-    seconds: dict[str, float]
-    """Of each test."""
-    lines: dict[str, dict[str, list[int]]]
-    """File, line -> the tests that run it, as places in `seconds`."""
+    seconds: float
+    lines: dict[str, list[int]]
+    """File -> the lines that run."""
 
 
 class Tests:
@@ -82,39 +81,40 @@ class Tests:
         for cache in self.caches:
             cache.cache_clear()
 
-    def reach(self, folder: Path) -> Reach:
-        """Which tests run which lines below a folder, and what each test takes. A failing test
-        ends it: there is nothing to find out then.
+    def reach(self, folder: Path, known: Iterable[str]) -> dict[str, Ran]:
+        """Of the tests but for the known ones, what each takes, and which lines below a folder it
+        runs. A failing test ends it: there is nothing to find out then.
         """
-        said, cpu_s = _apart(lambda: self._reach(folder), inf)
+        seen = {*known}
+        items = [item for item in self.items if item.nodeid not in seen]
+        if not items:
+            return {}
+        said, cpu_s = _apart(lambda: self._reach(folder, items), inf)
         if not said or said["failed"]:
             sys.exit(f"fails without any mutant: {said and said['failed']}")
-        print(f"{len(self.items)} tests, {cpu_s:.0f} CPU s", flush=True)
-        return Reach(said["seconds"], said["lines"])
+        print(f"{len(items)} tests, {cpu_s:.0f} CPU s", flush=True)
+        return {name: Ran(*ran) for name, ran in said["ran"].items()}
 
-    def _reach(self, folder: Path) -> Any:
+    def _reach(self, folder: Path, items: Sequence[Any]) -> Any:
         import coverage
 
         cover = coverage.Coverage(data_file=None, source=[str(folder)])
-        seconds: dict[str, float] = {}
+        ran: dict[str, Ran] = {}
         cover.start()
-        for item in self.items:
+        for item in items:
             self.forget()
             cover.switch_context(item.nodeid)
             begin = time.process_time()
             if _failure([item])[0]:
                 break
-            seconds[item.nodeid] = time.process_time() - begin
+            ran[item.nodeid] = Ran(time.process_time() - begin, {})
         cover.stop()
-        data, place = cover.get_data(), {n: i for i, n in enumerate(seconds)}
-        lines = {
-            file: {
-                line: [place[name] for name in names if name]
-                for line, names in data.contexts_by_lineno(file).items()
-            }
-            for file in data.measured_files()
-        }
-        return {"seconds": seconds, "failed": FIRST.test, "lines": lines}
+        data = cover.get_data()
+        for file in data.measured_files():
+            for line, names in data.contexts_by_lineno(file).items():
+                for name in filter(None, names):
+                    ran[name].lines.setdefault(file, []).append(line)
+        return {"failed": FIRST.test, "ran": ran}
 
     def run(
         self,

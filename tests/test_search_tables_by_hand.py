@@ -4,6 +4,7 @@ kept, rows, bounds by law, what a refusal names, what would help.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
-from meshwright import assumptions
+from meshwright import assumptions, predict
 from meshwright.catalog import chip as catalogue_chip
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
@@ -30,11 +31,13 @@ from meshwright.search.best import Best
 from meshwright.search.cascade import search
 from meshwright.search.evaluate import brute, each_dp
 from meshwright.search.kinds import Kind, differs
+from meshwright.search.merit import seconds_of
 from meshwright.search.nearest import nearest, stacked
 from meshwright.search.plan import Plan, plan
 from meshwright.search.space import Space, distinct, options
 from meshwright.search.strategies import strategies
 from meshwright.step import by_order
+from test_search import random_job
 
 SIX = replace(MODEL, layers=6, vocab=100)
 NODES = Network(
@@ -353,3 +356,44 @@ def test_its_own_family_is_no_slower(small: Plan) -> None:
 
 def test_a_plan_of_nothing_counts_nothing() -> None:
     assert Plan(None).feasible == 0 and Plan(None).searched == 0
+
+
+TOGETHER = {
+    "cascade": {"FEW": 0, "FIRST": 4, "PLACED_AT_ONCE": 2},
+    "evaluate": {"BLOCK": 40, "POINTS": 200, "PLACED_AT_ONCE": 2, "MORE_AT_ONCE": 3},
+    "relaxed": {
+        "FEW": 16, "FIRST": 4, "GUESSES": 2, "FIRST_INTERVALS": 4, "PROMISING": 1, "CROSSED": 5,
+        "BLOCK": 40,
+    },
+    "times": {"TOGETHER": 16},
+}  # fmt: skip
+"""Rows that are worked on at once, so few that small spaces take every turn of a search."""
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_small_space_is_its_layouts_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever way it is searched; seconds and bytes are those of each layout by itself."""
+    rng = random.Random(900 + seed)
+    while True:
+        at, space, relaxed = random_job(rng)
+        size = at.cluster.chips * at.batch
+        if 12 <= size <= (32 if relaxed else 96):
+            break
+    every = brute(at, space, 400, relaxed)
+    assert search(at, space, 400, relaxed).rows == every.rows
+    for module, numbers in TOGETHER.items():
+        for name, number in numbers.items():
+            of = f"meshwright.search.{module}.{name}"
+            monkeypatch.setattr(of, number, raising=False)
+    assert search(at, space, 2, relaxed).rows == every.rows[:2]
+    found = search(at, space, 1, relaxed, slack=0.1)
+    assert found.rows[0] == every.rows[0] if every.rows else not found.rows
+    dims = len(at.cluster.network.dims)
+    chosen = every.rows[:3] + every.rows[3::40]
+    shown = [every.layout(row, space.scheme, dims) for row in chosen]
+    for row, layout in zip(chosen, shown, strict=True):
+        p = predict(at, layout)
+        assert p.fits and p.step_time_s == pytest.approx(seconds_of(at, row))
+        assert p.memory_bytes["allocated"] == pytest.approx(row[1])
