@@ -1,5 +1,5 @@
-"""Small pieces of a layer and of a step by themselves: a slow host, scratch of attention, CPU seconds
-of messages, and which engine is paid for.
+"""Small pieces of a layer and of a step by themselves: a slow host, scratch of attention, CPU
+seconds of messages, and which engine is paid for.
 """
 
 from __future__ import annotations
