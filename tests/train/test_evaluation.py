@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +19,19 @@ from test_nonfinite import diverging  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
+from meshwright.compare import compare  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.errors import BadInput  # noqa: E402
+from meshwright.formats.run_folder import read  # noqa: E402
 from meshwright.train import data  # noqa: E402
 from meshwright.train.evaluate import evaluate  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
+from meshwright.train.log import clock  # noqa: E402
 from meshwright.train.loop import Trainer, rate  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.settings import Settings  # noqa: E402
+from meshwright.train.storage import Writer  # noqa: E402
 
 
 def rates(**given: object) -> list[float]:
@@ -226,27 +232,42 @@ def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
         data.end_of(str(tmp_path / "b"))
 
 
+def test_clocks() -> None:
+    said = {5.4: "5 s", 60: "1 min", 200: "3 min 20 s", 18420: "5 h 7 min"}
+    assert {seconds: clock(seconds) for seconds in said} == said
+    assert clock(2 * 86400 + 4 * 3600 + 59) == "2 d 4 h"
+
+
 def test_a_run_says_what_it_waits_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """0.5 s are put into each batch of data: tokens/s see them, and a column names what of them is
-    not hidden behind the step before.
+    """0.5 s are put into each batch of data, 0.6 s into each checkpoint: tokens/s see them, columns
+    name what of them is not hidden behind the steps, and `compare` says so.
     """
     monkeypatch.chdir(tmp_path)
     sample = data.File.samples
 
     def slow(self: data.File, first: int, count: int) -> data.Tokens:
-        data.time.sleep(0.5)
+        time.sleep(0.5)
         return sample(self, first, count)
 
-    monkeypatch.setattr(data, "time", __import__("time"), raising=False)
+    written = Writer.write_data
+
+    def full(self: Writer, *args: Any) -> Any:
+        time.sleep(0.6)
+        return written(self, *args)
+
     monkeypatch.setattr(data.File, "samples", slow)
+    monkeypatch.setattr(Writer, "write_data", full)
     settings = {
         "data": "corpus",
         "steps": 6,
         "lr": 1e-3,
         "eval_every": 3,
         "save_every": 2,
+        "async_save": False,
         "record": "none",
     }
     assert cli.run(["train", diverging(**settings)]) == 0
@@ -264,8 +285,17 @@ def test_a_run_says_what_it_waits_for(
     )
     assert (
         rows[2]["eval_s"] > 0 == rows[1]["eval_s"]
-        and rows[2]["checkpoint_s"] > 0 == rows[1]["checkpoint_s"]
+        and rows[2]["checkpoint_s"] > 0.6
+        and rows[1]["checkpoint_s"] == 0
     )
+    assert rows[2]["tokens_per_s"] < 0.6 * rows[1]["tokens_per_s"]
+    last = capfd.readouterr().err.splitlines()[-1]
+    whole = clock(sum(row["elapsed_s"] for row in rows))
+    assert f"norm {rows[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
+    assert last.startswith("step 6/6") and last.endswith(f"{whole} in all")
+    why = [*compare(read(Path("run"))).why()]
+    for stall in ("waits for its data", "waits while checkpoints are"):
+        assert sum(f"of the time the run {stall}" in line for line in why) == 1
     tokens = 4 * 32
     for row in rows:
         assert row["tokens_per_s"] == pytest.approx(tokens / row["elapsed_s"])

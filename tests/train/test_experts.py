@@ -39,7 +39,10 @@ from meshwright.train.storage import Reader, read_index  # noqa: E402
 
 STRONG, RATE = 0.5, 0.02
 """A loss and a bias that weigh enough to be seen in three steps (an odd number: biases do not come back)."""
-BALANCED = replace(SETTINGS, balance_loss=STRONG, balance_bias=RATE)
+Z = 0.1
+BALANCED = replace(
+    SETTINGS, balance_loss=STRONG, balance_bias=RATE, router_z_loss=Z
+)
 STEPS = 3
 
 
@@ -90,7 +93,8 @@ def plain(model: Model, steps: int) -> dict[str, Any]:
         total, every = loss, []
         for moe, of in zip(mixtures, seen, strict=True):
             L, loads = even(of.view(len(whole), SEQ, -1), moe.k, moe.favour_E)
-            total = total + STRONG * L
+            squares = of.flatten(0, -2).logsumexp(-1).square()
+            total = total + STRONG * L + Z * squares.mean()
             every.append(loads)
         total.backward()
         torch.nn.utils.clip_grad_norm_(decoder.parameters(), SETTINGS.clip)
@@ -195,7 +199,7 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 def test_dense_models_have_no_loads() -> None:
     dense = replace(MIXTRAL, moe=None)
-    with pytest.raises(BadInput, match="balance_loss evens out the loads"):
+    with pytest.raises(BadInput, match="balance_loss is for the routers"):
         rules.demand(job(dense, Layout(microbatch=8)), BALANCED)
 
 

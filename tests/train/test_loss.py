@@ -26,14 +26,17 @@ def drawn(
 
 
 def expected(
-    logits: torch.Tensor, target: torch.Tensor, real: int = V
+    logits: torch.Tensor, target: torch.Tensor, real: int = V, z: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PyTorch's loss of the first `real` columns, and the gradient of three times it."""
+    """PyTorch's loss of the first `real` columns, and the gradient of three times it and its
+    z-loss.
+    """
     x = logits.clone().requires_grad_()
     value = fn.cross_entropy(
         x[..., :real].flatten(0, 1).float(), target.flatten()
     )
-    (3 * value).backward()  # type: ignore[no-untyped-call]
+    of_z = z * x[..., :real].float().logsumexp(-1).square().mean()
+    (3 * (value + of_z)).backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     return value.detach(), x.grad
 
@@ -70,13 +73,15 @@ def test_columns_over_ranks(tmp_path: Path) -> None:
     def work(device: torch.device) -> None:
         rank = dist.get_rank()
         x = whole[:, 4 * rank : 4 * rank + 4].clone().requires_grad_()
-        columns = Columns(4 * rank, min(9 - 4 * rank, 4), dist.group.WORLD)
+        columns = Columns(
+            4 * rank, min(9 - 4 * rank, 4), dist.group.WORLD, z=0.1
+        )
         value = loss(x[None], target[None], columns)
         (3 * value).backward()  # type: ignore[no-untyped-call]
         torch.save((value.detach(), x.grad), tmp_path / f"{rank}.pt")
 
     fork_ranks(work, 3, timeout_s=60)
-    want, gradient = expected(whole[None], target[None], 9)
+    want, gradient = expected(whole[None], target[None], 9, z=0.1)
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
     assert all(
         value.item() == pytest.approx(want.item(), abs=1e-6)

@@ -153,6 +153,14 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     assert not differences(load_hf(tmp_path / "out"), m)
     with pytest.raises(BadInput, match="holds weights already"):
         export(tmp_path / "run", tmp_path / "out")
+    half = export(
+        tmp_path / "run", tmp_path / "half", largest=6_000, numbers="bf16"
+    )
+    assert half["files"] == told["files"]
+    assert 2 * half["weights_bytes"] == told["weights_bytes"]
+    assert in_bf16(tmp_path / "half") == in_bf16(MADE / name)
+    config = json.loads((tmp_path / "half/config.json").read_text())
+    assert config["dtype"] == "bfloat16"
 
 
 def test_a_run_starts_from_weights_and_is_exported(
@@ -203,6 +211,13 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency =
         (["export", "nowhere", "--to", "safetensors"], "needs the folder"),
     ):
         assert cli.run(words) == 2 and says in capsys.readouterr().err
+
+
+def in_bf16(folder: Path) -> dict[str, list[float]]:
+    """All weights of a folder, rounded by PyTorch if they are not."""
+    files = folder.glob("model*.safetensors")
+    found = {k: x for file in files for k, x in load_file(file).items()}
+    return {k: x.bfloat16().flatten().tolist() for k, x in found.items()}
 
 
 def tensors(folder: Path) -> dict[str, bytes]:
@@ -264,13 +279,15 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     for key, value, says in (
         ("hidden_act", "gelu", "activation gelu, not silu"),
         ("model_type", "bloom", "only llama"),
+        ("model_type", "gemma2", "not trained: its embedding is multiplied"),
+        ("model_type", "gemma3_text", "and a layer has four norms"),
         (
             "is_encoder_decoder",
             True,
             "is_encoder_decoder. is true, which .* cannot express",
         ),
     ):
-        folder = copy("llama", tmp_path / key)
+        folder = copy("llama", tmp_path / f"{key}-{value}")
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {key: value}))
         with pytest.raises(BadInput, match=says):

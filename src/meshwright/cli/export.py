@@ -60,6 +60,9 @@ Starts = Annotated[
         "NAME",
     ),
 ]
+Numbers = Annotated[
+    str | None, word("Of weights: fp32 (default) or bf16.", "NAME")
+]
 Container = Annotated[
     str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")
 ]
@@ -79,6 +82,7 @@ def export(
     time: Time = None,
     container: Container = None,
     starts: Starts = None,
+    numbers: Numbers = None,
     json: Json = False,
     output: Annotated[str | None, output("the text")] = None,
 ) -> int:
@@ -112,7 +116,9 @@ def export(
             raise BadInput(
                 f"--{given[0]} is for what starts a job: weights have no such thing"
             )
-        return weights(job, output, json)
+        return weights(job, output, json, numbers or "fp32")
+    if numbers is not None:
+        raise BadInput(f"--numbers is for --to safetensors, not for {to}")
     if to != "sbatch" and (
         given := [name for name, value in site.items() if value is not None]
     ):
@@ -219,7 +225,7 @@ def theirs(
     return text, nodes, ranks
 
 
-def weights(run: str, output: str | None, json: bool) -> int:
+def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
     """Write model.safetensors and config.json, which Hugging Face transformers loads, into the
     folder `output`.
     """
@@ -235,7 +241,7 @@ def weights(run: str, output: str | None, json: bool) -> int:
     from ..train.export import export as write
 
     try:
-        found = write(Path(run), Path(output))
+        found = write(Path(run), Path(output), numbers=numbers)
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}"

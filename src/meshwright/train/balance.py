@@ -6,6 +6,9 @@ of its probabilities (DeepSeek-AI 2024, DeepSeek-V3, equations 17-20; Fedus et a
 count and has no gradient, so ranks that share a sequence exchange f alone, and the gradient is that
 of one process under every layout.
 
+The router z-loss goes with them: `z` times the mean over tokens of the square of the log of the sum
+of exponentials of a router's logits (Zoph et al. 2022, ST-MoE, equation 5).
+
 A bias, which decides the choice and not the weights: after each step it rises by `rate` for experts
 with less than the mean load of the whole batch and falls for those with more (equation 16).
 """
@@ -38,6 +41,8 @@ class Balance:
     """Of all ranks with the same layers, axis by axis."""
     parts: int = 1
     """tp ranks that share the sequences on which one loss is taken."""
+    z: float = 0.0
+    """Coefficient of the router z-loss."""
 
     def attach(self, layers: Iterable[MoE], device: torch.device) -> None:
         """Balance these layers."""
@@ -67,6 +72,9 @@ class Balance:
             f_BE *= E / f_BE.sum(1, keepdim=True)
         P_BE = logit_NE.softmax(-1).view(B, -1, E).mean(1) / self.parts
         loss = self.coefficient * (f_BE * P_BE).sum(1).mean()
+        if self.z:
+            squares_N = logit_NE.logsumexp(-1).square()
+            loss = loss + self.z * squares_N.mean() / self.parts
         pressed: Tensor = Pressed.apply(weight_Nk, loss, load_BE.sum(0), moe)  # type: ignore[no-untyped-call]
         return pressed
 

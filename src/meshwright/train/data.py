@@ -9,12 +9,21 @@ one further). An epoch is a random order of all samples.
 
 from __future__ import annotations
 
+import bz2
+import glob
+import gzip
 import json
+import lzma
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+import signal
+import stat
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -23,6 +32,7 @@ from numpy.typing import NDArray
 
 from ..errors import BadInput
 from ..formats import LARGEST, parse_json, read_text
+from .shuffle import Shuffle
 from .tokenizer import encoder
 
 FORMAT = "meshwright-tokens-1"
@@ -33,6 +43,12 @@ DTYPES: dict[str, np.dtype[Any]] = {
 Tokens = NDArray[np.int64]
 PIECE = 2**20
 """Characters of a text that are tokenized at once."""
+PACKED: dict[str, Any] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+"""Ending of a packed text -> what opens it."""
 LINE_END = re.compile(r"(?:\n|\r(?!\n))(?=\S)")
 """Where a line begins: after LF, CR LF, or CR alone."""
 
@@ -105,7 +121,7 @@ class File:
         self.tokens = np.memmap(
             beside(path, ".bin"), DTYPES[header["dtype"]], "r"
         )
-        self.epoch, self.order = -1, np.zeros(0, np.int64)
+        self.order = Shuffle(self.count, seed, 0)
 
     def samples(self, first: int, count: int) -> Tokens:
         """As `Source.samples`."""
@@ -114,14 +130,9 @@ class File:
     def sample(self, i: int) -> Tokens:
         """Sample i of the run: the i-th of its epoch's order."""
         epoch, place = divmod(i, self.count)
-        if epoch != self.epoch:
-            self.epoch, self.order = (
-                epoch,
-                np.random.default_rng((self.seed, epoch)).permutation(
-                    self.count
-                ),
-            )
-        return self.at(int(self.order[place]))
+        if epoch != self.order.epoch:
+            self.order = Shuffle(self.count, self.seed, epoch)
+        return self.at(self.order[place])
 
     def held(self, i: int) -> Tokens:
         """Sample i of those for evaluation (again from the first after the last); of a file that
@@ -329,7 +340,8 @@ def write(
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with parts[".bin"].open("wb") as file:
+        clean(path)
+        with unwinding(), parts[".bin"].open("wb") as file:
             header["tokens"] = sum(
                 file.write(chunk.astype(DTYPES[dtype]).tobytes())
                 for chunk in chunks
@@ -349,6 +361,40 @@ def write(
     return header
 
 
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """A context in which SIGTERM ends this process as an error does: what it began is removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def clean(path: Path) -> None:
+    """Delete what processes that are gone had begun."""
+    for left in path.parent.glob(f"{glob.escape(path.stem)}.*.*"):
+        kind, _, pid = left.name.removeprefix(f"{path.stem}.").partition(".")
+        if kind in ("bin", "json") and pid.isdigit() and not runs(int(pid)):
+            left.unlink(missing_ok=True)
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def texts(path: Path, key: str = "text") -> Iterator[str]:
     """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of
     about a megabyte and cut where a line begins.
@@ -356,17 +402,58 @@ def texts(path: Path, key: str = "text") -> Iterator[str]:
     A text is its characters: line ends stay as they are, and a byte-order mark, which is none of
     them, is skipped.
     """
+    demand_plain(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with opener(path)(
+            path, "rt", encoding="utf-8-sig", newline=""
+        ) as file:
             yield from (
-                documents(file, path, key)
-                if path.suffix == ".jsonl"
-                else pieces(file)
+                documents(file, path, key) if lines(path) else pieces(file)
             )
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text") from None
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror or error}"
+        ) from None
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise BadInput(f"{path} is damaged: {error}") from None
+
+
+def lines(path: Path) -> bool:
+    """Whether a text is a .jsonl, packed or not."""
+    names = path.suffixes
+    if names and names[-1] in PACKED:
+        names = names[:-1]
+    return names[-1:] == [".jsonl"]
+
+
+def opener(path: Path) -> Callable[..., TextIO]:
+    """What opens it, unpacked; BadInput for what is no text."""
+    if path.suffix in (".zst", ".parquet", ".zip", ".tar"):
+        raise BadInput(
+            f"{path} is no text: meshwright data reads a text or a .jsonl, or one packed as"
+            f" {', '.join(PACKED)}"
+        )
+    found: Callable[..., TextIO] = PACKED.get(path.suffix, open)
+    return found
+
+
+def demand_plain(path: Path) -> None:
+    """BadInput for what is no file, or may never end."""
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path} cannot be read: {why}") from None
+    if stat.S_ISDIR(kind):
+        raise BadInput(
+            f"{path} is a folder: meshwright data reads one file, and train.data takes several"
+        )
+    if not stat.S_ISREG(kind):
+        raise BadInput(
+            f"{path} is a pipe or a device, which may never end: meshwright data reads plain files"
+        )
 
 
 def pieces(file: TextIO) -> Iterator[str]:
@@ -416,7 +503,7 @@ def prepare(
 
     Memory does not grow with the file: a few megabytes of text are held at once.
     """
-    encode = encoder(tokenizer, end, path.suffix == ".jsonl")
+    encode = encoder(tokenizer, end, lines(path))
     return write(
         to,
         encode.stream(texts(path, key)),

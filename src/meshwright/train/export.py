@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from ..describe.model import Model
 from ..describe.read import read
-from ..errors import BadInput
+from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
 from ..formats.hf_weights import TABLES, Place, place
 from . import checkpoint
@@ -28,6 +28,8 @@ from .weights import INDEX, ONE, rows
 
 SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
+NUMBERS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""Of the files; bf16 is the nearest to what was trained, ties to even."""
 Parts = list[tuple[str, Place, list[int], int]]
 """Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the
 order of the parts.
@@ -35,13 +37,19 @@ order of the parts.
 
 
 def export(
-    source: Path, to: Path, largest: int = SHARD_BYTES
+    source: Path,
+    to: Path,
+    largest: int = SHARD_BYTES,
+    numbers: str = "fp32",
 ) -> dict[str, Any]:
     """Write the weights of a run's newest checkpoint, or of one checkpoint; what was written.
 
-    largest: bytes of a file.  BadInput if there is no sound checkpoint, no family that expresses
-    the model, or `to` holds weights.
+    largest: bytes of a file;  numbers: of NUMBERS.  BadInput if there is no sound checkpoint, no
+    family that expresses the model, or `to` holds weights.
     """
+    if numbers not in NUMBERS:
+        raise unknown("--numbers", numbers, NUMBERS)
+    dtype = NUMBERS[numbers]
     try:
         from safetensors.torch import save_file
     except ImportError:
@@ -52,7 +60,9 @@ def export(
     index = read_index(path)
     verify(path, index)
     model = read(Model, index.get("model"), "the checkpoint's model")
-    config = write_hf(model)
+    config = write_hf(model) | {
+        "dtype": str(dtype).removeprefix("torch."),
+    }
     if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
         raise BadInput(f"{to} holds weights already: take another folder")
     if any(name.startswith(checkpoint.FAVOUR) for name in index["tensors"]):
@@ -63,7 +73,8 @@ def export(
     reader = Reader(path, index)
     demand_finite(reader)
     to.mkdir(parents=True, exist_ok=True)
-    shards = list(split(tensors(model, str(config["model_type"])), largest))
+    every = tensors(model, str(config["model_type"]))
+    shards = list(split(every, largest // dtype.itemsize))
     where: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         name = (
@@ -71,9 +82,10 @@ def export(
             if len(shards) == 1
             else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         )
-        save_file(gather(reader, shard), to / name, metadata={"format": "pt"})
+        made = {n: x.to(dtype) for n, x in gather(reader, shard).items()}
+        save_file(made, to / name, metadata={"format": "pt"})
         where |= dict.fromkeys(shard, name)
-    total = sum(size(parts) for shard in shards for parts in shard.values())
+    total = dtype.itemsize * sum(map(size, every.values()))
     if len(shards) > 1:
         text = json.dumps(
             {
@@ -150,15 +162,15 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
 
 
 def size(parts: Parts) -> int:
-    """Bytes of a tensor in fp32."""
+    """Elements of a tensor."""
     return sum(
-        4 * (1 if where.each else count) * math.prod(shape[1:])
+        (1 if where.each else count) * math.prod(shape[1:])
         for _, where, shape, count in parts
     )
 
 
 def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:
-    """The tensors in their order, as many to a file as fit."""
+    """The tensors in their order, as many to a file as fit. largest: elements of a file."""
     shard: dict[str, Parts] = {}
     filled = 0
     for name, parts in every.items():

@@ -119,6 +119,8 @@ class Log:
         self.board: Board | None = None
         self.attempt = 0
         self.skipped: float | None = None
+        self.elapsed = 0.0
+        """Seconds of the steps of this attempt, with all that was between them."""
         layout = plan.job.layout
         axes = " ".join(
             f"{axis} {getattr(layout, axis)}"
@@ -208,17 +210,41 @@ class Log:
         self.say_if_skipped(row)
         ends = done == self.plan.settings.steps
         evaluated = "eval_loss" in row
+        self.elapsed += spans["elapsed_s"]
         if time.monotonic() - self.told > TELL_S or ends or evaluated:
             self.told = time.monotonic()
-            held_out = (
-                f" (held out {digits(row['eval_loss'])})" if evaluated else ""
-            )
-            self.say(
-                f"step {done}/{self.plan.settings.steps}  loss {digits(row['loss'])}{held_out}"
-                f"  {rate:,.0f}"
-                f" tokens/s  MFU {row['mfu']:.1%}  {show(seconds, 's')} a step (predicted"
-                f" {show(predicted, 's')})  {show(spent['fullest'], 'GiB')} on the fullest rank"
-            )
+            self.say(self.progress(row))
+
+    def progress(self, row: Mapping[str, Any]) -> str:
+        """A line for people. The time that is left is that of the mean step of this attempt."""
+        done = row["step"]
+        steps = self.plan.settings.steps
+        held_out = (
+            f" (held out {digits(row['eval_loss'])})"
+            if "eval_loss" in row
+            else ""
+        )
+        mean = self.elapsed / (done - self.first)
+        time_s = (
+            f"{clock(mean * (steps - done))} left"
+            if done < steps
+            else f"{clock(self.elapsed)} in all"
+        )
+        norm = row["gradient_norm"]
+        return "  ".join(
+            [
+                f"step {done}/{steps}",
+                f"loss {digits(row['loss'])}{held_out}",
+                f"norm {'not a number' if norm is None else f'{norm:.3g}'}",
+                f"lr {row['lr']:.3g}",
+                f"{row['tokens_per_s']:,.0f} tokens/s",
+                f"MFU {row['mfu']:.1%}",
+                f"{show(row['step_time_s'], 's')} a step (predicted"
+                f" {show(row['predicted_step_time_s'], 's')})",
+                f"{show(row['fullest_rank_bytes'], 'GiB')} on the fullest rank",
+                time_s,
+            ]
+        )
 
     def say_if_skipped(self, row: Mapping[str, Any]) -> None:
         """A line for an update that was not made."""
@@ -275,6 +301,19 @@ def ordinal(n: int) -> str:
         else "th"
     )
     return f"{n}{ending}"
+
+
+def clock(seconds: float) -> str:
+    """A time for people: 12 s, 3 min 20 s, 5 h 7 min, 2 d 4 h."""
+    whole = round(seconds)
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for (name, size), (below, part) in zip(units, units[1:], strict=False):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {name}" + (
+                f" {rest} {below}" if rest else ""
+            )
+    return f"{whole} s"
 
 
 def digits(loss: float | None) -> str:

@@ -25,7 +25,7 @@ from .model import Decoder
 from .moe import MoE
 from .optimizer import adamw, ready
 from .parallel import mesh, spread
-from .pipeline import Engine, engine
+from .pipeline import Engine, criterion, engine
 from .record import Recorder
 from .scaling import Scaler
 from .settings import Settings
@@ -97,6 +97,9 @@ class Trainer:
             if job.model.tied_embeddings
             else None
         )
+        self.criterion = criterion(
+            job, self.layout, self.mesh, self.scaler, settings.z_loss or 0.0
+        )
         self.engines: dict[int, Engine] = {}
         """By the number of microbatches, which grows with the batch."""
         self.optimizer = adamw(self.stages.values(), settings, device)
@@ -110,14 +113,13 @@ class Trainer:
         """What runs so many microbatches through the stages."""
         if microbatches not in self.engines:
             self.engines[microbatches] = engine(
-                self.job,
+                self.criterion,
                 self.stages,
                 self.layout,
                 self.mesh,
                 microbatches,
                 self.device,
                 self.recorder,
-                self.scaler,
                 self.of_microbatch,
             )
         return self.engines[microbatches]
@@ -127,7 +129,7 @@ class Trainer:
         s = self.settings
         mesh = self.mesh
         if self.job.model.moe is None or not (
-            s.balance_loss or s.balance_bias
+            s.balance_loss or s.balance_bias or s.router_z_loss
         ):
             return None
         over = {
@@ -148,6 +150,7 @@ class Trainer:
             tuple(mesh.group(n) for n in among if n in ("tp", "cp")),
             tuple(mesh.group(n) for n in among),
             over["tp"],
+            s.router_z_loss or 0.0,
         )
         found.attach(self.mixtures(), self.device)
         return found

@@ -28,6 +28,10 @@ class Columns(NamedTuple):
     """So many; those after them only pad the vocabulary and get no probability."""
     group: ProcessGroup | None = None
     """The tp ranks with the others."""
+    z: float = 0.0
+    """So many times the mean square of l is in the gradient too, and not in the loss that is shown:
+    it keeps l near 0 (Chowdhery et al. 2022, PaLM, section 5).
+    """
 
 
 def loss(
@@ -88,6 +92,8 @@ class CrossEntropy(torch.autograd.Function):
                 .sub_(whole[rows, None])
                 .exp_()
             )
+            if columns.z:
+                x.mul_(1 + 2 * columns.z * whole[rows, None])
             x.scatter_add_(1, place[rows, None], -here[rows, None])
             found[rows, : columns.real] = x.mul_(scale)
         return found, None, None

@@ -35,35 +35,33 @@ Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
 
 def criterion(
-    job: Job, layout: Layout, mesh: Mesh, scaler: Scaler
+    job: Job, layout: Layout, mesh: Mesh, scaler: Scaler, z: float = 0.0
 ) -> Criterion:
     """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut
-    over tp.
+    over tp. z: as in `Columns`.
     """
     tp = int(layout.tp)
     m = job.model
     here = m.padded_vocab // tp
     first = mesh.index("tp") * here
     group = mesh.group("tp") if tp > 1 else None
-    columns = Columns(first, min(max(m.vocab - first, 0), here), group)
+    columns = Columns(first, min(max(m.vocab - first, 0), here), group, z)
     return scaler.scaled(lambda logits, target: loss(logits, target, columns))
 
 
 def engine(
-    job: Job,
+    of: Criterion,
     stages: dict[int, Decoder],
     layout: Layout,
     mesh: Mesh,
     microbatches: int,
     device: torch.device,
     recorder: Recorder,
-    scaler: Scaler,
     documents: Packed,
 ) -> Engine:
     """What runs the microbatches of a step through this rank's stages. Losses and gradients are
     times the scale.
     """
-    of = criterion(job, layout, mesh, scaler)
     if layout.pp == 1:
         return accumulation(
             stages[0], layout, of, microbatches, recorder, documents

@@ -80,8 +80,8 @@ def ramped(job: Job, settings: Settings) -> list[str]:
 def balanced(job: Job, settings: Settings) -> list[str]:
     """Loads of experts that are not there."""
     return [
-        f"train.{name} evens out the loads of experts, and this model has none: leave it out"
-        for name in ("balance_loss", "balance_bias")
+        f"train.{name} is for the routers of experts, and this model has none: leave it out"
+        for name in ("balance_loss", "balance_bias", "router_z_loss")
         if getattr(settings, name) is not None and job.model.moe is None
     ]
 

@@ -81,6 +81,12 @@ class Settings(Checked):
     """How far the bias of an expert moves in a step to even out loads (DeepSeek-V3: 0.001); it
     decides the choice and not the weights. None: no biases.
     """
+    router_z_loss: float | None = None
+    """Coefficient of the loss that keeps the logits of routers small: the square of the log of the
+    sum of their exponentials (ST-MoE: 1e-3). None: no such loss.
+    """
+    z_loss: float | None = None
+    """The same for the logits of the vocabulary (PaLM: 1e-4). None: no such loss."""
     loss_scale: float = 2.0**16
     """fp16: scale of the loss in the first step; it halves at an overflow. A power of two."""
     scale_growth: int = 2000
@@ -147,6 +153,8 @@ ZERO_IS_NONE = (
     "shards",
     "balance_loss",
     "balance_bias",
+    "router_z_loss",
+    "z_loss",
     "ramp_batch",
     "ramp_steps",
     "sample",

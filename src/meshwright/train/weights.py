@@ -42,6 +42,14 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
 """The same of single families: the weights of a token's experts add up to 1."""
 DEFAULTS = {"norm_topk_prob": False}
 """What transformers takes where a file says nothing, if that is not what we compute."""
+_GEMMA = "its embedding is multiplied by the root of the hidden size and its norms by 1 + weight"
+NOT_COMPUTED = {
+    "gemma": _GEMMA,
+    "gemma2": f"{_GEMMA}, logits and scores go through a tanh, and a layer has four norms",
+    "gemma3": f"{_GEMMA}, and a layer has four norms",
+    "gemma3_text": f"{_GEMMA}, and a layer has four norms",
+}
+"""Families that the blocks of `model` do not make, and why."""
 NUMBERS = ("F32", "F16", "BF16", "F64")
 
 
@@ -105,9 +113,10 @@ def check(folder: Path, m: Model) -> Weights:
     )
     kind = config.get("model_type")
     if kind not in TABLES:
+        why = NOT_COMPUTED.get(str(kind))
         raise BadInput(
             f"weights of {folder} are of family {str(kind)[:40]!r}: only {', '.join(TABLES)} are"
-            " read"
+            f" read{f'; {kind} is not trained: {why}' if why else ''}"
         )
     theirs = read_hf(config, m.name)
     if wrong := differences(m, theirs):
