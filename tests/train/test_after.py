@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
+from meshwright.train.board import TAGS  # noqa: E402
 
 
 class Writer:
@@ -75,6 +77,28 @@ def test_a_run_leaves_a_picture_a_sample_and_events(
     assert losses == [[row["loss"], row["step"]] for row in rows]
     held = [step for tag, _, step in events if tag == "loss/held out"]
     assert held == [2, 3]
+
+
+def test_tensorboard_itself_reads_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own reader, where the package is installed; a run that goes on is one curve."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing import event_accumulator
+
+    monkeypatch.chdir(tmp_path)
+    named = written(tensorboard=True, save_every=2)
+    assert cli.run(["train", named]) == 0
+    shutil.rmtree("run/step-00000003")
+    assert cli.run(["train", named, "--resume", "--steps", "5"]) == 0
+    reader = event_accumulator.EventAccumulator("run/tensorboard")
+    reader.Reload()
+    rows = metrics(Path("run/metrics.jsonl"))
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    for column, tag in TAGS.items():
+        want = {r["step"]: r[column] for r in rows if column in r}
+        found = {e.step: e.value for e in reader.Scalars(tag)}
+        assert found == pytest.approx(want, rel=1e-6)
 
 
 def test_tensorboard_that_is_not_there_is_a_sentence(
