@@ -1,6 +1,7 @@
 """The page under load, and how long it takes to redraw.
 
-    python benchmarks/page.py load --seconds 60       20 clients with mixed requests: errors, latency, memory
+    python benchmarks/page.py load --seconds 60       20 clients with mixed requests, fair and foul: errors, latency, memory
+    python benchmarks/page.py fuzz --seconds 120      bodies by the interface's own description (needs schemathesis)
     python benchmarks/page.py leave                   CPU seconds spent for an asker who has left
     python benchmarks/page.py typing --on 1024xh100-sxm   Chromium: milliseconds from a key to the answer
 
@@ -22,8 +23,9 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CLIENTS = 20
@@ -35,6 +37,12 @@ FLAGS = [
 ]
 SMALL = {"model": "llama3-8b", "on": "16xh100-sxm", "batch": "64seq"}
 LAYOUT = {"tp": 2, "pp": 2, "zero": 1}
+FUZZED = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,"
+    "response_schema_conformance,negative_data_rejection,unsupported_method"
+)
+"""What schemathesis checks; that words of the right type are refused by their meaning is no failure."""
+JSON = {"content-type": "application/json"}
 
 
 @contextmanager
@@ -69,16 +77,12 @@ def post(
 ) -> tuple[int, bytes]:
     """(status, body) of one request."""
     link = http.client.HTTPConnection(host, port, timeout=timeout)
-    link.request(
-        "POST",
-        f"/api/{name}",
-        json.dumps(body),
-        {"content-type": "application/json"},
-    )
-    reply = link.getresponse()
-    found = reply.status, reply.read()
-    link.close()
-    return found
+    try:
+        link.request("POST", f"/api/{name}", json.dumps(body), JSON)
+        reply = link.getresponse()
+        return reply.status, reply.read()
+    finally:
+        link.close()
 
 
 def mixed(draw: random.Random) -> tuple[str, object]:
@@ -102,49 +106,174 @@ def mixed(draw: random.Random) -> tuple[str, object]:
     )
 
 
-def load(seconds: float) -> None:
-    """Many clients at once."""
+@dataclass(frozen=True)
+class Foul:
+    """A request that nobody should make, and what it must be told."""
+
+    name: str
+    status: int
+    path: str = "/api/predict"
+    method: str = "POST"
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+FOUL = (
+    Foul("10 MB", 413, body=b" " * 10_000_000),
+    Foul("10 MB in chunks", 413, headers={"transfer-encoding": "chunked"}),
+    Foul("deep lists", 422, body=b"[" * 500_000),
+    Foul("deep objects", 422, body=b'{"a":' * 150_000),
+    Foul("deep question", 422, body=b'{"question":' + b"[" * 90_000),
+    Foul("no JSON", 422, body=b"\xff\xfe"),
+    Foul("a list", 422, body=b"[1]"),
+    Foul(
+        "digits", 422, body=b'{"question": {"batch": "' + b"9" * 900 + b'"}}'
+    ),
+    Foul("number", 422, body=b'{"layout": {"tp": 1' + b"0" * 5_000 + b"}}"),
+    Foul("path", 404, path="/../../etc/passwd", method="GET"),
+    Foul("coded path", 404, path="/%2e%2e/%2e%2e/etc/passwd", method="GET"),
+    Foul("zero in path", 404, path="/api/%00", method="POST"),
+    Foul("long path", 404, path="/" + "a" * 20_000, method="GET"),
+    Foul("method", 405, method="DELETE"),
+    Foul("no JSON type", 415, headers={"content-type": "text/plain"}),
+    Foul("foreign host", 421, headers={"host": "example.org"}),
+    Foul("foreign origin", 403, headers={"origin": "http://example.org"}),
+    Foul("foreign site", 403, headers={"sec-fetch-site": "cross-site"}),
+)
+
+
+def foul(host: str, port: int, one: Foul) -> int:
+    """The status of a foul request; 0 where the server hung up before it was told all."""
+    link = http.client.HTTPConnection(host, port, timeout=120.0)
+    body: object = one.body
+    headers = {**JSON, **one.headers}
+    if chunked := "transfer-encoding" in headers:
+        body = (b" " * 100_000 for _ in range(100))
+    try:
+        # refused before it was sent to its end: the answer is there
+        with suppress(BrokenPipeError, ConnectionResetError):
+            link.request(
+                one.method, one.path, body, headers, encode_chunked=chunked
+            )
+        reply = link.getresponse()
+        said = json.loads(reply.read())
+        assert {*said} == {"error"} and "\n" not in said["error"], said
+        return reply.status
+    except (ConnectionResetError, http.client.RemoteDisconnected):
+        return 0
+    finally:
+        link.close()
+
+
+def left(host: str, port: int, draw: random.Random) -> None:
+    """A search that nobody waits for."""
+    question = {
+        "model": "llama3-70b",
+        "on": "512xh100-sxm",
+        "batch": f"{draw.randrange(64, 512) * 8}seq",
+    }
+    link = http.client.HTTPConnection(host, port, timeout=120.0)
+    link.request("POST", "/api/plan", json.dumps({"question": question}), JSON)
+    time.sleep(draw.uniform(0.0, 0.5))
+    link.close()
+
+
+class Load:
+    """What many clients at once were told."""
+
+    def __init__(self, host: str, port: int, seconds: float) -> None:
+        self.host, self.port = host, port
+        self.end = time.monotonic() + seconds
+        self.took: dict[str, list[float]] = defaultdict(list)
+        self.statuses: Counter[tuple[str, int]] = Counter()
+        self.wrong: list[str] = []
+
+    def client(self, seed: int) -> None:
+        """One client until the end: mostly fair requests, some foul, some left."""
+        draw = random.Random(seed)
+        while time.monotonic() < self.end:
+            try:
+                share = draw.random()
+                if share < 0.1:
+                    self.foul(draw.choice(FOUL))
+                elif share < 0.12:
+                    left(self.host, self.port, draw)
+                    self.statuses["(left)", 0] += 1
+                else:
+                    self.fair(*mixed(draw))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
+                self.wrong.append(f"{type(error).__name__}: {error}")
+
+    def fair(self, name: str, body: object) -> None:
+        """A request as people make them."""
+        start = time.monotonic()
+        status, said = post(self.host, self.port, name, body)
+        self.took[name].append(time.monotonic() - start)
+        self.statuses[name, status] += 1
+        if status not in (200, 422):
+            self.wrong.append(f"{name}: {status} {said[:200]!r}")
+
+    def foul(self, one: Foul) -> None:
+        """A request that nobody should make."""
+        status = foul(self.host, self.port, one)
+        self.statuses[f"({one.name})", status] += 1
+        if status not in (one.status, 0):
+            self.wrong.append(f"{one.name}: {status}, not {one.status}")
+
+
+def load(seconds: float) -> int:
+    """Many clients at once; 1 if one of them was answered wrongly."""
     with served() as (process, host, port):
         post(host, port, "plan", {"question": SMALL})
-        before, end = usage(process.pid), time.monotonic() + seconds
-        took: dict[str, list[float]] = defaultdict(list)
-        statuses: Counter[tuple[str, int]] = Counter()
-
-        def client(seed: int) -> None:
-            draw = random.Random(seed)
-            while time.monotonic() < end:
-                name, body = mixed(draw)
-                start = time.monotonic()
-                try:
-                    status, _ = post(host, port, name, body)
-                except OSError as error:
-                    status = -1
-                    print(name, error)
-                took[name].append(time.monotonic() - start)
-                statuses[name, status] += 1
-
+        before = usage(process.pid)
+        run = Load(host, port, seconds)
         threads = [
-            threading.Thread(target=client, args=(seed,))
+            threading.Thread(target=run.client, args=(seed,))
             for seed in range(CLIENTS)
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        memory = [before[0]]
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(5.0)
+            memory.append(usage(process.pid)[0])
+        time.sleep(3.0)
         after = usage(process.pid)
+        time.sleep(3.0)
+        idle = usage(process.pid)[1] - after[1]
     print(
-        f"{sum(statuses.values())} requests of {CLIENTS} clients in {seconds:g} s, load {os.getloadavg()}"
+        f"{sum(run.statuses.values())} requests of {CLIENTS} clients in"
+        f" {seconds:g} s, load {os.getloadavg()}"
     )
-    for (name, status), count in sorted(statuses.items()):
-        print(f"  {name:10} {status} {count:6}")
-    for name, times in sorted(took.items()):
-        times.sort()
-        print(
-            f"  {name:10} median {statistics.median(times):.3f} s, 95 % {times[int(len(times) * 0.95)]:.3f} s"
-        )
-    print(
-        f"  memory {before[0]:.0f} -> {after[0]:.0f} MiB, {after[1] - before[1]:.0f} CPU-s"
-    )
+    for (name, status), count in sorted(run.statuses.items()):
+        print(f"  {name:20} {status} {count:6}")
+    for name, times in sorted(run.took.items()):
+        print(f"  {name:10} {spread(times)}")
+    print(f"  memory (MiB): {', '.join(f'{m:.0f}' for m in memory)}")
+    print(f"  {after[1] - before[1]:.0f} CPU-s; afterwards {idle:.2f} in 3 s")
+    print(f"  wrong: {len(run.wrong)}", *run.wrong[:10], sep="\n    ")
+    return bool(run.wrong)
+
+
+def fuzz(seconds: float, only: str) -> int:
+    """Bodies and methods that the description of the interface makes."""
+    with served() as (process, host, port):
+        command = [
+            *("schemathesis", "run", f"http://{host}:{port}/openapi.json"),
+            *("--include-path-regex", only, "--checks", FUZZED),
+            *("--max-time", f"{seconds:.0f}", "--request-timeout", "70"),
+            *("--continue-on-failure", "--max-examples", "25"),
+        ]
+        status = subprocess.run(command).returncode
+        print(f"memory {usage(process.pid)[0]:.0f} MiB")
+    return status
+
+
+def spread(times: list[float]) -> str:
+    """Median and 95th percentile."""
+    ordered = sorted(times)
+    late = ordered[int(len(ordered) * 0.95)]
+    return f"median {statistics.median(ordered):.3f} s, 95 % {late:.3f} s"
 
 
 def leave() -> None:
@@ -227,14 +356,19 @@ def typing(model: str, on: str, keys: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("load", "leave", "typing"))
+    parser.add_argument("what", choices=("load", "fuzz", "leave", "typing"))
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--only", default="", help="of fuzz: a pattern of paths"
+    )
     parser.add_argument("--model", default="llama3-70b")
     parser.add_argument("--on", default="1024xh100-sxm")
     parser.add_argument("--keys", type=int, default=20)
     given = parser.parse_args()
     if given.what == "load":
-        load(given.seconds)
+        sys.exit(load(given.seconds))
+    elif given.what == "fuzz":
+        sys.exit(fuzz(given.seconds, given.only))
     elif given.what == "leave":
         leave()
     else:

@@ -95,6 +95,25 @@ def test_streams_give_a_line_for_each_part(served) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("clusters", {"question": QUESTION, "clusters": [3]}),
+        ("clusters", {"clusters": ["8xh100-sxm"], "prices": {"b200": "x"}}),
+        ("what_if", {"question": {**QUESTION, "batch": "nonsense"}}),
+        ("choices", {"question": QUESTION, "layout": {"tp": [2]}}),
+        ("limits", {"scenarios": ["nowhere"]}),
+        ("limits", {"scenarios": ["h100"], "factors": {"chip": True}}),
+    ],
+)
+def test_a_wrong_question_is_refused_before_the_first_line(
+    served, name: str, body: dict
+) -> None:
+    reply = ask(name, body, served)
+    assert reply.status == 422
+    assert set(reply.json) == {"error"}
+
+
 def test_static_files_are_served_and_nothing_else(served) -> None:
     for path in ("/", "/main.js", "/style.css", "/icon.svg"):
         reply = call("GET", path, served=served)
@@ -224,9 +243,12 @@ def test_a_config_of_a_job_that_names_a_file_is_refused(served) -> None:
 
 
 def test_other_methods_and_names(served) -> None:
-    assert call("GET", "/api/plan", served=served).status == 404
+    assert call("GET", "/api/nothing", served=served).status == 404
     assert call("POST", "/api/nothing", b"{}", served=served).status == 404
-    assert call("DELETE", "/api/plan", served=served).status == 405
+    for method in ("GET", "DELETE", "TRACE"):
+        refused = call(method, "/api/plan", served=served)
+        assert refused.status == 405, method
+        assert refused.headers["allow"] == "POST"
 
 
 def test_work_stops_when_the_asker_leaves() -> None:

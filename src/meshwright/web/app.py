@@ -26,6 +26,7 @@ from typing import Any, cast
 import anyio
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -236,18 +237,19 @@ class Api:
         try:
             body = checked(await body_of(request), asked)
             if asked.streams:
-                return StreamingResponse(
-                    self.lines(asked, body),
-                    200,
-                    HEADERS,
-                    "application/x-ndjson",
-                )
+                return await self.many(asked, body, request)
             return await self.one(name, asked, body, request)
         except ClientDisconnect:
             return refusal("the asker has left", 400)
         except MeshwrightError as error:
             large = "at most" in str(error) and "bytes" in str(error)
             return refusal(str(error), 413 if large else 422)
+
+    async def only_posted(self, request: Request) -> Response:
+        """A question that was not posted."""
+        if request.path_params["name"] in self.endpoints:
+            raise HTTPException(405, headers={"Allow": "POST"})
+        return await self.answer(request)
 
     async def one(
         self,
@@ -310,32 +312,59 @@ class Api:
             raise result[0]
         return result[0]
 
-    async def lines(
-        self, asked: Endpoint, body: Mapping[str, Any]
-    ) -> AsyncIterator[bytes]:
-        """An answer line by line; a sentence in place of what cannot be answered."""
+    async def many(
+        self, asked: Endpoint, body: Mapping[str, Any], request: Request
+    ) -> Response:
+        """An answer of many lines: what is wrong with the question is said before the first."""
         work = Work()
-        parts: Iterator[Any] = iter(asked.ask(body, work.progress))
+        parts = cast(
+            "Iterator[Mapping[str, Any]]", asked.ask(body, work.progress)
+        )
 
-        def following() -> bytes | None:
+        def following() -> bytes:
+            try:
+                return written(next(parts)) + b"\n"
+            except StopIteration:
+                return b""
+
+        first = await self.computed(following, work, asked, request)
+        return StreamingResponse(
+            self.lines(first, following, work, asked),
+            200,
+            HEADERS,
+            "application/x-ndjson",
+        )
+
+    async def lines(
+        self,
+        first: bytes,
+        following: Callable[[], bytes],
+        work: Work,
+        asked: Endpoint,
+    ) -> AsyncIterator[bytes]:
+        """The lines of an answer; a sentence in place of what cannot be answered."""
+
+        def next_line() -> bytes:
             try:
                 work.progress("", 0.0)
-                return written(next(parts)) + b"\n"
-            except (StopIteration, Stopped):
-                return None
+                return following()
+            except Stopped:
+                return b""
             except MeshwrightError as error:
                 return written({"error": str(error)}) + b"\n"
 
         self.under_way += 1
+        line = first
         try:
-            while line := await to_thread.run_sync(
-                following,
-                limiter=self.limiter(asked.quick),
-                abandon_on_cancel=True,
-            ):
+            while line:
                 yield line
                 if line.startswith(b'{"error":'):
                     return
+                line = await to_thread.run_sync(
+                    next_line,
+                    limiter=self.limiter(asked.quick),
+                    abandon_on_cancel=True,
+                )
         finally:
             work.stop.set()
             self.under_way -= 1
@@ -384,10 +413,12 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 async def not_here(request: Request, error: Exception) -> Response:
-    """A method or path that nobody answers."""
-    return refusal(
+    """A method that a path does not know; its header says which it does."""
+    reply = refusal(
         f"{request.method} {request.url.path[:80]!r} is not answered here", 405
     )
+    reply.headers.update(getattr(error, "headers", None) or {})
+    return reply
 
 
 def app(
@@ -399,6 +430,7 @@ def app(
     routes = [
         Route("/openapi.json", api.describe, methods=["GET"]),
         Route("/api/{name}", api.answer, methods=["POST"]),
+        Route("/api/{name}", api.only_posted, methods=["GET"]),
         Route("/{path:path}", files.answer, methods=["GET"]),
     ]
     inner = Starlette(

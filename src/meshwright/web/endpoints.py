@@ -128,21 +128,34 @@ def checked(body: object, asked: Endpoint) -> Body:
     for name, value in body.items():
         if name not in asked.fields:
             raise unknown("the body: field", name, asked.fields)
-        schema = asked.fields[name]
-        fits = isinstance(value, KINDS[schema["type"]])
-        if not fits or (
-            isinstance(value, bool) and schema["type"] != "boolean"
-        ):
-            raise BadInput(
-                f"{name} must be of type {schema['type']}, not {brief(value)}"
-            )
-        least = schema.get("minimum", -inf)
-        most = schema.get("maximum", inf)
-        if isinstance(value, (int, float)) and not least <= value <= most:
-            raise BadInput(
-                f"{name} must be between {least} and {most}, not {brief(value)}"
-            )
+        check(name, value, asked.fields[name])
     return body
+
+
+def check(name: str, value: object, schema: Mapping[str, Any]) -> None:
+    """A value, and those inside, of a schema's type and range.  Raises BadInput."""
+    wanted = schema.get("type", [])
+    kinds = [wanted] if isinstance(wanted, str) else wanted
+    if not any(
+        isinstance(value, KINDS[kind])
+        and (kind == "boolean" or not isinstance(value, bool))
+        for kind in kinds
+    ):
+        raise BadInput(
+            f"{name} must be of type {' or '.join(kinds)}, not {brief(value)}"
+        )
+    least = schema.get("minimum", -inf)
+    most = schema.get("maximum", inf)
+    if isinstance(value, (int, float)) and not least <= value <= most:
+        raise BadInput(
+            f"{name} must be between {least} and {most}, not {brief(value)}"
+        )
+    if isinstance(value, Mapping) and "additionalProperties" in schema:
+        for key, inner in value.items():
+            check(f"{name}.{key[:40]}", inner, schema["additionalProperties"])
+    if isinstance(value, list) and "items" in schema:
+        for inner in value:
+            check(f"each of {name}", inner, schema["items"])
 
 
 def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
