@@ -693,3 +693,19 @@ def test_the_documentation_shows_the_table() -> None:
     assert table.markdown() in text, (
         "write table.markdown() into docs/bridges.md"
     )
+
+
+def test_a_model_of_ones_own_folder_is_the_one_that_its_numbers_say() -> None:
+    """A config.json is called after its folder; torchtitan calls these sizes llama3 8B."""
+    ours = replace(model("llama3-8b"), name="config", sources={})
+    layout = Layout(dp=8, zero=3)
+    job = Job(ours, "8xh100-sxm", 64, layout, framework="torchtitan")
+    written, _ = bridge.write(job, "torchtitan", PLACE)
+    named = replace(job, model=model("llama3-8b"))
+    assert (
+        written.splitlines()[1:]
+        == (bridge.write(named, "torchtitan", PLACE)[0].splitlines()[1:])
+    )
+    other = replace(job, model=replace(ours, ffn=14080))
+    with pytest.raises(BadInput, match="no model of the sizes of config"):
+        bridge.write(other, "torchtitan", PLACE)

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -462,3 +463,13 @@ def test_no_model_in_place_of_a_job(
 ) -> None:
     assert cli.run(["export", "llama3-8b", "--to", "sbatch"]) == 2
     assert "export needs a JOB.toml" in capsys.readouterr().err
+
+
+def test_a_plan_for_gpus_is_exported_where_no_pytorch_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever plans on a laptop has none; the ranks run elsewhere."""
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    path = job(train={"device": "cuda"})
+    for to in ("sbatch", "torchrun"):
+        assert "--device cuda" in exported(capsys, path, "--to", to)

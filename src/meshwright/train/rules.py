@@ -136,16 +136,18 @@ def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
         return [
             f"the layout needs {need} ranks (tp x cp x pp x dp), but the launcher started {world}"
         ]
+    if world is not None:
+        return []  # machines that the launcher has, not this one
     if settings.device == "cuda":
         import torch
 
-        have = torch.cuda.device_count() if world is None else need
+        have = torch.cuda.device_count()
         return (
             []
             if have >= need
             else [f"the layout needs {need} GPUs, but this machine has {have}"]
         )
-    if world is None and need > (most := 8 * (os.cpu_count() or 1)):
+    if need > (most := 8 * (os.cpu_count() or 1)):
         return [
             f"the layout needs {need} ranks, but this machine of {os.cpu_count()} cores runs at"
             f" most {most}: use torchrun on more machines"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ... import catalog
 from ...describe.job import OPTIMIZERS, Job
+from ...describe.model import Model
 from ...describe.read import brief
 from ...errors import BadInput
 from .keys import Keys
@@ -59,17 +61,22 @@ def name_of(job: Job, format: str) -> str:
         ours: theirs
         for theirs, ours in reversed([*get(format).models.items()])
     }
-    name = job.model.name
-    if (
-        name in named
-        and catalog.has("models", name)
-        and catalog.model(name) == job.model
-    ):
-        return named[name]
+    for ours, theirs in named.items():
+        if catalog.has("models", ours) and same(
+            catalog.model(ours), job.model
+        ):
+            return theirs
     known = ", ".join(sorted(named))
     raise BadInput(
-        f"{get(format).title} has no model {name} of these sizes; it has {known}"
+        f"{get(format).title} has no model of the sizes of {job.model.name}; it has {known}"
     )
+
+
+def same(a: Model, b: Model) -> bool:
+    """Equal but for the name and where the numbers are from: a config.json is called after its
+    folder.
+    """
+    return replace(a, name="", sources=b.sources) == replace(b, name="")
 
 
 def hub_name(job: Job) -> str:
