@@ -108,7 +108,7 @@ def dp_step(table: Table) -> Column:
 
 def each_dp(table: Table, low: Column, high: Column, step: Column) -> Table:
     """A row for every dp from low to high, in steps."""
-    counts = np.maximum(np.floor((high - low) / step) + 1, 0).astype(np.int64)
+    counts = np.maximum(np.floor((high - low) / step) + 1, 0).astype(np.intp)
     index = np.repeat(np.arange(len(counts)), counts)
     offset = np.arange(counts.sum()) - np.repeat(
         np.cumsum(counts) - counts, counts

@@ -108,7 +108,7 @@ def count(job: Job, table: Table) -> Column:
         "row": np.arange(float(len(index)))
     }
     placed, _ = finish(job, spread(job, rows, False), False)
-    each = np.bincount(placed["row"].astype(np.int64), minlength=len(index))
+    each = np.bincount(placed["row"].astype(np.intp), minlength=len(index))
     return each[number].astype(np.float64)
 
 

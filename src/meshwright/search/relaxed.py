@@ -433,7 +433,7 @@ def _intervals(
     most = np.minimum(
         np.floor(limit / each), _ceil_div(B, table["microbatch"])
     )
-    counts = np.maximum(most - fewest + 1, 0).astype(np.int64)
+    counts = np.maximum(most - fewest + 1, 0).astype(np.intp)
     index = np.repeat(np.arange(len(counts)), counts)
     m = fewest[index] + (
         np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -306,7 +307,7 @@ class Options:
     @property
     def count(self) -> int:
         """Grid points of a row."""
-        return int(np.prod(self.shape))
+        return prod(self.shape)
 
 
 def demand_one_copy(space: Space) -> None:
@@ -570,7 +571,8 @@ def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     for column in columns:
         number, values = _numbered(np.broadcast_to(column, rows))
         if range_ * values > 2**62:
-            _, code = np.unique(code, return_inverse=True)
+            _, found = np.unique(code, return_inverse=True)
+            code = found.astype(np.int64)  # positions may have 32 bits
             range_ = int(code.max()) + 1
         code = code * values + number
         range_ = range_ * values
@@ -586,7 +588,7 @@ def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
     if (whole == column).all() and (most := int(whole.max())) < 2**20:
         return whole, most + 1
     values, number = np.unique(column, return_inverse=True)
-    return number, len(values)
+    return number.astype(np.int64), len(values)
 
 
 def length(table: Table) -> int:
