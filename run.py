@@ -3,10 +3,12 @@
     python3 run.py plan llama3-70b --on 1024xh100-sxm --batch 4Mi
     python3 run.py train examples/quickstart.toml
     python3 run.py test [pytest arguments]
+    python3 run.py docs [-d FOLDER]
     python3 run.py gpu-check --chip h100-sxm --docs
 
 Any verb of the command runs in .venv, those that need PyTorch in .venv-train; lint, types and tests
-in .venv-test; gpu-check, the trainer on the GPUs of this machine, in .venv-gpu.
+in .venv-test; docs, the documentation as a site in build/docs, in .venv-docs; gpu-check, the
+trainer on the GPUs of this machine, in .venv-gpu.
 
 Each makes its own virtual environment beside this file (or in the folder MESHWRIGHT_ENV names) and
 installs what it needs when pyproject.toml has changed.
@@ -65,13 +67,17 @@ def environment(name: str, requirements: list[list[str]]) -> Path:
     return binaries
 
 
+def needed(*groups: str) -> list[str]:
+    """What dependency groups of pyproject.toml and the package itself ask pip for."""
+    text = (HERE / "pyproject.toml").read_text("utf-8")
+    known = tomllib.loads(text)["dependency-groups"]
+    return [*(one for group in groups for one in known[group]), "-e", "."]
+
+
 def test(arguments: list[str]) -> int:
     """Lint, types and tests; the last line printed is pytest's summary."""
-    groups = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))[
-        "dependency-groups"
-    ]
     tools = environment(
-        ".venv-test", [[TORCH], [*groups["test"], *groups["lint"], "-e", "."]]
+        ".venv-test", [[TORCH], needed("test", "docs", "lint")]
     )
     for check in (
         ["ruff", "check", "."],
@@ -92,6 +98,15 @@ def main() -> int:
     """Run the tests, or hand the arguments to the command."""
     if sys.argv[1:2] == ["test"]:
         return test(sys.argv[2:])
+    if sys.argv[1:2] == ["docs"]:
+        tools = environment(".venv-docs", [needed("docs")])
+        return subprocess.run(
+            [
+                *(str(tools / "mkdocs"), "build", "--strict"),
+                *("-f", "documentation/mkdocs.yml", *sys.argv[2:]),
+            ],
+            cwd=HERE,
+        ).returncode
     if sys.argv[1:2] == ["gpu-check"]:
         tools = environment(".venv-gpu", [["-e", ".[train]"]])
         return subprocess.run(

@@ -1,0 +1,132 @@
+"""Hooks of MkDocs: pages made from the program, the order of all pages, and files that pages point
+to.
+
+Nothing of this is committed: the command's reference comes from its argument parser, the interface
+of Python from docstrings, sets, frameworks and schedules from the objects that compute.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sets
+from mkdocs.structure.files import File, Files
+from snippets import carried_out
+
+import meshwright
+from meshwright.cli.command import app
+from meshwright.cli.main import main as main  # it registers the verbs
+from meshwright.describe.assumptions import SETS
+from meshwright.describe.framework import frameworks
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+STYLE = "site.css"
+OUTSIDE = re.compile(r"\]\(\.\./([^)#\s]+)[^)]*\)")
+"""A link from a page to a file of the repository that is no page."""
+GUIDES = {
+    "Start": ("index.md", "tutorial.md", "how-to.md", "glossary.md"),
+    "Use": (
+        "plan.md",
+        "page.md",
+        "train.md",
+        "compare.md",
+        "calibrate.md",
+        "bridges.md",
+        "limits.md",
+        "roofline.md",
+        "reproduce.md",
+        "extend.md",
+    ),
+    "How sure": ("accuracy.md", "findings.md", "papers.md"),
+    "How it works": (
+        "architecture.md",
+        "assumptions.md",
+        "physics.md",
+        "kernels.md",
+        "collectives.md",
+        "memory.md",
+        "schedules.md",
+    ),
+}
+
+
+def command() -> str:
+    """Every verb with its options, from the parser itself."""
+    text = app.generate_docs(output_format="markdown")
+    return text.replace("# meshwright\n", "# The command\n", 1)
+
+
+def interface() -> str:
+    """The public names of the package."""
+    lines = ["# Python", "", "Import each from `meshwright`.", ""]
+    for name in meshwright.__all__:
+        if not name.startswith("_"):
+            home = f"meshwright.{meshwright._WHERE[name]}.{name}"
+            lines += [f"::: {home}", ""]
+    return "\n".join(lines)
+
+
+def made() -> Iterator[tuple[str, str]]:
+    """(path, Markdown) of every page that the program makes."""
+    yield "reference/command.md", command()
+    yield "reference/python.md", interface()
+    yield from sets.pages()
+
+
+def on_config(config: Any) -> Any:
+    """The order of the pages."""
+    nav: list[Any] = [{title: list(pages)} for title, pages in GUIDES.items()]
+    reference = [
+        {"The command": "reference/command.md"},
+        {"Python": "reference/python.md"},
+        {"Assumption sets": [{n: f"sets/{n}.md"} for n in SETS]},
+        {"Frameworks": [{n: f"frameworks/{n}.md"} for n in frameworks()]},
+    ]
+    nav.append({"Reference": reference})
+    config.nav = nav
+    config.extra_css = [STYLE]
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """All pages, the style, and each file that a page points to."""
+    for path, text in made():
+        files.append(File.generated(config, path, content=text))
+    files.append(
+        File.generated(
+            config, STYLE, content=(HERE / STYLE).read_text("utf-8")
+        )
+    )
+    named: set[str] = set()
+    for page in (ROOT / "docs").glob("*.md"):
+        named.update(OUTSIDE.findall(page.read_text("utf-8")))
+    for name in sorted(named):
+        if (ROOT / name).is_file():
+            where = str(ROOT / name)
+            files.append(
+                File.generated(config, copied(name), abs_src_path=where)
+            )
+    return files
+
+
+def copied(name: str) -> str:
+    """Where a file of the repository lies in the site: as text, so that a browser shows it."""
+    return f"files/{name}" if name.endswith(".ipynb") else f"files/{name}.txt"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """What a page runs is run; links out of docs/ lead to the copies."""
+
+    def link(found: re.Match[str]) -> str:
+        name = found[1]
+        return (
+            f"]({copied(name)})" if (ROOT / name).is_file() else "](index.md)"
+        )
+
+    with tempfile.TemporaryDirectory() as folder:
+        return carried_out(OUTSIDE.sub(link, markdown), Path(folder))
