@@ -27,7 +27,7 @@ from __future__ import annotations
 from functools import cache, reduce
 
 from ..num import Num, floor, maximum, minimum, where
-from . import groups
+from . import groups, waits
 from .dealt import Dealt, Pass, Place, Rank
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, many_chunks, whole_groups
@@ -282,6 +282,7 @@ def interleaved(group: int = 0) -> Schedule:
             p, m, v, group, 2 * p - 3
         ),
         in_flight_on_last=lambda p, m, v: groups.ahead(p, m, v, group, 1.0),
+        waits=lambda d, seconds: waits.interleaved(d),
         group=group,
         grouped=interleaved,
     )

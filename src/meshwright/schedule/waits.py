@@ -8,10 +8,13 @@ below zero. All sends are free here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..num import Num, maximum, minimum, where
 from .dealt import Dealt
+
+ALL = float("inf")
+"""Microbatches: a rank has something to do meanwhile of as many as there are."""
 
 
 class Wait(NamedTuple):
@@ -24,6 +27,12 @@ class Wait(NamedTuple):
     def of(self, m: Num) -> Num:
         """With m microbatches."""
         return maximum(self.way - self.fill * minimum(self.most, m - 1.0), 0.0)
+
+    def where(self, condition: Any, other: Wait) -> Wait:
+        """This one where a condition holds, else the other."""
+        return Wait(
+            *(where(condition, a, b) for a, b in zip(self, other, strict=True))
+        )
 
     def under(self, other: Wait) -> Wait:
         """At most either of them."""
@@ -40,7 +49,8 @@ def slowest(d: Dealt) -> Num:
     found = 0.0 * d.p
     for rank in d.slow:
         load = d.load(rank).total
-        found = where(load >= longest, rank, found)
+        later = (load == longest) & (rank > found)
+        found = where((load > longest) | later, rank, found)
         longest = maximum(load, longest)
     return found
 
@@ -68,10 +78,39 @@ def zero_bubble(d: Dealt, h: float) -> tuple[Wait, ...]:
     return Wait(around, mine.w, h * x), Wait(turned, mine.f, h * (d.q - x))
 
 
-def zbv(d: Dealt, seconds: Num) -> tuple[Wait, ...]:
+def interleaved(d: Dealt) -> tuple[Wait, ...]:
+    """Down to the slowest rank and up again; and of the way to its last chunk what outlasts its
+    earlier chunks' forwards, of the way back from there their backward passes: of all microbatches,
+    where these are one group.
+    """
+    x = slowest(d)
+    first, last, mine = d.place(x), d.place(d.top + x), d.earlier(x)
+    every = d.p * ALL
+    return (
+        Wait(first.down + first.back),
+        Wait(last.down - first.down - mine.f, mine.f, every),
+        Wait(last.back - first.back - mine.b, mine.b, every),
+    )
+
+
+def zbv(d: Dealt, seconds: Num, heavy: Num) -> tuple[Wait, ...]:
     """In a run of steps: half of (p-1)(f + i) for each of 2 (p-1) - (m-1), of ranks with layers
-    only, even ones; seconds: of a microbatch on the slowest rank, which take longer."""
+    only, even ones. Where ranks are uneven: down and up the V, down to a heavy rank and up from it,
+    less what that does besides its input gradients.
+
+    seconds: of a microbatch on the slowest rank, which take longer.
+    """
     layers = d.v * d.cut.least
     f, i, w = (layers * seconds for seconds in d.lightest)
     more = maximum(seconds - (f + i + w), 0.0)
-    return (Wait(d.q * (f + i) - more, (f + i) / 2 + more, 2 * d.q),)
+    even = Wait(d.q * (f + i) - more, (f + i) / 2 + more, 2 * d.q)
+    if not d.uneven:
+        return (even,)
+    one, other = d.at(heavy), d.at(d.stages - 1.0 - heavy)
+    behind = maximum(seconds - d.load(heavy).total, 0.0)
+    way = d.f(0.0, d.stages) + d.up(d.stages, d.stages - heavy)
+    way = way + d.up(heavy, 0.0) + d.at(0.0).w
+    # from m = p on weight gradients are left out too, and fewer forwards
+    each = one.f + maximum(other.f, one.w + other.w) + behind
+    once = one.f + other.f + one.w + behind
+    return (even.where(d.cut.alike, Wait(way - once, each, d.p * ALL)),)
