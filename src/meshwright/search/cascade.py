@@ -28,13 +28,14 @@ from .evaluate import (
 )
 from .grid import legal_options, possible
 from .merit import weigh
-from .nearest import nearest
+from .nearest import Shapes, nearest
 from .placement import count
 from .relaxed import covered, relaxed_rounds
 from .space import (
     Column,
     Space,
     Table,
+    chunked,
     cross,
     fill,
     keep,
@@ -109,52 +110,42 @@ def _rounds(
             progress,
         )
         return
-    table = fill(job, cross(table, **degrees), space)
-    table = keep(
-        table,
-        possible(
-            job,
-            table,
-            best.choice,
-            space.scheme,
-            exact=True,
-        ),
-    )
+    index = np.flatnonzero(np.diff(degrees["pp"], prepend=0.0))
+    rows = fill(job, cross(table, **take(degrees, index)), space)
+    whose, which = chunked(rows["pp"], degrees)
+    if not len(whose):
+        return
+    table = take(rows, whose) | {"interleave": degrees["interleave"][which]}
+    fine = possible(job, table, best.choice, space.scheme, exact=True)
+    table, whose = keep(table, fine), whose[fine]
     best.searched = int(
         (
             legal_options(job, table, best.choice, space.scheme)
-            * (count(job, table) if space.placements else 1.0)
+            * (count(job, rows)[whose] if space.placements else 1.0)
         ).sum()
     )
-    if length(table):
-        yield from _strict(
-            job,
-            space,
-            best,
-            table,
-            progress,
-        )
-
-
-def _strict(
-    job: Job, space: Space, best: Best, table: Table, progress: Progress | None
-) -> Iterator[Table]:
-    """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
-    placed at once, for a better limit, and what is left of all in the end. The first round takes
-    the smallest microbatches, which fit soonest. Few rows are all placed: a bound would cost as
-    much."""
+    # few rows are all placed: a bound would cost as much
     if length(table) <= FEW:
         yield table
         return
-    choice = best.choice
-    shapes = nearest(
-        job,
-        table,
-        choice,
-        space.scheme,
-        choice.recompute,
-    )
-    law = laws.law(job, table, choice, shapes)
+    again = best.choice.recompute
+    shapes = nearest(job, rows, best.choice, space.scheme, again)
+    shapes = shapes._replace(which=shapes.which[whose])
+    yield from _strict(job, space, best, table, shapes, progress)
+
+
+def _strict(
+    job: Job,
+    space: Space,
+    best: Best,
+    table: Table,
+    shapes: Shapes,
+    progress: Progress | None,
+) -> Iterator[Table]:
+    """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
+    placed at once, for a better limit, and what is left of all in the end. The first round takes
+    the smallest microbatches, which fit soonest."""
+    law = laws.law(job, table, best.choice, laws.layers(job, shapes))
     order = np.argsort(law, kind="stable")
     begin = 0
     size = FIRST

@@ -30,7 +30,7 @@ from .kinds import Deal, Kind, deals, holders_of, kinds, runs, some_schedule
 from .nearest import Shapes, bodies, each_way, layouts, pick, stacked
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
-from .space import Column, Options, Table, length, splits
+from .space import Column, Options, Table, distinct, length, splits
 
 Mask = NDArray[np.bool_]
 
@@ -576,9 +576,9 @@ def possible(
             scheme,
         )
         fine |= splits_so & framework.rows(job, way, exact, False)
-    alone = table["pp"] == 1
-    scheduled = alone | some_schedule(job, ways[0], choice)
-    return np.asarray(fine & scheduled)
+    index, number = distinct([table["pp"], table["interleave"]])
+    scheduled = some_schedule(job, pick(ways[0], index), choice)
+    return np.asarray(fine & ((table["pp"] == 1) | scheduled[number]))
 
 
 def legal_options(
@@ -590,7 +590,8 @@ def legal_options(
         layouts(table, {}, job.cluster.sizes, scheme, sp)
         for sp in choice.sequence_parallel
     ]
-    orders = np.array(runs(job, choice, rows[0], m))
+    index, number = distinct([table["pp"], table["interleave"], m])
+    orders = np.array(runs(job, choice, pick(rows[0], index), m[index]))
     alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
     # with one replica all are the same
     stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)
@@ -600,13 +601,12 @@ def legal_options(
             for sharding in choice.zero
         ]
     )
-    points = np.broadcast_to(
-        orders[None, :, None] & stages, (*choice.shape[1:], length(table))
-    )
     barred = framework.barred(job, rows[0], choice)
-    each = (points if barred is None else points & ~barred[0]).sum(
-        axis=(0, 1, 2)
-    )
+    each = len(choice.recompute) * orders.sum(axis=0)[number]
+    each = each * stages.sum(axis=0)
+    if barred is not None:
+        points = orders[:, number][None, :, None] & stages & ~barred[0]
+        each = points.sum(axis=(0, 1, 2))
     ways: Column = sum(
         each
         * (

@@ -4,28 +4,33 @@ degrees.
 A device computes its layers for every microbatch, and waits as its schedule does where there is
 nothing but layers. That is a path of the order with shorter passes, so no step takes less. Of
 layers alone a wait is linear in the seconds of their passes; so what it holds of each is counted
-once for each pipeline degree.
+once for each pipeline degree, and with the shares that passes have of any layer's seconds it is a
+table of pipeline degrees and numbers of microbatches.
 """
 
 from __future__ import annotations
 
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import step
 from ..describe.job import Job
-from ..num import Num, ceil_div, maximum, minimum
+from ..num import ceil_div
 from ..schedule.dealt import Pass
 from ..schedule.waits import Wait
 from .kinds import fullest, kinds
 from .nearest import Shapes, pick
+from .pieces import Grid, Index
 from .space import Column, Options, Table, distinct
 
 NEVER = 1e100
 """Seconds longer than any step: of a schedule that cannot run."""
+DENSE = 64
+"""Numbers of microbatches up to which laws hold each."""
+APART = 1.05
+"""Times that larger ones are apart."""
 UNITS = Pass(*np.eye(3))
 """A second of one pass alone, F, I and W side by side."""
 
@@ -53,78 +58,77 @@ class Laws(NamedTuple):
     """Layers but the leading ones on the fullest device."""
     every: Column
     """All layers on it."""
-    waits: dict[str, tuple[Wait, ...]]
-    """Of each schedule, what they hold of F, I and W of a layer: a column for each pass."""
+    numbers: Column
+    """Of microbatches, ascending."""
+    waits: Grid
+    """(degree, number of microbatches) of the schedule that waits least, in seconds of a layer."""
 
     @classmethod
-    def of(cls, job: Job, choice: Options, pp: Column, chunks: Column) -> Laws:
-        """Of these degrees and numbers of chunks."""
-        found: dict[str, tuple[Wait, ...]] = {}
-        for kind in kinds(choice):
-            # papers' bubbles are no paths of the order
-            if not step.by_order(job):
-                found[kind.schedule.name] = ()
-                continue
-            rows = np.flatnonzero(kind.filled(job, pp, chunks))
-            p = pp[rows, None]
-            most = fullest(job, p)
-            s = step.Stages(
-                most * UNITS.f, most * UNITS.b, 0.0, 0.0, 0.0, UNITS
-            )
-            waits = step.least_waits(
-                job, p, s, kind.schedule, chunks[rows, None]
-            )
-            known = found.get(kind.schedule.name) or tuple(
-                never(len(pp), 3) for _ in waits
-            )
-            found[kind.schedule.name] = tuple(
-                lowered(one, rows, wait)
-                for one, wait in zip(known, waits, strict=True)
-            )
-        return cls(
-            fullest(job, pp),
-            np.asarray(ceil_div(float(job.model.layers), pp)),
-            found,
-        )
+    def of(
+        cls,
+        job: Job,
+        choice: Options,
+        degrees: Table,
+        shares: tuple[Column, Column],
+        most: float,
+    ) -> Laws:
+        """Of pipelines with so many chunks, for up to so many microbatches.
 
-    def seconds(self, layer: Layers, m: Column) -> Column:
-        """Of m microbatches, with the schedule that waits least; the laws have the rows of the
-        layers.
+        shares: the least and the most that F, I and W take of a layer's seconds.
         """
-        never: Num = NEVER
-        idle: list[Num] = [
-            sum(_of(wait, layer).of(m) for wait in mine)
-            for mine in self.waits.values()
-        ]
-        waiting = m * self.every * layer.total + reduce(minimum, idle, never)
-        return np.asarray(maximum(m * self.typical * layer.typical, waiting))
+        pp, chunks = degrees["pp"], degrees["interleave"]
+        numbers = rounded(most)
+        waits = np.full((len(pp), len(numbers)), NEVER)
+        for kind in kinds(choice):
+            rows = np.flatnonzero(kind.filled(job, pp, chunks))
+            least: Any = 0.0
+            # papers' bubbles are no paths of the order
+            if step.by_order(job):
+                p, v = pp[rows, None], chunks[rows, None]
+                full = fullest(job, p)
+                s = step.Stages(
+                    full * UNITS.f, full * UNITS.b, 0.0, 0.0, 0.0, UNITS
+                )
+                each = step.least_waits(job, p, s, kind.schedule, v)
+                least = sum(_scaled(wait, shares).of(numbers) for wait in each)
+            waits[rows] = np.minimum(waits[rows], least)
+        every = np.asarray(ceil_div(float(job.model.layers), pp))
+        return cls(fullest(job, pp), every, numbers, waits)
 
-
-def _of(wait: Wait, layer: Layers) -> Wait:
-    """A wait with the passes of a layer."""
-    way, fill = (
-        sum(
-            share * seconds
-            for share, seconds in zip(each.T, layer[:3], strict=True)
+    def unchunked(self, pp: Column) -> Laws:
+        """Of each pipeline degree, ascending, with the number of chunks that waits least."""
+        first = np.flatnonzero(np.diff(pp, prepend=0.0))
+        waits = np.minimum.reduceat(self.waits, first)
+        return Laws(
+            self.typical[first], self.every[first], self.numbers, waits
         )
-        for each in map(np.asarray, (wait.way, wait.fill))
+
+    def seconds(self, layer: Layers, of: Index, m: Column) -> Column:
+        """Of m microbatches through these pipelines; a wait falls with their number."""
+        waits = self.waits[of, np.searchsorted(self.numbers, m)]
+        every = (m * self.every[of] + waits) * layer.total
+        return np.maximum(m * self.typical[of] * layer.typical, every)
+
+
+def rounded(most: float) -> Column:
+    """Numbers of microbatches up to this or more: all small ones, and some others."""
+    steps = np.log(max(most / DENSE, 1.0)) / np.log(APART)
+    others = DENSE * APART ** np.arange(1.0, steps + 2)
+    return np.append(np.arange(1.0, DENSE + 1), np.floor(others))
+
+
+def _scaled(wait: Wait, shares: tuple[Column, Column]) -> Wait:
+    """A wait that holds so much of F, I and W, a column each, in seconds of a layer: at most."""
+    rows = (len(np.asarray(wait.way)), len(UNITS))
+    way, fill, most = (np.broadcast_to(of, rows) for of in wait)
+    low, high = shares
+    way = way * np.where(way > 0, low, high)
+    fill = fill * np.where(fill > 0, high, low)
+    return Wait(
+        way.sum(axis=1, keepdims=True),
+        fill.sum(axis=1, keepdims=True),
+        most[:, :1],
     )
-    return Wait(way, fill, np.asarray(wait.most)[:, 0])
-
-
-def lowered(known: Wait, rows: NDArray[np.intp], wait: Wait) -> Wait:
-    """At most the other wait too, in some rows."""
-    found = Wait(*(np.array(column) for column in known))
-    for column, values in zip(
-        found, pick(known, rows).under(wait), strict=True
-    ):
-        np.asarray(column)[rows] = values
-    return found
-
-
-def never(*shape: int) -> Wait:
-    """Of a schedule that cannot run."""
-    return Wait(np.full(shape, NEVER), np.zeros(shape), np.zeros(shape))
 
 
 def layers(job: Job, shapes: Shapes) -> Layers:
@@ -144,10 +148,16 @@ def layers(job: Job, shapes: Shapes) -> Layers:
     return found
 
 
-def law(job: Job, table: Table, choice: Options, shapes: Shapes) -> Column:
-    """Seconds that a step of each row takes at least. shapes: of the rows."""
+def shares_of(layer: Layers) -> tuple[Column, Column]:
+    """The least and the most that F, I and W take of the seconds of any of these layers."""
+    each = np.array(layer[:3]) / layer.total
+    return each.min(axis=1), each.max(axis=1)
+
+
+def law(job: Job, table: Table, choice: Options, layer: Layers) -> Column:
+    """Seconds that a step of each row takes at least. layer: of the rows."""
     index, number = distinct([table["pp"], table["interleave"]])
+    degrees = {k: table[k][index] for k in ("pp", "interleave")}
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    of = Laws.of(job, choice, table["pp"][index], table["interleave"][index])
-    laws: Laws = pick(of, number)
-    return laws.seconds(layers(job, shapes), m)
+    laws = Laws.of(job, choice, degrees, shares_of(layer), m.max())
+    return laws.seconds(layer, number, m)

@@ -32,9 +32,9 @@ from .evaluate import (
 )
 from .grid import pieces, possible
 from .kinds import Deal, Mask, deals, holders_of, kinds
-from .laws import Laws, law, layers, lowered, never
+from .laws import NEVER, Laws, law, layers, shares_of
 from .nearest import Shapes, bound_clock, nearest, pick, stacked
-from .pieces import bound
+from .pieces import Index, bound
 from .placement import spread
 from .space import (
     PLACED,
@@ -42,6 +42,7 @@ from .space import (
     Options,
     Space,
     Table,
+    chunked,
     cross,
     keep,
     length,
@@ -127,6 +128,21 @@ class Shards(NamedTuple):
         )
 
 
+def never(rows: int) -> Wait:
+    """Of a schedule that cannot run."""
+    return Wait(np.full(rows, NEVER), np.zeros(rows), np.zeros(rows))
+
+
+def lowered(known: Wait, rows: Index, wait: Wait) -> Wait:
+    """At most the other wait too, in some rows."""
+    found = Wait(*(np.array(column) for column in known))
+    for column, values in zip(
+        found, pick(known, rows).under(wait), strict=True
+    ):
+        np.asarray(column)[rows] = values
+    return found
+
+
 def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
     """Those of `by_law` whose fewest microbatches, and what they wait for, stay within the limit.
 
@@ -175,28 +191,30 @@ def by_law(
     job: Job, space: Space, best: Best, shards: Shards, degrees: Table
 ) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
-    laws = Laws.of(job, best.choice, degrees["pp"], degrees["interleave"])
-    found = []
     every = layers(job, shards.shapes(shards.table))
+    shares = shares_of(every)
+    most = float(ceil_div(job.batch, shards.table["microbatch"].min()))
+    laws = Laws.of(job, best.choice, degrees, shares, most)
+    plain = laws.unchunked(degrees["pp"])
+    pp = np.unique(degrees["pp"])
+    found = []
     for start in range(0, length(shards.table), CROSSED):
         at = slice(start, start + CROSSED)
         part = pick(shards.table, at)
         layer = pick(every, at)
-        grid = {k: c[:, None] for k, c in part.items()} | {
-            "pp": degrees["pp"][None, :]
-        }
+        grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp[None, :]}
         dp = largest_dp(job, grid, space)
         m = _fewest(job, grid | {"dp": dp})
-        once = np.reshape(layer.typical, (-1, 1)) * laws.typical
-        rows, columns = np.nonzero((dp >= 1) & (m * once <= best.limit))
-        fine = (
-            pick(laws, columns).seconds(pick(layer, rows), m[rows, columns])
-            <= best.limit
-        )
-        rows = rows[fine]
-        columns = columns[fine]
-        left = pick(part, rows) | pick(degrees, columns)
-        left["dp"] = dp[rows, columns]
+        once = np.reshape(layer.typical, (-1, 1)) * plain.typical
+        row, of = np.nonzero((dp >= 1) & (m * once <= best.limit))
+        m = m[row, of]
+        fine = plain.seconds(pick(layer, row), of, m) <= best.limit
+        row, of, m = row[fine], of[fine], m[fine]
+        left = pick(part, row) | {"pp": pp[of], "dp": dp[row, of]}
+        again, of = chunked(left["pp"], degrees)
+        left = take(left, again) | {"interleave": degrees["interleave"][of]}
+        fine = laws.seconds(pick(layer, row[again]), of, m[again])
+        left = keep(left, fine <= best.limit)
         runs = possible(
             job,
             left,
@@ -386,7 +404,8 @@ def _first_guess(
     shapes = nearest(
         job, rows, best.choice, space.scheme, best.choice.recompute
     )
-    order = np.argsort(law(job, rows, best.choice, shapes), kind="stable")
+    seconds = law(job, rows, best.choice, layers(job, shapes))
+    order = np.argsort(seconds, kind="stable")
     begin, size = 0, GUESSES
     while begin < len(order) and np.isinf(best.limit):
         some = order[begin : begin + size]

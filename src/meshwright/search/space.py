@@ -63,6 +63,8 @@ limit).
 ANY_CHUNKS = 8
 """Up to so many chunks every number is tried (published layouts of dense models have no more:
 `layout.practice`); of larger ones, unless asked, those that divide the layers."""
+SPARSE = 8
+"""Times as many values as rows: below, a table of them is shorter than sorting."""
 FIXED = ("cp_exchange", "offload")
 """Fields of which one search takes one value, as of the scheme; a plan takes several."""
 USUAL = Choices(
@@ -576,17 +578,28 @@ def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
             range_ = int(code.max()) + 1
         code = code * values + number
         range_ = range_ * values
-    _, index, inverse = np.unique(code, return_index=True, return_inverse=True)
-    return index, inverse
+    if range_ > SPARSE * rows:
+        _, index, inverse = np.unique(
+            code, return_index=True, return_inverse=True
+        )
+        return index, inverse
+    first = np.full(range_, -1)
+    first[code[::-1]] = np.arange(rows)[::-1]
+    there = first >= 0
+    return first[there], (np.cumsum(there) - 1)[code]
 
 
 def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
     """(a whole number for each value, how many there may be): the values themselves if they are
-    whole.
+    whole, their places where these are fewer.
     """
     whole = column.astype(np.int64)
     if (whole == column).all() and (most := int(whole.max())) < 2**20:
-        return whole, most + 1
+        if most > SPARSE * len(whole):
+            return whole, most + 1
+        there = np.zeros(most + 1, dtype=bool)
+        there[whole] = True
+        return (np.cumsum(there) - 1)[whole], int(there.sum())
     values, number = np.unique(column, return_inverse=True)
     return number.astype(np.int64), len(values)
 
@@ -740,6 +753,20 @@ def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
         most, _longest_list(choice)
     )
     return keep(table, fits & ((table["pp"] > 1) | alone))
+
+
+def chunked(
+    pp: Column, degrees: Table
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(row, which of some pipelines), for rows with these degrees and every number of chunks that
+    the pipelines, which ascend, have of them.
+    """
+    first, end = (
+        np.searchsorted(degrees["pp"], pp, side) for side in ("left", "right")
+    )
+    index = np.repeat(np.arange(len(pp)), end - first)
+    skipped = np.cumsum(end - first) - (end - first)
+    return index, np.arange(len(index)) + (first - skipped)[index]
 
 
 def _longest_list(choice: Options) -> int:
