@@ -197,7 +197,8 @@ def test_bounds_are_below_the_grid(capacity: float) -> None:
         assert np.all(found.by_zero[:, :, 0] <= seconds.min(axis=2))
         for limit in (3.0, 4.5, 9.0):
             good = seconds <= limit
-            for axis, mine in enumerate(found.used(limit)):
+            for axis, least_of in enumerate(found.by_option):
+                mine = least_of <= limit
                 others = tuple(i for i in range(5) if i != axis)
                 assert np.all(mine >= good.any(axis=others))
                 if capacity == 100.0:  # nothing is in its way

@@ -79,17 +79,20 @@ def zero_bubble(d: Dealt, h: float) -> tuple[Wait, ...]:
 
 
 def interleaved(d: Dealt) -> tuple[Wait, ...]:
-    """Down to the slowest rank and up again; and of the way to its last chunk what outlasts its
-    earlier chunks' forwards, of the way back from there their backward passes: of all microbatches,
-    where these are one group.
+    """Down to the slowest rank and up again; of the way to its last chunk what outlasts its earlier
+    chunks' forwards, of the way back from there their backward passes: of all microbatches, where
+    these are one group; and from there to the end and back, less the forwards run ahead.
     """
     x = slowest(d)
     first, last, mine = d.place(x), d.place(d.top + x), d.earlier(x)
     every = d.p * ALL
+    end = last.below_whole(d.place(d.stages - 1.0))
+    ahead = maximum(first.at.f, last.at.f)
     return (
         Wait(first.down + first.back),
         Wait(last.down - first.down - mine.f, mine.f, every),
         Wait(last.back - first.back - mine.b, mine.b, every),
+        Wait(end, ahead, 2.0 * (d.q - x)),
     )
 
 

@@ -10,6 +10,7 @@ brute force.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from .best import Best
 from .evaluate import (
     LARGEST,
     PLACED_AT_ONCE,
+    Bounded,
     Progress,
+    Ways,
     best_first,
     evaluate,
     lower,
@@ -29,6 +32,7 @@ from .evaluate import (
 from .grid import legal_options, possible
 from .merit import weigh
 from .nearest import Shapes, nearest
+from .pieces import Index
 from .placement import count
 from .relaxed import covered, relaxed_rounds
 from .space import (
@@ -50,7 +54,7 @@ FIRST = 512
 """Rows of the first round."""
 FEW = 64
 """Rows that are not worth a bound."""
-GROWTH = 8
+GROWTH = 32
 """How many times as many rows each round has as the one before."""
 
 
@@ -67,22 +71,16 @@ def search(
     limits: `within`, `slack` and `sure` of `Best`.
     """
     best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
-    for table in _rounds(
-        job,
-        space,
-        best,
-        relaxed,
-        progress,
-    ):
-        evaluate(job, space, best, table, relaxed)
+    for table, ways in _rounds(job, space, best, relaxed, progress):
+        evaluate(job, space, best, table, relaxed, ways)
     return best
 
 
 def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
     """Whether some layout of the space fits."""
     best = Best(1, options(job, space), weigh=weigh(job))
-    for table in _rounds(job, space, best, relaxed, None):
-        evaluate(job, space, best, table, relaxed)
+    for table, ways in _rounds(job, space, best, relaxed, None):
+        evaluate(job, space, best, table, relaxed, ways)
         if best.rows:
             return True
     return False
@@ -94,7 +92,7 @@ def _rounds(
     best: Best,
     relaxed: bool,
     progress: Progress | None,
-) -> Iterator[Table]:
+) -> Iterator[Bounded]:
     """Rows worth placing, best bound first."""
     table = shards(job, space, relaxed)
     degrees = pipelines(job, space, relaxed)
@@ -126,7 +124,7 @@ def _rounds(
     )
     # few rows are all placed: a bound would cost as much
     if length(table) <= FEW:
-        yield table
+        yield table, None
         return
     again = best.choice.recompute
     shapes = nearest(job, rows, best.choice, space.scheme, again)
@@ -141,37 +139,41 @@ def _strict(
     table: Table,
     shapes: Shapes,
     progress: Progress | None,
-) -> Iterator[Table]:
+) -> Iterator[Bounded]:
     """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
     placed at once, for a better limit, and what is left of all in the end. The first round takes
     the smallest microbatches, which fit soonest."""
     law = laws.law(job, table, best.choice, laws.layers(job, shapes))
-    order = np.argsort(law, kind="stable")
-    begin = 0
+    small = table["microbatch"] == table["microbatch"].min()
+    some = _least(law, np.flatnonzero(small), FIRST)
+    open_ = np.ones(len(law), dtype=bool)
+    found: list[tuple[Table, Column, Ways]] = []
     size = FIRST
-    small = table["microbatch"][order] == table["microbatch"].min()
-    lead = np.flatnonzero(small)[:FIRST]
-    order = np.concatenate([order[lead], np.delete(order, lead)])
-    found: list[tuple[Table, Column]] = []
-    while begin < len(order):
+    while len(some):
         if progress:
             progress("bounds", 0.0)
-        some = order[begin : begin + size]
-        some = some[law[some] <= min(best.limit, LARGEST)]
+        open_[some] = False
         rows = take(table, some)
-        seconds = law[some]
-        if len(some):
-            seconds, _ = lower(
-                job, space, best, rows, rows, shapes=shapes.rows(some)
-            )
-        first = np.argsort(seconds, kind="stable")[:PLACED_AT_ONCE]
-        yield from tried(best, take(rows, first), seconds[first])
-        rest = np.ones(len(some), dtype=bool)
-        rest[first] = False
-        found.append((keep(rows, rest), seconds[rest]))
-        begin = begin + size
+        seconds, ways = lower(
+            job, space, best, rows, rows, shapes=shapes.rows(some)
+        )
+        order = np.argsort(seconds, kind="stable")
+        order = order[seconds[order] <= min(best.limit, LARGEST)]
+        first = order[:PLACED_AT_ONCE]
+        yield from tried(best, take(rows, first), seconds[first], ways)
+        rest = order[PLACED_AT_ONCE:]
+        found.append((take(rows, rest), seconds[rest], ways))
+        open_ &= law <= min(best.limit, LARGEST)
         size = size * GROWTH
-    left = {k: np.concatenate([rows[k] for rows, _ in found]) for k in table}
-    yield from best_first(
-        best, left, np.concatenate([seconds for _, seconds in found]), progress
-    )
+        some = _least(law, np.flatnonzero(open_), size)
+    left = {k: np.concatenate([rows[k] for rows, *_ in found]) for k in table}
+    bounds = np.concatenate([seconds for _, seconds, _ in found])
+    ways = reduce(Ways.beside, [ways for *_, ways in found])
+    yield from best_first(best, left, bounds, ways, progress)
+
+
+def _least(values: Column, rows: Index, number: int) -> Index:
+    """Of some rows those with the smallest values, ascending."""
+    if len(rows) > number:
+        rows = rows[np.argpartition(values[rows], number)[:number]]
+    return rows[np.argsort(values[rows], kind="stable")]

@@ -5,7 +5,7 @@ row of the space.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,12 +38,33 @@ BLOCK = 16384
 POINTS = 32768
 """Grid points evaluated at once: few enough that their arrays stay in cache."""
 LARGEST = float(np.finfo(float).max)
-PLACED_AT_ONCE = 16
+PLACED_AT_ONCE = 64
 """Rows with the smallest bounds that are placed for a limit."""
 MORE_AT_ONCE = 256
 """Rows that are placed first once there is one."""
 TRIAL = 1.5
 """Times the largest bound of some rows: what they are looked at within while no limit is known."""
+
+
+class Ways(NamedTuple):
+    """Options of some rows, and on each axis the seconds that no layout with a choice undercuts."""
+
+    whole: Options
+    least: list[Column]
+
+    def within(self, limit: float) -> Options:
+        """Those that may stay within a limit."""
+        most = min(limit, LARGEST)
+        return self.whole.part([seconds <= most for seconds in self.least])
+
+    def beside(self, other: Ways) -> Ways:
+        """Of the rows of both."""
+        both = zip(self.least, other.least, strict=True)
+        return self._replace(least=[np.minimum(a, b) for a, b in both])
+
+
+Bounded = tuple[Table, Ways | None]
+"""Rows, and their options where some of them are ruled out."""
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share that is done."""
 
@@ -134,10 +155,11 @@ def evaluate(
     best: Best,
     table: Table,
     relaxed: bool,
+    ways: Ways | None = None,
     count: bool = False,
 ) -> None:
     """Place the rows and put them on the grid; unless everything is counted, only rows and options
-    whose bound allows it.
+    whose bound allows it. ways: their options.
     """
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
@@ -145,8 +167,17 @@ def evaluate(
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
+            choice = ways.within(best.limit) if ways else best.choice
+            if not choice.count:
+                return
             _on_grid(
-                job, space, best, pick(placed, at), pick(shares, at), count
+                job,
+                space,
+                best,
+                pick(placed, at),
+                pick(shares, at),
+                choice,
+                count,
             )
 
 
@@ -156,6 +187,7 @@ def _on_grid(
     best: Best,
     table: Table,
     shares: Shares,
+    choice: Options,
     count: bool,
 ) -> None:
     """Evaluate a block of placed rows under all options that may stay within the limit."""
@@ -166,7 +198,7 @@ def _on_grid(
         table,
         table,
         shares,
-        best.choice,
+        choice,
         space.scheme,
         np.inf if count else best.limit,
     )
@@ -200,9 +232,9 @@ def lower(
     far: Table,
     choice: Options | None = None,
     shapes: Shapes | None = None,
-) -> tuple[Column, Options]:
-    """Bound of every row in seconds (nearest groups, best options among those that can fit), and
-    the options that may stay within the limit.
+) -> tuple[Column, Ways]:
+    """Bound of every row in seconds (nearest groups, best options among those that can fit), and of
+    every option.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
     bound by the one, sharding by the other. shapes: of the near rows, where they are known.
@@ -211,7 +243,7 @@ def lower(
     found = np.full(length(near), np.inf)
     at = bound_clock(job)
     choice = choice or best.choice
-    used = [np.zeros(n, dtype=bool) for n in choice.all.shape]
+    each = [np.full(n, np.inf) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):
         rows = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, rows)
@@ -222,32 +254,35 @@ def lower(
         )
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
-        for axis, mine, marks in zip(
-            used,
-            p.choice.numbers,
-            least.used(min(best.limit, LARGEST)),
-            strict=True,
-        ):
-            axis[np.array(mine, dtype=np.intp)] |= marks
-    return found, choice.all.part(used)
+        columns = zip(each, p.choice.numbers, least.by_option, strict=True)
+        for axis, mine, seconds in columns:
+            here = np.array(mine, dtype=np.intp)
+            axis[here] = np.minimum(axis[here], seconds)
+    return found, Ways(choice.all, each)
 
 
-def tried(best: Best, table: Table, seconds: Column) -> Iterator[Table]:
+def tried(
+    best: Best, table: Table, seconds: Column, ways: Ways
+) -> Iterator[Bounded]:
     """Rows with these bounds. Where no limit is known yet, one a little above the bounds will do if
     that many layouts are found within it.
     """
     if len(seconds) and np.isinf(best.limit) and np.isfinite(seconds).any():
         best.trial = TRIAL * float(seconds[np.isfinite(seconds)].max())
-        yield table
+        yield table, ways
         limit, best.trial = best.trial, np.inf
         if best.limit <= limit:
             return
-    yield table
+    yield table, ways
 
 
 def best_first(
-    best: Best, table: Table, seconds: Column, progress: Progress | None
-) -> Iterator[Table]:
+    best: Best,
+    table: Table,
+    seconds: Column,
+    ways: Ways,
+    progress: Progress | None,
+) -> Iterator[Bounded]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     order = np.argsort(seconds, kind="stable")
     begin = 0
@@ -257,7 +292,7 @@ def best_first(
         chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]
         if not len(chosen):
             return
-        yield from tried(best, take(table, chosen), seconds[chosen])
+        yield from tried(best, take(table, chosen), seconds[chosen], ways)
         begin = begin + size
         size = size * 4
         if progress:

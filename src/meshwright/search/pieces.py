@@ -141,14 +141,13 @@ class Bound(NamedTuple):
     by_zero: Grid
     """Seconds, (sp, recompute, fold, zero, row), at the best schedule."""
 
-    def used(self, limit: float) -> list[NDArray[np.bool_]]:
-        """The choices of each axis that some row may need to stay within the limit."""
-        schedule = self.by_schedule <= limit
-        zero = self.by_zero <= limit
+    @property
+    def by_option(self) -> list[Column]:
+        """Seconds of each choice on each axis, with whatever else is best."""
         others = ((1, 2, 3, 4), (0, 2, 3, 4), (0, 1, 3, 4))
         return [
-            *(np.asarray(schedule.any(axis=o)) for o in others),
-            np.asarray(zero.any(axis=(0, 1, 2, 4))),
+            *(self.by_schedule.min(axis=o, initial=np.inf) for o in others),
+            self.by_zero.min(axis=(0, 1, 2, 4), initial=np.inf),
         ]
 
 

@@ -22,7 +22,9 @@ from .best import Best
 from .evaluate import (
     BLOCK,
     LARGEST,
+    Bounded,
     Progress,
+    Ways,
     best_first,
     dp_step,
     each_dp,
@@ -56,10 +58,14 @@ GUESSES = 512
 """Rows of them that are bounded with their synchronisation at first."""
 GROWTH = 4
 """How many times as many follow as long as too few of them fit."""
-FIRST_INTERVALS = 1024
+FIRST_INTERVALS = 4096
 """Intervals of dp, of the shortest steps by law, that set a limit before the others are bounded."""
-PROMISING = 64
+PROMISING = 128
 """Intervals whose smallest dp is evaluated for a better limit."""
+AT_ONCE = 1024
+"""So many single values of dp are placed without another bound."""
+MANY = 1000
+"""Intervals of which some are placed for a better limit."""
 FEW = 8192
 """So many single values of dp are bounded one by one: halving their intervals would take longer."""
 CROSSED = 2048
@@ -266,7 +272,7 @@ def _idle(waits: dict[str, tuple[Wait, ...]], m: Column) -> dict[str, Column]:
 
 def relaxed_rounds(
     job: Job, space: Space, best: Best, table: Table, progress: Progress | None
-) -> Iterator[Table]:
+) -> Iterator[Bounded]:
     """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches,
     halved down to single values.
     """
@@ -307,12 +313,7 @@ def relaxed_rounds(
         some = np.argsort(seconds, kind="stable")[:FIRST_INTERVALS]
         a = take(low, some)
         b = take(high, some)
-        yield _promising(
-            job,
-            space,
-            a,
-            lower(job, space, best, a, b)[0],
-        )
+        yield _promising(job, space, a, *lower(job, space, best, a, b))
         low = keep(low, seconds <= best.limit)
         high = keep(high, seconds <= best.limit)
     yield from _halve(
@@ -380,7 +381,7 @@ def _first_guess(
     table: Table,
     degrees: Table,
     work: Column,
-) -> Iterator[Table]:
+) -> Iterator[Bounded]:
     """Layouts with promise: the smallest microbatches, which fit soonest, the most replicas. They
     set the first limit.
     """
@@ -410,10 +411,10 @@ def _first_guess(
     while begin < len(order) and np.isinf(best.limit):
         some = order[begin : begin + size]
         guesses = take(rows, some)
-        seconds, _ = lower(
+        seconds, ways = lower(
             job, space, best, guesses, guesses, shapes=shapes.rows(some)
         )
-        yield from best_first(best, guesses, seconds, None)
+        yield from best_first(best, guesses, seconds, ways, None)
         begin = begin + size
         size = size * GROWTH
 
@@ -493,12 +494,11 @@ def _halve(
     low: Table,
     high: Table,
     progress: Progress | None,
-) -> Iterator[Table]:
+) -> Iterator[Bounded]:
     """Bound intervals of dp, place what is left of them, halve them; single values wait until the
     limit has settled.
     """
-    waiting = None
-    bounds = np.zeros(0)
+    found: list[tuple[Table, Ways]] = []
     choice = best.choice
     unplaced = (
         list(PLACED[1:])
@@ -513,54 +513,59 @@ def _halve(
             )
             low = keep(low, fine)
             high = keep(high, fine)
-        seconds, choice = lower(
-            job,
-            space,
-            best,
-            low,
-            high,
-            choice,
-        )
-        single = low["dp"] == high["dp"]
-        runs = valid(job, low, space)
-        if length(low) > 1000:
-            yield _promising(job, space, low, seconds)
+        seconds, ways = lower(job, space, best, low, high, choice)
+        if length(low) > MANY:
+            yield _promising(job, space, low, seconds, ways)
+        choice = ways.within(best.limit)
         alive = seconds <= best.limit
+        low = keep(low | {"bound": seconds}, alive)
+        high = keep(high, alive)
+        step = dp_step(low)
+        counts = np.floor((high["dp"] - low["dp"]) / step) + 1
+        single = counts == 1
+        if counts.sum() <= AT_ONCE:
+            single = counts > 0
+        if not unplaced or single.all():
+            ready = each_dp(
+                keep(low, single),
+                low["dp"][single],
+                high["dp"][single],
+                step[single],
+            )
+            found.append((keep(ready, valid(job, ready, space)), ways))
+            low = keep(low, ~single)
+            high = keep(high, ~single)
+        del low["bound"]
         if unplaced:
             axis = unplaced.pop(0)
             low, high = (
-                spread(job, keep(rows, alive), True, [axis])
-                for rows in (low, high)
+                spread(job, rows, True, [axis]) for rows in (low, high)
             )
-            continue
-        ready = single & runs & alive
-        waiting = (
-            keep(low, ready)
-            if waiting is None
-            else _stack(waiting, keep(low, ready))
-        )
-        bounds = np.concatenate([bounds, seconds[ready]])
-        low = keep(low, alive & ~single)
-        high = keep(high, alive & ~single)
-        step = dp_step(low)
-        counts = np.floor((high["dp"] - low["dp"]) / step) + 1
-        if counts.sum() <= FEW:
-            low = each_dp(low, low["dp"], high["dp"], step)
+        elif counts.sum() <= FEW:
+            low = each_dp(low, low["dp"], high["dp"], step[~single])
             high = dict(low)
-            continue
-        middle = (
-            low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
-        )
-        low = _stack(low, low | {"dp": middle + step})
-        high = _stack(high | {"dp": middle}, high)
-    if waiting is not None:
-        yield from best_first(best, waiting, bounds, progress)
+        else:
+            low, high = _halves(low, high)
+    if found:
+        table = reduce(_stack, [rows for rows, _ in found])
+        ways = reduce(Ways.beside, [each for _, each in found])
+        yield from best_first(best, table, table.pop("bound"), ways, progress)
 
 
-def _promising(job: Job, space: Space, low: Table, seconds: Column) -> Table:
+def _halves(low: Table, high: Table) -> tuple[Table, Table]:
+    """Each interval of dp as two."""
+    step = dp_step(low)
+    middle = low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
+    below, above = high | {"dp": middle}, low | {"dp": middle + step}
+    return _stack(low, above), _stack(below, high)
+
+
+def _promising(
+    job: Job, space: Space, low: Table, seconds: Column, ways: Ways
+) -> Bounded:
     """Of intervals with these bounds the best with their smallest dp, for a better limit."""
     some = take(low, np.argsort(seconds, kind="stable")[:PROMISING])
-    return keep(some, valid(job, some, space))
+    return keep(some, valid(job, some, space)), ways
 
 
 def _stack(a: Table, b: Table) -> Table:

@@ -575,7 +575,7 @@ def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         if range_ * values > 2**62:
             _, found = np.unique(code, return_inverse=True)
             code = found.astype(np.int64)  # positions may have 32 bits
-            range_ = int(code.max()) + 1
+            range_ = int(code.max(initial=0)) + 1
         code = code * values + number
         range_ = range_ * values
     if range_ > SPARSE * rows:
@@ -594,7 +594,7 @@ def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
     whole, their places where these are fewer.
     """
     whole = column.astype(np.int64)
-    if (whole == column).all() and (most := int(whole.max())) < 2**20:
+    if (whole == column).all() and (most := int(whole.max(initial=0))) < 2**20:
         if most > SPARSE * len(whole):
             return whole, most + 1
         there = np.zeros(most + 1, dtype=bool)
