@@ -23,7 +23,7 @@ class Rule:
     """Field, reason and nearest valid values, for a scalar layout that breaks it."""
     options: tuple[str, ...] = ()
     """Choices it looks at beside degrees: schedule (with its chunks), zero, recompute,
-    sequence_parallel.
+    sequence_parallel. If schedule alone, of all degrees only at pp and the number of microbatches.
     """
     placed: bool = False
     """It looks at where ranks lie in the network."""

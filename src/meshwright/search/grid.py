@@ -576,9 +576,14 @@ def possible(
             scheme,
         )
         fine |= splits_so & framework.rows(job, way, exact, False)
-    index, number = distinct([table["pp"], table["interleave"]])
+    index, number = _pipelines(table, np.asarray(microbatches(job, ways[0])))
     scheduled = some_schedule(job, pick(ways[0], index), choice)
     return np.asarray(fine & ((table["pp"] == 1) | scheduled[number]))
+
+
+def _pipelines(table: Table, m: Column) -> tuple[Index, Index]:
+    """(a row of each, its number for every row): what the rules of schedules look at."""
+    return distinct([table["pp"], table["interleave"], m])
 
 
 def legal_options(
@@ -590,7 +595,7 @@ def legal_options(
         layouts(table, {}, job.cluster.sizes, scheme, sp)
         for sp in choice.sequence_parallel
     ]
-    index, number = distinct([table["pp"], table["interleave"], m])
+    index, number = _pipelines(table, m)
     orders = np.array(runs(job, choice, pick(rows[0], index), m[index]))
     alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
     # with one replica all are the same

@@ -219,8 +219,8 @@ def by_law(
         left = pick(part, row) | {"pp": pp[of], "dp": dp[row, of]}
         again, of = chunked(left["pp"], degrees)
         left = take(left, again) | {"interleave": degrees["interleave"][of]}
-        fine = laws.seconds(pick(layer, row[again]), of, m[again])
-        left = keep(left, fine <= best.limit)
+        seconds = laws.seconds(pick(layer, row[again]), of, m[again])
+        left = keep(left, seconds <= best.limit)
         runs = possible(
             job,
             left,
