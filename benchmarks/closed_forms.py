@@ -118,7 +118,9 @@ def closed_and_exact(at: Drawn, barrier: str) -> tuple[float, float]:
     )
     layout = Layout(pp=at.p, interleave=at.v, schedule=at.schedule)
     s = stages(layout, at.parts, "none", shares(job, layout, schedule, at.v))
-    closed = float(ordered(job, at.p, at.m, s, at.send, schedule, at.v).total)
+    closed = float(
+        ordered(job, at.p, at.m, s, at.send, schedule, at.v, refine=True).total
+    )
     passes = stage_seconds(job, layout, at.parts)
     together = barrier != "none" or not schedule.split_backward
     order, place = (

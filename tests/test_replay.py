@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,9 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import body
+from meshwright.schedule.dealt import Dealt, Pass
+from meshwright.schedule.replays import refined
+from meshwright.step import body, step
 
 LAYERS_ONLY = replace(
     MEGATRON, count=replace(MEGATRON.count, vocabulary=False)
@@ -206,3 +210,50 @@ def test_the_closed_form_is_the_step_without_what_comes_after() -> None:
         for cause in ("dp_comm", "overlap_slowdown", "optimizer", "other")
     )
     assert replay(p).closed_s == pytest.approx(p.step_time_s - after)
+
+
+LOOSE = [name for name, s in SCHEDULES.items() if s.loose]
+
+
+@pytest.mark.parametrize("barrier", ["global norm", "none"])
+@pytest.mark.parametrize("schedule", LOOSE)
+def test_a_prediction_replays_stages_that_differ(
+    schedule: str, barrier: str
+) -> None:
+    """Two layers in some stages and one in others: what the search takes for it is well below the
+    longest path, what a prediction says is the longest path."""
+    sets = SETS["realistic"]
+    sets = replace(sets, overlap=replace(sets.overlap, step_barrier=barrier))
+    layers = {"interleaved-zb": 15, "dualpipe": 6}.get(schedule, 13)
+    interleave = 3 if schedule == "interleaved-zb" else 1
+    one = Job(
+        replace(model("llama3-8b"), layers=layers, vocab=0),
+        cluster("4xh100-sxm"),
+        8,
+        assumptions=sets,
+    )
+    p = predict(one, Layout(pp=4, schedule=schedule, interleave=interleave))
+    exact = replay(p)
+    assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
+    assert sum(p.time_s.values()) == pytest.approx(p.step_time_s, rel=1e-12)
+    bound = step(p.job, p.layout, body(p.job, p.layout)).pipeline.total
+    assert bound < 0.999 * exact.exact_s
+    assert p.term.value == pytest.approx(p.step_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", LOOSE)
+def test_a_table_is_refined_row_by_row(schedule: str) -> None:
+    """Rows with and without stages that differ, of several numbers of ranks."""
+    at = schedule_named(schedule)
+    p, m = np.array([4.0, 4.0, 2.0, 8.0]), np.array([8.0, 12.0, 4.0, 16.0])
+    f = np.array([1.0, 2.0, 1.5, 0.7])
+
+    def refine(rows: Any) -> Any:
+        layer = Pass(f[rows], 1.2 * f[rows], 0.8 * f[rows])
+        cut = at.cut(18, p[rows], 2.0, False)
+        none = Pass(0.0, 0.0, 0.0)
+        d = Dealt(cut, at.rounds(m[rows]), layer, none, layer, 0.0, none, 0.1)
+        return refined(at, p[rows], m[rows], 2.0, d, True)
+
+    rows = [refine(k) for k in range(4)]
+    assert np.allclose(refine(slice(None)), rows, rtol=1e-12)

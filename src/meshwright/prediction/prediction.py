@@ -84,7 +84,9 @@ class Prediction(Displayed):
 
     @cached_property
     def _step(self) -> Step:
-        return step(self.job, self.layout, self._body, self._clock)
+        return step(
+            self.job, self.layout, self._body, self._clock, refine=True
+        )
 
     @cached_property
     def time_s(self) -> dict[str, float]:

@@ -156,7 +156,7 @@ def step_term(p: Prediction) -> Term:
     parts = p._explained
     by = shares(job, layout, p._schedule, layout.interleave)
     formulas = _formulas(p)
-    *_, pipe = pipelined(job, layout, parts, by, p._clock)
+    *_, pipe = pipelined(job, layout, parts, by, p._clock, refine=True)
     found: dict[str, Sequence[Term]] = {
         **_operations(p, pipe.busy),
         "pp_comm": _sends(p, pipe.sends),

@@ -60,6 +60,7 @@ DUALPIPE = Schedule(
     split_backward=True,
     chunks=lambda v: 2,
     copies=COPIES,
+    loose=True,
     stage_of=mirrored_stage,
     order=order,
     bubble=bubble,

@@ -189,6 +189,7 @@ DUALPIPEV = Schedule(
     source="DeepSeek-AI 2024, arXiv 2412.19437",
     torch_name="DualPipeV",
     split_backward=True,
+    loose=True,
     chunks=lambda v: 2,
     stage_of=folded_stage,
     order=order,

@@ -285,6 +285,7 @@ def interleaved_zero_bubble(group: int = 0) -> Schedule:
         source="Qi et al. 2024, arXiv 2401.10241; PyTorch",
         torch_name="InterleavedZeroBubble",
         split_backward=True,
+        loose=True,
         chunks=lambda v: v,
         stage_of=looped_stage,
         order=order,

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..num import Itemised, Num
-from .dealt import Pass
+from ..num import Itemised, Num, anywhere, where
+from .dealt import Dealt, Pass
 from .longest import longest
 from .types import Schedule
 
@@ -44,6 +44,18 @@ def _alike(columns: Any) -> Any:
     number = number.reshape(columns[0].shape)
     for k, at in enumerate(which.T):
         yield tuple(map(int, at)), number == k
+
+
+def refined(
+    schedule: Schedule, p: Num, m: Num, v: Num, d: Dealt, barrier: bool
+) -> Num:
+    """The span of a schedule; where it is only a bound, the longest path of the order itself."""
+    closed = schedule.span(d, barrier)
+    exact = d.cut.alike & (schedule.copies == 1) | (p == 1)
+    if not schedule.loose or not anywhere(np.logical_not(exact)):
+        return closed
+    found = seconds(schedule, (p, m, v), d.at, d.send, barrier)
+    return where(exact, closed, found)
 
 
 def seconds(

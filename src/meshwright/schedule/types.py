@@ -123,6 +123,9 @@ class Schedule:
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
     grouped: Callable[[int], Schedule] | None = None
     """The same schedule with such groups; None: it has none."""
+    loose: bool = False
+    """Where stages differ its `span` may be well below the longest path of its order (`replays`:
+    refined)."""
     replayed: bool = False
     """It has no closed forms: they are replays of its order (`schedule.replayed`)."""
     waits: Waits | None = None

@@ -390,6 +390,7 @@ ZBV = Schedule(
     source="Qi et al. 2024, arXiv 2401.10241",
     torch_name="ZBVZeroBubble",
     split_backward=True,
+    loose=True,
     chunks=lambda v: 2,
     stage_of=folded_stage,
     order=order,

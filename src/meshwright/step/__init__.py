@@ -150,8 +150,11 @@ def pipelined(
     by: Shares,
     at: Clock,
     flat: Body | None = None,
+    refine: bool = False,
 ) -> tuple[Stages, Load, Pipeline]:
-    """The stages, a message between two of them, and all microbatches of a step."""
+    """The stages, a message between two of them, and all microbatches of a step; refine: as in
+    `span`.
+    """
     m = microbatches(job, layout)
     schedule = schedule_of(layout)
     s = stages(layout, parts, layout.recompute, by, flat)
@@ -160,7 +163,14 @@ def pipelined(
         s,
         send,
         ordered(
-            job, layout.pp, m, s, send.seconds, schedule, layout.interleave
+            job,
+            layout.pp,
+            m,
+            s,
+            send.seconds,
+            schedule,
+            layout.interleave,
+            refine,
         ),
     )
 
@@ -179,9 +189,15 @@ def updated(
 
 
 def step(
-    job: Job, layout: Layout, parts: Body, at: Clock | None = None
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    at: Clock | None = None,
+    refine: bool = False,
 ) -> Step:
-    """One step of the job; the layout's numbers may be arrays (categorical fields may not)."""
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not);
+    refine: as in `span`.
+    """
     at = at or clock(job)
     schedule = schedule_of(layout)
     v = layout.interleave
@@ -198,6 +214,7 @@ def step(
         by,
         at,
         flat,
+        refine,
     )
     ends = updated(job, layout, flat, by, at)
     waits = tuple(exposed(d, m, zero, how) for d in of)

@@ -295,32 +295,51 @@ def barrier(job: Job) -> bool:
 
 
 def ordered(
-    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+    job: Job,
+    p: Num,
+    m: Num,
+    s: Stages,
+    send: Num,
+    schedule: Schedule,
+    v: Num,
+    refine: bool = False,
 ) -> Pipeline:
-    """m microbatches through p stages in the order of a schedule, by cause."""
+    """m microbatches through p stages in the order of a schedule, by cause; refine: as in
+    `span`.
+    """
     busy = (s.forward + s.backward) * schedule.rounds(m)
-    whole = span(job, p, m, s, send, schedule, v)
+    whole = span(job, p, m, s, send, schedule, v, refine)
     if not by_order(job):
         return Pipeline(
             busy,
             *_published(job, p, m, s, send, schedule, v),
             whole,
         )
-    quiet = span(job, p, m, s, 0.0, schedule, v)
+    quiet = span(job, p, m, s, 0.0, schedule, v, refine)
     return Pipeline(busy, whole - quiet, quiet - total(busy), whole)
 
 
 def span(
-    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+    job: Job,
+    p: Num,
+    m: Num,
+    s: Stages,
+    send: Num,
+    schedule: Schedule,
+    v: Num,
+    refine: bool = False,
 ) -> Num:
     """Seconds of m microbatches through p stages in the order of a schedule: its longest path, or
-    what papers add up.
+    what papers add up. refine: replay the order where the closed form is only a bound, as a
+    prediction does; a search, which replays its best rows, takes the bound.
     """
     if by_order(job):
-        return schedule.span(
-            dealt(job, p, m, s, send, schedule, v),
-            barrier(job),
-        )
+        d = dealt(job, p, m, s, send, schedule, v)
+        if refine and schedule.loose:
+            from ..schedule.replays import refined
+
+            return refined(schedule, p, m, v, d, barrier(job))
+        return schedule.span(d, barrier(job))
     sends, bubble = _published(
         job,
         p,
