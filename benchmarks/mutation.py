@@ -322,16 +322,16 @@ def score(results: Path, count: int, seed: int, commit: str) -> str:
     lines = [
         "# Mutants that the tests notice\n",
         (
-            f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {whole.total()}"
-            f" mutants killed ({killed(whole) / max(whole.total(), 1):.0%}), {whole['survived']}"
-            f" survived, {whole['equivalent']} are equivalent"
-            f" ({whole['equivalent'] / max(whole.total(), 1):.0%});"
-            f" {sum(r.cpu_s for r in rows) / 3600:.1f} CPU hours."
+            f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {count} mutants killed"
+            f" ({killed(whole) / count:.1%}), {whole['survived']} survived,"
+            f" {whole['equivalent']} are equivalent ({whole['equivalent'] / count:.1%}),"
+            f" {count - len(rows)} were not tried;"
+            f" {sum(row.cpu_s for row in read(results)) / 60:.0f} CPU minutes."
         ),
         (
-            f"Sample: {len(rows)} of {count} with seed {seed}, stratified by file; each against the"
-            " tests of its room (`ROOMS` in `benchmarks/mutation.py`), until the first one"
-            " fails.\n"
+            f"Sample: {count} with seed {seed}, stratified by file; each against the tests that run"
+            " its line, the shortest first, until one fails: tests of meanings, without golden"
+            " tables and without the frozen corpus (`TESTS` in `benchmarks/mutation.py`).\n"
         ),
         "| file | mutants | killed | of these by timeout | equivalent | survived |",
         "|---|---|---|---|---|---|",

@@ -10,19 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from by_hand import CHIP, MODEL, SET, by_hand
 from meshwright import step
 from meshwright.catalog import cluster, model
 from meshwright.cost.network import Fabric
+from meshwright.count.linear import summed_bytes
 from meshwright.count.model import layer
-from meshwright.describe.assumptions import NetworkTime
+from meshwright.describe.assumptions import Counting, NetworkTime
+from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
-from meshwright.describe.job import Job
+from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
 from meshwright.describe.measured import Table
 from meshwright.describe.network import Dim, Network
+from meshwright.layout import practice
 from meshwright.layout.placement import placed
 from meshwright.program import cpu
+from meshwright.schedule import get as schedule_named
+from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.step import holding, memory
 
 
 def test_a_host_that_is_slower_than_all_kernels() -> None:
@@ -93,3 +100,99 @@ def test_an_engine_is_paid_for_what_a_layout_uses() -> None:
         "plain": 1.0, "tp": 2, "cp": 3, "zero2": 15, "gpipe": 4, "recompute full": 1.0,
     }  # fmt: skip
     assert cpu.features(Layout(cp=2)) == {"plain": 1.0, "cp": 2, "zero0": 2}
+
+
+def test_when_each_device_is_done() -> None:
+    """Three microbatches of 1 s forward and 2 s backward on two stages: the last begins 1 s late,
+    and after it the first has 2 s to do; both have 9 s of their own."""
+    order = replace(SET.overlap, pp="interleaved")
+    at = by_hand(Layout(pp=2), 3, overlap=order).job
+    layout = placed(Layout(pp=2), at.cluster.sizes)
+    found = step.step(at, layout, step.body(at, layout, step.clock(at)))
+    assert found.busy == pytest.approx((9.0, 9.0, 9.0))
+    assert found.reached[0] == pytest.approx(9.0)
+    assert found.reached[-1] == pytest.approx(9.0 + 1.0 + 2.0)
+    assert found.total == pytest.approx(12.0)
+
+
+def test_the_first_of_chunks() -> None:
+    """One layer of each chunk runs again: all, a half, a quarter of them."""
+    for chunk, share in ((0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (4.0, 0.25)):
+        assert step.Share(8, 0, 0, 0, chunk).again("full:1") == share
+    assert step.Share(8, 0, 0, 0).again("full:1") == 1.0
+    assert step.Share(8, 0, 0, 0, 4.0).again("full") == 1.0
+
+
+def test_a_node_is_what_the_nearest_switch_joins() -> None:
+    """Nodes of 4 in racks of 12: six ranks of tp leave one; on the axes of a torus none does."""
+    dims = (("node", 4), ("rack", 3), ("net", 999))
+    racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
+    at = Job(MODEL, Cluster(CHIP, racks, 24), 24, assumptions=SET)
+    assert practice.NEAR.holds(at, Layout(tp=4))
+    assert not practice.NEAR.holds(at, Layout(tp=6))
+    said = practice.NEAR.sentence(at, Layout(tp=6))
+    assert said == "tp 6 leaves the node domain of 4 chips"
+    ring = tuple(
+        Dim(n, 1e9, 0.0, size=s, kind="ring") for n, s in (("x", 2), ("y", 4))
+    )
+    torus = replace(at, cluster=Cluster(CHIP, Network("t", ring), 8))
+    assert practice.NEAR.holds(torus, Layout(tp=8))
+
+
+def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
+    """A quarter of the optimizer's state: three quarters stay; weights take their gradients with
+    them."""
+    at = by_hand(Layout(), 1).job
+    p = at.precision
+    for word, here in (
+        ("none", (1.0, 1.0, 1.0)), ("optimizer:0.25", (1.0, 1.0, 0.75)),
+        ("optimizer", (1.0, 1.0, 0.0)), ("weights+optimizer", (0.0, 0.0, 0.0)),
+    ):  # fmt: skip
+        held = memory.states(at, Layout(offload=word), (1000.0, 0.0), 0)
+        each = (
+            p.weight_bytes,
+            holding.gradient_bytes(at),
+            at.state_bytes,
+        )
+        assert tuple(held) == pytest.approx(
+            tuple(
+                1000.0 * x * part for x, part in zip(each, here, strict=True)
+            )
+        ), word
+
+
+@pytest.mark.parametrize(("dp", "summed"), [(2, 6.0), (4, 0.0), (8, 0.0)])
+def test_one_microbatch_adds_up_no_gradients(dp: int, summed: float) -> None:
+    """Four sequences: two replicas add up twice (the new one, the old one and their sum, 2 bytes
+    each), four replicas have one microbatch each."""
+    apart = replace(Counting(), weight_gradient="added")
+    at = by_hand(Layout(dp=2), 2, count=apart).job
+    at = replace(at, precision=PRECISIONS["bf16-pure"])
+    assert at.precision.weight_bytes == at.precision.gradient_bytes == 2
+    found = summed_bytes(at, Layout(dp=dp))
+    assert found is not None and float(found) == summed
+
+
+def test_a_bound_knows_what_the_slowest_device_has_besides() -> None:
+    """ZB-V on four devices of 6 s of layers: 15 s of way, of which each microbatch fills 2.5; less
+    the 54 s by which one device takes longer, in which the others' work is done."""
+    order = replace(SET.overlap, pp="interleaved", step_barrier="none")
+    at = by_hand(
+        Layout(pp=4), 4, model=replace(MODEL, layers=8), overlap=order
+    ).job
+    way = schedule_named("zbv")
+    even = step.Stages(2.0, 4.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
+    heavy = even._replace(forward=20.0, backward=40.0)
+    least = step.least_idle(at, 4, 2.0, even, way, 1)
+    assert float(least) == pytest.approx(15.0 - 2.5)
+    assert float(step.least_idle(at, 4, 2.0, heavy, way, 1)) == 0.0
+
+
+def test_no_ranks_do_nothing() -> None:
+    """Of the last 0, 1 and 2 of three ranks: a layer of 1 and 2 s each, and two sends between."""
+    layer = Pass(1.0, 2.0, 0.5)
+    none = Pass(0.0, 0.0, 0.0)
+    d = Dealt(
+        Cut.of(3, 3.0, 1.0, False), 4.0, layer, none, none, 0.0, none, 0.25
+    )
+    assert [float(d.last_ranks(r)) for r in (0.0, 1.0, 2.0)] == [0.0, 3.0, 6.5]

@@ -1,0 +1,86 @@
+"""Corners of costs by hand: nothing to send, one dimension only, kernels that were measured."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+import pytest
+
+from by_hand import CHIP
+from meshwright.cost import chip
+from meshwright.cost.free import Free
+from meshwright.cost.network import Fabric
+from meshwright.count.work import Message, Op, Pass
+from meshwright.describe.assumptions import ChipTime, NetworkTime
+from meshwright.describe.measured import Table
+from meshwright.describe.network import Dim, Network
+
+A0, W0 = 1e-6, 300e9
+
+
+def one_switch(option: str, **tables: Table) -> Fabric:
+    dim = Dim("node", W0, A0, 8, efficiency=1.0, collectives=tables)
+    return Fabric.of(Network("n", (dim,)), NetworkTime(option))
+
+
+def test_nothing_is_sent_in_no_time() -> None:
+    """By free links, and at least where nothing is known but a table."""
+    net = one_switch("free")
+    for load in (
+        Free().load(net, "all_reduce", 0.0, (4.0,)),
+        Free().hop(net, 0.0, (4.0,)),
+        Free().floor(net, "all_reduce", 5.0, (4.0,)),
+        Free().hop_floor(net, 5.0, (4.0,)),
+    ):
+        assert load[:2] == (0.0, 0.0)
+    table = Table(("ranks", "bytes"), ((2.0, 8.0), (0.0, 1e12)), (3.0,) * 4)
+    known = one_switch("measured", all_gather=table, send=table).bound
+    for sent in (0.0, 1e9):
+        assert known.load("all_gather", sent, (4.0,)).seconds == 0.0
+        assert known.hop(sent, (4.0,)).seconds == 0.0
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_the_least_of_one_switch_is_the_best_way_on_it(ranks: int) -> None:
+    """A tree without its chain, which a nearer group would have longer: nothing to wait for."""
+    net = one_switch("best")
+    sent = 1e6
+    found = net.bound.load("all_reduce", sent, (float(ranks),))
+    ring = 2 * (ranks - 1) * (sent / ranks / W0 + A0)
+    assert found.seconds == pytest.approx(min(ring, 2 * sent / W0))
+    assert found.seconds <= net.load("all_reduce", sent, (float(ranks),)).seconds  # fmt: skip
+
+
+def test_bytes_of_measured_kernels_were_moved_while_they_were_measured() -> (
+    None
+):
+    """So were those of passes fused into them, where any was measured; of others they count."""
+    of = chip.rates(CHIP, "bf16", ChipTime(memory_efficiency=1.0))
+    table = Table(("elements",), ((1.0, 2.0),), (1.0, 1.0))
+    known = of._replace(kernels={"norm": table}, memory=5.0)
+    plain = of._replace(memory=5.0)
+
+    def shows(kernel: str, r: chip.Rates) -> float:
+        return float(chip.exposed_memory(Pass(memory=20.0, kernel=kernel), 1.0, r))  # fmt: skip
+
+    assert shows("norm", known) == shows("fused", known) == 0.0
+    assert shows("other", known) == shows("", known) == 3.0
+    assert shows("norm", plain) == shows("fused", plain) == 3.0
+
+
+def test_what_is_usual_of_a_message_and_an_operation() -> None:
+    """A message goes to one place, an operation is one product, not panels of one."""
+    assert Message("all_gather", "tp", 8.0).copies == 1
+    op = Op("x", "vector", Pass(), Pass())
+    assert op.panels == 0.0 and op.saved == op.weights == op.scratch == 0.0
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5])
+def test_levels_of_a_tree(nodes: int) -> None:
+    """Two more nodes, one more level."""
+    dims = Dim("node", 1e12, 0.0, 8, efficiency=1.0), Dim("net", 1e12, 5e-6, efficiency=1.0)  # fmt: skip
+    net = Fabric.of(Network("n", dims), NetworkTime("best"))
+    climb = 2 * ceil(log2(nodes)) * 5e-6
+    ring = 2 * (nodes - 1) * 5e-6
+    found = net.load("all_reduce", 1.0, (1.0, float(nodes)))
+    assert found.latency == pytest.approx(min(climb, ring))

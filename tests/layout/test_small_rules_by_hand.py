@@ -1,0 +1,59 @@
+"""Rules at their corners: models without experts or attention, grids, what a rule is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from by_hand import CHIP, MODEL
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.describe.mixers import Heads, Linear
+from meshwright.describe.network import Dim, Network
+from meshwright.layout import cuts, rules
+
+NET = Network("n", (Dim("node", 1e9, 0.0, size=999),))
+WIDE = replace(MODEL, hidden=96, heads=12, ffn=260, seq=160)
+JOB = Job(WIDE, Cluster(CHIP, NET, 40), 40)
+
+
+@pytest.mark.parametrize(("cp", "fits"), [(1, True), (3, True), (5, False)])
+def test_a_grid_cuts_the_hidden_size_twice(cp: int, fits: bool) -> None:
+    """96 is cut over the 4 rows of a grid, and over its columns too; elsewhere cp cuts tokens."""
+    grid = Layout(tp=4, cp=cp, scheme="summa")
+    assert bool(rules.HIDDEN.holds(JOB, grid)) is fits
+    assert bool(rules.HIDDEN.holds(JOB, replace(grid, scheme="megatron")))
+    assert not rules.HIDDEN.holds(JOB, Layout(tp=5))
+    assert not rules.HIDDEN.holds(JOB, Layout(tp=5, scheme="summa"))
+
+
+def test_no_experts_are_cut_by_no_etp() -> None:
+    assert rules.EXPERT_FFN.holds(JOB, Layout())
+    assert not rules.EXPERT_FFN.holds(JOB, Layout(tp=2, etp=2))
+    assert "ffn 1 cannot be split 2 ways" in rules.EXPERT_FFN.sentence(
+        JOB, Layout(tp=2, etp=2)
+    )
+
+
+def test_a_rule_is_a_key() -> None:
+    """Counts are kept of rules, each of which is one of a kind, and stays as it is."""
+    every = (*rules.ALWAYS, rules.EVEN_BATCH)
+    assert len({*every}) == len(every) == len({rule.name for rule in every})
+    with pytest.raises(AttributeError):
+        rules.EVEN_BATCH.name = "another"  # type: ignore[misc]
+
+
+def test_what_tp_cuts_where_no_layer_has_the_usual_heads() -> None:
+    """Linear attention has key heads of its own; sliding layers may have too."""
+    linear = Linear(4, 8, 16, "delta")
+    of = replace(WIDE, pattern=("linear",), linear=linear)
+    assert dict(cuts.heads(of)) == {"linear.key_heads": linear.keys}
+    assert cuts.most(of) == linear.keys
+    both = replace(of, pattern=("linear", "full"))
+    assert dict(cuts.heads(both)) == {"heads": 12, "linear.key_heads": linear.keys}  # fmt: skip
+    slides = replace(of, pattern=("linear", "sliding"), window=64)
+    assert dict(cuts.heads(slides)) == dict(cuts.heads(both))
+    own = replace(slides, sliding=Heads(6, 3, 8))
+    assert dict(cuts.heads(own)) == {"sliding.heads": 6, "linear.key_heads": linear.keys}  # fmt: skip

@@ -1,0 +1,61 @@
+"""Corners of orders and of what is said of them: nothing to do, few microbatches, groups, folds."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright.schedule import get, groups
+from meshwright.schedule.timeline import step_in_run_s, timeline
+from meshwright.schedule.types import folded_stage, looped_stage
+
+
+def test_a_pipeline_that_does_nothing_is_not_idle() -> None:
+    """No seconds at all: no share of them is lost."""
+    nothing = get("1f1b")
+    order = nothing.order(2, 2, 1)
+    at = timeline(order, nothing.placement(2, 1), [(0.0, 0.0, 0.0)] * 2)
+    assert at.makespan_s == 0.0 and at.bubble_fraction == 0.0
+    busy = timeline(order, nothing.placement(2, 1), [(1.0, 2.0, 0.0)] * 2)
+    assert busy.makespan_s == 9.0 and busy.bubble_fraction == pytest.approx(1 / 3)  # fmt: skip
+
+
+def test_a_run_of_steps_of_gpipe_costs_what_each_costs() -> None:
+    """Two ranks, two microbatches of 1 s and 2 s: 9 s, and as much again with a barrier; without,
+    the first rank begins while the last one ends, which saves nothing here."""
+    kind = get("gpipe")
+    order, place = kind.order(2, 2, 1), kind.placement(2, 1)
+    each = [(1.0, 2.0, 0.0)] * 2
+    assert step_in_run_s(order, place, each, barrier=True) == 9.0
+    assert step_in_run_s(order, place, each) == 9.0
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_where_stages_lie(p: int) -> None:
+    """Chunk 1 follows chunk 0 round the ranks, or comes back from the last to the first."""
+    for rank in range(p):
+        assert [looped_stage(rank, c, p, 3) for c in range(3)] == [
+            rank,
+            p + rank,
+            2 * p + rank,
+        ]
+        assert folded_stage(rank, 0, p, 2) == rank
+        assert folded_stage(rank, 1, p, 2) == 2 * p - 1 - rank
+
+
+def test_numbers_of_microbatches_that_are_named() -> None:
+    """13 microbatches on 4 ranks are no three groups of one size: 12 or 15 would be; 1 is one
+    group."""
+    said = groups.sentence("interleaved", 4, 13, 0)
+    assert "(13) in 3 groups" in said and said.endswith("may be 12 or 15")
+    assert groups.holds(4, 12, 0) and groups.holds(4, 15, 0)
+    assert not groups.holds(4, 13, 0) and not groups.holds(4, 14, 0)
+    assert groups.holds(4, 3, 0)
+    asked = groups.sentence("interleaved", 4, 13, 6)
+    assert "may be 4 to 13" in asked
+
+
+def test_rounds_of_a_table() -> None:
+    """Five microbatches in groups of two, chunk by chunk."""
+    assert groups.table(5, 2, 2) == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3), (1, 2), (1, 3), (0, 4), (1, 4),
+    ]  # fmt: skip
