@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from meshwright.layout.stages import stage_layers
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import longest
 
 Column = NDArray[np.float64]
@@ -32,8 +32,8 @@ class Pipeline(NamedTuple):
 
 
 def wide(rng: np.random.Generator) -> Column:
-    """From a tenth to ten seconds."""
-    found: Column = 10.0 ** rng.uniform(-1.0, 1.0, ROWS)
+    """From a tenth of a millisecond to ten: a second would be longer than most steps."""
+    found: Column = 10.0 ** rng.uniform(-4.0, -2.0, ROWS)
     return found
 
 
@@ -57,20 +57,20 @@ def drawn(
     p, m, v = at
     schedule = get(name)
     n = int(schedule.chunks(v))
-    count = p * n
+    count = int(schedule.stage_count(p, v))
     layers = count * int(rng.integers(1, 4))
     how, ranks, chunks = "even", float(p), float(n)
     if deal in ("uneven", "slots"):
         layers += int(rng.integers(1, count)) if count > 1 else 0
     if deal == "given":
         each = tuple(int(x) for x in rng.integers(1, 4, count))
-        cut = Cut.given(each, ranks, chunks, schedule.folded)
+        cut = schedule.cut(each, ranks, chunks, False)
         ends = np.cumsum((0, *each))
         stages = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
         layers = sum(each)
     else:
         how = "slots" if deal == "slots" and count > 2 else "even"
-        cut = Cut.of(layers, ranks, chunks, schedule.folded, how == "slots")
+        cut = schedule.cut(layers, ranks, chunks, how == "slots")
         stages = stage_layers(layers, count, how)
     big = layers / p
 
@@ -81,7 +81,16 @@ def drawn(
     first, last = (Pass(*(some(big) for _ in range(3))) for _ in range(2))
     lead = float(rng.integers(1, 4)) if deal == "uneven" and m % 2 else 0.0
     more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) * (lead > 0) for x in layer))
-    d = Dealt(cut, float(m), layer, first, last, lead, more, some(big / n))
+    d = Dealt(
+        cut,
+        schedule.rounds(float(m)),
+        layer,
+        first,
+        last,
+        lead,
+        more,
+        some(big / n),
+    )
     return Pipeline(p, m, v, stages, d)
 
 
@@ -107,6 +116,7 @@ EXACT = {
     "interleaved-zb": 2186,
     "zbv": 4236,
     "dualpipev": 1796,
+    "dualpipe": 588,
 }
 """Schedule -> in how many of its draws the closed form is the replay; those not listed: in all."""
 
