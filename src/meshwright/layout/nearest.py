@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..describe.layout import Layout
 
@@ -38,9 +39,10 @@ def _beside(value: int) -> Iterator[int]:
 
 def _changed(layout: Layout, name: str, value: int) -> Layout | None:
     """With as many chips at most, dp taking what is left; None if none is."""
+    change: dict[str, Any] = {name: value}
     if name not in RANKS:
-        return replace(layout, **{name: value})
-    other = replace(layout, **{name: value, "placement": {}})
+        return replace(layout, **change)
+    other = replace(layout, **change, placement={})
     dp = int(layout.chips) // int(other.tp * other.pp * other.cp)
     return replace(other, dp=dp) if dp else None
 
