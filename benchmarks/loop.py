@@ -12,6 +12,7 @@ too, with the sentence that says what the trainer cannot hold.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -136,18 +137,36 @@ def told(number: int, row: dict[str, Any]) -> str:
     return line
 
 
+def numbered(text: str) -> int:
+    """A job's number."""
+    if text not in map(str, JOBS):
+        raise argparse.ArgumentTypeError(
+            f"{text} is none of the jobs 1 to {len(JOBS)}"
+        )
+    return int(text)
+
+
+def given(words: list[str] | None = None) -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument(
+        "number",
+        nargs="*",
+        type=numbered,
+        help="jobs to carry through; all of them if none is named",
+    )
+    parser.add_argument(
+        "--no-oracle",
+        action="store_true",
+        help="without the trainer's own program, which takes minutes to hours",
+    )
+    return parser.parse_args(words)
+
+
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    oracle = "--no-oracle" not in given
-    chosen = [int(word) for word in given if word.isdigit()] or [*JOBS]
+    asked = given()
     with tempfile.TemporaryDirectory() as folder:
-        for number in chosen:
-            print(
-                told(
-                    number,
-                    loop(
-                        JOBS[number], Path(folder) / f"{number}.toml", oracle
-                    ),
-                ),
-                flush=True,
-            )
+        for number in asked.number or JOBS:
+            file = Path(folder) / f"{number}.toml"
+            row = loop(JOBS[number], file, not asked.no_oracle)
+            print(told(number, row), flush=True)

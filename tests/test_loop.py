@@ -72,3 +72,16 @@ def test_what_the_trainer_cannot_hold_is_named(
     row = benchmark().loop(words, tmp_path / "plan.toml", oracle=False)
     assert row["exit"] == 1
     assert re.search(says, row["why"]), row["why"]
+
+
+def test_the_benchmark_runs_what_is_named_and_says_how(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bench = benchmark()
+    assert (bench.given([]).number, bench.given([]).no_oracle) == ([], False)
+    assert bench.given(["8", "2", "--no-oracle"]).number == [8, 2]
+    for words, code in ((["--help"], 0), (["9"], 2), (["--fast"], 2)):
+        with pytest.raises(SystemExit) as end:
+            bench.given(words)
+        assert end.value.code == code
+    assert "none of the jobs 1 to 8" in capsys.readouterr().err

@@ -104,6 +104,18 @@ def test_logits_between_head_forward_and_head_backward() -> None:
     assert late == {"zb-h1": 3, "zb-h2": 6, "interleaved-zb": 3}
 
 
+def test_breadth_first_holds_every_microbatch() -> None:
+    """All go through a chunk before the next has its turn, however many there are."""
+    at = get("breadth-first")
+    held = [
+        max(in_flight_rank(at.order(2, m, 2), rank) for rank in range(2))
+        for m in (12, 13, 20, 100)
+    ]
+    assert held == [12, 13, 20, 100]
+    assert [at.in_flight(2, m, 2) for m in (12, 13, 20, 100)] == held
+    assert [at.heads(2, m, 2) for m in (12, 13, 20, 100)] == held
+
+
 def test_a_rank_of_1f1b_holds_what_lies_below_it() -> None:
     order = get("1f1b").order(4, 8, 1)
     assert [in_flight_rank(order, rank) for rank in range(4)] == [4, 3, 2, 1]

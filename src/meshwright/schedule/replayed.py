@@ -17,7 +17,7 @@ from .order import in_flight_rank
 from .types import Order, Rule, Schedule
 
 ROUNDS = 6
-"""An order of more microbatches than so many for each rank holds no more at once: it repeats."""
+"""Microbatches for each rank after which an order may only repeat, and hold no more at once."""
 
 
 class Own(NamedTuple):
@@ -104,7 +104,15 @@ class Holds(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _holds(schedule: Schedule, p: int, m: int, v: int) -> Holds:
-    order = schedule.order(p, min(m, ROUNDS * p + m % p), v)
+    few = min(m, ROUNDS * p + m % p)
+    found = _counted(schedule, p, few, v)
+    if few == m or found == _counted(schedule, p, few - p, v):
+        return found
+    return _counted(schedule, p, m, v)  # it holds all of them
+
+
+def _counted(schedule: Schedule, p: int, m: int, v: int) -> Holds:
+    order = schedule.order(p, m, v)
     chunks = int(schedule.chunks(v))
     end = 0 if schedule.folded else p - 1
     at = [schedule.stage_of(end, c, p, v) for c in range(chunks)]
