@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from by_hand import by_hand
+from meshwright import Job, predict
 from meshwright.describe.layout import Layout
+
+module = importlib.import_module("meshwright.prediction.prediction")
 
 
 def test_utilisation_is_work_over_time_and_peak() -> None:
@@ -31,3 +36,25 @@ def test_energy_and_days_need_a_length() -> None:
     assert replace(
         p, job=replace(p.job, tokens=256.0)
     ).train_time_s == pytest.approx(12.0)
+
+
+def test_a_step_is_counted_once_whether_it_fits_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The note on what does not fit changes nothing that was computed."""
+    counted = []
+    count = module.body
+
+    def once(*args: Any, **how: Any) -> Any:
+        counted.append(args)
+        return count(*args, **how)
+
+    monkeypatch.setattr(module, "body", once)
+    for zero, fits in ((3, True), (0, False)):
+        layout = Layout(dp=64, zero=zero, recompute="full")
+        p = predict(Job("llama3-8b", "64xh100-sxm", 64), layout)
+        other = replace(p)
+        assert p.fits is fits and p.step_time_s > 0 and len(counted) == 1
+        assert any("runs out" in note for note in p.notes) is not fits
+        assert other.to_dict() == p.to_dict() and len(counted) == 2
+        counted.clear()

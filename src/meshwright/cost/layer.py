@@ -179,9 +179,10 @@ def sublayer(name: str) -> str:
     experts are feed-forward, an indexer is part of the attention.
     """
     first = name.split("/", 1)[0]
-    return {"experts": "ffn", "shared": "ffn", "indexer": "attention"}.get(
-        first, first
-    )
+    return PARTS_OF.get(first, first)
+
+
+PARTS_OF = {"experts": "ffn", "shared": "ffn", "indexer": "attention"}
 
 
 class Timer:
@@ -214,7 +215,7 @@ class Timer:
             load = fabric.load(
                 message.kind, volume, self._groups[axis], message.copies
             )
-            self._loads[key] = load._replace(latency=0.0)
+            self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]
 
     def half(self, op: Op, work: Pass) -> Half:
@@ -291,9 +292,8 @@ class Timer:
             ahead = self.half(op, op.forward)
             back = self.half(op, op.backward)
             if op.kind == "matmul":
-                back = back._replace(
-                    weights=self.weight_gradient(op, back.time)
-                )
+                gradient = self.weight_gradient(op, back.time)
+                back = Half(back.scope, back.time, back.sent, gradient)
             forward.append(ahead)
             backward.append(back)
             if self.details:
@@ -379,10 +379,11 @@ class Timer:
         ):
             if option.scope == "none":
                 continue
+            column = CAUSES.index(cause)
             sending = {
                 i
                 for i, half in enumerate(halves)
-                if not _never(getattr(half.time, cause))
+                if not _never(half.time[column])
             }
             if not sending:
                 continue
@@ -468,10 +469,9 @@ def _share(part: Num, whole: Num) -> Num:
 def _sum(parts: list[Seconds]) -> Seconds:
     """Sum by cause, in order."""
     totals = []
-    for cause in CAUSES:
+    for seconds in zip(*parts, strict=True):
         total: Num = 0.0
-        for part in parts:
-            value = getattr(part, cause)
+        for value in seconds:
             if not (isinstance(value, float) and value == 0.0):
                 total = total + value
         totals.append(total)

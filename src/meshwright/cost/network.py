@@ -8,11 +8,13 @@ One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (wi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
-from ..num import Num, where
+from ..num import SCALARS, Num, where
 from . import dispatch
 from .best import Best
 from .bound import Bound
@@ -35,6 +37,10 @@ NAMED: dict[str, Algorithm] = {
     "measured": Tabled(),
 }
 """Option `NetworkTime.collective` -> its algorithm."""
+
+
+MOST_SENT = 16384
+"""Collectives of plain numbers that a network remembers at once."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,23 @@ class Fabric(Links):
         kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
         node, not by the algorithm.
         """
+        # numbers that know their items, and columns, each for themselves
+        plain = type(V) is float and all(isinstance(n, SCALARS) for n in group)
+        if not plain:
+            return self._load(group, kind, V, copies)
+        key = (kind, V, group, copies)
+        if key not in self._sent:
+            if len(self._sent) >= MOST_SENT:
+                self._sent.clear()
+            self._sent[key] = self._load(group, kind, V, copies)
+        return self._sent[key]
+
+    @cached_property
+    def _sent(self) -> dict[tuple[Any, ...], Load]:
+        """Collectives of plain numbers, each computed once."""
+        return {}
+
+    def _load(self, group: Group, kind: str, V: Num, copies: int) -> Load:
         if kind == "ring":
             n, sends = several(V, group)
             passed = self.hop(V / n, group)

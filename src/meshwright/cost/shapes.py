@@ -92,14 +92,12 @@ def _limited(chip: Chip, of: Kernels) -> float:
 def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
     if work.parts:
-        found = [alone(part, r) for part in work.parts]
-        return sum(c for c, _ in found), sum(m for _, m in found)
+        return _added([alone(part, r) for part in work.parts])
     if work.kernel.startswith("attention"):
         return _attention(work, r)
     if work.products:
         each = work.memory / len(work.products)
-        found = [_product(work, product, each, r) for product in work.products]
-        return sum(c for c, _ in found), sum(m for _, m in found)
+        return _added([_product(work, p, each, r) for p in work.products])
     launch = r.of.launch_s
     traffic = work.memory / r.memory
     if isinstance(work.matrix, float) and work.matrix == 0.0:
@@ -108,6 +106,15 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     return arithmetic + launch, products.together(
         arithmetic, traffic, r.of
     ) - arithmetic
+
+
+def _added(each: list[tuple[Num, Num]]) -> tuple[Num, Num]:
+    """One after the other."""
+    arithmetic, memory = each[0]
+    for more, longer in each[1:]:
+        arithmetic = arithmetic + more
+        memory = memory + longer
+    return arithmetic, memory
 
 
 def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:

@@ -14,7 +14,7 @@ from .chip import Chip
 from .cluster import Cluster
 from .fields import ASK, Checked, Length, Unit
 from .framework import Framework, answered, asked, framework, running, usual
-from .frozen import shown
+from .frozen import changed, shown
 from .layout import DEGREES, Layout
 from .model import Model
 from .precision import PRECISIONS as PRECISIONS
@@ -207,7 +207,7 @@ class Job(Checked):
 
     def laid_out(self, layout: Layout) -> Job:
         """The job under a layout of its own: what its framework does stays as it is."""
-        other = replace(self, layout=layout)
+        other = changed(self, layout=layout)
         other.__dict__.update(
             {
                 name: self.__dict__[name]
@@ -222,11 +222,11 @@ class Job(Checked):
         the new one.
         """
         chosen = self.precision == self.usual_precision
-        changed: dict[str, Any] = {
+        other: dict[str, Any] = {
             "assumptions": how,
             **({"precision": None} if chosen else {}),
         }
-        return replace(self, **changed)
+        return replace(self, **other)
 
     @property
     def state_bytes(self) -> float:

@@ -4,9 +4,7 @@ pp, as launchers number ranks.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ..describe.frozen import FrozenDict
+from ..describe.frozen import FrozenDict, changed
 from ..describe.layout import AXES, Layout
 from ..num import Num, product
 
@@ -27,7 +25,7 @@ def placed(
     placement = _shares(layout, sizes, order, whole=True)
     if product([shares[-1] for shares in placement.values()]) > sizes[-1]:
         placement = _shares(layout, sizes, order, whole=False)
-    return replace(layout, placement=FrozenDict(placement))
+    return changed(layout, placement=FrozenDict(placement))
 
 
 def _shares(

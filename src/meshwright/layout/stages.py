@@ -5,12 +5,12 @@ pipeline.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
-from ..num import Num, ceil_div, where
+from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named
 from ..schedule.dealt import Cut
 from ..schedule.types import Schedule
@@ -60,7 +60,22 @@ def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
 def in_chunks(job: Job, pp: Num, schedule: Schedule, chunks: Num) -> Cut:
     """The same with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
-    return schedule.cut(how.layers or job.model.layers, pp, chunks, how.slots)
+    layers = how.layers or job.model.layers
+    if isinstance(pp, SCALARS) and isinstance(chunks, SCALARS):
+        return _known(schedule, layers, pp, chunks, how.slots)
+    return schedule.cut(layers, pp, chunks, how.slots)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _known(
+    schedule: Schedule,
+    layers: int | tuple[int, ...],
+    pp: float,
+    chunks: float,
+    slots: bool,
+) -> Cut:
+    """The same one each time, which remembers what it was asked."""
+    return schedule.cut(layers, pp, chunks, slots)
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:

@@ -55,6 +55,13 @@ class Prediction(Displayed):
             getattr(self, field.name) for field in fields(self)
         )
 
+    def _noted(self, note: str) -> Prediction:
+        """With one more note, and all that was computed already: no note changes it."""
+        known = self.__dict__ | {"notes": (*self.notes, note)}
+        found = replace(self, notes=known["notes"])
+        found.__dict__.update(known)
+        return found
+
     def __repr__(self) -> str:
         use = self.memory_bytes
         cluster = self.job.cluster
@@ -471,7 +478,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     prediction = Prediction(job.laid_out(full), full, tuple(notes))
     if not prediction.fits:
         note = room.too_big(job, prediction.memory_bytes["allocated"])
-        return replace(prediction, notes=(*prediction.notes, note))
+        return prediction._noted(note)
     return prediction
 
 

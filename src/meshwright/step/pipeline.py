@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from ..cost.layer import Clock, LayerCost, Seconds, Time
@@ -16,9 +16,9 @@ from ..describe.layers import leading
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import cut
-from ..num import Num, maximum, minimum, where
+from ..num import SCALARS, Num, maximum, minimum, where
 from ..schedule import waits
-from ..schedule.dealt import Dealt, Pass
+from ..schedule.dealt import Cut, Dealt, Pass
 from ..schedule.types import Schedule
 from ..schedule.waits import Wait
 from .microbatch import Body, backward, plain, sent_back, total
@@ -141,10 +141,16 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     ends.
     """
     dealt = cut(job, layout.pp, schedule, v)
-    lead = leading_layers(job)
-    ends = 1.0 if schedule.folded else 0.0
-    inside = layout.depth > 2
-    chunk = job.model.layers / dealt.stages
+    held = _held if isinstance(dealt.p, SCALARS) else _held.__wrapped__
+    return held(dealt, job.model.layers, leading_layers(job))
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _held(dealt: Cut, layers: int, lead: float) -> Shares:
+    """The same of a cut; a cut of numbers is the same one each time."""
+    ends = 1.0 if dealt.folded else 0.0
+    inside = dealt.p > 2
+    chunk = layers / dealt.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
         early = dealt.leading(rank, lead) if lead else 0.0
@@ -171,7 +177,7 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
             *(where(inside, a, b) for a, b in zip(second, first, strict=True))
         ),
         "whole": Share(
-            job.model.layers - lead,
+            layers - lead,
             lead,
             1.0,
             1.0,
