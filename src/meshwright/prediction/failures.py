@@ -21,6 +21,7 @@ from importlib import resources
 from typing import Annotated, Any
 
 from ..describe.fields import Unit
+from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num, maximum, minimum, sqrt, where
 from ..units import parse
 
@@ -42,7 +43,9 @@ class Failures:
     storage_bytes_per_s: Annotated[float, Unit("B/s")] = 2e12 / 16384
     """What one chip's share of the storage takes. Grattafiori et al. 2024, section 3.3.1: 2 TB/s
     sustained for 16,384 H100."""
-    state_bytes: float = 14.0
+    state_bytes: float = (
+        PRECISIONS["bf16"].weight_bytes + OPTIMIZERS["adamw"].state_bytes
+    )
     """Bytes of a checkpoint for each parameter: a weight in 2 bytes and Adam's state in 12."""
 
 

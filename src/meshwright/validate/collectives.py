@@ -14,15 +14,11 @@ from ..cost.network import Fabric
 from ..describe.assumptions import REALISTIC, Assumptions
 from ..describe.read import brief
 from ..errors import BadInput
+from ..formats import nccl_tests
 from .rows import MOST_ROWS, needed, number
 
 KINDS = {
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "allreduce": "all_reduce",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
+    name: kind for name, kind in nccl_tests.KINDS.items() if kind != "send"
 }
 COLUMNS = ("collective", "nodes", "gpus_per_node", "size_bytes", "time_mean_s")
 
