@@ -20,6 +20,7 @@ from meshwright.cost import overlap
 from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.layer import Seconds
 from meshwright.cost.load import Busy, Load
+from meshwright.cost.network import Fabric
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import (
     LBL,
@@ -339,3 +340,14 @@ def test_one_chip_waits_for_nobody() -> None:
         ),
     )
     assert busy == float(ours.step_time(silent, layout))
+
+
+def test_a_group_may_be_a_list() -> None:
+    """Collectives of plain numbers are remembered by what they are asked, whoever asks."""
+    at = Fabric.of(catalog.network("dgx-h100"), REALISTIC.network)
+    for kind in ("all_reduce", "all_to_all", "ring"):
+        one = at.load(kind, 1e9, (8, 4))
+        assert at.load(kind, 1e9, [8, 4]) is one
+        column = at.load(kind, np.array([1e9, 2e9]), (8, 4))
+        assert column.seconds[0] == one.seconds
+        assert at.load(kind, 2e9, (8, 4)).seconds == column.seconds[1]

@@ -105,7 +105,7 @@ class Fabric(Links):
         plain = type(V) is float and all(isinstance(n, SCALARS) for n in group)
         if not plain:
             return self._load(group, kind, V, copies)
-        key = (kind, V, group, copies)
+        key = (kind, V, tuple(group), copies)
         if key not in self._sent:
             if len(self._sent) >= MOST_SENT:
                 self._sent.clear()
