@@ -36,7 +36,7 @@ import pytest
 MEMORY_BYTES = 8 * 2**30
 PATIENCE = 30.0
 """Wall-clock seconds for each CPU second: other work may share the machine."""
-SLACK, LEAST_S = 4.0, 10.0
+SLACK, LEAST_S = 4.0, 2.0
 """A test may use this many times its seconds without a mutant, and so many more."""
 QUIET = (
     *("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"),

@@ -19,21 +19,32 @@ from meshwright.catalog import chip as catalogue_chip
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.framework import framework as catalogue_framework
 from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.rules import EVEN_BATCH
 from meshwright.layout.stages import stage_layers
 from meshwright.prediction.certainty import resolution
 from meshwright.schedule import get
-from meshwright.search import laws, named, nearby, placement, several, unfit
-from meshwright.search.best import Best
+from meshwright.search import (
+    framework,
+    laws,
+    named,
+    nearby,
+    placement,
+    several,
+    unfit,
+)
+from meshwright.search.best import ROUNDING, Best
 from meshwright.search.cascade import search
 from meshwright.search.evaluate import brute, each_dp
 from meshwright.search.kinds import Kind, differs
-from meshwright.search.merit import seconds_of
+from meshwright.search.merit import burden, seconds_of
 from meshwright.search.nearest import nearest, stacked
 from meshwright.search.plan import Plan, plan
+from meshwright.search.ranked import Ranked
 from meshwright.search.space import Space, distinct, options
 from meshwright.search.strategies import strategies
 from meshwright.step import by_order
@@ -397,3 +408,74 @@ def test_a_small_space_is_its_layouts_one_by_one(
         p = predict(at, layout)
         assert p.fits and p.step_time_s == pytest.approx(seconds_of(at, row))
         assert p.memory_bytes["allocated"] == pytest.approx(row[1])
+
+
+# By replay, on axes, under a framework.
+
+
+def test_the_simplest_of_what_is_as_good() -> None:
+    """Milliseconds: of rows within the best the one of fewest axes, none that is slower, and none
+    at all within less than the best."""
+    quick = replace(CHIP, matrix_flops={"bf16": 2.0**44})
+    at = replace(job(model=MODEL), cluster=Cluster(quick, NODES, 8))
+    space = Space(microbatch=(1,), recompute=("none",), zero=(0,))
+    best = search(at, space, 500)
+    of = Ranked(at, [(space, best)], False)
+    assert best.first < 1e-3
+    near = [row for row in best.rows if row[0] <= best.first * ROUNDING]
+    found = of.simplest(best.first)
+    assert found is not None and found.merit == pytest.approx(best.first)
+    fewest = min(burden(best.layout(row, "megatron", 2)) for row in near)
+    assert burden(found.layout) == fewest
+    assert of.simplest(best.first * 0.99) is None
+    slow = of.simplest(np.inf)
+    assert slow is not None and burden(slow.layout) == min(
+        burden(best.layout(row, "megatron", 2)) for row in best.rows
+    )
+
+
+def test_a_plan_on_axes_places_ranks_in_one_way() -> None:
+    """tp nearest, then cp, dp, pp: as many layouts as with that placement alone, and it says so."""
+    ring = tuple(
+        Dim(n, 1e12, 1e-6, size=s, kind="ring")
+        for n, s in (("x", 2), ("y", 4))
+    )
+    at = job(model=MODEL, network=Network("t", ring))
+    space = Space(microbatch=(1,), zero=(0,), recompute=("none",))
+    found = plan(at, space, top=1)
+    spaces, _ = strategies(at, space)
+    one = sum(
+        brute(at, replace(each, placements=False)).searched for each in spaces
+    )
+    every = sum(brute(at, each).searched for each in spaces)
+    assert found.searched == one < every
+    assert any("only one placement" in note for note in found.notes)
+
+
+def test_what_a_framework_bars_is_a_pair_of_options() -> None:
+    """This project's trainer shards no weights where a pipeline comes back (ZB-V); one stage has no
+    schedule."""
+    at = replace(
+        job(8, 8, MODEL),
+        assumptions=assumptions("realistic"),
+        framework=catalogue_framework("meshwright"),
+    )
+    space = Space(
+        schedule=("1f1b", "zbv"), zero=(0, 3), recompute=("none",),
+        sequence_parallel=(False,), dp_replicate=(1,),
+    )  # fmt: skip
+    choice = options(at, space)
+    p = np.array([1.0, 2.0, 2.0])
+    rows = Layout(pp=p, dp=8 / p, interleave=np.ones(3), sequence_parallel=False)  # fmt: skip
+    barred = framework.barred(at, rows, choice)
+    assert barred is not None and barred.shape == (
+        1,
+        1,
+        2,
+        len(choice.zero),
+        3,
+    )
+    for k, way in enumerate(choice.schedules):
+        for z, sharding in enumerate(choice.zero):
+            bad = way.schedule == "zbv" and sharding.zero == 3
+            assert barred[0, 0, k, z].tolist() == [False, bad, bad], (way, z)
