@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, log2
 
 import pytest
@@ -14,6 +15,7 @@ from meshwright.count.work import Message, Op, Pass
 from meshwright.describe.assumptions import ChipTime, NetworkTime
 from meshwright.describe.measured import Table
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.transport import Transport
 
 A0, W0 = 1e-6, 300e9
 
@@ -84,3 +86,15 @@ def test_levels_of_a_tree(nodes: int) -> None:
     ring = 2 * (nodes - 1) * 5e-6
     found = net.load("all_reduce", 1.0, (1.0, float(nodes)))
     assert found.latency == pytest.approx(min(climb, ring))
+
+
+def test_there_are_no_trees_in_a_node() -> None:
+    """Eight ranks of a node whose switch adds up nothing: whatever is chosen takes 14 hops."""
+    slow = Transport("slow", inside=True, hop=9e-6, hop_ll=8e-6, ll=0.5)
+    dim = Dim("node", W0, A0, 8, efficiency=1.0)
+    net = Fabric.of(Network("n", (dim,)), NetworkTime("nccl"))
+    net = replace(net, transports=(slow,))
+    for sent in (1.0, 1e5):
+        least = net.bound.load("all_reduce", sent, (8.0,)).seconds
+        assert least >= 14 * 8e-6
+        assert least <= net.load("all_reduce", sent, (8.0,)).seconds

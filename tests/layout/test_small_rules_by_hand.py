@@ -13,6 +13,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.mixers import Heads, Linear
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, rules
+from meshwright.layout.placement import placed
 
 NET = Network("n", (Dim("node", 1e9, 0.0, size=999),))
 WIDE = replace(MODEL, hidden=96, heads=12, ffn=260, seq=160)
@@ -57,3 +58,12 @@ def test_what_tp_cuts_where_no_layer_has_the_usual_heads() -> None:
     assert dict(cuts.heads(slides)) == dict(cuts.heads(both))
     own = replace(slides, sliding=Heads(6, 3, 8))
     assert dict(cuts.heads(own)) == {"sliding.heads": 6, "linear.key_heads": linear.keys}  # fmt: skip
+
+
+def test_a_full_node_has_no_room_for_replicas() -> None:
+    """97 replicas that do not fit whole: beside 8 ranks of tp in nodes of 8 all are elsewhere, of 4
+    two are in each node, alone 8 are."""
+    for tp, share in ((8, (1, 97)), (4, (2, 48.5)), (1, (8, 12.125))):
+        at = placed(Layout(tp=tp, dp=97), (8, 13))
+        assert at.placement["dp"] == share
+        assert at.placement["tp"] == (tp, 1)
