@@ -43,7 +43,7 @@ SCORE = Path(__file__).with_name("mutation.md")
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
 SEED, SAMPLE = 1, 400
 LEAST_OF_A_FILE = 2
-FILES = 3
+FILES = 8
 """Of tests, for a mutant that is no part of a function."""
 MOST_S = 20.0
 """Of a room's tests, the shortest that take so many CPU seconds together."""
