@@ -28,6 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import date
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,8 +202,21 @@ def run(results: Path, count: int, seed: int, part: Part) -> None:
         again = part.again and row is not None and row.outcome == "survived"
         if fnmatchcase(file, part.only) and (row is None or again):
             left.append((room, path, mutant))
+    # those that somebody argued about last: they take every test there is
+    left.sort(
+        key=lambda item: bool(
+            why(str(item[1].relative_to(SOURCE)), *difference(item))
+        )
+    )
     results.parent.mkdir(parents=True, exist_ok=True)
     trial.collected(ROOT, part.tests, lambda t: each(t, left, results, part))
+
+
+def difference(item: Item) -> tuple[str, str]:
+    """What a mutant changes: (before, after)."""
+    _, path, mutant = item
+    text = path.read_text("utf-8")
+    return mutants.difference(text, mutants.mutated(text, mutant))
 
 
 def each(
@@ -360,14 +374,28 @@ def equivalent(row: Row) -> str:
     """Why no test can tell a survivor from the code; "" if nobody argued it."""
     if row.outcome != "survived":
         return ""
-    for case in tomllib.loads(EQUIVALENTS.read_text("utf-8"))["case"]:
+    return why(row.file, row.before, row.after)
+
+
+def why(file: str, before: str, after: str) -> str:
+    """What was argued of a change."""
+    for case in argued():
         if (
-            fnmatchcase(row.file, case["file"])
-            and case["before"] in row.before
-            and case["after"] in row.after
+            fnmatchcase(file, case["file"])
+            and case["before"] in before
+            and case["after"] in after
         ):
             return str(case["why"])
     return ""
+
+
+@cache
+def argued() -> list[dict[str, str]]:
+    """The cases of equivalents.toml."""
+    cases: list[dict[str, str]] = tomllib.loads(
+        EQUIVALENTS.read_text("utf-8")
+    )["case"]
+    return cases
 
 
 def killed(counts: Counter[str]) -> int:

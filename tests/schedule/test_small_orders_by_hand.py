@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
-from meshwright.schedule import get, groups
+from meshwright.schedule import SCHEDULES, get, groups
+from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.timeline import step_in_run_s, timeline
 from meshwright.schedule.types import folded_stage, looped_stage
 
@@ -59,3 +62,22 @@ def test_rounds_of_a_table() -> None:
     assert groups.table(5, 2, 2) == [
         (0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3), (1, 2), (1, 3), (0, 4), (1, 4),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n in SCHEDULES if not get(n).replayed])
+def test_microbatches_in_flight_are_counted(name: str) -> None:
+    """On the rank that holds most, on that of the last stage, and on the second, in its order."""
+    kind = get(name)
+    for p, m, v in product(range(1, 7), range(1, 14), (1, 2, 3)):
+        if (kind.chunks(7) == 7) != (v > 1) or not kind.legal(p, m, v):
+            continue
+        order = kind.order(p, m, v)
+        held = [in_flight_rank(order, rank) for rank in range(p)]
+        assert float(kind.in_flight(p, m, v)) == pytest.approx(max(held))
+        if kind.in_flight_on_last:
+            end = 0 if kind.folded else p - 1
+            found = float(kind.in_flight_on_last(p, m, v))
+            assert found == pytest.approx(held[end]), (p, m, v)
+        if kind.in_flight_on_second and p > 1:
+            found = float(kind.in_flight_on_second(p, m, v))
+            assert found == pytest.approx(held[1]), (p, m, v)
