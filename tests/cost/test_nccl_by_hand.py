@@ -377,3 +377,15 @@ def test_the_tuner_may_reckon_with_another_network() -> None:
     assert other == pytest.approx(50 * mine)
     shared = tuple(replace(d, shared_by=2) for d in DIMS)
     assert on.once(nccl_choice.believed, *shared) == pytest.approx(2 * mine)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most"), [(1, 39e9), (2, 21e9), (3, 13e9), (8, 13e9)]
+)
+def test_what_the_tuner_takes_ll_to_carry(nodes: int, most: float) -> None:
+    """So many bytes a second in one node, in two, in more: less than half of what links carry."""
+    net = links()
+    at = over(net, (8.0, float(nodes))).span
+    waits = nccl_choice._ring_waits(net, at, 1.0)
+    assert waits.slow_ll == pytest.approx(max(2 * byte(8, nodes), 1 / most))
+    assert waits.slow_ll == pytest.approx(1 / most)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from by_hand import CHIP, MODEL
+from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.mixers import Heads, Linear
 from meshwright.describe.network import Dim, Network
-from meshwright.layout import cuts, rules
+from meshwright.layout import cuts, rules, trainable
 from meshwright.layout.placement import placed
 
 NET = Network("n", (Dim("node", 1e9, 0.0, size=999),))
@@ -67,3 +70,42 @@ def test_a_full_node_has_no_room_for_replicas() -> None:
         at = placed(Layout(tp=tp, dp=97), (8, 13))
         assert at.placement["dp"] == share
         assert at.placement["tp"] == (tp, 1)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave", "panels"),
+)  # fmt: skip
+def test_nothing_is_cut_in_no_parts(field: str) -> None:
+    """Each degree by itself: tables of a search hold any numbers."""
+    names = ("tp", "cp", "pp", "dp", "ep", "etp", "microbatch", "interleave")
+    one = dict.fromkeys((*names, "panels"), 1)
+    fine, wrong = (SimpleNamespace(**{**one, field: n}) for n in (1, 0))
+    assert rules.POSITIVE.holds(JOB, fine)  # type: ignore[arg-type]
+    assert not rules.POSITIVE.holds(JOB, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits"),
+    [
+        ({"cp": 3}, False), ({"cp": 3, "microbatch": 3}, True), ({"tp": 7, "cp": 5}, True),
+        ({"tp": 7, "cp": 5, "sequence_parallel": True}, False),
+        ({"tp": 4, "cp": 5, "sequence_parallel": True}, True),
+        ({"tp": 7, "cp": 5, "sequence_parallel": True, "scheme": "summa"}, True),
+        ({"tp": 3, "sequence_parallel": True}, False), ({"tp": 3}, True),
+    ],
+)  # fmt: skip
+def test_tokens_of_a_microbatch_are_cut_evenly(
+    fields: dict[str, Any], fits: bool
+) -> None:
+    """160 a sequence: over cp, and over tp where norms are cut and matrices are not a grid."""
+    at = Layout(**{"sequence_parallel": False, **fields})
+    assert bool(rules.SEQUENCE.holds(JOB, at)) is fits
+
+
+@pytest.mark.parametrize("field", ["embedding_width", "token_types", "head_width"])  # fmt: skip
+def test_tables_of_embeddings_that_the_trainer_lacks(field: str) -> None:
+    of = catalogue("gpt3-175b")
+    before = trainable.model(of)
+    (why,) = set(trainable.model(replace(of, **{field: 2}))) - {*before}
+    assert "embedding_width, token_types and head_width" in why

@@ -14,6 +14,7 @@ from by_hand import CHIP, MODEL, SET, by_hand
 from meshwright import step
 from meshwright.catalog import cluster, model
 from meshwright.cost.network import Fabric
+from meshwright.count import vocabulary
 from meshwright.count.linear import summed_bytes
 from meshwright.count.model import layer
 from meshwright.describe.assumptions import Counting, NetworkTime
@@ -196,3 +197,18 @@ def test_no_ranks_do_nothing() -> None:
         Cut.of(3, 3.0, 1.0, False), 4.0, layer, none, none, 0.0, none, 0.25
     )
     assert [float(d.last_ranks(r)) for r in (0.0, 1.0, 2.0)] == [0.0, 3.0, 6.5]
+
+
+def test_logits_keep_their_input_in_16_bits() -> None:
+    """Where the matrices of layers keep theirs in 8."""
+    at = Job(model("llama3-8b"), cluster("8xh100-sxm"), 8)
+    layout = placed(Layout(dp=8), at.cluster.sizes)
+    kept = {}
+    for name in ("bf16", "fp8"):
+        of = replace(at, precision=PRECISIONS[name])
+        ops = vocabulary.head(of, layout) + layer(of, layout, kinds(of.model)[0])  # fmt: skip
+        kept[name] = {
+            op.name: float(op.saved) for op in ops if op.kind == "matmul"
+        }
+    assert kept["fp8"]["head/logits"] == kept["bf16"]["head/logits"] == 8192 * 4096 * 2  # fmt: skip
+    assert kept["fp8"]["ffn/down"] < kept["bf16"]["ffn/down"]
