@@ -49,7 +49,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.train import feed
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks
-from meshwright.train.log import Log, Spans, Stop, usage
+from meshwright.train.log import Log, Spans, Stop, Usage, of_all
 from meshwright.train.loop import Trainer
 from meshwright.train.model import Decoder
 from meshwright.train.plan import Plan
@@ -248,7 +248,8 @@ def sharded(model: Decoder, tp: Any) -> None:
 
 def ours(plan: Plan, trainer: Trainer) -> Step:
     """One step of `meshwright train`, with all that `session.work` does around it."""
-    stop, log = Stop(), Log(plan, 0)
+    usage, log = Usage(Stop(), trainer.device), Log(plan, 0)
+    trainer.beside = usage.numbers
     log.begin()
     recording = Recording(plan.folder, trainer, 0)
     spans = Spans()
@@ -256,14 +257,15 @@ def ours(plan: Plan, trainer: Trainer) -> Step:
     samples = iter(recording.data(spans.of("data_s", coming)))
 
     def step() -> float:
-        began, cpu = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
         number, (x, y, documents) = next(samples)
-        with recording.step(number):
+        with recording.step(number), usage.step():
             trainer.pack(documents)
             result = trainer.step(number, x, y)
-        spent = usage(time.process_time() - cpu, stop, trainer.device)()
+        said = {**vars(result)}
+        spent = of_all(said.pop("beside"))
         seconds = time.perf_counter() - began
-        log.write(number + 1, vars(result), seconds, spent, spans.taken())
+        log.write(number + 1, said, seconds, spent, spans.taken())
         return result.loss
 
     return step

@@ -115,3 +115,32 @@ def test_a_run_a_step_ahead_writes_the_same(
         assert b["lr"] == a["lr"] and b["step_time_s"] > 0
     kept = [path.name for path in checkpoint.complete(Path("early"))]
     assert kept == [f"step-{n:08d}" for n in (3, 6, 7)]
+
+
+def test_one_message_of_a_step_goes_to_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has loss, norm, CPU seconds, bytes of each rank and whether to stop; one more is sent by
+    the checkpoint at the end.
+    """
+    monkeypatch.chdir(tmp_path)
+    send, sent = dist.all_reduce, []
+
+    def counted(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("group") is None and len(args) < 2:
+            sent.append(x.numel())
+            Path(f"{dist.get_rank()}.sent").write_text(str(sent))
+        return send(x, *args, **kwargs)
+
+    monkeypatch.setattr(dist, "all_reduce", counted)
+    text = dump_job(job(LLAMA, Layout(dp=2, zero=1, microbatch=4)))
+    said = "\n[train]\nsteps = 4\ndata = 'synthetic'\nlr = 1e-3\n"
+    Path("job.toml").write_text(text + said, "utf-8")
+    assert cli.run(["train", "job.toml"]) == 0
+    for rank in range(2):
+        found = Path(f"{rank}.sent").read_text()
+        assert found == str([2 + 2 + 2] * 4 + [1])
+    for row in metrics(Path("run/metrics.jsonl")):
+        assert row["cpu_s"] > 0 and "beside" not in row
+        fullest = row["fullest_rank_bytes"]
+        assert 1.5 * fullest < row["memory_bytes"] <= 2 * fullest

@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -24,7 +24,6 @@ from ..units import show
 from . import attempt
 from .board import Board
 from .checkpoint import PART, SaveFailed
-from .later import Later, sent
 from .ramp import batch_of
 
 if TYPE_CHECKING:
@@ -48,34 +47,47 @@ class Stop:
         self.asked = True
 
 
-def usage(
-    cpu_s: float, stop: Stop, device: torch.device
-) -> Callable[[], dict[str, float]]:
-    """What gives, over all ranks: CPU seconds of the step, largest resident bytes so far (together,
-    and of the fullest rank), and how many were asked to stop. One message: each rank's bytes have a
-    place of their own in it.
+class Usage:
+    """What each rank says of itself in the one message of a step that all ranks share: CPU seconds
+    since the last such message (of steps, not of what is between them), largest resident bytes so
+    far, each rank's in a place of its own, and whether it was asked to stop.
     """
-    peak = (
-        torch.cuda.max_memory_allocated()
-        if device.type == "cuda"
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
-    )
-    bytes_of_ranks = [0.0] * dist.get_world_size()
-    bytes_of_ranks[dist.get_rank()] = float(peak)
-    sums = sent([cpu_s, float(stop.asked), *bytes_of_ranks], device)
-    dist.all_reduce(sums)
-    later = Later(sums)
 
-    def found() -> dict[str, float]:
-        cpu, asked, *every = later.numbers()
-        return {
-            "cpu": cpu,
-            "stop": asked,
-            "memory": sum(every),
-            "fullest": max(every),
-        }
+    def __init__(self, stop: Stop, device: torch.device) -> None:
+        self.stop, self.device = stop, device
+        self.spent, self.since = 0.0, 0.0
 
-    return found
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A context whose CPU seconds count."""
+        self.since = time.process_time()
+        yield
+        self.spent += time.process_time() - self.since
+
+    def numbers(self) -> list[float]:
+        """Of this rank, inside a step."""
+        now = time.process_time()
+        cpu_s, self.spent = self.spent + now - self.since, 0.0
+        self.since = now
+        peak = (
+            torch.cuda.max_memory_allocated()
+            if self.device.type == "cuda"
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+        )
+        bytes_of_ranks = [0.0] * dist.get_world_size()
+        bytes_of_ranks[dist.get_rank()] = float(peak)
+        return [cpu_s, float(self.stop.asked), *bytes_of_ranks]
+
+
+def of_all(sums: Sequence[float]) -> dict[str, float]:
+    """What the sums of `Usage.numbers` over all ranks say."""
+    cpu, asked, *every = sums
+    return {
+        "cpu": cpu,
+        "stop": asked,
+        "memory": sum(every),
+        "fullest": max(every),
+    }
 
 
 class Spans:

@@ -20,7 +20,7 @@ from ..schedule import get as schedule_named
 from . import gradients
 from .balance import Balance
 from .initial import initialise, local
-from .later import Later
+from .later import Later, sent
 from .model import Decoder
 from .moe import MoE
 from .optimizer import adamw, ready
@@ -46,6 +46,8 @@ class Result:
     """1 but for fp16."""
     skipped: int = 0
     """Updates skipped in the whole run, this one included."""
+    beside: tuple[float, ...] = ()
+    """Sums over ranks of what `Trainer.beside` gave."""
 
 
 class Trainer:
@@ -108,6 +110,8 @@ class Trainer:
         be used, and their loss and norm are known later. Loss scaling has to know them at once.
         """
         self.balance = self.balanced()
+        self.beside: Callable[[], list[float]] = list
+        """Numbers of this rank that are summed over ranks in the same message as loss and norm."""
 
     def engine(self, microbatches: int) -> Engine:
         """What runs so many microbatches through the stages."""
@@ -231,7 +235,8 @@ class Trainer:
 
     def sums(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """`accumulate`, then [loss, squared norm of the gradient] of the whole batch, both times
-        the scale, the same on every rank; fp64, on the device.
+        the scale, and what is `beside`, the same on every rank; fp64, on the device. It is the one
+        message of a step to all ranks.
         """
         losses = self.accumulate(tokens, targets)
         with self.recorder.part("norm"):
@@ -243,12 +248,14 @@ class Trainer:
                 )
             squares = gradients.squares(self.stages, self.layout)
             sums = torch.stack([loss, squares.to(self.device)])
+            if others := self.beside():
+                sums = torch.cat([sums, sent(others, self.device)])
             dist.all_reduce(sums)
             return sums
 
     def known(self, sums: Sequence[float]) -> tuple[float, float]:
         """(loss, norm of the gradient) without the scale."""
-        loss, squares = sums
+        loss, squares = sums[:2]
         return loss / self.scaler.scale, math.sqrt(squares) / self.scaler.scale
 
     def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
@@ -283,7 +290,7 @@ class Trainer:
         """
         clip = self.settings.clip
         lr = self.lr(step)
-        used = sums.isfinite().all().float()
+        used = sums[:2].isfinite().all().float()
         if clip is not None:
             with self.recorder.part("clip"):
                 factor = (clip / sums[1].sqrt()).clamp(max=1.0)
@@ -314,26 +321,30 @@ class Trainer:
         later = Later(sums := self.sums(tokens, targets))
         if self.ahead:
             self.update_ahead(step, sums)
-            return lambda: self.came_to(*self.counted(later), lr, scale)
-        loss, norm = self.known(later.numbers())
+            return lambda: self.counted(later.numbers(), lr, scale)
+        numbers = later.numbers()
+        loss, norm = self.known(numbers)
         self.update(step, norm, loss)
-        result = self.came_to(loss, norm, lr, scale)
+        result = self.came_to(numbers, lr, scale)
         return lambda: result
 
     def came_to(
-        self, loss: float, norm: float, lr: float, scale: float
+        self, sums: Sequence[float], lr: float, scale: float
     ) -> Result:
         """What a step says about itself, now that its update is counted."""
+        loss = sums[0] / scale
+        norm = math.sqrt(sums[1]) / scale
         finite = norm if math.isfinite(norm) else None
-        return Result(loss, finite, lr, scale, self.scaler.skipped)
+        skipped = self.scaler.skipped
+        return Result(loss, finite, lr, scale, skipped, tuple(sums[2:]))
 
-    def counted(self, later: Later) -> tuple[float, float]:
-        """(loss, norm) of a step whose update the device decided; that it was skipped is counted
-        now.
-        """
-        loss, norm = self.known(later.numbers())
+    def counted(
+        self, sums: Sequence[float], lr: float, scale: float
+    ) -> Result:
+        """Of a step whose update the device decided; that it was skipped is counted now."""
+        loss, norm = self.known(sums)
         self.scaler.update(norm, loss)
-        return loss, norm
+        return self.came_to(sums, lr, scale)
 
     def step(self, step: int, tokens: Tensor, targets: Tensor) -> Result:
         """One optimizer step, waited for."""

@@ -22,7 +22,7 @@ from .feed import (
     of_evaluation,
     prefetched,
 )
-from .log import Log, Spans, Stop, usage
+from .log import Log, Spans, Stop, Usage, of_all
 from .loop import Result, Trainer
 from .plan import Plan
 from .record import Recording
@@ -35,7 +35,6 @@ class Launched(NamedTuple):
     """Steps of the run, this one included."""
     began: float
     result: Callable[[], Result]
-    spent: Callable[[], dict[str, float]]
 
 
 def work(plan: Plan, device: torch.device) -> None:
@@ -48,12 +47,14 @@ class Session:
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
         """Weights are there afterwards: drawn, read, or those of a checkpoint."""
-        self.plan, self.stop, s = plan, Stop(), plan.settings
+        self.plan, s = plan, plan.settings
+        self.usage = Usage(Stop(), device)
         heartbeat.beat("starting")
         if device.type == "cuda":
             total = torch.cuda.get_device_properties(device).total_memory
             rules.demand_room(plan.predicted, s, float(total), "this GPU")
         self.trainer = Trainer(plan.job, s, device, fresh=draws(plan))
+        self.trainer.beside = self.usage.numbers
         self.first = 0
         if plan.resume:
             self.first = checkpoint.resume(
@@ -104,14 +105,10 @@ class Session:
         x, y, documents = given
         heartbeat.beat(f"step {step + 1}")
         began = time.perf_counter()
-        cpu = time.process_time()
-        with self.recording.step(step):
+        with self.recording.step(step), self.usage.step():
             self.trainer.pack(documents)
             result = self.trainer.launch(step, x, y)
-        spent = usage(
-            time.process_time() - cpu, self.stop, self.trainer.device
-        )
-        return Launched(step + 1, began, result, spent)
+        return Launched(step + 1, began, result)
 
     def meets(self, done: int) -> bool:
         """Whether something after this step needs to know how it went."""
@@ -121,8 +118,8 @@ class Session:
 
     def tell(self, of: Launched, last: bool = False) -> bool:
         """Write down what a step came to; whether the run is asked to end after it."""
-        result = vars(of.result())
-        spent = of.spent()
+        result = {**vars(of.result())}
+        spent = of_all(result.pop("beside"))
         now = time.perf_counter()
         s = self.plan.settings
         seconds, self.known_s = now - max(of.began, self.known_s), now
