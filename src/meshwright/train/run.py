@@ -30,6 +30,7 @@ from . import after, attempt, checkpoint, rules, weights
 from .board import writer
 from .elastic import record_flights
 from .feed import end_token, of_evaluation, source
+from .host import environment
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .lock import Lock
 from .plan import Plan
@@ -102,6 +103,7 @@ def train(
     allowed: what of `attempt.ORDER` a resumed run may change.
     """
     record_flights(Path(settings.output))
+    environment(settings.device, settings.deterministic)
     if under_launcher():
         return launched(job, settings, resume, allowed)
     predicted = demand(job, settings, None)

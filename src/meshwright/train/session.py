@@ -22,6 +22,7 @@ from .feed import (
     of_evaluation,
     prefetched,
 )
+from .host import collected, same_bits
 from .log import Log, Spans, Stop, Usage, of_all
 from .loop import Result, Trainer
 from .plan import Plan
@@ -50,6 +51,8 @@ class Session:
         self.plan, s = plan, plan.settings
         self.usage = Usage(Stop(), device)
         heartbeat.beat("starting")
+        if s.deterministic:
+            same_bits()
         if device.type == "cuda":
             total = torch.cuda.get_device_properties(device).total_memory
             rules.demand_room(plan.predicted, s, float(total), "this GPU")
@@ -77,9 +80,11 @@ class Session:
         """All steps that are left, unless the run is asked to end."""
         source = prefetched(batches(self.plan, self.trainer, self.first))
         timed = self.spans.of("data_s", source)
-        for step, given in self.recording.data(timed):
-            if self.take(step, given):
-                break
+        with collected() as garbage:
+            for step, given in self.recording.data(timed):
+                if self.take(step, given):
+                    break
+                garbage.step()
         heartbeat.beat("last checkpoint")
         self.saver.wait()
         self.log.close()

@@ -131,6 +131,10 @@ class Settings(Checked):
     """
     device: str = "cpu"
     """cpu (gloo) or cuda (NCCL)."""
+    deterministic: bool = False
+    """On GPUs: the same bits each time, by slower kernels where the fast ones add up in an order of
+    their own (attention's and the embedding's backward passes). CPUs do so anyway.
+    """
     threads: int = 1
     """CPU threads of a rank."""
     timeout: Annotated[float, Unit("s")] = 600.0
