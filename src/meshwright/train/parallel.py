@@ -1,5 +1,5 @@
-"""Spread a stage over ranks: tensor and sequence parallelism by DTensor, context parallelism by
-gathered keys, experts by all-to-all, ZeRO by FSDP2.
+"""Spread a stage over ranks: tensor and sequence parallelism of weights that are DTensors, context
+parallelism by gathered keys, experts by all-to-all, ZeRO by FSDP2.
 
 ZeRO over the replicas (dp x cp): 0 `replicate` (gradients all-reduced), 1 and 2 `fully_shard` with
 weights gathered once a step, 3 `fully_shard` with weights gathered for each pass. Experts have
@@ -29,7 +29,6 @@ from torch.distributed.tensor import (
 )
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
-    PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -37,11 +36,10 @@ from torch.distributed.tensor.parallel import (
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.model import Model
 from ..program.tiles import Documents, chunks
 from .grid import EXPERTS, OUTER_FIRST, grid
 from .model import Core, Decoder
-from .moe import MoE
+from .tensor_parallel import layer
 
 Plan = dict[str, Any]
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -126,8 +124,7 @@ def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
 def tensor_parallel(
     stage: Decoder, tp: DeviceMesh, sequence_parallel: bool
 ) -> None:
-    """Column-parallel into, row-parallel out of attention and feed-forward; vocabulary-parallel
-    embedding, head and loss.
+    """Layers as `tensor_parallel.layer` cuts them; vocabulary-parallel embedding, head and loss.
 
     sequence_parallel: norms and residuals on 1/tp of the sequence, and stages hand on these shards;
     else whole on every rank.
@@ -156,58 +153,7 @@ def tensor_parallel(
         },
     )
     for block in stage.blocks:
-        ffn = (
-            expert_plan(block.ffn, stage.m, cut)
-            if isinstance(block.ffn, MoE)
-            else dense_plan("ffn", stage.m, cut)
-        )
-        parallelize_module(block, tp, attention_plan(stage.m, cut) | ffn)
-
-
-def attention_plan(m: Model, cut: Any) -> Plan:
-    """How attention and the norms of a layer are cut. `cut`: how the residual stream is."""
-    plan: Plan = dict.fromkeys(
-        ["attention.wq", "attention.wk", "attention.wv"], ColwiseParallel()
-    )
-    plan["attention.wo"] = RowwiseParallel(output_layouts=cut)
-    plan["attention"] = PrepareModuleInput(
-        input_layouts=(cut, None), desired_input_layouts=(Replicate(), None)
-    )
-    if m.qk_norm:
-        heads = SequenceParallel(sequence_dim=2, use_local_output=True)
-        plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
-    if isinstance(cut, Shard):
-        plan |= {
-            name: SequenceParallel(use_local_output=True)
-            for name in ("attention_norm", "ffn_norm")
-        }
-    return plan
-
-
-def dense_plan(name: str, m: Model, cut: Any) -> Plan:
-    """How a feed-forward is cut."""
-    plan: Plan = dict.fromkeys(
-        [f"{name}.up", *([f"{name}.gate"] if m.gated else [])],
-        ColwiseParallel(),
-    )
-    plan[f"{name}.down"] = RowwiseParallel(output_layouts=cut)
-    plan[name] = PrepareModuleInput(
-        input_layouts=(cut,), desired_input_layouts=(Replicate(),)
-    )
-    return plan
-
-
-def expert_plan(moe: MoE, m: Model, cut: Any) -> Plan:
-    """How a mixture of experts is cut over tp: each rank routes its own shard of the sequence;
-    shared experts are cut as a feed-forward is.
-    """
-    own = SequenceParallel(sequence_dim=0, use_local_output=True)
-    plan: Plan = {"ffn.router": own}
-    if moe.shared_gate is not None:
-        plan["ffn.shared_gate"] = own
-    return (
-        plan if moe.shared is None else plan | dense_plan("ffn.shared", m, cut)
-    )
+        layer(block, tp, sequence_parallel)
 
 
 def expert_parallel(stage: Decoder, ep: DeviceMesh) -> None:

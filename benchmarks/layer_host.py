@@ -1,0 +1,109 @@
+"""What a layer costs the host under tensor parallelism: CPU seconds of its forward and backward
+pass, tp 2 beside tp 1 in one run.
+
+    python benchmarks/layer_host.py [--rounds N] [-o benchmarks/layer_host.md]
+
+One process is a rank of PyTorch's fake process group, where collectives return at once, and matrices
+are so small (64 wide, 16 tokens) that next to nothing is computed: what is left is Python, autograd
+and dispatch, which a GPU waits for. A layer's seconds are those of eight layers less those of two,
+over six. Rounds of all kinds alternate; the figure is the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from meshwright import Job, Layout, Model, cluster
+from meshwright.train.fake import fake_world
+from meshwright.train.loop import Trainer
+from meshwright.train.model import Seen, rotation
+from meshwright.train.settings import Settings
+
+SMALL = Model("small", 2, 64, 4, 160, 256, 16, kv_heads=2, dropout=False)
+FEW, MANY = 2, 8
+"""Layers."""
+WARM_UP = 5
+KINDS = {
+    "tp 1": Layout(microbatch=1),
+    "tp 2, sequence parallel": Layout(tp=2, microbatch=1),
+    "tp 2": Layout(tp=2, microbatch=1, sequence_parallel=False),
+}
+LIMIT = 2.5
+"""A layer under tp may take so many times that of tp 1."""
+
+
+def passes(layout: Layout, layers: int) -> Callable[[], float]:
+    """A function that runs the layers of a stage forward and backward; CPU seconds."""
+    m = replace(SMALL, layers=layers)
+    machine = cluster(f"{int(layout.chips)}xh100-sxm")
+    job = Job(m, machine, 1, layout, precision="fp32")
+    trainer = Trainer(job, Settings(), torch.device("cpu"))
+    (stage,) = trainer.stages.values()
+    cut = int(layout.tp) if layout.tp > 1 and layout.sequence_parallel else 1
+    seen = Seen(rotation(m, stage.at, torch.device("cpu")))
+    x = torch.randn(1, m.seq // cut, m.hidden, requires_grad=True)
+
+    def run() -> float:
+        began = time.process_time()
+        y = x
+        for block in stage.blocks:
+            y = block(y, seen)
+        y.sum().backward()
+        return time.process_time() - began
+
+    return run
+
+
+def measure(rounds: int) -> dict[str, float]:
+    """Seconds of a layer, by kind."""
+    torch.set_num_threads(1)
+    found: dict[str, list[float]] = {name: [] for name in KINDS}
+    with fake_world(0, 2):
+        for name, layout in KINDS.items():
+            few, many = (passes(layout, n) for n in (FEW, MANY))
+            for number in range(rounds + WARM_UP):
+                seconds = (many() - few()) / (MANY - FEW)
+                if number >= WARM_UP:
+                    found[name].append(seconds)
+    return {name: median(of) for name, of in found.items()}
+
+
+def main() -> int:
+    """Measure, print, write; 1 if a kind is above the limit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args()
+    found = measure(given.rounds)
+    one = found["tp 1"]
+    lines = [
+        "| a layer, forward and backward | CPU ms | times tp 1 |",
+        "|---|---|---|",
+        *(
+            f"| {name} | {1e3 * seconds:.2f} | {seconds / one:.2f} |"
+            for name, seconds in found.items()
+        ),
+    ]
+    text = (
+        "# Host time of a layer under tensor parallelism\n\nWritten by `benchmarks/layer_host.py`"
+        f" (which says what is measured); medians of {given.rounds} rounds, PyTorch"
+        f" {torch.__version__}, {platform.machine()}.\n\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+    print(text)
+    if given.output:
+        given.output.write_text(text, "utf-8")
+    return int(max(found.values()) > LIMIT * one)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,233 @@
+"""Tensor and sequence parallelism of a layer, on plain tensors (Shoeybi et al. 2019; Korthikanti et
+al. 2022): column-parallel into, row-parallel out of attention and feed-forward.
+
+Weights are DTensors, which the optimizer, FSDP and checkpoints go by; what is computed of them is
+this rank's part, and what is exchanged is written out here. Through DTensor's own dispatch a layer
+takes the host several times as long (benchmarks/layer_host.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
+from torch.nn import functional as fn
+
+from .model import Attention, Block
+from .moe import MoE
+
+ops = torch.ops._c10d_functional
+
+
+class Ranks:
+    """The tp ranks, and how the residual stream lies over them."""
+
+    def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
+        """sequence: each has 1/tp of the tokens; else all have all."""
+        self.mesh, self.sequence = mesh, sequence
+        self.size, self.first = mesh.size(), mesh.get_local_rank() == 0
+        self.name: Any = mesh.get_group().group_name
+
+    def gathered(self, x_BTD: Tensor) -> Tensor:
+        """All ranks' tokens, in order."""
+        B, T, D = x_BTD.shape
+        n = self.size
+        every = ops.all_gather_into_tensor(x_BTD.contiguous(), n, self.name)
+        whole: Tensor = ops.wait_tensor(every).view(n, B, T, D)
+        return whole.transpose(0, 1).reshape(B, n * T, D)
+
+    def scattered(self, x_BTD: Tensor) -> Tensor:
+        """The sum over ranks of this rank's tokens."""
+        B, T, D = x_BTD.shape
+        n = self.size
+        parts = x_BTD.view(B, n, T // n, D).transpose(0, 1)
+        parts = parts.reshape(n * B, T // n, D)
+        found: Tensor = ops.wait_tensor(
+            ops.reduce_scatter_tensor(parts, "sum", n, self.name)
+        )
+        return found
+
+    def summed(self, x: Tensor) -> Tensor:
+        """The sum over ranks."""
+        found: Tensor = ops.wait_tensor(
+            ops.all_reduce(x.contiguous(), "sum", self.name)
+        )
+        return found
+
+
+class Into(torch.autograd.Function):
+    """The residual stream on its way into column-parallel matrices: whole; its gradient is the sum
+    of what the ranks have.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
+        """Gathered, where its tokens are shared out."""
+        ctx.ranks = ranks
+        return ranks.gathered(x) if ranks.sequence else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Back to the ranks."""
+        ranks = ctx.ranks
+        how = ranks.scattered if ranks.sequence else ranks.summed
+        return how(grad), None
+
+
+class OutOf(torch.autograd.Function):
+    """What row-parallel matrices make: the sum over ranks, to the residual stream. A bias is added
+    by one rank, and its gradient is the same on all.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, bias: Tensor | None, ranks: Ranks
+    ) -> Tensor:
+        """Summed, and shared out if tokens are."""
+        ctx.ranks, ctx.biased = ranks, bias is not None
+        if bias is not None and ranks.first:
+            x = x + bias
+        return ranks.scattered(x) if ranks.sequence else ranks.summed(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """Whole again."""
+        ranks = ctx.ranks
+        whole = ranks.gathered(grad) if ranks.sequence else grad
+        of_bias = whole.flatten(0, -2).sum(0) if ctx.biased else None
+        return whole, of_bias, None
+
+
+def cut(module: nn.Module, mesh: DeviceMesh, **how: Any) -> None:
+    """Give parameters their placement on the ranks."""
+    for name, placement in how.items():
+        if (p := getattr(module, name, None)) is not None:
+            whole = distribute_tensor(p, mesh, [placement])
+            module.register_parameter(name, nn.Parameter(whole))
+
+
+def here(p: Any, gradient: Any = None) -> Any:
+    """This rank's part. gradient: what its gradient is, if not that of the part: a part of a
+    sum.
+    """
+    if not isinstance(p, DTensor):
+        return p
+    return p.to_local(grad_placements=gradient and [gradient])
+
+
+def column(linear: nn.Linear, ranks: Ranks) -> None:
+    """Each rank makes its share of the features, of an input that is whole."""
+    cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
+
+    def forward(x: Tensor) -> Tensor:
+        return fn.linear(x, here(linear.weight), here(linear.bias))
+
+    replace_forward(linear, forward)
+
+
+def row(linear: nn.Linear, ranks: Ranks) -> None:
+    """Each rank takes its share of the features in; the sum is handed on."""
+    cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
+
+    def forward(x: Tensor) -> Any:
+        y = fn.linear(x, here(linear.weight))
+        return OutOf.apply(y, here(linear.bias), ranks)  # type: ignore[no-untyped-call]
+
+    replace_forward(linear, forward)
+
+
+def shared(module: nn.Module, ranks: Ranks) -> None:
+    """All ranks have the same weights and each other rows (tokens, or heads): their gradients are
+    parts of a sum.
+    """
+    cut(module, ranks.mesh, weight=Replicate(), bias=Replicate())
+    weight: Callable[[], Any] = partial(of_sum, module, "weight")
+    bias: Callable[[], Any] = partial(of_sum, module, "bias")
+    how: Callable[[Tensor], Tensor]
+    if isinstance(module, nn.RMSNorm):
+        shape, eps = list(module.normalized_shape), module.eps
+
+        def how(x: Tensor) -> Tensor:
+            return fn.rms_norm(x, shape, weight(), eps)
+
+    elif isinstance(module, nn.LayerNorm):
+        shape, eps = list(module.normalized_shape), module.eps
+
+        def how(x: Tensor) -> Tensor:
+            return fn.layer_norm(x, shape, weight(), bias(), eps)
+
+    else:
+
+        def how(x: Tensor) -> Tensor:
+            return fn.linear(x, weight(), bias())
+
+    replace_forward(module, how)
+
+
+def replace_forward(module: Any, forward: Callable[[Tensor], Any]) -> None:
+    """What a module computes, from now on; its hooks stay."""
+    module.forward = forward
+
+
+def of_sum(module: nn.Module, name: str) -> Any:
+    """A parameter whose gradient on this rank is a part of a sum."""
+    return here(getattr(module, name, None), Partial())
+
+
+def whole_input(module: nn.Module, ranks: Ranks) -> None:
+    """A module takes the whole of what the residual stream has."""
+
+    def gather(module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        x, *rest = given
+        return (Into.apply(x, ranks), *rest)  # type: ignore[no-untyped-call]
+
+    module.register_forward_pre_hook(gather)
+
+
+def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
+    """Cut a layer, in place."""
+    ranks = Ranks(tp, sequence)
+    attention: Attention = block.attention
+    for linear in (attention.wq, attention.wk, attention.wv):
+        column(linear, ranks)
+    row(attention.wo, ranks)
+    whole_input(attention, ranks)
+    for of_heads in (attention.q_norm, attention.k_norm):
+        if of_heads is not None:
+            shared(of_heads, ranks)
+    if sequence:
+        shared(block.attention_norm, ranks)
+        shared(block.ffn_norm, ranks)
+    if isinstance(block.ffn, MoE):
+        mixture(block.ffn, ranks)
+    else:
+        dense(block.ffn, ranks)
+
+
+def dense(ffn: Any, ranks: Ranks) -> None:
+    """A feed-forward."""
+    column(ffn.up, ranks)
+    if ffn.gate is not None:
+        column(ffn.gate, ranks)
+    row(ffn.down, ranks)
+    whole_input(ffn, ranks)
+
+
+def mixture(moe: MoE, ranks: Ranks) -> None:
+    """Each rank routes its own tokens; shared experts are cut as a feed-forward is."""
+    shared(moe.router, ranks)
+    if moe.shared_gate is not None:
+        shared(moe.shared_gate, ranks)
+    if moe.shared is not None:
+        dense(moe.shared, ranks)
