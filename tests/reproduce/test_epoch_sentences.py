@@ -8,7 +8,13 @@ import pytest
 from meshwright.cli.main import main
 from meshwright.limits.calendar import year_of, years_until
 from meshwright.limits.laws import gain
-from meshwright.reproduce.epoch import degrees, golden, sentences, shipped
+from meshwright.reproduce.epoch import (
+    degrees,
+    golden,
+    observations,
+    sentences,
+    shipped,
+)
 
 
 def test_table_1_is_what_we_count() -> None:
@@ -22,6 +28,23 @@ def test_table_1_is_what_we_count() -> None:
     twice = d._replace(pp=2 * d.pp, dp=d.dp / 2)
     more = sentences.counted(s, twice)["pp"] / sentences.counted(s, d)["pp"]
     assert more == pytest.approx((2 * d.pp - 1) / (d.pp - 1))
+
+
+def test_what_is_slow_decides_which_axis_is_used() -> None:
+    found = {
+        c.id.removeprefix("section 6.2/"): c for c in observations.checks()
+    }
+    assert len(found) == 5 and {c.status for c in found.values()} == {"match"}
+    # shares of an axis are what its logarithm is of that of all chips
+    for p in golden.ours("h100").points:
+        share = observations.shares(p)
+        assert sum(share.values()) == pytest.approx(1.0)  # dense: no experts
+        d = p.degrees
+        assert p.chips ** share["tp"] == pytest.approx(d.tp_model * d.tp_ff)
+    slow = observations.slow_memories(golden.ours("h100").scenario)
+    assert slow.chip.hbm_bandwidth * observations.FACTOR == pytest.approx(
+        golden.ours("h100").scenario.chip.hbm_bandwidth
+    )
 
 
 def test_the_optimum_grows_as_printed() -> None:

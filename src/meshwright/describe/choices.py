@@ -45,10 +45,11 @@ class Choices(FrozenDict[str, Values]):
         """None for a field: anything.  BadInput for what no layout can hold, with the nearest
         values.
         """
+        known = allowed if isinstance(allowed, Choices) else {}
         given = {**dict(allowed), **fields}
         super().__init__(
             {
-                name: _values(name, v)
+                name: v if v is known.get(name) else _values(name, v)
                 for name, v in given.items()
                 if v is not None
             }

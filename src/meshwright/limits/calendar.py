@@ -14,8 +14,9 @@ LARGEST_YEAR = 2024.9
 """The largest run when the paper was written, "two orders of magnitude" below 1e28 (November
 2024)."""
 WORLD_ENERGY_J = 6.2e20
-"""The world's primary energy in 2023: 620 EJ (Energy Institute, Statistical Review of World Energy,
-2024)."""
+"""The world's primary energy in 2023, "at a record absolute high ... 620 Exajoules" (Energy
+Institute, Statistical Review of World Energy, 73rd edition, June 2024; its key findings as KPMG, who
+publishes it with the institute, lists them on kpmg.com)."""
 
 
 def years_until(

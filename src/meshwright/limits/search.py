@@ -182,29 +182,35 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     """The cells of a grid whose bound is below the budget.  rows: number of each model of the grid
     among all.
     """
-    s, d = g.shape, g.degrees
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ops = expert(on, s, d)
-        busy = matmul_time(on, s, d, ops)
-        sent, reduced, wait = floors(on, s, d, ops)
-        together_s = step_time(
-            on,
-            busy,
-            sent,
-            reduced,
-            idle_share(on, d),
-            wait,
-            beside_gradients(on, s, d),
-        )
-        bound = together_s * (1 - SLACK)
-        keep = g.valid & (bound < budget[rows].reshape(-1, 1, 1, 1))
-    where = np.nonzero(keep)
-    order = np.lexsort((bound[where], where[0]))
-    where = tuple(w[order] for w in where)
+    where = np.nonzero(g.valid)
     model = where[0]
+    s = Shape(*(_cells(x, g.valid, where) for x in g.shape))
+    d = Degrees(*(_cells(x, g.valid, where) for x in g.degrees))
+    ops = expert(on, s, d)
+    busy = matmul_time(on, s, d, ops)
+    sent, reduced, wait = floors(on, s, d, ops)
+    together_s = step_time(
+        on,
+        busy,
+        sent,
+        reduced,
+        idle_share(on, d),
+        wait,
+        beside_gradients(on, s, d),
+    )
+    bound = together_s * (1 - SLACK)
+    kept = np.flatnonzero(bound < budget[rows][model])
+    kept = kept[np.lexsort((bound[kept], model[kept]))]
+    model = model[kept]
     rank = np.arange(len(model)) - np.searchsorted(model, model)
-    degrees = Degrees(*(np.broadcast_to(x, keep.shape)[where] for x in d))
-    return Cells(rows[model], rank, bound[where], busy[where], degrees)
+    degrees = Degrees(*(x[kept] for x in d))
+    return Cells(rows[model], rank, bound[kept], busy[kept], degrees)
+
+
+def _cells(x: Any, valid: NDArray[np.bool_], where: Any) -> Column:
+    """The cells that exist, of a column that is broadcast over a grid."""
+    cells: Column = np.broadcast_to(x, valid.shape)[where]
+    return cells
 
 
 def floors(

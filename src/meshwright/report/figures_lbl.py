@@ -18,6 +18,9 @@ from ..prediction.prediction import Prediction
 from .plots import LABELS, STYLE, configuration, memory_bars, panels, wide
 from .text import CAUSES
 
+TITLE_AT, EDITION_AT, TOP = 0.1, 0.35, 0.6
+LEFT, LEGEND, BOTTOM = 0.95, 1.35, 0.75
+"""Inches at the edges of a panel of bars: for titles, names of rows, legends and names of bars."""
 TITLE = 80
 """Characters of a line of a title."""
 MARKERS = "osD^vP*X<>"
@@ -47,11 +50,13 @@ def side_by_side(
     height: float,
     draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
 ) -> Figure:
-    """One panel for each edition that has anything to show."""
+    """One panel for each edition that has anything to show; margins are the same in all figures,
+    so nothing is measured before it is drawn.
+    """
     shown = {k: v for k, v in editions.items() if v[0]}
     widths = [wide(len(found)) for found, _ in shown.values()]
-    figure = Figure(figsize=(sum(widths), height), layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    figure = Figure(figsize=(sum(widths), height))
+    figure.suptitle(title, fontsize=11, y=1 - TITLE_AT / height)
     parts = figure.subfigures(
         1, len(shown), width_ratios=widths, squeeze=False
     )
@@ -59,7 +64,14 @@ def side_by_side(
         parts[0], shown.items(), strict=True
     ):
         draw(part, found, names)
-        part.suptitle(name, fontsize=10)
+        part.suptitle(name, fontsize=10, y=1 - EDITION_AT / height)
+        part.subplots_adjust(
+            left=LEFT / wide(len(found)),
+            right=1 - LEGEND / wide(len(found)),
+            top=1 - TOP / height,
+            bottom=BOTTOM / height,
+            hspace=0.06,
+        )
     return figure
 
 

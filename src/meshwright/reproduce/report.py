@@ -268,6 +268,5 @@ def write_figure(figure: Figure, folder: Path) -> list[Path]:
     for kind in (".png", ".svg"):
         path = folder / f"{figure.name}{kind}"
         path.write_bytes(image(drawn, kind))
-        drawn.set_layout_engine(None)  # laid out once, drawn twice
         paths.append(path)
     return paths

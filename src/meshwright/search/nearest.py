@@ -173,6 +173,10 @@ def bound_clock(job: Job) -> Clock:
     return at._replace(fabric=at.fabric.bound)
 
 
+SINGLE = frozenset((float, int, bool, str, type(None)))
+"""Types of what is one number or word for all rows; most of what a layer costs is."""
+
+
 def pick(of: Any, index: Any) -> Any:
     """The rows at `index` of columns, of tuples of them or of a layout; what is one number for all
     rows stays.
@@ -180,7 +184,7 @@ def pick(of: Any, index: Any) -> Any:
     if isinstance(of, np.ndarray):
         return of[index]
     if isinstance(of, tuple):
-        values = [pick(x, index) for x in of]
+        values = [x if type(x) in SINGLE else pick(x, index) for x in of]
         if all(map(is_, values, of)):
             return of
         cls: Any = type(of)

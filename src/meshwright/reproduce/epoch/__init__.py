@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from ..report import Check, Report, Table, sourced
-from . import golden, sentences, tables
+from . import golden, observations, sentences, tables
 from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
 
 COLUMNS = (
@@ -37,6 +37,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         *sourced("own", tables.products()),
         *tables.example(),
         *sentences.checks(),
+        *observations.checks(),
     ]
     for curve in curves:
         source = "printed" if files else "own"

@@ -13,7 +13,6 @@ from ...count.mlp2d import parameters as mlp_parameters
 from ...count.model import parameters
 from ...count.work import Product
 from ...describe.assumptions import EPOCH
-from ...limits.answer import smooth_widths
 from ...limits.closed_forms import (
     LATENCY_CONSTANT,
     Setting,
@@ -24,11 +23,10 @@ from ...limits.closed_forms import (
     scaled_flops,
     slice_side,
 )
-from ...limits.curve import Curve, curve
+from ...limits.curve import Curve
 from ...limits.laws import LAWS
-from ...limits.scenario import preset
 from ..report import Figure
-from . import published
+from . import golden, published
 from .golden import ours
 
 FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
@@ -57,10 +55,7 @@ def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
 
 def smooth(names: Mapping[str, str]) -> dict[str, Curve]:
     """Curves in smooth mode."""
-    scenarios = {label: preset(name).smooth for label, name in names.items()}
-    return {
-        label: curve(s, smooth_widths(s.law)) for label, s in scenarios.items()
-    }
+    return {label: golden.smooth(name) for label, name in names.items()}
 
 
 def figure_1() -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput
+from ...limits.answer import smooth_widths
 from ...limits.curve import Curve, Point, curve
 from ...limits.scenario import PRESETS, preset
 from ..report import Check, relative
@@ -92,6 +93,13 @@ def _number(text: str) -> float:
 def ours(name: str) -> Curve:
     """Our curve of a scenario of the paper."""
     return curve(preset(name))
+
+
+@lru_cache(maxsize=64)
+def smooth(name: str) -> Curve:
+    """The same in smooth mode: real shapes and numbers of chips."""
+    scenario = preset(name).smooth
+    return curve(scenario, smooth_widths(scenario.law))
 
 
 def guess(golden: Golden) -> str:

@@ -11,7 +11,7 @@ from ...catalog import chip, network
 from ...cost.hierarchy import levels, product_time
 from ...count.work import Product
 from ...describe.assumptions import EPOCH
-from ...limits.answer import bill, ends, smallest_cluster, smooth_widths
+from ...limits.answer import bill, ends, smallest_cluster
 from ...limits.closed_forms import (
     LATENCY_CONSTANT,
     Node,
@@ -25,12 +25,12 @@ from ...limits.closed_forms import (
     scaled_flops,
     slice_side,
 )
-from ...limits.curve import curve, months
+from ...limits.curve import months
 from ...limits.scenario import preset
 from ...limits.sensitivity import sensitivity
 from ..report import Check, Table, relative, sourced
 from . import published
-from .golden import ours
+from .golden import ours, smooth
 
 WALL_STEP = 0.36
 """Between the wall of the text and the last model of the grid that can be trained, 2.707e31."""
@@ -248,11 +248,8 @@ def linear_table() -> Table:
             for kind, text in zip(("", "/sparse"), both, strict=True):
                 if not text:
                     continue
-                scenario = preset(base + kind)
                 exact = ends(ours(base + kind))
-                smooth = ends(
-                    curve(scenario.smooth, smooth_widths(scenario.law))
-                )
+                free = ends(smooth(base + kind))
                 rows.append(
                     (
                         name,
@@ -260,8 +257,8 @@ def linear_table() -> Table:
                         float(text),
                         exact.first_flops,
                         exact.last_flops,
-                        smooth.first_flops,
-                        smooth.last_flops,
+                        free.first_flops,
+                        free.last_flops,
                     )
                 )
     columns = (

@@ -23,8 +23,8 @@ STRATEGIES = {
     "2d_tp_summa": "2D TP SUMMA",
 }
 Points = Callable[[Assumptions], Sequence[Point]]
-CODE = "the authors' code"
-REPAIRED = "its defects repaired"
+CODE = "the authors' code (lbl-2024-code)"
+REPAIRED = "its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 """What every figure is drawn with, side by side."""
 
