@@ -15,7 +15,7 @@ LARGEST_YEAR = 2024.9
 2024)."""
 WORLD_ENERGY_J = 6.2e20
 """The world's primary energy in 2023, "at a record absolute high ... 620 Exajoules" (Energy
-Institute, Statistical Review of World Energy, 73rd edition, June 2024; its key findings as KPMG, who
+Institute, Statistical Review of World Energy, 73rd edition, June 2024; its findings as KPMG, who
 publishes it with the institute, lists them on kpmg.com)."""
 
 

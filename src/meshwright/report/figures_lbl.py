@@ -19,8 +19,10 @@ from .plots import LABELS, STYLE, configuration, memory_bars, panels, wide
 from .text import CAUSES
 
 TITLE_AT, EDITION_AT, TOP = 0.1, 0.35, 0.6
-LEFT, LEGEND, BOTTOM = 0.95, 1.35, 0.75
+LEFT, LEGEND, BOTTOM = 1.15, 1.4, 0.75
 """Inches at the edges of a panel of bars: for titles, names of rows, legends and names of bars."""
+MORE = 0.3
+"""Inches that a panel of these is wider than one of a plan."""
 TITLE = 80
 """Characters of a line of a title."""
 MARKERS = "osD^vP*X<>"
@@ -54,20 +56,20 @@ def side_by_side(
     so nothing is measured before it is drawn.
     """
     shown = {k: v for k, v in editions.items() if v[0]}
-    widths = [wide(len(found)) for found, _ in shown.values()]
+    widths = [MORE + wide(len(found)) for found, _ in shown.values()]
     figure = Figure(figsize=(sum(widths), height))
     figure.suptitle(title, fontsize=11, y=1 - TITLE_AT / height)
     parts = figure.subfigures(
         1, len(shown), width_ratios=widths, squeeze=False
     )
-    for part, (name, (found, names)) in zip(
-        parts[0], shown.items(), strict=True
+    for part, width, (name, (found, names)) in zip(
+        parts[0], widths, shown.items(), strict=True
     ):
         draw(part, found, names)
         part.suptitle(name, fontsize=10, y=1 - EDITION_AT / height)
         part.subplots_adjust(
-            left=LEFT / wide(len(found)),
-            right=1 - LEGEND / wide(len(found)),
+            left=LEFT / width,
+            right=1 - LEGEND / width,
             top=1 - TOP / height,
             bottom=BOTTOM / height,
             hspace=0.06,
@@ -237,9 +239,9 @@ def heat(
                 )  # fmt: skip
     for name, (column, row) in (marks or {}).items():
         at = _between(columns, column), _between(rows, row)
-        axes.plot(*at, marker="*", ms=14, color="#cc3311", mec="white")
+        axes.plot(*at, marker="o", ms=26, mfc="none", mec="#cc3311", mew=2.0)
         axes.annotate(
-            name, at, (8, 8), textcoords="offset points", color="#cc3311",
+            name, at, (12, 11), textcoords="offset points", color="#cc3311",
             fontsize=9, fontweight="bold",
         )  # fmt: skip
     axes.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])

@@ -15,6 +15,8 @@ WIDE = 16
 """Ratio of the largest to the smallest x from which the axis is logarithmic."""
 GAP = 0.05
 """Least share of the axis between two ticks."""
+RING = 11
+"""Points across of an open marker: seen around a filled one too."""
 NONE: Curves = MappingProxyType({})
 
 
@@ -52,6 +54,7 @@ def lines(
             marker=MARKERS[i % 10],
             linestyle="none",
             markerfacecolor="none",
+            markersize=RING,
         )
     shown = [*curves.values(), *printed.values()]
     every = sorted({a for points in shown for a, _ in points})

@@ -7,6 +7,7 @@ Lines differ by dash and marker: black and white will do. matplotlib is only nee
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -36,18 +37,45 @@ SHARES = {
 }
 """Axis -> label, colour and hatch."""
 COMPUTE = "training compute [FLOP]"
+RING = 12
+"""Points across of what a paper prints."""
+NONE: Mapping[str, float] = MappingProxyType({})
 
 
-def utilisation(curves: Mapping[str, Curve], title: str) -> Figure:
-    """One line a scenario; a bar where nothing larger can be trained."""
+def utilisation(
+    curves: Mapping[str, Curve],
+    title: str,
+    printed: Mapping[str, float] = NONE,
+) -> Figure:
+    """One line a scenario; a bar where nothing larger can be trained.
+
+    printed: scenario -> where a paper says that its linear scaling ends [FLOP], a ring at the
+    utilisation that this is.
+    """
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
-    draw_utilisation(figure.subplots(), curves, title)
+    axes = figure.subplots()
+    for i, name in enumerate(curves):
+        if name in printed:
+            axes.plot(
+                printed[name],
+                curves[name].scenario.threshold,
+                color=LINES[i % len(LINES)][0],
+                marker="o",
+                markersize=RING,
+                markerfacecolor="none",
+                markeredgewidth=2,
+                linestyle="none",
+            )
+    draw_utilisation(axes, curves, title, "O: printed" if printed else "")
     return figure
 
 
-def side_by_side(panels: Sequence[tuple[str, Mapping[str, Curve]]]) -> Figure:
-    """Several plots of utilisation on the same axes."""
+def side_by_side(
+    panels: Sequence[tuple[str, Mapping[str, Curve]]], whole: str = ""
+) -> Figure:
+    """Several plots of utilisation on the same axes; whole: the title above them."""
     figure = Figure(figsize=(6.2 * len(panels), 4.8), layout="constrained")
+    figure.suptitle(whole, fontsize=12)
     for ax, (title, curves) in zip(
         figure.subplots(1, len(panels), sharex=True, sharey=True),
         panels,
@@ -58,9 +86,9 @@ def side_by_side(panels: Sequence[tuple[str, Mapping[str, Curve]]]) -> Figure:
 
 
 def draw_utilisation(
-    ax: Axes, curves: Mapping[str, Curve], title: str
+    ax: Axes, curves: Mapping[str, Curve], title: str, more: str = ""
 ) -> None:
-    """The lines of a plot of utilisation."""
+    """The lines of a plot of utilisation; more: of its legend."""
     for i, (name, curve) in enumerate(curves.items()):
         colour, dash, mark = LINES[i % len(LINES)]
         x = [p.flops for p in curve.points]
@@ -94,7 +122,8 @@ def draw_utilisation(
         title=title,
     )
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    ax.legend(fontsize=9, title="| largest trainable", title_fontsize=8)
+    words = ", ".join(filter(None, ("| largest trainable", more)))
+    ax.legend(fontsize=9, title=words, title_fontsize=8)
     ax.grid(alpha=0.3)
 
 

@@ -136,7 +136,7 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
             ha="center",
             fontsize=8,
         )
-    axes.margins(y=0.1)
+    axes.set_ylim(0.0, 1.1 * max(sum(t.values()) for t in times))
 
 
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..count.model import parameters
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
@@ -226,8 +226,6 @@ def roofline(
 
     Raises BadInput, or NoLayout where no split cuts the feed-forward into whole shards.
     """
-    if isinstance(precision, str) and precision not in PRECISIONS:
-        raise unknown("precision", precision, PRECISIONS)
     if not batch > 0:
         raise BadInput(f"batch must be more than 0 tokens, not {batch:g}")
     if min(stages, microbatches, context, experts) < 0:
@@ -235,58 +233,27 @@ def roofline(
             "stages, microbatches, context and experts must not be negative"
         )
     demand_read(assumptions, BOOK_SUM, READ, "roofline")
-    how = assumptions
-    chip = cluster.chip
-    numbers = (
-        PRECISIONS[precision]
-        if isinstance(precision, str)
-        else precision or usual_precision(how, chip)
-    )
-    if exact is not None:
-        if how.network.collective != "book":
-            raise BadInput(
-                f"exact belongs to collectives of the book: leave it out under {how.name}"
-            )
-        how = replace(
-            how,
-            network=replace(
-                how.network, ring_factor="exact" if exact else "one"
-            ),
-        )
+    numbers = _numbers(precision, assumptions, cluster)
+    how = _as_asked(assumptions, exact)
     setting = Setting(model, layer, numbers, how, seq)
     m = mesh(cluster, numbers.compute, how, shape)
-    one = setting.per_token
-    chips = m.chips * m.pods
     found = list(splits(setting, m, batch / m.pods))
-    kept = float(
-        checkpoints(
-            model.layers, batch, model.hidden, size=numbers.activation_bytes
-        )
+    held = _held(setting, m, batch)
+    rows = _rows(
+        setting,
+        m,
+        batch,
+        found,
+        held,
+        Degrees(stages, microbatches or 4 * stages, context, experts),
     )
-    memory = {
-        habit: float(per_chip(parameters(model), kept, chips, m.chips, each))
-        for habit, each in STATES.items()
-    }
+    one = setting.per_token
     whole_pod = th.intensity(m.flops, bandwidth(m, m.everything))
-    rows = tuple(
-        _rows(
-            setting,
-            m,
-            batch,
-            found,
-            memory["book"],
-            kept,
-            stages,
-            microbatches or 4 * stages,
-            context,
-            experts,
-        )
-    )
     tensor = largest_tensor(found)
     return Roofline(
         model.name,
         layer,
-        chip.name,
+        cluster.chip.name,
         m.pods,
         m.shape,
         tuple(d.kind for d in m.dims),
@@ -294,18 +261,80 @@ def roofline(
         m.flops,
         one,
         tuple(float(th.intensity(m.flops, rate)) for rate in m.fabric.rates),
-        float(th.intensity(m.flops, chip.hbm_bandwidth)),
+        float(th.intensity(m.flops, cluster.chip.hbm_bandwidth)),
         float(th.data_tokens(one, whole_pod)),
-        rows,
+        tuple(rows),
         tuple(_theory(one, m, batch)),
         tuple(_whole(found, e, m.pods) for e in EDITIONS),
         tensor.y if tensor else 1,
         tensor.text if tensor else "",
-        memory["book"],
-        memory["full"],
-        most(offered(chip, how.memory), how.memory),
+        held.states["book"],
+        held.states["full"],
+        most(offered(cluster.chip, how.memory), how.memory),
         tuple(_notes(model, setting, m, batch, cluster)),
     )
+
+
+def _numbers(
+    precision: str | Precision | None, how: Assumptions, cluster: Cluster
+) -> Precision:
+    """The numbers of a layer: given, named, or those that the set takes on this chip."""
+    if isinstance(precision, str):
+        if precision not in PRECISIONS:
+            raise unknown("precision", precision, PRECISIONS)
+        return PRECISIONS[precision]
+    return precision or usual_precision(how, cluster.chip)
+
+
+def _as_asked(how: Assumptions, exact: bool | None) -> Assumptions:
+    """The set, its collectives with or without the factor (n-1)/n."""
+    if exact is None:
+        return how
+    if how.network.collective != "book":
+        raise BadInput(
+            f"exact belongs to collectives of the book: leave it out under {how.name}"
+        )
+    factor = "exact" if exact else "one"
+    return replace(how, network=replace(how.network, ring_factor=factor))
+
+
+class Held(NamedTuple):
+    """Bytes of the whole model."""
+
+    checkpoints: float
+    states: dict[str, float]
+    """On a chip, by habit (`STATES`)."""
+
+
+def _held(setting: Setting, m: Mesh, batch: float) -> Held:
+    """Checkpoints of a batch, and what a chip holds where all is sharded."""
+    model = setting.model
+    kept = float(
+        checkpoints(
+            model.layers,
+            batch,
+            model.hidden,
+            size=setting.precision.activation_bytes,
+        )
+    )
+    size = parameters(model)
+    chips = m.chips * m.pods
+    states = {
+        habit: float(per_chip(size, kept, chips, m.chips, each))
+        for habit, each in STATES.items()
+    }
+    return Held(kept, states)
+
+
+class Degrees(NamedTuple):
+    """Of the rows of these names."""
+
+    stages: int
+    microbatches: int
+    context: int
+    """0 = the nearest dimension."""
+    experts: int
+    """0 = the nearest dimension."""
 
 
 def _rows(
@@ -313,28 +342,26 @@ def _rows(
     m: Mesh,
     batch: float,
     found: list[Split],
-    memory: float,
-    kept: float,
-    stages: int,
-    microbatches: int,
-    context: int,
-    experts: int,
+    held: Held,
+    degrees: Degrees,
 ) -> Iterator[schemes.Scheme]:
     """The schemes that this model and mesh have."""
     size = parameters(setting.model)
-    yield schemes.data_parallel(
-        setting, m, batch, float(per_chip(size, kept, m.chips * m.pods, 1))
-    )
+    chips = m.chips * m.pods
+    kept = held.checkpoints
+    memory = held.states["book"]
+    alone = float(per_chip(size, kept, chips, 1))
+    yield schemes.data_parallel(setting, m, batch, alone)
     yield schemes.sharded_data_parallel(setting, m, batch, memory)
     yield schemes.tensor_parallel(setting, m, batch, memory)
     for edition in EDITIONS:
         yield schemes.mixed(best(found, edition), edition, m.pods, memory)
     if m.pods > 1:
         yield schemes.across_pods(setting, m, batch, memory)
-    chips = m.chips * m.pods
+    stages, microbatches, context, experts = degrees
     if setting.model.layers >= stages > 1 and chips % stages == 0:
-        held = float(per_chip(size, kept, chips, chips))
-        yield schemes.pipeline(setting, m, batch, held, stages, microbatches)
+        cut = float(per_chip(size, kept, chips, chips))
+        yield schemes.pipeline(setting, m, batch, cut, stages, microbatches)
     near = m.shape[m.nearest]
     if context or near > 1:
         yield schemes.context_parallel(

@@ -69,7 +69,8 @@ def figure_1() -> Any:
         [
             ("today's hardware and scaling", exact(FIGURE_6)),
             ("H100 with innovations", innovations),
-        ]
+        ],
+        f"Figure 1: three-month runs, today and with innovations {SET}",
     )
 
 
@@ -131,7 +132,9 @@ def figure_10() -> Any:
     return depths(
         dense,
         lines,
-        "Figure 10: layers by parameters (the models of Hoffmann et al. are not public as a list)",
+        "Figure 10: layers by parameters (the models of Hoffmann et al. are not public as a list)"
+        ";\nthe law counts parameters of MLP blocks only, the fit those of attention too"
+        " (footnote 13)",
     )
 
 
@@ -153,15 +156,39 @@ def figure_11() -> Any:
             run, bandwidth_reach(on, run, side, nanobatch(on, side)), x
         )
     return exponents(
-        x, lines, "Figure 11: limits if the batch grows faster than the depth"
+        x,
+        lines,
+        "Figure 11: limits if the batch grows faster than the depth; closed forms",
     )
 
 
-def _utilisation(make: Any, title: str) -> Any:
+SET = "(epoch-2024)"
+ENDS = {
+    **published.LINEAR["table 3"],
+    **published.LINEAR["table 4"],
+    "h100-deepseek": (published.FIGURE_9["h100-deepseek"], ""),
+}
+"""Scenario -> the printed ends of linear scaling, dense and sparse."""
+
+
+def printed(
+    names: Mapping[str, str], sparse: bool = False
+) -> dict[str, float]:
+    """Those of the curves of a figure."""
+    return {
+        label: float(ENDS[name][sparse])
+        for label, name in names.items()
+        if name in ENDS
+    }
+
+
+def _utilisation(
+    make: Any, title: str, names: Mapping[str, str], sparse: bool = False
+) -> Any:
     def draw() -> Any:
         from ...report.limits_plots import utilisation
 
-        return utilisation(make(), title)
+        return utilisation(make(), f"{title} {SET}", printed(names, sparse))
 
     return draw
 
@@ -170,7 +197,7 @@ def _split(name: str, title: str) -> Any:
     def draw() -> Any:
         from ...report.limits_plots import splits
 
-        return splits(ours(name), title)
+        return splits(ours(name), f"{title} {SET}")
 
     return draw
 
@@ -187,6 +214,7 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: exact(FIGURE_6),
                 f"Figure 6: dense {three} on DGX nodes",
+                FIGURE_6,
             ),
         ),
         "figure-6-smooth": (
@@ -194,6 +222,7 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: smooth(FIGURE_6),
                 f"Figure 6 without grids: dense {three} on DGX nodes",
+                FIGURE_6,
             ),
         ),
         "figure-6-sparse": (
@@ -201,6 +230,8 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: exact(FIGURE_6, "/sparse"),
                 f"Sparse {three} on DGX nodes",
+                FIGURE_6,
+                sparse=True,
             ),
         ),
         "figure-7": (
@@ -216,6 +247,7 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: exact(FIGURE_8),
                 f"Figure 8: dense {three}, H100 with other hardware",
+                FIGURE_8,
             ),
         ),
         "figure-8-smooth": (
@@ -223,6 +255,7 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: smooth(FIGURE_8),
                 f"Figure 8 without grids: dense {three}",
+                FIGURE_8,
             ),
         ),
         "figure-9": (
@@ -230,6 +263,7 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: exact(FIGURE_9),
                 f"Figure 9: dense H100 {three}, scaling laws of the batch",
+                FIGURE_9,
             ),
         ),
         "figure-9-smooth": (
@@ -237,6 +271,7 @@ def figures() -> tuple[Figure, ...]:
             _utilisation(
                 lambda: smooth(FIGURE_9),
                 "Figure 9 without grids: scaling laws of the batch",
+                FIGURE_9,
             ),
         ),
         "figure-11": ("Figure 11", figure_11),

@@ -222,7 +222,7 @@ def _map(
     name = f"lbl-fig-{number}"
     title = (
         f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips"
-        f" relative to the B200 ({REPAIRED})"
+        f" relative to the B200; {REPAIRED}"
     )
     rows = f.FLOP_SHARES if compute else f.MEMORY_SHARES
     x = "memory bandwidth and capacity" if compute else "memory bandwidth"

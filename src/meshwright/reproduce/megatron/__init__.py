@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..report import Report, Table, sourced
-from . import analysis, plots, tables, takeaways, traffic
+from . import analysis, plans, plots, tables, takeaways, traffic
 
 
 def run(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -24,6 +24,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         *sourced("formula", analysis.volumes()),
         *analysis.memory(),
         *takeaways.checks(),
+        *plans.checks(),
         *traffic.checks(),
     )
     off = sorted(abs(float(row[-1])) for row in first.rows)
@@ -45,6 +46,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     shown: tuple[Table, ...] = (
         first,
         second,
+        plans.table(),
         takeaways.table(),
         traffic.traffic(),
         traffic.checkpoint(),

@@ -1,9 +1,9 @@
-"""Figures 6, 8, 12 to 16 as plots with the tables behind them."""
+"""Figures 6 to 18 and table 1 as plots with the tables behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..report import Figure, Table
 from . import formulas as f
@@ -12,117 +12,6 @@ from . import takeaways as t
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 RATE = "TFLOP/s a GPU, predicted"
-
-
-def every() -> tuple[Figure, ...]:
-    """In the order of the paper; open markers are what it prints."""
-    return (
-        _lines(
-            "6",
-            "bubble against data parallelism, t = 1",
-            bubbles,
-            "d",
-            "(p-1)/m",
-            said=(
-                None,
-                "a formula, nothing measured; b' = batch / microbatch",
-            ),
-        ),
-        _lines(
-            "7",
-            "1B (4 layers, h 4096) on one GPU",
-            sizes,
-            "microbatch",
-            RATE,
-            said=(None, "rises significantly with the microbatch"),
-        ),
-        _lines(
-            "8",
-            "1B, p 8: (b'/b + p - 1)(t_f + t_b), predicted",
-            estimates,
-            "microbatch",
-            "of the best",
-            said=(4, "best at 4 for both batches"),
-        ),
-        _lines(
-            "10", "PTD-P and ZeRO-3, table 2", table_2, "GPUs", RATE, printed_2
-        ),
-        _lines(
-            "11",
-            "weak scaling of the pipeline, t 8",
-            weak_scaling,
-            "p",
-            RATE,
-            said=(None, "falls with p, less at the larger batch"),
-        ),
-        _lines(
-            "12",
-            "175B on 96 GPUs, t 8, p 12: interleaving",
-            schedules,
-            "batch",
-            RATE,
-            said=(None, "interleaving up to 10 % faster, the gap closes"),
-        ),
-        _lines(
-            "13",
-            "162.2B on 64 GPUs: tensor against pipeline",
-            lambda: _of(t.tensor_or_pipeline, (32, 128)),
-            "t (p = 64/t)",
-            RATE,
-            said=(8, "best at t 8, p 8"),
-        ),
-        _lines(
-            "14",
-            "5.9B on 64 GPUs: data against pipeline",
-            lambda: _of(t.data_or_pipeline, (32, 128, 512)),
-            "d (p = 64/d)",
-            RATE,
-            said=(None, "rises with d"),
-        ),
-        _lines(
-            "15",
-            "5.9B on 64 GPUs: tensor against data",
-            lambda: _of(t.data_or_tensor, (32, 128, 512)),
-            "t (d = 64/t)",
-            RATE,
-            said=(8, "collapses beyond t 8"),
-        ),
-        _lines(
-            "16",
-            "91B on 64 GPUs, t 8, p 8: microbatch",
-            lambda: _of(t.microbatches, (128, 512)),
-            "microbatch",
-            RATE,
-            said=(2, "best at 2 for both batches"),
-        ),
-        _lines(
-            "17",
-            "145B on 128 GPUs, t 8, p 16",
-            recomputation,
-            "batch",
-            "sequences/s, predicted",
-            said=(
-                None,
-                "33 % less at small batches, twice the best without at large ones",
-            ),
-        ),
-        _lines(
-            "18",
-            "175B on 96 GPUs, interleaved",
-            scatter_gather,
-            "batch",
-            RATE,
-            said=(None, "up to 11 % more with scatter and gather"),
-        ),
-        _lines(
-            "table-1",
-            "weak scaling, table 1",
-            table_1,
-            "GPUs",
-            RATE,
-            printed_1,
-        ),
-    )
 
 
 def sizes() -> Curves:
@@ -183,12 +72,15 @@ def recomputation() -> Curves:
         for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)
     }
     return {
-        f"recomputation {how}": [
+        name: [
             (batch, batch / p[how].step_time_s)
             for batch, p in found.items()
             if p[how].risk_of_oom <= 0.5
         ]
-        for how in ("none", "full")
+        for name, how in (
+            ("without recomputation", "none"),
+            ("full recomputation", "full"),
+        )
     }
 
 
@@ -247,35 +139,166 @@ def _of(
     }
 
 
-def _lines(
-    number: str,
-    what: str,
-    curves: Callable[[], Curves],
-    x: str,
-    y: str,
-    printed: Callable[[], Curves] = dict,
-    said: tuple[float | None, str] = (None, ""),
-) -> Figure:
-    figure = number[0].isdigit()
-    name = f"megatron-fig-{number}" if figure else f"megatron-{number}"
-    title = f"{'Figure' if figure else 'Table'} {number.removeprefix('table-')}: {what}"
+class Shown(NamedTuple):
+    """A figure of the paper, or its table 1."""
 
-    def draw() -> Any:
+    number: str
+    what: str
+    curves: Callable[[], Curves]
+    x: str
+    y: str
+    printed: Callable[[], Curves] = dict
+    """Points of the paper."""
+    said: tuple[float | None, str] = (None, "")
+    """What its text says where it prints no points, and the x that it is about."""
+
+    @property
+    def title(self) -> str:
+        """Figure or table, and which set of assumptions ours are of."""
+        kind = "Figure" if self.number[0].isdigit() else "Table"
+        number = self.number.removeprefix("table-")
+        by = "" if self.curves is bubbles else " (realistic)"
+        return f"{kind} {number}: {self.what}{by}"
+
+    @property
+    def figure(self) -> Figure:
+        """To be drawn."""
+        of = "fig-" if self.number[0].isdigit() else ""
+        name = f"megatron-{of}{self.number}"
+        return Figure(name, self.title, self.draw, lambda: self.table(name))
+
+    def draw(self) -> Any:
+        """Ours, and open markers for what is printed."""
         from ...report.figures_megatron import lines
 
-        return lines(curves(), title, x, y, printed(), said)
-
-    def table() -> Table:
-        return Table(
-            name,
-            title,
-            ("", x, y),
-            tuple(
-                (k, a, b)
-                for found in (curves(), printed())
-                for k, points in found.items()
-                for a, b in points
-            ),
+        return lines(
+            self.curves(),
+            self.title,
+            self.x,
+            self.y,
+            self.printed(),
+            self.said,
         )
 
-    return Figure(name, title, draw, table)
+    def table(self, name: str) -> Table:
+        """Its points."""
+        rows = tuple(
+            (k, a, b)
+            for found in (self.curves(), self.printed())
+            for k, points in found.items()
+            for a, b in points
+        )
+        return Table(name, self.title, ("", self.x, self.y), rows)
+
+
+EVERY = (
+    Shown(
+        "6",
+        "bubble against data parallelism, t = 1",
+        bubbles,
+        "d",
+        "(p-1)/m",
+        said=(
+            None,
+            "a formula, nothing measured; b' = batch / microbatch",
+        ),
+    ),
+    Shown(
+        "7",
+        "1B (4 layers, h 4096) on one GPU",
+        sizes,
+        "microbatch",
+        RATE,
+        said=(None, "rises significantly with the microbatch"),
+    ),
+    Shown(
+        "8",
+        "1B, p 8: (b'/b + p - 1)(t_f + t_b), predicted",
+        estimates,
+        "microbatch",
+        "of the best",
+        said=(4, "best at 4 for both batches"),
+    ),
+    Shown("10", "PTD-P and ZeRO-3, table 2", table_2, "GPUs", RATE, printed_2),
+    Shown(
+        "11",
+        "weak scaling of the pipeline, t 8",
+        weak_scaling,
+        "p",
+        RATE,
+        said=(None, "falls with p, less at the larger batch"),
+    ),
+    Shown(
+        "12",
+        "175B on 96 GPUs, t 8, p 12: interleaving",
+        schedules,
+        "batch",
+        RATE,
+        said=(None, "interleaving up to 10 % faster, the gap closes"),
+    ),
+    Shown(
+        "13",
+        "162.2B on 64 GPUs: tensor against pipeline",
+        lambda: _of(t.tensor_or_pipeline, (32, 128)),
+        "t (p = 64/t)",
+        RATE,
+        said=(8, "best at t 8, p 8"),
+    ),
+    Shown(
+        "14",
+        "5.9B on 64 GPUs: data against pipeline",
+        lambda: _of(t.data_or_pipeline, (32, 128, 512)),
+        "d (p = 64/d)",
+        RATE,
+        said=(None, "rises with d"),
+    ),
+    Shown(
+        "15",
+        "5.9B on 64 GPUs: tensor against data",
+        lambda: _of(t.data_or_tensor, (32, 128, 512)),
+        "t (d = 64/t)",
+        RATE,
+        said=(8, "collapses beyond t 8"),
+    ),
+    Shown(
+        "16",
+        "91B on 64 GPUs, t 8, p 8: microbatch",
+        lambda: _of(t.microbatches, (128, 512)),
+        "microbatch",
+        RATE,
+        said=(2, "best at 2 for both batches"),
+    ),
+    Shown(
+        "17",
+        "145B on 128 GPUs, t 8, p 16",
+        recomputation,
+        "batch",
+        "sequences/s, predicted",
+        said=(
+            None,
+            "33 % less at small batches, twice the best without at large ones",
+        ),
+    ),
+    Shown(
+        "18",
+        "175B on 96 GPUs, interleaved",
+        scatter_gather,
+        "batch",
+        RATE,
+        said=(None, "up to 11 % more with scatter and gather"),
+    ),
+    Shown(
+        "table-1",
+        "weak scaling of ten models",
+        table_1,
+        "GPUs",
+        RATE,
+        printed_1,
+    ),
+)
+"""In the order of the paper."""
+
+
+def every() -> tuple[Figure, ...]:
+    """All of them."""
+    return tuple(shown.figure for shown in EVERY)
