@@ -1,5 +1,6 @@
 """Narayanan et al. 2021: tables 1 and 2, analysis, takeaways."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -7,10 +8,12 @@ from statistics import median
 import pytest
 
 from meshwright import catalog
+from meshwright.prediction.prediction import predict
 from meshwright.reproduce import Report, reproduce
 from meshwright.reproduce.megatron import (
     analysis,
     formulas,
+    plans,
     tables,
     takeaways,
     traffic,
@@ -29,9 +32,16 @@ UNEXPLAINED = {
     "table-1/rises with size",
     "bisection/stage sends, B_per_s",
     "bisection/gradient all-reduce, B_per_s",
+    "fig-12/175B, interleaving, at most",
+    "takeaway 1/models whose plan has the printed t",
+    *(
+        f"under megatron-2021/table 1, GPT {size}, TFLOP/s a GPU"
+        for size in ("145.6B", "310.1B", "529.6B", "1008B")
+    ),
 }
 """Small microbatches cost more in reality, stage sends too; 145B fits without recomputation for us;
-links reach more for a message alone than across the whole machine.
+links reach more for a message alone than across the whole machine; pipelines of small models cost
+less here; the paper's analysis has one rate for all products.
 """
 
 
@@ -45,7 +55,7 @@ def test_only_microbatches_and_a_near_tie_differ() -> None:
         c.id for c in report().checks if c.status == "mismatch"
     } == UNEXPLAINED
     assert not [c.id for c in report().checks if c.status == "explained"]
-    assert report().summary["by_source"] == {"printed": 68, "formula": 99}
+    assert report().summary["by_source"] == {"printed": 81, "formula": 99}
 
 
 @pytest.mark.parametrize(
@@ -225,3 +235,38 @@ def test_throughput_of_both_tables_is_foreseen() -> None:
     assert len(second) == 6
     assert median(first) <= 0.10
     assert median(first + second) <= 0.10
+
+
+def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
+    for p in plans.planned():
+        best, theirs = p.best.layout, p.printed
+        assert best.tp <= plans.SERVER and best.zero == 0
+        assert best.tp * best.pp * best.dp == p.job.cluster.chips
+        # the printed layout is one of those that were searched
+        assert p.theirs.step_time_s >= p.best.step_time_s * (1 - 1e-9)
+        if theirs.tp * theirs.pp > plans.SERVER * 32:
+            assert (best.tp, best.pp) == (theirs.tp, theirs.pp)
+    ten = [int(p.best.layout.tp) for p in plans.planned()]
+    assert ten == sorted(ten) and ten[-1] == plans.SERVER
+
+
+def test_the_papers_set_falls_with_the_stages_where_the_measured_rate_rises() -> (
+    None
+):
+    found = [(p.rate, plans.analysed(p)) for p in plans.planned()]
+    printed, ours = zip(*found[4:], strict=True)
+    assert list(printed) == sorted(printed)
+    assert list(ours) == sorted(ours, reverse=True)
+    # by hand: 0.45 of 312 TFLOP/s where nothing waits; what the paper does not count is below 2 %
+    assert 0.98 * 0.45 * 312 < found[0][1] <= 0.45 * 312
+
+
+def test_the_third_level_of_the_machine_costs_nothing() -> None:
+    job = plans.planned()[-1].job
+    three = replace(job.cluster, network=catalog.network("selene-three-level"))
+    layout = replace(plans.planned()[-1].printed, placement={})
+    two_levels, three_levels = (
+        predict(replace(job, cluster=cluster), layout).step_time_s
+        for cluster in (job.cluster, three)
+    )
+    assert three_levels == pytest.approx(two_levels, rel=1e-3)

@@ -1,7 +1,13 @@
 """The book's take-aways by count; Megatron's bisection and checkpoint."""
 
+from dataclasses import replace
+
 import pytest
 
+from meshwright.describe.assumptions import LBL
+from meshwright.describe.layout import Layout
+from meshwright.prediction.prediction import predict
+from meshwright.reproduce.lbl import figures
 from meshwright.reproduce.megatron import traffic
 from meshwright.reproduce.scaling_book import passes
 
@@ -30,3 +36,15 @@ def test_the_checkpoint_at_the_measured_speed() -> None:
     written = value["s to write, predicted bytes at 273 GB/s"]
     assert written == pytest.approx(1008e9 * 14 / 273e9, rel=1e-3)
     assert 0 < value["share of the time that writes"] < 0.1
+
+
+def test_offload_of_lbls_outlook_under_its_own_set() -> None:
+    """Section V names offload to the host: what is away is no longer on the chip."""
+    job = figures.job(figures.GPT, "b200", 8, 16384, LBL)
+    here = Layout(tp=8, pp=64, dp=32, zero=1)
+    away = predict(job, replace(here, offload="optimizer"))
+    kept = predict(job, here)
+    assert kept.memory_bytes["optimizer"] > 0
+    assert away.memory_bytes["optimizer"] == 0
+    # states go out and come back, so the step is no faster
+    assert away.step_time_s >= kept.step_time_s

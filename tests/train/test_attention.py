@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from meshwright import catalog  # noqa: E402
 from meshwright.program.tiles import Documents, chunks, seen_window, tiles  # noqa: E402
 from meshwright.train.attention import attend  # noqa: E402
+from meshwright.train.model import Attention, Seen  # noqa: E402
 
 S, H, K, h = 48, 4, 2, 8
 
@@ -68,3 +73,31 @@ def test_it_is_masked_attention(cp: int) -> None:
         expected = torch.autograd.grad(want, (q, k, v), gradient)
         for x, y in zip(found, expected, strict=True):
             torch.testing.assert_close(x, y, atol=1e-5, rtol=0)
+
+
+class Calls(TorchDispatchMode):
+    """The operations that run, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.seen.add(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_tensor_is_copied_into_another_layout() -> None:
+    """Narayanan et al. 2021, section 4.2, keep [s, b, a, h] so that nothing is transposed in memory;
+    here kernels read [b, s, a, h] by strides, forward and backward.
+    """
+    m = replace(catalog.model("megatron-1.7b"), hidden=64, heads=4, ffn=256)
+    layer = Attention(m, None, False)
+    x = torch.randn(2, 32, 64, requires_grad=True)
+    with Calls() as calls:
+        layer(x, Seen(None)).sum().backward()
+    moved = {"aten.clone", "aten.copy_", "aten._to_copy", "aten.contiguous"}
+    assert not moved & calls.seen
+    assert any("attention" in name for name in calls.seen)

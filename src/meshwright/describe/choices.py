@@ -45,11 +45,11 @@ class Choices(FrozenDict[str, Values]):
         """None for a field: anything.  BadInput for what no layout can hold, with the nearest
         values.
         """
-        known = allowed if isinstance(allowed, Choices) else {}
+        known = allowed if isinstance(allowed, Choices) else {}  # read before
         given = {**dict(allowed), **fields}
         super().__init__(
             {
-                name: v if v is known.get(name) else _values(name, v)
+                name: known[name] if known.get(name) is v else _values(name, v)
                 for name, v in given.items()
                 if v is not None
             }

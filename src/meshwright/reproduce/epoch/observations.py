@@ -61,7 +61,7 @@ def leading(of: dict[str, float]) -> str:
 
 def single(points: Sequence[Point]) -> float:
     """Share of the models whose tensor parallelism cuts one dimension only."""
-    return sum(p.degrees.tp_model == 1 for p in points) / len(points)
+    return float(sum(p.degrees.tp_model == 1 for p in points) / len(points))
 
 
 def checks() -> Iterator[Check]:

@@ -84,7 +84,7 @@ def under_the_set() -> Iterator[Check]:
     for p in planned():
         rate = analysed(p)
         yield check(
-            f"table-1/{p.name}/TFLOP_per_s under megatron-2021",
+            f"under megatron-2021/table 1, {p.name}, TFLOP/s a GPU",
             p.rate,
             rate,
             PREDICTED_WITHIN,
