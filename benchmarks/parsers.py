@@ -1,169 +1,201 @@
-"""Scripts of `export --to megatron` through Megatron-LM's own argument parser and its checks.
+"""Files of `export` through the readers of the tools that they are for.
 
-    git clone https://github.com/NVIDIA/Megatron-LM
-    python benchmarks/parsers.py Megatron-LM            (needs torch; no GPU)
+    python benchmarks/parsers.py                       every format that installs (needs torch and pip)
+    python benchmarks/parsers.py torchtitan axolotl    these
+    python benchmarks/parsers.py megatron --source megatron=Megatron-LM      a checkout, nothing installed
 
-Ten best plans of five models on 256 H100 are written, and `parse_args` and `validate_args` of
-megatron/training/arguments.py read them with the environment that the scripts set. What Megatron
-imports and this machine lacks (triton, einops, ...) is replaced by modules that hold nothing;
-its own optional parts (Transformer Engine, Apex) stay missing. Prints accepted of written, what
-was refused, and what our writer would not write.
+Ten best plans of five models on 256 chips are written in each format, and the tool itself reads
+them (benchmarks/parsers_of.py says what of it). The tools are installed without their dependencies,
+each in a folder of its own; no GPU. Prints accepted of written, why others are refused, and what
+our writer would not write; exit 1 if a file is refused.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.abc
-import importlib.machinery
-import io
+import argparse
+import json
 import os
-import shlex
+import subprocess
 import sys
-import types
-import typing
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 CHIPS, NODE = 256, 8
-ASKED = {
-    "llama3-8b": "512seq",
-    "llama3-70b": "1024seq",
-    "mixtral-8x7b": "512seq",
-    "qwen2.5-32b": "1024seq",
-    "deepseek-v3": "1024seq",
-}
-EMPTY = (
-    "triton",
-    "tqdm",
-    "regex",
-    "sentencepiece",
-    "tiktoken",
-    "einops",
-    "requests",
-    "omegaconf",
-    "yaml",
-    "packaging",
+DENSE = {"llama3-8b": 512, "llama3-70b": 1024, "qwen3-32b": 1024}
+MIXED = {**DENSE, "mixtral-8x7b": 512, "deepseek-v3": 1024}
+SHARDED = {**DENSE, "qwen2.5-14b": 512, "mixtral-8x7b": 512}
+KNOWN = {**DENSE, "qwen3-30b-a3b": 512, "deepseek-v3": 1024}
+"""Model -> sequences of a batch: of what each tool has."""
+TYPED = (
+    *("pydantic==2.12.5", "pydantic-core==2.41.5", "annotated-types"),
+    *("typing-inspection", "typing-extensions"),
 )
-"""Modules that need not be there to read arguments."""
-PROGRAM = "pretrain_gpt.py"
+FLAGS = (
+    *("tyro==1.0.17", "typeguard", "shtab", "docstring-parser", "rich"),
+    *("pygments", "markdown-it-py", "mdurl", "einops", "pillow", "fsspec"),
+    *("typing-extensions", "tokenizers", "huggingface-hub", "safetensors"),
+)
+OMEGA = ("omegaconf", "antlr4-python3-runtime==4.9.3", "pyyaml", "packaging")
+HUB = ("huggingface-hub", "filelock", "tqdm", "requests", "regex")
 
 
-class Empty(types.ModuleType):
-    """A module that has whatever is asked of it."""
+@dataclass(frozen=True)
+class Tool:
+    """What plans are made for, and what must be installed to read them."""
 
-    __path__: list[str] = []
-    __version__ = "9.0"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return MagicMock(name=name)
-
-
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stands in for modules of `EMPTY` that are not installed."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name.split(".")[0] in EMPTY:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec: Any) -> types.ModuleType:
-        return Empty(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
+    framework: str
+    models: dict[str, int]
+    packages: tuple[str, ...]
+    """Empty: a checkout is needed (--source)."""
+    chip: str = "h100-sxm"
 
 
-def arguments(checkout: str) -> Any:
-    """Megatron's module of arguments, on a machine without GPUs that passes for Hopper."""
-    import torch._dynamo
-    import torch._inductor.select_algorithm
-    import torch.distributed.checkpoint
-    import torch.distributed.fsdp
-    import torch.distributed.tensor.parallel
-    import torch.utils._triton
-    import torch.utils.flop_counter  # noqa: F401  before triton seems to be there
+TOOLS = {
+    "megatron": Tool("megatron-core", MIXED, ()),
+    "megatron-bridge": Tool(
+        "megatron-bridge",
+        {**KNOWN, "qwen3-32b": 1024},
+        (
+            *("megatron-bridge==0.3.1", "megatron-core==0.16.1"),
+            *("hydra-core==1.3.2", *OMEGA),
+        ),
+    ),
+    "torchtitan": Tool(
+        "torchtitan",
+        KNOWN,
+        ("torchtitan==0.3.0", "spmd-types==0.2.3", *FLAGS),
+    ),
+    "torchtitan-toml": Tool(
+        "torchtitan", KNOWN, ("torchtitan==0.2.2", *FLAGS)
+    ),
+    "deepspeed": Tool(
+        "deepspeed-zero3",
+        SHARDED,
+        (
+            *("deepspeed==0.19.8", "hjson", "py-cpuinfo", "psutil", "tqdm"),
+            *("msgpack", "einops", "packaging", *TYPED),
+        ),
+    ),
+    "accelerate": Tool(
+        "fsdp",
+        SHARDED,
+        ("accelerate==1.15.0", "psutil", "packaging", "pyyaml", *HUB),
+    ),
+    "axolotl": Tool(
+        "fsdp",
+        SHARDED,
+        (
+            *("axolotl==0.19.0", "transformers==5.16.1", "accelerate==1.13.0"),
+            *("tokenizers", "safetensors", "pillow", "psutil", "packaging"),
+            *("pyyaml", *HUB, *TYPED),
+        ),
+    ),
+    "maxtext": Tool(
+        "maxtext",
+        MIXED,
+        (
+            *("maxtext==0.2.5", "jax", "jaxlib", "ml-dtypes", "opt-einsum"),
+            *("jinja2", "markupsafe", "psutil", "absl-py", "etils", *OMEGA),
+            *("importlib-resources", "zipp", "fsspec", *TYPED),
+        ),
+        "tpu-v5p",
+    ),
+}
 
-    torch.utils._triton.has_triton_package = lambda: False
-    if not hasattr(typing, "override"):  # Python 3.11
-        typing.override = lambda f: f
-    sys.path.insert(0, checkout)
-    sys.meta_path.append(Finder())
-    from megatron.training import arguments as found
 
-    found.get_device_arch_version = lambda: 9
-    return found
-
-
-def scripts(refused: Counter[str]) -> Iterator[tuple[str, str]]:
-    """(plan, script) of every plan that can be written; refused: why others are not."""
+def plans(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
+    """What each best plan is and its text; refused: why others are not written."""
     from meshwright import BadInput, search
     from meshwright.formats import bridge, flags
     from meshwright.formats.bridge.launch import Place
 
-    for model, batch in ASKED.items():
-        given = {
-            "on": f"{CHIPS}xh100-sxm",
-            "batch": batch,
-            "framework": "megatron-core",
-        }
+    tool = TOOLS[name]
+    for model, batch in tool.models.items():
+        given = {"on": f"{CHIPS}x{tool.chip}", "batch": f"{batch}seq"}
+        given |= {"framework": tool.framework, "tokens": "1T"}
         rest, space = flags.split(given)
         job = flags.read_flags(model, rest, search=True, fill=False)
         one = search.plan(job, space, families=False, top=10)
         for p in filter(None, (one.best, *one.alternatives)):
             place = Place(CHIPS // NODE, NODE)
+            l = p.layout
             try:
-                text, _ = bridge.write(
-                    replace(job, layout=p.layout), "megatron", place
-                )
+                text, _ = bridge.write(replace(job, layout=l), name, place)
             except BadInput as error:
                 refused[str(error)] += 1
                 continue
-            yield f"{model} {p.layout}", text
+            yield {
+                "plan": f"{model} {l}",
+                "text": text,
+                "chips": CHIPS,
+                "batch": job.batch,
+                "layers": job.model.layers,
+                "microbatch": int(l.microbatch),
+                "dp": int(l.dp),
+                "pp": int(l.pp),
+            }
 
 
-def accepted(module: Any, text: str) -> str:
-    """Empty, or why Megatron refuses the arguments of a script."""
-    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
-    os.environ |= {"WORLD_SIZE": str(CHIPS), "RANK": "0", "LOCAL_RANK": "0"}
-    for line in text.splitlines():
-        if line.startswith("export "):
-            name, _, value = line.removeprefix("export ").partition("=")
-            os.environ[name] = value
-    words = shlex.split(text.partition(PROGRAM)[2].replace("\\\n", " "))
-    sys.argv = [PROGRAM, *words]
-    said = io.StringIO()
-    try:
-        with (
-            contextlib.redirect_stdout(said),
-            contextlib.redirect_stderr(said),
-        ):
-            module.validate_args(
-                module.parse_args(), {"tokenizer_type": "NullTokenizer"}
-            )
-    except (Exception, SystemExit) as error:
-        return f"{type(error).__name__}: {error} {said.getvalue()[-200:]}"
-    return ""
+def install(name: str, folder: Path) -> None:
+    """The packages of a tool into a folder, none of what they depend on."""
+    done = folder / "installed"
+    if not done.exists():
+        options = ["--no-deps", "--no-build-isolation", "--target"]
+        options += [str(folder), "--ignore-requires-python", "--quiet"]
+        command = [sys.executable, "-m", "pip", "install", *options]
+        environment = {**os.environ, "DS_BUILD_OPS": "0"}
+        wanted = TOOLS[name].packages
+        subprocess.run([*command, *wanted], check=True, env=environment)
+        done.touch()
+
+
+def checked(name: str, source: str | None, work: Path) -> tuple[int, int]:
+    """(Accepted, written); prints what was refused, and by whom."""
+    refused: Counter[str] = Counter()
+    rows = [*plans(name, refused)]
+    written = work / f"{name}.json"
+    written.write_text(json.dumps(rows), "utf-8")
+    folder = Path(source) if source else work / name
+    if source is None:
+        install(name, folder)
+    reader = Path(__file__).with_name("parsers_of.py")
+    command = [sys.executable, str(reader), name, str(written), str(folder)]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    out = subprocess.run(
+        command, capture_output=True, text=True, env=environment
+    )
+    if out.returncode:
+        raise SystemExit(f"{name} does not run here: {out.stderr[-2000:]}")
+    found = json.loads(out.stdout.splitlines()[-1])
+    packages = TOOLS[name].packages
+    title = packages[0] if packages and not source else f"{name} ({source})"
+    print(f"{title} accepts {found['accepted']} of {len(rows)}")
+    reasons = Counter(found["refused"].values())
+    for why, count in reasons.items():
+        first = next(p for p, w in found["refused"].items() if w == why)
+        print(f"  {count} refused: {why} (such as {first})")
+    for why, count in refused.items():
+        print(f"  {count} not written: {why}")
+    return found["accepted"], len(rows)
 
 
 def main() -> int:
-    """Exit 1 if one is refused."""
-    refused: Counter[str] = Counter()
-    every = [*scripts(refused)]
-    module = arguments(sys.argv[1])
-    wrong = [
-        (plan, why) for plan, text in every if (why := accepted(module, text))
-    ]
-    print(f"Megatron-LM accepts {len(every) - len(wrong)} of {len(every)}")
-    for plan, why in wrong:
-        print(f"  refused: {plan}: {why}")
-    for why, count in refused.items():
-        print(f"  {count} not written: {why}")
-    return bool(wrong)
+    """Exit 1 if a file is refused."""
+    reader = argparse.ArgumentParser(description=__doc__)
+    reader.add_argument("formats", nargs="*", help=", ".join(TOOLS))
+    reader.add_argument("--source", action="append", default=[])
+    reader.add_argument("--work", help="a folder that keeps what is installed")
+    given = reader.parse_args()
+    sources = dict(pair.split("=", 1) for pair in given.source)
+    names = given.formats or [n for n, t in TOOLS.items() if t.packages]
+    work = Path(given.work or tempfile.mkdtemp(prefix="parsers-"))
+    work.mkdir(parents=True, exist_ok=True)
+    found = [checked(name, sources.get(name), work) for name in names]
+    return int(any(accepted < written for accepted, written in found))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from meshwright.schedule import get as schedule_named
 
 HERE = Path(__file__).parent
 PLACE = launch.Place(1, 8)
-END = {"deepspeed": ".json", "torchtitan": ".toml"}
+END = {"deepspeed": ".json", "torchtitan-toml": ".toml"}
 """Format -> suffix of its files; scripts and YAML are known by what is in them."""
 EXAMPLE = """#!/bin/bash
 # a comment with --tensor-model-parallel-size 99
@@ -344,7 +344,7 @@ def test_what_is_written_reads_back(name: str, tmp_path: Path) -> None:
 
 def suffix_of(name: str) -> str:
     """Of a file in that format."""
-    scripts = ("megatron", "megatron-bridge")
+    scripts = ("megatron", "megatron-bridge", "torchtitan")
     return ".sh" if name in scripts else END.get(name, ".yaml")
 
 
@@ -499,6 +499,80 @@ def test_megatrons_own_checks_are_met() -> None:
     assert "account-for" not in odd
     listed = re.search(r"--pipeline-model-parallel-layout '([^']+)'", odd)
     assert listed and stages_of(listed[1]) == [3, 5, 5, 4, 4, 4, 4, 3]
+
+
+def test_overrides_of_a_recipe_are_hydras() -> None:
+    """Brackets in a bare text are a call in Hydra's grammar (OverrideLexer.g4 of hydra 1.3), so
+    such texts stand in quotes; and a recipe has a layout of its own (llama3_70b_pretrain_config:
+    tp 4, pp 4, vp 5), so what a plan leaves at its default is written too.
+    """
+    job = replace(BASE, cluster="64xh100-sxm", layout=Layout(pp=8, dp=8))
+    odd = replace(job, layout=replace(job.layout, stages="slots"))
+    text = bridge.write(odd, "megatron-bridge", PLACE)[0]
+    assert re.search(r"""pipeline_model_parallel_layout="Et.*L"'""", text)
+    for plain in (
+        "model.virtual_pipeline_model_parallel_size=null",
+        "model.recompute_granularity=null",
+        "ddp.use_megatron_fsdp=false",
+    ):
+        assert plain in text
+    assert "expert_model_parallel_size" not in text
+    with pytest.raises(BadInput, match="no recipe of mixtral-8x7b"):
+        mixtral = replace(job, model=model("mixtral-8x7b"))
+        bridge.write(mixtral, "megatron-bridge", PLACE)
+
+
+def test_torchtitans_command_line() -> None:
+    """torchtitan 0.3.0: a switch has two names, stages are blanks and commas, the policy of
+    recomputation is a subcommand behind the flags (tyro), CUDA graphs refuse pipelines
+    (`_validate_cuda_graphs`), and the head is called lm_head.
+    """
+    job = replace(BASE, cluster="64xh100-sxm", framework="torchtitan")
+    layout = Layout(pp=8, dp=8, zero=2, stages="slots", recompute="full")
+    text = bridge.write(replace(job, layout=layout), "torchtitan", PLACE)[0]
+    assert "--module llama3" in text and "--config llama3_8b" in text
+    assert re.search(r"part tok_embeddings,layers\.0,.* \S+lm_head ", text)
+    assert "--compile.enable \\" in text
+    assert "--compile.no-enable_async_tensor_parallel" in text
+    assert "--training.disable_cuda_graphs" in text
+    assert text.rstrip().endswith("activation-checkpoint:full")
+    long = replace(job, layout=Layout(cp=8, dp=8, zero=3))
+    assert "balancer ptrr" in bridge.write(long, "torchtitan", PLACE)[0]
+
+
+def test_torchtitans_eight_bits_are_configurations() -> None:
+    """No flag says FP8: three models have a configuration that does; the file of 0.2 says it."""
+    wide = replace(PRECISIONS["fp8"], gather_bytes=2.0)
+    job = replace(
+        BASE,
+        layout=Layout(dp=8, zero=3),
+        precision=wide,
+        framework="torchtitan",
+    )
+    big = replace(job, model=model("llama3-405b"))
+    text = bridge.write(big, "torchtitan", PLACE)[0]
+    assert "--config llama3_405b" in text
+    back = bridge.read("a.sh", text)
+    assert back.tables["job"]["precision"] == {
+        "name": "fp8",
+        "gather_bytes": 2,
+    }
+    assert back.tables["software"]["float8"] == "rowwise"
+    with pytest.raises(BadInput, match="do not say FP8.*torchtitan-toml"):
+        bridge.write(
+            replace(job, model=model("llama3-70b")), "torchtitan", PLACE
+        )
+    assert "float8" in bridge.write(job, "torchtitan-toml", PLACE)[0]
+
+
+def test_axolotls_schema_has_what_it_demands() -> None:
+    """`learning_rate` has no default and one of two kinds of data must be there
+    (AxolotlInputConfig, axolotl 0.19.0): both stand there to be filled in."""
+    job = replace(BASE, layout=Layout(dp=8, zero=3))
+    text = bridge.write(job, "axolotl", PLACE)[0]
+    keys = bridge.read("a.yaml", text)
+    assert "\ndatasets: [{" in text and "\nlearning_rate: " in text
+    assert "your own datasets and learning_rate" in text and not keys.left
 
 
 def test_an_order_of_axes_names_each_once() -> None:

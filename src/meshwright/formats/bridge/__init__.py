@@ -24,6 +24,7 @@ from . import (
     megatron_args,
     megatron_bridge,
     torchtitan,
+    torchtitan_toml,
 )
 from .reading import Found, Said, understood
 from .table import Format, formats, get
@@ -33,6 +34,7 @@ from .writing import written
 TOOLS: dict[str, ModuleType] = {
     "megatron": megatron_args,
     "torchtitan": torchtitan,
+    "torchtitan-toml": torchtitan_toml,
     "deepspeed": deepspeed,
     "accelerate": accelerate,
     "axolotl": axolotl,

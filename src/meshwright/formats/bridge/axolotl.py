@@ -32,6 +32,12 @@ NAME = "axolotl"
 F = "fsdp_config."
 PROGRAM = "-m axolotl.cli.train"
 CONFIG = "axolotl.yaml"
+YOURS = {
+    "datasets": [{"path": "YOUR_DATASET", "type": "completion"}],
+    "learning_rate": 2e-5,
+}
+"""What its schema demands (`AxolotlInputConfig`) and a job does not hold: for the reader to fill
+in. The path is none, so that nothing trains by mistake."""
 
 
 def mine_tree(keys: dict[str, Any]) -> bool:
@@ -278,11 +284,11 @@ WRITE = {
 def render(out: Out, job: Job, at: launch.Place) -> str:
     """The YAML, or a batch script that holds it."""
     told = [
-        f"# axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs: add your datasets. "
-        "Written by meshwright export.",
+        f"# axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs. Written by meshwright export.",
+        "# Put your own datasets and learning_rate (the last two keys): a plan knows neither.",
         *(f"# {note}" for note in at.notes),
     ]
-    text = "\n".join(told) + "\n" + yaml_text(nested(out))
+    text = "\n".join(told) + "\n" + yaml_text({**nested(out), **YOURS})
     if at.slurm is None:
         return text
     return launch.script(at, get(NAME), PROGRAM, [CONFIG], file=(CONFIG, text))

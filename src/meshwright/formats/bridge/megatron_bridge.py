@@ -7,6 +7,7 @@ of GPUs, and the precision: llama3_70b_pretrain_64gpu_h100_bf16_config.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -43,6 +44,28 @@ SCALINGS = {
     "delayed": "fp8ds",
 }
 PROGRAM = "scripts/training/run_recipe.py"
+OWN_LAYOUT = {
+    "pipeline_model_parallel_size": 1,
+    "context_parallel_size": 1,
+    "sequence_parallel": False,
+    "virtual_pipeline_model_parallel_size": None,
+    "pipeline_model_parallel_layout": None,
+    "num_layers_in_first_pipeline_stage": None,
+    "num_layers_in_last_pipeline_stage": None,
+    "account_for_embedding_in_pipeline_split": False,
+    "account_for_loss_in_pipeline_split": False,
+    "recompute_granularity": None,
+    "recompute_method": None,
+    "recompute_num_layers": None,
+    "recompute_modules": None,
+    "use_megatron_fsdp": False,
+    "data_parallel_sharding_strategy": "no_shard",
+    "use_precision_aware_optimizer": False,
+}
+"""Layout keys that library recipes set (src/megatron/bridge/recipes, commit 067f987), at the
+defaults of Megatron-Core."""
+BARE = re.compile(r"[\w.\-/]+")
+"""Texts that need no quotes in an override."""
 SHORT = {
     "ms": "train_iters",
     "max_steps": "train_iters",
@@ -91,8 +114,16 @@ def said(text: str, where: str) -> Said:
     for word in words[start + 1 :]:
         name, equals, value = word.lstrip("+~").partition("=")
         if equals and re.fullmatch(r"[\w.]+", name):
-            keys[name.rpartition(".")[2]] = value
+            keys[name.rpartition(".")[2]] = _unquoted(value)
     return _with_recipe(keys, launch.ranks(words, script))
+
+
+def _unquoted(text: str) -> str | None:
+    """A value of Hydra's without its quotes; None for null."""
+    if text == "null":
+        return None
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
 
 
 def of_tree(keys: dict[str, Any], where: str) -> Said:
@@ -257,13 +288,8 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     """The command that starts the recipe with these overrides."""
     format = get(NAME)
     recipe = out.pop("recipe")
-    defaults = {
-        "pipeline_model_parallel_size": 1,
-        "context_parallel_size": 1,
-        "sequence_parallel": False,
-    }
     lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
-    for name, value in {**defaults, **out}.items():
+    for name, value in {**plain(job), **out}.items():
         path = next(
             (s for s, names in format.sections.items() if name in names),
             "model",
@@ -274,12 +300,25 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     return launch.script(at, format, PROGRAM, lines)
 
 
+def plain(job: Job) -> dict[str, Any]:
+    """What a plan leaves alone: a recipe has a layout of its own, which would stay otherwise."""
+    experts = {
+        "expert_model_parallel_size": 1,
+        "expert_tensor_parallel_size": 1,
+    }
+    return {**OWN_LAYOUT, **(experts if job.model.moe else {})}
+
+
 def _hydra(value: Any) -> str:
+    """A value in Hydra's grammar of overrides, which takes brackets in bare texts for calls."""
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return "null"
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(str, value)) + "]"
-    return str(value)
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    text = str(value)
+    return text if BARE.fullmatch(text) else json.dumps(text)
 
 
 __all__: Sequence[str] = [

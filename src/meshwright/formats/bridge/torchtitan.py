@@ -1,18 +1,24 @@
-"""torchtitan's configuration in TOML (to 0.2), or its flags with the same names.
+"""torchtitan's flags, which change a named configuration of its registry (from 0.3 on).
 
-Shards over dp_shard x cp ranks: no ZeRO with one of them, else ZeRO-3, or ZeRO-2 where weights stay
-after the forward pass (`fsdp_reshard_after_forward = "never"`, the default with a pipeline).
+    torchrun ... -m torchtitan.train --module llama3 --config llama3_8b --training.seq_len 8192
+
+A configuration has a layout of its own, so every flag is written. `torchtitan_toml` is the file
+that it read to 0.2, with the same names; flags of both are read. Shards over dp_shard x cp ranks:
+no ZeRO with one of them, else ZeRO-3, or ZeRO-2 where weights stay after the forward pass
+(`fsdp_reshard_after_forward = "never"`, the default with a pipeline).
 """
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from typing import Any
 
+from ... import catalog
 from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
 from ...layout.stages import stage_layers
 from ...schedule import get as schedule_named
-from ..toml_writer import dumps_toml
 from . import host_memory, launch, shell
 from .keys import Keys
 from .megatron import dealt_by_us, even, layers_of, numbered
@@ -29,7 +35,6 @@ from .shared import (
     unsaid,
 )
 from .table import get
-from .tree import nested
 
 NAME = "torchtitan"
 P = "parallelism."
@@ -48,21 +53,31 @@ SELECTIVE = "2"
 """activation_checkpoint.selective_ac_option where it is not given: every second layer."""
 FP8 = ("quantize.linear.float8", "float8")
 MX = ("quantize.linear.mx", "mx")
+WIDE_BYTES = PRECISIONS["bf16"].gather_bytes
+WIDE = {"name": "fp8", "gather_bytes": WIDE_BYTES}
+"""FP8 products of weights that are gathered in 16 bits."""
 PROGRAM = "-m torchtitan.train"
-CONFIG = "torchtitan.toml"
-
-
-def mine_tree(keys: dict[str, Any]) -> bool:
-    """A table of parallelism, or torchtitan's training."""
-    return (
-        any(key.startswith(P) for key in keys)
-        or "training.local_batch_size" in keys
-    )
-
-
-def of_tree(keys: dict[str, Any], where: str) -> Said:
-    """The keys as they stand."""
-    return Said(keys)
+HEAD = "lm_head"
+"""The module of the head."""
+ASYNC_TP = (
+    P + "enable_async_tensor_parallel",
+    "compile.enable_async_tensor_parallel",
+)
+"""To 0.2, and from 0.3 on."""
+CHECKPOINT = "activation_checkpoint.mode"
+POLICY = "activation-checkpoint:"
+"""A subcommand of its command line, behind all flags: none, selective or full."""
+COMPILED = "compile.components"
+GRAPHS = "training.disable_cuda_graphs"
+"""CUDA graphs are on unless told, refuse pipelines and most experts (`_validate_cuda_graphs` of its
+trainer.py), and are not predicted."""
+EIGHT_BITS = {
+    ("llama3-8b", "mxfp8"): "llama3/llama3_8b_mxfp8",
+    ("llama3-405b", "rowwise"): "llama3/llama3_405b",
+    ("deepseek-v3", "rowwise"): "deepseek_v3/deepseek_v3_671b_float8",
+}
+"""(Model, scaling) -> configuration that trains in FP8: no flag says it (config_registry.py of its
+models, 0.3.0)."""
 
 
 def mine(text: str) -> bool:
@@ -82,27 +97,57 @@ def said(text: str, where: str) -> Said:
         )
     if words is None:
         raise BadInput(f"{where} starts nothing with torchtitan's flags")
-    keys, name = {}, ""
+    keys: dict[str, Any] = {}
+    name = ""
     for word in words:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            keys[name] = value if equals else True
+            name = name.replace("-", "_")
+            section, no, switch = name.rpartition(".no_")
+            if no:
+                keys[f"{section}.{switch}"], name = False, ""
+            else:
+                keys[name] = value if equals else True
+        elif word.startswith(POLICY):
+            keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
         elif name:
             keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
     chips = launch.ranks(words, script)
     known = ("module", "config", "job.config_file")
     return Said(
-        {k: v for k, v in keys.items() if "." in k or k in known}, chips
+        {k: v for k, v in keys.items() if "." in k or k in known},
+        chips,
+        (UNSAID_FLAGS,) if "config" in keys else (),
     )
 
 
+UNSAID_FLAGS = (
+    "flags that are not given have the values of the command line, not those"
+    " of --config, which may have a layout of its own"
+)
+
+
+def named(k: Keys) -> str:
+    """module/config of 0.3, or name/flavor."""
+    parts = [k.get("module"), k.get("config")]
+    if not all(parts):
+        parts = [k.get("model.name"), k.get("model.flavor")]
+    return "/".join(map(str, parts)) if all(parts) else ""
+
+
+def eight_bits(k: Keys) -> tuple[str, str] | None:
+    """(Model, scaling) of a configuration that trains in FP8."""
+    name = named(k)
+    return next((key for key, own in EIGHT_BITS.items() if own == name), None)
+
+
 def model(k: Keys) -> str | None:
-    """name/flavor."""
-    name = str(k.get("model.name", ""))
-    flavor = str(k.get("model.flavor", ""))
-    if not (name and flavor):
-        return None
-    return model_named(k, f"{name}/{flavor}", NAME)
+    """By the name of its configuration, or of its flavor."""
+    name = named(k)
+    if found := eight_bits(k):
+        return found[0]
+    version = NAME if k.get("config") else f"{NAME}-toml"
+    return model_named(k, name, version) if name else None
 
 
 def dp(k: Keys) -> int | None:
@@ -132,6 +177,8 @@ def microbatch(k: Keys) -> int | None:
 def stage_list(k: Keys) -> list[int] | None:
     """Layers of each stage, where the file names its modules."""
     parts = k.get(P + "module_fqns_per_model_part")
+    if isinstance(parts, str):  # a flag: stages apart by blanks
+        parts = [part.split(",") for part in parts.split()]
     if not isinstance(parts, list):
         return None
     return [sum(str(m).startswith("layers.") for m in part) for part in parts]
@@ -276,15 +323,12 @@ def precision(k: Keys) -> object:
     """bf16 under FSDP unless said; FP8 by a converter."""
     converters = k.items("model.converters")
     k.get("training.mixed_precision_reduce")
+    if eight_bits(k):
+        return WIDE
     gathered = k.flag("quantize.linear.float8.enable_fsdp_float8_all_gather")
     gathered |= k.flag("float8.enable_fsdp_float8_all_gather")
     if any(c in (*FP8, *MX) for c in converters):
-        small = (
-            {}
-            if gathered
-            else {"gather_bytes": PRECISIONS["bf16"].gather_bytes}
-        )
-        return {"name": "fp8", **small} if small else "fp8"
+        return "fp8" if gathered else WIDE
     if strange := [c for c in converters if "grouped" not in c]:
         k.leave("model.converters", f"{', '.join(strange)} is not known")
     if k.word("training.dtype") == "bfloat16":
@@ -305,6 +349,8 @@ def compiled(k: Keys) -> bool:
 
 def float8(k: Keys) -> str | None:
     """Scaling of FP8."""
+    if found := eight_bits(k):
+        return found[1]
     converters = k.items("model.converters")
     if any(c in MX for c in converters):
         return "mxfp8"
@@ -316,8 +362,15 @@ def float8(k: Keys) -> str | None:
     return "rowwise" if word.startswith("rowwise") else "tensorwise"
 
 
+def tp_overlap(k: Keys) -> str | None:
+    """AsyncTP; both keys are asked for."""
+    on = [k.flag(key) for key in ASYNC_TP]
+    return "all" if any(on) else None
+
+
 READ = {
     "model": model,
+    "layout.cp": lambda k: k.whole(P + "context_parallel_degree", 1),
     "layout.dp": dp,
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
@@ -333,9 +386,7 @@ READ = {
     "job.optimizer": lambda k: optimizer_named(k, "optimizer.name"),
     "software.compiled": compiled,
     "software.float8": float8,
-    "software.tp_overlap": lambda k: (
-        "all" if k.flag(P + "enable_async_tensor_parallel") else None
-    ),
+    "software.tp_overlap": tp_overlap,
 }
 
 
@@ -343,7 +394,25 @@ READ = {
 
 
 def write_model(job: Job, out: Out) -> None:
-    out["model.name"], out["model.flavor"] = name_of(job, NAME).split("/")
+    """The configuration that trains the model in these numbers."""
+    told = job.software.float8
+    eight = {
+        name: config
+        for (name, scaling), config in EIGHT_BITS.items()
+        if told in (None, scaling)
+    }
+    name = job.model.name
+    if job.precision.compute != "fp8":
+        config = name_of(job, NAME)
+    elif name in eight and catalog.model(name) == job.model:
+        config = eight[name]
+    else:
+        raise BadInput(
+            "torchtitan's flags do not say FP8, and it has a configuration only of"
+            f" {', '.join(f'{m} ({scaling})' for m, scaling in EIGHT_BITS)}:"
+            " --to torchtitan-toml writes the file of 0.2"
+        )
+    out["module"], out["config"] = config.split("/")
 
 
 def write_dp(job: Job, out: Out) -> None:
@@ -369,7 +438,7 @@ def write_microbatch(job: Job, out: Out) -> None:
     )
 
 
-def write_chunks(job: Job, out: Out) -> None:
+def write_chunks(job: Job, out: Out, head: str = HEAD) -> None:
     """Even stages by their size, others by their modules."""
     l = job.layout
     if l.pp == 1:
@@ -382,17 +451,17 @@ def write_chunks(job: Job, out: Out) -> None:
         out[P + "pipeline_parallel_first_stage_less_layers"] = 0
         out[P + "pipeline_parallel_last_stage_less_layers"] = 0
     else:
-        out[P + "module_fqns_per_model_part"] = modules(layers)
+        out[P + "module_fqns_per_model_part"] = modules(layers, head)
 
 
-def modules(layers: list[int]) -> list[list[str]]:
+def modules(layers: list[int], head: str) -> list[list[str]]:
     """The modules of each stage, as torchtitan's models call them."""
     parts, at = [], 0
     for count in layers:
         parts.append([f"layers.{i}" for i in range(at, at + count)])
         at += count
     parts[0].insert(0, "tok_embeddings")
-    parts[-1] += ["norm", "output"]
+    parts[-1] += ["norm", head]
     return parts
 
 
@@ -421,7 +490,8 @@ def write_zero(job: Job, out: Out) -> None:
         out[P + "fsdp_reshard_after_forward"] = how
 
 
-def write_recompute(job: Job, out: Out) -> None:
+def policy(job: Job) -> str:
+    """Its word for what is recomputed."""
     how = job.layout.recompute
     mode = {
         "none": "none",
@@ -431,9 +501,11 @@ def write_recompute(job: Job, out: Out) -> None:
     }
     if how not in mode:
         raise BadInput(f"torchtitan cannot recompute {how}: none, full or op")
-    out["activation_checkpoint.mode"] = mode[how]
-    if mode[how] == "selective":
-        out["activation_checkpoint.selective_ac_option"] = "op"
+    return mode[how]
+
+
+def write_recompute(job: Job, out: Out) -> None:
+    out[CHECKPOINT] = policy(job)
 
 
 def write_batch(job: Job, out: Out) -> None:
@@ -446,59 +518,74 @@ def write_tokens(job: Job, out: Out) -> None:
 
 
 def write_precision(job: Job, out: Out) -> None:
-    """bf16, fp32, or FP8 with weights gathered in 8 or 16 bits."""
+    """bf16 or fp32; the configuration says FP8."""
     numbers = job.precision
-    wide = {"name": "fp8", "gather_bytes": PRECISIONS["bf16"].gather_bytes}
     if numbers == PRECISIONS["fp32"]:
         out["training.mixed_precision_param"] = "float32"
-    elif (
-        numbers.compute == "fp8"
-        and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes
-    ):
-        out["model.converters"] = [
-            MX[0] if job.software.float8 == "mxfp8" else FP8[0]
-        ]
-        small = numbers == PRECISIONS["fp8"]
-        if not small and numbers.gather_bytes != wide["gather_bytes"]:
+    elif numbers.compute == "fp8":
+        if numbers != replace(PRECISIONS["fp8"], gather_bytes=WIDE_BYTES):
             raise BadInput(
-                f"torchtitan gathers weights in 8 or 16 bits, not {numbers.gather_bytes}"
+                "torchtitan's configurations in FP8 gather weights in 16 bits and add gradients"
+                f" up in 32: --precision fp8 with gather_bytes {WIDE_BYTES}"
             )
-        if small:
-            out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
     elif numbers != PRECISIONS["bf16"]:
-        name = numbers.name or numbers.compute
         raise BadInput(
-            f"torchtitan trains in bf16, fp8 or fp32 with fp32 gradients, not {name}"
+            "torchtitan trains in bf16, fp8 or fp32 with fp32 gradients, not"
+            f" {numbers.name or numbers.compute}"
         )
+
+
+def compiles(job: Job) -> bool:
+    """The model is compiled."""
+    on = job.software.compiled
+    return bool(job.profile.compiled if on is None and job.profile else on)
 
 
 def write_compiled(job: Job, out: Out) -> None:
-    on = job.software.compiled
-    on = job.profile.compiled if on is None and job.profile else on
-    out["compile.enable"] = bool(on)
+    """A configuration may compile the loss alone."""
+    out["compile.enable"] = compiles(job)
+    if compiles(job):
+        out[COMPILED] = "model,loss"
 
 
 def write_float8(job: Job, out: Out) -> None:
+    """The configuration says it."""
+    known = {scaling for _, scaling in EIGHT_BITS}
     how = job.software.float8
-    if how in ("delayed", "blockwise"):
+    if job.precision.compute == "fp8" and how not in (None, *known):
         raise BadInput(
-            f"torchtitan scales FP8 numbers by tensor, row or mx, not {how}"
+            f"torchtitan scales FP8 numbers by row or mx, not {how}"
         )
-    if job.precision.compute == "fp8" and how != "mxfp8":
-        out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
 
 
-def write_tp_overlap(job: Job, out: Out) -> None:
-    if job.software.tp_overlap == "all":
-        out[P + "enable_async_tensor_parallel"] = True
-    elif job.software.tp_overlap == "backward":
+def async_tp(job: Job) -> bool:
+    """Tensor parallelism overlaps with its products."""
+    if job.software.tp_overlap == "backward":
         raise BadInput(
             "torchtitan overlaps all of tensor parallelism (AsyncTP) or none"
         )
+    return job.software.tp_overlap == "all"
+
+
+def write_tp_overlap(job: Job, out: Out) -> None:
+    """AsyncTP is a pass of the compiler (`CompileConfig.__post_init__`)."""
+    on = async_tp(job)
+    if on and not compiles(job):
+        raise BadInput("torchtitan's AsyncTP needs a compiled model")
+    if compiles(job):
+        out[ASYNC_TP[1]] = on
+
+
+def write_cp(job: Job, out: Out) -> None:
+    """Its models' FlexAttention is balanced by "ptrr" (distributed/context_parallel/api.py)."""
+    out[P + "context_parallel_degree"] = int(job.layout.cp)
+    if job.layout.cp > 1:
+        out[P + "context_parallel_load_balancer"] = "ptrr"
 
 
 WRITE = {
     "model": write_model,
+    "layout.cp": write_cp,
     "layout.dp": write_dp,
     "layout.dp_replicate": unsaid,
     "layout.microbatch": write_microbatch,
@@ -513,28 +600,30 @@ WRITE = {
     "job.batch": write_batch,
     "job.tokens": write_tokens,
     "job.precision": write_precision,
-    "job.optimizer": lambda job, out: out.update(
-        {
-            "optimizer.name": {"adamw": "AdamW", "adam": "Adam"}[
-                demand_adam(job, "torchtitan")
-            ]
-        }
-    ),
+    "job.optimizer": lambda job, out: nothing_but_adam(job),
     "software.compiled": write_compiled,
     "software.float8": write_float8,
     "software.tp_overlap": write_tp_overlap,
 }
 
 
+def nothing_but_adam(job: Job) -> None:
+    """All configurations have AdamW."""
+    demand_adam(job, "torchtitan")
+
+
 def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The TOML, or a batch script that holds it and starts torchtitan."""
-    told = [
-        f"# torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
-        f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export.",
-        *(f"# {note}" for note in at.notes),
-    ]
-    text = "\n".join(told) + "\n\n" + dumps_toml(nested(out))
-    if at.slurm is None:
-        return text
-    started = [f"--job.config_file {CONFIG}"]
-    return launch.script(at, get(NAME), PROGRAM, started, file=(CONFIG, text))
+    """The command that starts torchtitan with these flags."""
+    last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
+    lines = [flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
+    return launch.script(at, get(NAME), PROGRAM, [*lines, *last])
+
+
+def flag(key: str, value: Any) -> str:
+    """A flag as tyro reads it: a switch has two names, lists are blanks and commas."""
+    if isinstance(value, bool):
+        section, dot, name = key.rpartition(".")
+        return f"--{section}{dot}{'' if value else 'no-'}{name}"
+    if isinstance(value, list):
+        return " ".join([f"--{key}", *(",".join(part) for part in value)])
+    return f"--{key} {shlex.quote(str(value))}"

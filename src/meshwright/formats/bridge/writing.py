@@ -45,9 +45,7 @@ def written(
                 demand_default(format, path, value, default)
             elif cell.script:
                 if value != default or path in SAID:
-                    script.append(
-                        f"{cell.script} = {getattr(value, 'name', value)}"
-                    )
+                    script.append(f"{cell.script} = {told(path, value)}")
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
             elif cell.by:
@@ -65,6 +63,13 @@ def written(
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
     return out, script
+
+
+def told(path: str, value: Any) -> str:
+    """A value as the training script's author reads it."""
+    if path == "job.tokens":
+        return f"{value:,.0f} tokens"
+    return str(getattr(value, "name", value))
 
 
 def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:

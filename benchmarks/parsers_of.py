@@ -1,0 +1,397 @@
+"""The tools' own readers, each with the checks that the tool makes before a run.
+
+Run by benchmarks/parsers.py in an environment that has the tool; imports nothing of ours:
+
+    python benchmarks/parsers_of.py FORMAT ROWS.json FOLDER
+
+FOLDER holds the tool. What it imports and a configuration does not need (triton, datasets, ...) is
+replaced by modules that hold nothing. Prints JSON: how many are accepted, and why others are not.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import inspect
+import io
+import json
+import logging
+import os
+import shlex
+import sys
+import tempfile
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+Row = dict[str, Any]
+Reader = Callable[[Row], None]
+"""Raises whatever the tool raises."""
+LAUNCHED = ("ACCELERATE_", "FSDP_", "PARALLELISM_", "TORCH_", "WORLD_SIZE")
+"""Names of the environment that a launcher sets."""
+TOPOLOGY = {256: "v5p-512"}
+"""Chips -> what Google calls the slice, which counts cores."""
+
+
+class Empty(types.ModuleType):
+    """A module that has whatever is asked of it: classes by names that begin so, else stand-ins."""
+
+    __path__: list[str] = []
+    __version__ = "9.0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name[0].isupper():
+            taken = classmethod(lambda cls, key: cls)
+            made = {
+                "__class_getitem__": taken,
+                "__init__": lambda *a, **k: None,
+            }
+            return type(name, (), made)
+        return MagicMock(name=name)
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands in for modules of these names, where nothing else is found."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name in self.names or name.split(".")[0] in self.names:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        return Empty(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+def without(*names: str) -> None:
+    """Stand-ins for modules that are missing; PyTorch first, which looks for some of them itself."""
+    for name in ("torch._dynamo", "torch.utils.flop_counter"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    sys.meta_path.append(Finder(*names))
+
+
+@contextlib.contextmanager
+def file(text: str, suffix: str) -> Iterator[str]:
+    """The path of a file that holds the text."""
+    with tempfile.NamedTemporaryFile("w", suffix=suffix) as written:
+        written.write(text)
+        written.flush()
+        yield written.name
+
+
+def words(text: str, program: str) -> list[str]:
+    """The arguments behind a program in a script."""
+    return shlex.split(text.partition(program)[2].replace("\\\n", " "))
+
+
+def demand(got: Any, wanted: Any, what: str) -> None:
+    """What the tool understood is what was planned."""
+    if got != wanted:
+        raise ValueError(f"{what}: {got} for {wanted}")
+
+
+def megatron(folder: str) -> Reader:
+    """parse_args and validate_args of megatron/training/arguments.py, as on Hopper."""
+    for name in (
+        "distributed.checkpoint",
+        "distributed.fsdp",
+        "utils._triton",
+    ):
+        importlib.import_module(f"torch.{name}")
+    import torch._inductor.select_algorithm
+    import torch.distributed.tensor.parallel
+
+    hopper = types.SimpleNamespace(major=9, minor=0)
+    torch.cuda.get_device_properties = lambda *a: hopper
+    torch.cuda.get_device_capability = lambda *a: (9, 0)
+    torch.utils._triton.has_triton_package = lambda: False
+    if not hasattr(typing, "override"):  # Python 3.11
+        typing.override = lambda f: f  # type: ignore[attr-defined]
+    without(
+        *("triton", "tqdm", "regex", "sentencepiece", "tiktoken", "einops"),
+        *("requests", "omegaconf", "yaml", "packaging"),
+    )
+    from megatron.training import arguments  # type: ignore[import-not-found]
+
+    arguments.get_device_arch_version = lambda: 9
+
+    def read(row: Row) -> None:
+        os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+        os.environ |= {"RANK": "0", "LOCAL_RANK": "0"}
+        os.environ["WORLD_SIZE"] = str(row["chips"])
+        for line in row["text"].splitlines():
+            if line.startswith("export "):
+                name, _, value = line.removeprefix("export ").partition("=")
+                os.environ[name] = value
+        sys.argv = ["x.py", *words(row["text"], "pretrain_gpt.py")]
+        known = {"tokenizer_type": "NullTokenizer"}
+        arguments.validate_args(arguments.parse_args(), known)
+
+    return read
+
+
+def torchtitan_flags(folder: str) -> Reader:
+    """ConfigManager of 0.3 with the configuration's own checks, ParallelDims, and the stages."""
+    from torchtitan.config.manager import (  # type: ignore[import-not-found]
+        ConfigManager,
+    )
+    from torchtitan.distributed import (  # type: ignore[import-not-found]
+        parallel_dims,
+        pipeline_parallel,
+    )
+
+    def read(row: Row) -> None:
+        given = words(row["text"], "torchtitan.train")
+        found = ConfigManager().parse_args(given)
+        said = found.parallelism
+        dims = _dims(parallel_dims.ParallelDims, said, row)
+        model = found.model_spec.model
+        demand(len(model.layers), row["layers"], "layers")
+        demand(found.training.global_batch_size, row["batch"], "batch")
+        if row["pp"] > 1 and said.module_fqns_per_model_part is None:
+            pipeline_parallel._get_pipeline_metadata(dims, said, model)
+
+    return read
+
+
+def torchtitan_toml(folder: str) -> Reader:
+    """ConfigManager of 0.2, ParallelDims, and the flavors of its models."""
+    from torchtitan.config.manager import ConfigManager
+    from torchtitan.distributed.parallel_dims import ParallelDims
+
+    def read(row: Row) -> None:
+        with file(row["text"], ".toml") as path:
+            found = ConfigManager().parse_args(["--job.config_file", path])
+        _dims(ParallelDims, found.parallelism, row)
+        name = f"torchtitan.models.{found.model.name}"
+        spec = importlib.import_module(name).get_train_spec()
+        layers = spec.model_args[found.model.flavor].n_layers
+        demand(layers, row["layers"], "layers")
+
+    return read
+
+
+TITAN_LACKS = (
+    *("triton", "torchdata", "datasets", "torchao", "tensorboard", "wandb"),
+    *("google", "torch_checkpointing"),
+)
+"""Modules that torchtitan imports and its configuration does not need."""
+
+
+def _dims(kind: Any, said: Any, row: Row) -> Any:
+    """Its degrees, which must make up the ranks."""
+    names = {
+        "dp_replicate": "data_parallel_replicate_degree",
+        "dp_shard": "data_parallel_shard_degree",
+        "cp": "context_parallel_degree",
+        "tp": "tensor_parallel_degree",
+        "pp": "pipeline_parallel_degree",
+        "ep": "expert_parallel_degree",
+        "etp": "expert_tensor_parallel_degree",
+        "spmd_backend": "spmd_backend",
+    }
+    wanted = inspect.signature(kind).parameters
+    found = {n: getattr(said, w) for n, w in names.items() if n in wanted}
+    return kind(**found, world_size=row["chips"])
+
+
+def deepspeed(folder: str) -> Reader:
+    """DeepSpeedConfig, told how many replicas there are."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    without("triton")
+    from deepspeed.runtime import config  # type: ignore[import-not-found]
+
+    config.dist.get_rank = lambda *a: 0
+
+    def read(row: Row) -> None:
+        ranks = types.SimpleNamespace(
+            get_data_parallel_world_size=lambda: row["dp"]
+        )
+        found = config.DeepSpeedConfig(json.loads(row["text"]), mpu=ranks)
+        demand(found.train_batch_size, row["batch"], "batch")
+        each = found.train_micro_batch_size_per_gpu
+        demand(each, row["microbatch"], "microbatch")
+
+    return read
+
+
+def accelerate(folder: str) -> Reader:
+    """The file through `accelerate launch`, then the plugins that it sets up in each rank."""
+    from accelerate import utils  # type: ignore[import-not-found]
+    from accelerate.commands import launch  # type: ignore[import-not-found]
+    from accelerate.parallelism_config import (  # type: ignore[import-not-found]
+        ParallelismConfig,
+    )
+    from accelerate.utils.launch import (  # type: ignore[import-not-found]
+        prepare_multi_gpu_env,
+    )
+
+    def read(row: Row) -> None:
+        for name in [n for n in os.environ if n.startswith(LAUNCHED)]:
+            del os.environ[name]
+        with file(row["text"], ".yaml") as path:
+            given = ["--config_file", path, "--machine_rank", "0", "train.py"]
+            args = launch.launch_command_parser().parse_args(given)
+            args, _, _ = launch._validate_launch_command(args)
+        told = prepare_multi_gpu_env(args)
+        os.environ |= {name: str(value) for name, value in told.items()}
+        if told.get("ACCELERATE_USE_FSDP") == "true":
+            utils.FullyShardedDataParallelPlugin()
+        if told.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true":
+            demand(ParallelismConfig().total_size, row["chips"], "ranks")
+
+    return read
+
+
+def axolotl(folder: str) -> Reader:
+    """The schema of the file, and the same with what the GPUs can do; no key it does not know."""
+    import yaml
+    from axolotl.utils.schemas import config  # type: ignore[import-not-found]
+
+    able = {"bf16": True, "fp8": True, "compute_capability": "sm_90"}
+    known = set(config.AxolotlConfigWCapabilities.model_fields)
+
+    def read(row: Row) -> None:
+        keys = yaml.safe_load(row["text"])
+        demand(sorted(set(keys) - known), [], "unknown keys")
+        config.AxolotlInputConfig(**keys)
+        gpus = {**able, "n_gpu": row["chips"], "n_node": row["chips"] // 8}
+        versions = {"torch_version": "2.9.0"}
+        config.AxolotlConfigWCapabilities(
+            **keys, capabilities=gpus, env_capabilities=versions
+        )
+
+    return read
+
+
+def maxtext(folder: str) -> Reader:
+    """pyconfig over base.yml and the model's file, compiled for a slice of so many chips."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    without("orbax", "pathwaysutils", "flax", "tensorboardX", "google")
+    from maxtext.configs import pyconfig  # type: ignore[import-not-found]
+
+    def read(row: Row) -> None:
+        slices = {
+            "compile_topology": TOPOLOGY[row["chips"]],
+            "compile_topology_num_slices": 1,
+            "skip_jax_distributed_system": True,
+            "run_name": "x",
+        }
+        more = [f"{name}={value}" for name, value in slices.items()]
+        with file(row["text"], ".yml") as path:
+            found = pyconfig._initialize_pydantic(["x.py", path, *more])
+        demand(found.global_batch_size_to_train_on, row["batch"], "batch")
+
+    return read
+
+
+def bridge(folder: str) -> Reader:
+    """Overrides through Hydra's grammar; recipe and keys by name, in the sources of the wheels.
+
+    The recipes themselves ask a hub for the model's configuration, and are not run.
+    """
+    from hydra.core.override_parser.overrides_parser import (  # type: ignore[import-not-found]
+        OverridesParser,
+    )
+
+    names, keys = _declared(Path(folder))
+    parser = OverridesParser.create()
+
+    def read(row: Row) -> None:
+        given = words(row["text"], "run_recipe.py")
+        recipe = given[given.index("--recipe") + 1]
+        demand(recipe in names, True, recipe)
+        plain = [w for w in given if "=" in w and not w.startswith("--")]
+        for override in parser.parse_overrides(plain):
+            section, _, key = override.key_or_group.rpartition(".")
+            demand(key in keys, True, override.key_or_group)
+            override.value()
+
+    return read
+
+
+def _declared(folder: Path) -> tuple[set[str], set[str]]:
+    """(Recipes, fields of dataclasses) in the sources under a folder."""
+    names: set[str] = set()
+    keys: set[str] = set()
+    for path in folder.glob("megatron/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if "recipes" in path.parts and isinstance(node, ast.FunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.ImportFrom):
+                names |= {a.asname or a.name for a in node.names}
+            elif isinstance(node, ast.AnnAssign) and isinstance(
+                node.target, ast.Name
+            ):
+                keys.add(node.target.id)
+    return names, keys
+
+
+def titan(reader: Callable[[str], Reader]) -> Callable[[str], Reader]:
+    """With what torchtitan imports beside its configuration left out."""
+
+    def of(folder: str) -> Reader:
+        without(*TITAN_LACKS)
+        return reader(folder)
+
+    return of
+
+
+READERS: dict[str, Callable[[str], Reader]] = {
+    "megatron": megatron,
+    "megatron-bridge": bridge,
+    "torchtitan": titan(torchtitan_flags),
+    "torchtitan-toml": titan(torchtitan_toml),
+    "deepspeed": deepspeed,
+    "accelerate": accelerate,
+    "axolotl": axolotl,
+    "maxtext": maxtext,
+}
+
+
+def refused(read: Reader, row: Row) -> str:
+    """Empty, or what the tool says, on one line."""
+    said = io.StringIO()
+    try:
+        with (
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+        ):
+            read(row)
+    except (Exception, SystemExit) as error:
+        more = said.getvalue() if isinstance(error, SystemExit) else ""
+        return " ".join(f"{type(error).__name__}: {error} {more}".split())[
+            :500
+        ]
+    return ""
+
+
+def main() -> None:
+    name, rows, folder = sys.argv[1:]
+    sys.path[0] = folder
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    read = READERS[name](folder)
+    plans = json.loads(Path(rows).read_text("utf-8"))
+    why = {row["plan"]: refused(read, row) for row in plans}
+    bad = {plan: text for plan, text in why.items() if text}
+    print(json.dumps({"accepted": len(plans) - len(bad), "refused": bad}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""torchtitan's configuration in TOML, which it read to 0.2. The fields are those of its flags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...describe.job import PRECISIONS, Job
+from ...errors import BadInput
+from ..toml_writer import dumps_toml
+from . import launch, torchtitan
+from .reading import Said
+from .shared import Out, demand_adam, name_of
+from .table import get
+from .torchtitan import FP8, MX, PROGRAM, P
+from .tree import nested
+
+NAME = "torchtitan-toml"
+CONFIG = "torchtitan.toml"
+HEAD = "output"
+"""The module of the head; lm_head from 0.3 on."""
+
+
+def mine_tree(keys: dict[str, Any]) -> bool:
+    """A table of parallelism, or torchtitan's training."""
+    return (
+        any(key.startswith(P) for key in keys)
+        or "training.local_batch_size" in keys
+    )
+
+
+def of_tree(keys: dict[str, Any], where: str) -> Said:
+    """The keys as they stand."""
+    return Said(keys)
+
+
+READ = torchtitan.READ
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_model(job: Job, out: Out) -> None:
+    out["model.name"], out["model.flavor"] = name_of(job, NAME).split("/")
+
+
+def write_chunks(job: Job, out: Out) -> None:
+    torchtitan.write_chunks(job, out, HEAD)
+
+
+def write_recompute(job: Job, out: Out) -> None:
+    mode = torchtitan.policy(job)
+    out["activation_checkpoint.mode"] = mode
+    if mode == "selective":
+        out["activation_checkpoint.selective_ac_option"] = "op"
+
+
+def write_precision(job: Job, out: Out) -> None:
+    """bf16, fp32, or FP8 with weights gathered in 8 or 16 bits."""
+    numbers = job.precision
+    if numbers.compute != "fp8":
+        torchtitan.write_precision(job, out)
+        return
+    if numbers.gradient_bytes != PRECISIONS["fp8"].gradient_bytes:
+        raise BadInput(
+            f"torchtitan trains with fp32 gradients, not {numbers.name or numbers.compute}"
+        )
+    small = numbers == PRECISIONS["fp8"]
+    if not small and numbers.gather_bytes != PRECISIONS["bf16"].gather_bytes:
+        raise BadInput(
+            f"torchtitan gathers weights in 8 or 16 bits, not {numbers.gather_bytes}"
+        )
+    mx = job.software.float8 == "mxfp8"
+    out["model.converters"] = [MX[0] if mx else FP8[0]]
+    if small:
+        out["quantize.linear.float8.enable_fsdp_float8_all_gather"] = True
+
+
+def write_float8(job: Job, out: Out) -> None:
+    how = job.software.float8
+    if how in ("delayed", "blockwise"):
+        raise BadInput(
+            f"torchtitan scales FP8 numbers by tensor, row or mx, not {how}"
+        )
+    if job.precision.compute == "fp8" and how != "mxfp8":
+        out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
+
+
+def write_compiled(job: Job, out: Out) -> None:
+    out["compile.enable"] = torchtitan.compiles(job)
+
+
+def write_tp_overlap(job: Job, out: Out) -> None:
+    if torchtitan.async_tp(job):
+        out[P + "enable_async_tensor_parallel"] = True
+
+
+def write_optimizer(job: Job, out: Out) -> None:
+    names = {"adamw": "AdamW", "adam": "Adam"}
+    out["optimizer.name"] = names[demand_adam(job, "torchtitan")]
+
+
+WRITE = {
+    **torchtitan.WRITE,
+    "model": write_model,
+    "layout.interleave": write_chunks,
+    "layout.recompute": write_recompute,
+    "job.precision": write_precision,
+    "job.optimizer": write_optimizer,
+    "software.compiled": write_compiled,
+    "software.float8": write_float8,
+    "software.tp_overlap": write_tp_overlap,
+}
+
+
+def render(out: Out, job: Job, at: launch.Place) -> str:
+    """The TOML, or a batch script that holds it and starts torchtitan."""
+    told = [
+        f"# torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
+        f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export.",
+        *(f"# {note}" for note in at.notes),
+    ]
+    text = "\n".join(told) + "\n\n" + dumps_toml(nested(out))
+    if at.slurm is None:
+        return text
+    started = [f"--job.config_file {CONFIG}"]
+    return launch.script(at, get(NAME), PROGRAM, started, file=(CONFIG, text))
