@@ -40,7 +40,10 @@ FLAGS = (
     *("typing-extensions", "tokenizers", "huggingface-hub", "safetensors"),
 )
 OMEGA = ("omegaconf", "antlr4-python3-runtime==4.9.3", "pyyaml", "packaging")
-HUB = ("huggingface-hub", "filelock", "tqdm", "requests", "regex")
+HUB = (
+    *("huggingface-hub", "filelock", "tqdm", "requests", "regex", "httpx"),
+    *("httpcore", "h11", "anyio", "idna", "certifi", "sniffio", "fsspec"),
+)
 
 
 @dataclass(frozen=True)

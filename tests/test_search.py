@@ -20,6 +20,7 @@ from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
+from meshwright.layout.placement import launched, lies
 from meshwright.layout.rules import (
     ALWAYS,
     EVEN_BATCH,
@@ -237,7 +238,11 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 or not all(r.holds(job, bare) for r in OF_DEGREES)
             ):
                 continue
-            places = list(every_placement(job, degrees, relaxed))
+            places = [
+                shares
+                for shares in every_placement(job, degrees, relaxed)
+                if numbered(job, replace(bare, placement=shares))
+            ]
             for (i, sp), (r, recompute), (k, name, dealt, v), (
                 z,
                 sharding,
@@ -365,6 +370,13 @@ def held_alone(layout: Layout) -> float:
             "first",
         )
     )
+
+
+def numbered(job: Job, layout: Layout) -> bool:
+    """The launcher of a framework that is named lays ranks out so."""
+    orders = launched(job)
+    sizes = job.cluster.sizes
+    return not orders or any(lies(layout, sizes, o) for o in orders)
 
 
 def every_placement(

@@ -70,7 +70,7 @@ def test_every_field_has_its_source(name: str) -> None:
         "holding",
     }
     # says nothing: whatever it runs
-    about -= {"proposes"} if not profile.proposes else set()
+    about -= {n for n in ("proposes", "orders") if not getattr(profile, n)}
     held = profile.holding
     about |= {
         f"holding.{f.name}"

@@ -451,6 +451,54 @@ def test_another_placement_is_refused(name: str) -> None:
         bridge.write(replace(job, layout=other), name, PLACE)
 
 
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("megatron-core", "megatron"),
+        ("megatron-bridge", "megatron-bridge"),
+        ("torchtitan", "torchtitan"),
+        ("maxtext", "maxtext"),
+        ("deepspeed-zero3", "deepspeed"),
+    ],
+)
+def test_what_is_planned_for_a_framework_its_launcher_lays_out(
+    name: str, format: str
+) -> None:
+    """Every best layout on three nodes is written; without the framework's name
+    ranks may lie anywhere, and with it predict refuses what its launcher cannot number.
+    """
+    from meshwright import search
+
+    given = {"on": "24xh100-sxm", "batch": "96seq", "framework": name}
+    rest, space = flags.split(given)
+    job = flags.read_flags("qwen3-14b", rest, search=True, fill=False)
+    if name != "deepspeed-zero3":
+        given |= {"cp": "2", "tp": "2"}
+    rest, space = flags.split(given)
+    one = search.plan(job, space, families=False, top=8)
+    assert one.best
+    for found in (one.best, *one.alternatives):
+        bridge.write(replace(job, layout=found.layout), format, PLACE)
+
+
+def test_ranks_lie_as_the_launcher_numbers_them() -> None:
+    """16 ranks in nodes of 8: Megatron numbers tp, cp, dp, pp, or pp before dp; cp across nodes
+    while dp lies inside them is no order of these, and is refused where Megatron is named.
+    """
+    place = {"tp": (2, 1), "cp": (1, 2), "dp": (4, 1), "pp": (1, 1)}
+    layout = Layout(tp=2, cp=2, dp=4, placement=place)
+    job = replace(BASE, cluster="16xh100-sxm")
+    assert not rules.broken(job, layout)
+    named = replace(job, framework="megatron-core")
+    (why,) = rules.broken(named, layout)
+    assert "tp-cp-dp-pp or tp-cp-pp-dp" in why
+    nearer = {"tp": (2, 1), "cp": (1, 1), "dp": (1, 2), "pp": (4, 1)}
+    swapped = Layout(tp=2, pp=4, dp=2, placement=nearer)
+    assert not rules.broken(named, swapped)
+    titan = replace(job, framework="torchtitan")
+    assert "in the order tp-cp-dp-pp," in rules.broken(titan, swapped)[0]
+
+
 @pytest.mark.parametrize("name", ["megatron", "megatron-bridge"])
 def test_stages_nearer_than_replicas_are_megatrons_other_order(
     name: str, tmp_path: Path

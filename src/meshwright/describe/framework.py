@@ -141,6 +141,10 @@ class Framework(Checked):
     """
     rules: tuple[str, ...] = ()
     """Names of rules (`layout.trainable`) that its layouts keep beside those of all."""
+    orders: tuple[str, ...] = ()
+    """Orders of the axes, nearest first (tp-cp-dp-pp), in which its launcher numbers ranks: who
+    names the framework gets no other placement; empty: any.
+    """
     sources: Mapping[str, Mapping[str, str]] = field(
         default_factory=FrozenDict, compare=False
     )

@@ -5,6 +5,7 @@ pp, as launchers number ranks.
 from __future__ import annotations
 
 from ..describe.frozen import FrozenDict, changed
+from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..num import Num, product
 
@@ -56,3 +57,24 @@ def _shares(
             left[i] = left[i] // take
         placement[axis] = (*shares, int(need) if need == int(need) else need)
     return placement
+
+
+def launched(job: Job) -> tuple[tuple[str, ...], ...]:
+    """Orders of the axes in which the launcher of the job's framework numbers ranks, where the job
+    names one; empty: any placement.
+    """
+    said = job.framework.orders if job.framework else ()
+    return tuple(tuple(order.split("-")) for order in said)
+
+
+def lies(
+    layout: Layout, sizes: tuple[int, ...], order: tuple[str, ...]
+) -> bool:
+    """The ranks lie in that order of the axes, nearest first."""
+    if not layout.placement:
+        return order == AXES
+    bare = changed(layout, placement=FrozenDict())
+    made = placed(bare, sizes, order).placement
+    return all(
+        tuple(made[a]) == tuple(layout.placement[a]) for a in layout.placement
+    )

@@ -22,6 +22,7 @@ from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import cuts, nearest, practice, trainable
+from .placement import launched, lies
 from .rule import Rule, divides, may_be, sharded
 from .stages import cut, microbatches, schedule_of
 
@@ -363,6 +364,14 @@ MEGATRON_OFFLOAD = Rule(
         " pipelines only (pp 1), and weights never"
     ),
 )
+MESHED_EXPERTS = Rule(
+    "experts inside replicas",
+    lambda j, l: divides(l.ep * l.dp_replicate, l.dp),
+    lambda j, l: (
+        f"ep {l.ep} x dp_replicate {l.dp_replicate} must divide dp {l.dp}, whose ranks it takes:"
+        " experts are an axis of MaxText's mesh beside data and fsdp"
+    ),
+)
 FSDP_OFFLOAD = Rule(
     "host memory in FSDP",
     lambda j, l: (
@@ -444,6 +453,7 @@ NAMED = {
         NO_OFFLOAD,
         MEGATRON_OFFLOAD,
         FSDP_OFFLOAD,
+        MESHED_EXPERTS,
         *trainable.TRAINER,
         trainable.ROUNDS,
         *practice.PRACTICE,
@@ -517,7 +527,22 @@ def _placement(job: Job, layout: Layout) -> list[str]:
                 f"placement puts {here} ranks in network dimension {i + 1}"
                 f" ({job.cluster.network.dims[i].name}), which joins {size}"
             ]
-    return []
+    return _numbered(job, layout)
+
+
+def _numbered(job: Job, layout: Layout) -> list[str]:
+    """A framework that is named has a launcher, which numbers ranks in one of some orders."""
+    orders = launched(job)
+    if not layout.placement or not orders:
+        return []
+    if any(lies(layout, job.cluster.sizes, order) for order in orders):
+        return []
+    known = " or ".join("-".join(order) for order in orders)
+    who = job.framework.name if job.framework else ""
+    return [
+        f"placement is none that {who} lays out: it numbers ranks in the order {known}, nearest"
+        " first"
+    ]
 
 
 def demand(job: Job, layout: Layout) -> None:

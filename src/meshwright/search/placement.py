@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..describe.job import Job
 from ..describe.layout import AXES
+from ..layout.placement import launched
 from ..num import divisors
 from .space import PLACED, Column, Table, cross, distinct, keep, length
 
@@ -91,6 +92,8 @@ def finish(
             work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
     beyond = reduce(np.multiply, [work[f"left {a}"] for a in AXES])
     work = keep(work, beyond <= sizes[-1])
+    if every and (orders := launched(job)):
+        work = keep(work, _numbered(work, sizes, orders))
     shares = {
         a: tuple(work[f"{a} {i}"] for i in range(len(sizes) - 1))
         + (work[f"left {a}"],)
@@ -166,10 +169,29 @@ def _full(work: Table, i: int, room: Column) -> NDArray[np.bool_]:
     return fine
 
 
-def _canonical(work: Table, i: int, size: int) -> Table:
-    """The nearest first, in the order of AXES (as `layout.placed`)."""
+def _numbered(
+    table: Table, sizes: tuple[int, ...], orders: Sequence[Sequence[str]]
+) -> NDArray[np.bool_]:
+    """Where ranks lie as a launcher numbers them, in one of these orders of the axes."""
+    found = np.zeros(len(table["tp"]), dtype=bool)
+    for order in orders:
+        work = table | {f"left {a}": table[a] for a in AXES}
+        fine = np.ones(len(found), dtype=bool)
+        for i, size in enumerate(sizes[:-1]):
+            work = _canonical(work, i, size, order)
+            for a in AXES:
+                fine &= work[f"{a} {i}"] == table[f"{a} {i}"]
+                work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
+        found |= fine
+    return found
+
+
+def _canonical(
+    work: Table, i: int, size: int, order: Sequence[str] = AXES
+) -> Table:
+    """The nearest first, in that order (as `layout.placed`)."""
     work, room = dict(work), np.full(len(work["tp"]), float(size))
-    for a in AXES:
+    for a in order:
         take = np.ones_like(room)
         for d in range(1, size + 1):
             take = np.where(

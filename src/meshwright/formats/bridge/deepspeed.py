@@ -125,14 +125,13 @@ READ = {
 
 
 def write_copies(job: Job, out: Out) -> None:
-    l = job.layout
-    if l.dp_replicate > 1:
-        if l.zero != 3:
-            raise BadInput(
-                "DeepSpeed shards over part of dp (MiCS) with zero 3 only"
-            )
-        out["zero_optimization.mics_shard_size"] = int(l.dp) // int(
-            l.dp_replicate
+    """MiCS, which sharded over part of dp, is gone since 0.19.8 (its `DeepSpeedConfig` refuses
+    mics_shard_size; issue 8489); files of before are read.
+    """
+    if job.layout.dp_replicate > 1:
+        raise BadInput(
+            f"DeepSpeed shards over all of dp (MiCS was removed): dp_replicate"
+            f" {int(job.layout.dp_replicate)}, only 1"
         )
 
 

@@ -18,11 +18,12 @@ from ...describe.layout import AXES, Layout
 from ...describe.read import brief
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
+from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from . import host_memory
 from .keys import Keys
 from .model_megatron import READ_MODEL, WRITE_MODEL
-from .writing import STAGES_NEARER, lies
+from .writing import STAGES_NEARER
 
 STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 """Sharding of Megatron-FSDP, in the order of ZeRO stages."""
@@ -723,7 +724,9 @@ def write_graphs(job: Job, out: Out) -> None:
 
 
 def write_placement(job: Job, out: Out) -> None:
-    if not lies(job, AXES) and lies(job, STAGES_NEARER):
+    sizes = job.cluster.sizes
+    usual = lies(job.layout, sizes, AXES)
+    if not usual and lies(job.layout, sizes, STAGES_NEARER):
         out["use_tp_pp_dp_mapping"] = True
 
 

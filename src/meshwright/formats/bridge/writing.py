@@ -11,7 +11,7 @@ from ...describe.layout import AXES, Layout
 from ...describe.model import Model
 from ...describe.software import Software
 from ...errors import BadInput
-from ...layout.placement import placed
+from ...layout.placement import lies
 from .table import UNSAID, Cell, Format
 
 PLACEMENT = "layout.placement"
@@ -171,21 +171,10 @@ def _placed(format: Format, job: Job) -> list[str]:
     nearer than dp.
     """
     orders = [AXES, *([STAGES_NEARER] if PLACEMENT in format.cells else [])]
-    if any(lies(job, order) for order in orders):
+    if any(lies(job.layout, job.cluster.sizes, order) for order in orders):
         return []
     other = ", or dp behind pp" if len(orders) > 1 else ""
     return [
         f"{format.title} lays ranks out with tp nearest, then cp, dp and pp{other}, and this"
         " placement is another one: leave placement out of the layout, and predict it so"
     ]
-
-
-def lies(job: Job, order: tuple[str, ...]) -> bool:
-    """The ranks lie in that order of the axes, nearest first."""
-    if not job.layout.placement:
-        return order == AXES
-    bare = dataclasses.replace(job.layout, placement={})
-    made = placed(bare, job.cluster.sizes, order).placement
-    return {a: tuple(map(int, s)) for a, s in made.items()} == {
-        a: tuple(map(int, s)) for a, s in job.layout.placement.items()
-    }
