@@ -100,7 +100,7 @@ def draw(rng: random.Random, name: str) -> Drawn:
         m,
         v,
         layers,
-        Body(typical, LayerCost(), embedding, head, 0.0, 0.0),
+        Body((typical,), embedding, head, 0.0, 0.0),
         send,
     )
 

@@ -37,8 +37,8 @@ def every_device(job: Job, layout: Layout) -> float:
     """
     parts, schedule = body(job, layout), schedule_named(layout.schedule)
     t, d, L, pp, v = (
-        parts.typical,
-        parts.leading,
+        parts.layers[0],
+        parts.layers[-1],
         job.model.layers,
         layout.pp,
         layout.interleave,

@@ -174,8 +174,8 @@ def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
     full = placed(layout, j.cluster.sizes)
     parts = body(j, full)
     whole = (
-        58 * parts.typical.forward
-        + 3 * parts.leading.forward
+        58 * parts.layers[0].forward
+        + 3 * parts.layers[1].forward
         + parts.embedding.forward
         + parts.head.forward
     )

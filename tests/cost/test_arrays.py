@@ -195,12 +195,12 @@ def test_every_cost_of_a_layer(model: str) -> None:
         ours.body(job, table(rows), details=True),
         [ours.body(job, row, details=True) for row in rows],
     )
-    for part in ("typical", "leading", "embedding", "head"):
-        costs = [getattr(b, part) for b in one_by_one]
+    for part, alike in enumerate(at_once.parts):
+        costs = [b.parts[part] for b in one_by_one]
         # not what runs again (none) and what explains a single layout
         for name in {*costs[0]._fields} - {"redone", "operations"}:
             whole, each = (
-                getattr(getattr(at_once, part), name),
+                getattr(alike, name),
                 [getattr(c, name) for c in costs],
             )
             causes = whole._fields if isinstance(whole, Seconds) else ()

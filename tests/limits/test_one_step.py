@@ -118,9 +118,7 @@ def by_step(
     block = Timer(at, layout).layer(expert(scenario.machine, s, d))
     nothing = LayerCost()
     return float(
-        step(
-            job, layout, Body(block, nothing, nothing, nothing, 0.0, 0.0), at
-        ).total
+        step(job, layout, Body((block,), nothing, nothing, 0.0, 0.0), at).total
     )
 
 

@@ -5,6 +5,7 @@ a hundred, so that each path of each closed form is the longest somewhere; and t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -79,18 +80,14 @@ def drawn(
 
     layer = Pass(*(wide(rng) for _ in range(3)))
     first, last = (Pass(*(some(big) for _ in range(3))) for _ in range(2))
-    lead = float(rng.integers(1, 4)) if deal == "uneven" and m % 2 else 0.0
+    lead = int(rng.integers(1, 4)) if deal == "uneven" and m % 2 else 0
     more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) * (lead > 0) for x in layer))
-    d = Dealt(
-        cut,
-        schedule.rounds(float(m)),
-        layer,
-        first,
-        last,
-        lead,
-        more,
-        some(big / n),
-    )
+    if lead:
+        among = tuple(float(min(n, lead)) for n in range(layers + 1))
+        cut = replace(cut, kinds=(among,))
+    others = (more,) if lead else ()
+    rounds = schedule.rounds(float(m))
+    d = Dealt(cut, rounds, layer, first, last, others, some(big / n))
     return Pipeline(p, m, v, stages, d)
 
 
@@ -100,9 +97,10 @@ def passes(at: Pipeline) -> Column:
     found = np.zeros((ROWS, len(at.layers), 3))
     for i in range(3):
         for k, mine in enumerate(at.layers):
-            early = sum(layer < d.lead for layer in mine)
             found[:, k, i] = len(mine) * np.asarray(d.layer[i])
-            found[:, k, i] += early * np.asarray(d.leading[i])
+            for among, more in zip(d.cut.kinds, d.more, strict=True):
+                early = sum(among[n + 1] - among[n] for n in mine)
+                found[:, k, i] += early * np.asarray(more[i])
         found[:, 0, i] += np.asarray(d.first[i])
         found[:, -1, i] += np.asarray(d.last[i])
     return found

@@ -56,7 +56,14 @@ def draw(
                 continue
             count = int(schedule.stage_count(p, v))
             layers = 2 * count - (uneven and (p + m) % count)
-            cut = schedule.cut(layers, float(p), float(chunks), False)
+            kinds = (tuple(min(n, lead) for n in range(layers + 1)),)
+            cut = schedule.cut(
+                layers,
+                float(p),
+                float(chunks),
+                False,
+                kinds if lead else (),
+            )
             layer = Pass(*(wide(rng) for _ in range(3)))
 
             def some(size: float = ends * layers / p) -> Column:
@@ -64,19 +71,12 @@ def draw(
 
             first, last = (Pass(some(), some(), some()) for _ in range(2))
             sends = some()
-            more = NOTHING
-            if lead:
-                more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) for x in layer))
-            d = Dealt(
-                cut,
-                schedule.rounds(float(m)),
-                layer,
-                first,
-                last,
-                float(lead),
-                more,
-                sends,
+            more = (
+                Pass(*(x * rng.uniform(-0.9, 2, ROWS) for x in layer))
+                for _ in range(min(lead, 1))
             )
+            m_ = schedule.rounds(float(m))
+            d = Dealt(cut, m_, layer, first, last, tuple(more), sends)
             passes = by_stage(d, layers, count, lead)
             yield Drawn(p, m, v, d, passes, sends)
 
@@ -88,7 +88,8 @@ def by_stage(d: Dealt, layers: int, stages: int, lead: int) -> Column:
         for i in range(3):
             found[:, k, i] = len(mine) * np.asarray(d.layer[i])
             early = sum(number < lead for number in mine)
-            found[:, k, i] += early * np.asarray(d.leading[i])
+            for more in d.more:
+                found[:, k, i] += early * np.asarray(more[i])
             if k == 0:
                 found[:, k, i] += np.asarray(d.first[i])
             if k == stages - 1:

@@ -72,7 +72,7 @@ def test_equal_stages_by_hand(name: str, m: int, idle: float) -> None:
     v = float(schedule.chunks(2))
     nothing, each = Pass(0.0, 0.0, 0.0), Pass(1.0 / v, 1.0 / v, 1.0 / v)
     cut = Cut.of(int(8 * v), 8.0, v, schedule.folded)
-    d = Dealt(cut, 1.0, each, nothing, nothing, 0.0, nothing, 0.0)
+    d = Dealt(cut, 1.0, each, nothing, nothing, (), 0.0)
     assert waited(name, d, float(m)) == pytest.approx(3 * m + idle)
 
 

@@ -71,8 +71,7 @@ def layer(
 
 def body(typical: LayerCost, leading: LayerCost | None = None) -> Body:
     return Body(
-        typical,
-        leading or layer(0.0, 0.0),
+        (typical, leading or layer(0.0, 0.0)),
         layer(3.0, 1000.0),
         layer(7.0, 2000.0),
         16.0,
@@ -104,10 +103,8 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
 def test_a_device_keeps_its_layers_of_both_kinds() -> None:
     parts = body(layer(100.0), layer(300.0))
     job = a_job(Layout(), EXPERTS)
-    share = Share(3.0, 2.0, 1.0, 1.0, 5.0)
+    share = Share((3.0, 2.0), 1.0, 1.0, 5.0)
     assert memory.held_by_layers(job, parts, "none", share) == 3 * 100 + 600
-    dense = a_job(Layout())
-    assert memory.held_by_layers(dense, parts, "none", share) == 300.0
     fewer = memory.held_by_layers(job, parts, "full:1", share)
     assert fewer == pytest.approx(3 * (100 - 84 / 5) + 2 * (300 - 284 / 5)), (
         "the first of five layers of a chunk"
@@ -201,30 +198,30 @@ def in_use(
 
 def test_two_layers_and_the_ends_are_gathered() -> None:
     """ZeRO 3: 2 bytes of two layers of 10 and of both ends; gradients of the larger: 4 bytes."""
-    both = Share(4.0, 0.0, 1.0, 1.0)
+    both = Share((4.0, 0.0), 1.0, 1.0)
     layout = Layout(dp=4)
     found = in_use(3, layout, both, body(layer()))
     assert found == {
         "whole weights in use": 2 * (20 + 3000),
         "gradient of a unit": 4 * 3000,
     }
-    inner = Share(4.0, 0.0, 0.0, 0.0)
+    inner = Share((4.0, 0.0), 0.0, 0.0)
     assert in_use(2, layout, inner, body(layer())) == {
         "gradient of a unit": 40.0
     }
     assert in_use(1, layout, inner, body(layer())) == {}
-    one = Share(1.0, 0.0, 0.0, 0.0)
+    one = Share((1.0, 0.0), 0.0, 0.0)
     assert in_use(3, layout, one, body(layer()))["whole weights in use"] == 20
 
 
 def test_what_no_replica_shares_is_not_gathered() -> None:
     """One group for each rank (HSDP of all): nothing is sharded; experts over ep = dp have one copy
     of each, and only the dense part is."""
-    inner = Share(2.0, 0.0, 1.0, 1.0)
+    inner = Share((2.0, 0.0), 1.0, 1.0)
     copies = Layout(dp=4, dp_replicate=4)
     assert set(in_use(3, copies, inner, body(layer())).values()) == {0.0}
     apart = Layout(dp=8, ep=8)
-    share = Share(2.0, 0.0, 0.0, 0.0)
+    share = Share((2.0, 0.0), 0.0, 0.0)
     parts = body(layer(experts=500.0))
     found = in_use(3, apart, share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 20
@@ -236,21 +233,21 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
     """One of 10 and many of 30: both of the large kind, or, of one each, one and one."""
     layout, parts = Layout(dp=4), body(layer(), layer(weights=30.0))
     for share, both in (
-        (Share(4.0, 3.0, 0.0, 0.0), 60),
-        (Share(4.0, 1.0, 0.0, 0.0), 40),
-        (Share(0.0, 1.0, 0.0, 0.0), 30),
-        (Share(1.0, 0.0, 0.0, 0.0), 10),
-        (Share(1.5, 0.5, 0.0, 0.0), 30),
+        (Share((4.0, 3.0), 0.0, 0.0), 60),
+        (Share((4.0, 1.0), 0.0, 0.0), 40),
+        (Share((0.0, 1.0), 0.0, 0.0), 30),
+        (Share((1.0, 0.0), 0.0, 0.0), 10),
+        (Share((1.5, 0.5), 0.0, 0.0), 30),
     ):
         found = in_use(3, layout, share, parts, EXPERTS)
         assert found["whole weights in use"] == 2 * both
-        wide = 30 if share.leading else 10
+        wide = 30 if share.layers[1] else 10
         assert found["gradient of a unit"] == 4 * wide
 
 
 def test_a_tied_embedding_is_gathered_once() -> None:
     model = replace(MODEL, vocab=50, tied_embeddings=True)
-    parts, both = body(layer()), Share(4.0, 0.0, 1.0, 1.0)
+    parts, both = body(layer()), Share((4.0, 0.0), 1.0, 1.0)
     found = in_use(3, Layout(dp=4), both, parts, model)
     assert found["whole weights in use"] == 2 * (20 + 3000 - 50 * WIDTH + 0)
 
@@ -341,16 +338,16 @@ def test_buffers_of_a_run() -> None:
     layout = Layout(dp=4, ep=2)
     job = framework(layout, EXPERTS)
     parts = body(layer(weights=10.0, experts=800.0))
-    found = holding.buffers(job, layout, parts, 5000.0, 2.0)
+    found = holding.buffers(job, layout, parts, 5000.0, (2.0, 1.0))
     assert found == {
         "placeholders of weight gradients": 2 * (10 + 800 / 4),
         "bucket of gradients": 2 * 1000,
     }
-    none = holding.buffers(job, layout, parts, 300.0, 0.0)
+    none = holding.buffers(job, layout, parts, 300.0, (0.0, 0.0))
     assert set(none.values()) == {0.0, 2 * 300.0}
-    one = holding.buffers(job, Layout(), parts, 300.0, 1.0)
+    one = holding.buffers(job, Layout(), parts, 300.0, (1.0, 0.0))
     assert one["bucket of gradients"] == 0.0
-    some = holding.buffers(job, layout, parts, 300.0, 0.5)
+    some = holding.buffers(job, layout, parts, 300.0, (0.5, 0.0))
     assert some["placeholders of weight gradients"] > 0
 
 
@@ -611,7 +608,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     ):
         layout = Layout(pp=pp)
         job = a_job(layout, model, memory=UNITS)
-        share = Share(2.0, 0.0, 0.0, 1.0 if end == "last" else 0.0)
+        share = Share((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0)
         found = memory.activations(job, layout, parts, text, {end: share}, end)
         each = 2 * (16.0 if text == "full" else 100.0)
         late = (7.0 - 2 * logits) * head
@@ -619,7 +616,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     # what a device that is alone holds is the first's
     layout = Layout()
     job = a_job(layout, model, memory=UNITS)
-    share = Share(0.0, 0.0, 0.0, 1.0)
+    share = Share((0.0, 0.0), 0.0, 1.0)
     found = memory.activations(
         job, layout, parts, "none", {"last": share}, "last"
     )
@@ -639,7 +636,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
     parts = body(layer(saved=1e9))
     logits = TOKENS * VOCAB
-    share = Share(2.0, 0.0, 0.0, 1.0)
+    share = Share((2.0, 0.0), 0.0, 1.0)
     found = memory.activations(
         job, layout, parts, "none", {"last": share}, "last"
     )

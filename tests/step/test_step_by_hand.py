@@ -15,14 +15,14 @@ def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
     """ "full:2" of chunks of 8 layers is a quarter; of chunks of one layer all; without a number
     all.
     """
-    eight, one = (Share(8.0, 0.0, 0.0, 0.0, chunk) for chunk in (8.0, 1.0))
+    eight, one = (Share((8.0,), 0.0, 0.0, chunk) for chunk in (8.0, 1.0))
     assert eight.again("full:2") == 0.25
     assert one.again("full:2") == 1.0
     assert eight.again("full") == 1.0
 
 
 def test_layers_of_a_device_are_of_both_kinds() -> None:
-    assert Share(5.0, 3.0, 1.0, 1.0).layers == 8.0
+    assert Share((5.0, 3.0), 1.0, 1.0).number == 8.0
 
 
 @pytest.mark.parametrize(

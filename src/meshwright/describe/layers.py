@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import BadInput
@@ -127,6 +128,45 @@ def leading(model: Model) -> int:
     every = kinds(model)
     first = next((i for i, kind in enumerate(every) if kind.moe), 0)
     return first if all(kind.moe for kind in every[first:]) else 0
+
+
+@lru_cache(maxsize=4096)
+def sorts(model: Model) -> tuple[Kind, ...]:
+    """The kinds of its layers, each once: that of the last layer, then the others from the first
+    on."""
+    every = kinds(model)
+    return tuple(dict.fromkeys((every[-1], *every)))
+
+
+class Among(tuple[tuple[float, ...], ...]):
+    """Of each kind of layer but the first of `sorts`, how many are among the first n, for every n
+    from 0 on.
+    """
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        """Asked for often, and as long as the model."""
+        if not hasattr(self, "_hash"):
+            self._hash = super().__hash__()
+        return self._hash
+
+
+@lru_cache(maxsize=4096)
+def among(model: Model) -> Among:
+    """Of a model."""
+    every = kinds(model)
+    return Among(
+        tuple(accumulate((float(one == kind) for one in every), initial=0.0))
+        for kind in sorts(model)[1:]
+    )
+
+
+@lru_cache(maxsize=4096)
+def totals(model: Model) -> tuple[float, ...]:
+    """How many layers of each kind it has, in the order of `sorts`."""
+    every = Counter(kinds(model))
+    return tuple(float(every[kind]) for kind in sorts(model))
 
 
 def mix(model: Model) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from ..describe.job import Job
+from ..describe.layers import Among, among
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..num import SCALARS, Num, ceil_div, where
@@ -61,9 +62,10 @@ def in_chunks(job: Job, pp: Num, schedule: Schedule, chunks: Num) -> Cut:
     """The same with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
     layers = how.layers or job.model.layers
+    kinds = among(job.model)
     if isinstance(pp, SCALARS) and isinstance(chunks, SCALARS):
-        return _known(schedule, layers, pp, chunks, how.slots)
-    return schedule.cut(layers, pp, chunks, how.slots)
+        return _known(schedule, layers, pp, chunks, how.slots, kinds)
+    return schedule.cut(layers, pp, chunks, how.slots, kinds)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -73,9 +75,10 @@ def _known(
     pp: float,
     chunks: float,
     slots: bool,
+    kinds: Among,
 ) -> Cut:
     """The same one each time, which remembers what it was asked."""
-    return schedule.cut(layers, pp, chunks, slots)
+    return schedule.cut(layers, pp, chunks, slots, kinds)
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:

@@ -113,13 +113,11 @@ def choices(job: Job, layout: Layout) -> list[str]:
             f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
             " predicts it hidden"
         )
-    return found + mixers(job, layout)
+    return found + mixers(job)
 
 
-def mixers(job: Job, layout: Layout) -> list[str]:
-    """Of models whose layers differ: what is timed without a measurement, and stages as the mean of
-    their layers.
-    """
+def mixers(job: Job) -> list[str]:
+    """Of models whose layers differ: what is timed without a measurement."""
     found = []
     lead_and_body = groups(job.model)
     states = {
@@ -129,14 +127,6 @@ def mixers(job: Job, layout: Layout) -> list[str]:
         found.append(
             f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
             " bytes of their kernels, at the rate of large products: none of them was measured"
-        )
-    if (
-        layout.pp > 1
-        and len({kind.mixer for kind, _ in lead_and_body[1]} - {"sliding"}) > 1
-    ):
-        found.append(
-            "every stage is timed and filled with the mean of the model's layers, whatever layers"
-            " it holds"
         )
     return found
 

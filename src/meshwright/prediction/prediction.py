@@ -23,7 +23,17 @@ from ..program import resident
 from ..program.coverage import beyond
 from ..program.cpu import busy, untold
 from ..schedule.types import Schedule
-from ..step import Body, Step, body, kept_clock, memory, room, shares, step
+from ..step import (
+    Body,
+    Step,
+    body,
+    kept_clock,
+    labels,
+    memory,
+    room,
+    shares,
+    step,
+)
 from ..step.memory import fuller
 from ..units import show
 from .certainty import Certainty, certainty, nearest
@@ -87,7 +97,7 @@ class Prediction(Displayed):
 
     @cached_property
     def _explained(self) -> Body:
-        return explained(self._body)
+        return explained(self._body, labels(self.job.model))
 
     @cached_property
     def _step(self) -> Step:
@@ -389,11 +399,18 @@ class Prediction(Displayed):
     @cached_property
     def memory_by_stage(self) -> dict[str, memory.Use]:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
-        pipeline.
+        pipeline; with layers of several kinds, on further ranks that may be the fullest.
         """
-        return resident.of_devices(
+        found = resident.of_devices(
             self.job, self.layout, self._body, self._schedule
         )
+        by = shares(
+            self.job, self.layout, self._schedule, self.layout.interleave
+        )
+        return {
+            f"rank {by[name].rank:g}" if " " in name else name: use
+            for name, use in found.items()
+        }
 
     @cached_property
     def memory_term(self) -> Term:

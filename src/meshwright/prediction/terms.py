@@ -20,16 +20,17 @@ from ..count.recompute import NEVER, again
 from ..describe.frozen import shown
 from ..describe.offload import offload
 from ..describe.recompute import resolved
-from ..num import Item, Itemised, Num, itemised
+from ..num import Item, Itemised, Num, itemised, largest
 from ..program import resident
 from ..step import (
-    LABELS,
+    ENDS_CALLED,
     Body,
     barrier,
     by_order,
     every_step,
     exposed,
     holding,
+    labels,
     pipelined,
     redo,
     room,
@@ -95,8 +96,10 @@ COSTS = {
 """Field of a `LayerCost` -> what a term calls it."""
 
 
-def explained(parts: Body) -> Body:
-    """The costs of parts as items: what a formula makes of them says how often each is in it."""
+def explained(parts: Body, called: Sequence[str]) -> Body:
+    """The costs of parts as items: what a formula makes of them says how often each is in it;
+    called: the layers of each kind.
+    """
 
     def items(cost: LayerCost, label: str) -> LayerCost:
         def named_redo(redo: Redo) -> Redo:
@@ -116,9 +119,9 @@ def explained(parts: Body) -> Body:
         return named
 
     costs: dict[str, Any] = {
-        part: items(getattr(parts, part), label)
-        for part, label in LABELS.items()
+        end: items(getattr(parts, end), end) for end in ENDS_CALLED
     }
+    costs["layers"] = tuple(map(items, parts.layers, called))
     kept = Item.called("inputs of layers", parts.boundary)
     sent = Item.called("bytes sent", parts.message)
     return parts._replace(**costs, boundary=kept, message=sent)
@@ -408,21 +411,16 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
             "whole"
         ].again(p.layout.recompute)
     )
-    for part, label in LABELS.items():
-        every = getattr(p._body, part).operations
+    for label, cost, is_layer in _parts(p):
+        every = cost.operations
         runs = again(
-            [timed.op for timed in every],
-            parts if label.endswith("layers") else "none",
+            [timed.op for timed in every], parts if is_layer else "none"
         )
-        twice = some if parts == "full" and label.endswith("layers") else 0.0
+        twice = some if parts == "full" and is_layer else 0.0
         times = often.get(f"{label} forward", (0.0,))[0] / (1.0 + twice)
         if times:
-            recomputed = (
-                p.layout.recompute if label.endswith("layers") else "none"
-            )
-            found["host"] += _host(
-                label, getattr(p._body, part), float(times), recomputed, some
-            )
+            recomputed = p.layout.recompute if is_layer else "none"
+            found["host"] += _host(label, cost, float(times), recomputed, some)
         for (op, forward, backward, share), redone in (
             zip(every, runs, strict=True) if times else ()
         ):
@@ -476,16 +474,24 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
     return found
 
 
+def _parts(p: Prediction) -> Iterator[tuple[str, LayerCost, bool]]:
+    """(name, cost, whether it is a layer) of the parts of the model."""
+    for label, layer in zip(labels(p.job.model), p._body.layers, strict=True):
+        yield label, layer, True
+    for end in ENDS_CALLED:
+        yield end, getattr(p._body, end), False
+
+
 def _copies(p: Prediction, traffic: Sequence[Term]) -> Iterator[Term]:
     """Of activations to host memory and back, what outlasts the passes beside it."""
     if not offload(p.layout.offload).activations:
         return
     chip = p.job.cluster.chip
-    t = p._body.typical
+    most = largest(layer.offloaded for layer in p._body.layers)
     longer = p.time_s["memory"] - sum(term.value for term in traffic)
     if longer > 1e-12 * p.step_time_s:
         formula = (
-            f"max(T, {float(t.offloaded):.4g} B of a layer / ({chip.host_reached:g} x"
+            f"max(T, {float(most):.4g} B of a layer / ({chip.host_reached:g} x"
             f" {chip.host_bandwidth:.4g} B/s)) - T, T the seconds of either pass"
         )
         yield Term("activations to host memory and back", longer, "s", formula)
@@ -604,7 +610,8 @@ def memory_term(p: Prediction) -> Term:
         for kind, value in p.memory_use._asdict().items()
     )
     formula = (
-        f"sum of its parts, on the {device} device, at its fullest moment"
+        f"sum of its parts, on {device if ' ' in device else f'the {device} device'}, at its"
+        " fullest moment"
     )
     if job.how.memory.risk_width:
         formula += (

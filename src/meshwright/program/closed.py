@@ -10,18 +10,20 @@ hold (`flying`), so that a table of layouts computes each at its own shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 from ..count import vocabulary
-from ..count.model import groups, layer
+from ..count.model import layer
 from ..count.work import Op
 from ..describe.job import Job
+from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
-from ..num import Item, Num, itemised, maximum, minimum, where
+from ..num import Item, Num, itemised, largest, maximum, minimum, where
 from ..schedule.types import Schedule
-from ..step import LABELS, boundary
+from ..step import ENDS_CALLED, boundary, either, sum_of
 from ..step.memory import in_flight
 from ..step.pipeline import Share, Shares
 from . import tensors
@@ -70,8 +72,8 @@ class Unit(NamedTuple):
 class Units(NamedTuple):
     """What a rank's stages are made of."""
 
-    typical: Unit
-    leading: Unit
+    layers: tuple[Unit, ...]
+    """Of each kind (`step.Body`)."""
     embedding: Unit
     head: Unit
     boundary: Num
@@ -79,30 +81,30 @@ class Units(NamedTuple):
 
     def of(self, share: Share, field: str) -> Num:
         """A field of all that a device holds, each part as often as it holds it."""
-        return (
-            share.typical * self.part("typical", field)
-            + share.leading * self.part("leading", field)
-            + self.root(share, field)
-        )
+        return self.stack(share, field) + self.root(share, field)
 
-    def part(self, name: str, field: str) -> Num:
-        """A field of one of its parts."""
-        value: Num = getattr(getattr(self, name), field)
-        return value
+    def stack(self, share: Share, field: str) -> Num:
+        """The same of the layers."""
+        found: Num = sum_of(
+            (often, getattr(layer, field))
+            for often, layer in zip(share.layers, self.layers, strict=True)
+        )
+        return found
 
     def root(self, share: Share, field: str) -> Num:
         """The same without the layers."""
-        return share.embedding * self.part(
-            "embedding", field
-        ) + share.head * self.part("head", field)
+        first: Num = getattr(self.embedding, field)
+        last: Num = getattr(self.head, field)
+        return share.embedding * first + share.head * last
 
     def layer(self, share: Share, field: str) -> Num:
         """The largest among its layers."""
-        plain = self.part("typical", field)
-        if isinstance(share.leading, float) and share.leading == 0.0:
-            return plain
-        return maximum(
-            plain, where(share.leading > 0, self.part("leading", field), 0.0)
+        if len(self.layers) == 1:
+            only: Num = getattr(self.layers[0], field)
+            return only
+        return largest(
+            where(often > 0, getattr(layer, field), 0.0)
+            for often, layer in zip(share.layers, self.layers, strict=True)
         )
 
 
@@ -119,23 +121,22 @@ NAMES = {
 """Field of a `Unit` -> as an explanation names it."""
 
 
-def explained(of: Units) -> Units:
-    """Units whose numbers are items: what a formula makes of them says how often each is in it."""
-    parts = {
-        part: itemised(getattr(of, part), label, NAMES)
-        for part, label in LABELS.items()
-    }
+def explained(of: Units, called: Sequence[str]) -> Units:
+    """Units whose numbers are items: what a formula makes of them says how often each is in it;
+    called: the layers of each kind."""
     return of._replace(
-        **parts, boundary=Item.called("inputs of stages", of.boundary)
+        layers=tuple(
+            itemised(layer, name, NAMES)
+            for layer, name in zip(of.layers, called, strict=True)
+        ),
+        **{end: itemised(getattr(of, end), end, NAMES) for end in ENDS_CALLED},
+        boundary=Item.called("inputs of stages", of.boundary),
     )
 
 
 def units(job: Job, layout: Layout, recompute: str) -> Units:
-    """Every kind of part, counted; of the kinds of a layer the mean of what adds up and the most of
-    what does not.
-    """
+    """Every kind of part, counted."""
     edge = boundary(job, layout)
-    lead, rest = groups(job.model)
     embedding = vocabulary.embedding(job, layout)
     head = vocabulary.head(job, layout)
     rows = vocabulary.table(job, layout) if embedding else 0.0
@@ -143,44 +144,14 @@ def units(job: Job, layout: Layout, recompute: str) -> Units:
         foreign=rows * (layout.tp - 1.0)
     )
     return Units(
-        mean(job, layout, edge, rest, recompute),
-        mean(job, layout, edge, lead, recompute),
+        tuple(
+            unit(job, edge, layer(job, layout, kind), recompute)
+            for kind in sorts(job.model)
+        ),
         first,
         unit(job, edge, head, recompute, ends=True),
         edge,
     )
-
-
-def mean(
-    job: Job,
-    layout: Layout,
-    edge: Num,
-    kinds: tuple[tuple[Any, int], ...],
-    recompute: str,
-) -> Unit:
-    """Of layers of several kinds."""
-    every = [
-        (n, unit(job, edge, layer(job, layout, kind), recompute))
-        for kind, n in kinds
-    ]
-    if not every:
-        return Unit()
-    total = float(sum(n for n, _ in every))
-    average = Unit(
-        *(
-            sum(
-                n * x
-                for n, x in zip((n for n, _ in every), values, strict=True)
-            )
-            / total
-            for values in zip(*(u for _, u in every), strict=True)
-        )
-    )
-    most = {
-        name: reduce(maximum, [getattr(u, name) for _, u in every])
-        for name in ("rising", "touched")
-    }
-    return average._replace(**most)
 
 
 def unit(
@@ -237,7 +208,7 @@ class Device(NamedTuple):
     @property
     def layers(self) -> Num:
         """On all its chunks."""
-        return self.share.typical + self.share.leading
+        return self.share.number
 
 
 def device(
@@ -246,16 +217,12 @@ def device(
     """What the first, second or last device holds, and its moments."""
     m = microbatches(job, layout)
     p = layout.pp
-    share = Share(
-        *(
-            where(p == 1, a, b)
-            for a, b in zip(by["whole"], by[end], strict=True)
-        )
-    )
-    flight = in_flight(p, m, schedule, v, end)
+    share = either(p == 1, by["whole"], by[end])
+    flight = in_flight(p, m, schedule, v, end, by[end].rank)
+    end = end.split()[0]
     chunks = schedule.chunks(v)
     # the trainer leaves no stage empty
-    layers = maximum(share.typical + share.leading, 1.0)
+    layers = maximum(share.number, 1.0)
     moments = points(schedule, p, m, v, end, flight, layers)
     if end == "second":  # of two ranks: the first
         others = points(
@@ -403,10 +370,7 @@ def staged_flying(
     )
     arrived = at.chunks - at.first - at.local
     outputs = at.chunks - at.share.head
-    layers = (
-        of.typical.saved * at.share.typical
-        + of.leading.saved * at.share.leading
-    )
+    layers = of.stack(at.share, "saved")
     each = layers + of.boundary * (outputs + arrived - inputs)
     logits = tensors.logits(job, of.head.loss) * at.share.head
     head = of.head.saved * at.share.head + logits
@@ -425,10 +389,7 @@ def staged_flying(
     if not schedule.split_backward:
         at_loss = 0.0 if point.lossless else active * of_head
         return waiting + at_loss, waiting + active * whole, waiting + first
-    results = (
-        of.typical.results * at.share.typical
-        + of.leading.results * at.share.leading
-    )
+    results = of.stack(at.share, "results")
     of_root = of.root(at.share, "results")
     one = 1.0 / at.chunks
     own = where(point.late > 0, one, 0.0)
@@ -469,10 +430,6 @@ def left(
     """
     layers: Num = 0.0
     for k in STATES:
-        layers = (
-            layers
-            + at.share.typical * of.part("typical", k)
-            + at.share.leading * of.part("leading", k)
-        )
+        layers = layers + of.stack(at.share, k)
     ends = where(share > 0, head * at.share.head * of.head.weights, 0.0)
     return job.precision.activation_bytes * (share * layers + ends)

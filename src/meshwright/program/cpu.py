@@ -16,12 +16,14 @@ from ..cost.network import Fabric
 from ..count import vocabulary
 from ..count.model import groups, layer
 from ..describe.job import Job
+from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.network import Network
 from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
 from ..step.microbatch import Body, backward, body, kept_clock
+from ..step.pipeline import sum_of
 from ..step.units import tied
 
 CPU = "/cpu"
@@ -74,11 +76,13 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     at = kept_clock(job)
     parts = body(job, layout, at, details=True)
     m = microbatches(job, layout)
-    L = float(job.model.layers)
     ranks = layout.chips
     group = ranks / layout.pp
-    p = parts.typical.forward + backward(parts.typical, layout.recompute)
-    whole: Any = p * L + sum_of_ends(parts)
+    layers: Any = sum_of(
+        (n, c.forward + backward(c, layout.recompute))
+        for n, c in zip(totals(job.model), parts.layers, strict=True)
+    )
+    whole: Any = layers + sum_of_ends(parts)
     schedule = schedule_named(layout.schedule)
     stages = layout.pp * schedule.chunks(layout.interleave)
     # the last rank of a folded pipeline hands on to itself
@@ -94,7 +98,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
         "tp_comm": group * m * whole.tp_comm,
         "cp_comm": group * m * whole.cp_comm,
         "pp_comm": group * m * hop,
-        "dp_comm": group * synchronised(job, layout, parts, L),
+        "dp_comm": group * synchronised(job, layout, parts),
         "optimizer": group * of_weights(job, layout, "optimizer", shards),
         "engine": engine(job, layout),
     }
@@ -157,7 +161,7 @@ def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
     return total
 
 
-def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
+def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
     """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
     in and out of flat buffers.
 
@@ -173,7 +177,10 @@ def synchronised(job: Job, layout: Layout, parts: Body, layers: Num) -> Num:
     h = parts.head.weights
     alone = layout.pp == 1
     units = (
-        (layers, parts.typical.weights),
+        *(
+            (n, c.weights)
+            for n, c in zip(totals(job.model), parts.layers, strict=True)
+        ),
         (1.0, where(alone, e + h - tied(job, layout), e)),
         (where(alone, 0.0, 1.0), h),
     )

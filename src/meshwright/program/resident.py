@@ -16,7 +16,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Item, Num
 from ..schedule.types import Schedule
-from ..step import ENDS, Body, memory, shares
+from ..step import ENDS, Body, labels, memory, shares
 from ..step.memory import Use, fuller
 from ..units import show
 from . import closed
@@ -44,9 +44,9 @@ def of_devices(
     by = shares(job, layout, schedule, layout.interleave)
     of = closed.units(job, layout, layout.recompute)
     if isinstance(parts.boundary, Item):
-        of = closed.explained(of)
+        of = closed.explained(of, labels(job.model))
     found = {}
-    for end in ENDS:
+    for end in by.called(*ENDS):
         at = closed.device(job, layout, schedule, layout.interleave, by, end)
         flying = closed.flying(job, layout, of, at, schedule, layout.recompute)
         states = standing(job, layout, layout, of, at, layout.zero)

@@ -151,13 +151,10 @@ class Sharding(NamedTuple):
                 weights * pad / dense + experts / expert
             )
 
-        of_layers = [
-            share.typical * getattr(of.typical, k)
-            + share.leading * getattr(of.leading, k)
-            for k in STATES
-        ]
+        of_layers = [of.stack(share, k) for k in STATES]
         held = [
-            n * end.weights for n, end in zip(share[2:4], ends, strict=True)
+            n * end.weights
+            for n, end in zip((share.embedding, share.head), ends, strict=True)
         ]
         held[0] = held[0] - tied(job, of, at)
         layers, layers_shard = fp32(of_layers[0], of_layers[1], of_layer)

@@ -14,10 +14,12 @@ and the turn needs no send, unless the way up belongs to other ranks (`crosses`)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, pairwise
-from operator import add
+from operator import add, mul, sub
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..num import (
     Num,
@@ -31,6 +33,7 @@ from ..num import (
     where,
 )
 from . import groups
+from .held import Held, Ranks, alone, columns
 
 
 class Pass(NamedTuple):
@@ -126,10 +129,18 @@ class Cut:
     """Layers before each stage and after all, where they are dealt one by one."""
     crosses: bool = False
     """The turn of a folded pipeline is a send."""
+    kinds: tuple[tuple[float, ...], ...] = ()
+    """Of each further kind of layer, how many are among the first n, for every n."""
 
     @classmethod
     def of(
-        cls, layers: int, p: Num, v: Num, folded: bool, slots: bool = False
+        cls,
+        layers: int,
+        p: Num,
+        v: Num,
+        folded: bool,
+        slots: bool = False,
+        kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """As even as can be. slots: with embedding and loss, which count as a layer each; over one
         stage or two they change nothing."""
@@ -138,21 +149,55 @@ class Cut:
         most = ceil_div(dealt, p * v)
         spare = p * v * most - dealt
         if not slots:
-            return cls(p, v, folded, most, spare, anywhere(spare > 0))
+            uneven = bool(kinds) or anywhere(spare > 0)
+            return cls(p, v, folded, most, spare, uneven, kinds=kinds)
         fewer = where(spare >= 2, ends, 0.0), where(spare >= 1, ends, 0.0)
-        return cls(
-            p, v, folded, most, maximum(spare, 2.0 * ends), True, *fewer
-        )
+        spare = maximum(spare, 2.0 * ends)
+        return cls(p, v, folded, most, spare, True, *fewer, kinds=kinds)
 
     @classmethod
     def given(
-        cls, layers: tuple[int, ...], p: Num, v: Num, folded: bool
+        cls,
+        layers: tuple[int, ...],
+        p: Num,
+        v: Num,
+        folded: bool,
+        kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """One by one."""
         before = tuple(accumulate(layers, initial=0.0))
         most = float(max(layers))
         spare = p * v * most - before[-1]
-        return cls(p, v, folded, most, spare, True, before=before)
+        return cls(p, v, folded, most, spare, True, before=before, kinds=kinds)
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Layers of several kinds lie among each other; one kind may come before the others."""
+        return len(self.kinds) > 1 or any(
+            n != min(i, among[-1])
+            for among in self.kinds
+            for i, n in enumerate(among)
+        )
+
+    @property
+    def free(self) -> bool:
+        """Any stage may be the heaviest: layers are dealt one by one, or are of several kinds."""
+        return bool(self.before) or self.mixed
+
+    @cached_property
+    def held(self) -> Ranks:
+        """What ranks hold of layers that are dealt one by one or of several kinds."""
+        fields = (self.p, self.v, self.most, self.spare, self.first, self.last)
+        rest = (self.folded, self.before, self.kinds)
+        if not any(hasattr(field, "shape") for field in fields):
+            return alone(_held(*map(float, fields), *rest))
+        every = np.broadcast_arrays(*fields)
+        return columns(
+            self.p,
+            self.v,
+            len(self.kinds),
+            lambda at: _held(*(float(field[at]) for field in every), *rest),
+        )
 
     @cached_property
     def q(self) -> Num:
@@ -167,13 +212,15 @@ class Cut:
     def plain(self) -> Any:
         """Where no stage has more than one layer fewer: the last, then the first, then those before
         the last."""
-        if self.before:
+        if self.free:
             return False
         return (self.first == 0) & (self.last == 0)
 
     @property
     def alike(self) -> Any:
-        """Where all stages hold as many layers."""
+        """Where all stages hold as many layers of each kind."""
+        if self.kinds:
+            return self.held.alike
         if self.before:
             return len({b - a for a, b in pairwise(self.before)}) == 1
         return self.spare == 0
@@ -250,23 +297,55 @@ class Cut:
             return where(chunk < self.v, rank + self.p * chunk, self.stages)
         return rank if chunk == 0 else 2 * self.p - 1 - rank
 
-    def leading(self, rank: Num, lead: float) -> Num:
-        """How many of the first `lead` layers a rank holds; its chunks after so many rounds hold
-        none.
-        """
-        found: Num = 0.0 * self.p
-        for chunk in range(int(min(most(self.v), self._with_leading(lead)))):
-            stage = self._stage(rank, chunk)
-            mine = minimum(self._before(stage + 1), lead) - minimum(
-                self._before(stage), lead
-            )
-            found = found + where(chunk < self.v, maximum(mine, 0.0), 0.0)
-        return found
+    def rank_kinds(self, rank: Num) -> tuple[Num, ...]:
+        """Layers of each further kind on a rank."""
+        return self.held.kinds(minimum(rank, self.q)) if self.kinds else ()
 
-    def _with_leading(self, lead: float) -> float:
-        """Chunks of a rank that may hold some of the first layers: only ends are empty, unless
-        stages are given one by one."""
-        return float("inf") if self.before else lead + 2.0
+    def first_kind(self, rank: Num) -> tuple[Num, ...]:
+        """For each further kind, whether the first layer of a rank is of it: 1 or 0."""
+        if not self.kinds:
+            return ()
+        n = minimum(self._before(rank), len(self.kinds[0]) - 2.0)
+        return tuple(
+            after - before
+            for after, before in zip(
+                self._among(n + 1.0), self._among(n), strict=True
+            )
+        )
+
+    def kinds_before(self, stage: Num) -> tuple[Num, ...]:
+        """Layers of each further kind before a stage."""
+        return self._among(self._before(stage)) if self.kinds else ()
+
+    def _among(self, n: Num) -> tuple[Num, ...]:
+        """Layers of each further kind among the first n."""
+        n = minimum(maximum(n, 0.0), len(self.kinds[0]) - 1.0)
+        index: Any = n
+        index = index.astype(int) if hasattr(n, "dtype") else int(n)
+        return tuple(at(among, index) for among in self.kinds)
+
+    def kinds_of(self, a: Num, b: Num) -> tuple[Num, ...]:
+        """Layers of each further kind of the stages from a up to b."""
+        return tuple(
+            there - here
+            for there, here in zip(
+                self.kinds_before(b), self.kinds_before(a), strict=True
+            )
+        )
+
+    @property
+    def heavy(self) -> tuple[Num, ...]:
+        """Ranks between the ends of which one has the most work, whatever each kind of layer
+        takes."""
+        return self.held.heavy if self.kinds else (self.fuller,)
+
+    @property
+    def early(self) -> tuple[Num, ...]:
+        """Ranks between the ends of which one needs the most memory, where earlier ones hold more
+        microbatches."""
+        if self.before or self.kinds:
+            return self.held.early
+        return (minimum(self.q, 1.0),)
 
     @cached_property
     def fuller(self) -> Num:
@@ -301,6 +380,25 @@ class Cut:
         return int((len(self.before) - 1) // most(self.v))
 
 
+@lru_cache(maxsize=8192)
+def _held(
+    p: float,
+    v: float,
+    most: float,
+    spare: float,
+    first: float,
+    last: float,
+    folded: bool,
+    before: tuple[float, ...],
+    kinds: tuple[tuple[float, ...], ...],
+) -> Held:
+    """What the ranks of one pipeline hold."""
+    one = Cut(p, v, folded, most, spare, True, first, last, before)
+    stages = np.arange(p * v + 1.0)
+    bounds = np.asarray(one._before(stages), dtype=float)
+    return Held.of(bounds, kinds, int(p), folded)
+
+
 class Dealt(NamedTuple):
     """The work of m microbatches on a cut model."""
 
@@ -310,10 +408,8 @@ class Dealt(NamedTuple):
     first: Pass
     """What the first stage has besides its layers."""
     last: Pass
-    lead: float
-    """So many of the first layers are others."""
-    leading: Pass
-    """What one of them takes more."""
+    more: tuple[Pass, ...]
+    """What a layer of each further kind takes more."""
     send: Num
     group: int = 0
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
@@ -370,19 +466,26 @@ class Dealt(NamedTuple):
 
     def load(self, rank: Num) -> Pass:
         """One microbatch on a rank."""
-        n = self.cut.rank_layers(rank)
         last = 0.0 if self.cut.folded else self.q
-        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
-        if self.lead:
-            found = found.plus(self.leading, self.cut.leading(rank, self.lead))
+        found = self._layers(
+            self.cut.rank_layers(rank),
+            self.cut.rank_kinds(rank) if self.more else (),
+        )
         return found.plus(self.first, (rank == 0) * 1.0).plus(
             self.last, (rank == last) * 1.0
         )
 
+    def _layers(self, n: Num, kinds: tuple[Num, ...]) -> Pass:
+        """n layers, so many of each further kind among them."""
+        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
+        for more, often in zip(self.more, kinds, strict=True):
+            found = found.plus(more, often)
+        return found
+
     @property
     def slow(self) -> tuple[Num, ...]:
         """Ranks that may have the most work: the first, the last, and between them the last fuller
-        one and the second.
+        one and the second; of several kinds of layers, those that hold most of any.
         """
         if self.cut.before:
             return (
@@ -393,15 +496,21 @@ class Dealt(NamedTuple):
                     for r in range(1, self.cut.ranks - 1)
                 ),
             )
-        between = (self.fuller,) if self.uneven else ()
-        return (0.0, self.q, *between, *self.second)
+        return (0.0, self.q, *self.between, *self.second)
+
+    @property
+    def between(self) -> tuple[Num, ...]:
+        """Of the ranks between the ends those that may have the most work, where stages differ."""
+        if self.cut.mixed:
+            return self.cut.heavy
+        return (self.fuller,) if self.uneven else ()
 
     @property
     def second(self) -> tuple[Num, ...]:
         """The second rank, if it may have more work than all others; where stages are equal, the
         last.
         """
-        if self.lead:
+        if self.more:
             return (minimum(self.q, 1.0),)
         return (
             (where(self.cut.alike, self.q, minimum(self.q, 1.0)),)
@@ -411,13 +520,20 @@ class Dealt(NamedTuple):
 
     @property
     def lightest(self) -> Pass:
-        """A layer, of the kind that takes less."""
-        if not self.lead:
+        """A layer, of the kind that takes least of each pass; where all stages hold the same, their
+        mean."""
+        if not self.more:
             return self.layer
+        alike = self.cut.alike
+        kinds = self.cut.kinds_of(0.0, 1.0)
         return Pass(
             *(
-                each + minimum(more, 0.0)
-                for each, more in zip(self.layer, self.leading, strict=True)
+                where(
+                    alike,
+                    each + sum(map(mul, kinds, mine)) / self.cut.most,
+                    each + minimum(reduce(minimum, mine), 0.0),
+                )
+                for each, *mine in zip(self.layer, *self.more, strict=True)
             )
         )
 
@@ -442,10 +558,12 @@ class Dealt(NamedTuple):
     def _times(self, n: Num, a: Num, b: Num) -> Pass:
         """n layers and what the stages from a up to b have besides."""
         first, last = self._ends(a, b)
-        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
-        if self.lead:
-            found = found.plus(self.leading, self._leading(a, b))
-        return found.plus(self.first, first).plus(self.last, last)
+        kinds = self.cut.kinds_of(a, b) if self.more else ()
+        return (
+            self._layers(n, kinds)
+            .plus(self.first, first)
+            .plus(self.last, last)
+        )
 
     def _ends(self, a: Num, b: Num) -> tuple[Num, Num]:
         """Whether the first and the last stage are among those from a up to b: 1 or 0."""
@@ -455,12 +573,6 @@ class Dealt(NamedTuple):
             else where((a <= 0) & (b > 0), 1.0, 0.0)
         )
         return first, where((b >= self.stages) & (a < self.stages), 1.0, 0.0)
-
-    def _leading(self, a: Num, b: Num) -> Num:
-        """Leading layers among those of the stages from a up to b."""
-        return minimum(self.cut.layers(0.0, b), self.lead) - minimum(
-            self.cut.layers(0.0, a), self.lead
-        )
 
     def f(self, a: Num, b: Num) -> Num:
         """Forward seconds of the stages from a up to b, without b."""
@@ -481,8 +593,9 @@ class Dealt(NamedTuple):
         found: Num
         at_first, at_last = self._ends(a, b)
         found = self.cut.layers(a, b) * layer + at_last * last
-        if self.lead:
-            found = found + self._leading(a, b) * getattr(self.leading, what)
+        kinds = self.cut.kinds_of(a, b) if self.more else ()
+        for more, often in zip(self.more, kinds, strict=True):
+            found = found + often * getattr(more, what)
         return (
             found
             if isinstance(at_first, float) and not at_first
@@ -546,15 +659,11 @@ class Dealt(NamedTuple):
         """One microbatch in all chunks of a rank but the last (looped)."""
         stage = self.top + rank
         n = self.cut.rank_layers(rank) - self.cut.layers(stage, stage + 1)
-        found = Pass(
-            n * self.layer.f, n * self.layer.i, n * self.layer.w
-        ).plus(self.first, (rank == 0) * 1.0)
-        if self.lead:
-            n = self.cut.leading(rank, self.lead) - self._leading(
-                stage, stage + 1
-            )
-            found = found.plus(self.leading, n)
-        return found
+        kinds: tuple[Num, ...] = ()
+        if self.more:
+            last = self.cut.kinds_of(stage, stage + 1)
+            kinds = tuple(map(sub, self.cut.rank_kinds(rank), last))
+        return self._layers(n, kinds).plus(self.first, (rank == 0) * 1.0)
 
     @property
     def ranks(self) -> tuple[Rank, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import reduce
 
 from ..num import Num, maximum, minimum, where
 from .dealt import Dealt
@@ -54,9 +55,13 @@ def as_if_equal(d: Dealt, idle: Callable[[Num, Num, Num], Num]) -> Num:
 
 
 def fullest_never_waits(d: Dealt, barrier: bool) -> Num:
-    """The rank with the most layers from its first microbatch on."""
-    found = d.busy(d.fuller) + (d.down(0.0, d.fuller) if barrier else 0.0)
-    return where(d.cut.alike, 0.0, found)
+    """The rank with the most layers from its first microbatch on; of several kinds, with most of
+    any."""
+    found = [
+        d.busy(rank) + (d.down(0.0, rank) if barrier else 0.0)
+        for rank in d.between
+    ]
+    return where(d.cut.alike, 0.0, reduce(maximum, found))
 
 
 def begins(d: Dealt, first: Num, y: Num) -> Num:

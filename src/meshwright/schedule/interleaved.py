@@ -44,7 +44,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     first = ranks[0]
     end = ranks[1]
     paths = [where(d.usual, _rounds(d, first, end), 0.0)]
-    more = _passed_on(d, ranks) if d.uneven and not d.cut.before else {}
+    more = _passed_on(d, ranks) if d.uneven and not d.cut.free else {}
     ways = [
         (d.to_last_chunk(x, ranks), _from_last_chunk(d, x, ranks))
         for x in ranks
@@ -278,8 +278,8 @@ def interleaved(group: int = 0) -> Schedule:
             many_chunks("interleaved", "1f1b"),
             whole_groups("interleaved", group),
         ),
-        in_flight_on_second=lambda p, m, v: groups.ahead(
-            p, m, v, group, 2 * p - 3
+        in_flight_on=lambda p, m, v, rank: groups.ahead(
+            p, m, v, group, 2 * (p - rank) - 1
         ),
         in_flight_on_last=lambda p, m, v: groups.ahead(p, m, v, group, 1.0),
         waits=lambda d, seconds: waits.interleaved(d),

@@ -61,7 +61,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     paths = [where(d.usual, path, 0.0) for path in _rounds(d, first, end)]
     more: dict[int, Num] = {}
     handed: list[Num] = []
-    if d.uneven and not d.cut.before:
+    if d.uneven and not d.cut.free:
         more = {3: _first_two(d, first)}
         handed = _handed_over(d, ranks, barrier)
         paths.append(_twice_a_group(d, first, end))

@@ -52,7 +52,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         paths.append(
             where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0)
         )
-    if d.uneven and not d.lead:
+    if d.uneven and not d.more:
         paths.append(where(d.spare >= 1, _fuller_rounds(d, first), 0.0))
     return reduce(maximum, paths)
 
@@ -121,5 +121,5 @@ ONE_F_ONE_B = Schedule(
     needs=(one_chunk("1f1b"),),
     waits=lambda d, seconds: waits.one_f_one_b(d),
     in_flight_on_last=lambda p, m, v: 1,
-    in_flight_on_second=lambda p, m, v: minimum(p - 1, m),
+    in_flight_on=lambda p, m, v, rank: minimum(p - rank, m),
 )

@@ -162,15 +162,16 @@ class Schedule:
             return self.bubble, self.least_bubble_of
         return self.bubble_in_run, self.least_in_run_of
 
-    in_flight_on_second: Callable[[Num, Num, Num], Num] | None = None
-    """`in_flight` of the second device, where it holds fewer than the first."""
+    in_flight_on: Callable[[Num, Num, Num, Num], Num] | None = None
+    """(p, m, v, rank) -> `in_flight` of a rank, where later ones hold fewer."""
 
-    def in_flight_second(self, p: Num, m: Num, v: Num) -> Num:
-        """`in_flight` of the second device of three or more; of the first, if there are fewer."""
+    def in_flight_second(self, p: Num, m: Num, v: Num, rank: Num = 1.0) -> Num:
+        """`in_flight` of the second device of three or more, or of a later one; of the first, if
+        there are fewer."""
         first = self.in_flight(p, m, v)
         return (
-            where(p > 2, self.in_flight_on_second(p, m, v), first)
-            if self.in_flight_on_second
+            where(p > 2, self.in_flight_on(p, m, v, rank), first)
+            if self.in_flight_on
             else first
         )
 
@@ -180,15 +181,20 @@ class Schedule:
         return self.stage_of in (folded_stage, mirrored_stage)
 
     def cut(
-        self, layers: int | tuple[int, ...], p: Num, chunks: Num, slots: bool
+        self,
+        layers: int | tuple[int, ...],
+        p: Num,
+        chunks: Num,
+        slots: bool,
+        kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """Layers dealt to the stages of p ranks with so many chunks, as even as can be or one by
-        one."""
+        one; kinds: as in `Cut`."""
         ranks = self.depth(p)
         found = (
-            Cut.given(layers, ranks, chunks, self.folded)
+            Cut.given(layers, ranks, chunks, self.folded, kinds)
             if isinstance(layers, tuple)
-            else Cut.of(layers, ranks, chunks, self.folded, slots)
+            else Cut.of(layers, ranks, chunks, self.folded, slots, kinds)
         )
         return found if self.copies == 1 else replace(found, crosses=True)
 

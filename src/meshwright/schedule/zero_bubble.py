@@ -103,7 +103,7 @@ class _Pipe(NamedTuple):
         first = d.place(0.0)
         last = d.place(d.q)
         second = tuple(map(d.place, d.second))
-        fuller = (d.place(d.fuller),) if d.uneven else ()
+        fuller = tuple(map(d.place, d.between))
         all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
         all_left = [minimum(k, d.q) for k in self._all()]
         turns = (last, *map(d.place, all_ahead))
@@ -118,7 +118,7 @@ class _Pipe(NamedTuple):
             for x in fuller
         ]
         paths = [self._rounds(first, last), self._two_rounds(first, last)]
-        if fuller and not d.lead:
+        if fuller and not d.more:
             paths.append(self._fuller_rounds(first, fuller[0], last))
         for x in (first, last, *second, *fuller):
             turned = reduce(maximum, [self._turned(x, to) for to in turns])
@@ -129,7 +129,11 @@ class _Pipe(NamedTuple):
                     *((first,) if fuller else ()),
                     *second,
                     *fuller,
-                    *(idle if fuller and x is fuller[0] else ()),
+                    *(
+                        at
+                        for one, at in zip(fuller, idle, strict=True)
+                        if one is x
+                    ),
                 ),
                 last,
             )

@@ -143,7 +143,7 @@ def _strict(
     """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
     placed at once, for a better limit, and what is left of all in the end. The first round takes
     the smallest microbatches, which fit soonest."""
-    law = laws.law(job, table, best.choice, laws.layers(job, shapes))
+    law = laws.law(job, table, best.choice, laws.layers(shapes))
     small = table["microbatch"] == table["microbatch"].min()
     some = _least(law, np.flatnonzero(small), FIRST)
     open_ = np.ones(len(law), dtype=bool)

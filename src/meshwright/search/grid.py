@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .. import step
 from ..cost.layer import Clock
 from ..describe.job import Job
+from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import ceil_div
@@ -144,13 +145,26 @@ def pieces(
         np.diff(table["row"][index] if "row" in table else index, prepend=-1.0)
         != 0
     )
+    every_row = [block.rows(np.flatnonzero(new)) for block in blocks]
+    # no setting of sequence parallelism deals layers otherwise
+    holders = [
+        holders_of(job, rows.near, fold)
+        for rows in every_row[:1]
+        for fold in folds
+    ]
     p = _empty(
         job,
         index,
         choice,
         pipe,
         folds,
-        _ends(job, choice, table["pp"][index], table["interleave"][index]),
+        _devices(
+            job,
+            choice,
+            table["pp"][index],
+            table["interleave"][index],
+            holders,
+        ),
         np.cumsum(new) - 1,
     )
     p = p._replace(barred=barred)
@@ -160,16 +174,10 @@ def pieces(
             if shares is not None and step.shared(at.overlap)
             else 0
         )
-        p = p._replace(floors=_no_floors(p, len(times.last(p)) + links))
+        p = p._replace(floors=_no_floors(p, len(p.devices) + links))
     updates: list[list[Column]] = []
-    holders: list[step.Shares] = []
-    for i, block in enumerate(blocks):
-        unplaced = block.rows(np.flatnonzero(new))
+    for i, unplaced in enumerate(every_row):
         parts = unplaced.parts
-        # no setting of sequence parallelism deals layers otherwise
-        holders = holders or [
-            holders_of(job, unplaced.near, fold) for fold in folds
-        ]
         owned = [
             [
                 step.held(
@@ -322,21 +330,32 @@ def _blocks(
     ]
 
 
-def _ends(
-    job: Job, choice: Options, pp: Column, chunks: Column
-) -> tuple[str, ...]:
-    """Devices that may be the fullest; the second only if the first holds fewer or lighter layers,
-    or one receive buffer less.
+def _devices(
+    job: Job,
+    choice: Options,
+    pp: Column,
+    chunks: Column,
+    holders: list[step.Shares],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(Devices that may be the fullest, those that may be the last to be done): between the ends
+    only if the first holds fewer or lighter layers, or one receive buffer less.
     """
     uneven = bool((job.model.layers % (pp * chunks) != 0).any())
     uneven = uneven or any(way.stages != "even" for way in choice.schedules)
-    lighter = step.leading_layers(job) > 0
+    lighter = len(sorts(job.model)) > 1
     received = whole_program(job) and bool((pp > 2).any())
-    return (
-        step.ENDS
-        if uneven or lighter or received
-        else (step.ENDS[0], step.ENDS[-1])
-    )
+    between = uneven or lighter or received
+
+    def names(of: tuple[str, ...]) -> tuple[str, ...]:
+        if not between:
+            return (of[0], of[-1])
+        found = dict.fromkeys(
+            name for by in holders for name in by.called(*of)
+        )
+        order = sorted(found, key=lambda name: of.index(name.split()[0]))
+        return tuple(order) or of
+
+    return names(step.ENDS), names(step.DEVICES)
 
 
 def _empty(
@@ -345,11 +364,12 @@ def _empty(
     choice: Options,
     pipe: Grid,
     folds: list[Deal],
-    ends: tuple[str, ...],
+    devices: tuple[tuple[str, ...], tuple[str, ...]],
     of: Index,
 ) -> Pieces:
     """Pieces to be filled; of: the unplaced row of each row."""
     n_sp, n_rec, n_sched, n_zero = choice.shape
+    ends, done = devices
     n = of[-1] + 1 if len(of) else 0
     folded = np.array(
         [folds.index(deal) for deal in deals(choice)], dtype=np.intp
@@ -377,6 +397,7 @@ def _empty(
         place,
         None,
         ends,
+        done,
     )
 
 
@@ -401,10 +422,13 @@ def _activations(
                 x.schedule,
                 v,
                 end,
+                by[end].rank,
             )
             for end in p.ends
         ]
-        for x in every
+        for x, by in zip(
+            every, (holders[fold] for fold in p.folded), strict=True
+        )
     ]
     heads = [
         (x.schedule.heads(near.pp, m, v), x.schedule.heads_late(near.pp, m, v))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..describe.job import Job
+from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..layout.stages import schedule_with
@@ -174,8 +176,30 @@ def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
     return step.shares(job, layout, schedule, layout.interleave)
 
 
-def fullest(job: Job, pp: Column) -> Column:
-    """At least so many typical layers are on some device."""
-    return np.asarray(
-        ceil_div(job.model.layers - step.leading_layers(job), pp)
-    )
+class Fullest(NamedTuple):
+    """What some device holds at least, however layers are dealt."""
+
+    kinds: tuple[Column, ...]
+    """Layers of each kind, on devices of their own."""
+    mean: tuple[Column, ...]
+    """Layers of each kind on a device on average: none if there is one kind."""
+
+    @classmethod
+    def of(cls, job: Job, pp: Column) -> Fullest:
+        """Of so many devices."""
+        every = totals(job.model)
+        each = tuple(np.asarray(ceil_div(n, pp)) for n in every)
+        mean = tuple(n * ROUNDED / pp for n in every) if len(every) > 1 else ()
+        return cls(each, mean)
+
+    def seconds(self, layers: Sequence[Column]) -> Column:
+        """Of a microbatch on the slowest device at least; layers: seconds of one of each kind."""
+        every = [n * one for n, one in zip(self.kinds, layers, strict=True)]
+        if self.mean:
+            mean = zip(self.mean, layers, strict=True)
+            every.append(reduce(np.add, [n * one for n, one in mean]))
+        return np.asarray(reduce(np.maximum, every))
+
+
+ROUNDED = 1.0 - 1e-12
+"""A sum in another order is no longer than what it bounds."""

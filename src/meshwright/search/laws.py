@@ -20,7 +20,7 @@ from ..describe.job import Job
 from ..num import ceil_div
 from ..schedule.dealt import Pass
 from ..schedule.waits import Wait
-from .kinds import fullest, kinds
+from .kinds import Fullest, kinds
 from .nearest import Shapes, pick
 from .pieces import Grid, Index
 from .space import Column, Options, Table, distinct
@@ -43,8 +43,8 @@ class Layers(NamedTuple):
     f: Column
     i: Column
     w: Column
-    typical: Column
-    """F, I and W of a typical one."""
+    kinds: tuple[Column, ...]
+    """F, I and W of one of each kind."""
 
     @property
     def total(self) -> Column:
@@ -54,8 +54,7 @@ class Layers(NamedTuple):
 class Laws(NamedTuple):
     """What pipelines of each degree do at least, of layers alone."""
 
-    typical: Column
-    """Layers but the leading ones on the fullest device."""
+    fullest: Fullest
     every: Column
     """All layers on it."""
     numbers: Column
@@ -85,7 +84,7 @@ class Laws(NamedTuple):
             # papers' bubbles are no paths of the order
             if step.by_order(job):
                 p, v = pp[rows, None], chunks[rows, None]
-                full = fullest(job, p)
+                full = np.asarray(ceil_div(float(job.model.layers), p))
                 s = step.Stages(
                     full * UNITS.f, full * UNITS.b, 0.0, 0.0, 0.0, UNITS
                 )
@@ -93,21 +92,22 @@ class Laws(NamedTuple):
                 least = sum(_scaled(wait, shares).of(numbers) for wait in each)
             waits[rows] = np.minimum(waits[rows], least)
         every = np.asarray(ceil_div(float(job.model.layers), pp))
-        return cls(fullest(job, pp), every, numbers, waits)
+        return cls(Fullest.of(job, pp), every, numbers, waits)
 
     def unchunked(self, pp: Column) -> Laws:
         """Of each pipeline degree, ascending, with the number of chunks that waits least."""
         first = np.flatnonzero(np.diff(pp, prepend=0.0))
         waits = np.minimum.reduceat(self.waits, first)
         return Laws(
-            self.typical[first], self.every[first], self.numbers, waits
+            pick(self.fullest, first), self.every[first], self.numbers, waits
         )
 
     def seconds(self, layer: Layers, of: Index, m: Column) -> Column:
         """Of m microbatches through these pipelines; a wait falls with their number."""
         waits = self.waits[of, np.searchsorted(self.numbers, m)]
         every = (m * self.every[of] + waits) * layer.total
-        return np.maximum(m * self.typical[of] * layer.typical, every)
+        alone = m * pick(self.fullest, of).seconds(layer.kinds)
+        return np.asarray(np.maximum(alone, every))
 
 
 def rounded(most: float) -> Column:
@@ -131,20 +131,20 @@ def _scaled(wait: Wait, shares: tuple[Column, Column]) -> Wait:
     )
 
 
-def layers(job: Job, shapes: Shapes) -> Layers:
+def layers(shapes: Shapes) -> Layers:
     """Of every row, with every group nearest and nothing computed again."""
     costs = shapes.costs
-    every = [c.typical for c in costs]
-    every += [c.leading for c in costs] if step.leading_layers(job) else []
     passes = [
         Pass(c.forward, c.backward - c.weight_pass, c.weight_pass)
-        for c in every
+        for cost in costs
+        for c in cost.layers
     ]
     f, i, w = (reduce(np.minimum, each) for each in zip(*passes, strict=True))
-    typical = reduce(
-        np.minimum, [c.typical.forward + c.typical.backward for c in costs]
+    kinds = tuple(
+        reduce(np.minimum, [c.forward + c.backward for c in each])
+        for each in zip(*(cost.layers for cost in costs), strict=True)
     )
-    found: Layers = pick(Layers(f, i, w, typical), shapes.which)
+    found: Layers = pick(Layers(f, i, w, kinds), shapes.which)
     return found
 
 

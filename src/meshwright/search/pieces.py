@@ -51,7 +51,10 @@ class Pieces(NamedTuple):
     schedule, zero, row); None: nowhere.
     """
     ends: tuple[str, ...]
-    """Those of `step.ENDS` that may be the fullest."""
+    """Those devices that may be the fullest (`step.ENDS`)."""
+    devices: tuple[str, ...] = ()
+    """Those that may be the last to be done (`step.DEVICES`): with as many layers everywhere, the
+    first and the last have no less to wait for than those between."""
     floors: tuple[tuple[Grid, Grid], ...] = ()
     """The step takes no less than these sums, of (sp, recompute, fold, zero, row) and (sp,
     recompute or 1, schedule, 1, row): each device done by itself and the way to it; each network

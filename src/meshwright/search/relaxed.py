@@ -197,7 +197,7 @@ def by_law(
     job: Job, space: Space, best: Best, shards: Shards, degrees: Table
 ) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
-    every = layers(job, shards.shapes(shards.table))
+    every = layers(shards.shapes(shards.table))
     shares = shares_of(every)
     most = float(ceil_div(job.batch, shards.table["microbatch"].min()))
     laws = Laws.of(job, best.choice, degrees, shares, most)
@@ -211,7 +211,9 @@ def by_law(
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp[None, :]}
         dp = largest_dp(job, grid, space)
         m = _fewest(job, grid | {"dp": dp})
-        once = np.reshape(layer.typical, (-1, 1)) * plain.typical
+        once = plain.fullest.seconds(
+            [np.reshape(kind, (-1, 1)) for kind in layer.kinds]
+        )
         row, of = np.nonzero((dp >= 1) & (m * once <= best.limit))
         m = m[row, of]
         fine = plain.seconds(pick(layer, row), of, m) <= best.limit
@@ -405,7 +407,7 @@ def _first_guess(
     shapes = nearest(
         job, rows, best.choice, space.scheme, best.choice.recompute
     )
-    seconds = law(job, rows, best.choice, layers(job, shapes))
+    seconds = law(job, rows, best.choice, layers(shapes))
     order = np.argsort(seconds, kind="stable")
     begin, size = 0, GUESSES
     while begin < len(order) and np.isinf(best.limit):

@@ -21,7 +21,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..program.resident import whole_program
-from .kinds import Deal, deals, fullest, holders_of, kinds
+from .kinds import Deal, Fullest, deals, holders_of, kinds
 from .nearest import pick, stacked
 from .pieces import Grid, Index, Pieces
 from .space import Column, Options, Sharding, distinct
@@ -86,10 +86,12 @@ class Points:
         return stacked(found, [at.stop - at.start for at, _ in parts])
 
     def busy(self, job: Job) -> Column:
-        """Seconds of all microbatches in the typical layers of the fullest device at least."""
-        t = self.costs.typical
-        layers = self.m * fullest(job, np.asarray(self.near.pp))
-        return np.asarray(layers * pick(t.forward + t.backward, self.which))
+        """Seconds of all microbatches in the layers of the slowest device at least."""
+        each = [
+            pick(c.forward + c.backward, self.which) for c in self.costs.layers
+        ]
+        most = Fullest.of(job, np.asarray(self.near.pp))
+        return np.asarray(self.m * most.seconds(each))
 
     def stages(self, holders: step.Shares) -> step.Stages:
         """One microbatch of each. holders: what the devices of each hold."""
@@ -136,16 +138,13 @@ def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
             some = some._replace(backward=back, sent_back=replies)
         return some if redone else some._replace(redone=Redone())
 
-    layers: dict[str, Any] = {
-        name: passes(getattr(parts, name)) for name in ("typical", "leading")
-    }
     ends: dict[str, Any] = {
         name: getattr(parts, name)._replace(
             saved=0.0, weights=0.0, expert_weights=0.0
         )
         for name in ("embedding", "head")
     }
-    return parts._replace(**layers, **ends)
+    return parts._replace(layers=tuple(map(passes, parts.layers)), **ends)
 
 
 def grouped(choice: Options) -> dict[Deal, list[int]]:
@@ -240,7 +239,7 @@ def after(
     and each ZeRO stage, by row.
     """
     of_fold = grouped(p.choice)
-    units = rows.units(job, at, folds, last(p), p.choice)
+    units = rows.units(job, at, folds, p.devices, p.choice)
     for f, fold in enumerate(folds):
         can = np.asarray(
             np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
@@ -278,7 +277,7 @@ def _after_fold(
     m = points.m
     choice = p.choice
     how = at.overlap.dp
-    names = last(p)
+    names = p.devices
     mine = grouped(choice)[fold]
     f = int(p.folded[mine[0]])
     # all stages are the same, and only the first counts
@@ -325,8 +324,9 @@ def _after_fold(
     if p.floors:
         send = step.hop(near, points.parts, at)
         s = points.stages(holders)
+        ranks = {name: holders[name].rank for name in names}
         for k in mine:
-            _ways(p, job, points, s, send, k)
+            _ways(p, job, points, s, send, k, ranks)
 
 
 class Rows(NamedTuple):
@@ -404,14 +404,20 @@ def alike(choice: Options) -> list[tuple[int, list[Sharding]]]:
 
 
 def _ways(
-    p: Pieces, job: Job, points: Points, s: step.Stages, send: Any, k: int
+    p: Pieces,
+    job: Job,
+    points: Points,
+    s: step.Stages,
+    send: Any,
+    k: int,
+    ranks: dict[str, Any],
 ) -> None:
     """The other half of the floors: the way to each device, and the sends on each link."""
     schedule = kinds(p.choice)[k].schedule
     near = points.near
     for at in some_at_a_time(np.isfinite(p.pipe[points.place(k, 0)])):
-        pp, v, m, stages, hop = pick(
-            (near.pp, near.interleave, points.m, s, send), at
+        pp, v, m, stages, hop, on = pick(
+            (near.pp, near.interleave, points.m, s, send, ranks), at
         )
         way = step.ways(
             job,
@@ -420,20 +426,11 @@ def _ways(
             hop.seconds,
             schedule,
             v,
+            on,
         )
         sends = step.carried(m, hop, schedule, v)
-        values = (*(way[name] for name in last(p)), *sends)
+        values = (*(way[name] for name in p.devices), *sends)
         _fill(p.floors, 1, points.place(k, 0, at=at), values)
-
-
-def last(p: Pieces) -> tuple[str, ...]:
-    """Devices that may be the last to be done: with as many layers everywhere, those of the first
-    and the last device have no less to wait for than those between."""
-    return (
-        step.DEVICES
-        if "second" in p.ends
-        else (step.DEVICES[0], step.DEVICES[-1])
-    )
 
 
 def _fill(

@@ -20,13 +20,14 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches, rounds, schedule_of
 from ..num import Num, maximum, minimum
 from .microbatch import (
-    LABELS,
+    ENDS_CALLED,
     Body,
     backward,
     body,
     boundary,
     clock,
     kept_clock,
+    labels,
     plain,
     redo,
     sent_back,
@@ -42,8 +43,8 @@ from .pipeline import (
     by_order,
     carried,
     dealt,
+    either,
     hop,
-    leading_layers,
     least_idle,
     least_waits,
     ordered,
@@ -52,6 +53,7 @@ from .pipeline import (
     slowest,
     span,
     stages,
+    sum_of,
     ways,
 )
 from .sync import (
@@ -182,7 +184,7 @@ def updated(
     return update(
         job,
         layout,
-        [held(job, layout, parts, by, end) for end in ENDS],
+        [held(job, layout, parts, by, end) for end in by.called(*ENDS)],
         layout.zero,
         at,
     )
@@ -224,6 +226,7 @@ def step(
     )
     if not by_order(job):  # papers add up
         return found._replace(outside=synchronise(of, m, busy))
+    names = by.called(*DEVICES)
     way = ways(
         job,
         layout.pp,
@@ -231,10 +234,11 @@ def step(
         send.seconds,
         schedule,
         v,
+        {name: by[name].rank for name in names},
     )
     reached = tuple(
         seconds + ends + way[name]
-        for seconds, name in zip(busy, DEVICES, strict=True)
+        for seconds, name in zip(busy, names, strict=True)
     )
     links = Busy()
     if shared(at.overlap):
@@ -259,7 +263,10 @@ def step_time(job: Job, layout: Layout) -> Num:
 
 __all__ = [
     "ENDS",
-    "LABELS",
+    "ENDS_CALLED",
+    "labels",
+    "either",
+    "sum_of",
     "Body",
     "Device",
     "Held",
@@ -288,7 +295,6 @@ __all__ = [
     "held",
     "hop",
     "kept_clock",
-    "leading_layers",
     "least_idle",
     "least_waits",
     "occupied",

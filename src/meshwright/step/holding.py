@@ -15,7 +15,7 @@ from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Item, Num, minimum, where
+from ..num import Item, Num, largest, minimum, where
 from .microbatch import Body
 
 Parts = dict[str, Num]
@@ -131,21 +131,27 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
 
 
 def buffers(
-    job: Job, layout: Layout, parts: Body, parameters: Num, layers: Num
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    parameters: Num,
+    layers: tuple[Num, ...],
 ) -> Parts:
     """For the whole run: placeholders of the weight gradients of one layer, and the block in which
     gradients are reduced.
 
-    parameters: of the device, its experts included;  layers: how many it has of the typical kind.
+    parameters: of the device, its experts included;  layers: how many it has of each kind.
     """
     how = of(job)
-    t = parts.typical
     found = Parts()
     if how.dummy_weight_gradients:
         moe = job.model.moe
         # all have the same shape
-        expert = t.expert_weights / (moe.experts / layout.ep) if moe else 0.0
-        shapes = where(layers > 0, t.weights + expert, 0.0)
+        experts = moe.experts / layout.ep if moe else 1.0
+        shapes = largest(
+            where(n > 0, c.weights + c.expert_weights / experts, 0.0)
+            for n, c in zip(layers, parts.layers, strict=True)
+        )
         found["placeholders of weight gradients"] = (
             shapes * job.precision.weight_bytes
         )

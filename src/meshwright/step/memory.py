@@ -20,9 +20,21 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
-from ..num import Num, maximum, minimum, where
+from ..num import Num, largest, maximum, minimum, where
 from ..schedule.types import Schedule
-from . import ENDS, Body, Held, Share, Shares, held, holding, redo, shares
+from . import (
+    ENDS,
+    Body,
+    Held,
+    Share,
+    Shares,
+    either,
+    held,
+    holding,
+    redo,
+    shares,
+    sum_of,
+)
 from .units import tied
 
 
@@ -171,7 +183,10 @@ def activations(
     else:
         head = parts.head.saved * mine
         once = (
-            rebuilt(parts.typical, parts, text)
+            largest(
+                _of_held(n, rebuilt(layer, parts, text), share)
+                for n, layer in zip(share.layers, parts.layers, strict=True)
+            )
             if job.how.memory.working_set
             else 0.0
         )
@@ -190,10 +205,16 @@ def held_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
     def stays(layer: LayerCost) -> Num:
         return saved(layer, parts, text, again) - layer.offloaded
 
-    each = share.typical * stays(parts.typical)
-    if job.model.moe:
-        each = each + share.leading * stays(parts.leading)
-    return each
+    found: Num = sum_of(
+        (often, stays(layer))
+        for often, layer in zip(share.layers, parts.layers, strict=True)
+    )
+    return found
+
+
+def _of_held(often: Num, size: Num, share: Share) -> Num:
+    """Of a layer of a kind: nothing where the device holds none, while it holds others."""
+    return size if len(share.layers) == 1 else where(often > 0, size, 0.0)
 
 
 ON_THE_WAY = 2.0
@@ -205,7 +226,7 @@ def on_the_way(layout: Layout, parts: Body) -> Num:
     """Bytes of activations between device and host."""
     if not offload(layout.offload).activations:
         return 0.0
-    return ON_THE_WAY * maximum(parts.typical.saved, parts.leading.saved)
+    return ON_THE_WAY * largest(layer.saved for layer in parts.layers)
 
 
 def outputs(job: Job, layout: Layout, parts: Body) -> Num:
@@ -223,20 +244,26 @@ def work(
     job: Job, layout: Layout, parts: Body, text: str, share: Share
 ) -> holding.Parts:
     """What the backward pass of a device's layer holds while it runs, part by part."""
-    kinds = [(share.typical, parts.typical)]
-    if job.model.moe:
-        kinds.append((share.leading, parts.leading))
     return holding.largest_work(
-        job, layout, [(n, c.saved, saved(c, parts, text)) for n, c in kinds]
+        job,
+        layout,
+        [
+            (n, c.saved, saved(c, parts, text))
+            for n, c in zip(share.layers, parts.layers, strict=True)
+        ],
     )
 
 
-def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
-    """Microbatches whose activations the first, second or last device holds at its fullest moment.
+def in_flight(
+    p: Num, m: Num, schedule: Schedule, v: Num, end: str, rank: Num = 1.0
+) -> Num:
+    """Microbatches whose activations the first, second or last device holds at its fullest moment;
+    rank: of another between the ends.
 
     A folded schedule has both ends of the model on the first device; the others hold as many as
     any.
     """
+    end = end.split()[0]
     if schedule.folded:
         both = schedule.in_flight_last(p, m, v)
         others = schedule.in_flight(p, m, v)
@@ -245,9 +272,10 @@ def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, end: str) -> Num:
             "second": where(p > 2, others, both),
             "last": others,
         }[end]
+    if end == "second":
+        return schedule.in_flight_second(p, m, v, rank)
     count = {
         "first": schedule.in_flight,
-        "second": schedule.in_flight_second,
         "last": schedule.in_flight_last,
     }[end]
     return count(p, m, v)
@@ -290,7 +318,7 @@ def own_buffers(
     if not holding.counted(job):
         return 0.0
     found = holding.buffers(
-        job, layout, parts, sum(parameters), by[end].typical
+        job, layout, parts, sum(parameters), by[end].layers
     )
     return holding.total(found, parts)
 
@@ -307,15 +335,11 @@ def units_in_use(
     if zero < 2 or not job.how.memory.working_set:
         return {}
     alone = layout.pp == 1
-    share = Share(
-        *(
-            where(alone, a, b)
-            for a, b in zip(by["whole"], by[end], strict=True)
-        )
-    )
-    layers = [(share.typical, _shared(layout, parts.typical))]
-    if job.model.moe:
-        layers.append((share.leading, _shared(layout, parts.leading)))
+    share = either(alone, by["whole"], by[end])
+    layers = [
+        (n, _shared(layout, c))
+        for n, c in zip(share.layers, parts.layers, strict=True)
+    ]
     ends = (
         share.embedding * parts.embedding.weights
         + share.head * parts.head.weights
@@ -354,19 +378,19 @@ def moments(job: Job) -> int:
 
 def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
     """Of the layers on a device, (how many, parameters of one) of each kind: of the largest kind
-    both, or one and one of the other.
+    both, or one and one of another.
     """
 
-    def from_the(kind: tuple[Num, Num], *others: tuple[Num, Num]) -> Num:
-        n, unit = kind
+    def from_the(k: int) -> Num:
+        n, unit = layers[k]
         taken = minimum(n, 2.0)
-        return taken * unit + sum(
-            minimum(2.0 - taken, other) * size for other, size in others
-        )
+        second = [
+            minimum(2.0 - taken, other) * size
+            for other, size in layers[:k] + layers[k + 1 :]
+        ]
+        return taken * unit + largest(second)
 
-    return reduce(
-        maximum, [from_the(*order) for order in (layers, layers[::-1])]
-    )
+    return largest(from_the(k) for k in range(len(layers)))
 
 
 def _shared(layout: Layout, layer: LayerCost) -> Num:
@@ -379,17 +403,17 @@ def of_devices(
     job: Job, layout: Layout, parts: Body, schedule: Schedule
 ) -> dict[str, Use]:
     """Bytes by kind on the first, the second (any in the middle) and the last device of the
-    pipeline, at its fullest moment.
+    pipeline, at its fullest moment; where layers are of several kinds, on several of the second.
     """
     by = shares(job, layout, schedule, layout.interleave)
-    v = layout.interleave
     found = {}
     m = microbatches(job, layout)
+    v = layout.interleave
     heads = (
         schedule.heads(layout.pp, m, v),
         schedule.heads_late(layout.pp, m, v),
     )
-    for end in ENDS:
+    for end in by.called(*ENDS):
         parameters = held(job, layout, parts, by, end)
         s = states(job, layout, parameters, layout.zero)
         held_ = activations(
@@ -401,7 +425,7 @@ def of_devices(
             end,
         )
         kept = held_.kept(
-            in_flight(layout.pp, m, schedule, v, end),
+            in_flight(layout.pp, m, schedule, v, end, by[end].rank),
             *heads,
         )
         whole = buffers(
@@ -442,7 +466,7 @@ def new_block(
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
-    owned = (held(job, layout, parts, by, end) for end in ENDS)
+    owned = (held(job, layout, parts, by, end) for end in by.called(*ENDS))
     states_ = (
         states(job, layout, parameters, layout.zero) for parameters in owned
     )

@@ -21,11 +21,13 @@ from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
 from ..cost.offload import beside
 from ..count import summa, vocabulary
-from ..count.model import groups, layer, next_token
+from ..count.model import layer, next_token
 from ..describe.assumptions import ChipTime, NetworkTime, Overlap
 from ..describe.chip import Chip
 from ..describe.job import Job
+from ..describe.layers import describe, sorts
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.offload import offload
 from ..describe.recompute import recompute, resolved
@@ -35,10 +37,8 @@ from ..num import Num
 class Body(NamedTuple):
     """What one microbatch costs in each part of the model, on one device."""
 
-    typical: LayerCost
-    """The mean layer after the leading ones."""
-    leading: LayerCost
-    """The mean of the leading dense layers of a mixture of experts."""
+    layers: tuple[LayerCost, ...]
+    """A layer of each kind, in the order of `describe.layers.sorts`: that of the last one first."""
     embedding: LayerCost
     head: LayerCost
     """Final norm, logits, loss, and multi-token-prediction blocks."""
@@ -49,14 +49,27 @@ class Body(NamedTuple):
     message: Num
     """Bytes a device sends of it to the next stage."""
 
+    @property
+    def typical(self) -> LayerCost:
+        """A layer of the kind of the last one."""
+        return self.layers[0]
 
-LABELS = {
-    "typical": "layers",
-    "leading": "leading layers",
-    "embedding": "embedding",
-    "head": "head",
-}
-"""Part of a `Body` -> as an explanation names it."""
+    @property
+    def parts(self) -> tuple[LayerCost, ...]:
+        """Layers, embedding and head."""
+        return (*self.layers, self.embedding, self.head)
+
+
+def labels(model: Model) -> list[str]:
+    """What an explanation calls layers of each kind."""
+    every = sorts(model)
+    if len(every) == 1:
+        return ["layers"]
+    return [f"layers of {describe(model, kind)}" for kind in every]
+
+
+ENDS_CALLED = ("embedding", "head")
+"""What it calls the other parts of a `Body`."""
 
 
 def clock(job: Job) -> Clock:
@@ -115,20 +128,17 @@ def body(
     (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
     timer = Timer(at or clock(job), layout, details)
-    lead, rest = groups(job.model)
     ways = _ways(job, again or (layout.recompute,))
     edge = boundary(job, layout)
     leaves = offload(layout.offload).share(job.model.layers)
-    parts = {
-        kind: beside(
+    layers = [
+        beside(
             timer.layer(layer(job, layout, kind), ways=ways, boundary=edge),
             leaves,
             job.cluster.chip,
         )
-        for kind, _ in {*lead, *rest}
-    }
-    typical = mean(parts, rest)
-    leading = mean(parts, lead)
+        for kind in sorts(job.model)
+    ]
     head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
         head = mean(
@@ -136,27 +146,25 @@ def body(
             ((0, job.model.mtp_layers), (1, 1)),
             divide=False,
         )
-    every = (
-        typical,
-        leading,
-        timer.layer(vocabulary.embedding(job, layout), "embedding"),
-        head,
+    embedding = timer.layer(vocabulary.embedding(job, layout), "embedding")
+    found = Body(
+        tuple(layers), embedding, head, edge, stage_message(job, layout)
     )
-    typical, leading, embedding, head = (
-        every if details else (_plain(c) for c in every)
-    )
-    return Body(
-        typical, leading, embedding, head, edge, stage_message(job, layout)
-    )
+    return found if details else _totals(found)
 
 
 def plain(parts: Body) -> Body:
     """With seconds added up."""
     if not isinstance(parts.typical.forward, Seconds):
         return parts
-    typical, leading, embedding, head = (_plain(part) for part in parts[:4])
+    return _totals(parts)
+
+
+def _totals(parts: Body) -> Body:
     return parts._replace(
-        typical=typical, leading=leading, embedding=embedding, head=head
+        layers=tuple(map(_plain, parts.layers)),
+        embedding=_plain(parts.embedding),
+        head=_plain(parts.head),
     )
 
 

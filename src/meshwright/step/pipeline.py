@@ -5,14 +5,14 @@ order of the microbatches.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from ..cost.layer import Clock, LayerCost, Seconds, Time
 from ..cost.load import NOTHING, Busy, Load
 from ..describe.job import Job
-from ..describe.layers import leading
+from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import cut
@@ -27,12 +27,16 @@ from .microbatch import Body, backward, plain, sent_back, total
 class Share(NamedTuple):
     """How often one microbatch on a device passes each part of the model."""
 
-    typical: Num
-    leading: Num
+    layers: tuple[Num, ...]
+    """Of each kind, as in `Body.layers`."""
     embedding: Num
     head: Num
     chunk: Num = 1.0
     """Layers of a chunk of the model, on average."""
+    begins: tuple[Num, ...] = ()
+    """The kind of its first layer: 1 of that, 0 of the others; none = the first kind."""
+    rank: Num = 0.0
+    """Which device of the pipeline it is."""
 
     def again(self, text: str) -> Num:
         """The share of the layers that recomputes, where only the first of each chunk do: spread
@@ -42,28 +46,43 @@ class Share(NamedTuple):
         return minimum(first / self.chunk, 1.0) if first else 1.0
 
     @property
-    def layers(self) -> Num:
-        """Of either kind."""
-        return self.typical + self.leading
+    def number(self) -> Num:
+        """Layers of all kinds."""
+        return reduce(operator.add, self.layers)
+
+    @property
+    def parts(self) -> tuple[Num, ...]:
+        """As in `Body.parts`."""
+        return (*self.layers, self.embedding, self.head)
+
+    @property
+    def one(self) -> tuple[Num, ...]:
+        """Its first layer, by kind; nothing where it has none."""
+        some = minimum(self.number, 1.0)
+        if len(self.layers) == 1 or not self.begins:
+            return (some, *(0.0 for _ in self.layers[1:]))
+        return tuple(some * kind for kind in self.begins)
 
     def of(self, parts: Body, what: Any) -> Any:
         """The sum of what(part) over the parts, each times its share."""
         return sum_of(
             (share, what(part))
-            for share, part in zip(self[:4], parts, strict=False)
+            for share, part in zip(self.parts, parts.parts, strict=True)
         )
 
     def back(self, parts: Body, text: str) -> Any:
         """Backward seconds with what recomputation adds to layers; embedding and head are never
         computed again.
         """
-        layers = (
-            (self.typical, backward(parts.typical, text, self.again(text))),
-            (self.leading, backward(parts.leading, text, self.again(text))),
-        )
+        again = self.again(text)
         return sum_of(
             (
-                *layers,
+                *(
+                    (often, backward(layer, text, again))
+                    for often, layer in zip(
+                        self.layers, parts.layers, strict=True
+                    )
+                ),
                 (self.embedding, parts.embedding.backward),
                 (self.head, parts.head.backward),
             )
@@ -76,21 +95,31 @@ class Share(NamedTuple):
 
     def sent_back(self, parts: Body, text: str) -> Load:
         """What the backward passes send."""
+        again = self.again(text)
         found = sum_of(
             (
-                (
-                    self.typical,
-                    sent_back(parts.typical, text, self.again(text)),
-                ),
-                (
-                    self.leading,
-                    sent_back(parts.leading, text, self.again(text)),
+                *(
+                    (often, sent_back(layer, text, again))
+                    for often, layer in zip(
+                        self.layers, parts.layers, strict=True
+                    )
                 ),
                 (self.embedding, parts.embedding.sent_back),
                 (self.head, parts.head.sent_back),
             )
         )
         return found if isinstance(found, Load) else NOTHING
+
+
+def either(condition: Any, a: Share, b: Share) -> Share:
+    """`where` for shares."""
+
+    def choose(x: Any, y: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(choose, x, y))
+        return where(condition, x, y)
+
+    return Share(*map(choose, a, b))
 
 
 class Stages(NamedTuple):
@@ -104,8 +133,8 @@ class Stages(NamedTuple):
     others_backward: Num
     others_weight: Num
     layer: Pass = Pass(0.0, 0.0, 0.0)
-    leading: Pass = Pass(0.0, 0.0, 0.0)
-    """What a leading layer takes more than another."""
+    more: tuple[Pass, ...] = ()
+    """What a layer of each further kind takes more."""
     embedding: Pass = Pass(0.0, 0.0, 0.0)
     head: Pass = Pass(0.0, 0.0, 0.0)
 
@@ -126,8 +155,22 @@ class Pipeline(NamedTuple):
         return self.span
 
 
-Shares = dict[str, Share]
-"""What the "middle", "first" and "last" device hold, and a device that is alone: the "whole"."""
+class Shares(dict[str, Share]):
+    """What devices hold, each by its name: the "first", the "last", a "middle" one that may be the
+    slowest and a "second" that may be the fullest, and a device that is alone: the "whole".
+
+    With layers of several kinds there may be several of a name, "middle 2" and so on.
+    """
+
+    def __missing__(self, name: str) -> Share:
+        """There are fewer of this name than elsewhere: one of them again."""
+        return self[name.split()[0]]
+
+    def called(self, *names: str) -> tuple[str, ...]:
+        """All devices of these names, name by name."""
+        return tuple(
+            key for name in names for key in self if key.split()[0] == name
+        )
 
 
 DEVICES = ("middle", "first", "last", "whole")
@@ -135,55 +178,70 @@ DEVICES = ("middle", "first", "last", "whole")
 
 
 def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
-    """What a middle, the first and the last device hold, and a device that is alone.
+    """What the devices of a pipeline hold, and a device that is alone.
 
-    First: embedding and leading layers; last: head. A folded schedule gives the first device both
-    ends.
+    First: embedding; last: head. A folded schedule gives the first device both ends.
     """
     dealt = cut(job, layout.pp, schedule, v)
     held = _held if isinstance(dealt.p, SCALARS) else _held.__wrapped__
-    return held(dealt, job.model.layers, leading_layers(job))
+    return held(dealt, totals(job.model))
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _held(dealt: Cut, layers: int, lead: float) -> Shares:
-    """The same of a cut; a cut of numbers is the same one each time."""
+def _held(dealt: Cut, every: tuple[float, ...]) -> Shares:
+    """The same of a cut; a cut of numbers is the same one each time. every: layers of the model, of
+    each kind.
+    """
     ends = 1.0 if dealt.folded else 0.0
-    inside = dealt.p > 2
-    chunk = layers / dealt.stages
+    chunk = sum(every) / dealt.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
-        early = dealt.leading(rank, lead) if lead else 0.0
+        kinds = dealt.rank_kinds(rank)
+        begins = dealt.first_kind(rank)
         return Share(
-            dealt.rank_layers(rank) - early, early, embedding, head, chunk
+            (dealt.rank_layers(rank) - sum(kinds), *kinds)
+            if kinds
+            else (dealt.rank_layers(rank),),
+            embedding,
+            head,
+            chunk,
+            (1.0 - sum(begins), *begins) if begins else (),
+            rank,
         )
 
-    inner = dealt.fuller if dealt.before else 1.0
     first = share(0.0, 1.0, ends)
-    second = Share(
-        dealt.rank_layers(inner),
-        0.0,
-        0.0,
-        0.0,
-        chunk,
+    inside = dealt.p > 2
+    # the second device: as full as any in the middle, and with nearly as many microbatches in
+    # flight as the first
+    second = [either(inside, share(rank), first) for rank in dealt.early]
+    return Shares(
+        {
+            **_numbered("middle", [share(rank) for rank in dealt.heavy]),
+            "first": first,
+            "last": share(dealt.q, 0.0, 1.0 - ends),
+            **_numbered("second", second),
+            "whole": _whole(dealt, every, chunk),
+        }
     )
+
+
+def _numbered(name: str, of: list[Share]) -> dict[str, Share]:
     return {
-        "middle": share(dealt.fuller),
-        "first": first,
-        "last": share(dealt.q, 0.0, 1.0 - ends),
-        # the second device: as full as any in the middle, and with nearly as many microbatches in
-        # flight as the first
-        "second": Share(
-            *(where(inside, a, b) for a, b in zip(second, first, strict=True))
-        ),
-        "whole": Share(
-            layers - lead,
-            lead,
-            1.0,
-            1.0,
-            chunk,
-        ),
+        f"{name} {k}" if k > 1 else name: share
+        for k, share in enumerate(of, 1)
     }
+
+
+def _whole(dealt: Cut, every: tuple[float, ...], chunk: Num) -> Share:
+    """A device that is alone."""
+    begins = tuple(float(kinds[1]) for kinds in dealt.kinds)
+    return Share(
+        every,
+        1.0,
+        1.0,
+        chunk,
+        (1.0 - sum(begins), *begins) if begins else (),
+    )
 
 
 def stages(
@@ -195,25 +253,19 @@ def stages(
 ) -> Stages:
     """The slowest device's microbatch and the mean of the others'. flat: `plain` parts."""
     flat = flat or plain(parts)
-    forward = {
-        name: by[name].of(flat, lambda c: c.forward) for name in DEVICES
-    }
-    back = {name: by[name].back(flat, text) for name in DEVICES}
-    name = slowest(layout, {k: forward[k] + back[k] for k in DEVICES})
+    names = by.called(*DEVICES)
+    forward = {name: by[name].of(flat, lambda c: c.forward) for name in names}
+    back = {name: by[name].back(flat, text) for name in names}
+    name = slowest(layout, {k: forward[k] + back[k] for k in names})
     share = by["whole"].again(text)
-    layer = _passes(flat.typical, text, share)
+    layer, *others_ = (_passes(c, text, share) for c in flat.layers)
     f = pick(name, forward)
     b = pick(name, back)
     others = maximum(layout.depth - 1.0, 1.0)
     rest_f = (forward["whole"] - f) / others
     rest_b = (back["whole"] - b) / others
     if flat is not parts:  # by cause too, of the slowest alone
-        mine = Share(
-            *(
-                pick(name, {k: by[k][i] for k in DEVICES})
-                for i in range(len(Share._fields))
-            )
-        )
+        mine = pick(name, {k: by[k] for k in names})
         f = mine.of(parts, lambda c: c.forward)
         b = mine.back(parts, text)
     return Stages(
@@ -223,7 +275,7 @@ def stages(
         rest_b,
         by["whole"].of(parts, lambda c: c.weight_pass) / layout.depth,
         layer,
-        _passes(flat.leading, text, share).plus(layer, -1.0),
+        tuple(other.plus(layer, -1.0) for other in others_),
         _passes(flat.embedding, "none"),
         _passes(flat.head, "none"),
     )
@@ -235,31 +287,49 @@ def _passes(part: LayerCost, text: str, share: Num = 1.0) -> Pass:
     return Pass(total(part.forward), back - part.weight_pass, part.weight_pass)
 
 
-Choice = tuple[Any, Any, Any]
-"""(the device is alone, an end is slowest, the last end is)."""
+class Choice(NamedTuple):
+    """Which device it is."""
+
+    alone: Any
+    """The device is alone."""
+    end: Any
+    """An end is slowest."""
+    last: Any
+    """The last end is."""
+    middle: tuple[tuple[str, Any], ...] = ()
+    """Further ones between the ends, where each is slower than those before."""
 
 
 def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
     """Which device the pipeline waits for."""
     first = seconds["first"]
     last = seconds["last"]
-    return (
+    middle = seconds["middle"]
+    slower = []
+    for name in seconds:
+        if name.startswith("middle "):
+            slower.append((name, seconds[name] > middle))
+            middle = maximum(middle, seconds[name])
+    return Choice(
         layout.pp == 1,
-        (maximum(first, last) >= seconds["middle"]) | (layout.pp == 2),
+        (maximum(first, last) >= middle) | (layout.pp == 2),
         last >= first,
+        tuple(slower),
     )
 
 
-def pick(choice: Choice, values: dict[str, Time]) -> Time:
+def pick(choice: Choice, values: dict[str, Any]) -> Any:
     """The value of the device that `slowest` chose."""
-    alone, end, last = choice
+    middle = values["middle"]
+    for name, slower in choice.middle:
+        middle = _choose(slower, values[name], middle)
     return _choose(
-        alone,
+        choice.alone,
         values["whole"],
         _choose(
-            end,
-            _choose(last, values["last"], values["first"]),
-            values["middle"],
+            choice.end,
+            _choose(choice.last, values["last"], values["first"]),
+            middle,
         ),
     )
 
@@ -274,8 +344,10 @@ def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
     return 0.0 if result is None else result
 
 
-def _choose(condition: Any, a: Time, b: Time) -> Time:
-    """`where` for seconds by cause too."""
+def _choose(condition: Any, a: Any, b: Any) -> Any:
+    """`where` for shares and for seconds by cause too."""
+    if isinstance(a, Share):
+        return either(condition, a, b)
     if isinstance(a, Seconds):
         return Seconds(
             *(where(condition, x, y) for x, y in zip(a, b, strict=True))
@@ -377,24 +449,28 @@ def dealt(
         s.layer,
         s.embedding,
         s.head,
-        leading_layers(job),
-        s.leading,
+        s.more,
         send,
         schedule.group,
     )
 
 
 def ways(
-    job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+    job: Job,
+    p: Num,
+    s: Stages,
+    send: Num,
+    schedule: Schedule,
+    v: Num,
+    ranks: Mapping[str, Num],
 ) -> dict[str, Num]:
-    """Seconds in which the first, a middle and the last device have nothing to do yet, or nothing
-    any more: the way of one microbatch down to it and, where backward passes are whole, up again.
-    Where a rank may begin the next step meanwhile, nothing.
+    """Seconds in which devices, each by its name, have nothing to do yet, or nothing any more: the
+    way of one microbatch down to it and, where backward passes are whole, up again. Where a rank
+    may begin the next step meanwhile, nothing.
     """
     if schedule.split_backward and not barrier(job):
-        return dict.fromkeys(("first", "middle", "last"), 0.0 * p)
+        return dict.fromkeys(ranks, 0.0 * p)
     d = dealt(job, p, 1.0, s, send, schedule, v)
-    ranks = {"first": 0.0 * p, "middle": d.fuller, "last": d.q}
     back = {
         name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0)
         for name, rank in ranks.items()
@@ -402,11 +478,6 @@ def ways(
     return {
         name: d.down(0.0, rank) + back[name] for name, rank in ranks.items()
     }
-
-
-def leading_layers(job: Job) -> float:
-    """Layers before those of a mixture of experts, where all after them are such."""
-    return float(leading(job.model)) if job.model.moe else 0.0
 
 
 def least_waits(

@@ -4,7 +4,7 @@ a device owns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -19,9 +19,9 @@ from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, maximum, minimum, where
-from .microbatch import Body, backward, sent_back, total
-from .pipeline import Share, Shares
+from ..num import Num, maximum, where
+from .microbatch import Body, total
+from .pipeline import Share, Shares, either, sum_of
 from .units import SILENT, Held, Unit, Units, tied, units
 
 
@@ -44,16 +44,13 @@ class Device(NamedTuple):
 
     def sharing(self, share: Share, each: Units, end: str) -> Device:
         """With the collectives of what it holds."""
-        one = minimum(share.typical, 1.0)
-        layers = each.typical * share.typical
-        rest = each.typical * (share.typical - one)
-        if each.leading is not each.typical:
-            leading = each.leading * share.leading
-            layers = layers + leading
-            rest = rest + leading
+        one = share.one
+        but_one = (n - m for n, m in zip(share.layers, one, strict=True))
         ends = each.ends[end]
         return self._replace(
-            first=each.typical * one + ends, rest=rest, every=layers + ends
+            first=_sum(each.layers, one) + ends,
+            rest=_sum(each.layers, but_one),
+            every=_sum(each.layers, share.layers) + ends,
         )
 
     @property
@@ -73,12 +70,12 @@ def devices(
     stages: Collection[int],
     at: Clock,
 ) -> list[Device]:
-    """The first, a middle and the last device; where one device is alone, it is the first, and the
-    others have nothing.
+    """The first, those in the middle and the last device; where one device is alone, it is the
+    first, and the others have nothing.
 
     stages: ZeRO stages that they serve.
     """
-    mine = along(layout, by, DEVICES)
+    mine = along(layout, by, by.called(*DEVICES))
     each = units(job, layout, parts, mine, stages, at)
     return [
         device(parts, share, layout.recompute).sharing(share, each, end)
@@ -86,8 +83,14 @@ def devices(
     ]
 
 
+def _sum(units: Iterable[Unit], often: Iterable[Num]) -> Unit:
+    """Of several layers, each so often."""
+    found: Unit = sum_of(zip(often, units, strict=True)) or SILENT
+    return found
+
+
 DEVICES = ("first", "middle", "last")
-"""Of a pipeline."""
+"""Of a pipeline: among these the last to be done; there may be several in the middle."""
 
 
 def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
@@ -95,22 +98,23 @@ def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
     alone.
     """
     alone = layout.pp == 1
-    return {end: _or_alone(by, end, alone) for end in ends}
+    return Shares({end: _or_alone(by, end, alone) for end in ends})
 
 
 def device(parts: Body, share: Share, recompute: str) -> Device:
     """A device that holds these shares of the model, with nothing to synchronise yet."""
-    one = minimum(share.typical, 1.0)
-    t = parts.typical
-    again = share.again(recompute)
-    back = total(backward(t, recompute, again))
-    replies = sent_back(t, recompute, again)
+    one = Share(share.one, 0.0, 0.0, share.chunk)
     return Device(
         total(share.of(parts, lambda c: c.forward)),
         total(share.back(parts, recompute)),
         share.sent(parts),
         share.sent_back(parts, recompute),
-        (total(t.forward) * one, back * one, t.sent * one, replies * one),
+        (
+            total(one.of(parts, lambda c: c.forward)),
+            total(one.back(parts, recompute)),
+            one.sent(parts),
+            one.sent_back(parts, recompute),
+        ),
     )
 
 
@@ -118,10 +122,12 @@ def _or_alone(by: Shares, end: str, alone: Any) -> Share:
     """The shares of an end, of the whole model on the first and of nothing on the others where a
     device is alone.
     """
-    whole = by["whole"] if end == "first" else Share(0.0, 0.0, 0.0, 0.0)
-    return Share(
-        *(where(alone, a, b) for a, b in zip(whole, by[end], strict=True))
-    )
+    whole = by["whole"]
+    if end != "first":
+        whole = whole._replace(
+            layers=tuple(0.0 for _ in whole.layers), embedding=0.0, head=0.0
+        )
+    return either(alone, whole, by[end])
 
 
 class Exposed(NamedTuple):
@@ -259,7 +265,8 @@ def synchronise(of: Sequence[Device], m: Num, ends: Sequence[Num]) -> Num:
 
 
 ENDS = ("first", "second", "last")
-"""Devices that may be the fullest: most microbatches in flight, most layers, the logits."""
+"""Devices that may be the fullest: most microbatches in flight, most layers, the logits; there may
+be several of the second."""
 
 
 def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:

@@ -152,8 +152,7 @@ def nothing(held: Num) -> bool:
 class Units(NamedTuple):
     """Collectives of a layer of each kind, and of embedding and head on each device."""
 
-    typical: Unit
-    leading: Unit
+    layers: tuple[Unit, ...]
     ends: Mapping[Any, Unit]
 
 
@@ -167,10 +166,7 @@ def units(
     far: Layout | None = None,
 ) -> Units:
     """by: what the devices hold, each by its name;  far: as in `unit`."""
-    kinds = (
-        (parts.typical, parts.leading) if job.model.moe else (parts.typical,)
-    )
-    layers = [Held(c.weights, c.expert_weights) for c in kinds]
+    layers = [Held(c.weights, c.expert_weights) for c in parts.layers]
     ends = [of_ends(job, layout, parts, share) for share in by.values()]
     found = each_unit(
         job,
@@ -181,8 +177,7 @@ def units(
         far,
     )
     return Units(
-        found[0],
-        found[len(layers) - 1],
+        tuple(found[: len(layers)]),
         dict(zip(by, found[len(layers) :], strict=True)),
     )
 

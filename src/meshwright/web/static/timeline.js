@@ -81,7 +81,7 @@ function draw(ctx, told) {
 
 function memoryOf(t, rank) {
   const ends = t.memory_by_stage_bytes;
-  const m = rank === 0 ? ends.first : rank === t.ranks - 1 ? ends.last : ends.second;
+  const m = rank === 0 ? ends.first : rank === t.ranks - 1 ? ends.last : ends[`rank ${rank}`] || ends.second;
   return m ? gib(m.weights + m.gradients + m.optimizer) : "–";
 }
 
