@@ -252,7 +252,7 @@ def test_a_table_is_refined_row_by_row(schedule: str) -> None:
         layer = Pass(f[rows], 1.2 * f[rows], 0.8 * f[rows])
         cut = at.cut(18, p[rows], 2.0, False)
         none = Pass(0.0, 0.0, 0.0)
-        d = Dealt(cut, at.rounds(m[rows]), layer, none, layer, 0.0, none, 0.1)
+        d = Dealt(cut, at.rounds(m[rows]), layer, none, layer, (), 0.1)
         return refined(at, p[rows], m[rows], 2.0, d, True)
 
     rows = [refine(k) for k in range(4)]

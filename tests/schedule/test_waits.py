@@ -5,16 +5,31 @@ are equal.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
-from test_spans import draw
+from test_spans import draw, pattern
 
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.dealt import Cut, Dealt, Pass
 from meshwright.schedule.longest import longest
 
 WAITING = [name for name in SCHEDULES if get(name).waits]
+
+
+def of_kinds(rng: random.Random, d: Dealt) -> Dealt:
+    """With layers of two further kinds among them."""
+    words = pattern(rng, int(d.cut.layers(0.0, d.stages)))
+    kinds = tuple(
+        tuple(accumulate((float(w == k) for w in words), initial=0.0))
+        for k in (1, 2)
+    )
+    more = tuple(
+        Pass(*(rng.uniform(-each, 1.5) for each in d.layer)) for _ in kinds
+    )
+    return d._replace(cut=replace(d.cut, uneven=True, kinds=kinds), more=more)
 
 
 def waited(name: str, d: Dealt, m: float) -> float:
@@ -79,7 +94,7 @@ def test_equal_stages_by_hand(name: str, m: int, idle: float) -> None:
 @pytest.mark.parametrize("name", ["interleaved", "zbv"])
 def test_uneven_chunks_wait_no_longer_than_the_closed_form(name: str) -> None:
     """Light ends, slots and sends; one microbatch goes through all layers whatever holds them."""
-    rng = random.Random(name)
+    rng, others = random.Random(name), random.Random(f"kinds {name}")
     schedule = get(name)
     once = 0
     for _ in range(400):
@@ -95,8 +110,11 @@ def test_uneven_chunks_wait_no_longer_than_the_closed_form(name: str) -> None:
         layer, first, last = (
             Pass(*(rng.random() * a for _ in range(3))) for a in (1, 2, 3)
         )
-        nothing = Pass(0.0, 0.0, 0.0)
-        d = Dealt(cut, m, layer, first, last, 0.0, nothing, rng.random() / 9)
+        d = Dealt(cut, m, layer, first, last, (), rng.random() / 9)
+        more = of_kinds(others, d)
+        assert waited(name, more, m) <= schedule.span(more, False) * (
+            1 + 1e-12
+        )
         least = waited(name, d, m)
         assert least <= schedule.span(d, False) * (1 + 1e-12)
         # of even ones ZB-V counts layers only, and no ends

@@ -119,9 +119,9 @@ def test_when_each_device_is_done() -> None:
 def test_the_first_of_chunks() -> None:
     """One layer of each chunk runs again: all, a half, a quarter of them."""
     for chunk, share in ((0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (4.0, 0.25)):
-        assert step.Share(8, 0, 0, 0, chunk).again("full:1") == share
-    assert step.Share(8, 0, 0, 0).again("full:1") == 1.0
-    assert step.Share(8, 0, 0, 0, 4.0).again("full") == 1.0
+        assert step.Share((8,), 0, 0, chunk).again("full:1") == share
+    assert step.Share((8,), 0, 0).again("full:1") == 1.0
+    assert step.Share((8,), 0, 0, 4.0).again("full") == 1.0
 
 
 def test_a_node_is_what_the_nearest_switch_joins() -> None:
@@ -193,9 +193,7 @@ def test_no_ranks_do_nothing() -> None:
     """Of the last 0, 1 and 2 of three ranks: a layer of 1 and 2 s each, and two sends between."""
     layer = Pass(1.0, 2.0, 0.5)
     none = Pass(0.0, 0.0, 0.0)
-    d = Dealt(
-        Cut.of(3, 3.0, 1.0, False), 4.0, layer, none, none, 0.0, none, 0.25
-    )
+    d = Dealt(Cut.of(3, 3.0, 1.0, False), 4.0, layer, none, none, (), 0.25)
     assert [float(d.last_ranks(r)) for r in (0.0, 1.0, 2.0)] == [0.0, 3.0, 6.5]
 
 
