@@ -67,9 +67,12 @@ def measure(rounds: int) -> dict[str, float]:
     torch.set_num_threads(1)
     found: dict[str, list[float]] = {name: [] for name in KINDS}
     with fake_world(0, 2):
-        for name, layout in KINDS.items():
-            few, many = (passes(layout, n) for n in (FEW, MANY))
-            for number in range(rounds + WARM_UP):
+        runs = {
+            name: [passes(layout, n) for n in (FEW, MANY)]
+            for name, layout in KINDS.items()
+        }
+        for number in range(rounds + WARM_UP):
+            for name, (few, many) in runs.items():
                 seconds = (many() - few()) / (MANY - FEW)
                 if number >= WARM_UP:
                     found[name].append(seconds)

@@ -16,9 +16,12 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from meshwright.errors import BadInput  # noqa: E402
-from meshwright.train import heartbeat  # noqa: E402
+from meshwright.formats.hf import load_hf  # noqa: E402
+from meshwright.train import heartbeat, weights  # noqa: E402
 from meshwright.train.heartbeat import Signs, Watch  # noqa: E402
+from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
+from meshwright.train.model import Decoder  # noqa: E402
 
 
 def killed(device: torch.device) -> None:
@@ -211,3 +214,24 @@ def test_under_torchrun_each_process_is_one_rank(tmp_path: Path) -> None:
     ]
     assert [process.wait(timeout=100) for process in started] == [0, 0]
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["2.0", "2.0"]
+
+
+@pytest.mark.parametrize("fill", ["drawn", "loaded"])
+def test_first_weights_are_signs_of_life(fill: str) -> None:
+    """Each parameter, for drawing or reading those of a large stage takes minutes."""
+    made = Path(__file__).parent / "huggingface" / "llama"
+    m = load_hf(made)
+    stage = Decoder(m, range(m.layers), 8)
+    heartbeat.keep()
+    try:
+        if fill == "drawn":
+            initialise(stage, m, 1)
+        else:
+            weights.load({0: stage}, m, made)
+        beats, words = heartbeat.own()
+    finally:
+        heartbeat.Own.signs = None
+    assert beats == len(list(stage.parameters()))
+    assert words.endswith(
+        "norm.weight" if m.tied_embeddings else "head.weight"
+    )

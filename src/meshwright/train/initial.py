@@ -20,6 +20,7 @@ from torch.distributed.tensor._utils import (
 )
 
 from ..describe.model import Model
+from . import heartbeat
 
 DEVIATION = 0.02
 
@@ -137,4 +138,5 @@ def local(x: Tensor) -> Tensor:
 def initialise(stage: nn.Module, m: Model, seed: int) -> None:
     """Fill a stage's parameters in place, each rank its own part."""
     for name, p in parameters(stage, m):
+        heartbeat.beat(f"drawing {name}"[:48])
         local(p).copy_(initial(name, p.shape, m, seed, region(p)))

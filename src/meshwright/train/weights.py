@@ -21,6 +21,7 @@ from ..formats import parse_json, read_text
 from ..formats.hf import read_hf
 from ..formats.hf_config import differences, spelled
 from ..formats.hf_weights import BODY, BUFFERS, TABLES, Place, Table, place
+from . import heartbeat
 from .initial import local, parameters, region
 from .model import Decoder
 
@@ -230,6 +231,7 @@ def fill(stage: nn.Module, m: Model, weights: Weights) -> None:
     values.
     """
     for name, p in parameters(stage, m):
+        heartbeat.beat(f"reading {name}"[:48])
         mine = local(p)
         found = weights.read(name, rows(name, p, m), region(p))
         if mine.numel() and found.numel():
