@@ -145,6 +145,7 @@ def test_mistakes_are_not_tried_again() -> None:
     with pytest.raises(RankFailed) as found:
         fork_ranks(refusing, 2, timeout_s=60)
     assert not found.value.again
+    assert found.value.exit_code == 2
 
 
 def test_all_ranks_work_together(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
                 "0",
             ]
         )
-        == 3
+        == 2
     )
     told = capsys.readouterr().err
     assert (

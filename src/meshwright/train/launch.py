@@ -38,9 +38,9 @@ PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal a process gets when its parent dies."""
 GRACE_S = 2.0
 """How long the others may take to say why they end, once one rank has."""
-OURS, FINAL = "3", "2"
-"""What a rank's last words begin with: a sentence of ours; one after which another try would end
-the same way.
+OURS, WRONG, FINAL = "3", "2", "1"
+"""What a rank's last words begin with: a sentence of ours; one about what the user gave; one after
+which another try would end the same way, too.
 """
 HARMLESS = (
     # logits of a vocabulary cut over tp; nothing writes to them
@@ -56,10 +56,14 @@ class RankFailed(MeshwrightError):
 
     exit_code = 3
 
-    def __init__(self, sentence: str, again: bool = True) -> None:
-        """again: another try may go better. Not so for a mistake of the user, nor after SIGTERM."""
+    def __init__(self, sentence: str, mark: str = OURS) -> None:
+        """mark: of the rank's last words, which say whether another try may go better, and the exit
+        code. After SIGTERM there is no other try either.
+        """
         super().__init__(sentence)
-        self.again = again
+        self.again = mark not in (WRONG, FINAL)
+        if mark == WRONG:
+            self.exit_code = BadInput.exit_code
 
 
 Work = Callable[[torch.device], None]
@@ -265,19 +269,16 @@ def _in_group(
 
 
 def _say(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave the reason where the parent finds it, with OURS or FINAL in front if it is ours; with
+    """Leave the reason where the parent finds it, with a mark in front if it is ours; with
     MESHWRIGHT_DEBUG the traceback too.
     """
     if os.environ.get("MESHWRIGHT_DEBUG"):
         traceback.print_exception(error)
     code = f" {type(error).__name__}: "
     if isinstance(error, MeshwrightError):
-        code = (
-            FINAL
-            if error.exit_code == BadInput.exit_code
-            or not getattr(error, "again", True)
-            else OURS
-        )
+        wrong = error.exit_code == BadInput.exit_code
+        again = getattr(error, "again", True)
+        code = WRONG if wrong else OURS if again else FINAL
     (folder / f"{rank}.part").write_text(f"{code}{error}", "utf-8")
     (folder / f"{rank}.part").rename(folder / f"{rank}.txt")
 
@@ -329,6 +330,6 @@ def _reason(ranks: Sequence[BaseProcess], folder: Path) -> RankFailed:
             words = " ".join(group[rank][1:].split())[:500]
             return RankFailed(
                 f"rank {rank} of {len(ranks)} stopped: {words}",
-                again=group[rank][0] != FINAL,
+                group[rank][0],
             )
     return RankFailed(f"one of {len(ranks)} ranks ended without a word")
