@@ -21,7 +21,7 @@ NOTABLE = 0.05
 WAITS = "a wait for messages lasts until the slowest rank of the group has come, too"
 SLOW = 1.3
 """Times the median of the others from which a rank is a straggler."""
-REASONS = {
+REASONS = {  # of what took longer than predicted
     **dict.fromkeys(COMM, WAITS),
     "pp_comm": (
         "PyTorch's schedule spends CPU seconds on sends, receives and bookkeeping between actions;"
@@ -78,9 +78,11 @@ def explanations(c: Comparison) -> Iterator[str]:
             cause.name in REASONS
             and abs(cause.difference_s or 0.0) > NOTABLE * c.step.measured_s
         ):
+            slower = (cause.measured_s or 0.0) > cause.predicted_s
             yield (
                 f"{cause.name} took {show(cause.measured_s or 0.0, 's')} instead of"
-                f" {show(cause.predicted_s, 's')}: {REASONS[cause.name]}"
+                f" {show(cause.predicted_s, 's')}"
+                + (f": {REASONS[cause.name]}" if slower else "")
             )
     if c.predicted.layout.zero in (1, 2) and c.predicted.layout.replicas > 1:
         yield (
