@@ -96,6 +96,15 @@ def test_causes_and_remainder_add_up_to_the_measured_step(
     )
     assert step.remainder["within actions"] == pytest.approx((SLOWER - 1) * 28)
     assert found.contention == pytest.approx(SLOWER)
+    told = [line for line in found.why() if " instead of " in line]
+    longer = {
+        line.partition(" took ")[0]: ": " in line.partition(" instead of ")[2]
+        for line in told
+    }
+    assert longer
+    for name, explained in longer.items():
+        cause = by[name]
+        assert explained == ((cause.measured_s or 0.0) > cause.predicted_s)
     assert found.crowd == (4, 2) and any(
         "4 threads of ranks share 2 cores" in why for why in found.why()
     )
