@@ -41,8 +41,8 @@ FLAGS = (
 )
 OMEGA = ("omegaconf", "antlr4-python3-runtime==4.9.3", "pyyaml", "packaging")
 HUB = (
-    *("huggingface-hub", "filelock", "tqdm", "requests", "regex", "httpx"),
-    *("httpcore", "h11", "anyio", "idna", "certifi", "sniffio", "fsspec"),
+    *("filelock", "tqdm", "requests", "regex", "httpx", "httpcore", "h11"),
+    *("anyio", "idna", "certifi", "sniffio", "fsspec", "pyyaml", "packaging"),
 )
 
 
@@ -86,15 +86,15 @@ TOOLS = {
     "accelerate": Tool(
         "fsdp",
         SHARDED,
-        ("accelerate==1.15.0", "psutil", "packaging", "pyyaml", *HUB),
+        ("accelerate==1.15.0", "huggingface-hub", "psutil", *HUB),
     ),
     "axolotl": Tool(
         "fsdp",
         SHARDED,
         (
             *("axolotl==0.19.0", "transformers==5.16.1", "accelerate==1.13.0"),
-            *("tokenizers", "safetensors", "pillow", "psutil", "packaging"),
-            *("pyyaml", *HUB, *TYPED),
+            *("tokenizers==0.23.1", "huggingface-hub==1.17.0", "safetensors"),
+            *("pillow", "psutil", "hf-xet", *HUB, *TYPED),
         ),
     ),
     "maxtext": Tool(
@@ -147,7 +147,12 @@ def install(name: str, folder: Path) -> None:
     """The packages of a tool into a folder, none of what they depend on."""
     done = folder / "installed"
     if not done.exists():
-        options = ["--no-deps", "--no-build-isolation", "--target"]
+        options = [
+            "--no-deps",
+            "--no-build-isolation",
+            "--upgrade",
+            "--target",
+        ]
         options += [str(folder), "--ignore-requires-python", "--quiet"]
         command = [sys.executable, "-m", "pip", "install", *options]
         environment = {**os.environ, "DS_BUILD_OPS": "0"}
