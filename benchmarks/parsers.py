@@ -101,7 +101,13 @@ TOOLS = {
         "maxtext",
         MIXED,
         (
-            *("maxtext==0.2.5", "jax", "jaxlib", "ml-dtypes", "opt-einsum"),
+            *(
+                "maxtext==0.2.5",
+                "jax==0.10.2",
+                "jaxlib==0.10.2",
+                "ml-dtypes",
+                "opt-einsum",
+            ),
             *("jinja2", "markupsafe", "psutil", "absl-py", "etils", *OMEGA),
             *("importlib-resources", "zipp", "fsspec", *TYPED),
         ),

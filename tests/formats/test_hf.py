@@ -888,3 +888,35 @@ def test_files(tmp_path):
     ):
         with pytest.raises(BadInput, match="cannot be read"):
             load_hf(path)
+
+
+def test_files_as_their_authors_write_them() -> None:
+    """Kinds of numbers say nothing of shapes, another name of the experts says the same, and lists
+    that a class does not read must be what it does without them (MiMo-V2-Flash's own file).
+    """
+    tiny = {"num_hidden_layers": 4, "vocab_size": 1000}
+    for kind, key in (
+        ("qwen3_5_moe_text", "mamba_ssm_dtype"),
+        ("glm_moe_dsa", "moe_router_dtype"),
+    ):
+        plain = {"model_type": kind, **tiny}
+        assert read_hf({**plain, key: "float32"}) == read_hf(plain)
+    glm = {"model_type": "glm_moe_dsa", **tiny, "n_routed_experts": 16}
+    assert read_hf({**glm, "num_experts": 16}) == read_hf(glm)
+    with pytest.raises(BadInput, match="num_experts is 8"):
+        read_hf({**glm, "num_experts": 8})
+    mimo = {"model_type": "mimo_v2_flash", **tiny, "num_key_value_heads": 4}
+    own = {
+        "hybrid_layer_pattern": [0, 1, 1, 1],
+        "moe_layer_freq": [0, 1, 1, 1],
+        "add_swa_attention_sink_bias": True,
+        "add_full_attention_sink_bias": False,
+        "swa_num_key_value_heads": 8,
+    }
+    assert read_hf({**mimo, **own}) == read_hf(mimo)
+    for key, other in (
+        ("hybrid_layer_pattern", [0, 0, 1, 1]),
+        ("swa_num_key_value_heads", 4),
+    ):
+        with pytest.raises(BadInput, match=key):
+            read_hf({**mimo, **own, key: other})

@@ -46,6 +46,7 @@ TEXT_OF = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 """model_type of a multimodal file -> that of a text part that does not say its own."""
 FLAT = {
@@ -120,6 +121,8 @@ def read_hf(
         Model, {k: v for k, v in fields.items() if v is not None}, c.where
     )
     shape = {**vars(model), "kv_heads": model.K, "head_dim": model.h}
+    if model.moe:
+        shape["experts"] = model.moe.experts
     return replace(
         model,
         notes=(*notes, *told, *_architecture(c, family), *c.unread(shape)),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import sliding
-from .hf_family import Family, attention_bias, biases, latent
+from .hf_family import Family, attention_bias, biases, latent, routed
 from .hf_keys import Config, Fields
 from .hf_layers import count, every, windows
 
@@ -151,7 +151,6 @@ def _gemma4(c: Config) -> Fields:
     for key in (
         "hidden_size_per_layer_input",
         "num_kv_shared_layers",
-        "enable_moe_block",
     ):
         if key in c.known and c.get(key):
             raise c.refuse(f"{key} is {brief(c.get(key))}")
@@ -181,6 +180,25 @@ def _gemma4(c: Config) -> Fields:
             "num_key_value_heads", _global_heads(c, kv) if alike else kv
         ),
         "key_is_value": alike,
+        **(_gemma4_experts(c) if c.flag("enable_moe_block") else {}),
+    }
+
+
+def _gemma4_experts(c: Config) -> Fields:
+    """Experts beside the feed-forward block of every layer, as beside a shared one; each output has
+    a norm of its own, as has what goes to the experts and, without a name, to the router (their
+    weights stand in `vectors`); a factor for each expert scales its share.
+    """
+    moe = routed(c, "num_experts", "top_k_experts", "moe_intermediate_size")
+    return {
+        "moe": {
+            **moe,
+            "shared_ffn": c.whole("intermediate_size"),
+            "router_bias": True,
+            "post_norm": True,
+        },
+        "ffns": ["experts"] * count(c),
+        "vectors": 3 * c.whole("hidden_size"),
     }
 
 

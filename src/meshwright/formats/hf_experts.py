@@ -362,15 +362,15 @@ def _mimo(c: Config) -> Fields:
         "full" if i == 0 or not (i + 1) % 6 else "sliding"
         for i in range(layers)
     ]
+    for key, value in _mimo_says(c, usual).items():
+        if c.get(key) not in (None, value):
+            raise c.refuse(f"{key} is {brief(c.get(key))}")
     heads = {
-        "heads": c.whole("swa_num_attention_heads", "num_attention_heads"),
-        "kv_heads": c.whole(
-            "swa_num_key_value_heads",
-            default=2 * c.whole("num_key_value_heads"),
-        ),
-        "head_dim": c.whole("swa_head_dim", "head_dim"),
-        "v_head_dim": c.whole("swa_v_head_dim", "v_head_dim"),
-        "sinks": c.flag("add_swa_attention_sink_bias", default=True),
+        "heads": c.whole("num_attention_heads"),
+        "kv_heads": 2 * c.whole("num_key_value_heads"),
+        "head_dim": c.whole("head_dim"),
+        "v_head_dim": c.whole("v_head_dim"),
+        "sinks": True,
     }
     names = (
         "n_routed_experts",
@@ -385,6 +385,28 @@ def _mimo(c: Config) -> Fields:
         **windows(c, usual),
         "ffns": _feed_forwards(c, 1),
     }
+
+
+def _mimo_says(c: Config, usual: list[str]) -> Mapping[str, Any]:
+    """What the authors' own files say, and the class does without reading it."""
+    kv = c.whole("num_key_value_heads")
+    return {
+        "hybrid_layer_pattern": [int(kind == "sliding") for kind in usual],
+        "moe_layer_freq": [0] + [1] * (len(usual) - 1),
+        "add_swa_attention_sink_bias": True,
+        "add_full_attention_sink_bias": False,
+        "swa_num_attention_heads": c.whole("num_attention_heads"),
+        "swa_num_key_value_heads": 2 * kv,
+        "swa_head_dim": c.whole("head_dim"),
+        "swa_v_head_dim": c.whole("v_head_dim"),
+    }
+
+
+MIMO = (
+    *("hybrid_layer_pattern", "moe_layer_freq", "swa_num_attention_heads"),
+    *("add_swa_attention_sink_bias", "add_full_attention_sink_bias"),
+    *("swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim"),
+)
 
 
 def _minimax_m2(c: Config) -> Fields:
@@ -565,7 +587,7 @@ EXPERTS: dict[str, Family] = {
     "laguna": Family(NORMED, _laguna),
     "llama4_text": Family({}, _llama4),
     "mellum": Family(NORMED, _mellum),
-    "mimo_v2_flash": Family({}, _mimo),
+    "mimo_v2_flash": Family({}, _mimo, also=MIMO),
     "minimax_m2": Family(
         WHOLE,
         _minimax_m2,

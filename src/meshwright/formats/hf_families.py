@@ -87,6 +87,11 @@ def _qwen3_moe(c: Config) -> Fields:
     return {**_qwen_moe(c), **attention_bias(c), **sliding(c)}
 
 
+def _qwen3_vl_moe(c: Config) -> Fields:
+    """The layers of qwen3_moe, none with a window."""
+    return {**_qwen_moe(c), **attention_bias(c)}
+
+
 def _deepseek_experts(c: Config) -> Fields:
     """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
     parameter.
@@ -255,6 +260,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3_moe": Family(
         {"qk_norm": True}, _qwen3_moe, also=(*HEAD, "max_window_layers")
     ),
+    "qwen3_vl_moe_text": Family({"qk_norm": True}, _qwen3_vl_moe, also=HEAD),
     "deepseek_v2": Family({}, _deepseek, also=(*HEAD, *SPARSE)),
     "deepseek_v3": Family({}, _deepseek, UNTRAINED, also=(*HEAD, *SPARSE)),
     "kimi_k2": Family(

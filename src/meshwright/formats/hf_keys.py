@@ -37,7 +37,7 @@ HARMLESS = re.compile(
     "|".join(
         (
             r"model_type|_?name_or_path|_commit_hash|transformers_version|auto_map|finetuning_task|is_llama_config",
-            r"(torch_)?dtype|torchscript|use_bfloat16|tf_legacy_loss|return_dict\w*|output_(hidden_states|attentions|scores|logits)|use_cache|cache_implementation",
+            r"(\w+_)?dtype|torchscript|use_bfloat16|tf_legacy_loss|return_dict\w*|output_(hidden_states|attentions|scores|logits)|use_cache|cache_implementation",
             r"_?attn_implementation\w*|attention_backend|use_flash_attn\w*|_flash_attn\w*|gradient_checkpointing|use_kernels",
             r"\w*_token_ids?|\w*_token_index|(?!.*expert)\w*_token|(pad|bos|eos|sep|mask_init)_id|tokenizer_\w+|prefix|org_vocab_size",
             r"id2label|label2id|num_labels|problem_type|task_specific_params|summary_\w+|classifier_\w+|pruned_heads|loss_type",
@@ -69,7 +69,7 @@ SCALES = re.compile(
     r"\w*multipliers?|\w+_scaling|\w*logit_scale|scale_\w+|dim_model_base|rescale_\w+|\w+_factor"
     r"|time_step_\w+|residual_in_fp32|num_logits_to_keep|use_mamba\w*|use_associative_scan"
     r"|\w+_dropout|\w+_soft_?cap(ping)?|swiglu_\w+|lambda_std_dev|linear_(a_log|dt)_\w+|kda_\w+"
-    r"|\w+_kernel|mode|\w+_dtype|eps|mixer_rms_eps|return_last_states|linear_allow_neg_eigval"
+    r"|\w+_kernel|mode|eps|mixer_rms_eps|return_last_states|linear_allow_neg_eigval"
 )
 """Names of factors and numerics, which change no product in a class that has them."""
 SYNONYMS = {
@@ -104,6 +104,9 @@ SYNONYMS = {
     ),
     "hidden_dim": ("hidden", "ffn"),
     "n_vocab": ("vocab",),
+    **dict.fromkeys(
+        ("num_experts", "n_routed_experts", "num_local_experts"), ("experts",)
+    ),
     "sliding_window_size": ("window",),
 }
 """Names that other programs or families have for a Model's field: silently one, or refused."""
@@ -256,7 +259,9 @@ class Config:
                 continue
             if key in self.defaults and SCALES.fullmatch(key):
                 continue
-            if means := [shape.get(name) for name in SYNONYMS.get(key, ())]:
+            if means := [
+                shape[name] for name in SYNONYMS.get(key, ()) if name in shape
+            ]:
                 if value not in means:
                     raise BadInput(
                         f"{self.where}: {key} is {brief(value)}, a name that its class does not"
