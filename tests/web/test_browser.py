@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ pytestmark = [
 
 import uvicorn  # noqa: E402
 
+from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.search import selectors  # noqa: E402
 from meshwright.web import answers, recorded, site  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
@@ -316,6 +318,40 @@ def test_what_is_dropped_is_read(page: Page) -> None:
         "location.hash"
     )
     assert tab.input_value("#mine-text") == "tp 8"
+    page.fine()
+
+
+def test_a_folder_and_a_log_are_dropped(page: Page, tmp_path: Path) -> None:
+    """A run's folder by the dialog; a foreign log let fall on the page."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
+    from run_folders import pipeline_run
+
+    passes = [(1.0, 1.25, 0.75)] * 4
+    layout = Layout(pp=4, schedule="1f1b")
+    folder = pipeline_run(tmp_path / "mine", layout, passes, steps=5)
+    page.open(address(page.base, "runs"), "runs")
+    tab = page.tab
+    assert "No run is shown" in tab.inner_text("#runs-sentence")
+    tab.click("text=Paste or drop")
+    page.forget()
+    tab.set_input_files("#run-folder", str(folder))
+    page.wait("runs")
+    assert "a step measured" in tab.inner_text("#runs-sentence")
+    assert tab.query_selector("#runs-charts svg")
+    line = "iteration {}/ 9 | elapsed time per iteration (ms): 5000 | loss: 9"
+    log = "\n".join(line.format(i) for i in range(1, 9))
+    page.forget()
+    tab.evaluate(
+        """log => {
+        const held = new DataTransfer();
+        held.items.add(new File([log], "train.log"));
+        dispatchEvent(new DragEvent("drop", { dataTransfer: held }));
+        }""",
+        log,
+    )
+    page.wait("runs")
+    said = tab.inner_text("#runs-sentence")
+    assert "log of megatron: 5.00 s" in said and "tp 1" in said
     page.fine()
 
 

@@ -55,6 +55,50 @@ def test_only_named_folders_are_shown(folder: Path) -> None:
         assert "not shown here" in reply.json["error"]
 
 
+def test_a_dropped_folder_says_what_the_folder_itself_does(
+    folder: Path,
+) -> None:
+    names = ("job.toml", "attempts.jsonl", "metrics.jsonl")
+    files = {n: folder / n for n in names if (folder / n).exists()}
+    for file in (folder / "record").glob("rank-*.jsonl"):
+        files[f"record/{file.name}"] = file
+    texts = {name: file.read_text("utf-8") for name, file in files.items()}
+    told = ask("run_files", {"files": texts}).json
+    served = app((), {"mine": folder})
+    own = ask("folder", {"run": "mine"}, served).json
+    assert len(texts) > 4 and told["comparison"]["causes"]
+    assert own["comparison"]["run"] == "mine", "its name, no path"
+    for one in (told, own):
+        one["folder"] = one["comparison"]["run"] = ""
+    assert told == own
+
+
+PEEKS = """
+model = "/etc/x.json"
+[cluster]
+on = "8xh100-sxm"
+[job]
+batch = "8seq"
+"""
+"""A job whose model is a file of this machine."""
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "the run' is not a run folder"),
+        ({"../job.toml": ""}, "is not read of a run"),
+        ({"record/../../x": ""}, "is not read of a run"),
+        ({"job.toml": PEEKS}, "is not known"),
+        ({"job.toml": "[", "metrics.jsonl": "{"}, "job.toml"),
+    ],
+)
+def test_what_is_no_run_is_refused(files: dict[str, str], said: str) -> None:
+    reply = ask("run_files", {"files": files})
+    assert reply.status == 422
+    assert said in reply.json["error"] and "/tmp" not in reply.json["error"]
+
+
 def test_a_run_without_a_step_is_predicted(folder: Path) -> None:
     (folder / "metrics.jsonl").write_text("")
     told = ask("folder", {"run": "mine"}, app((), {"mine": folder})).json

@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
@@ -192,6 +193,12 @@ class Kept:
                 self.answers.popitem(last=False)
 
 
+def digest(name: str, body: Mapping[str, Any]) -> str:
+    """What an answer is kept by: as short for a dropped file as for a question."""
+    text = name + json.dumps(body, sort_keys=True)
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def written(answer: Mapping[str, Any]) -> bytes:
     """JSON as bytes; never NaN."""
     return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
@@ -259,8 +266,8 @@ class Api:
         request: Request,
     ) -> Response:
         """An answer in one piece, kept for the next who asks the same."""
-        key = name + json.dumps(body, sort_keys=True) if asked.kept else ""
-        if (found := self.kept.get(key)) is None:
+        key = asked.kept and digest(name, body)
+        if not key or (found := self.kept.get(key)) is None:
             work = Work()
 
             def compute() -> bytes:

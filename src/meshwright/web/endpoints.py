@@ -18,7 +18,7 @@ from ..search.evaluate import Progress
 from . import answers, dropped, explorers, sure
 from .answers import Answer, Body
 from .question import keys
-from .runs import Folders, of_log
+from .runs import Folders, of_files, of_log
 
 TEXTS = {
     "type": "object",
@@ -37,6 +37,7 @@ LAYOUT = {
 }
 NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
 NUMBER = {"type": "number"}
+FILES = {"type": "object", "additionalProperties": {"type": "string"}}
 YES = {"type": "boolean"}
 TEXT = {"type": "string"}
 TOP = {"type": "integer", "minimum": 1, "maximum": 50}
@@ -117,6 +118,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         "run_question": quick(sure.run_question, {"id": TEXT}),
         "folders": quick(folders.list),
         "log": Endpoint(of_log, {"text": TEXT, **laid_out}),
+        "run_files": Endpoint(of_files, {"files": FILES}, kept=False),
         "folder": Endpoint(folders.run, {"run": TEXT}, kept=False),
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..compare import compare
@@ -19,6 +21,10 @@ from .question import ask, laid_out
 
 MOST_STEPS = 2000
 """Steps of a curve; longer runs are thinned out."""
+FILE = re.compile(
+    r"job\.toml|attempts\.jsonl|metrics\.jsonl|record/rank-\d{4}\.jsonl"
+)
+"""Of a run's folder, what a page may send."""
 SERIES = ("step", "loss", "step_time_s", "tokens_per_s", "grad_norm")
 
 
@@ -50,8 +56,30 @@ def of_folder(path: Path) -> dict[str, Any]:
         "series": series(run.metrics),
         "prediction": settled(predict(run.job), ()),
     }
-    found = compare(run).to_dict() if run.metrics else None
+    found = (
+        {**compare(run).to_dict(), "run": path.name} if run.metrics else None
+    )
     return envelope("compare", {**told, "comparison": found})
+
+
+def of_files(body: Body, progress: Progress) -> Answer:
+    """A run whose files were dropped, beside its prediction."""
+    files = body.get("files", {})
+    for name in files:
+        if not FILE.fullmatch(name):
+            raise BadInput(
+                f"files: {name[:80]!r} is not read of a run; these are: job.toml, attempts.jsonl,"
+                " metrics.jsonl, record/rank-0000.jsonl, ..."
+            )
+    with TemporaryDirectory() as at:
+        folder = Path(at, "the run")
+        (folder / "record").mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, "utf-8")
+        try:
+            return of_folder(folder)
+        except BadInput as error:
+            raise BadInput(str(error).replace(f"{at}/", "")) from None
 
 
 def of_log(body: Body, progress: Progress) -> Answer:

@@ -90,7 +90,7 @@ export function bars({ rows, kinds, label, most, limit, limitName, write = sig }
     const key = ++pictures;
     const narrow = width < 520;
     const left = narrow ? 0 : Math.min(230, 16 + 7.6 * Math.max(...rows.map((r) => r.name.length)));
-    const right = 8 + 6.6 * Math.max(...rows.map((r) => (r.text || "").length));
+    const right = 12 + 7.2 * Math.max(...rows.map((r) => (r.text || "").length));
     const each = narrow ? 40 : 26;
     const legend = kinds.length > 1 ? laid(kinds, width) : { lines: 0, at: [] };
     const top = 6 + legend.lines * 20 + (limit ? 16 : 0);
@@ -195,7 +195,7 @@ export function lines({ series, x, y, label, across = [], down = [], diagonal, h
       const side = named.some((y0) => Math.abs(y0 - at) < 14) ? "start" : "end";
       named.push(at);
       svg.append(s("line", { x1: left, x2: right, y1: at, y2: at, class: "mark" }),
-        s("text", { x: side === "end" ? right - 4 : left + 4, y: at - 5, "text-anchor": side, class: "small" }, mark.name));
+        s("text", { x: side === "end" ? right - 4 : left + 4, y: at < top + 12 ? at + 13 : at - 5, "text-anchor": side, class: "small" }, mark.name));
     }
     for (const mark of down) svg.append(s("line", { x1: px(mark.x), x2: px(mark.x), y1: top, y2: bottom, class: "mark" }),
       s("text", { x: px(mark.x) + (px(mark.x) > (left + right) / 2 ? -5 : 5), y: top + 12 + 14 * (mark.line || 0), "text-anchor": px(mark.x) > (left + right) / 2 ? "end" : "start", class: "small" }, mark.name));

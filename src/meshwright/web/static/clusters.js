@@ -1,6 +1,6 @@
 // The view Compare clusters: what the same run takes and costs on several machines.
 
-import { h, put, table } from "./dom.js";
+import { h, put, table, withRange } from "./dom.js";
 import { ask, lines } from "./ask.js";
 import { figure, lines as curves, bars } from "./chart.js";
 import { question } from "./state.js";
@@ -62,9 +62,9 @@ function cells(r) {
   const time = valueOf(r.train_time_s);
   const cost = valueOf(r.cost_usd);
   const tokens = time ? r.tokens_per_s * time : null;
-  const within = (value, write) => (value && r.interval_s ? ` (${range(along(r, value), write)})` : "");
-  return [r.cluster, step(r.step_time_s), r.interval_s ? range(r.interval_s, step) : "no runs", time ? seconds(time) + within(time, seconds) : "–",
-    cost ? usd(cost) + within(cost, usd) : "no price", energy(valueOf(r.energy_j)), cost ? count(tokens / cost) : "–", r.usd_per_hour ? sig(r.usd_per_hour) : "–",
+  const within = (value, write) => (value && r.interval_s ? range(along(r, value), write) : "");
+  return [r.cluster, step(r.step_time_s), r.interval_s ? range(r.interval_s, step) : "no runs", time ? withRange(seconds(time), within(time, seconds)) : "–",
+    cost ? withRange(usd(cost), within(cost, usd)) : "no price", energy(valueOf(r.energy_j)), cost ? count(tokens / cost) : "–", r.usd_per_hour ? sig(r.usd_per_hour) : "–",
     r.evidence?.rows ? `${grouped(r.evidence.rows)} runs` : r.interval_s ? "runs of its class" : "none", h("span", { class: "note" }, r.layout_words)];
 }
 

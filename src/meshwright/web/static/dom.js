@@ -34,16 +34,21 @@ export function put(node, ...kids) {
 
 // A table: texts, numbers already written, or nodes; the first column names the row.
 export function table(head, rows, caption, props) {
+  const all = rows.map((row) => row.cells || row);
+  const wordy = head.map((_, i) => all.some((cells) => long(cells[i])));
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption || "table" },
-    h("table", props,
+    h("table", { class: wordy.some(Boolean) || head.length > 5 ? "stack" : null, role: "table", ...props },
       caption && h("caption", {}, caption),
-      h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, rows.map((row) => h("tr", row.props,
-        (row.cells || row).map((cell, i) => h(i ? "td" : "th", { scope: i ? null : "row", class: long(cell) ? "text" : null }, cell)))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head.map((text, i) => h("th", { scope: "col", role: "columnheader", class: wordy[i] ? "text" : null }, text)))),
+      h("tbody", { role: "rowgroup" }, all.map((cells, r) => h("tr", { role: "row", ...rows[r].props },
+        cells.map((cell, i) => h(i ? "td" : "th", { scope: i ? null : "row", role: i ? "cell" : "rowheader", class: wordy[i] ? "text" : null, "data-head": i && head[i] ? head[i] : null }, cell)))))));
 }
 
+// A value with its interval in a second line.
+export const withRange = (value, range) => (range ? h("span", {}, value, h("br"), h("small", { class: "note" }, range)) : value);
+
 // Words, which may take several lines; numbers may not.
-const long = (cell) => (cell?.textContent ?? String(cell ?? "")).length > 36;
+const long = (cell) => !cell?.querySelector?.("small.note") && (cell?.textContent ?? String(cell ?? "")).length > 36 || Boolean(cell?.querySelector?.("br + small[title]"));
 
 // Let the reader save a text or a blob under a name.
 export function save(name, content, type) {

@@ -11,7 +11,7 @@ import { timeline } from "./timeline.js";
 import { limits } from "./limits.js";
 import { roofline } from "./roofline.js";
 import { sure } from "./sure.js";
-import { runs } from "./runs.js";
+import { inside, runFiles, runs } from "./runs.js";
 
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
 const page = { state: parse(location.hash), catalogue: null, abort: null, shown: null, started: 0 };
@@ -42,7 +42,7 @@ async function draw({ typing = false, first = false } = {}) {
   page.abort = new AbortController();
   page.started = performance.now();
   const view = VIEWS.find((v) => v.name === page.state.view) || plan;
-  const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember, log: page.log };
+  const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember, log: page.log, run: page.run };
   fill();
   if (page.shown !== view) {
     page.shown = view;
@@ -135,8 +135,11 @@ async function copyDialog() {
 function readDialog() {
   const text = h("textarea", { id: "dropped", "aria-label": "Text to read", placeholder: "A config.json, a JOB.toml, a meshwright command, or a link to this page" });
   const said = h("p", { role: "status" });
-  const box = dialog("Paste or drop", h("p", { class: "note" }, "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, the log of its run, or a link to this page. Nothing leaves this machine."),
-    text, h("p", {}, h("input", { type: "file", "aria-label": "Choose a file", onchange: async (e) => { text.value = await e.target.files[0].text(); } })), said,
+  const box = dialog("Paste or drop", h("p", { class: "note" }, "A config.json, a JOB.toml, a meshwright command, a configuration of another framework, the log of its run, a link to this page, or the folder of a run of meshwright train. Nothing leaves this machine."),
+    text, h("p", { class: "row" }, h("label", {}, "a file ", h("input", { type: "file", "aria-label": "Choose a file", onchange: async (e) => { text.value = await e.target.files[0].text(); } })),
+      h("label", {}, "the folder of a run ", h("input", { type: "file", id: "run-folder", webkitdirectory: true, "aria-label": "Choose the folder of a run", onchange: async (e) => {
+        try { await ran([...e.target.files].map((f) => [f.webkitRelativePath, f])); box.close(); } catch (error) { said.textContent = error.message; }
+      } }))), said,
     h("p", {}, h("button", { type: "button", onclick: async () => { try { await taken(text.value); box.close(); } catch (error) { said.textContent = error.message; } } }, "Read it")));
 }
 
@@ -149,6 +152,7 @@ async function taken(text) {
   const lines = text.split("\n").filter((line) => LOGGED.test(line));
   if (lines.length) {
     page.log = lines.slice(-MOST_LINES).join("\n");
+    page.run = null;
     return set({ view: "runs" });
   }
   const told = await ask("read", { text, question: question(page.state) });
@@ -157,6 +161,15 @@ async function taken(text) {
   const rest = Object.fromEntries(Object.entries(told.question).filter(([key]) => !fields.layout.includes(key)));
   const mine = Object.entries(layout).map(([k, v]) => `${k} ${v}`).join(" ");
   replace({ view: page.state.view, ...kept, ...rest, ...(mine ? { mine } : {}) }, told.said);
+}
+
+// The folder of a run, its files as [path, File].
+async function ran(files) {
+  const run = await runFiles(files);
+  if (!run["job.toml"]) throw new Error("This is not the folder of a run: it has no job.toml. meshwright train creates one.");
+  page.run = run;
+  page.log = null;
+  set({ view: "runs" });
 }
 
 function replace(state, said) {
@@ -258,8 +271,11 @@ async function start() {
   addEventListener("dragover", (e) => e.preventDefault());
   addEventListener("drop", async (e) => {
     e.preventDefault();
-    const text = e.dataTransfer.files[0] ? await e.dataTransfer.files[0].text() : e.dataTransfer.getData("text");
-    try { await taken(text); } catch (error) { announce(error.message, true); }
+    const entry = e.dataTransfer.items?.[0]?.webkitGetAsEntry?.();
+    try {
+      if (entry?.isDirectory) return await ran(await inside(entry));
+      return await taken(e.dataTransfer.files[0] ? await e.dataTransfer.files[0].text() : e.dataTransfer.getData("text"));
+    } catch (error) { return announce(error.message, true); }
   });
   history.replaceState(null, "", address(page.state));
   draw({ first: true });

@@ -9,7 +9,7 @@ import { binding, decides, differs, headline, memoryFigure, notesList, spoken, t
 const NAMES = {
   tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
   interleave: "chunks a device", schedule: "order of microbatches", zero: "ZeRO stage", recompute: "recomputed activations",
-  sequence_parallel: "sequence parallel",
+  sequence_parallel: "tokens cut over tp",
 };
 const IDLE = 500;
 const DEBOUNCE = 15;
@@ -188,12 +188,15 @@ async function compared(ctx, told) {
 function families(ctx, told) {
   const best = told.best;
   const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
-    p ? (i ? change(p.slower !== undefined && p.slower !== null ? 1 + p.slower : decides(p) / decides(best)) : "best") + (i && said ? ", a tie" : "") : "–",
+    p ? (i ? change(decides(p) / decides(best)) : "best") + (i && said ? ", a tie" : "") : "–",
     p ? step(p.step_time_s) : "–", p ? gib(p.memory_bytes.needed) : "–", p ? percent(p.mfu) : "–", h("span", { class: "note" }, p && i ? differs(p, best) : ""),
     p && h("button", { type: "button", "aria-label": `fix this layout: ${p.layout_words || ""}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
   const tie = (p, own) => own ?? decides(p) < decides(best) * (1 + (told.resolution || 0));
   const head = ["layout", "slower by", "step", "memory", "MFU", "what differs", ""];
-  const kinds = told.families?.length ? table(head, [row("the answer", best, 0), ...told.families.map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction && { ...f.prediction, slower: f.slower }, 1, f.tie))], "The best of each family of layouts") : null;
+  const answers = (f) => f.prediction?.layout_words === best.layout_words;
+  const others = (told.families || []).filter((f) => !answers(f)).map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction, 1, f.tie));
+  const own = told.families?.find(answers)?.name;
+  const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts; ranked by seconds over the chance to fit") : null;
   const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, tie(p, p.tie)))], "The best layouts and what they lose");
   put($("families"), h("h2", { id: "families-title" }, "What else"), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
 }

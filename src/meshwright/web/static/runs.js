@@ -11,6 +11,32 @@ export const runs = { name: "runs", title: "Runs", show, skeleton };
 const $ = (id) => document.getElementById(id);
 const EVERY = 3000;
 
+// Of a run's folder, the files that a comparison reads; records only where all of them are small enough to send.
+const READ = /(?:^|\/)((?:job\.toml|attempts\.jsonl|metrics\.jsonl)|record\/rank-\d{4}\.jsonl)$/;
+const MOST_CHARACTERS = 800000;
+
+// files: [path, File] of all that was dropped or chosen.
+export async function runFiles(files) {
+  const found = {};
+  for (const [path, file] of files) if (READ.test(path)) found[READ.exec(path)[1]] = await file.text();
+  const size = () => Object.values(found).reduce((sum, text) => sum + text.length, 0);
+  if (size() > MOST_CHARACTERS) for (const name of Object.keys(found)) if (name.startsWith("record/")) delete found[name];
+  if (size() > MOST_CHARACTERS) found["metrics.jsonl"] = (found["metrics.jsonl"] || "").slice(-MOST_CHARACTERS / 2).replace(/^[^\n]*\n/, "");
+  return found;
+}
+
+// [path, File] of everything in a dropped folder.
+export async function inside(entry) {
+  if (entry.isFile) return [[entry.fullPath, await new Promise((done, failed) => entry.file(done, failed))]];
+  const reader = entry.createReader();
+  const all = [];
+  for (;;) {
+    const some = await new Promise((done, failed) => reader.readEntries(done, failed));
+    if (!some.length) return all;
+    for (const one of some) if (one.isFile || one.name === "record") all.push(...await inside(one));
+  }
+}
+
 function skeleton() {
   return [h("div", { id: "runs-error" }), h("div", { class: "controls", id: "runs-controls" }), h("p", { class: "why", id: "runs-sentence" }), h("div", { id: "runs-charts" }), h("section", { id: "runs-why" })];
 }
@@ -21,9 +47,13 @@ async function show(ctx) {
     draw(ctx, await ask("log", { text: ctx.log, question: question(ctx.state, true), layout: words(ctx.state.mine || "") }, ctx.signal));
     return ctx.drawn("runs");
   }
+  if (ctx.run) {
+    draw(ctx, await ask("run_files", { files: ctx.run }, ctx.signal));
+    return ctx.drawn("runs");
+  }
   const { runs: names } = await ask("folders", {}, ctx.signal);
   if (!names.length) {
-    $("runs-sentence").textContent = "No run is shown. Drop the log of a run of Megatron-LM, NeMo or torchtitan here, after the script that started it; or start the page with the folders of your runs: meshwright serve RUN ...";
+    $("runs-sentence").textContent = "No run is shown. Drop the folder of a run of meshwright train here; or the log of a run of Megatron-LM, NeMo or torchtitan, after the script that started it. Runs that still train are watched by meshwright serve RUN ...";
     return ctx.drawn("runs");
   }
   const name = names.includes(ctx.state.run) ? ctx.state.run : names[0];
@@ -40,10 +70,13 @@ async function show(ctx) {
   }
 }
 
+// What was predicted: a log says no layout, so that a wrong one must be seen.
+const under = (p) => ` under ${p.layout_words}${p.fits ? "" : `, which does not fit (${gib(p.memory_bytes.needed)}): read the script that started the run first, or write its layout under Why not mine`}`;
+
 function draw(ctx, told) {
   const c = told.comparison;
   const p = told.prediction;
-  const said = c ? `${told.folder}: ${step(c.step_time_s.measured)} a step measured over ${grouped(c.timed_steps)} steps, ${step(c.step_time_s.predicted)} predicted (${change(c.step_time_s.predicted / c.step_time_s.measured)}).`
+  const said = c ? `${told.folder}: ${step(c.step_time_s.measured)} a step measured over ${grouped(c.timed_steps)} steps, ${step(c.step_time_s.predicted)} predicted (${change(c.step_time_s.predicted / c.step_time_s.measured)})${under(p)}.`
     : `${told.folder}: no finished step yet; ${step(p.step_time_s)} a step is predicted.`;
   $("runs-sentence").textContent = said;
   if (!ctx.told) ctx.announce(said);
