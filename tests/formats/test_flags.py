@@ -17,6 +17,7 @@ from meshwright.formats.flags import (
     STDIN,
     command_line,
     field_docs,
+    layout_of,
     placement,
     read_flags,
     split,
@@ -182,3 +183,27 @@ def test_docs_are_read_from_the_fields() -> None:
 )
 def test_a_range_is_the_list_of_its_numbers(name, spread, listed):
     assert split({name: spread}) == split({name: listed})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp=8 pp=4 zero=1",
+        "tp 8, pp 4, zero 1",
+        "tp8 pp4 zero1",
+        "TP=8; PP=4; ZeRO-1",
+        "--tp 8 --pp 4 --zero 1",
+    ],
+)
+def test_a_layout_as_people_write_it(text: str) -> None:
+    assert layout_of(text, JOB) == Layout(tp=8, pp=4, dp=2, zero=1)
+
+
+def test_megatrons_letters_and_words_with_digits() -> None:
+    found = layout_of("tp 2 pp 4 vpp 2 mbs2 schedule zb-h1", JOB)
+    assert (found.interleave, found.microbatch) == (2, 2)
+    assert (found.schedule, found.dp) == ("zb-h1", 8)
+    with pytest.raises(BadInput, match="did you mean tp"):
+        layout_of("tpp=8", JOB)
+    with pytest.raises(BadInput, match="cannot be read"):
+        layout_of("nowhere/plan.toml", JOB)

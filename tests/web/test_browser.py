@@ -318,6 +318,11 @@ def test_what_is_dropped_is_read(page: Page) -> None:
         "location.hash"
     )
     assert tab.input_value("#mine-text") == "tp 8"
+    tab.fill("#mine-text", "TP4 zero-1")
+    tab.wait_for_function(
+        "document.querySelector('#mine-answer').innerText.includes('tp 4')"
+    )
+    assert "ZeRO-1" in tab.inner_text("#mine-answer")
     page.fine()
 
 
@@ -377,7 +382,7 @@ def test_a_static_folder(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answers are there at once; what they do not hold is asked of the worker."""
-    monkeypatch.setattr(recorded, "CLUSTERS", ["8xh100-sxm"])
+    monkeypatch.setattr(recorded, "CHIPS", ["h100-sxm"])
     monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
     monkeypatch.setattr(
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}

@@ -132,13 +132,22 @@ def test_a_result_becomes_a_page(tmp_path) -> None:
     assert "model=llama3-8b" in held["state"]
 
 
+def test_the_clusters_compared_are_as_large_as_the_question() -> None:
+    """And its own is among them, first; the page's list is the same."""
+    found = web.clusters_of({"on": "128xgb200"})
+    assert found[:2] == ["128xgb200", "128xh100-sxm"]
+    assert web.clusters_of({"on": "64xh200"})[:2] == ["64xh200", "64xh100-sxm"]
+    script = page.static("clusters.js")
+    assert f"const CHIPS = {json.dumps(web.CHIPS)};" in script
+
+
 def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
     file = tmp_path / "job.toml"
     file.write_text(
         '[model]\nname = "llama3-8b"\n[cluster]\non = "8xh100-sxm"\n[job]\nbatch = "16seq"\n'
         "[layout]\ntp = 2\ndp = 4\nzero = 1\n"
     )
-    monkeypatch.setattr(web, "CLUSTERS", ["8xh100-sxm"])
+    monkeypatch.setattr(web, "CHIPS", ["h100-sxm"])
     monkeypatch.setattr(web, "SCENARIOS", ["h100"])
     monkeypatch.setattr(
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}

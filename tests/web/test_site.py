@@ -82,7 +82,7 @@ def test_what_is_wrong_is_a_sentence() -> None:
 def test_a_folder_opens_with_its_first_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "CLUSTERS", ["8xh100-sxm"])
+    monkeypatch.setattr(recorded, "CHIPS", ["h100-sxm"])
     monkeypatch.setattr(recorded, "SCENARIOS", ["h100"])
     monkeypatch.setattr(
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}

@@ -525,19 +525,38 @@ COUNTED = re.compile(r"\s*(\d+)(\s*x.*)", re.DOTALL)
 """A cluster by number and name: 512xh100-sxm."""
 
 
+STUCK = re.compile(r"([a-z_]+?)[-_]?(\d+)", re.I)
+"""A degree as people write it: tp8, zero-1."""
+SHORT = {"vpp": "interleave", "mbs": "microbatch"}
+"""Megatron's letters for fields of a layout."""
+
+
+def layout_words(text: str) -> dict[str, str] | None:
+    """A layout in words: "tp=8 pp=4", "tp 8, pp 4", "tp8 zero-1"; None for what names a file."""
+    found: dict[str, str] = {}
+    words = re.split(r"[\s,;=]+", text.replace("--", " ").strip())
+    at = iter(word for word in words if word)
+    for word in at:
+        stuck = STUCK.fullmatch(word)
+        name = (stuck[1] if stuck else word).lower().replace("-", "_")
+        found[SHORT.get(name, name)] = stuck[2] if stuck else next(at, "")
+    named = "=" in text or any(name in FIELDS for name in found)
+    return found if named else None
+
+
 def layout_of(text: str, job: Job) -> Layout:
     """A layout as a user names it: a JOB.toml or plan.toml, or words such as "tp=8 pp=4 zero=1";
     replicas that are not named fill the chips.
     """
-    if "=" not in text:
+    words = layout_words(text)
+    if words is None:
         table = _file(text, None).get("layout")
         if not isinstance(table, dict):
             raise BadInput(
                 f"{text[:80]} has no table [layout]; or write 'tp=8 pp=4 zero=1'"
             )
     else:
-        words = re.split(r"[\s,;]+", text.strip())
-        table = dict(word.partition("=")[::2] for word in words if word)
+        table = words
     found = read(Layout, table, "layout")
     if "dp" in table:
         return found

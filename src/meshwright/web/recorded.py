@@ -23,13 +23,7 @@ from .runs import of_folder
 
 LARGEST = 64 * 2**20
 """Bytes of a result."""
-CLUSTERS = [
-    "512xh100-sxm",
-    "512xh200",
-    "256xb200",
-    "512xmi300x",
-    "512xtpu-v5p",
-]
+CHIPS = ["h100-sxm", "h200", "b200", "mi300x", "tpu-v5p"]
 SCENARIOS = ["h100", "a100", "v100"]
 """What the page shows where nothing was chosen."""
 RESULTS = ("plan", "predict", "sweep", "validate", "roofline", "compare")
@@ -116,7 +110,7 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         drawn = {"schedule": "1f1b", **mine} if mine else best["layout"]
         attempted(keep, "timeline", {"question": question, "layout": drawn})
     for name, rest in (
-        ("clusters", {"clusters": CLUSTERS, "prices": {}}),
+        ("clusters", {"clusters": clusters_of(question), "prices": {}}),
         ("roofline", {"layer": "book"}),
         ("nearest", {}),
     ):
@@ -125,6 +119,13 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
     keep("scenarios", {})
     keep("limits", {"scenarios": SCENARIOS, "months": 3, "linear": 0.8})
     return state, answers
+
+
+def clusters_of(question: Mapping[str, str]) -> list[str]:
+    """As many of the usual chips as the question has, its own first (clusters.js)."""
+    count, _, own = question.get("on", "").partition("x")
+    chips = [own or CHIPS[0], *(c for c in CHIPS if c != (own or CHIPS[0]))]
+    return [f"{count or 512}x{chip}" for chip in chips[: len(CHIPS)]]
 
 
 def attempted(keep: Any, name: str, body: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import { question } from "./state.js";
 import { count, energy, grouped, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";
 
-const USUAL = "512xh100-sxm,512xh200,256xb200,512xmi300x,512xtpu-v5p";
+const CHIPS = ["h100-sxm", "h200", "b200", "mi300x", "tpu-v5p"];
 const SIZES = [0.25, 0.5, 1, 2, 4];
 
 export const clusters = { name: "clusters", title: "Compare clusters", show, skeleton };
@@ -18,7 +18,13 @@ function skeleton() {
 }
 
 const $ = (id) => document.getElementById(id);
-const chosen = (state) => (state.clusters || USUAL).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 12);
+// As many of the usual chips as the question has, its own first.
+function usual(state) {
+  const [, count, own] = /^([^x]*)x(.*)$/.exec(state.on || "") || ["", "512", CHIPS[0]];
+  return [own, ...CHIPS.filter((chip) => chip !== own)].slice(0, CHIPS.length).map((chip) => `${count}x${chip}`).join(",");
+}
+
+const chosen = (state) => (state.clusters || usual(state)).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 12);
 
 function prices(state) {
   const pairs = (state.prices || "").split(",").map((t) => t.split(":")).filter(([chip, usd]) => chip && Number(usd) > 0);
@@ -28,7 +34,7 @@ function prices(state) {
 function controls(ctx) {
   if ($("clusters-list")) return;
   const text = (id, label, key, value, hint) => h("label", { class: "field" }, label, h("input", { id, size: hint, value, oninput: (e) => ctx.set({ [key]: e.target.value.trim() }, true) }));
-  put($("clusters-controls"), text("clusters-list", "clusters, by commas", "clusters", ctx.state.clusters || USUAL, 56),
+  put($("clusters-controls"), text("clusters-list", "clusters, by commas", "clusters", ctx.state.clusters || usual(ctx.state), 56),
     text("clusters-prices", "prices, such as h100-sxm:2.5,b200:4 (USD/h a chip)", "prices", ctx.state.prices || "", 36),
     h("label", { class: "check" }, h("input", { type: "checkbox", id: "clusters-axis", checked: ctx.state.axis === "chips", onchange: (e) => ctx.set({ axis: e.target.checked ? "chips" : "" }) }), "over the number of chips"));
 }

@@ -43,14 +43,16 @@ export function question(state, free = false) {
 
 export const pins = (state) => fields.layout.filter((key) => state[key]);
 
+const SHORT = { vpp: "interleave", mbs: "microbatch" };
+
 // "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too.
 export function words(text) {
   const found = {};
-  const clean = text.replace(/--/g, " ").replace(/[,;·]/g, " ").replace(/\s*=\s*/g, "=").trim();
-  const tokens = clean.split(/\s+/).filter(Boolean);
+  const tokens = text.replace(/--/g, " ").split(/[\s,;·=]+/).filter(Boolean);
   for (let i = 0; i < tokens.length; i++) {
-    const [key, value] = tokens[i].includes("=") ? tokens[i].split("=") : [tokens[i], tokens[++i] ?? ""];
-    found[key.toLowerCase().replace(/-/g, "_")] = value;
+    const stuck = /^([a-z_]+?)[-_]?(\d+)$/i.exec(tokens[i]); // as people write it: tp8, zero-1
+    const key = (stuck ? stuck[1] : tokens[i]).toLowerCase().replace(/-/g, "_");
+    found[SHORT[key] || key] = stuck ? stuck[2] : tokens[++i] ?? "";
   }
   return found;
 }

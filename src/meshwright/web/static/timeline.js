@@ -23,7 +23,7 @@ function controls(ctx) {
   const pick = (key, label, first) => h("label", { class: "field" }, label, h("select", { id: key, onchange: (e) => ctx.set({ [key]: e.target.value }) },
     h("option", { value: "" }, first), ctx.catalogue.schedules.map((name) => h("option", { value: name, selected: ctx.state[key] === name }, name))));
   const part = (text, from, to) => h("button", { type: "button", onclick: () => ctx.set({ zoom: from === 0 && to === 1 ? "" : `${from}-${to}` }) }, text);
-  put($("timeline-controls"), pick("schedule1", "schedule", "the best layout's"), pick("schedule2", "beside it", "none"),
+  put($("timeline-controls"), pick("schedule1", "schedule", ctx.state.mine ? "my layout's" : "the best layout's"), pick("schedule2", "beside it", "none"),
     h("div", { class: "row", role: "group", "aria-label": "Zoom" }, part("all", 0, 1), part("fill", 0, 0.2), part("middle", 0.4, 0.6), part("drain", 0.8, 1)));
 }
 
