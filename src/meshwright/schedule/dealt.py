@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, pairwise
 from operator import add, mul, sub
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..num import (
     Num,
@@ -33,7 +31,11 @@ from ..num import (
     where,
 )
 from . import groups
-from .held import Held, Ranks, alone, columns
+
+if (
+    TYPE_CHECKING
+):  # NumPy is imported where it is used: orders alone do without
+    from .held import Held, Ranks
 
 
 class Pass(NamedTuple):
@@ -187,6 +189,10 @@ class Cut:
     @cached_property
     def held(self) -> Ranks:
         """What ranks hold of layers that are dealt one by one or of several kinds."""
+        import numpy as np
+
+        from .held import alone, columns
+
         fields = (self.p, self.v, self.most, self.spare, self.first, self.last)
         rest = (self.folded, self.before, self.kinds)
         if not any(hasattr(field, "shape") for field in fields):
@@ -393,6 +399,10 @@ def _held(
     kinds: tuple[tuple[float, ...], ...],
 ) -> Held:
     """What the ranks of one pipeline hold."""
+    import numpy as np
+
+    from .held import Held
+
     one = Cut(p, v, folded, most, spare, True, first, last, before)
     stages = np.arange(p * v + 1.0)
     bounds = np.asarray(one._before(stages), dtype=float)
