@@ -364,6 +364,15 @@ MEGATRON_OFFLOAD = Rule(
         " pipelines only (pp 1), and weights never"
     ),
 )
+SHARDED_TOKENS = Rule(
+    "tokens sharded over tp",
+    lambda j, l: (l.tp == 1) | bool(l.sequence_parallel) | (not j.framework),
+    lambda j, l: (
+        f"{j.framework.name if j.framework else ''} shards activations between the ranks of tp"
+        f" {l.tp}: sequence_parallel must be true, which takes tokens that tp divides"
+    ),
+    options=("sequence_parallel",),
+)
 MESHED_EXPERTS = Rule(
     "experts inside replicas",
     lambda j, l: divides(l.ep * l.dp_replicate, l.dp),
@@ -454,6 +463,7 @@ NAMED = {
         MEGATRON_OFFLOAD,
         FSDP_OFFLOAD,
         MESHED_EXPERTS,
+        SHARDED_TOKENS,
         *trainable.TRAINER,
         trainable.ROUNDS,
         *practice.PRACTICE,
