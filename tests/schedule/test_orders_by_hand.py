@@ -91,7 +91,7 @@ def followed(
 
 @pytest.mark.parametrize("name", FACTS)
 def test_devices_hold_what_their_order_leaves(name: str) -> None:
-    """In flight on the fullest device, the second and the one with the last stage; logits; the
+    """In flight on the fullest device, those between and the one with the last stage; logits; the
     gradients of logits that wait for their weights."""
     at = get(name)
     for p in (1, 2, 3, 4, 5):
@@ -107,15 +107,15 @@ def test_devices_hold_what_their_order_leaves(name: str) -> None:
                     assert at.heads_late(p, m, v) == late, where
                 end = held[0] if at.folded else held[-1]
                 assert at.in_flight_last(p, m, v) >= end - 1e-9, where
-                if p > 2:
-                    second = at.in_flight_second(p, m, v)
-                    assert second >= held[1] - 1e-9, where
+                inner = range(1, p - 1)
+                between = [at.in_flight_second(p, m, v, r) for r in inner]
+                for found, mine in zip(between, held[1:-1], strict=True):
+                    assert found >= mine - 1e-9, where
                 if name == "1f1b":
                     assert at.in_flight_last(p, m, v) == held[-1] == 1
-                    if p > 2:
-                        assert at.in_flight_second(p, m, v) == held[1]
+                    assert between == held[1:-1]
                 if name == "interleaved" and p > 2 and m % p == 0:
-                    assert second == pytest.approx(held[1])
+                    assert between == pytest.approx(held[1:-1])
                     assert at.in_flight_last(p, m, v) == pytest.approx(
                         held[-1]
                     )
