@@ -20,6 +20,7 @@ from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
+from meshwright.errors import BadInput
 from meshwright.layout.placement import launched, lies
 from meshwright.layout.rules import (
     ALWAYS,
@@ -231,6 +232,8 @@ def every_layout(job: Job, space: Space, relaxed: bool):
                 name: space.values(name)[0]
                 for name in ("cp_exchange", "offload")
             }
+            if choice.copies > 1:
+                same["schedule"] = choice.schedules[0].schedule
             bare = Layout(**degrees, sequence_parallel=False, **same)
             if (
                 not relaxed
@@ -343,7 +346,7 @@ def says_the_same(
         layout.replicas == 1 and zero and not resident.whole_program(job)
     ):
         return True
-    stages = int(layout.pp * layout.interleave)
+    stages = int(layout.pp * layout.interleave) // layout.copies
     even = "even" in {way.stages for way in choice.schedules}
     if layout.pp > 1:
         layers = job.model.layers
@@ -487,6 +490,28 @@ def test_search_equals_brute_force_of_hybrids(seed: int) -> None:
         same_by_loop(
             replace(job, model=hybrid(rng, job.model)), space, relaxed
         )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_search_equals_brute_force_where_stages_lie_twice(seed: int) -> None:
+    """DualPipe: two ranks hold each stage, so weights are sharded over twice as many, and half of
+    the microbatches go each way. Two random spaces a seed that have such layouts."""
+    rng = random.Random(2000 + seed)
+    compared = 0
+    while compared < 2:
+        job, space, relaxed = random_job(rng)
+        job = replace(job, batch=rng.choice([16, 24]))
+        space = space.but(schedule=("dualpipe",), sequence_parallel=None)
+        if job.cluster.chips * job.batch > (150 if relaxed else 400):
+            continue
+        same_by_loop(job, space, relaxed)
+        compared += bool(search(job, space, 1, relaxed).rows)
+
+
+def test_what_lies_twice_is_searched_by_itself() -> None:
+    job, space, _ = random_job(random.Random(1))
+    with pytest.raises(BadInput, match="by itself: not beside 1f1b"):
+        search(job, space.but(schedule=("1f1b", "dualpipe")))
 
 
 def same_by_loop(job: Job, space: Space, relaxed: bool) -> None:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import BadInput
-from ..num import Num, maximum, minimum
+from ..num import Num, maximum, minimum, where
 from ..schedule import get as schedule_named
 from .fields import Checked
 from .frozen import FrozenDict, changed, freeze, shown
@@ -242,12 +242,14 @@ class Layout(Checked):
         dimension that the pipeline reaches."""
         if self.copies == 1:
             return group
-        far = max(
-            (i for i, n in enumerate(self.placement["pp"]) if n > 1), default=0
-        )
-        return tuple(
-            n * self.copies if i == far else n for i, n in enumerate(group)
-        )
+        found: list[Num] = []
+        left: Num = 1.0
+        for n, here in zip(
+            group[::-1], self.placement["pp"][::-1], strict=True
+        ):
+            found.append(n * where((here > 1) & (left > 0), self.copies, 1))
+            left = where(here > 1, 0.0, left)
+        return tuple(found[::-1])
 
     def _inner(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """The nearest ranks / dp_replicate of a group."""

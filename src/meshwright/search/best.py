@@ -161,16 +161,16 @@ class Best:
         }
         way = self.choice.schedules[sched]
         sharding = self.choice.zero[zero]
+        fixed = Fixed.of(scheme) | way._asdict()
         return Layout(
             **degrees,
-            **way._asdict(),
             zero=sharding.zero,
             dp_replicate=int(
                 sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])
             ),
             recompute=self.choice.recompute[rec],
             sequence_parallel=self.choice.sequence_parallel[sp],
-            **Fixed.of(scheme),
+            **fixed,
             placement=shares,
         )
 

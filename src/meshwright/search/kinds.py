@@ -42,7 +42,8 @@ class Kind(NamedTuple):
             if len(self.counts) == 1
             else np.isin(v, self.counts)
         )
-        return takes & self._dealt(job, p * self.schedule.chunks(v))
+        stages = np.asarray(self.schedule.stage_count(p, v))
+        return takes & self._dealt(job, stages)
 
     def _dealt(self, job: Job, stages: Column) -> Any:
         how = stages_named(self.schedule.stages)
@@ -158,20 +159,22 @@ class Deal(NamedTuple):
 
     folded: bool = False
     stages: str = "even"
+    copies: int = 1
 
 
 def deals(choice: Options) -> list[Deal]:
     """The ways in which the schedules deal layers."""
     return [
-        Deal(kind.schedule.folded, kind.schedule.stages)
+        Deal(kind.schedule.folded, kind.schedule.stages, kind.schedule.copies)
         for kind in kinds(choice)
     ]
 
 
 def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
     """What the devices hold."""
+    folded = "zbv" if deal.copies == 1 else "dualpipe"
     schedule = schedule_with(
-        "zbv" if deal.folded else "interleaved", deal.stages
+        folded if deal.folded else "interleaved", deal.stages
     )
     return step.shares(job, layout, schedule, layout.interleave)
 
@@ -185,10 +188,13 @@ class Fullest(NamedTuple):
     """Layers of each kind on a device on average: none if there is one kind."""
 
     @classmethod
-    def of(cls, job: Job, pp: Column) -> Fullest:
-        """Of so many devices."""
+    def of(cls, job: Job, pp: Column, copies: int = 1) -> Fullest:
+        """Of so many devices, which hold so many copies of each stage and share its microbatches
+        out among them."""
         every = totals(job.model)
-        each = tuple(np.asarray(ceil_div(n, pp)) for n in every)
+        each = tuple(
+            np.asarray(ceil_div(n, pp / copies)) / copies for n in every
+        )
         mean = tuple(n * ROUNDED / pp for n in every) if len(every) > 1 else ()
         return cls(each, mean)
 

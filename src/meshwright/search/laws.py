@@ -91,8 +91,9 @@ class Laws(NamedTuple):
                 each = step.least_waits(job, p, s, kind.schedule, v)
                 least = sum(_scaled(wait, shares).of(numbers) for wait in each)
             waits[rows] = np.minimum(waits[rows], least)
-        every = np.asarray(ceil_div(float(job.model.layers), pp))
-        return cls(Fullest.of(job, pp), every, numbers, waits)
+        layers, copies = float(job.model.layers), choice.copies
+        every = np.asarray(ceil_div(layers, pp / copies)) / copies
+        return cls(Fullest.of(job, pp, choice.copies), every, numbers, waits)
 
     def unchunked(self, pp: Column) -> Laws:
         """Of each pipeline degree, ascending, with the number of chunks that waits least."""

@@ -51,6 +51,8 @@ class Nearest(Layout):
             other
             for other in OUTSIDE.get(axis, ("pp",))
             if other in self.placement
+            # copies of a stage lie on other ranks of the pipeline
+            and not (self.copies > 1 and other == "pp" and axis in MIRRORED)
         ]
         shares: list[Num] = []
         for i, size in enumerate(self.sizes[:-1]):
@@ -63,6 +65,8 @@ class Nearest(Layout):
         return (*shares, left)
 
 
+MIRRORED = ("replicas", "shards", "edp", "edp shards")
+"""Groups that hold the copies of a stage, where it has several."""
 OUTSIDE = {
     "dp": ("tp", "cp", "pp"),
     "replicas": ("tp", "pp"),

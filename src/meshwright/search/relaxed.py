@@ -158,7 +158,11 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
     every_deal = sorted({*deals(best.choice)})
     for start in range(0, length(rows), BLOCK):
         part = pick(rows, slice(start, start + BLOCK))
-        pipes = Layout(pp=part["pp"], interleave=part["interleave"])
+        pipes = Layout(
+            pp=part["pp"],
+            interleave=part["interleave"],
+            schedule=best.choice.all.schedules[0].schedule,
+        )
         shapes = shards.shapes(part)
         staged = [
             (
@@ -174,6 +178,7 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
             for deal in every_deal
         ]
         each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
+        each = each / best.choice.copies
         partly = Partly(
             part, each, _least_waits(job, best.choice, pipes, staged)
         )

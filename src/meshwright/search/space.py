@@ -147,9 +147,11 @@ class Space:
             raise BadInput(
                 f"one search takes one scheme, not {listed(schemes)}: plan takes several"
             )
-        return Fixed(
-            str(schemes[0]), {name: self.values(name)[0] for name in FIXED}
-        )
+        fixed = {name: self.values(name)[0] for name in FIXED}
+        ways = self.values("schedule")
+        if ways[0] in SCHEDULES and schedule_named(ways[0]).copies > 1:
+            fixed["schedule"] = ways[0]
+        return Fixed(str(schemes[0]), fixed)
 
 
 class Fixed(str):
@@ -269,6 +271,12 @@ class Options:
         return self.whole or self
 
     @property
+    def copies(self) -> int:
+        """Ranks that hold each stage, under all of the schedules."""
+        every = self.all.schedules
+        return every[0].bound.copies if every else 1
+
+    @property
     def axes(self) -> tuple[tuple[Any, ...], ...]:
         """The choices of each axis."""
         return (
@@ -313,14 +321,16 @@ class Options:
 
 
 def demand_one_copy(space: Space) -> None:
-    """Raise BadInput where the space has a schedule that holds stages several times, whose sharding
-    its tables do not have."""
-    for name in space.values("schedule"):
-        if name in SCHEDULES and schedule_named(name).copies > 1:
-            raise BadInput(
-                f"schedule {name} is not searched: plan dualpipev, which holds and takes with pp 8"
-                f" and dp 16 what {name} does with pp 16 and dp 8, then predict {name}"
-            )
+    """Raise BadInput where some schedules hold stages several times and others do not: the rows of
+    one table are sharded alike."""
+    names = space.values("schedule")
+    twice = [n for n in names if n in SCHEDULES and SCHEDULES[n].copies > 1]
+    if twice and len(twice) < len(names):
+        others = [name for name in names if name not in twice]
+        raise BadInput(
+            f"schedule {twice[0]} holds every stage twice, and is searched by itself: not beside"
+            f" {listed(others)}"
+        )
 
 
 def demand_host(job: Job, away: Offload) -> None:
@@ -732,13 +742,13 @@ def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
     """Pipeline degrees to try, with the numbers of chunks that some schedule may have: degrees that
     divide the chips, or (relaxed) any, up to the layers; stages may be uneven.
     """
-    degrees = range(1, job.model.layers + 1)
+    choice = options(job, space)
+    degrees = range(choice.copies, job.model.layers + 1, choice.copies)
     allowed = _column(
         [p for p in degrees if relaxed or job.cluster.chips % p == 0],
         space,
         "pp",
     )
-    choice = options(job, space)
     chunks = np.array(
         sorted({v for counts in choice.chunks for v in counts}),
         dtype=np.float64,
@@ -749,7 +759,7 @@ def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
     alone = np.isin(table["interleave"], [*first]) | (
         _longest_list(choice) > 0
     )
-    fits = table["pp"] * table["interleave"] <= maximum(
+    fits = table["pp"] * table["interleave"] / choice.copies <= maximum(
         most, _longest_list(choice)
     )
     return keep(table, fits & ((table["pp"] > 1) | alone))

@@ -85,12 +85,18 @@ class Points:
         ]
         return stacked(found, [at.stop - at.start for at, _ in parts])
 
+    @property
+    def rounds(self) -> Column:
+        """Microbatches that a device runs through each of its chunks."""
+        return self.m if self.near.copies == 1 else self.m / self.near.copies
+
     def busy(self, job: Job) -> Column:
         """Seconds of all microbatches in the layers of the slowest device at least."""
         each = [
             pick(c.forward + c.backward, self.which) for c in self.costs.layers
         ]
-        most = Fullest.of(job, np.asarray(self.near.pp))
+        pp = np.asarray(self.near.pp)
+        most = Fullest.of(job, pp, self.near.copies)
         return np.asarray(self.m * most.seconds(each))
 
     def stages(self, holders: step.Shares) -> step.Stages:
@@ -189,13 +195,14 @@ def pipelines(
         near, m = some.near, some.m
         send = step.hop(near, some.parts, clock).seconds
         s = some.stages(holders_of(job, near, deal))
-        short = m * (s.forward + s.backward) <= limit
+        short = some.rounds * (s.forward + s.backward) <= limit
         for k, schedule in ((k, every[k].schedule) for k in mine):
             for at in some_at_a_time(short & can_run[k][some.row]):
                 p, v, n, stages, hop = pick(
                     (near.pp, near.interleave, m, s, send), at
                 )
-                least = n * (stages.forward + stages.backward)
+                least = schedule.rounds(n)
+                least = least * (stages.forward + stages.backward)
                 least = least + step.least_idle(
                     job,
                     p,
@@ -274,7 +281,7 @@ def _after_fold(
     has.
     """
     near = points.near
-    m = points.m
+    m = points.rounds
     choice = p.choice
     how = at.overlap.dp
     names = p.devices
@@ -428,7 +435,7 @@ def _ways(
             v,
             on,
         )
-        sends = step.carried(m, hop, schedule, v)
+        sends = step.carried(schedule.rounds(m), hop, schedule, v)
         values = (*(way[name] for name in p.devices), *sends)
         _fill(p.floors, 1, points.place(k, 0, at=at), values)
 
