@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get, groups
+from meshwright.schedule.dealt import Cut, Pass
+from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.timeline import step_in_run_s, timeline
 from meshwright.schedule.types import folded_stage, looped_stage
@@ -81,3 +84,54 @@ def test_microbatches_in_flight_are_counted(name: str) -> None:
         if kind.in_flight_on_second and p > 1:
             found = float(kind.in_flight_on_second(p, m, v))
             assert found == pytest.approx(held[1]), (p, m, v)
+
+
+@pytest.mark.parametrize("name", ["v-half", "v-min", "breadth-first"])
+def test_a_column_of_replays_is_each_by_itself(name: str) -> None:
+    """Rows of several shapes at once: what is held, and how long it takes."""
+    kind = get(name)
+    v = 2.0
+    p, m = np.array([2.0, 3.0, 2.0, 4.0]), np.array([6.0, 7.0, 5.0, 8.0])
+    each = Pass(np.array([1.0, 2.0, 3.0, 4.0]), 2.0, 1.5)
+    held = kind.in_flight(p, m, v + 0.0 * p)
+    idle = kind.idle(p, m, v + 0.0 * p, *each)
+    for k in range(4):
+        at = float(p[k]), float(m[k]), v
+        assert held[k] == pytest.approx(float(kind.in_flight(*at)))
+        one = kind.idle(*at, float(each.f[k]), each.i, each.w)
+        assert idle[k] == pytest.approx(float(one))
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+@pytest.mark.parametrize("v", [2, 3])
+def test_fewer_microbatches_than_ranks_in_chunks(
+    v: int, barrier: bool
+) -> None:
+    """The law is never above the replay, and the replay of one microbatch: down and up all stages,
+    and the first one's weight gradient."""
+    kind, rng = get("interleaved-zb"), np.random.default_rng(5)
+    for p in (2, 3, 5):
+        for m in range(1, p):
+            f, i, w = rng.uniform(0.5, 2.0, (3, 8))
+            stage = np.stack([f, i, w], 1)[:, None] / v
+            seconds = np.repeat(stage, p * v, 1)
+            took = longest(kind, p, m, v, seconds, np.zeros(8), barrier)
+            law = m * (f + i + w) + kind.idle(p, m, v, f, i, w, barrier)
+            assert np.all(law <= took * (1 + 1e-9))
+            if m == 1:
+                short = w <= i  # done while I is on its way through the others
+                assert law[short] == pytest.approx(took[short])
+                assert law == pytest.approx(p * (f + i) + w / v)
+
+
+def test_leading_layers_of_columns_with_other_numbers_of_chunks() -> None:
+    """Eight layers on two ranks, the first three others: in one chunk all three are the first
+    rank's; in two chunks of two layers the third is the second rank's."""
+    v = np.array([1.0, 2.0])
+    cut = Cut.of(8, 2.0 + 0.0 * v, v, False)
+    assert cut.leading(0.0, 3.0).tolist() == [3.0, 2.0]
+    assert cut.leading(1.0, 3.0).tolist() == [0.0, 1.0]
+    for k, chunks in enumerate(v):
+        one = Cut.of(8, 2.0, float(chunks), False)
+        for rank in (0.0, 1.0):
+            assert float(one.leading(rank, 3.0)) == cut.leading(rank, 3.0)[k]
