@@ -480,3 +480,10 @@ def test_what_a_framework_bars_is_a_pair_of_options() -> None:
         for z, sharding in enumerate(choice.zero):
             bad = way.schedule == "zbv" and sharding.zero == 3
             assert barred[0, 0, k, z].tolist() == [False, bad, bad], (way, z)
+
+
+def test_chips_that_do_not_fill_nodes_have_no_strict_place() -> None:
+    """Six replicas on nodes of 4: half a node more would be needed; four and eight have one."""
+    for dp, times in ((6, 0), (4, 1), (8, 1)):
+        table = columns(tp=[1], cp=[1], pp=[1], dp=[dp])
+        assert placement.count(job(dp), table).tolist() == [times]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get, groups
-from meshwright.schedule.dealt import Cut, Pass
+from meshwright.schedule.dealt import Cut, Dealt, Pass
 from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.timeline import step_in_run_s, timeline
@@ -135,3 +135,19 @@ def test_leading_layers_of_columns_with_other_numbers_of_chunks() -> None:
         one = Cut.of(8, 2.0, float(chunks), False)
         for rank in (0.0, 1.0):
             assert float(one.leading(rank, 3.0)) == cut.leading(rank, 3.0)[k]
+
+
+@pytest.mark.parametrize(("m", "waits"), [(1, 6.0), (3, 5.0), (7, 3.0), (50, 3.0)])  # fmt: skip
+def test_zb_h2_waits_for_what_its_weights_do_not_fill(
+    m: int, waits: float
+) -> None:
+    """p = 4, F and I of 1 s, W of 0.5 s: down and up, less a W for each of up to 2 (p - 1)
+    microbatches that are run ahead."""
+    none = Pass(0.0, 0.0, 0.0)
+    d = Dealt(
+        Cut.of(4, 4.0, 1.0, False), 1.0, Pass(1.0, 1.0, 0.5), none, none, 0.0, none, 0.0
+    )  # fmt: skip
+    bound = get("zb-h2").waits
+    assert bound is not None
+    found = sum(float(wait.of(float(m))) for wait in bound(d, 2.5))
+    assert found == pytest.approx(waits)

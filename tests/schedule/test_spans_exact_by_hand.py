@@ -138,3 +138,31 @@ def test_closed_forms_that_are_the_replay(name: str) -> None:
             exact += int(np.count_nonzero(closed >= whole * (1 - 1e-9)))
             draws += ROWS
     assert exact >= EXACT.get(name, draws), f"{exact} of {draws}"
+
+
+LAWS = {"zb-h2": 16660, "interleaved-zb": 14237, "zbv": 16413}
+"""The same of bubbles of equal stages."""
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipev"])  # fmt: skip
+def test_bubbles_that_are_the_replays(name: str) -> None:
+    """F, I and W of equal stages, each up to a hundred times the other."""
+    kind, rng, rows = get(name), np.random.default_rng(4), 300
+    v = 2 if kind.chunks(7) > 1 else 1
+    exact = draws = 0
+    for p in (2, 3, 4, 5):
+        for m in sorted(
+            {1, p - 1, p, p + 1, 2 * p - 2, 2 * p - 1, 2 * p, 3 * p}
+        ):
+            if not kind.legal(p, m, v):
+                continue
+            f, i, w = 10.0 ** rng.uniform(-4.0, -2.0, (3, rows))
+            n = int(kind.chunks(v))
+            seconds = np.repeat(np.stack([f, i, w], 1)[:, None] / n, p * n, 1)
+            for barrier in (True, False):
+                took = longest(kind, p, m, v, seconds, np.zeros(rows), barrier)
+                law = m * (f + i + w) + kind.idle(p, m, v, f, i, w, barrier)
+                assert np.all(law <= took * (1 + 1e-9)), (p, m, barrier)
+                exact += int(np.count_nonzero(law >= took * (1 - 1e-9)))
+                draws += rows
+    assert exact >= LAWS.get(name, draws), f"{exact} of {draws}"
