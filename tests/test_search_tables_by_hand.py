@@ -220,7 +220,7 @@ def test_the_law_of_even_pipelines_is_their_time() -> None:
     assert by_order(at)
     shapes = nearest(at, table, choice, "megatron")
     expected = [(8 + n - 1) * 6 / n * (FORWARD + BACKWARD) for n in p]
-    found = laws.law(at, table, choice, laws.layers(at, shapes))
+    found = laws.law(at, table, choice, laws.layers(shapes))
     assert found == pytest.approx(expected)
 
 

@@ -69,7 +69,7 @@ def test_rounds_of_a_table() -> None:
 
 @pytest.mark.parametrize("name", [n for n in SCHEDULES if not get(n).replayed])
 def test_microbatches_in_flight_are_counted(name: str) -> None:
-    """On the rank that holds most, on that of the last stage, and on the second, in its order."""
+    """On the rank that holds most, on that of the last stage, and on each rank, in its order."""
     kind = get(name)
     for p, m, v in product(range(1, 7), range(1, 14), (1, 2, 3)):
         if (kind.chunks(7) == 7) != (v > 1) or not kind.legal(p, m, v):
@@ -81,9 +81,9 @@ def test_microbatches_in_flight_are_counted(name: str) -> None:
             end = 0 if kind.folded else p - 1
             found = float(kind.in_flight_on_last(p, m, v))
             assert found == pytest.approx(held[end]), (p, m, v)
-        if kind.in_flight_on_second and p > 1:
-            found = float(kind.in_flight_on_second(p, m, v))
-            assert found == pytest.approx(held[1]), (p, m, v)
+        for rank in range(p if kind.in_flight_on else 0):
+            found = float(kind.in_flight_on(p, m, v, rank))
+            assert found == pytest.approx(held[rank]), (p, m, v, rank)
 
 
 @pytest.mark.parametrize("name", ["v-half", "v-min", "breadth-first"])
@@ -124,19 +124,6 @@ def test_fewer_microbatches_than_ranks_in_chunks(
                 assert law == pytest.approx(p * (f + i) + w / v)
 
 
-def test_leading_layers_of_columns_with_other_numbers_of_chunks() -> None:
-    """Eight layers on two ranks, the first three others: in one chunk all three are the first
-    rank's; in two chunks of two layers the third is the second rank's."""
-    v = np.array([1.0, 2.0])
-    cut = Cut.of(8, 2.0 + 0.0 * v, v, False)
-    assert cut.leading(0.0, 3.0).tolist() == [3.0, 2.0]
-    assert cut.leading(1.0, 3.0).tolist() == [0.0, 1.0]
-    for k, chunks in enumerate(v):
-        one = Cut.of(8, 2.0, float(chunks), False)
-        for rank in (0.0, 1.0):
-            assert float(one.leading(rank, 3.0)) == cut.leading(rank, 3.0)[k]
-
-
 @pytest.mark.parametrize(("m", "waits"), [(1, 6.0), (3, 5.0), (7, 3.0), (50, 3.0)])  # fmt: skip
 def test_zb_h2_waits_for_what_its_weights_do_not_fill(
     m: int, waits: float
@@ -145,7 +132,7 @@ def test_zb_h2_waits_for_what_its_weights_do_not_fill(
     microbatches that are run ahead."""
     none = Pass(0.0, 0.0, 0.0)
     d = Dealt(
-        Cut.of(4, 4.0, 1.0, False), 1.0, Pass(1.0, 1.0, 0.5), none, none, 0.0, none, 0.0
+        Cut.of(4, 4.0, 1.0, False), 1.0, Pass(1.0, 1.0, 0.5), none, none, (), 0.0
     )  # fmt: skip
     bound = get("zb-h2").waits
     assert bound is not None
