@@ -9,7 +9,6 @@ takes the host several times as long (benchmarks/layer_host.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch.distributed.tensor import (
     Shard,
     distribute_tensor,
 )
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.nn import functional as fn
 
 from .model import Attention, Block
@@ -117,21 +117,64 @@ def cut(module: nn.Module, mesh: DeviceMesh, **how: Any) -> None:
             module.register_parameter(name, nn.Parameter(whole))
 
 
-def here(p: Any, gradient: Any = None) -> Any:
-    """This rank's part. gradient: what its gradient is, if not that of the part: a part of a
-    sum.
+class Part(torch.autograd.Function):
+    """This rank's part of a weight, as `DTensor.to_local` gives it, which describes the gradient
+    anew in every backward pass: a third of a layer's time.
     """
-    if not isinstance(p, DTensor):
-        return p
-    return p.to_local(grad_placements=gradient and [gradient])
+
+    @staticmethod
+    def forward(ctx: Any, p: DTensor, gradient: DTensorSpec) -> Tensor:
+        """gradient: what it is to be."""
+        ctx.gradient = gradient
+        part = p._local_tensor
+        return part.view_as(part)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Of the whole weight."""
+        whole: Any = DTensor
+        part = grad.contiguous()
+        return whole(part, ctx.gradient, requires_grad=False), None
+
+
+class Here:
+    """This rank's part of a parameter of a module, whenever it is asked for."""
+
+    def __init__(
+        self, module: nn.Module, name: str, sums: bool = False
+    ) -> None:
+        """sums: its gradient on a rank is a part of a sum; else that of the part."""
+        self.module, self.name, self.sums = module, name, sums
+        self.made: tuple[DTensorSpec, DTensorSpec] | None = None
+        """The description of the parameter for which that of its gradient was made; FSDP has one of
+        its own.
+        """
+
+    def __call__(self) -> Any:
+        """None if the module has no such parameter."""
+        p = getattr(self.module, self.name, None)
+        if not isinstance(p, DTensor):
+            return p
+        if not torch.is_grad_enabled():
+            return p._local_tensor
+        return Part.apply(p, self.gradient(p._spec))  # type: ignore[no-untyped-call]
+
+    def gradient(self, of: DTensorSpec) -> DTensorSpec:
+        """Of a parameter so described."""
+        if self.made is None or self.made[0] is not of:
+            placed = (Partial(),) if self.sums else of.placements
+            meta = of.tensor_meta
+            self.made = of, DTensorSpec(of.mesh, placed, tensor_meta=meta)
+        return self.made[1]
 
 
 def column(linear: nn.Linear, ranks: Ranks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
     cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
+    weight, bias = (Here(linear, name) for name in ("weight", "bias"))
 
     def forward(x: Tensor) -> Tensor:
-        return fn.linear(x, here(linear.weight), here(linear.bias))
+        return fn.linear(x, weight(), bias())
 
     replace_forward(linear, forward)
 
@@ -139,10 +182,10 @@ def column(linear: nn.Linear, ranks: Ranks) -> None:
 def row(linear: nn.Linear, ranks: Ranks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
     cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
+    weight, bias = (Here(linear, name) for name in ("weight", "bias"))
 
     def forward(x: Tensor) -> Any:
-        y = fn.linear(x, here(linear.weight))
-        return OutOf.apply(y, here(linear.bias), ranks)  # type: ignore[no-untyped-call]
+        return OutOf.apply(fn.linear(x, weight()), bias(), ranks)  # type: ignore[no-untyped-call]
 
     replace_forward(linear, forward)
 
@@ -152,8 +195,7 @@ def shared(module: nn.Module, ranks: Ranks) -> None:
     parts of a sum.
     """
     cut(module, ranks.mesh, weight=Replicate(), bias=Replicate())
-    weight: Callable[[], Any] = partial(of_sum, module, "weight")
-    bias: Callable[[], Any] = partial(of_sum, module, "bias")
+    weight, bias = (Here(module, name, True) for name in ("weight", "bias"))
     how: Callable[[Tensor], Tensor]
     if isinstance(module, nn.RMSNorm):
         shape, eps = list(module.normalized_shape), module.eps
@@ -178,11 +220,6 @@ def shared(module: nn.Module, ranks: Ranks) -> None:
 def replace_forward(module: Any, forward: Callable[[Tensor], Any]) -> None:
     """What a module computes, from now on; its hooks stay."""
     module.forward = forward
-
-
-def of_sum(module: nn.Module, name: str) -> Any:
-    """A parameter whose gradient on this rank is a part of a sum."""
-    return here(getattr(module, name, None), Partial())
 
 
 def whole_input(module: nn.Module, ranks: Ranks) -> None:
