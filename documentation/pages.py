@@ -28,6 +28,8 @@ ROOT = HERE.parent
 STYLE = "site.css"
 OUTSIDE = re.compile(r"\]\(\.\./([^)#\s]+)[^)]*\)")
 """A link from a page to a file of the repository that is no page."""
+STARTED = re.compile(r"^(meshwright \S+) -m \S+", re.M)
+"""How the builder itself was started, which the parser takes for part of the command."""
 GUIDES = {
     "Start": ("index.md", "tutorial.md", "how-to.md", "glossary.md"),
     "Use": (
@@ -58,6 +60,7 @@ GUIDES = {
 def command() -> str:
     """Every verb with its options, from the parser itself."""
     text = app.generate_docs(output_format="markdown")
+    text = STARTED.sub(r"\1", text)
     return text.replace("# meshwright\n", "# The command\n", 1)
 
 

@@ -53,6 +53,7 @@ def test_the_site_is_whole_and_asks_for_nothing_elsewhere(site: Path) -> None:
         assert "source" in text_of(site, f"frameworks/{name}.html")
     command = text_of(site, "reference/command.html")
     assert all(f'id="meshwright-{verb}"' in command for verb in VERBS)
+    assert "meshwright plan [OPTIONS] MODEL" in command
     python = text_of(site, "reference/python.html")
     assert all(
         f"{n}</" in python for n in ("Layout", "predict", "step_time_s")
