@@ -5,6 +5,7 @@ MESHWRIGHT_AXE: path of axe.min.js, for the accessibility of every view.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -372,7 +373,7 @@ def test_back_and_forth(page: Page) -> None:
     page.fine()
 
 
-FAKE = """self.loadPyodide = async () => ({ loadPackage: async () => {}, unpackArchive() {}, runPython() {},
+FAKE = """export const loadPyodide = async () => ({ loadPackage: async () => {}, unpackArchive() {}, runPython() {},
   globals: { get: (kind) => kind === "answer" ? (name, body) => JSON.stringify({ error: "asked " + name + body })
     : function* () { yield JSON.stringify({ error: "no lines" }); } } });"""
 """In place of Pyodide: says what it was asked."""
@@ -390,8 +391,11 @@ def test_a_static_folder(
     monkeypatch.setattr(answers, "changes_of", lambda job: ())
     engine = tmp_path / "pyodide"
     engine.mkdir()
-    (engine / "pyodide.js").write_text(FAKE)
-    (engine / "pyodide-lock.json").write_text("{}")
+    (engine / "pyodide.mjs").write_text(FAKE)
+    lock = {name: {"file_name": f"{name}.whl"} for name in site.PACKAGES}
+    (engine / "pyodide-lock.json").write_text(json.dumps({"packages": lock}))
+    for name in site.PACKAGES:
+        (engine / f"{name}.whl").write_text("")
     site.write(tmp_path / "out", engine, lambda what, share: None)
     folder = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "out"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), folder)

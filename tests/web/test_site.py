@@ -96,8 +96,13 @@ def test_a_folder_opens_with_its_first_answers(
     monkeypatch.setattr(site, "FIRST", job)
     engine = tmp_path / "pyodide"
     engine.mkdir()
-    for name in site.NEEDED:
-        (engine / name).write_text("")
+    (engine / "pyodide.mjs").write_text("")
+    lock = {n: {"file_name": f"{n}.whl"} for n in site.PACKAGES}
+    (engine / "pyodide-lock.json").write_text(json.dumps({"packages": lock}))
+    with pytest.raises(BadInput, match=r"it has no numpy\.whl"):
+        site.write(tmp_path / "out", engine, told)
+    for name in site.PACKAGES:
+        (engine / f"{name}.whl").write_text("")
     folder = tmp_path / "out"
     names = site.write(folder, engine, told)
     assert {

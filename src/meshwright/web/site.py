@@ -1,6 +1,6 @@
 """The page as a folder for any static host: the same program, run in the browser by Pyodide.
 
-Pyodide's files are the reader's to supply (its release, unpacked, or a folder with pyodide.js,
+Pyodide's files are the reader's to supply (its release, unpacked, or a folder with pyodide.mjs,
 pyodide.asm.*, python_stdlib.zip, pyodide-lock.json and the wheels of numpy and rich). Without them
 the page shows the answers that were written with it, and says so.
 """
@@ -8,6 +8,7 @@ the page shows the answers that were written with it, and says so.
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import zipfile
 from importlib import resources
@@ -21,8 +22,10 @@ from . import page, recorded
 
 LEFT_OUT = ("train", "reproduce", "cli", "static", "published", "__pycache__")
 """Parts of the package that no answer of the page needs."""
-NEEDED = ("pyodide.js", "pyodide-lock.json")
+NEEDED = ("pyodide.mjs", "pyodide-lock.json")
 """Files that make a folder one of Pyodide's."""
+PACKAGES = ("numpy", "rich")
+"""What the worker loads besides (worker.js)."""
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self';"
     " img-src 'self' data: blob:; connect-src 'self'; worker-src 'self'; base-uri 'none'"
@@ -37,12 +40,8 @@ FIRST = {
 
 def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
     """Write the folder; the names of its files.  Raises BadInput."""
-    if pyodide is not None and not all(
-        (pyodide / name).is_file() for name in NEEDED
-    ):
-        raise BadInput(
-            f"{str(pyodide)[:80]!r} is no folder of Pyodide: it has no {NEEDED[0]}"
-        )
+    if pyodide is not None:
+        demand(pyodide)
     state, answers = recorded.of_job(load_job(FIRST), progress)
     catalogue = recorded.catalogue(progress)
     held = page.held(recorded.address(state), {**answers, **catalogue})
@@ -57,6 +56,30 @@ def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
         (folder / "meshwright.zip").write_bytes(package())
         shutil.copytree(pyodide, folder / "pyodide", dirs_exist_ok=True)
     return sorted(file.name for file in folder.iterdir())
+
+
+def demand(pyodide: Path) -> None:
+    """Raise BadInput if a folder does not hold what the worker loads."""
+    for name in (*NEEDED, *wheels(pyodide)):
+        if not (pyodide / name).is_file():
+            raise BadInput(
+                f"{str(pyodide)[:80]!r} is no folder of Pyodide with NumPy and rich: it has no"
+                f" {name}; the full release of Pyodide has it, its npm package has not"
+            )
+
+
+def wheels(pyodide: Path) -> list[str]:
+    """Files of the packages that the program imports, as Pyodide's lock names them."""
+    lock = pyodide / "pyodide-lock.json"
+    if not lock.is_file():
+        return []
+    try:
+        known = json.loads(lock.read_text("utf-8"))["packages"]
+        return [known[name]["file_name"] for name in PACKAGES]
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(
+            f"{str(lock)[:80]!r} does not say where {' and '.join(PACKAGES)} are"
+        ) from None
 
 
 def index(held: str, engine: bool) -> str:

@@ -6,7 +6,7 @@ const waiting = new Map();
 let [worker, count] = [null, 0];
 
 function begin() {
-  worker = new Worker("worker.js");
+  worker = new Worker("worker.js", { type: "module" });
   worker.onmessage = ({ data }) => {
     const one = waiting.get(data.id);
     if (!one) return;

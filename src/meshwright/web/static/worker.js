@@ -3,9 +3,12 @@
 
 let ready = null;
 
+// Of a traceback, the line that says what is wrong.
+const last = (error) => String(error.message || error).trim().split("\n").pop();
+
 async function start() {
-  importScripts("pyodide/pyodide.js");
-  const python = await self.loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
+  const { loadPyodide } = await import("./pyodide/pyodide.mjs");
+  const python = await loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
   await python.loadPackage(["numpy", "rich"]);
   python.unpackArchive(await (await fetch("meshwright.zip")).arrayBuffer(), "zip", { extractDir: "/home/pyodide" });
   python.runPython("import sys; sys.path.insert(0, '/home/pyodide')\nfrom meshwright.web.alone import answer, lines");
@@ -23,6 +26,6 @@ self.onmessage = async ({ data: { id, name, body, many } }) => {
     }
     return self.postMessage({ id, done: true });
   } catch (error) {
-    return self.postMessage({ id, error: String(error.message || error) });
+    return self.postMessage({ id, error: last(error) });
   }
 };
