@@ -45,6 +45,7 @@ from meshwright.search.merit import burden, seconds_of
 from meshwright.search.nearest import nearest, stacked
 from meshwright.search.plan import Plan, plan
 from meshwright.search.ranked import Ranked
+from meshwright.search.selectors import choices_of
 from meshwright.search.space import Space, distinct, options
 from meshwright.search.strategies import strategies
 from meshwright.step import by_order
@@ -487,3 +488,17 @@ def test_chips_that_do_not_fill_nodes_have_no_strict_place() -> None:
     for dp, times in ((6, 0), (4, 1), (8, 1)):
         table = columns(tp=[1], cp=[1], pp=[1], dp=[dp])
         assert placement.count(job(dp), table).tolist() == [times]
+
+
+def test_values_to_choose_from_are_those_near_a_layouts_own() -> None:
+    """By the factor between them; and 1."""
+    at = job(4096, 4096)
+    found = choices_of(at, Layout(tp=64, dp=64))["tp"]
+    every = [2**k for k in range(13)]
+
+    def far(n: Any) -> float:
+        return float(max(n / 64, 64 / n))
+
+    left = [far(n) for n in every if n not in found]
+    assert {1, 64} <= {*found} < {*every}
+    assert max(far(n) for n in found if n != 1) <= min(left)
