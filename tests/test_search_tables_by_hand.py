@@ -502,3 +502,23 @@ def test_values_to_choose_from_are_those_near_a_layouts_own() -> None:
     left = [far(n) for n in every if n not in found]
     assert {1, 64} <= {*found} < {*every}
     assert max(far(n) for n in found if n != 1) <= min(left)
+
+
+def test_a_space_of_the_trainer_holds_what_its_program_holds() -> None:
+    """Bytes of each row are those of its layout by itself."""
+    at = Job(
+        replace(catalogue("llama3-8b"), layers=4),
+        catalogue_cluster("8xh100-sxm"),
+        16,
+        framework=catalogue_framework("meshwright"),
+    )
+    space = Space(
+        tp=(1, 2), cp=(1,), pp=(1, 2), microbatch=(1,), zero=(0, 1), recompute=("none",),
+        schedule=("1f1b",), dp_replicate=(1,), placements=False,
+    )  # fmt: skip
+    found = brute(at, space, 100)
+    assert len(found.rows) >= 4
+    for row in found.rows[:6]:
+        layout = found.layout(row, space.scheme, len(at.cluster.network.dims))
+        held = predict(at, layout).memory_bytes["allocated"]
+        assert held == pytest.approx(row[1])
