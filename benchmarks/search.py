@@ -1,7 +1,12 @@
 """How fast the search is, beside the same formulas evaluated one layout at a time, in one run on
 one core.
 
-    python benchmarks/search.py [-o benchmarks/search.md]
+    python benchmarks/search.py [-o benchmarks/search.md] [--only WORD] [--beside THEN.md]
+
+`--only` measures the rows that name the word and leaves the others as the file has them; `--beside`
+shows what the same file of another version says, written on the same machine in the same hour, and
+how many times as long (or as fast) the row is now. The spaces grow from version to version: a row
+says how many layouts it covers.
 
 Seconds are CPU seconds of this process, the best of a few runs. Machines differ and are noisy, so
 the figures to compare are the ratios: grid points a second over layouts a second one at a time.
@@ -13,8 +18,9 @@ import argparse
 import gc
 import os
 import platform
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,6 +32,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.search import Space, brute, plan, search
+from meshwright.search.best import Best
 from meshwright.step import step_time
 
 SPARSE = Model(
@@ -71,85 +78,122 @@ def one_at_a_time(job: Job) -> float:
     return 200 / seconds(lambda: [step_time(job, layout) for _ in range(200)])
 
 
-def rows() -> list[tuple[str, ...]]:
-    """Name, result, ratio to one layout at a time."""
-    table = []
+Row = tuple[str, str, str]
+"""What, result, ratio to one layout at a time."""
+
+
+def brute_force() -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Layouts one at a time, and all grid points."""
     for kind, job in jobs(16384).items():
-        single = one_at_a_time(job)
-        table.append(
-            (f"{kind}: one layout at a time", f"{single:,.0f} layouts/s", "1")
-        )
-        found = brute(job, Space())
-        rate = found.evaluated / seconds(
-            lambda job=job: brute(job, Space()), 2 if kind == "MoE" else 5
-        )
-        table.append(
-            (
-                f"{kind}: brute force, 16,384 chips, {found.evaluated:,} grid points",
-                f"{rate / 1e6:.1f} M grid points/s",
-                f"{rate / single:,.0f}",
-            )
-        )
-    for chips in (16384, 131072, 1048576):
+
+        def alone(kind: str = kind, job: Job = job) -> Row:
+            rate = f"{one_at_a_time(job):,.0f} layouts/s"
+            return f"{kind}: one layout at a time", rate, "1"
+
+        def grid(kind: str = kind, job: Job = job) -> Row:
+            start = time.process_time()
+            points = brute(job, Space()).evaluated
+            rate = points / (time.process_time() - start)
+            what = f"{kind}: brute force, 16,384 chips, {points:,} grid points"
+            many = f"{rate / one_at_a_time(job):,.0f}"
+            return what, f"{rate / 1e6:.1f} M grid points/s", many
+
+        yield f"{kind}: one layout at a time", alone
+        yield f"{kind}: brute force, 16,384 chips", grid
+
+
+def searches() -> Iterator[tuple[str, Callable[[], Row]]]:
+    """The exact search, strict and relaxed."""
+    strict, relaxed = (16384, 131072, 1048576), (98304, 100000)
+    for how, chips in (
+        *(("strict", chips) for chips in strict),
+        *(("relaxed", chips) for chips in relaxed),
+    ):
         for kind, job in jobs(chips).items():
-            covered, took = (
-                search(job, Space()).searched,
-                seconds(lambda job=job: search(job, Space()), 5),
-            )
-            table.append(
-                (
-                    f"{kind}: exact top 10, strict, {chips:,} chips, {covered:,} layouts",
-                    f"{took:.3f} s",
-                    f"{covered / took / one_at_a_time(job):,.0f}",
-                )
-            )
-    for chips in (98304, 100000):
-        for kind, job in jobs(chips).items():
-            covered, took = (
-                search(job, Space(), relaxed=True).searched,
-                seconds(lambda job=job: search(job, Space(), relaxed=True)),
-            )
-            table.append(
-                (
-                    f"{kind}: exact top 10, relaxed, {chips:,} chips, {covered:,} layouts",
-                    f"{took:.3f} s",
-                    f"{covered / took / one_at_a_time(job):,.0f}",
-                )
-            )
-    job = Job(
-        model("llama3-70b"),
-        cluster("1024xh100-sxm"),
-        512,
-        Layout(
-            tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1
-        ),
+            what = f"{kind}: exact top 10, {how}, {chips:,} chips"
+
+            def row(what: str = what, job: Job = job, how: str = how) -> Row:
+                def work() -> Best:
+                    return search(job, Space(), relaxed=how == "relaxed")
+
+                covered, took = work().searched, seconds(work, 5)
+                many = f"{covered / took / one_at_a_time(job):,.0f}"
+                return f"{what}, {covered:,} layouts", f"{took:.3f} s", many
+
+            yield what, row
+
+
+def answers() -> Iterator[tuple[str, Callable[[], Row]]]:
+    """A prediction and a plan."""
+    given = Layout(
+        tp=8, pp=4, dp=32, interleave=4, schedule="interleaved", zero=1
     )
-    took = seconds(lambda: [predict(job).to_dict() for _ in range(100)]) / 100
-    table.append(
-        ("one `predict` with its breakdown", f"{took * 1e3:.2f} ms", "")
-    )
-    took = seconds(lambda: plan(job))
-    table.append(("`plan` of llama3-70b on 1,024 chips", f"{took:.3f} s", ""))
-    return table
+    job = Job(model("llama3-70b"), cluster("1024xh100-sxm"), 512, given)
+
+    def predicted() -> Row:
+        def work() -> None:
+            for _ in range(100):
+                predict(job).to_dict()
+
+        took = seconds(work) / 100
+        what = "one `predict` with its breakdown"
+        return what, f"{took * 1e3:.2f} ms", ""
+
+    def planned() -> Row:
+        what = "`plan` of llama3-70b on 1,024 chips"
+        return what, f"{seconds(lambda: plan(job)):.3f} s", ""
+
+    yield "one `predict` with its breakdown", predicted
+    yield "`plan` of llama3-70b on 1,024 chips", planned
+
+
+def read(path: Path | None) -> dict[str, Row]:
+    """The rows of a file, by what they measure without how much it covers."""
+    if not path or not path.exists():
+        return {}
+    lines = path.read_text("utf-8").splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if "| " in line]
+    rows = [tuple(each[:3]) for each in cells[1:]]
+    return {
+        re.sub(r", [\d,]+ (layouts|grid points)$", "", each[0]): (*each, "")[
+            :3
+        ]
+        for each in rows
+    }
+
+
+def beside(now: str, then: str) -> str:
+    """How many times as much one result is as another of the same unit."""
+    a, b = (float(text.split()[0].replace(",", "")) for text in (now, then))
+    return f"{a / b:.2f}"
 
 
 def main() -> None:
     """Print the table as Markdown, or write it to a file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path)
-    output = parser.parse_args().output
-    lines = [
-        "| what | CPU time or rate | ratio to one at a time |",
-        "|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in rows()),
-    ]
+    parser.add_argument("--only", default="", metavar="WORD")
+    parser.add_argument("--beside", type=Path, metavar="THEN.md")
+    given = parser.parse_args()
+    known, then = read(given.output), read(given.beside)
+    heads = ["what", "CPU time or rate", "ratio to one at a time"]
+    heads += [given.beside.stem, "now / then"] if then else []
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for part in (brute_force, searches, answers):
+        for what, measure in part():
+            row = measure() if given.only in what else known.get(what)
+            if not row:
+                continue
+            old = then.get(what, ("", "", ""))[1]
+            more = (old, beside(row[1], old) if old else "") if then else ()
+            lines.append(f"| {' | '.join((*row, *more))} |")
     head = (
         "Measured with `python benchmarks/search.py` on one core of"
         f" {platform.processor() or platform.machine()}, Python {platform.python_version()}.\n\n"
     )
     text = head + "\n".join(lines) + "\n"
-    if output:
-        output.write_text(text, "utf-8")
+    if given.output:
+        given.output.write_text(text, "utf-8")
     print(text)
 
 

@@ -74,7 +74,12 @@ def test_the_answer_is_one_that_people_start(question: tuple) -> None:
         use["needed"] <= 0.95 * use["capacity"]
         and found.best.risk_of_oom <= 0.1
     )
-    simpler = [p for p in found.alternatives if burden(p.layout) < burden(l)]
+    layers = found.best.job.model.layers
+    simpler = [
+        p
+        for p in found.alternatives
+        if burden(p.layout, layers) < burden(l, layers)
+    ]
     assert not any(found.tie(p) for p in simpler), "of ties the simplest wins"
     for family in found.families:
         assert family.prediction is None or family.slower >= -resolution(

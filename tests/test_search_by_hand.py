@@ -60,31 +60,43 @@ def test_seconds_over_the_chance_to_fit() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, (0, 0, 0, 1, 0, 0, 0, 1)),
-        ({"dp": 8}, (0, 0, 0, 1, 0, 0, 0, 1)),
-        ({"tp": 2, "cp": 2, "pp": 2}, (3, 0, 0, 1, 0, 0, 0, 1)),
-        ({"ep": 2, "etp": 2, "dp_replicate": 2}, (3, 0, 0, 1, 0, 0, 0, 1)),
-        ({"tp": 2, "sequence_parallel": False}, (1, 0, 0, 1, 1, 0, 0, 1)),
-        ({"sequence_parallel": False}, (0, 0, 0, 1, 0, 0, 0, 1)),
-        ({"zero": 1}, (0, 0, 0, 1, 0, 0, 0, 1)),
-        ({"zero": 3}, (0, 0, 0, 3, 0, 0, 0, 1)),
-        ({"pp": 2, "schedule": "zbv"}, (1, 0, 1, 1, 0, 0, 0, 1)),
-        ({"pp": 1, "schedule": "zbv"}, (0, 0, 0, 1, 0, 0, 0, 1)),
+        ({}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"dp": 8}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"tp": 2, "cp": 2, "pp": 2}, (3, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"ep": 2, "etp": 2, "dp_replicate": 2}, (3, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"tp": 2, "sequence_parallel": False}, (1, 0, 0, 1, 1, 0, 0, 0, 1)),
+        ({"sequence_parallel": False}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"zero": 1}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"zero": 3}, (0, 0, 0, 3, 0, 0, 0, 0, 1)),
+        ({"pp": 2, "schedule": "zbv"}, (1, 0, 1, 1, 0, 0, 0, 0, 1)),
+        ({"pp": 1, "schedule": "zbv"}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
         (
             {"pp": 2, "schedule": "interleaved", "interleave": 3},
-            (1, 0, 0, 1, 0, 0, 0, 3),
+            (1, 0, 0, 1, 0, 0, 0, 0, 3),
         ),
-        ({"pp": 2, "stages": "slots"}, (1, 0, 0, 1, 0, 1, 0, 1)),
-        ({"microbatch": 4}, (0, 0, 0, 1, 0, 0, 0, 1)),
-        ({"microbatch": 3}, (0, 0, 0, 1, 0, 0, 1, 1)),
-        ({"tp": 4, "placement": {"tp": (2, 2)}}, (1, 1, 0, 1, 0, 0, 0, 1)),
-        ({"tp": 4, "placement": {"tp": (4, 1)}}, (1, 0, 0, 1, 0, 0, 0, 1)),
+        # 12 layers over 8 stages, 12, 8; 14 slots over 7, 12
+        (
+            {"pp": 2, "schedule": "interleaved", "interleave": 4},
+            (1, 0, 0, 1, 0, 0, 0, 1, 4),
+        ),
+        (
+            {"pp": 2, "schedule": "interleaved", "interleave": 6},
+            (1, 0, 0, 1, 0, 0, 0, 0, 6),
+        ),
+        ({"pp": 8}, (1, 0, 0, 1, 0, 0, 0, 1, 1)),
+        ({"pp": 7, "stages": "slots"}, (1, 0, 0, 1, 0, 1, 0, 0, 1)),
+        ({"pp": 12, "stages": "slots"}, (1, 0, 0, 1, 0, 1, 0, 1, 1)),
+        ({"pp": 2, "stages": "slots"}, (1, 0, 0, 1, 0, 1, 0, 0, 1)),
+        ({"microbatch": 4}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"microbatch": 3}, (0, 0, 0, 1, 0, 0, 1, 0, 1)),
+        ({"tp": 4, "placement": {"tp": (2, 2)}}, (1, 1, 0, 1, 0, 0, 0, 0, 1)),
+        ({"tp": 4, "placement": {"tp": (4, 1)}}, (1, 0, 0, 1, 0, 0, 0, 0, 1)),
     ],
 )
 def test_the_simpler_of_equals(
     fields: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
-    assert burden(Layout(**fields)) == expected
+    assert burden(Layout(**fields), 12) == expected
 
 
 # What is kept.

@@ -29,7 +29,7 @@ from .evaluate import (
     lower,
     tried,
 )
-from .grid import legal_options, possible
+from .legal import legal_options, possible
 from .merit import weigh
 from .nearest import Shapes, nearest
 from .pieces import Index
@@ -159,10 +159,11 @@ def _strict(
         )
         order = np.argsort(seconds, kind="stable")
         order = order[seconds[order] <= min(best.limit, LARGEST)]
-        first = order[:PLACED_AT_ONCE]
-        yield from tried(best, take(rows, first), seconds[first], ways)
-        rest = order[PLACED_AT_ONCE:]
-        found.append((take(rows, rest), seconds[rest], ways))
+        if open_.any():
+            first = order[:PLACED_AT_ONCE]
+            yield from tried(best, take(rows, first), seconds[first], ways)
+            order = order[PLACED_AT_ONCE:]
+        found.append((take(rows, order), seconds[order], ways))
         open_ &= law <= min(best.limit, LARGEST)
         size = size * GROWTH
         some = _least(law, np.flatnonzero(open_), size)

@@ -12,6 +12,7 @@ import numpy as np
 from ..describe.job import Job
 from ..step import clock, room
 from .best import Best
+from .blocks import Rows
 from .grid import pieces
 from .merit import weigh
 from .nearest import Shapes, bound_clock, pick
@@ -38,11 +39,11 @@ BLOCK = 16384
 POINTS = 32768
 """Grid points evaluated at once: few enough that their arrays stay in cache."""
 LARGEST = float(np.finfo(float).max)
-PLACED_AT_ONCE = 64
+PLACED_AT_ONCE = 32
 """Rows with the smallest bounds that are placed for a limit."""
 MORE_AT_ONCE = 256
 """Rows that are placed first once there is one."""
-TRIAL = 1.5
+TRIAL = 1.25
 """Times the largest bound of some rows: what they are looked at within while no limit is known."""
 
 
@@ -192,24 +193,17 @@ def _on_grid(
 ) -> None:
     """Evaluate a block of placed rows under all options that may stay within the limit."""
     capacity = room.limit(job)
-    p = pieces(
-        job,
-        clock(job),
-        table,
-        table,
-        shares,
-        choice,
-        space.scheme,
-        np.inf if count else best.limit,
-    )
+    rows = Rows(table, table, shares, space.scheme)
+    limit = np.inf if count else best.limit
+    p = pieces(job, clock(job), rows, choice, limit)
     if not count:
         p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
     table = pick(table, p.left)
     shares = pick(shares, p.left)
     for half in p.by_fold():
-        rows = max(POINTS // half.choice.count, 1)
+        size = max(POINTS // half.choice.count, 1)
         for at in (
-            slice(cut, cut + rows) for cut in range(0, length(table), rows)
+            slice(cut, cut + size) for cut in range(0, length(table), size)
         ):
             part = half.rows(at)
             seconds, use = exact(part, capacity)
@@ -245,13 +239,12 @@ def lower(
     choice = choice or best.choice
     each = [np.full(n, np.inf) for n in choice.all.shape]
     for start in range(0, length(near), BLOCK):
-        rows = np.arange(start, min(start + BLOCK, length(near)))
-        a = take(near, rows)
-        b = a if far is near else take(far, rows)
-        known = shapes and shapes.rows(rows)
-        p = pieces(
-            job, at, a, b, None, choice, space.scheme, best.limit, known
-        )
+        some = np.arange(start, min(start + BLOCK, length(near)))
+        a = take(near, some)
+        b = a if far is near else take(far, some)
+        known = shapes and shapes.rows(some)
+        rows = Rows(a, b, None, space.scheme, known)
+        p = pieces(job, at, rows, choice, best.limit)
         least = bound(p, capacity)
         found[start + p.left] = least.seconds
         columns = zip(each, p.choice.numbers, least.by_option, strict=True)
@@ -318,9 +311,8 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
         rows, shares = placements(job, rows, False, relaxed)
         if not length(rows):  # chips that do not fill the network's dimensions
             continue
-        p = pieces(
-            job, clock(job), rows, rows, shares, best.choice, space.scheme
-        )
+        found = Rows(rows, rows, shares, space.scheme)
+        p = pieces(job, clock(job), found, best.choice)
         seconds, use = exact(p, np.inf)
         best.add(
             np.where(np.isfinite(seconds), use[..., p.of], np.inf),

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..layout.stages import stage_count
 from ..num import Num
 from ..step import room
 from .best import Weigh
@@ -38,11 +39,11 @@ def seconds_of(job: Job, row: tuple[Any, ...]) -> float:
     return float(row[0] / by(1.0, row[1])) if by else float(row[0])
 
 
-def burden(layout: Layout) -> tuple[int, ...]:
-    """How involved a (scalar, placed) layout is, compared from left to right: its axes, tp outside
-    the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1 are as simple),
-    tp without sequence parallelism, layers dealt in a way that has to be named, microbatches that
-    are no power of two, chunks.
+def burden(layout: Layout, layers: int) -> tuple[int, ...]:
+    """How involved a (scalar, placed) layout of so many layers is, compared from left to right: its
+    axes, tp outside the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1
+    are as simple), tp without sequence parallelism, layers dealt in a way that has to be named,
+    microbatches that are no power of two, stages that do not divide the layers, chunks.
     """
     l = layout
     axes = sum(
@@ -54,6 +55,7 @@ def burden(layout: Layout) -> tuple[int, ...]:
     dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
     zero = max(int(l.zero), 1)
+    unlike = (layers + 2 * (l.stages == "slots")) % stage_count(l) > 0
     chunks = int(l.interleave)
     return (
         axes,
@@ -63,5 +65,6 @@ def burden(layout: Layout) -> tuple[int, ...]:
         int(whole),
         int(dealt),
         int(uneven),
+        int(unlike),
         chunks,
     )

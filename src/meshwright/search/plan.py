@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from textwrap import indent
@@ -28,10 +28,10 @@ from ..units import show
 from .cascade import search
 from .evaluate import Progress
 from .families import Family, parts
-from .nearby import better_batch, on_fewer, why_fewer
+from .nearby import Look, better_batch, on_fewer, why_fewer
 from .ranked import Placed, Ranked
 from .recipes import published
-from .several import first, quickest, several
+from .several import Found, first, quickest, several
 from .space import Space, described
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
@@ -303,65 +303,26 @@ def _searched(
     usual: the job as it is searched, which may run less than `job` does;  whole: the spaces before
     they were parted into families;  batches: look at others too.
     """
-    spaces = [space for _, space in named]
-    notes = list[str]()
+    spaces, whole, notes = _placeable(job, [one for _, one in named], whole)
     relaxed = bool(spaces[0].relaxed)
-    idle = ""
-    used = usual
-    if spaces[0].placements and axes(job.cluster.network):
-        spaces = [replace(space, placements=False) for space in spaces]
-        whole = [replace(space, placements=False) for space in whole]
-        notes.append(
-            "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
-            " axes in order"
-        )
     if progress:
         progress("layouts", 0.0)
-    look = partial(_look, whole)
     slack = resolution(job)
-    found = several(
-        usual,
-        spaces,
-        top,
-        relaxed,
-        progress,
-        slack,
+
+    def ask(of: Job) -> Found:
+        return several(of, spaces, top, relaxed, progress, slack)
+
+    look = partial(_look, whole)
+    used, found, idle = _on_chips(
+        job, usual, ask, look, spaces[0].relaxed is None
     )
-    row = first(found)
-    if spaces[0].relaxed is None:
-        used = on_fewer(usual, look, row)
-        if used is not usual:
-            found = several(
-                used,
-                spaces,
-                top,
-                relaxed,
-                progress,
-                slack,
-            )
-            all_chips = row
-            row = first(found)
-            idle = why_fewer(job, used, row, all_chips) if row else ""
-    ranked = Ranked(used, found, relaxed)
-    chosen = _chosen(ranked, top, slack)
     told = partial(_told, job, used is usual)
-    predicted, fuller = walk_checked(tuple(map(told, chosen)))
-    if chosen and not predicted:  # with room for what the closed form may lack
-        roomy = room.just_fitting(used, room.limit(job) * WALK_ROOM)
-        ranked = Ranked(
-            roomy,
-            several(
-                roomy,
-                spaces,
-                top,
-                relaxed,
-                progress,
-                slack,
-            ),
-            relaxed,
-        )
-        chosen = _chosen(ranked, top, slack)
-        predicted, _ = walk_checked(tuple(map(told, chosen)))
+    ranked, predicted, fuller = _walked(
+        Ranked(used, found, relaxed),
+        ask,
+        told,
+        partial(_chosen, top=top, slack=slack),
+    )
     seen = Plan(
         None,
         searched=sum(best.searched for _, best in found),
@@ -372,27 +333,76 @@ def _searched(
     )
     if not predicted:
         return seen
-    if (
-        batches
-        and not relaxed
-        and row
-        and (better := better_batch(used, look, row))
-    ):
-        seen = replace(seen, notes=(*seen.notes, better))
-    front = _front(used, whole, predicted[0], relaxed) if pareto else None
+    row = first(found)
+    if batches and not relaxed and row:
+        better = better_batch(used, look, row)
+        seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
     one = replace(
         seen,
         best=predicted[0],
         alternatives=predicted[1:],
-        pareto=front,
+        pareto=_front(used, whole, predicted[0], relaxed) if pareto else None,
         idle=idle,
     )
     names = [name for name, _ in named]
+    if not names[0]:
+        return one
+    return replace(one, families=_families(told, one, ranked, names))
+
+
+def _placeable(
+    job: Job, spaces: Sequence[Space], whole: Sequence[Space]
+) -> tuple[Sequence[Space], Sequence[Space], list[str]]:
+    """The spaces as the job's network lets them be placed, with what there is to say of it."""
+    if not (spaces[0].placements and axes(job.cluster.network)):
+        return spaces, whole, []
     return (
-        replace(one, families=_families(told, one, ranked, names))
-        if names[0]
-        else one
+        [replace(space, placements=False) for space in spaces],
+        [replace(space, placements=False) for space in whole],
+        [
+            "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
+            " axes in order"
+        ],
     )
+
+
+def _on_chips(
+    job: Job,
+    usual: Job,
+    ask: Callable[[Job], Found],
+    look: Look,
+    fewer: bool,
+) -> tuple[Job, Found, str]:
+    """The job on all its chips or, where that is allowed and faster, on a cleaner number of them;
+    what was found there, and why chips are idle.
+    """
+    found = ask(usual)
+    all_chips = first(found)
+    used = on_fewer(usual, look, all_chips) if fewer else usual
+    if used is usual:
+        return usual, found, ""
+    found = ask(used)
+    row = first(found)
+    return used, found, why_fewer(job, used, row, all_chips) if row else ""
+
+
+def _walked(
+    ranked: Ranked,
+    ask: Callable[[Job], Found],
+    told: Callable[[Placed], Prediction],
+    choose: Callable[[Ranked], list[Placed]],
+) -> tuple[Ranked, tuple[Prediction, ...], list[str]]:
+    """The layouts chosen that fit by a walk through their program; with room for what the closed
+    form may lack where none does.
+    """
+    chosen = choose(ranked)
+    predicted, fuller = walk_checked(tuple(map(told, chosen)))
+    if chosen and not predicted:
+        used = ranked.job
+        roomy = room.just_fitting(used, room.limit(used) * WALK_ROOM)
+        ranked = Ranked(roomy, ask(roomy), ranked.relaxed)
+        predicted, _ = walk_checked(tuple(map(told, choose(ranked))))
+    return ranked, predicted, fuller
 
 
 def _told(job: Job, same: bool, each: Placed) -> Prediction:

@@ -87,8 +87,9 @@ class Ranked:
             for number, row in self._rows(None)
             if row[0] <= within * ROUNDING
         ]
+        layers = self.job.model.layers
         by_burden = sorted(
-            (burden(self._layout(number, row)), number, row)
+            (burden(self._layout(number, row), layers), number, row)
             for number, row in rows
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):

@@ -19,6 +19,7 @@ from ..num import ceil_div
 from ..schedule.waits import Wait
 from ..step import Body, Stages, least_waits, room, stages
 from .best import Best
+from .blocks import Rows
 from .evaluate import (
     BLOCK,
     LARGEST,
@@ -30,11 +31,13 @@ from .evaluate import (
     each_dp,
     largest_dp,
     lower,
+    tried,
     valid,
 )
-from .grid import pieces, possible
+from .grid import pieces
 from .kinds import Deal, Mask, deals, holders_of, kinds
 from .laws import NEVER, Laws, law, layers, shares_of
+from .legal import possible
 from .nearest import Shapes, bound_clock, nearest, pick, stacked
 from .pieces import Index, bound
 from .placement import spread
@@ -345,15 +348,8 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
         )
         for some in (part, part | {"dp": dp_step(part)}):
             # a bound, not a layout
-            p = pieces(
-                job,
-                bound_clock(job),
-                some,
-                dict(some),
-                None,
-                best.choice,
-                space.scheme,
-            )
+            rows = Rows(some, dict(some), None, space.scheme)
+            p = pieces(job, bound_clock(job), rows, best.choice)
             alive[start : start + BLOCK] |= (
                 bound(p, capacity).bytes <= capacity
             )
@@ -421,7 +417,9 @@ def _first_guess(
         seconds, ways = lower(
             job, space, best, guesses, guesses, shapes=shapes.rows(some)
         )
-        yield from best_first(best, guesses, seconds, ways, None)
+        first = np.argsort(seconds, kind="stable")[:PROMISING]
+        first = first[np.isfinite(seconds[first])]
+        yield from tried(best, take(guesses, first), seconds[first], ways)
         begin = begin + size
         size = size * GROWTH
 

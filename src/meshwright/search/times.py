@@ -52,13 +52,40 @@ class Points:
     """What is left to say of recomputation: that of all layers is in their costs."""
     text: Index
     """Which of these texts a point has, ascending."""
+    deal: Index | None = None
+    """Which of several ways to deal layers it has, once it has one."""
 
     def some(self, at: Any) -> Points:
         """Some of them."""
         columns = ("near", "far", "which", "m", "sp", "rec", "row", "text")
         return replace(
-            self, **{name: pick(getattr(self, name), at) for name in columns}
+            self,
+            **{name: pick(getattr(self, name), at) for name in columns},
+            deal=None if self.deal is None else self.deal[at],
         )
+
+    def dealt(
+        self, job: Job, ways: list[Deal], where: list[Mask]
+    ) -> tuple[Points, step.Shares]:
+        """The points of each mask with a way to deal layers, and what the devices of each hold."""
+        parts = [np.flatnonzero(mask) for mask in where]
+        index = np.concatenate(parts)
+        deal = np.repeat(np.arange(len(ways)), [len(part) for part in parts])
+        order = np.argsort(self.text[index], kind="stable")
+        some = replace(self.some(index[order]), deal=deal[order])
+        pp, chunks = np.asarray(some.near.pp), np.asarray(some.near.interleave)
+        first, number = distinct([pp, chunks])
+        pipes = Layout(
+            pp=pp[first],
+            interleave=chunks[first],
+            schedule=some.near.schedule,
+        )
+        each = [holders_of(job, pipes, way) for way in ways]
+        names = dict.fromkeys(name for by in each for name in by)
+        same = [step.Shares({name: by[name] for name in names}) for by in each]
+        every = stacked(same, [len(first)] * len(ways))
+        held: step.Shares = pick(every, deal[order] * len(first) + number)
+        return some, held
 
     @cached_property
     def parts(self) -> step.Body:
@@ -185,50 +212,42 @@ def pipelines(
     can_run: of each schedule, by row;  bounds: a bound will do.
     """
     every = kinds(choice)
-    if len(points.row):
-        points = points.some(np.flatnonzero(points.busy(job) <= limit))
-    for deal, mine in grouped(choice).items():
-        runs = np.any([can_run[k][points.row] for k in mine], axis=0)
-        some = points.some(np.flatnonzero(runs))
-        if not len(some.row):
-            continue
-        near, m = some.near, some.m
-        send = step.hop(near, some.parts, clock).seconds
-        s = some.stages(holders_of(job, near, deal))
-        short = some.rounds * (s.forward + s.backward) <= limit
-        for k, schedule in ((k, every[k].schedule) for k in mine):
-            for at in some_at_a_time(short & can_run[k][some.row]):
-                p, v, n, stages, hop = pick(
-                    (near.pp, near.interleave, m, s, send), at
-                )
-                least = schedule.rounds(n)
-                least = least * (stages.forward + stages.backward)
-                least = least + step.least_idle(
-                    job,
-                    p,
-                    n,
-                    stages,
-                    schedule,
-                    v,
-                )
-                place = some.place(k, 0, at=at)
-                # tight enough, but for sends
-                if bounds and not schedule.split_backward:
-                    seconds[place] = least
-                    continue
-                few = np.flatnonzero(least <= limit)
-                p, v, n, stages, hop, place = pick(
-                    (p, v, n, stages, hop, place), few
-                )
-                seconds[place] = step.span(
-                    job,
-                    p,
-                    n,
-                    stages,
-                    hop,
-                    schedule,
-                    v,
-                )
+    ways = grouped(choice)
+    if not len(points.row):
+        return
+    within = points.busy(job) <= limit
+    where = [
+        within & np.any([can_run[k][points.row] for k in mine], axis=0)
+        for mine in ways.values()
+    ]
+    some, holders = points.dealt(job, list(ways), where)
+    if not len(some.row):
+        return
+    near, m = some.near, some.m
+    send = step.hop(near, some.parts, clock).seconds
+    s = some.stages(holders)
+    short = some.rounds * (s.forward + s.backward) <= limit
+    for deal, k in (
+        (i, k) for i, mine in enumerate(ways.values()) for k in mine
+    ):
+        schedule = every[k].schedule
+        can = short & (some.deal == deal) & can_run[k][some.row]
+        for at in some_at_a_time(can):
+            p, v, n, stages, hop = pick(
+                (near.pp, near.interleave, m, s, send), at
+            )
+            least = schedule.rounds(n) * (stages.forward + stages.backward)
+            least = least + step.least_idle(job, p, n, stages, schedule, v)
+            place = some.place(k, 0, at=at)
+            # tight enough, but for sends
+            if bounds and not schedule.split_backward:
+                seconds[place] = least
+                continue
+            few = np.flatnonzero(least <= limit)
+            p, v, n, stages, hop, place = pick(
+                (p, v, n, stages, hop, place), few
+            )
+            seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
 
 
 def after(
@@ -245,65 +264,87 @@ def after(
     rows: of which the points are;  updates: seconds of the optimizer for each way to deal layers
     and each ZeRO stage, by row.
     """
-    of_fold = grouped(p.choice)
+    if not folds:
+        return
+    runs = [
+        np.asarray(np.isfinite(p.pipe[:, :, mine]).any(axis=(2, 3)))
+        for mine in grouped(p.choice).values()
+    ]
+    where = [can[points.sp, points.rec, points.row] for can in runs]
+    points, holders = points.dealt(job, folds, where)
+    if not len(points.row):
+        return
     units = rows.units(job, at, folds, p.devices, p.choice)
-    for f, fold in enumerate(folds):
-        can = np.asarray(
-            np.isfinite(p.pipe[:, :, of_fold[fold]]).any(axis=(2, 3))
-        )
-        some = points.some(
-            np.flatnonzero(can[points.sp, points.rec, points.row])
-        )
-        if len(some.row):
-            _after_fold(
-                p,
-                job,
+    sharing = _sharing(p, points, holders, units, rows.number, folds)
+    _after_zero(p, job, at, points, sharing, updates)
+    if p.floors:
+        send = step.hop(points.near, points.parts, at)
+        s = points.stages(holders)
+        ranks = {name: holders[name].rank for name in p.devices}
+        for k in range(len(p.folded)):
+            _ways(p, job, points, s, send, ranks, k)
+
+
+def _sharing(
+    p: Pieces,
+    points: Points,
+    holders: step.Shares,
+    units: dict[int, step.Units],
+    which: Index,
+    folds: list[Deal],
+) -> dict[int, list[step.Device]]:
+    """The devices that may be the last to be done, for each number of copies; units: of each;
+    which: of them a row has.
+    """
+    names = p.devices
+    held = step.along(points.near, holders, names)
+    silent = points.devices(held)
+    folded = np.array([fold.folded for fold in folds])[points.deal]
+    number = which[points.row]
+    count = int(which.max()) + 1
+    sharing = {}
+    for copies, found in units.items():
+        sides = sorted({fold.folded for fold in folds})
+        at = number + count * (folded if len(sides) > 1 else 0)
+        ends = {
+            end: pick(
+                stacked(
+                    [found.ends[side, end] for side in sides],
+                    [count] * len(sides),
+                ),
                 at,
-                some,
-                units,
-                rows.number,
-                updates[f],
-                fold,
             )
+            for end in names
+        }
+        each = pick(found._replace(ends={}), number)._replace(ends=ends)
+        shared = zip(names, silent, strict=True)
+        sharing[copies] = [
+            d.sharing(held[end], each, end) for end, d in shared
+        ]
+    return sharing
 
 
-def _after_fold(
+def _after_zero(
     p: Pieces,
     job: Job,
     at: Clock,
     points: Points,
-    units: dict[int, step.Units],
-    which: Index,
-    updates: list[Column],
-    fold: Deal,
+    sharing: dict[int, list[step.Device]],
+    updates: list[list[Column]],
 ) -> None:
-    """Of schedules that deal layers alike; units: of each number of copies; which: of them a row
-    has.
-    """
+    """Of each ZeRO stage."""
     near = points.near
     m = points.rounds
     choice = p.choice
     how = at.overlap.dp
     names = p.devices
-    mine = grouped(choice)[fold]
-    f = int(p.folded[mine[0]])
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
-    holders = holders_of(job, near, fold)
-    held = step.along(near, holders, names)
-    silent = points.devices(held)
-    sharing = {}
-    for copies, found in units.items():
-        ends = {end: found.ends[fold.folded, end] for end in names}
-        each = pick(found._replace(ends=ends), which[points.row])
-        shared = zip(names, silent, strict=True)
-        sharing[copies] = [
-            d.sharing(held[end], each, end) for end, d in shared
-        ]
     for z, sharding in enumerate(choice.zero):
         of = sharing[sharding.copies]
         zero = sharding.zero
-        update = updates[z][points.row]
+        every = np.array([each[z] for each in updates])
+        update = every[points.deal, points.row]
         never = alone & (sharding != choice.all.zero[0])
         never = never | ~np.asarray(
             sharding.runs(near)
@@ -312,6 +353,7 @@ def _after_fold(
         )
         waits = [step.exposed(d, m, zero, how) for d in of]
         done = [step.done(d, m, w) for d, w in zip(of, waits, strict=True)]
+        place = points.place(points.deal, z)
         if p.floors:
             busy = (
                 step.occupied(of, m, zero)
@@ -321,19 +363,13 @@ def _after_fold(
             _fill(
                 p.floors,
                 0,
-                points.place(f, z),
+                place,
                 (*(one + update for one in done), *busy),
             )
             seconds = waits[0].outside
         else:  # papers add all of it up
             seconds = step.synchronise(of, m, done)
-        p.after[points.place(f, z)] = np.where(never, np.inf, seconds + update)
-    if p.floors:
-        send = step.hop(near, points.parts, at)
-        s = points.stages(holders)
-        ranks = {name: holders[name].rank for name in names}
-        for k in mine:
-            _ways(p, job, points, s, send, k, ranks)
+        p.after[place] = np.where(never, np.inf, seconds + update)
 
 
 class Rows(NamedTuple):
@@ -416,25 +452,20 @@ def _ways(
     points: Points,
     s: step.Stages,
     send: Any,
-    k: int,
     ranks: dict[str, Any],
+    k: int,
 ) -> None:
-    """The other half of the floors: the way to each device, and the sends on each link."""
+    """The other half of the floors: the way to each device, and the sends on each link, of the
+    points of a schedule.
+    """
     schedule = kinds(p.choice)[k].schedule
     near = points.near
-    for at in some_at_a_time(np.isfinite(p.pipe[points.place(k, 0)])):
+    mine = np.asarray(points.deal == p.folded[k])
+    for at in some_at_a_time(mine & np.isfinite(p.pipe[points.place(k, 0)])):
         pp, v, m, stages, hop, on = pick(
             (near.pp, near.interleave, points.m, s, send, ranks), at
         )
-        way = step.ways(
-            job,
-            pp,
-            stages,
-            hop.seconds,
-            schedule,
-            v,
-            on,
-        )
+        way = step.ways(job, pp, stages, hop.seconds, schedule, v, on)
         sends = step.carried(schedule.rounds(m), hop, schedule, v)
         values = (*(way[name] for name in p.devices), *sends)
         _fill(p.floors, 1, points.place(k, 0, at=at), values)

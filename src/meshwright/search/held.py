@@ -1,0 +1,180 @@
+"""Bytes that the devices of a grid's rows hold: of a framework's tensors, or of the trainer's whole
+program, moment by moment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import step
+from ..describe.job import Job
+from ..program import closed
+from ..program.closed import MOMENTS
+from ..program.standing import standing
+from ..step import memory
+from .blocks import Block
+from .kinds import Kind, kinds
+from .nearest import pick
+from .pieces import Index, Pieces
+
+
+def activations(
+    p: Pieces,
+    i: int,
+    job: Job,
+    rows: Block,
+    parts: step.Body,
+    holders: list[step.Shares],
+) -> None:
+    """Bytes of activations under one setting of sequence parallelism."""
+    near, m = rows.near, rows.m
+    every = kinds(p.choice)
+    moments = memory.moments(job)
+    v = near.interleave
+    flights = [
+        [
+            memory.in_flight(
+                near.pp,
+                m,
+                x.schedule,
+                v,
+                end,
+                by[end].rank,
+            )
+            for end in p.ends
+        ]
+        for x, by in zip(
+            every, (holders[fold] for fold in p.folded), strict=True
+        )
+    ]
+    heads = [
+        (x.schedule.heads(near.pp, m, v), x.schedule.heads_late(near.pp, m, v))
+        for x in every
+    ]
+    for r, text in enumerate(p.choice.recompute):
+        bytes_ = [
+            [
+                memory.activations(
+                    job,
+                    near,
+                    parts,
+                    text,
+                    by,
+                    end,
+                )
+                for end in p.ends
+            ]
+            for by in holders
+        ]
+        for k, flight in enumerate(flights):
+            for e, kept in enumerate(bytes_[p.folded[k]]):
+                p.held[e * moments][i, r, k, 0] = kept.kept(
+                    flight[e], *heads[k]
+                )
+                # activations are gone when the optimizer runs
+                for step_ in range(1, moments):
+                    p.held[e * moments + step_][i, r, k, 0] = 0.0
+
+
+def states(
+    p: Pieces,
+    job: Job,
+    rows: Block,
+    parts: step.Body,
+    holders: list[step.Shares],
+    owned: list[list[step.Held]],
+) -> None:
+    """Bytes that live for the whole run."""
+    moments = memory.moments(job)
+    for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
+        for e, parameters in enumerate(devices):
+            own = memory.own_buffers(
+                job, rows.near, parts, parameters, by, p.ends[e]
+            )
+            for z, sharding in enumerate(p.choice.zero):
+                # of an interval of dp: states are smallest with the most replicas, buffers with the
+                # fewest
+                close = rows.near
+                wide = sharding.layout(rows.far)
+                zero = sharding.zero
+                units = memory.units_in_use(
+                    job, sharding.layout(close), parts, zero, by, p.ends[e]
+                )
+                states = memory.states(job, wide, parameters, zero)
+                whole = states.total + sum(units.values(), own)
+                p.kept[e * moments][0, 0, f, z] = whole
+                for step_ in range(1, moments):
+                    copies = memory.step_copies(job, states)
+                    p.kept[e * moments + step_][0, 0, f, z] = whole + copies
+
+
+def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
+    """The same of the trainer's whole program, moment by moment."""
+    for grid in (*p.held, *p.kept) if i == 0 else ():
+        grid[:] = np.inf
+    units = tuple(
+        closed.units(job, rows.near, text) for text in p.choice.recompute
+    )
+    for k, kind in enumerate(kinds(p.choice)):
+        for v in np.unique(rows.near.interleave):
+            at = np.flatnonzero(rows.near.interleave == v)
+            if v in kind.counts:
+                _program_of_kind(
+                    p, (i, k, at), job, rows.rows(at), kind, pick(units, at)
+                )
+
+
+def _program_of_kind(
+    p: Pieces,
+    at: tuple[int, int, Index],
+    job: Job,
+    rows: Block,
+    kind: Kind,
+    units: Any,
+) -> None:
+    """Of rows with as many chunks, under one schedule."""
+    (i, k, place) = at
+    near = rows.near
+    count = len(MOMENTS)
+    schedule = kind.schedule
+    v = float(np.asarray(near.interleave)[0])
+    by = step.shares(job, near, schedule, v)
+    for e, end in enumerate(p.ends):
+        device = closed.device(
+            job,
+            near,
+            schedule,
+            v,
+            by,
+            end,
+        )
+        for r, (text, of) in enumerate(
+            zip(p.choice.recompute, units, strict=True)
+        ):
+            held = closed.flying(
+                job,
+                near,
+                of,
+                device,
+                schedule,
+                text,
+            )
+            for j, bytes_ in enumerate(held):
+                p.held[e * count + j][i, r, k, 0, place] = bytes_
+        for z, sharding in enumerate(p.choice.zero if i == 0 else ()):
+            for j, s in enumerate(
+                standing(
+                    job,
+                    near,
+                    rows.far,
+                    units[0],
+                    device,
+                    sharding.zero,
+                    rows.exact,
+                )
+            ):
+                p.kept[e * count + j][0, 0, k, z, place] = (
+                    s.weights + s.gradients + s.optimizer + s.buffers
+                )
