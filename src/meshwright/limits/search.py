@@ -46,6 +46,8 @@ from .simulate import (
 )
 from .space import Column, Grid, grid
 
+AT_ONCE = 4
+"""Models of one grid: its columns stay in the processor's caches."""
 CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
@@ -120,13 +122,21 @@ def fastest(
     sizes = [levels_of(scenario, n) for n in chips]
     for size in sorted(set(sizes)):
         rows = np.array([i for i, other in enumerate(sizes) if other == size])
-        within = grid(
-            s.at(rows), chips[rows], on, scenario.schedules, scenario.whole
-        )
+        parts = []
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            within = grid(
+                s.at(some),
+                chips[some],
+                on,
+                scenario.schedules,
+                scenario.whole,
+            )
+            parts.append(candidates(on, within, some, budget))
         _best_first(
             on,
             s,
-            candidates(on, within, rows, budget),
+            joined(parts),
             placings(
                 size,
                 exchangeable(scenario.joined),
@@ -176,6 +186,19 @@ class Cells:
     bound: Column
     busy: Column
     degrees: Degrees
+
+
+def joined(parts: list[Cells]) -> Cells:
+    """Cells of several grids, in their order."""
+    return Cells(
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("model", "rank", "bound", "busy")
+        ),
+        Degrees(
+            *map(np.concatenate, zip(*(p.degrees for p in parts), strict=True))
+        ),
+    )
 
 
 def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
