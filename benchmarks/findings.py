@@ -21,6 +21,7 @@ from meshwright.limits.answer import ends
 from meshwright.limits.borrowed import borrowed
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
+from meshwright.limits.sensitivity import bandwidth
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
 from meshwright.reproduce.megatron import formulas
@@ -104,6 +105,8 @@ OTHER_SETS = ("epoch-2024", "lbl-2024", "realistic")
 """Whose chip, network, overlap and memory the limits are asked with."""
 FEW_DOMAINS = (8, 16, 64, 512)
 FEW_RESTARTS = (600.0, 60.0, 1.0)
+WRONG_BY = (0.8, 1.25)
+"""Rates of all links over those of a set: how sure an answer about domains is."""
 
 
 def under(name: str) -> Scenario:
@@ -133,6 +136,7 @@ def sensitivity() -> Iterator[str]:
             + " | ".join(f"{e:.1e}" for e in ends_at)
             + " |"
         )
+    yield from surer()
     for seconds in (*FEW_RESTARTS, None):
         failures = Failures(restart_s=seconds) if seconds else None
         most = [
@@ -143,6 +147,26 @@ def sensitivity() -> Iterator[str]:
         yield (
             f"| largest run, {what} | "
             + " | ".join(f"{m:.1e}" for m in most)
+            + " |"
+        )
+
+
+def surer() -> Iterator[str]:
+    """The same domains where every link is slower or faster than the set has it."""
+    for size in (FEW_DOMAINS[0], *FEW_DOMAINS[-2:]):
+        ranges = [
+            " to ".join(
+                f"{reached(bandwidth(scenario, factor))[0]:.1e}"
+                for factor in WRONG_BY
+            )
+            for scenario in (
+                joined(under(name), size, smooth=False) for name in OTHER_SETS
+            )
+        ]
+        low, high = WRONG_BY
+        yield (
+            f"| domain of {size}, links x {low:g} to {high:g} | "
+            + " | ".join(ranges)
             + " |"
         )
 
