@@ -190,14 +190,13 @@ class Cells:
 
 def joined(parts: list[Cells]) -> Cells:
     """Cells of several grids, in their order."""
+    columns = zip(*(part.degrees for part in parts), strict=True)
     return Cells(
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("model", "rank", "bound", "busy")
-        ),
-        Degrees(
-            *map(np.concatenate, zip(*(p.degrees for p in parts), strict=True))
-        ),
+        np.concatenate([part.model for part in parts]),
+        np.concatenate([part.rank for part in parts]),
+        np.concatenate([part.bound for part in parts]),
+        np.concatenate([part.busy for part in parts]),
+        Degrees(*(np.concatenate(each) for each in columns)),
     )
 
 
