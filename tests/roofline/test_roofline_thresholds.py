@@ -196,3 +196,13 @@ def test_memory():
         per_chip(1e9, 0.0, 8, 1) == 1e10
         and per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
     )
+
+
+def test_the_same_chips_on_more_axes_are_asked_anew() -> None:
+    """512 chips on three axes get three times the bytes of one, whichever is asked first."""
+    setting = Setting(TOY)
+    one, three = (
+        Ideal(512, 8, axes, 1).times(setting, MESH, 1e6).data.seconds
+        for axes in (1, 3)
+    )
+    assert one == pytest.approx(3 * three)

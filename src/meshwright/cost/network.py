@@ -101,9 +101,10 @@ class Fabric(Links):
         kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
         node, not by the algorithm.
         """
-        # numbers that know their items, and columns, each for themselves
-        plain = type(V) is float and all(isinstance(n, SCALARS) for n in group)
-        if not plain:
+        # numbers that know their items, columns, and groups that know the links they lie on
+        # (roofline's), each for themselves
+        plain = type(group) in (tuple, list) and type(V) is float
+        if not (plain and all(isinstance(n, SCALARS) for n in group)):
             return self._load(group, kind, V, copies)
         key = (kind, V, tuple(group), copies)
         if key not in self._sent:
