@@ -30,7 +30,9 @@ except ImportError:
         " python3.11, or a newer one, in place of python3"
     )
 
-NEED_TORCH = ("train", "data", "calibrate", "export")
+NEED_TORCH = ("train", "data", "calibrate")
+"""Verbs, and `export` of weights; other exports write text."""
+WEIGHTS = "safetensors"
 HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"  # a CPU build is enough; an unpinned torch would bring gigabytes of CUDA
 
@@ -94,6 +96,14 @@ def test(arguments: list[str]) -> int:
     ).returncode
 
 
+def needs_torch(words: list[str]) -> bool:
+    """Does a command line run PyTorch?"""
+    weights = words[:1] == ["export"] and any(WEIGHTS in w for w in words)
+    return words[:1] != [] and (
+        words[0] in NEED_TORCH or weights or "--oracle" in words
+    )
+
+
 def main() -> int:
     """Run the tests, or hand the arguments to the command."""
     if sys.argv[1:2] == ["test"]:
@@ -113,13 +123,11 @@ def main() -> int:
             [str(tools / "python"), "benchmarks/gpu.py", *sys.argv[2:]],
             cwd=HERE,
         ).returncode
-    with_torch = (
-        sys.argv[1:2] and sys.argv[1] in NEED_TORCH or "--oracle" in sys.argv
-    )
+    with_torch = needs_torch(sys.argv[1:])
     requirements = (
         [[TORCH], ["-e", ".[plot,train]"]]
         if with_torch
-        else [["-e", ".[plot,web]"]]
+        else [["-e", ".[plot,web,yaml]"]]
     )
     tools = environment(".venv-train" if with_torch else ".venv", requirements)
     return subprocess.run(

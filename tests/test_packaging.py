@@ -40,6 +40,17 @@ def test_an_old_python_is_told_kindly() -> None:
     )
 
 
+def test_only_what_runs_pytorch_waits_for_it() -> None:
+    """A script for another tool is text; PyTorch takes minutes to install."""
+    import runpy
+
+    needs = runpy.run_path(str(ROOT / "run.py"), run_name="run")["needs_torch"]
+    assert needs(["train", "a.toml"]) and needs(["validate", "--oracle"])
+    assert needs(["export", "run", "--to", "safetensors"])
+    assert not needs(["export", "plan.toml", "--to", "megatron"])
+    assert not needs(["plan", "llama3-8b"]) and not needs([])
+
+
 def test_extras_are_what_the_sentences_name() -> None:
     """Every `pip install 'meshwright[x]'` in the source is an extra of the project."""
     named: set[str] = set()

@@ -66,7 +66,7 @@ def _lines(
     if found.left:
         yield Text(f"  not in the job ({len(found.left)}):", "yellow")
         yield _left(found.left)
-    yield from _next(file, job, given)
+    yield from _next(file, job, needs, given)
 
 
 def _parts(found: Found) -> Iterator[Text]:
@@ -74,7 +74,7 @@ def _parts(found: Found) -> Iterator[Text]:
     for name, table in found.tables.items():
         if isinstance(table, Mapping):
             words = ", ".join(
-                f"{key} {value}"
+                f"{key} {_plain(value)}"
                 for key, value in table.items()
                 if key != "framework"
             )
@@ -82,6 +82,12 @@ def _parts(found: Found) -> Iterator[Text]:
             words = str(table)
         if words:
             yield Text(f"  {name:8} {words}")
+
+
+def _plain(value: object) -> str:
+    """A number without its exponent and its point."""
+    whole = isinstance(value, float) and value.is_integer()
+    return f"{value:,.0f}" if whole else str(value)
 
 
 def _left(left: Mapping[str, str]) -> Table:
@@ -95,9 +101,9 @@ def _left(left: Mapping[str, str]) -> Table:
 
 
 def _next(
-    file: str, job: Job | None, given: Mapping[str, str]
+    file: str, job: Job | None, needs: list[str], given: Mapping[str, str]
 ) -> Iterator[Text]:
-    """What to do with it."""
+    """What to do with it; the flags of a sentence on what is missing stand at its end."""
     flags = [
         w
         for name, text in given.items()
@@ -105,9 +111,11 @@ def _next(
     ]
     words = shlex.join([file, *flags])
     if job is None:
-        yield Text(
-            f"  next: meshwright read {words} ...  with what is missing", "dim"
+        missing = [n[n.rindex(" --") :] for n in needs if " --" in n]
+        words += (
+            "".join(dict.fromkeys(missing)) or " ...  with what is missing"
         )
+        yield Text(f"  next: meshwright plan {words} -o plan.toml", "dim")
         return
     yield Text(f"  next: meshwright predict {words}", "dim")
     yield Text(f"        meshwright plan {words} -o plan.toml", "dim")
