@@ -115,6 +115,24 @@ def tokens(name: str, text: str) -> str:
     return name
 
 
+def test_a_run_of_an_earlier_order_of_samples_needs_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its record does not say how samples were put in order: as a permutation, which is another."""
+    tokens("mine", "some words " * 999)
+    assert cli.run(["train", diverging(**SHORT, data="mine")]) == 0
+    path = Path("run/attempts.jsonl")
+    row = json.loads(path.read_text())
+    assert row["order"].pop("shuffle") == "computed"
+    path.write_text(json.dumps(row) + "\n")
+    words = ["train", "job.toml", "--resume", "--steps", "8"]
+    assert cli.run(words) == 2
+    assert (
+        "shuffle was a permutation and is computed" in capsys.readouterr().err
+    )
+    assert cli.run([*words, "--allow-change", "shuffle"]) == 0
+
+
 CHANGES: dict[str, list[str]] = {
     "seq": ["--seq", "16"],
     "batch": ["--batch", "8seq"],

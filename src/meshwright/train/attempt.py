@@ -28,8 +28,11 @@ from ..formats.toml_writer import dumps_toml
 from . import data
 from .settings import Settings, table
 
-ORDER = ("data", "seq", "seed", "batch")
+ORDER = ("data", "seq", "seed", "batch", "shuffle")
 """What decides which samples a step trains on."""
+SHUFFLE = "computed"
+"""How samples of files are put in order (`shuffle`); attempts that do not say it drew a permutation.
+"""
 ENDS_BYTES = 2**20
 """Of a token file: so much of its begin and its end tells it from others."""
 ELSEWHERE = ("train.output",)
@@ -52,12 +55,14 @@ def versions() -> dict[str, str]:
 
 def order(job: Job, settings: Settings) -> dict[str, Any]:
     """What a step trains on, by `ORDER`."""
-    return {
+    found = {
         "data": contents(job, settings),
         "seq": job.T,
         "seed": settings.seed,
         "batch": sequences(job, settings),
     }
+    files = settings.data != "synthetic"
+    return found | {"shuffle": SHUFFLE} if files else found
 
 
 def sequences(job: Job, s: Settings) -> int | str:
@@ -146,9 +151,13 @@ def demand_same(
     before = next(iter(attempts(folder)[-1:]), None)
     if before is None:
         return None
-    was = before["order"]
     now = order(job, settings)
-    moved = [name for name in ORDER if name in was and was[name] != now[name]]
+    was = {"shuffle": "a permutation", **before["order"]}
+    moved = [
+        name
+        for name in ORDER
+        if name in was and name in now and was[name] != now[name]
+    ]
     if forbidden := [name for name in moved if name not in allowed]:
         said = "; ".join(
             f"{name} was {was[name]} and is {now[name]}" for name in forbidden
