@@ -132,7 +132,8 @@ class Best:
         values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})
-        limit, k = self.limit, self.k
+        limit = self.limit
+        k = self.k
         tied = self.slack > 0.0
         self.rows = [
             x

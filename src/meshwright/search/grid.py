@@ -123,7 +123,8 @@ def _piped(
 ) -> Piped:
     """All rows; the pipelines of those beyond the limit may be left out."""
     each = blocks(job, at, rows, choice)
-    near, m = each[0].near, each[0].m
+    near = each[0].near
+    m = each[0].m
     pipe = np.full((*choice.shape[:3], 1, rows.number), np.inf)
     fine = np.repeat(
         np.array([block.fine for block in each])[:, None],
@@ -260,8 +261,10 @@ def _empty(
     of: Index,
 ) -> Pieces:
     """Pieces to be filled; table: all rows;  of: the unplaced row of each row that is left."""
-    left, choice = found.left, found.choice
-    pp, chunks = table["pp"][left], table["interleave"][left]
+    left = found.left
+    choice = found.choice
+    pp = table["pp"][left]
+    chunks = table["interleave"][left]
     ends, done = _devices(job, choice, pp, chunks, holders)
     folds = _folds(choice)
     n_sp, n_rec, n_sched, n_zero = choice.shape

@@ -29,7 +29,8 @@ def activations(
     holders: list[step.Shares],
 ) -> None:
     """Bytes of activations under one setting of sequence parallelism."""
-    near, m = rows.near, rows.m
+    near = rows.near
+    m = rows.m
     every = kinds(p.choice)
     moments = memory.moments(job)
     v = near.interleave

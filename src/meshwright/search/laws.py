@@ -75,7 +75,8 @@ class Laws(NamedTuple):
 
         shares: the least and the most that F, I and W take of a layer's seconds.
         """
-        pp, chunks = degrees["pp"], degrees["interleave"]
+        pp = degrees["pp"]
+        chunks = degrees["interleave"]
         numbers = rounded(most)
         waits = np.full((len(pp), len(numbers)), NEVER)
         for kind in kinds(choice):
@@ -83,7 +84,8 @@ class Laws(NamedTuple):
             least: Any = 0.0
             # papers' bubbles are no paths of the order
             if step.by_order(job):
-                p, v = pp[rows, None], chunks[rows, None]
+                p = pp[rows, None]
+                v = chunks[rows, None]
                 full = np.asarray(ceil_div(float(job.model.layers), p))
                 s = step.Stages(
                     full * UNITS.f, full * UNITS.b, 0.0, 0.0, 0.0, UNITS

@@ -113,7 +113,8 @@ class Shards(NamedTuple):
     @classmethod
     def of(cls, job: Job, space: Space, best: Best, table: Table) -> Shards:
         """Of these rows, every group nearest."""
-        found, counts = [], [0]
+        found = []
+        counts = [0]
         for start in range(0, length(table), BLOCK):
             part = _alone(job, pick(table, slice(start, start + BLOCK)), space)
             found.append(nearest(job, part, best.choice, space.scheme))
@@ -225,7 +226,9 @@ def by_law(
         row, of = np.nonzero((dp >= 1) & (m * once <= best.limit))
         m = m[row, of]
         fine = plain.seconds(pick(layer, row), of, m) <= best.limit
-        row, of, m = row[fine], of[fine], m[fine]
+        row = row[fine]
+        of = of[fine]
+        m = m[fine]
         left = pick(part, row) | {"pp": pp[of], "dp": dp[row, of]}
         again, of = chunked(left["pp"], degrees)
         left = take(left, again) | {"interleave": degrees["interleave"][of]}
@@ -561,7 +564,8 @@ def _halves(low: Table, high: Table) -> tuple[Table, Table]:
     """Each interval of dp as two."""
     step = dp_step(low)
     middle = low["dp"] + np.floor((high["dp"] - low["dp"]) / (2 * step)) * step
-    below, above = high | {"dp": middle}, low | {"dp": middle + step}
+    below = high | {"dp": middle}
+    above = low | {"dp": middle + step}
     return _stack(low, above), _stack(below, high)
 
 

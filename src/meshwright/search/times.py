@@ -73,7 +73,8 @@ class Points:
         deal = np.repeat(np.arange(len(ways)), [len(part) for part in parts])
         order = np.argsort(self.text[index], kind="stable")
         some = replace(self.some(index[order]), deal=deal[order])
-        pp, chunks = np.asarray(some.near.pp), np.asarray(some.near.interleave)
+        pp = np.asarray(some.near.pp)
+        chunks = np.asarray(some.near.interleave)
         first, number = distinct([pp, chunks])
         pipes = Layout(
             pp=pp[first],
@@ -223,7 +224,8 @@ def pipelines(
     some, holders = points.dealt(job, list(ways), where)
     if not len(some.row):
         return
-    near, m = some.near, some.m
+    near = some.near
+    m = some.m
     send = step.hop(near, some.parts, clock).seconds
     s = some.stages(holders)
     short = some.rounds * (s.forward + s.backward) <= limit

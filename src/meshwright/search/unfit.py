@@ -153,7 +153,8 @@ def unfilled(job: Job) -> list[str]:
 
 def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
     """Numbers and optimizers that keep fewer bytes for each parameter."""
-    p, ways = job.precision, []
+    p = job.precision
+    ways = []
     pure = PRECISIONS.get(f"{p.compute}-pure")
     if pure and pure.gradient_bytes < p.gradient_bytes:
         ways.append(
