@@ -142,6 +142,9 @@ class Tests:
         items = _short(items, known, most_s)
 
         def work() -> Any:
+            if str(path) not in self.functions:  # not imported by now
+                importlib.import_module(_module(path))
+                self.functions |= _functions()
             for function in self.functions.get(str(path), ()):
                 new = changed.get(_name(function.__code__))
                 if new is not None:
@@ -314,6 +317,13 @@ def _name(code: CodeType) -> Name:
     """Of a function within its file: where it stands. Two lambdas of a line differ by column."""
     column = max((at[3] or 0 for at in code.co_positions()), default=0)
     return code.co_qualname, code.co_firstlineno, column
+
+
+def _module(path: Path) -> str:
+    """The name of a module below a folder `src`."""
+    parts = path.with_suffix("").parts
+    inside = parts[len(parts) - parts[::-1].index("src") :]
+    return ".".join(part for part in inside if part != "__init__")
 
 
 def _functions() -> dict[str, list[FunctionType]]:
