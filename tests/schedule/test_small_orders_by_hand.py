@@ -138,3 +138,12 @@ def test_zb_h2_waits_for_what_its_weights_do_not_fill(
     assert bound is not None
     found = sum(float(wait.of(float(m))) for wait in bound(d, 2.5))
     assert found == pytest.approx(waits)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_orders_split_backward_passes_where_they_say_so(name: str) -> None:
+    kind = get(name)
+    p, m, v = 4, 8, 2 if kind.chunks(7) > 1 else 1
+    kinds = {a.kind for row in kind.order(p, m, v) for a in row}
+    assert ({"I", "W"} <= kinds) is kind.split_backward
+    assert kind.split_backward or kinds == {"F", "B"}
