@@ -427,12 +427,12 @@ def test_the_simplest_of_what_is_as_good() -> None:
     near = [row for row in best.rows if row[0] <= best.first * ROUNDING]
     found = of.simplest(best.first)
     assert found is not None and found.merit == pytest.approx(best.first)
-    fewest = min(burden(best.layout(row, "megatron", 2)) for row in near)
-    assert burden(found.layout) == fewest
+    fewest = min(burden(best.layout(row, "megatron", 2), 2) for row in near)
+    assert burden(found.layout, 2) == fewest
     assert of.simplest(best.first * 0.99) is None
     slow = of.simplest(np.inf)
-    assert slow is not None and burden(slow.layout) == min(
-        burden(best.layout(row, "megatron", 2)) for row in best.rows
+    assert slow is not None and burden(slow.layout, 2) == min(
+        burden(best.layout(row, "megatron", 2), 2) for row in best.rows
     )
 
 
