@@ -47,7 +47,7 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return dualpipev.bubble(p / COPIES, m / COPIES, v, f, i, w)
 
 
-def in_flight(p: Num, m: Num, v: Num = 2) -> Num:
+def in_flight(p: Num, m: Num, v: Num) -> Num:
     """(p + 1) / 2: p + 1 stages of half the layers of a device."""
     return dualpipev.in_flight(p / COPIES, m / COPIES, v)
 

@@ -174,7 +174,7 @@ def _second_ends(d: Dealt, y: Num) -> Num:
     return reduce(maximum, ways)
 
 
-def in_flight(p: Num, m: Num, v: Num = 2) -> Num:
+def in_flight(p: Num, m: Num, v: Num) -> Num:
     """p + 1/2: 2p + 1 chunks of half a microbatch."""
     return p + 0.5
 

@@ -70,7 +70,9 @@ def begins(d: Dealt, first: Num, y: Num) -> Num:
     ahead = minimum(d.m, 2 * (d.p - y) - 1) * d.at(y).f
     last = d.stages - 1.0
     up = d.down(last - y, last) + d.at(last).f
-    return maximum(first, where(d.cut.alike, 0.0, d.down(0.0, y) + ahead + up))
+    return maximum(
+        first, where(d.cut.alike, first, d.down(0.0, y) + ahead + up)
+    )
 
 
 def fuller_ranks(d: Dealt) -> tuple[Num, ...]:

@@ -44,7 +44,7 @@ def span(d: Dealt, barrier: bool) -> Num:
     return d.through + d.w(0.0, d.stages) + (d.m - 1) * queue
 
 
-def in_flight(p: Num, m: Num, v: Num = 1) -> Num:
+def in_flight(p: Num, m: Num, v: Num) -> Num:
     """All m."""
     return m
 

@@ -144,7 +144,7 @@ def _passed_on(d: Dealt, ranks: tuple[Rank, ...]) -> dict[int, Num]:
     first, end, fuller, _ = ranks
     second = d.place(1.0 + 0.0 * d.p)
     light = d.at(d.top + 1)
-    again = where(d.usual, maximum(d.m / d.p - 1.0, 0.0), 0.0)
+    again = where(d.usual, d.m / d.p - 1.0, 0.0)
     fewer = maximum(again - 1.0, 0.0)
     around = maximum(
         _down_around(d, first, end, second.at, light),

@@ -178,7 +178,7 @@ def _first_two(d: Dealt, first: Rank) -> Num:
     gained = d.p * (inner - other) + 2 * d.send
     gained = gained + before.f + before.i - here.f - here.i - top.w
     can = d.usual & (d.spare >= 2) & (d.p > 2) & (d.v > 2)
-    again = maximum(d.m / d.p - 1.0, 0.0)
+    again = d.m / d.p - 1.0
     return where(can, again * maximum(gained, 0.0), 0.0)
 
 
@@ -199,7 +199,7 @@ def _twice_a_group(d: Dealt, first: Rank, end: Rank) -> Num:
     rest = d.late * first.load - d.late * (first.first.at.f + first.last.at.f)
     rest = rest - first.last.at.i
     can = d.usual & (d.v == 2) & (q > 1) & (d.spare >= 1)
-    again = maximum(d.m / d.p - 1.0, 0.0)
+    again = d.m / d.p - 1.0
     return where(can, begin + again * each + rest, 0.0)
 
 

@@ -27,7 +27,7 @@ def looped_order(
     p: int, m: int, v: int, hop: int, split: bool, group: int = 0
 ) -> Order:
     """The actions of each rank; group: as in `groups`."""
-    each = int(groups.size(p, m, group)) if v > 1 else m
+    each = int(groups.size(p, m, group))
     forward = groups.table(m, v, each)
     backward = [(v - 1 - chunk, microbatch) for chunk, microbatch in forward]
     ahead = (v - 1) * each

@@ -45,9 +45,9 @@ class Wait(NamedTuple):
 
 def slowest(d: Dealt) -> Num:
     """Of the ranks that may have the most work the one that has, of several the last."""
-    longest = -1.0 + 0.0 * d.p
-    found = 0.0 * d.p
-    for rank in d.slow:
+    found, *others = d.slow
+    longest = d.load(found).total
+    for rank in others:
         load = d.load(rank).total
         later = (load == longest) & (rank > found)
         found = where((load > longest) | later, rank, found)

@@ -197,7 +197,7 @@ def span(d: Dealt, barrier: bool) -> Num:
         begin = begins(d, begin, ranks[1])
     waits = begin - last.f - minimum(2 * p - 1, m) * first.f
     paths = [
-        as_if_equal(d, lambda f, i, w: law(p, m, 2.0, f, i, w)),
+        as_if_equal(d, lambda f, i, w: law(p, m, d.v, f, i, w)),
         first_waits(d, waits, leaves, where(m <= p, d.w(p, p + 1), 0.0)),
         *_around(d, d.q, begin),
     ]

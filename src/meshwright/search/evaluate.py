@@ -96,9 +96,6 @@ def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
     if not relaxed:
         yield fill(job, table, space)
         return
-    table = keep(
-        table, table["tp"] * table["cp"] * table["pp"] <= job.cluster.chips
-    )
     for start in range(0, length(table), BLOCK):
         part = take(table, np.arange(start, min(start + BLOCK, length(table))))
         most = largest_dp(job, part, space)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..cost.chip import rates
 from ..cost.layer import (
@@ -233,15 +233,10 @@ def sent_back(c: LayerCost, text: str, share: Num = 1.0) -> Load:
     layers.
     """
     again = redo(c, text)
-    return c.sent_back + (_part(again.sent, share) if again else NOTHING)
+    return c.sent_back + (again.sent * share if again else NOTHING)
 
 
 def backward(c: LayerCost, text: str, share: Num = 1.0) -> Time:
     """Backward seconds with what recomputation adds in that share of layers."""
     again = redo(c, text)
-    return c.backward + _part(again.time, share) if again else c.backward
-
-
-def _part(of: Any, share: Num) -> Any:
-    """Some of it, or all as it is."""
-    return of if isinstance(share, float) and share == 1.0 else of * share
+    return c.backward + again.time * share if again else c.backward

@@ -98,8 +98,7 @@ def unit(
         else "reduce_scatter"
     )
     gather = loads("all_gather", p.gather_bytes, any(stages), inner)
-    if how.weights.gathers < 1:
-        gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
+    gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
     scatter = loads(summed, p.gradient_bytes, any(stages), inner)
     if several:
         shard = {
