@@ -31,8 +31,8 @@ from .settings import Settings, table
 ORDER = ("data", "seq", "seed", "batch", "shuffle")
 """What decides which samples a step trains on."""
 SHUFFLE = "computed"
-"""How samples of files are put in order (`shuffle`); attempts that do not say it drew a permutation.
-"""
+"""How samples of files are put in order (`shuffle`); attempts that do not say it drew a
+permutation."""
 ENDS_BYTES = 2**20
 """Of a token file: so much of its begin and its end tells it from others."""
 ELSEWHERE = ("train.output",)
