@@ -17,6 +17,7 @@ installs what it needs when pyproject.toml has changed.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import venv
@@ -131,8 +132,17 @@ def main() -> int:
     )
     tools = environment(".venv-train" if with_torch else ".venv", requirements)
     return subprocess.run(
-        [str(tools / "meshwright"), *sys.argv[1:]]
+        [str(tools / "meshwright"), *sys.argv[1:]],
+        env={**os.environ, "MESHWRIGHT_COMMAND": started()},
     ).returncode
+
+
+def started() -> str:
+    """How this file is started from here, for the commands that answers print."""
+    try:
+        return f"python3 {shlex.quote(os.path.relpath(__file__))}"
+    except ValueError:  # another drive
+        return f"python3 {Path(__file__).name}"
 
 
 if __name__ == "__main__":

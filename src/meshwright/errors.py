@@ -9,7 +9,16 @@ MeshwrightError
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+
+STARTED = "MESHWRIGHT_COMMAND"
+"""Variable in which run.py says how it was started: "python3 run.py"."""
+
+
+def command(words: str) -> str:
+    """A command to copy: its words behind what started this program."""
+    return f"{os.environ.get(STARTED) or 'meshwright'} {words}"
 
 
 class MeshwrightError(Exception):

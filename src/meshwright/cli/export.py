@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..errors import BadInput, unknown
+from ..errors import BadInput, command, unknown
 from ..formats.bridge import table
 from .command import Json, output, verb, word
 
 if TYPE_CHECKING:
+    from ..describe.job import Job
     from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
 
@@ -191,22 +192,16 @@ def theirs(
     path: str, name: str, per_node: int | None, slurm: Slurm | None
 ) -> tuple[str, int, int]:
     """(text, nodes, ranks of a node) of a job in the words of another tool's program."""
-    from ..formats import bridge, flags, torchrun
-    from ..formats.bridge.launch import Place
+    from ..formats import bridge, flags
 
     if not path.endswith(".toml") and not bridge.foreign(path):
         raise BadInput(
-            f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml"
+            f"export needs a JOB.toml, not {path[:60]!r}: {command('plan ... -o plan.toml')}"
             " writes one"
         )
     notes: list[str] = []
     job = flags.read_flags(path, {}, notes)
-    starts_none = not table.get(name).gpus and slurm is None
-    nodes, ranks = (
-        (1, int(job.layout.chips))
-        if starts_none and per_node is None and not job.cluster.network.node
-        else torchrun.nodes(job, per_node)
-    )
+    text, script, nodes, ranks = written(job, name, per_node, slurm)
     if (
         job.framework is None
         and job.usual_framework not in table.get(name).frameworks
@@ -215,14 +210,32 @@ def theirs(
             f"this plan is for {job.usual_framework}: predict it with --framework"
             f" {table.get(name).frameworks[0]} to see what it takes there"
         )
-    text, script = bridge.write(
-        job, name, Place(nodes, ranks, slurm, job.model.name)
-    )
     if script:
         notes.append(f"the training script says itself: {', '.join(script)}")
     for note in notes:
         print(note, file=sys.stderr)
     return text, nodes, ranks
+
+
+def written(
+    job: Job, name: str, per_node: int | None, slurm: Slurm | None
+) -> tuple[str, list[str], int, int]:
+    """(text, what the training script says itself, nodes, ranks of a node) of a job in the words
+    of another tool's program.
+    """
+    from ..formats import bridge, torchrun
+    from ..formats.bridge.launch import Place
+
+    starts_none = not table.get(name).gpus and slurm is None
+    nodes, ranks = (
+        (1, int(job.layout.chips))
+        if starts_none and per_node is None and not job.cluster.network.node
+        else torchrun.nodes(job, per_node)
+    )
+    text, script = bridge.write(
+        job, name, Place(nodes, ranks, slurm, job.model.name)
+    )
+    return text, script, nodes, ranks
 
 
 def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
@@ -275,13 +288,14 @@ def described(
 
     if not path.endswith(".toml"):
         raise BadInput(
-            f"export needs a JOB.toml, not {path[:60]!r}: meshwright plan ... -o plan.toml"
+            f"export needs a JOB.toml, not {path[:60]!r}: {command('plan ... -o plan.toml')}"
             " writes one"
         )
     tables = parse_toml(read_text(path), path)
     if "layout" not in tables:
         raise BadInput(
-            f"{path} has no table [layout]: meshwright plan {path} -o plan.toml writes the best one"
+            f"{path} has no table [layout]: {command('plan')} {path} -o plan.toml writes the best"
+            " one"
         )
     restarts = torchrun.Launch.restarts if restarts is None else restarts
     if restarts < 0:

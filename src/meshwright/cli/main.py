@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from cyclopts import CycloptsError
 
 from .. import reproduce as papers  # noqa: F401, sets of assumptions of its own
-from ..errors import BadInput, MeshwrightError, unknown
+from ..errors import BadInput, MeshwrightError, command, unknown
 from ..formats.flags import STDIN
 from ..formats.spellings import translated
 from . import (  # noqa: F401, their verbs register themselves
@@ -103,7 +103,7 @@ def run(words: list[str]) -> int:
         known = words[0] if words[0] in VERBS else ""
         return refuse(
             f"{str(error).rstrip('.')}; see"
-            f" {' '.join(filter(None, ('meshwright', known, '--help')))}"
+            f" {command(' '.join(filter(None, (known, '--help'))))}"
         )
     except MeshwrightError as error:
         final = error.exit_code == BadInput.exit_code
@@ -159,7 +159,7 @@ def predict(
     if output:
         files.write(output, files.of_predictions([p], data, p))
     if not json:
-        console.show(steps.after_predict(model, given))
+        console.show(steps.after_predict(p, model, given, output))
     return 0 if p.fits else 1
 
 

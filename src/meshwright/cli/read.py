@@ -56,6 +56,6 @@ def read(
         Path(output).write_text(dump_job(job), "utf-8")
     data = console.envelope("read", to_dict(found, job, needs))
     console.show_json(data) if json else console.show(
-        report(found, file, job, needs, given)
+        report(found, file, job, needs, given, output)
     )
     return 0

@@ -1,4 +1,4 @@
-"""What to do after an answer, as commands to copy."""
+"""What to do after an answer, as commands to copy that do what they say."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import Any
 
 from rich.text import Text
 
+from ..errors import BadInput, MeshwrightError, command
+from ..formats import parse_toml, read_text
 from ..formats.bridge import table
-from ..formats.flags import flags
+from ..formats.flags import STDIN, flags, is_file
+from .export import written
+
+OURS = "meshwright"
+"""Profile of the trainer of this project."""
 
 
 def words(
@@ -24,42 +30,72 @@ def words(
     return shlex.join(found)
 
 
-def after_predict(model: str, given: Mapping[str, str]) -> Text:
-    """The search of the same job."""
-    return told(
-        [f"meshwright plan {words(model, given, ('layout',))} -o plan.toml"]
-    )
+def after_predict(
+    p: Any, model: str, given: Mapping[str, str], output: str | None
+) -> Text:
+    """Where a file holds a layout that fits, the files made of it; else the search."""
+    kept = holding(model, given, output)
+    if kept and p.fits and (more := of_file(p, kept)):
+        return told(more)
+    other = "best.toml" if model == "plan.toml" else "plan.toml"
+    return told([f"plan {words(model, given, ('layout',))} -o {other}"])
+
+
+def holding(model: str, given: Mapping[str, str], output: str | None) -> str:
+    """The file that holds the job with its layout; empty where there is none."""
+    if output and output.lower().endswith(".toml"):
+        return output
+    if given or not is_file(model) or model == STDIN:
+        return ""
+    try:
+        return model if "layout" in parse_toml(read_text(model), model) else ""
+    except BadInput:
+        return ""
 
 
 def after_plan(best: Any, output: str | None) -> Text:
     """The file for their framework, and the pipeline in time."""
-    framework = (
-        best.job.framework.name
-        if best.job.framework
-        else best.job.usual_framework
-    )
-    to = next(
-        (n for n, f in table.formats().items() if framework in f.frameworks),
-        "sbatch",
-    )
     if output and output.lower().endswith(".toml"):
-        name = shlex.quote(output)
-        return told(
-            [
-                f"meshwright export {name} --to {to}",
-                f"meshwright timeline {name}",
-            ]
-        )
-    return told(
-        [f"add -o plan.toml, then: meshwright export plan.toml --to {to}"]
-    )
+        return told(of_file(best, output))
+    if to := target(best.job):
+        later = command(f"export plan.toml --to {to}")
+        return told([], f"add -o plan.toml, then: {later}")
+    return told([], "add -o plan.toml to keep the best layout")
 
 
-def told(commands: list[str]) -> Text:
+def of_file(p: Any, path: str) -> list[str]:
+    """What a file with a layout is good for: the file of a framework, the order of a pipeline."""
+    name = shlex.quote(path)
+    to = target(p.job)
+    return [
+        *([f"export {name} --to {to}"] if to else []),
+        f"timeline {name}",
+    ]
+
+
+def target(job: Any) -> str:
+    """The first format of the job's framework that can hold it; empty if none can."""
+    framework = job.framework.name if job.framework else job.usual_framework
+    if framework == OURS:
+        return "sbatch"
+    for name, its in table.formats().items():
+        if framework in its.frameworks:
+            try:
+                written(job, name, None, None)
+            except MeshwrightError:
+                continue
+            return name
+    return ""
+
+
+def told(commands: list[str], first: str = "") -> Text:
     """Lines that begin with "next:"."""
     lead = "next: "
-    lines = [
-        (lead if i == 0 else " " * len(lead)) + c
-        for i, c in enumerate(commands)
-    ]
-    return Text("\n".join(lines), "dim")
+    lines = [*([first] if first else []), *map(command, commands)]
+    return Text(
+        "\n".join(
+            (lead if i == 0 else " " * len(lead)) + line
+            for i, line in enumerate(lines)
+        ),
+        "dim",
+    )

@@ -28,7 +28,7 @@ from ..describe.job import Job
 from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
 from ..describe.software import Software
-from ..errors import BadInput
+from ..errors import BadInput, command
 from ..layout.placement import placed
 from . import LARGEST, bridge, parse_toml, read_text
 from .bridge import foreign
@@ -328,7 +328,7 @@ def bridged(
         )
         them = "it" if len(found.left) == 1 else "them"
         notes.append(
-            f"not in the prediction: {keys} (meshwright read {file} says why of {them})"
+            f"not in the prediction: {keys} ({command('read')} {file} says why of {them})"
         )
     return tables, given
 
@@ -511,13 +511,18 @@ def command_line(
     wrote them.
     """
     table_of = {flag.name: flag for flag in flags()}
-    words = ["meshwright", "predict", "-" if model == STDIN else model]
+    words = ["predict", "-" if model == STDIN else model]
     for name, text in given.items():
         if name in table_of and table_of[name].table != "layout":
             words += [table_of[name].spelled, text]
     everything = is_file(model) or foreign(model)
-    return shlex.join(
-        [*words, *write_flags(found.layout, found.job, everything=everything)]
+    return command(
+        shlex.join(
+            [
+                *words,
+                *write_flags(found.layout, found.job, everything=everything),
+            ]
+        )
     )
 
 

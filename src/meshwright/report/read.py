@@ -13,6 +13,7 @@ from rich.text import Text
 from ..count.model import parameters
 from ..describe.job import Job
 from ..describe.read import to_dict as plain
+from ..errors import command
 from ..formats.bridge import Found
 from ..layout.stages import microbatches
 from ..units import show
@@ -25,9 +26,10 @@ def report(
     job: Job | None,
     needs: list[str],
     given: Mapping[str, str],
+    output: str | None = None,
 ) -> RenderableType:
     """Everything `read` prints."""
-    return Group(*_lines(found, file, job, needs, given))
+    return Group(*_lines(found, file, job, needs, given, output))
 
 
 def _lines(
@@ -36,6 +38,7 @@ def _lines(
     job: Job | None,
     needs: list[str],
     given: Mapping[str, str],
+    output: str | None,
 ) -> Iterator[RenderableType]:
     started = f", {found.chips:,} ranks" if found.chips else ""
     yield Text(f"{file}: {found.format.title}{started}", "bold")
@@ -66,7 +69,7 @@ def _lines(
     if found.left:
         yield Text(f"  not in the job ({len(found.left)}):", "yellow")
         yield _left(found.left)
-    yield from _next(file, job, needs, given)
+    yield from _next(file, job, needs, given, output)
 
 
 def _parts(found: Found) -> Iterator[Text]:
@@ -101,24 +104,40 @@ def _left(left: Mapping[str, str]) -> Table:
 
 
 def _next(
-    file: str, job: Job | None, needs: list[str], given: Mapping[str, str]
+    file: str,
+    job: Job | None,
+    needs: list[str],
+    given: Mapping[str, str],
+    output: str | None,
 ) -> Iterator[Text]:
     """What to do with it; the flags of a sentence on what is missing stand at its end."""
+    if output:
+        yield from _told(
+            f"predict {shlex.quote(output)}",
+            f"plan {shlex.quote(output)} -o plan.toml",
+        )
+        return
     flags = [
         w
         for name, text in given.items()
         for w in ("--" + name.strip("_").replace("_", "-"), text)
     ]
     words = shlex.join([file, *flags])
+    missing = [n[n.rindex(" --") :] for n in needs if " --" in n]
+    if len(missing) < len(needs) or any(" --model " in n for n in needs):
+        return  # the sentences say what to do
+    kept = f"read {words}{''.join(dict.fromkeys(missing))} -o job.toml"
     if job is None:
-        missing = [n[n.rindex(" --") :] for n in needs if " --" in n]
-        words += (
-            "".join(dict.fromkeys(missing)) or " ...  with what is missing"
-        )
-        yield Text(f"  next: meshwright plan {words} -o plan.toml", "dim")
+        yield from _told(kept)
         return
-    yield Text(f"  next: meshwright predict {words}", "dim")
-    yield Text(f"        meshwright plan {words} -o plan.toml", "dim")
+    yield from _told(f"predict {words}", f"plan {words} -o plan.toml", kept)
+
+
+def _told(*commands: str) -> Iterator[Text]:
+    """Lines that begin with "next:"."""
+    for i, words in enumerate(commands):
+        lead = " " * 8 if i else "  next: "
+        yield Text(lead + command(words), "dim")
 
 
 def to_dict(found: Found, job: Job | None, needs: list[str]) -> dict[str, Any]:

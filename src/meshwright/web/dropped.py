@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from ..search.evaluate import Progress
 from .answers import Answer, Body
 from .question import FIRST, JOB, MODEL, checked, described, question_of
 
-COMMAND = "meshwright"
+STARTS = re.compile(r"^meshwright$|(^|/)run\.py$")
 VERBS = ("predict", "plan", "sweep", "timeline", "roofline")
 """Commands whose options are a question."""
 
@@ -122,9 +123,12 @@ def command_words(text: str) -> dict[str, str] | None:
         words = shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError:
         return None
-    if COMMAND not in words[:4]:
+    at = next(
+        (i for i, word in enumerate(words[:4]) if STARTS.search(word)), None
+    )
+    if at is None:
         return None
-    words = words[words.index(COMMAND) + 1 :]
+    words = words[at + 1 :]
     if not words or words[0] not in VERBS:
         raise BadInput(f"the command must be one of {', '.join(VERBS)}")
     names = {flag.spelled: flag.name for flag in flags()}

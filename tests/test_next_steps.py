@@ -1,0 +1,117 @@
+"""The commands that answers print: carried out as printed, each leads on and none goes round."""
+
+from __future__ import annotations
+
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from meshwright.cli import main as cli
+from meshwright.errors import STARTED, command
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
+ --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --swiglu \\
+ --seq-length 2048 --max-position-embeddings 2048 --bf16 \\
+ --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 \\
+ --tensor-model-parallel-size 2 --use-distributed-optimizer \\
+ --untie-embeddings-and-output-weights --normalization RMSNorm
+"""
+SMALL = ["--tp", "1,2", "--pp", "1", "--cp", "1", "--zero", "1", "--top", "1"]
+
+
+def steps(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The words of the commands behind "next:", without the program."""
+    _, _, told = capsys.readouterr().out.partition("next: ")
+    lines = [shlex.split(line) for line in told.splitlines() if line.strip()]
+    assert all(line[0] == "meshwright" for line in lines)
+    return [line[1:] for line in lines]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("pretrain.sh").write_text(SCRIPT, "utf-8")
+    return "pretrain.sh"
+
+
+def test_from_a_script_to_a_script_by_next_steps_alone(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["read", script]) == 0
+    [kept] = steps(capsys)
+    assert kept == [*f"read {script} --on h100-sxm -o job.toml".split()]
+    assert cli.run(kept) == 0
+    predict, plan = steps(capsys)
+    assert predict == ["predict", "job.toml"]
+    assert cli.run(predict) == 0
+    exported, drawn = steps(capsys)
+    assert exported == ["export", "job.toml", "--to", "megatron"]
+    assert cli.run(exported) == 0 and "pretrain_gpt" in capsys.readouterr().out
+    assert cli.run(drawn) == 0
+    capsys.readouterr()
+    assert cli.run([*plan, *SMALL]) == 0
+    exported, _ = steps(capsys)
+    assert exported == ["export", "plan.toml", "--to", "megatron"]
+    assert cli.run(["predict", "plan.toml", "--explain", "mfu"]) == 0
+    assert steps(capsys)[0] == exported, "not plan.toml into plan.toml"
+
+
+def test_a_command_that_would_train_another_model_is_not_printed(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SCRIPT.replace("--vocab-size 32000", "")
+    Path(script).write_text(text, "utf-8")
+    assert cli.run(["read", script]) == 0
+    told = capsys.readouterr().out
+    assert "add --vocab-size" in told and "next:" not in told
+
+
+def test_commands_are_called_as_the_program_was_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = runpy.run_path(str(ROOT / "run.py"), run_name="run")["started"]
+    monkeypatch.chdir(ROOT)
+    assert started() == "python3 run.py"
+    assert f'"{STARTED}": started()' in (ROOT / "run.py").read_text("utf-8")
+    monkeypatch.chdir(ROOT / "docs")
+    assert started() == "python3 ../run.py"
+    monkeypatch.delenv(STARTED, raising=False)
+    assert command("plan x") == "meshwright plan x"
+    monkeypatch.setenv(STARTED, "python3 ../run.py")
+    assert command("plan x") == "python3 ../run.py plan x"
+
+
+def test_every_printed_command_is(
+    script: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(STARTED, "python3 run.py")
+    read = ["read", script, "--on", "h100-sxm"]
+    assert cli.run([*read, "-o", "job.toml"]) == 0 == cli.run(read)
+    assert cli.run(["predict", "job.toml"]) == 0
+    assert cli.run(["plan", "job.toml", *SMALL]) == 0
+    assert cli.run(["predict", "job.toml", "--foo"]) == 2
+    assert cli.run(["export", "config.json", "--to", "sbatch"]) == 2
+    caught = capsys.readouterr()
+    said = (caught.out + caught.err).splitlines()
+    commands = [
+        line
+        for line in said
+        if any(f" {v} " in line for v in ("predict", "plan", "export", "read"))
+        and ("next:" in line or "again:" in line or "meshwright" in line)
+    ]
+    assert len(commands) >= 6
+    assert not any("meshwright p" in line for line in commands), commands
+    assert sum("python3 run.py" in line for line in commands) >= 6
+
+
+def test_a_command_of_run_py_is_a_question_of_the_page() -> None:
+    from meshwright.web.dropped import command_words
+
+    words = "plan llama3-8b --on 64xh100-sxm --batch 1Mi"
+    ours = command_words(f"meshwright {words}")
+    assert ours and command_words(f"python3 run.py {words}") == ours
