@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import shlex
 from pathlib import Path
@@ -115,3 +116,18 @@ def test_a_command_of_run_py_is_a_question_of_the_page() -> None:
     words = "plan llama3-8b --on 64xh100-sxm --batch 1Mi"
     ours = command_words(f"meshwright {words}")
     assert ours and command_words(f"python3 run.py {words}") == ours
+
+
+def test_a_plan_that_no_money_pays_for_is_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The plan of the number that was asked would read as if it were paid."""
+    poor = "plan llama3-8b --on 16xh100-sxm --batch 1Mi --tokens 100G"
+    words = [*poor.split(), *SMALL, "--budget", "100"]
+    path = tmp_path / "plan.toml"
+    assert cli.run([*words, "-o", str(path)]) == 1 and not path.exists()
+    told = capsys.readouterr().out
+    assert told.startswith("no number of these chips trains within 100 USD")
+    assert "step time" not in told and "USD" in told
+    assert cli.run([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["sizing"]["chips"] is None

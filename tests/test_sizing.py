@@ -55,6 +55,27 @@ def test_a_budget_takes_the_most_chips_that_it_pays_for(runs) -> None:
     assert all(runs[n][1] > money for n in more)
 
 
+@pytest.mark.parametrize("start", [8, 64, 256])
+def test_a_budget_below_all_costs_names_the_cheapest(start: int, runs) -> None:
+    """From whichever number the walk begins: nobody asked for a deadline."""
+    least, usd = min((usd, n) for n, (_, usd) in runs.items())[::-1]
+    found = sizing(vary(JOB, "chips", start), SMALL, budget_usd=0.9 * usd)
+    assert found.chips is None and "in time" not in found.why
+    assert f"cheapest are {least} chips" in found.why
+    table = {size.chips for size in found.tried}
+    assert {least, start} <= table
+
+
+@pytest.mark.parametrize("start", [16, 24, 64])
+def test_one_dear_number_does_not_end_the_walk(start: int, runs) -> None:
+    """24 chips share the batch badly and cost more than 16 or 32: whichever is asked for."""
+    assert runs[24][1] > 1.2 * max(runs[16][1], runs[32][1])
+    money = 1.0001 * runs[32][1]
+    assert min(runs[n][1] for n in (48, 64, 96)) > money
+    job = vary(JOB, "chips", start)
+    assert sizing(job, SMALL, budget_usd=money).chips == 32
+
+
 def test_what_cannot_be_is_said() -> None:
     none = sizing(replace(JOB, batch=32), SMALL, deadline_s=DAY)
     assert none.chips is None and none.why.startswith(

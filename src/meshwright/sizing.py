@@ -1,12 +1,13 @@
 """How many chips: the fewest that train in time, the most that a budget pays for.
 
-More chips take fewer days and, since none of them gets faster, cost no less; so both are found by
-a walk over clean numbers of chips: a node, and 2, 3, 4, 6, 8, 12, ... of them. Expected days and
+More chips take fewer days and, since none of them gets faster, hardly cost less; so both are found
+by a walk over clean numbers of chips: a node, and 2, 3, 4, 6, 8, 12, ... of them. Expected days and
 dollars decide, with checkpoints and interruptions; their intervals stand beside.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_CHIPS = 2**18
 """Of a cluster that is looked at."""
+AHEAD = 2
+"""Numbers of chips beyond one that a budget does not pay for which are still looked at."""
 
 
 @dataclass(frozen=True)
@@ -197,16 +200,32 @@ def _in_time(
 def _paid(
     sizes: list[int], i: int, size: Callable[[int], Size], budget_usd: float
 ) -> int:
-    """Up while the money lasts, or down until it does."""
-    while i and size(i).prediction and not size(i).keeps(None, budget_usd):
+    """Up while the money lasts, else down until it does; where it never does, the cheapest.
+
+    Costs do not rise with every step: numbers that share the batch badly, or too few chips to hold
+    the fast layouts, cost more than some above them. So a walk up looks AHEAD.
+    """
+
+    def keeps(k: int) -> bool:
+        return k < len(sizes) and size(k).keeps(None, budget_usd)
+
+    while paid := [k for k in range(i + 1, i + 1 + AHEAD) if keeps(k)]:
+        i = paid[-1]
+    top = i
+    while not keeps(i):
+        if not i or size(i).prediction is None:
+            return min(
+                range(i, min(top + AHEAD, len(sizes) - 1) + 1),
+                key=lambda k: _usd(size(k)),
+            )
         i -= 1
-    while (
-        i + 1 < len(sizes)
-        and size(i).keeps(None, budget_usd)
-        and size(i + 1).keeps(None, budget_usd)
-    ):
-        i += 1
     return i
+
+
+def _usd(size: Size) -> float:
+    """What a run costs; infinite where there is none."""
+    p = size.prediction
+    return math.inf if p is None or p.cost_usd is None else p.cost_usd
 
 
 def _why(
@@ -226,6 +245,8 @@ def _why(
     words = f"{chosen.chips:,} chips: {show(p.train_time_s, 's', 3)}"
     if p.cost_usd is not None:
         words += f", {_money(p.cost_usd)}"
+    if not chosen.keeps(deadline_s, budget_usd) and deadline_s is None:
+        return f"no number of these chips trains within {goal}: cheapest are {words}"
     if not chosen.keeps(deadline_s, budget_usd):
         return f"within {goal}: no; the fewest chips in time cost too much ({words})"
     ends = p.within(p.train_time_s)
@@ -241,8 +262,10 @@ def _why(
 
 def _money(usd: float) -> str:
     """Dollars in three digits."""
-    size, prefix = (1e6, " M") if usd >= 1e6 else (1e3, " k")
-    return f"{usd / size:.3g}{prefix} USD"
+    for size, prefix in ((1e6, " M"), (1e3, " k")):
+        if usd >= size:
+            return f"{usd / size:.3g}{prefix} USD"
+    return f"{usd:.3g} USD"
 
 
 def critical_batch(job: Job) -> dict[str, float]:

@@ -214,6 +214,12 @@ def plan(
     size = None
     if deadline or budget:
         described, size = sized(model, described, space, deadline, budget)
+        if size.chips is None:
+            data = console.envelope("plan", {"sizing": size.to_dict()})
+            console.show_json(data) if json else console.show(
+                reports.sized(size)
+            )
+            return 1
     found = plans(model, described, space, assumptions, top, pareto)
     first = next(iter(found.values()))
     mine = against_best(first, against) if against else None
@@ -485,8 +491,8 @@ def sized(
     money = parse(budget, "USD", "--budget") if budget else None
     with console.progress() as told:
         found = sizing(job, space, seconds, money, told)
-    chips = found.chips or job.cluster.chips
-    return {**described, "on": f"{chips}{counted[2]}"}, found
+    on = f"{found.chips}{counted[2]}" if found.chips else described["on"]
+    return {**described, "on": on}, found
 
 
 def against_best(plan: Any, text: str) -> Any:
