@@ -9,6 +9,7 @@ import pytest
 from meshwright import Job, predict
 from meshwright.cli.main import main
 from meshwright.describe.layout import Layout
+from meshwright.formats.flags import layout_of
 from meshwright.prediction.elastic import elasticities, split
 
 JOB = Job("llama3-8b", "16xh100-sxm", 32)
@@ -72,3 +73,41 @@ def test_why_mine_is_worse(
     assert "heads 32 cannot be split 3 ways" in capsys.readouterr().err
     assert main([*asked, "--against", "tpp=3"]) == 2
     assert "tpp" in capsys.readouterr().err
+
+
+def test_a_plan_of_a_job_says_what_its_own_layout_costs(
+    capsys: pytest.CaptureFixture[str], tmp_path
+) -> None:
+    """Nobody has to name it; words change it, and what they do not name stays; replicas follow."""
+    file = tmp_path / "job.toml"
+    text = (
+        '[model]\nname = "llama3-8b"\n[cluster]\non = "16xh100-sxm"\n[job]\nbatch = "32seq"\n'
+        '[layout]\ntp = 4\npp = 2\ndp = 2\nzero = 1\nrecompute = "full"\n'
+    )
+    file.write_text(text)
+    asked = ["plan", str(file), "--pp", "1", "--cp", "1", "--top", "1"]
+    tail = "ZeRO-1 · full recomputation: +"
+    for more, said in (
+        ((), "tp 4 · pp 2 · dp 2 · 1f1b · "),
+        (("--on", "32xh100-sxm"), "tp 4 · pp 2 · dp 4 · 1f1b · "),
+        (("--against", "tp=2"), "tp 2 · pp 2 · dp 4 · 1f1b · "),
+        (("--against", "tp=8 pp=1"), "tp 8 · dp 2 · "),
+    ):
+        assert main([*asked, *more]) == 0
+        assert f"yours: {said}{tail}" in capsys.readouterr().out
+    best = tmp_path / "best.toml"
+    assert main([*asked, "-o", str(best)]) == 0
+    capsys.readouterr()
+    assert main(["plan", str(best), *asked[2:]]) == 0
+    assert "this is the best" in capsys.readouterr().out
+    file.write_text(text.replace("tp = 4", "tp = 3"))
+    assert main(asked) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "left aside" in out and "cannot be split 3 ways" in out
+
+
+def test_without_pipelines_their_words_go_too() -> None:
+    """Own layout interleaved: "pp=1" is still a layout."""
+    own = Layout(tp=2, pp=2, dp=4, schedule="interleaved", interleave=2)
+    assert layout_of("pp=1", JOB, own) == Layout(tp=2, dp=8)
+    assert layout_of("pp=4", JOB, own) == replace(own, pp=4, dp=2)

@@ -220,9 +220,9 @@ def plan(
                 reports.sized(size)
             )
             return 1
-    found = plans(model, described, space, assumptions, top, pareto)
+    found, own = plans(model, described, space, assumptions, top, pareto)
     first = next(iter(found.values()))
-    mine = against_best(first, against) if against else None
+    mine, aside = against_best(first, against, own)
     more = {"sizing": size.to_dict()} if size else {}
     if mine:
         more["against"] = reports.against_dict(mine, first.best)
@@ -255,6 +255,8 @@ def plan(
         )
     if mine and not json:
         console.show("", reports.against(mine, first))
+    if aside and not json:
+        console.show("", *reports.noted([aside]))
     bests = {name: plan.best for name, plan in found.items() if plan.best}
     if output and bests:
         one = (
@@ -435,9 +437,8 @@ def plans(
     assumptions: Sequence[str],
     top: int,
     pareto: bool,
-) -> dict[str, Any]:
-    """name -> plan for each assumption set."""
-    from ..describe.layout import Layout
+) -> tuple[dict[str, Any], Any]:
+    """(name -> plan for each assumption set, the layout that the job has already)."""
     from ..report import console
     from ..search import plan as search
     from ..sizing import batch_beside
@@ -454,16 +455,12 @@ def plans(
             fill=False,
             search=True,
         )
-        if job.layout != Layout():
-            notes.append(
-                "the layout of the file is left aside: plan chooses one"
-            )
         with console.progress() as told:
             plan = search(job, space, top=top, progress=told, pareto=pareto)
         beside = [said] if (said := batch_beside(job)) else []
         notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
         found[job.assumptions.name] = replace(plan, notes=tuple(notes))
-    return found
+    return found, job.layout
 
 
 def sized(
@@ -495,16 +492,29 @@ def sized(
     return {**described, "on": on}, found
 
 
-def against_best(plan: Any, text: str) -> Any:
-    """The prediction of a layout of the user's, beside a plan's best."""
-    from ..formats.flags import layout_of
+def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
+    """(the prediction of a layout of the user's, beside a plan's best: the one named, else the
+    job's own, None where there is none; why the job's own is left aside).
+    """
+    from ..describe.layout import Layout
+    from ..formats.flags import layout_of, on_all
     from ..prediction.prediction import predict
 
     if not plan.best:
-        raise BadInput(
-            "--against needs a layout to compare with, but none fits"
-        )
-    return predict(plan.best.job, layout_of(text, plan.best.job))
+        if text:
+            raise BadInput(
+                "--against needs a layout to compare with, but none fits"
+            )
+        return None, ""
+    job = plan.best.job
+    if text:
+        return predict(job, layout_of(text, job, own)), ""
+    if own == Layout():
+        return None, ""
+    try:
+        return predict(job, on_all(own, job)), ""
+    except BadInput as error:
+        return None, f"the layout of the file is left aside: {error}"
 
 
 def runs_on(plan: Any) -> list[str]:

@@ -549,9 +549,33 @@ def layout_words(text: str) -> dict[str, str] | None:
     return found if named else None
 
 
-def layout_of(text: str, job: Job) -> Layout:
-    """A layout as a user names it: a JOB.toml or plan.toml, or words such as "tp=8 pp=4 zero=1";
-    replicas that are not named fill the chips.
+PIPELINED = ("schedule", "interleave", "stages", "microbatch_group")
+"""Fields that mean something on several stages only."""
+
+
+def kept(own: Layout, words: Mapping[str, str]) -> dict[str, Any]:
+    """What of a job's layout stays where words change some of it; replicas and places follow."""
+    one = str(words.get("pp", "")).strip() == "1"
+    gone = ("dp", "placement", *(PIPELINED if one else ()))
+    return {
+        f.name: value
+        for f in fields(own)
+        if f.name not in gone and (value := getattr(own, f.name)) != f.default
+    }
+
+
+def on_all(own: Layout, job: Job) -> Layout:
+    """The layout of a file with as many replicas as the chips of the job have room for."""
+    chips = job.cluster.chips
+    if own.chips == chips:
+        return own
+    dp = max(chips // int(own.tp * own.cp * own.pp), 1)
+    return replace(own, dp=dp, placement={})
+
+
+def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
+    """A layout as a user names it: a JOB.toml or plan.toml, or words such as "tp=8 pp=4 zero=1",
+    what they do not name as in the job's `own`; replicas that are not named fill the chips.
     """
     words = layout_words(text)
     if words is None:
@@ -561,7 +585,7 @@ def layout_of(text: str, job: Job) -> Layout:
                 f"{text[:80]} has no table [layout]; or write 'tp=8 pp=4 zero=1'"
             )
     else:
-        table = words
+        table = {**kept(own or Layout(), words), **words}
     found = read(Layout, table, "layout")
     if "dp" in table:
         return found

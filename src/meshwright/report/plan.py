@@ -203,6 +203,9 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     """
     best = plan.best
     assert best is not None
+    words = short_words(mine.layout)
+    if mine.layout == best.layout:
+        return Line(f"yours: {words}: this is the best")
     table = plain(
         "yours against the best", "yours", "best", "difference", "what"
     )
@@ -219,7 +222,7 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     ends = (seconds(mine.step_time_s), seconds(best.step_time_s))
     table.add_row("step_time", *ends, signed, "sum", style="bold")
     said = [
-        f"yours: {short_words(mine.layout)}: {beside(plan, mine)}, risk of running out"
+        f"yours: {words}: {beside(plan, mine)}, risk of running out"
         f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})",
         *(
             f"yours: {sentence}"
