@@ -200,6 +200,7 @@ def plan(
     from ..formats.flags import command_line, split
     from ..report import console, files
     from ..report import plan as reports
+    from ..report.lines import noted
 
     files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
     if (
@@ -256,7 +257,7 @@ def plan(
     if mine and not json:
         console.show("", reports.against(mine, first))
     if aside and not json:
-        console.show("", *reports.noted([aside]))
+        console.show("", *noted([aside]))
     bests = {name: plan.best for name, plan in found.items() if plan.best}
     if output and bests:
         one = (
