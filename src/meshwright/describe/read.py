@@ -142,7 +142,12 @@ def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
         raise BadInput(
             f"{at.where}: {error}; to define a new one give {', '.join(missing)} too"
         ) from None
-    return data if base is None else changed(base, data)
+    if base is None:
+        return data
+    whole = changed(base, data)
+    if "name" not in _hints(cls):
+        del whole["name"]  # it said which one, and is none of the fields
+    return whole
 
 
 def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
