@@ -565,7 +565,9 @@ def test_overrides_of_a_recipe_are_hydras() -> None:
     ):
         assert plain in text
     assert "expert_model_parallel_size" not in text
-    with pytest.raises(BadInput, match="no recipe of mixtral-8x7b"):
+    with pytest.raises(
+        BadInput, match="no recipe of the sizes of mixtral-8x7b"
+    ):
         mixtral = replace(job, model=model("mixtral-8x7b"))
         bridge.write(mixtral, "megatron-bridge", PLACE)
 

@@ -20,7 +20,7 @@ from . import launch, megatron, shell
 from .keys import Keys
 from .megatron_args import arguments
 from .reading import Said
-from .shared import model_named
+from .shared import model_named, name_of
 from .table import get
 
 NAME = "megatron-bridge"
@@ -195,20 +195,7 @@ READ = {**megatron.READ, "model": model}
 
 def write_model(job: Job, out: dict[str, Any]) -> None:
     """The library's recipe of the model."""
-    named = {
-        ours: theirs for theirs, ours in reversed([*get(NAME).models.items()])
-    }
-    name = job.model.name
-    if (
-        name not in named
-        or not catalog.has("models", name)
-        or catalog.model(name) != job.model
-    ):
-        known = ", ".join(sorted(named))
-        raise BadInput(
-            f"Megatron-Bridge has no recipe of {name}; it has {known}"
-        )
-    out["recipe"] = f"{named[name]}_pretrain_config"
+    out["recipe"] = f"{name_of(job, NAME, 'recipe')}_pretrain_config"
 
 
 def write_precision(job: Job, out: dict[str, Any]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from typing import Any
 
 from ... import catalog
+from ...describe.frozen import FrozenDict
 from ...describe.job import OPTIMIZERS, Job
 from ...describe.model import Model
 from ...describe.read import brief
 from ...errors import BadInput
 from .keys import Keys
-from .table import get
+from .table import Format, get
 
 Out = dict[str, Any]
 ADAM = ("adam", "adamw", "")
@@ -55,43 +57,121 @@ def model_named(k: Keys, name: str, format: str) -> str | None:
     return None
 
 
-def name_of(job: Job, format: str) -> str:
-    """Their name of the job's model; BadInput if it is none of theirs, or changed."""
-    named = {
-        ours: theirs
-        for theirs, ours in reversed([*get(format).models.items()])
-    }
-    for ours, theirs in named.items():
-        if catalog.has("models", ours) and same(
-            catalog.model(ours), job.model
-        ):
-            return theirs
-    known = ", ".join(sorted(named))
+def name_of(job: Job, format: str, what: str = "model") -> str:
+    """Their name of the model with the job's sizes; BadInput if they have none of them.
+
+    what: what they have, in the sentence.
+    """
+    models = get(format).models
+    named = {ours: theirs for theirs, ours in reversed([*models.items()])}
+    if found := sized_as(job.model, named):
+        return named[found]
     raise BadInput(
-        f"{get(format).title} has no model of the sizes of {job.model.name}; it has {known}"
+        f"{get(format).title} has no {what} of the sizes of {job.model.name};"
+        f" {nearest(job.model, named)}"
     )
 
 
-def same(a: Model, b: Model) -> bool:
-    """Equal but for the name and where the numbers are from: a config.json is called after its
-    folder.
+NUMERICS = ("rope_base", "norm_epsilon", "rope_scaling", "rotary_share")
+"""Fields of a model that change no shape, no second and no byte."""
+
+
+def sized_as(model: Model, names: Iterable[str]) -> str | None:
+    """The first of the names in the catalogue whose model has the same shapes."""
+    mine = sizes(model)
+    return next((n for n in names if catalogued(n) == mine), None)
+
+
+def catalogued(name: str) -> Model | None:
+    """The sizes of a model of the catalogue."""
+    return sizes(catalog.model(name)) if catalog.has("models", name) else None
+
+
+def sizes(model: Model) -> Model:
+    """The model without its name, numerics and length, defaults written out: a config.json is
+    called after its folder, and its length is what the model can be served with.
     """
-    return replace(a, name="", sources=b.sources) == replace(b, name="")
+    plain: dict[str, Any] = {
+        f.name: f.default for f in fields(Model) if f.name in NUMERICS
+    }
+    return replace(
+        model,
+        **plain,
+        name="",
+        notes=(),
+        sources=FrozenDict(),
+        kv_heads=model.K,
+        head_dim=0 if model.mla else model.h,
+        seq=model.seq if model.positions == "learned" else 1,
+    )
+
+
+def nearest(model: Model, names: Iterable[str]) -> str:
+    """What the model with the fewest other sizes has otherwise; all names where none is near."""
+    mine = sizes(model)
+    found = {n: m for n in sorted(names) if (m := catalogued(n))}
+    other = {
+        n: [f.name for f in fields(Model) if differ(m, mine, f.name)]
+        for n, m in found.items()
+    }
+    name = min(other, key=lambda n: len(other[n]))
+    if len(other[name]) > NEAR:
+        return f"it has {', '.join(found)}"
+    told = [
+        f"{f} {brief(getattr(found[name], f))}, not {brief(getattr(mine, f))}"
+        for f in other[name]
+    ]
+    return f"its {name} has {'; '.join(told)}"
+
+
+def differ(a: Model, b: Model, field: str) -> bool:
+    """The models have different values of the field."""
+    return bool(getattr(a, field) != getattr(b, field))
+
+
+NEAR = 3
+"""Most sizes in which a model is still said to be near another."""
+
+
+def hub_names() -> dict[str, str]:
+    """Models of the catalogue -> their names on Hugging Face."""
+    aliases = reversed([*catalog.aliases("models").items()])
+    return {name: alias for alias, name in aliases if "/" in alias}
 
 
 def hub_name(job: Job) -> str:
-    """The model's name on Hugging Face; BadInput if the catalogue knows none."""
-    name = job.model.name
-    known = [
-        alias
-        for alias, n in catalog.aliases("models").items()
-        if n == name and "/" in alias
-    ]
-    if known and catalog.model(name) == job.model:
-        return known[0]
+    """The model's name on Hugging Face; BadInput if the catalogue knows none of these sizes."""
+    named = hub_names()
+    own = [job.model.name] if job.model.name in named else []
+    if found := sized_as(job.model, [*own, *named]):
+        return named[found]
     raise BadInput(
-        f"{name} has no name on Hugging Face in the catalogue, which base_model needs"
+        f"{job.model.name} has no name on Hugging Face in the catalogue, which base_model needs"
     )
+
+
+def numerics(job: Job, format: Format) -> dict[str, tuple[Any, str]]:
+    """Field -> (the job's value, what their model of these sizes has instead)."""
+    names = [*format.models.values()] or [*hub_names()]
+    base = sized_as(job.model, names)
+    if base is None:
+        return {}
+    theirs = catalog.model(base)
+    return {
+        name: (
+            getattr(job.model, name),
+            f"{base} has {worded(getattr(theirs, name))}",
+        )
+        for name in NUMERICS
+        if differ(job.model, theirs, name)
+    }
+
+
+def worded(value: Any) -> str:
+    """A number or a kind of scaling, as one says it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(getattr(value, "kind", value))
 
 
 def optimizer_named(k: Keys, key: str) -> str | None:

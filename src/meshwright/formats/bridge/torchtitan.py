@@ -14,7 +14,6 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from ... import catalog
 from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
 from ...layout.stages import stage_layers
@@ -31,6 +30,7 @@ from .shared import (
     optimizer_named,
     replicas,
     run_tokens,
+    sized_as,
     steps,
     unsaid,
 )
@@ -401,10 +401,9 @@ def write_model(job: Job, out: Out) -> None:
         for (name, scaling), config in EIGHT_BITS.items()
         if told in (None, scaling)
     }
-    name = job.model.name
     if job.precision.compute != "fp8":
         config = name_of(job, NAME)
-    elif name in eight and catalog.model(name) == job.model:
+    elif name := sized_as(job.model, eight):
         config = eight[name]
     else:
         raise BadInput(

@@ -12,6 +12,7 @@ from ...describe.model import Model
 from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.placement import lies
+from .shared import numerics, worded
 from .table import UNSAID, Cell, Format
 
 PLACEMENT = "layout.placement"
@@ -56,6 +57,7 @@ def written(
             refused.append(str(error))
     if PLACEMENT in format.cells:
         writers[PLACEMENT](job, out)
+    script += _numerics(format, job, out)
     if job.layout.dp_replicate > 1 and not job.layout.zero:
         refused.append(
             "dp_replicate shards over part of dp, and zero 0 shards nothing"
@@ -63,6 +65,23 @@ def written(
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
     return out, script
+
+
+def _numerics(format: Format, job: Job, out: dict[str, Any]) -> list[str]:
+    """Writes rotary positions and epsilons over those of a model that the format names; what it has
+    no key for is said.
+    """
+    model = format.cells.get("model")
+    if model is None or not model.by:
+        return []
+    script = []
+    for name, (value, theirs) in numerics(job, format).items():
+        cell = format.cells.get(f"model.{name}")
+        if cell is None or cell.by:
+            script.append(f"{name} = {worded(value)} ({theirs})")
+        else:
+            out[cell.keys[0]] = value
+    return script
 
 
 def told(path: str, value: Any) -> str:

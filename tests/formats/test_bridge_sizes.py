@@ -1,0 +1,63 @@
+"""Formats that name a model: its sizes decide which, and what else differs is written or said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, Model, model
+from meshwright.formats import bridge
+from meshwright.formats.bridge import launch
+
+PLACE = launch.Place(1, 8)
+NAMED = {
+    "torchtitan": "--config qwen3_14b",
+    "torchtitan-toml": 'flavor = "14B"',
+    "maxtext": "model_name: qwen3-14b",
+    "megatron-bridge": "--recipe qwen3_14b_pretrain_config",
+    "axolotl": 'base_model: "Qwen/Qwen3-14B"',
+}
+"""Format -> how it names the model."""
+OF_A_FOLDER = replace(
+    model("qwen3-14b"),
+    name="my folder",
+    sources={},
+    seq=8192,
+    notes=("not read: something",),
+)
+"""The same sizes, as a config.json in a folder of one's own has them."""
+
+
+def written(own: Model, to: str) -> tuple[str, list[str]]:
+    """The file, and what the training script must say."""
+    job = Job(own, "8xh100-sxm", 64, Layout(dp=8, zero=3))
+    if to == "megatron-bridge":
+        job = replace(job, layout=Layout(dp=8, zero=1))
+    return bridge.write(job, to, PLACE)
+
+
+@pytest.mark.parametrize("to", NAMED)
+def test_a_model_is_found_by_its_sizes(to: str) -> None:
+    text, told = written(OF_A_FOLDER, to)
+    assert NAMED[to] in text
+    assert not [word for word in told if "qwen" in word]
+
+
+@pytest.mark.parametrize("to", NAMED)
+def test_another_base_of_positions_is_written_or_said(to: str) -> None:
+    text, told = written(replace(OF_A_FOLDER, rope_base=5e5), to)
+    assert NAMED[to] in text
+    if to == "megatron-bridge":
+        assert "model.rotary_base=500000" in text
+    else:
+        assert "rope_base = 500000 (qwen3-14b has 1e+06)" in told
+
+
+def test_a_near_model_is_named_with_what_it_has_otherwise() -> None:
+    other = replace(OF_A_FOLDER, vocab=151680)
+    for to in ("torchtitan", "maxtext", "megatron-bridge"):
+        with pytest.raises(
+            BadInput, match="its qwen3-14b has vocab 151936, not 151680"
+        ):
+            written(other, to)
