@@ -15,6 +15,7 @@ from .command import Json, output, verb, word
 
 if TYPE_CHECKING:
     from ..describe.job import Job
+    from ..formats.bridge.launch import Place
     from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
 
@@ -64,6 +65,13 @@ Starts = Annotated[
 Numbers = Annotated[
     str | None, word("Of weights: fp32 (default) or bf16.", "NAME")
 ]
+Base = Annotated[
+    str | None,
+    word(
+        "Your own file in that format: the plan is written into it, and every other key stays.",
+        "FILE",
+    ),
+]
 Container = Annotated[
     str | None, word("Image in which ranks run (Slurm with pyxis).", "IMAGE")
 ]
@@ -83,6 +91,7 @@ def export(
     time: Time = None,
     container: Container = None,
     starts: Starts = None,
+    base: Base = None,
     numbers: Numbers = None,
     json: Json = False,
     output: Annotated[str | None, output("the text")] = None,
@@ -107,6 +116,7 @@ def export(
     if to == "safetensors":
         others = {
             **site,
+            "base": base,
             "per-node": per_node,
             "restarts": restarts,
             "device": device,
@@ -126,14 +136,17 @@ def export(
         raise BadInput(
             f"--{given[0]} is for --to sbatch: {to} has no such thing"
         )
+    if base is not None and to not in THEIRS:
+        raise BadInput(f"--base is for a file of another tool, not for {to}")
     slurm = sbatch.Slurm(**site) if to == "sbatch" else None
+    onto: dict[str, object] = {}
     if their := program(job, to, starts):
         if restarts is not None or device is not None:
             raise BadInput(
                 "--restarts and --device are for meshwright train, not for "
                 + their
             )
-        text, nodes, ranks = theirs(job, their, per_node, slurm)
+        text, nodes, ranks, onto = theirs(job, their, per_node, slurm, base)
     else:
         launch = described(job, per_node, restarts, device)
         nodes = launch.nodes
@@ -151,6 +164,7 @@ def export(
             "nodes": nodes,
             "ranks_per_node": ranks,
             "text": text,
+            **onto,
         }
         console.show_json(console.envelope("export", data))
     elif not output:
@@ -189,9 +203,17 @@ def program(path: str, to: str, starts: str | None) -> str | None:
 
 
 def theirs(
-    path: str, name: str, per_node: int | None, slurm: Slurm | None
-) -> tuple[str, int, int]:
-    """(text, nodes, ranks of a node) of a job in the words of another tool's program."""
+    path: str,
+    name: str,
+    per_node: int | None,
+    slurm: Slurm | None,
+    base: str | None,
+) -> tuple[str, int, int, dict[str, object]]:
+    """(text, nodes, ranks of a node, what became of the base) of a job in the words of another
+    tool's program.
+
+    base: a file that the job is written into.
+    """
     from ..formats import bridge, flags
 
     if not path.endswith(".toml") and not bridge.foreign(path):
@@ -201,7 +223,15 @@ def theirs(
         )
     notes: list[str] = []
     job = flags.read_flags(path, {}, notes)
-    text, script, nodes, ranks = written(job, name, per_node, slurm)
+    onto: dict[str, object] = {}
+    if base is None:
+        text, script, nodes, ranks = written(job, name, per_node, slurm)
+    else:
+        place = placed(job, name, per_node, slurm)
+        made = bridge.write_onto(job, name, place, base)
+        text, script, onto = made.text, made.script, made.to_dict()
+        nodes, ranks = place.nodes, place.ranks
+        notes += made.told(base)
     if (
         job.framework is None
         and job.usual_framework not in table.get(name).frameworks
@@ -214,7 +244,7 @@ def theirs(
         notes.append(f"the training script says itself: {', '.join(script)}")
     for note in notes:
         print(note, file=sys.stderr)
-    return text, nodes, ranks
+    return text, nodes, ranks, onto
 
 
 def written(
@@ -223,7 +253,18 @@ def written(
     """(text, what the training script says itself, nodes, ranks of a node) of a job in the words
     of another tool's program.
     """
-    from ..formats import bridge, torchrun
+    from ..formats import bridge
+
+    place = placed(job, name, per_node, slurm)
+    text, script = bridge.write(job, name, place)
+    return text, script, place.nodes, place.ranks
+
+
+def placed(
+    job: Job, name: str, per_node: int | None, slurm: Slurm | None
+) -> Place:
+    """Where another tool's program is started."""
+    from ..formats import torchrun
     from ..formats.bridge.launch import Place
 
     starts_none = not table.get(name).gpus and slurm is None
@@ -232,10 +273,7 @@ def written(
         if starts_none and per_node is None and not job.cluster.network.node
         else torchrun.nodes(job, per_node)
     )
-    text, script = bridge.write(
-        job, name, Place(nodes, ranks, slurm, job.model.name)
-    )
-    return text, script, nodes, ranks
+    return Place(nodes, ranks, slurm, job.model.name)
 
 
 def weights(run: str, output: str | None, json: bool, numbers: str) -> int:

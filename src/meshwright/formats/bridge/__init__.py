@@ -23,9 +23,11 @@ from . import (
     maxtext,
     megatron_args,
     megatron_bridge,
+    onto,
     torchtitan,
     torchtitan_toml,
 )
+from .edit import LARGEST_BASE
 from .reading import Found, Said, understood
 from .table import Format, formats, get
 from .tree import flat, parse_yaml
@@ -107,12 +109,41 @@ def found(name: str, said: Said, chips: int | None = None) -> Found:
     return understood(get(name), said, TOOLS[name].READ)
 
 
-def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
-    """(the text, what the training script must say itself).  Raises BadInput."""
+def write_onto(job: Job, to: str, at: launch.Place, path: str) -> onto.Onto:
+    """A plan in a file that is there, whose other keys stay.  Raises BadInput."""
     format = get(to)
+    if to not in onto.EDITS:
+        raise BadInput(
+            f"--base is for {', '.join(onto.EDITS)}: a file of {format.title} is written anew"
+        )
+    demand_chip(format, job)
+    text = read_text(path, LARGEST_BASE)
+    ranks = at.nodes * at.ranks
+    told = read(path, text, ranks).format
+    if told.name != to:
+        raise BadInput(
+            f"--base {path[:80]} is a file of {told.title}, not of {format.title}"
+        )
+    kind = TREES.get(suffix(path))
+    tool = TOOLS[to]
+    keys = _tree(text, kind, path) if kind else tool.said(text, path).keys
+    head = tool.head(at) if hasattr(tool, "head") else {}
+    reading = onto.Reading(format, tool, path, ranks)
+    made = onto.write(reading, job, text, keys, head)
+    return made if kind else onto.started(made, at, path)
+
+
+def demand_chip(format: Format, job: Job) -> None:
+    """BadInput where the software does not run on the plan's chips."""
     chip = job.cluster.chip
     if format.gpus:
         launch.demand_gpus(chip.vendor, chip.name, format.title)
+
+
+def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
+    """(the text, what the training script must say itself).  Raises BadInput."""
+    format = get(to)
+    demand_chip(format, job)
     out, script = written(format, job, TOOLS[to].WRITE)
     told = [f"your script says: {word}" for word in script]
     return TOOLS[to].render(
@@ -120,4 +151,13 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     ), script
 
 
-__all__ = ["Format", "Found", "TOOLS", "foreign", "found", "read", "write"]
+__all__ = [
+    "Format",
+    "Found",
+    "TOOLS",
+    "foreign",
+    "found",
+    "read",
+    "write",
+    "write_onto",
+]

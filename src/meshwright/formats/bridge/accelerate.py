@@ -191,15 +191,20 @@ WRITE = {
 }
 
 
+def head(at: launch.Place) -> Out:
+    """What its launcher is told beside the plan."""
+    return {"num_machines": at.nodes}
+
+
 def render(out: Out, job: Job, at: launch.Place) -> str:
     """The YAML, or a batch script that holds it and starts `accelerate launch` on each node."""
-    head = {"compute_environment": "LOCAL_MACHINE", "num_machines": at.nodes}
+    first = {"compute_environment": "LOCAL_MACHINE", **head(at)}
     told = [
         f"# accelerate launch --config_file THIS your_script.py ({get(NAME).version}). "
         "Written by meshwright export.",
         *(f"# {note}" for note in at.notes),
     ]
-    text = "\n".join(told) + "\n" + yaml_text(nested({**head, **out}))
+    text = "\n".join(told) + "\n" + yaml_text(nested({**first, **out}))
     if at.slurm is None:
         return text
     return launch.script(

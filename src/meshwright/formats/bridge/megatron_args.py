@@ -73,16 +73,27 @@ def arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
-    """A script that starts Megatron-LM with these arguments.
-
-    Up to Hopper its kernels of tp and cp must be queued in order, which it demands of the
-    environment, and Megatron-FSDP must not be (arguments.py: validate_args).
-    """
+    """A script that starts Megatron-LM with these arguments."""
     lines = [" ".join(words) for words in flags(out)]
+    return launch.script(
+        at, get(NAME), PROGRAM, lines, settings=environment(out, job)
+    )
+
+
+def environment(keys: dict[str, Any], job: Job) -> dict[str, str]:
+    """What the script must set: up to Hopper kernels of tp and cp must be queued in order, which
+    it demands of the environment, and Megatron-FSDP must not be (arguments.py: validate_args).
+    """
     cut = bool((job.layout.tp > 1) | (job.layout.cp > 1))
-    ordered = cut and "use_megatron_fsdp" not in out
-    settings = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
-    return launch.script(at, get(NAME), PROGRAM, lines, settings=settings)
+    ordered = cut and "use_megatron_fsdp" not in keys
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
+
+
+def words(out: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as a script says them: texts, and true for a name alone."""
+    return arguments(
+        [word for line in flags(out) for word in shlex.split(" ".join(line))]
+    )
 
 
 def flags(out: dict[str, Any]) -> list[list[str]]:

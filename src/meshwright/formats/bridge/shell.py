@@ -63,6 +63,32 @@ def read(text: str) -> Shell:
     return shell
 
 
+def live(text: str) -> tuple[str, list[bool]]:
+    """(the text with spaces for its comments and documents, which characters are in quotes)."""
+    made = [*text]
+    quoted = [False] * len(text)
+    fresh, i = True, 0
+    while i < len(text):
+        stop, blank = i + 1, False
+        if text[i] == "\\":
+            stop = i + 2
+        elif text[i] in "'\"":
+            stop = min(_closing(text, i), len(text))
+            quoted[i:stop] = [True] * (stop - i)
+        elif text[i] == "$" and text[i + 1 : i + 2] in ("{", "("):
+            stop = _bracket(text, i + 1)
+        elif text[i] == "#" and fresh:
+            stop, blank = text.find("\n", i), True
+            stop = len(text) if stop < 0 else stop
+        elif text.startswith("<<", i) and not text.startswith("<<<", i):
+            stop, blank = _after_document(text, i), True
+        fresh = text[i] in " \t\n(;" or text.startswith("\\\n", i)
+        if blank:
+            made[i:stop] = [c if c == "\n" else " " for c in text[i:stop]]
+        i = stop
+    return "".join(made), quoted
+
+
 def _tokens(text: str) -> Iterator[str]:
     """Words as they are written, quotes and all, and operators."""
     i = 0

@@ -111,11 +111,12 @@ def yaml_text(data: Mapping[str, Any], indent: int = 0) -> str:
                 yaml_text(value, indent + 2).rstrip("\n"),
             ]
         else:
-            lines.append(f"{pad}{key}: {_scalar(value)}")
+            lines.append(f"{pad}{key}: {scalar_text(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _scalar(value: Any) -> str:
+def scalar_text(value: Any) -> str:
+    """A value that is no table, as YAML writes it in one line."""
     if isinstance(value, float) and value.is_integer():
         return f"{value:.1f}"
     plain = (

@@ -1,0 +1,311 @@
+"""Keys of a file changed in its text, and nothing else: comments, order and spelling stay.
+
+Each way to edit ends by reading the text that it made: the keys must be those that were asked for,
+or the file is refused with a sentence.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...errors import BadInput
+from .. import parse_json
+from . import shell
+from .tree import flat, nested, parse_yaml, scalar_text, yaml_text
+
+NONE = "(none)"
+"""Of a key that is not there."""
+Changes = Mapping[str, tuple[Any, Any]]
+"""Key -> (what it was, what it is)."""
+Cut = tuple[int, int, str]
+"""(from, to, what stands there instead)."""
+MOST_PLACES = 20
+"""Places of a script at which new arguments are tried."""
+LARGEST_BASE = 2**20
+"""Bytes of a file that is edited: a script is read again for each such place."""
+
+
+def cut(text: str, cuts: list[Cut]) -> str:
+    """The text with its parts replaced, last first; what is put in comes before what is cut."""
+    for start, end, new in sorted(cuts, key=lambda c: c[:2], reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def refused(where: str, changes: Changes) -> BadInput:
+    """What is written in a way that no simple edit reaches."""
+    names = ", ".join([*changes][:8])
+    return BadInput(
+        f"{where} cannot be edited in place so that {names} change{'s' * (len(changes) == 1)} and"
+        " nothing else: export without --base, and carry the keys over"
+    )
+
+
+# ---------------------------------------------------------------- arguments in a script
+
+BARE = r"""[^\s\\"'();|&$`]|\$\{[^{}\n]*\}|\$\w+|\$\(\([^\n]{0,200}?\)\)"""
+VALUE = rf"""(?:'[^'\n]*'|"[^"\n]*"|(?:{BARE})+)"""
+SPACE = r"(?:\s|\\\n)+"
+
+
+def arguments(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
+    """A script whose program gets other arguments: replaced where they stand, or added."""
+    from . import megatron_args
+
+    def good(made: str) -> bool:
+        try:
+            return megatron_args.said(made, where).keys == keys
+        except BadInput:
+            return False
+
+    live, quoted = shell.live(text)
+    cuts: list[Cut] = []
+    anchors: list[int] = []
+    added: list[list[str]] = []
+    for key, (old, new) in changes.items():
+        words = [] if new is True else shlex.split(str(new))
+        words = [shlex.quote(w) for w in words]
+        if old == NONE:
+            added.append(["--" + key.replace("_", "-"), *words])
+            continue
+        for start, end, told in _stand(live, key, old):
+            gone = new == NONE
+            if not gone and quoted[start] and any("'" in w for w in words):
+                raise refused(where, {key: (old, new)})
+            cuts.append(
+                _gone(text, start, end)
+                if gone
+                else (start, end, " ".join((told, *words)))
+            )
+            anchors += [] if gone else [end]
+    done = cut(text, cuts)
+    if not added:
+        if good(done):
+            return done
+        raise refused(where, changes)
+    inline = any("'" in w for words in added for w in words)
+    for place in [*_programs(live), *anchors, *_values(live)][:MOST_PLACES]:
+        if inline and quoted[place - 1]:
+            continue
+        made = cut(text, [*cuts, (place, place, _more(live, place, added))])
+        if good(made):
+            return made
+    raise refused(where, changes)
+
+
+def _stand(live: str, key: str, old: Any) -> Iterator[tuple[int, int, str]]:
+    """(from, to, the name as it is written) of an argument and its values."""
+    name = re.escape(key).replace("_", "[-_]")
+    most = 0 if old is True else len(str(old).split())
+    value = rf"(?:=|{SPACE})(?!--?[A-Za-z]){VALUE}"
+    found = rf"(?<![\w$-])(--?{name})(?![\w-])((?:{value}){{0,{most}}})"
+    for m in re.finditer(found, live):
+        yield m.start(), m.end(), m[1]
+
+
+def _gone(text: str, start: int, end: int) -> Cut:
+    """An argument away; with its line where nothing else is on it but the sign that it goes on."""
+    line = text.rfind("\n", 0, start) + 1
+    after = text.find("\n", end)
+    alone = not text[line:start].strip()
+    if after >= 0 and alone and text[end:after].strip() == "\\":
+        return line, after + 1, ""
+    if alone:
+        while text[end : end + 1] in (" ", "\t"):
+            end += 1
+        return start, end, ""
+    while text[start - 1] in " \t":
+        start -= 1
+    return start, end, ""
+
+
+def _programs(live: str) -> list[int]:
+    """Behind each program of Python's."""
+    return [m.end() for m in re.finditer(r"\.py(?=\s|\"|$)", live)]
+
+
+def _values(live: str) -> list[int]:
+    """Behind each argument that has a value."""
+    found = rf"(?<![\w$-])--[A-Za-z][\w-]*(?:=|[ \t]+)(?!-){VALUE}"
+    return [m.end() for m in re.finditer(found, live)][::-1]
+
+
+def _more(live: str, place: int, added: list[list[str]]) -> str:
+    """New arguments: a line each behind a program, else in the line that is there."""
+    alone = live[:place].endswith(".py") and not live[place:].startswith('"')
+    between = " \\\n    " if alone else " "
+    return "".join(between + " ".join(words) for words in added)
+
+
+# ---------------------------------------------------------------- trees
+
+
+def changed(
+    data: dict[str, Any], changes: Changes
+) -> tuple[dict[str, Any], list[str]]:
+    """(the data with its keys changed, paths that are gone: a table with all that was in it)."""
+    made = copy.deepcopy(data)
+    gone = []
+    for key, (_, new) in changes.items():
+        *steps, last = key.split(".")
+        trail = [made]
+        for step in steps:
+            inner = trail[-1].get(step)
+            if not isinstance(inner, dict):
+                if new == NONE:
+                    break
+                inner = trail[-1][step] = {}
+            trail.append(inner)
+        if new != NONE:
+            trail[-1][last] = new
+        elif last in trail[-1]:
+            del trail[-1][last]
+            gone.append(key)
+    for key in [*gone]:
+        _empty(made, key, gone)
+    return made, gone
+
+
+def _empty(made: dict[str, Any], key: str, gone: list[str]) -> None:
+    """Tables that held nothing else go too."""
+    while "." in key:
+        key = key.rpartition(".")[0]
+        *steps, last = key.split(".")
+        table: Any = made
+        for step in steps:
+            table = table.get(step, {})
+        if table.get(last) != {}:
+            return
+        del table[last]
+        gone[:] = [g for g in gone if not g.startswith(key + ".")] + [key]
+
+
+def json_tree(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
+    """JSON, which has no comments: read, changed and written as wide as it was."""
+    data, _ = changed(parse_json(text, where), changes)
+    wide = re.search(r"\n([ \t]+)\"", text)
+    made = json.dumps(
+        data, indent=wide[1] if wide else 2, ensure_ascii=False, allow_nan=True
+    )
+    if not alike(flat(parse_json(made, where), where), flat(data, where)):
+        raise refused(where, changes)
+    return made + "\n"
+
+
+def alike(made: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
+    """The keys are as they shall be, whatever their order; 1 is not True."""
+    return {k: repr(v) for k, v in made.items()} == {
+        k: repr(v) for k, v in keys.items()
+    }
+
+
+def yaml_tree(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
+    """YAML: values replaced where they stand, lines taken out and put in; PyYAML says where."""
+    data = parse_yaml(text, where)
+    import yaml  # type: ignore[import-untyped]
+
+    wanted, gone = changed(data, changes)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    cuts: list[Cut] = []
+    added: dict[str, Any] = {}
+    try:
+        for path in gone:
+            cuts += [_line(text, *pair) for pair in _pairs(root, path)]
+        for key, (_, new) in changes.items():
+            if new == NONE:
+                continue
+            if pairs := [*_pairs(root, key)]:
+                cuts += [_value(value, new) for _, value, _ in pairs]
+            else:
+                added[key] = new
+        cuts += _added(text, root, added)
+        made = cut(text, cuts)
+        if alike(flat(parse_yaml(made, where), where), flat(wanted, where)):
+            return made
+    except (BadInput, LookupError):
+        pass
+    raise refused(where, changes)
+
+
+def _pairs(root: Any, path: str) -> Iterator[tuple[Any, Any, Any]]:
+    """(key, value, the table) of all places where a path stands."""
+    first, _, rest = path.partition(".")
+    for key, value in root.value:
+        if key.value != first:
+            continue
+        if not rest:
+            yield key, value, root
+        elif isinstance(value.value, list) and value.id == "mapping":
+            yield from _pairs(value, rest)
+
+
+def _end(node: Any) -> int:
+    """Where a value ends; a block ends with the last of its parts, before what is behind it."""
+    if isinstance(node.value, list) and node.value and not node.flow_style:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _line(text: str, key: Any, value: Any, table: Any) -> Cut:
+    """The lines of a key away."""
+    start = text.rfind("\n", 0, key.start_mark.index) + 1
+    if table.flow_style or text[start : key.start_mark.index].strip():
+        raise LookupError(key.value)  # in braces, or behind something else
+    end = text.find("\n", max(_end(value), key.end_mark.index))
+    return start, (len(text) if end < 0 else end + 1), ""
+
+
+def _value(value: Any, new: Any) -> Cut:
+    """Another value at the same place."""
+    start, end = value.start_mark.index, _end(value)
+    space = " " if start == end else ""
+    return start, end, space + scalar_text(new)
+
+
+def _added(text: str, root: Any, added: dict[str, Any]) -> list[Cut]:
+    """Keys that were not there: in the first line of their table, or at the end."""
+    cuts = []
+    rest: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for key, new in added.items():
+        table, _, last = key.rpartition(".")
+        here = [*_pairs(root, table)] if table else []
+        if here and here[0][1].id == "mapping" and here[0][1].value:
+            inner.setdefault(table, {})[last] = new
+        else:
+            rest[key] = new
+    for table, keys in inner.items():
+        _, value, _ = next(_pairs(root, table))
+        first = value.value[0][0].start_mark
+        if value.flow_style:
+            raise LookupError(table)
+        at = text.rfind("\n", 0, first.index) + 1
+        cuts.append((at, at, yaml_text(keys, first.column)))
+    if rest:
+        cuts += _tables(text, root, nested(rest))
+    return cuts
+
+
+def _tables(text: str, root: Any, data: dict[str, Any]) -> list[Cut]:
+    """New tables at the end; those that stand there empty are filled."""
+    cuts = []
+    for name in [*data]:
+        for _, value, _ in _pairs(root, name):
+            block = "\n" + yaml_text(data.pop(name), 2).rstrip("\n")
+            cuts.append((value.start_mark.index, _end(value), block))
+    if data:
+        start = "" if text.endswith("\n") or not text else "\n"
+        cuts.append((len(text), len(text), start + yaml_text(data)))
+    return cuts

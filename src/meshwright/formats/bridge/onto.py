@@ -1,0 +1,344 @@
+"""A plan written into a file that is there: only those keys change that the plan determines.
+
+    onto(job, "megatron", "train.sh", place) -> Onto
+
+What is written anew is what `writing` writes; a key of the file that says the same stays as it is,
+and so does every key that is not in the table of fields, or whose field the plan leaves open. The
+edited text is read again: each key must have the value that it was given, and each other its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from types import ModuleType
+from typing import Any
+
+from ...describe.job import Job
+from ...describe.layout import Layout
+from ...describe.read import brief
+from ...describe.software import Software
+from ...errors import BadInput
+from . import launch, megatron_args, shell
+from .edit import (
+    NONE,
+    VALUE,
+    Changes,
+    arguments,
+    cut,
+    json_tree,
+    yaml_tree,
+)
+from .reading import OFF, Found, Said, understood
+from .shared import catalogued, sizes
+from .table import Format
+from .writing import written
+
+Keys = dict[str, Any]
+Edit = Callable[[str, Changes, Keys, str], str]
+"""(text, changes, all keys as they shall be, name of the file) -> text."""
+EDITS: dict[str, Edit] = {
+    "megatron": arguments,
+    "deepspeed": json_tree,
+    "accelerate": yaml_tree,
+    "axolotl": yaml_tree,
+}
+"""Format -> what edits its files."""
+IDLE = (*OFF, 1, "1", "no")
+"""Values of keys of a layout that say no more than a key that is not there."""
+LABELS = ("job.framework",)
+"""Fields that a reader derives from others."""
+DEFAULTS = {
+    f"layout.{f.name}": f.default
+    for f in fields(Layout)
+    if f.default is not MISSING
+}
+
+
+@dataclass(frozen=True)
+class Onto:
+    """A file with a plan in it."""
+
+    text: str
+    changed: Changes
+    """Key -> (what it was, what it is); NONE: it was, or is, not there."""
+    against: dict[str, str]
+    """Key that stays -> why it contradicts the plan, or what it does that no plan says."""
+    kept: dict[str, Any]
+    """Key -> value, of fields that the plan leaves open."""
+    script: list[str]
+    """What the training script must say."""
+
+    def to_dict(self) -> dict[str, object]:
+        """What became of the file, as `--json` says it."""
+        return {
+            "changed": {k: [*pair] for k, pair in self.changed.items()},
+            "against": self.against,
+            "kept": self.kept,
+        }
+
+    def told(self, base: str) -> list[str]:
+        """Sentences on what became of the file."""
+        lines = [
+            f"{base}: {key}: {shown(old)} -> {shown(new)}"
+            for key, (old, new) in self.changed.items()
+        ]
+        if not lines:
+            lines = [f"{base} says this plan already: nothing is changed"]
+        lines += [
+            f"{base}: {key} is not changed: {why}"
+            for key, why in self.against.items()
+        ]
+        if self.kept:
+            kept = ", ".join(f"{k} {shown(v)}" for k, v in self.kept.items())
+            lines.append(
+                f"{base} says more than the plan, and that stays: {kept}"
+            )
+        return lines
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence."""
+    return value[:80] if isinstance(value, str) else brief(value)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What keys of one format mean."""
+
+    format: Format
+    tool: ModuleType
+    path: str
+    chips: int
+
+    def found(self, keys: Mapping[str, Any]) -> Found:
+        said = self.said(keys)
+        return understood(
+            self.format,
+            Said(said.keys, self.chips, said.notes),
+            self.tool.READ,
+        )
+
+    def said(self, keys: Mapping[str, Any]) -> Said:
+        """The keys as the format's own file takes them."""
+        if hasattr(self.tool, "of_tree"):
+            said: Said = self.tool.of_tree(dict(keys), self.path)
+            return said
+        return Said(dict(keys))
+
+    def fields(self, keys: Mapping[str, Any], but: set[str]) -> Keys:
+        """Field -> what the keys say of it, without the fields in `but`."""
+        return fields_of(self.found(keys), but)
+
+
+def fields_of(found: Found, but: set[str]) -> Keys:
+    """Field -> value, of all tables of a reading."""
+    told: Keys = dict(DEFAULTS)
+    for table, value in found.tables.items():
+        if isinstance(value, Mapping):
+            told |= {f"{table}.{name}": v for name, v in value.items()}
+        else:
+            told[table] = value
+    return {path: v for path, v in told.items() if path not in but}
+
+
+def left_open(job: Job) -> set[str]:
+    """Fields that a plan need not say: what the file says of them stays."""
+    said = {"job.tokens": job.tokens} | {
+        f"software.{f.name}": getattr(job.software, f.name)
+        for f in fields(Software)
+    }
+    found = {path for path, value in said.items() if value is None}
+    if job.attention_kernel == "framework":
+        found.add("job.attention_kernel")
+    return found | {*LABELS}
+
+
+def merged(
+    reading: Reading, job: Job, base: Keys, out: Keys, but: set[str]
+) -> Keys:
+    """All keys of the file with the plan in it: as few changes as say the plan."""
+    owners = _owners(reading.format)
+    stale = {
+        key
+        for key in base
+        if key in owners and key not in out and not owners[key] <= but
+    }
+    rest = {k: v for k, v in base.items() if k not in stale}
+    now = {**rest, **{k: v for k, v in out.items() if differs(base, k, v)}}
+    want, notes = reading.fields(now, but), {*reading.found(now).notes}
+    here = reading.fields(base, but)
+
+    def right(keys: Keys) -> bool:
+        chips = reading.said(keys).chips
+        if chips not in (None, reading.chips):
+            return False
+        found = reading.found(keys)
+        return fields_of(found, but) == want and {*found.notes} <= notes
+
+    for group in _groups(owners, {*stale, *now}):
+        undone = _undone(base, now, group)
+        if undone != now and right(undone):
+            now = undone
+    for key in [*dict.fromkeys((*base, *now))]:
+        paths = owners.get(key, {""})
+        laid = any(not p or p.startswith("layout.") for p in paths)
+        undone = _undone(base, now, {key})
+        if undone == now or not _may_stay(base, now, key, laid):
+            continue
+        if key not in now and not laid:
+            without = {k: v for k, v in base.items() if k != key}
+            if reading.fields(without, but) != here:
+                continue  # it means something, and not what the plan means
+        if right(undone):
+            now = undone
+    return now
+
+
+def _may_stay(base: Keys, now: Keys, key: str, laid: bool) -> bool:
+    """A change may be taken back where the keys still say the plan: numbers and layouts are set in
+    any case, words may differ ("adamw_torch" and "adamw").
+    """
+    if laid:
+        idle = base.get(key) is not True and base.get(key) in IDLE
+        return key not in now and idle
+    if key in base and key in now:
+        words = isinstance(base[key], str) and isinstance(now[key], str)
+        return words and not str(now[key]).replace(".", "").isdigit()
+    return True
+
+
+def _groups(owners: Mapping[str, set[str]], keys: set[str]) -> list[set[str]]:
+    """Keys that say one thing: the whole layout, and each other field."""
+    found: dict[str, set[str]] = {}
+    for key in sorted(keys):
+        for path in owners.get(key, ()):
+            name = "layout" if path.startswith("layout.") else path
+            found.setdefault(name, set()).add(key)
+    return [found[name] for name in sorted(found)]
+
+
+def _undone(base: Keys, now: Keys, keys: set[str]) -> Keys:
+    """The keys with those of the file at some places, in the order of the file."""
+    both = dict.fromkeys((*base, *now))
+    chosen = {k: base if k in keys else now for k in both}
+    return {k: chosen[k][k] for k in both if k in chosen[k]}
+
+
+def _owners(format: Format) -> dict[str, set[str]]:
+    """Key -> fields of the table that it says."""
+    found: dict[str, set[str]] = {}
+    for path, cell in format.cells.items():
+        for key in cell.keys:
+            found.setdefault(key, set()).add(path)
+    return found
+
+
+def differs(keys: Keys, key: str, value: Any) -> bool:
+    """The key is not there with this value, however it is spelled (8, "8", True, "true")."""
+    if key not in keys:
+        return True
+    old = keys[key]
+    return bool(old != value and str(old).lower() != str(value).lower())
+
+
+def changes(base: Keys, now: Keys) -> Changes:
+    """Key -> (what it was, what it is)."""
+    return {
+        key: (base.get(key, NONE), now.get(key, NONE))
+        for key in dict.fromkeys((*base, *now))
+        if base.get(key, NONE) != now.get(key, NONE)
+        or type(base.get(key)) is not type(now.get(key))
+    }
+
+
+def write(
+    reading: Reading, job: Job, text: str, base: Keys, head: Keys
+) -> Onto:
+    """The file with the plan in it.
+
+    base: all keys of the file as it stands; head: what its launcher is told beside them.
+    """
+    format = reading.format
+    but, writers = left_open(job), dict(reading.tool.WRITE)
+    against: dict[str, str] = {}
+    if "model" in format.cells and format.cells["model"].by:
+        named = reading.found(base).tables.get("model")
+        if not isinstance(named, str) or catalogued(named) == sizes(job.model):
+            but.add("model")
+            writers["model"] = lambda job, out: None
+        if not isinstance(named, str):
+            against |= _unknown_model(format, base, job)
+    out, script = written(format, job, writers)
+    told = reading.tool.words(out) if hasattr(reading.tool, "words") else out
+    now = merged(reading, job, base, {**told, **head}, but)
+    changed = changes(base, now)
+    if hasattr(reading.tool, "environment"):
+        against |= _environment(reading.tool.environment(now, job), text)
+    edited = EDITS[format.name](text, changed, now, reading.path)
+    found = reading.found(now)
+    against |= {k: why for k, why in found.left.items() if k in base}
+    owners = _owners(format)
+    kept = {
+        k: v
+        for k, v in base.items()
+        if owners.get(k) and owners[k] <= but - {"model"} and v not in OFF
+    }
+    return Onto(edited, changed, against, kept, script)
+
+
+def _unknown_model(format: Format, base: Keys, job: Job) -> dict[str, str]:
+    """The model's key of a file whose model is not in the catalogue."""
+    key = format.cells["model"].keys[0]
+    if key not in base:
+        raise BadInput(
+            f"the base says no {key}, and the plan's {job.model.name} may be another one"
+        )
+    return {
+        key: f"{brief(base[key])} stays: the plan is for {job.model.name}, and whether they have"
+        " the same sizes is not known here"
+    }
+
+
+def _environment(wanted: Mapping[str, str], text: str) -> dict[str, str]:
+    """Settings of the environment that a script must make and does not name."""
+    return {
+        name: f"the script must export {name}={value}, which this plan needs"
+        for name, value in wanted.items()
+        if name not in text
+    }
+
+
+STARTED = {
+    "nodes": r"(--nnodes(?:=|[ \t]+))",
+    "ranks": r"(--nproc[-_]per[-_]node(?:=|[ \t]+))",
+}
+"""Number of `Place` -> the words in front of it on torchrun's command line."""
+RESERVED = {
+    "nodes": r"(?m)^(#SBATCH[ \t]+(?:--nodes[= ]|-N[ ]?))",
+    "ranks": r"(?m)^(#SBATCH[ \t]+--gpus-per-node[= ])",
+}
+"""The same in what Slurm reads, which a shell takes for comments."""
+
+
+def started(made: Onto, at: launch.Place, where: str) -> Onto:
+    """A script that starts as many ranks as the plan has; what cannot be changed is said."""
+    wanted = at.nodes * at.ranks
+    before = megatron_args.said(made.text, where)
+    if before.chips in (None, wanted):
+        return made
+    live, _ = shell.live(made.text)
+    cuts = [
+        (m.end(1), m.end(), str(getattr(at, name)))
+        for among, words in ((live, STARTED), (made.text, RESERVED))
+        for name, word in words.items()
+        for m in re.finditer(f"{word}{VALUE}", among)
+    ]
+    text = cut(made.text, cuts)
+    after = megatron_args.said(text, where)
+    if after.chips == wanted and after.keys == before.keys:
+        ranks = {"ranks that are started": (before.chips, wanted)}
+        return replace(made, text=text, changed={**made.changed, **ranks})
+    why = f"the script starts {before.chips} ranks, and the plan has {wanted}"
+    return replace(made, against={**made.against, "ranks": why})

@@ -1,0 +1,306 @@
+"""A plan in a file that is there: it says the plan, and everything else of it stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from test_bridge import (
+    EXAMPLE,
+    JOBS,
+    described,
+    flags_for,
+    job_of,
+    sayable,
+    simplest,
+    suffix_of,
+)
+
+from meshwright import BadInput, Job, Layout, model
+from meshwright.cli.main import main
+from meshwright.formats import bridge
+from meshwright.formats.bridge import launch, megatron_args, onto, shell
+from meshwright.formats.bridge.tree import parse_yaml
+
+PLACE = launch.Place(8, 8)
+COMMENT = "# mine: keep this line"
+OWN = {"my_own_key": 7, "my_list": [1, "two"], "my_table": {"a": "b # c"}}
+"""Keys that no table knows."""
+
+
+def with_own(text: str, name: str) -> str:
+    """The file with keys, arguments and a comment that nobody here knows."""
+    if name == "megatron":
+        more = " \\\n    --my-own-flag 7 --my-words a b\n"
+        return f"#!/bin/bash\n{COMMENT}\n" + text.rstrip("\n") + more
+    if name == "deepspeed":
+        return json.dumps({**json.loads(text), **OWN}, indent=4) + "\n"
+    own = "my_own_key: 7\nmy_list: [1, two]\nmy_table:\n  a: 'b # c'\n"
+    return f"{COMMENT}\n{own}{text}{COMMENT}\n"
+
+
+def own_of(text: str, name: str) -> dict[str, object]:
+    """What a file says of keys that nobody here knows."""
+    if name == "megatron":
+        keys = megatron_args.said(text, "").keys
+    elif name == "deepspeed":
+        keys = json.loads(text)
+    else:
+        keys = parse_yaml(text, "")
+    return {k: v for k, v in keys.items() if k.startswith("my_")}
+
+
+@pytest.mark.parametrize("name", [*onto.EDITS])
+def test_a_plan_in_the_file_of_another_job(name: str, tmp_path: Path) -> None:
+    """Of any two jobs: the file of one, with the plan of the other in it, reads as the other, keeps
+    what nobody knows, and does not change when the plan that it says is written into it."""
+    done = [0]
+
+    @given(first=JOBS, second=JOBS)
+    @settings(
+        max_examples=15,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[*HealthCheck],
+    )
+    def check(first: Job, second: Job) -> None:
+        first, second = (simplest(sayable(j, name)) for j in (first, second))
+        try:
+            text, _ = bridge.write(first, name, PLACE)
+            bridge.write(second, name, PLACE)
+        except BadInput:
+            assume(False)
+        done[0] += 1
+        base = with_own(text, name)
+        path = tmp_path / ("base" + suffix_of(name))
+        path.write_text(base, "utf-8")
+        assert bridge.write_onto(first, name, PLACE, str(path)).text == base
+        made = bridge.write_onto(second, name, PLACE, str(path))
+        told = {"on": "64xh100-sxm", **flags_for(second, name)}
+        back = job_of(tmp_path, "made" + suffix_of(name), made.text, **told)
+        free = dict.fromkeys(("software", "kernel"))
+        assert {**described(back, second), **free} == {
+            **described(second, second),
+            **free,
+        }, made.text
+        assert own_of(made.text, name) == own_of(base, name) != {}
+        assert made.text.count(COMMENT) == base.count(COMMENT)
+        path.write_text(made.text, "utf-8")
+        again = bridge.write_onto(second, name, PLACE, str(path))
+        assert again.text == made.text, again.changed
+
+    check()
+    assert done[0] >= 3
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def put(tmp_path: Path, name: str, text: str) -> str:
+    """The path of a file with that text."""
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def test_a_script_keeps_its_words(tmp_path: Path) -> None:
+    """Every change here was worked out by hand: numbers in place of names, flags that stand in
+    arrays and texts, what is added behind the program, and ranks of the launcher."""
+    mine = job_of(tmp_path, "train.sh", EXAMPLE, on="h100-sxm")
+    at = launch.Place(4, 8)
+    path = str(tmp_path / "train.sh")
+    same = bridge.write_onto(mine, "megatron", at, path)
+    assert {
+        *same.changed
+    } == {  # Megatron's defaults, or what a plan counts on
+        "norm_epsilon",
+        "overlap_grad_reduce",
+        "overlap_param_gather",
+    }
+    assert {*EXAMPLE.splitlines()} <= {*same.text.splitlines()}
+    plan = replace(
+        mine,
+        cluster="64xh100-sxm",
+        batch=256,
+        layout=Layout(
+            tp=4,
+            pp=2,
+            dp=8,
+            zero=1,
+            microbatch=2,
+            sequence_parallel=True,
+            recompute="full",
+        ),
+    )
+    made = bridge.write_onto(plan, "megatron", PLACE, path)
+    before, after = EXAMPLE.splitlines(), made.text.splitlines()
+    assert after[: before.index("fi") + 1] == before[: before.index("fi") + 1]
+    assert after[before.index("fi") + 1 :] == [
+        'PARALLEL=" --tensor-model-parallel-size 4 \\',
+        "    --pipeline-model-parallel-size 2 \\",
+        '    --sequence-parallel"',
+        "torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py \\",
+        "    --norm-epsilon 1e-05 \\",
+        "    --overlap-grad-reduce \\",
+        "    --overlap-param-gather \\",
+        "    --recompute-granularity full \\",
+        "    --recompute-method uniform \\",
+        "    --recompute-num-layers 1 \\",
+        '    "${MODEL_ARGS[@]}" $PARALLEL --micro-batch-size 2 --global-batch-size 256 \\',
+        "    --train-samples 1000000 --use-distributed-optimizer \\",
+        "    --lr 1e-4 --distribute-saved-activations --strange-new-flag 7",
+    ]
+    assert {*made.against} == {
+        "distribute_saved_activations",
+        "strange_new_flag",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+    }
+
+
+AXOLOTL = """# my run
+base_model: meta-llama/Llama-3.1-8B   # the base
+datasets:
+  - path: me/data
+sequence_len: 8192
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: adamw_torch
+bf16: auto
+gradient_checkpointing: true
+flash_attention: true
+fsdp_version: 2
+fsdp_config:
+  # wrapped
+  transformer_layer_cls_to_wrap: LlamaDecoderLayer
+  reshard_after_forward: true   # ZeRO-3
+  offload_params: true
+tensor_parallel_size: 1
+dp_shard_size: 8
+"""
+
+
+def fsdp(**given: object) -> Job:
+    """A plan of PyTorch's FSDP on 64 GPUs."""
+    l = Layout(dp=64, zero=2, recompute="full", **given)  # type: ignore[arg-type]
+    return Job(
+        model("llama3-8b"), "64xh100-sxm", 256, l, seq=8192, framework="fsdp"
+    )
+
+
+def test_yaml_keeps_comments_and_words(tmp_path: Path) -> None:
+    """adamw_torch, bf16: auto and the model's other name say what the plan says already."""
+    path = put(tmp_path, "a.yaml", AXOLOTL)
+    made = bridge.write_onto(fsdp(), "axolotl", PLACE, path)
+    wanted = (
+        AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1")
+        .replace("forward: true   #", "forward: false   #")
+        .replace("  offload_params: true\n", "")
+        .replace("dp_shard_size: 8", "dp_shard_size: 64")
+    )
+    assert made.text == wanted
+    assert made.kept == {"flash_attention": True}
+
+
+def test_a_model_that_is_not_known_stays(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.yaml", AXOLOTL.replace("meta-llama/", "me/my-"))
+    made = bridge.write_onto(fsdp(), "axolotl", PLACE, path)
+    assert "base_model: me/my-Llama-3.1-8B   # the base" in made.text
+    assert "not known" in made.against["base_model"]
+
+
+def test_json_says_numbers_in_place_of_auto(tmp_path: Path) -> None:
+    path = put(
+        tmp_path,
+        "ds.json",
+        '{"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2, "overlap_comm": true,'
+        ' "offload_optimizer": {"device": "cpu"}}, "train_batch_size": "auto", "mine": [1, 2]}',
+    )
+    job = replace(fsdp(), framework="deepspeed-zero3")
+    job = replace(job, layout=replace(job.layout, zero=3))
+    made = bridge.write_onto(job, "deepspeed", PLACE, path)
+    assert json.loads(made.text) == {
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 3, "overlap_comm": True},
+        "train_batch_size": 256,
+        "train_micro_batch_size_per_gpu": 1,
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "mine": [1, 2],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "text", "words"),
+    [
+        ("a.yaml", "maxtext", AXOLOTL, "is written anew"),
+        ("a.yaml", "accelerate", AXOLOTL, "is a file of axolotl, not of"),
+        (
+            "a.yaml",
+            "axolotl",
+            "base_model: meta-llama/Llama-3.1-8B\nfsdp_config: {x: 1}\n",
+            "cannot be edited in place",
+        ),
+        ("a.yaml", "axolotl", "a: &a {b: *a}\nbase_model: x\n", "nested"),
+        ("a.yaml", "axolotl", "base_model: x\n---\nbase_model: y\n", "YAML"),
+        (
+            "a.sh",
+            "megatron",
+            "--num-layers $(cat x)" + "\n" * 1_100_000,
+            "larger",
+        ),
+    ],
+)
+def test_what_is_not_edited_is_refused(
+    name: str, to: str, text: str, words: str, tmp_path: Path
+) -> None:
+    path = put(tmp_path, name, text)
+    with pytest.raises(BadInput, match=words):
+        bridge.write_onto(fsdp(), to, PLACE, path)
+
+
+def test_ranks_that_no_number_starts_are_said(tmp_path: Path) -> None:
+    """WORLD_SIZE is set, and no launcher stands in the script."""
+    text = EXAMPLE.replace(
+        "torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NUM_NODES",
+        "WORLD_SIZE=16\npython",
+    )
+    job = job_of(tmp_path, "x.sh", EXAMPLE, on="64xh100-sxm")
+    path = put(tmp_path, "train.sh", text)
+    made = bridge.write_onto(job, "megatron", PLACE, path)
+    assert (
+        made.against["ranks"]
+        == "the script starts 16 ranks, and the plan has 64"
+    )
+
+
+@given(text=st.text(alphabet="ab #'\"\\\n$({)}<EOF`-", max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_comments_are_blank_and_nothing_moves(text: str) -> None:
+    try:
+        live, quoted = shell.live(text)
+    except BadInput:
+        return
+    assert len(live) == len(quoted) == len(text)
+    assert all(a in (b, " ") for a, b in zip(live, text, strict=True))
+
+
+def test_the_command_says_what_it_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from meshwright.formats.toml import dump_job
+
+    plan = put(tmp_path, "plan.toml", dump_job(fsdp()))
+    base = put(tmp_path, "a.yaml", AXOLOTL)
+    words = ["export", plan, "--to", "axolotl", "--base", base]
+    assert main(words) == 0
+    out, told = capsys.readouterr()
+    assert out.startswith("# my run\nbase_model: meta-llama/Llama-3.1-8B ")
+    assert f"{base}: dp_shard_size: 8 -> 64" in told.splitlines()
+    assert "says more than the plan, and that stays: flash_attention" in told
+    assert main([*words, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["changed"]["dp_shard_size"] == [8, 64]
+    assert main(["export", plan, "--to", "sbatch", "--base", base]) == 2
