@@ -21,10 +21,10 @@ from . import parse_json, read_text
 from .hf_common import LONGEST, common
 from .hf_families import FAMILIES
 from .hf_family import Family
-from .hf_keys import EVERYWHERE, Config, classes, renamed
+from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, renamed
 from .hf_layers import FULL, arrange, listed
 
-__all__ = ["FAMILIES", "load_hf", "read_hf"]
+__all__ = ["FAMILIES", "at_length", "load_hf", "read_hf"]
 HEADS = (
     r"(Pre|PreTrained)?Model|DoubleHeadsModel"
     r"|For\w*(Classification|Answering|MultipleChoice|RewardModel|ProcessRewardModel|Embedding)"
@@ -57,23 +57,29 @@ FLAT = {
 """Of a file that has the language model's keys beside those of its towers."""
 RENAMED = {"emu3_text_model": "llama"}
 """Text parts whose layers are those of another family."""
+NO_NAMES = (
+    *("", "config", "configs", "data", "hf", "home", "in", "input", "inputs"),
+    *("llm", "llms", "model", "models", "root", "src", "tmp", "work"),
+)
+"""Folders that hold a model and are not called after it."""
+CAPPED = "seq: "
+"""How the note on a length begins that the file does not say."""
 OUTER = ("architectures",)
 """Keys that speak of the whole."""
 
 
 def load_hf(path: str | Path, seq: int | None = None) -> Model:
     """The model in a config.json, or in a directory that holds one; its name is that of the
-    directory or file.
+    directory or file, or what the file says where that is "in" or "models".
     """
     file = Path(path)
     # read_text says what is wrong with the path
     with suppress(OSError, ValueError):
         file = file / "config.json" if file.is_dir() else file
-    name = (
-        file.parent.name
-        if file.name == "config.json" and file.parent.name
-        else file.stem
-    )
+    folder = file.absolute().parent.name
+    name = file.stem if file.name != "config.json" else folder
+    if name.lower() in NO_NAMES:
+        name = ""
     data = parse_json(read_text(file), str(file)[:200])
     if "schema" in data and "verb" in data:
         raise BadInput(
@@ -112,11 +118,9 @@ def read_hf(
     longest = fields.pop("longest", 0) or c.whole(
         "max_position_embeddings", "n_positions", "seq_length", default=2048
     )
-    fields["seq"] = seq or (
-        longest
-        if fields.get("positions") == "learned"
-        else min(longest, LONGEST)
-    )
+    learned = fields.get("positions") == "learned"
+    fields["seq"] = seq or (longest if learned else min(longest, LONGEST))
+    own_length = seq or longest <= fields["seq"]
     model = read(
         Model, {k: v for k, v in fields.items() if v is not None}, c.where
     )
@@ -125,8 +129,29 @@ def read_hf(
         shape["experts"] = model.moe.experts
     return replace(
         model,
-        notes=(*notes, *told, *_architecture(c, family), *c.unread(shape)),
+        notes=(
+            *notes,
+            *told,
+            *_architecture(c, family),
+            *c.unread(shape),
+            *missing_sizes(c),
+            *([] if own_length else [capped(longest)]),
+        ),
     )
+
+
+def capped(longest: int) -> str:
+    """The note on the length that is taken: a file says only how long a text may be."""
+    return (
+        f"{CAPPED}how long a text may be ({longest:,} tokens) is not what training uses: sequences"
+        f" of {LONGEST:,} are taken; --seq gives another length"
+    )
+
+
+def at_length(model: Model) -> Model:
+    """The model where a job says its length itself: without the note on the one that was taken."""
+    kept = tuple(n for n in model.notes if not n.startswith(CAPPED))
+    return replace(model, notes=kept) if kept != model.notes else model
 
 
 def _config(text: Mapping[str, Any], kind: str, family: Family) -> Config:

@@ -110,6 +110,13 @@ SYNONYMS = {
     "sliding_window_size": ("window",),
 }
 """Names that other programs or families have for a Model's field: silently one, or refused."""
+SIZES = (
+    *SYNONYMS,
+    "vocab_size",
+    "moe_intermediate_size",
+    "num_experts_per_tok",
+)
+"""Keys that say how large the model is."""
 SHOWN = 8
 """Keys that a note names."""
 
@@ -282,6 +289,24 @@ class Config:
                 f"{self.where}: not read: {', '.join(left[:SHOWN])}{more}; "
                 "what they change in the architecture is left out of these numbers"
             )
+
+
+def missing_sizes(c: Config) -> Iterator[str]:
+    """A note on sizes that the file leaves to its class: they are another model's, as a rule."""
+    told = [
+        f"{key} ({c.defaults[key]:,})"
+        for key in SIZES
+        if key in c.asked
+        and key not in c.data
+        and not (key == "head_dim" and "kv_lora_rank" in c.asked)
+        and isinstance(c.defaults.get(key), int)
+    ]
+    if told:
+        them = "the default" if len(told) == 1 else "the defaults"
+        yield (
+            f"{c.where} does not say {', '.join(told)}: {them} of its class"
+            f" {'is' if len(told) == 1 else 'are'} taken"
+        )
 
 
 def says_nothing(key: str, value: object) -> bool:

@@ -34,7 +34,7 @@ from ..describe.software import Software
 from ..errors import BadInput, unknown
 from ..num import divisors
 from ..units import parse
-from . import parse_toml, read_text, resolve
+from . import hf, parse_toml, read_text, resolve
 from .toml_writer import dumps_toml
 
 ROUNDED = 0.025
@@ -91,6 +91,8 @@ def load_job(
             Software, source.get("software", {}), "software", known
         ),
     }
+    if "seq" in rest:
+        parts["model"] = hf.at_length(parts["model"])
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
     batch, note = parse_batch(
         rest["batch"], job.T, job.cluster.chips if shared_out else 1
@@ -224,7 +226,8 @@ def _model(given: object, folder: Path, files: bool) -> object:
         raise BadInput(
             f"model.config must be the path of a file{'' if files else '; files are not read here'}"
         )
-    return changed(resolve.model(str(folder / config)), table)
+    model = resolve.model(str(folder / config))
+    return changed(hf.at_length(model) if "seq" in table else model, table)
 
 
 def _cluster(given: object, files: bool) -> object:

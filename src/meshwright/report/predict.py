@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..count.model import parameters
 from ..prediction.prediction import Prediction
 from ..units import show
 from .lines import Line, noted
@@ -18,6 +19,7 @@ from .text import (
     NOTHING,
     TOTALS,
     bar,
+    count,
     evidence,
     headline,
     layout_words,
@@ -48,7 +50,8 @@ def answer(p: Prediction, idle: bool = True) -> Iterator[RenderableType]:
     cluster = p.job.cluster
     chip = cluster.chip.name + (" (unmeasured)" if p.unmeasured else "")
     machine = f"{cluster.chips:,} x {chip}, {cluster.network.name}"
-    yield Line(f"{p.job.model.name} on {machine}, {p.job.under_words}", "bold")
+    model = f"{p.job.model.name} ({count(parameters(p.job.model))})"
+    yield Line(f"{model} on {machine}, {p.job.under_words}", "bold")
     yield Line(layout_words(p.layout, p.microbatches), indent=2)
     if where := placement_words(p):
         yield Line(where, "dim", 2)
