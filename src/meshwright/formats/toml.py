@@ -79,10 +79,9 @@ def load_job(
     rest = _table(source["job"], "job")
     if "batch" not in rest:
         raise BadInput("job needs batch, such as '4M' tokens or '512seq'")
+    model = read(Model, _model(source["model"], folder, files), "model", known)
     parts = {
-        "model": read(
-            Model, _model(source["model"], folder, files), "model", known
-        ),
+        "model": hf.at_length(model) if "seq" in rest else model,
         "cluster": read(
             Cluster, _cluster(source["cluster"], files), "cluster", known
         ),
@@ -91,8 +90,6 @@ def load_job(
             Software, source.get("software", {}), "software", known
         ),
     }
-    if "seq" in rest:
-        parts["model"] = hf.at_length(parts["model"])
     job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
     batch, note = parse_batch(
         rest["batch"], job.T, job.cluster.chips if shared_out else 1
