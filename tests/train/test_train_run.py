@@ -91,14 +91,16 @@ def test_a_run_leaves_metrics_checkpoints_and_its_job(
 
 def spoil(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
     """The loss and all gradients of these steps (the first is 1) are not finite, on every rank."""
-    known, done = Trainer.known, [0]
+    known, done = Trainer.sums, [0]
 
-    def spoilt(trainer: Trainer, sums: Any) -> tuple[float, float]:
+    def spoilt(trainer: Trainer, *batch: Any) -> Any:
         done[0] += 1
-        nan = float("nan")
-        return known(trainer, [nan, nan] if done[0] in steps else sums)
+        sums = known(trainer, *batch)
+        if done[0] in steps:
+            sums[:2] = float("nan")
+        return sums
 
-    monkeypatch.setattr(Trainer, "known", spoilt)
+    monkeypatch.setattr(Trainer, "sums", spoilt)
 
 
 def test_a_loss_that_is_no_number_is_null(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 from ..errors import BadInput, unknown
@@ -253,6 +253,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         ("Framework.attention", "Framework.flash", "Framework.unfused"),
         ATTENTION,
     ),
+    "Framework.orders": tuple("-".join(of) for of in permutations(AXES)),
     "Framework.gradient_collective": ("reduce-scatter", "all-reduce"),
     "Counting.dot_product": ("2k", "2k-1"),
     "Counting.causal": ("full", "half", "window"),

@@ -176,6 +176,7 @@ def fork(plan: Plan) -> None:
                 s.timeout,
             )
         except RankFailed as error:
+            checkpoint.clean(plan.folder)  # all ranks are gone
             if not left or not error.again:
                 raise
             found = checkpoint.complete(plan.folder)
