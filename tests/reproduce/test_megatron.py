@@ -247,7 +247,8 @@ def test_tensor_parallelism_stays_in_a_server_and_pipelines_cross_it() -> None:
         if theirs.tp * theirs.pp > plans.SERVER * 32:
             assert (best.tp, best.pp) == (theirs.tp, theirs.pp)
     ten = [int(p.best.layout.tp) for p in plans.planned()]
-    assert ten == sorted(ten) and ten[-1] == plans.SERVER
+    assert max(ten[:4]) == 1  # small models take chunks instead
+    assert min(ten[5:]) >= plans.SERVER // 2 and ten[-1] == plans.SERVER
 
 
 def test_the_papers_set_falls_with_the_stages_where_the_measured_rate_rises() -> (
