@@ -22,7 +22,7 @@ from test_bridge import (
 
 from meshwright import BadInput, Job, Layout, model
 from meshwright.cli.main import main
-from meshwright.formats import bridge
+from meshwright.formats import bridge, parse_toml
 from meshwright.formats.bridge import launch, megatron_args, onto, shell
 from meshwright.formats.bridge.tree import parse_yaml
 
@@ -39,6 +39,10 @@ def with_own(text: str, name: str) -> str:
         return f"#!/bin/bash\n{COMMENT}\n" + text.rstrip("\n") + more
     if name == "deepspeed":
         return json.dumps({**json.loads(text), **OWN}, indent=4) + "\n"
+    if name == "torchtitan-toml":
+        own = 'my_own_key = 7\nmy_list = [1, "two"]\n'
+        mine = f"\n{COMMENT}\n[my_table]  # too\na = 'b # c'\n"
+        return own + text + mine
     own = "my_own_key: 7\nmy_list: [1, two]\nmy_table:\n  a: 'b # c'\n"
     return f"{COMMENT}\n{own}{text}{COMMENT}\n"
 
@@ -49,6 +53,8 @@ def own_of(text: str, name: str) -> dict[str, object]:
         keys = megatron_args.said(text, "").keys
     elif name == "deepspeed":
         keys = json.loads(text)
+    elif name == "torchtitan-toml":
+        keys = parse_toml(text, "")
     else:
         keys = parse_yaml(text, "")
     return {k: v for k, v in keys.items() if k.startswith("my_")}
@@ -180,6 +186,7 @@ fsdp_config:
   offload_params: true
 tensor_parallel_size: 1
 dp_shard_size: 8
+max_steps: 500
 """
 
 
@@ -202,7 +209,7 @@ def test_yaml_keeps_comments_and_words(tmp_path: Path) -> None:
         .replace("dp_shard_size: 8", "dp_shard_size: 64")
     )
     assert made.text == wanted
-    assert made.kept == {"flash_attention": True}
+    assert made.kept == {"flash_attention": True, "max_steps": 500}
 
 
 def test_a_model_that_is_not_known_stays(tmp_path: Path) -> None:
@@ -235,7 +242,7 @@ def test_json_says_numbers_in_place_of_auto(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "to", "text", "words"),
     [
-        ("a.yaml", "maxtext", AXOLOTL, "is written anew"),
+        ("a.yaml", "megatron-bridge", AXOLOTL, "is written anew"),
         ("a.yaml", "accelerate", AXOLOTL, "is a file of axolotl, not of"),
         (
             "a.yaml",

@@ -15,7 +15,7 @@ def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
     inline.
     """
     lines = [
-        f"{_key(k)} = {_literal(v)}"
+        f"{_key(k)} = {toml_literal(v)}"
         for k, v in data.items()
         if not isinstance(v, Mapping)
     ]
@@ -30,10 +30,10 @@ def dumps_toml(data: Mapping[str, Any], path: str = "") -> str:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _literal(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_literal(key)
 
 
-def _literal(value: Any) -> str:
+def toml_literal(value: Any) -> str:
     """One TOML value. JSON's string escapes are TOML's, but for the delete character."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -42,11 +42,13 @@ def _literal(value: Any) -> str:
     if isinstance(value, Mapping):
         return (
             "{ "
-            + ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items())
+            + ", ".join(
+                f"{_key(k)} = {toml_literal(v)}" for k, v in value.items()
+            )
             + " }"
         )
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_literal(v) for v in value) + "]"
+        return "[" + ", ".join(toml_literal(v) for v in value) + "]"
     if isinstance(value, (int, float)):
         return repr(value)
     raise BadInput(

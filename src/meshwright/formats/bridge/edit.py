@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import BadInput
-from .. import parse_json
+from .. import parse_json, parse_toml
+from ..toml_writer import dumps_toml, toml_literal
 from . import shell
 from .tree import flat, nested, parse_yaml, scalar_text, yaml_text
 
@@ -309,3 +310,65 @@ def _tables(text: str, root: Any, data: dict[str, Any]) -> list[Cut]:
         start = "" if text.endswith("\n") or not text else "\n"
         cuts.append((len(text), len(text), start + yaml_text(data)))
     return cuts
+
+
+TABLE = re.compile(r"[ \t]*\[([\w.-]+)\][ \t]*(?:#.*)?\s*")
+SINGLE = (
+    r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\[\]\n]*\]|[^\s#\["'{][^\s#]*)"""
+)
+SETTING = re.compile(
+    rf"([ \t]*([\w.-]+)[ \t]*=[ \t]*){SINGLE}([ \t]*(?:#.*)?\s*)"
+)
+
+
+def toml_tree(
+    text: str, changes: Changes, keys: dict[str, Any], where: str
+) -> str:
+    """TOML, a line at a time: values of one line replaced, lines taken out and put in."""
+    wanted, gone = changed(parse_toml(text, where), changes)
+    more = {key: new for key, (_, new) in changes.items() if new != NONE}
+    lines: list[str] = []
+    heads: dict[str, int] = {}
+    table = ""
+    for line in text.splitlines(keepends=True):
+        head, setting = TABLE.fullmatch(line), SETTING.fullmatch(line)
+        if head:
+            table = head[1]
+            if any(f"{table}.".startswith(f"{path}.") for path in gone):
+                continue
+            heads.setdefault(table, len(lines))
+        elif setting:
+            path = f"{table}.{setting[2]}" if table else setting[2]
+            if path in changes and path not in more:
+                continue
+            if path in more:
+                new = toml_literal(more.pop(path))
+                line = f"{setting[1]}{new}{setting[3]}"
+        lines.append(line)
+    made = _put(lines, heads, more)
+    if alike(flat(parse_toml(made, where), where), flat(wanted, where)):
+        return made
+    raise refused(where, changes)
+
+
+def _put(
+    lines: list[str], heads: Mapping[str, int], more: dict[str, Any]
+) -> str:
+    """New settings behind the heads of their tables; new tables at the end."""
+    behind: dict[int, list[str]] = {}
+    rest: dict[str, Any] = {}
+    for key, new in more.items():
+        table, _, last = key.rpartition(".")
+        if table in heads:
+            told = f"{last} = {toml_literal(new)}\n"
+            behind.setdefault(heads[table], []).append(told)
+        else:
+            rest[key] = new
+    parts = [
+        part
+        for i, line in enumerate(lines)
+        for part in (line, *behind.get(i, ()))
+    ]
+    if rest:
+        parts.append("\n" + dumps_toml(nested(rest)))
+    return "".join(parts)

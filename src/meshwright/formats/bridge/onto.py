@@ -28,6 +28,7 @@ from .edit import (
     arguments,
     cut,
     json_tree,
+    toml_tree,
     yaml_tree,
 )
 from .reading import OFF, Found, Said, understood
@@ -43,9 +44,11 @@ EDITS: dict[str, Edit] = {
     "deepspeed": json_tree,
     "accelerate": yaml_tree,
     "axolotl": yaml_tree,
+    "maxtext": yaml_tree,
+    "torchtitan-toml": toml_tree,
 }
 """Format -> what edits its files."""
-IDLE = (*OFF, 1, "1", "no")
+IDLE = (*OFF, 1, "1", -1, "no")
 """Values of keys of a layout that say no more than a key that is not there."""
 LABELS = ("job.framework",)
 """Fields that a reader derives from others."""
@@ -145,7 +148,7 @@ def fields_of(found: Found, but: set[str]) -> Keys:
 
 def left_open(job: Job) -> set[str]:
     """Fields that a plan need not say: what the file says of them stays."""
-    said = {"job.tokens": job.tokens} | {
+    said = {"job.tokens": job.tokens or None} | {
         f"software.{f.name}": getattr(job.software, f.name)
         for f in fields(Software)
     }
