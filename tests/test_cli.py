@@ -456,7 +456,7 @@ def test_impossible_constraints_are_no_layout(
 ) -> None:
     assert cli.run(["plan", *LLAMA, *impossible.split()]) in (0, 1)
     text = capsys.readouterr().out
-    assert "no layout fits" in text or "again: " in text
+    assert text.startswith("no layout") or "again: " in text
 
 
 def test_plan_under_several_assumptions(

@@ -131,3 +131,89 @@ def test_a_plan_that_no_money_pays_for_is_none(
     assert "step time" not in told and "USD" in told
     assert cli.run([*words, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["sizing"]["chips"] is None
+
+
+ON = ["llama3-8b", "--on", "16xh100-sxm", "--batch", "1M"]
+MEANT = {
+    (
+        "predict",
+        *ON,
+        "--tensor-paralel",
+        "2",
+    ): "--tensor-parallel, which is --tp",
+    ("predict", *ON, "--pipeline-model-paralell-size=2"): "which is --pp",
+    ("export", "plan.toml", "--to", "slurm"): "did you mean sbatch?",
+    ("compare", "64xmi300x", "64xb200"): "--over on=64xmi300x,64xb200",
+    ("compare", "64xmi300x"): "meshwright sweep MODEL",
+    ("limits", "--on", "64xh100-sxm"): "--over chips=64..4096",
+    ("limits", "llama3-8b"): "meshwright sweep llama3-8b",
+    ("read", "config.json"): "meshwright plan config.json --on 64xh100-sxm",
+    ("read", "job.toml"): "a job of this project",
+}
+"""What a newcomer types, and what leads on."""
+
+
+@pytest.mark.parametrize("words", MEANT)
+def test_a_mistake_says_what_was_meant(
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text('{"model_type": "llama"}')
+    Path("job.toml").write_text('[cluster]\non = "64xh100-sxm"\n')
+    assert cli.run([*words]) == 2
+    assert MEANT[words] in capsys.readouterr().err
+
+
+def test_what_is_not_legal_is_not_said_to_lack_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["plan", *ON, "--tp", "3"]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("no layout is legal") and "fits" not in told
+
+
+def test_a_plan_and_a_prediction_say_how_they_round(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The nearest number is the one that predict takes."""
+    assert cli.run(["predict", *ON, "--zero", "3"]) == 0
+    assert "rounded to 122 sequences" in capsys.readouterr().out
+    assert cli.run(["plan", *ON, *SMALL]) == 0
+    told = capsys.readouterr().out
+    assert "rounded to 120 sequences" in told
+    assert "the nearest, as predict takes it: --batch 122seq" in told
+
+
+def test_a_chip_without_a_price_says_so_and_how_to_give_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = "llama3-8b --on 8xmi300x --batch 64seq --zero 1 --tokens 1G -o"
+    job = tmp_path / "job.toml"
+    assert cli.run(["predict", *words.split(), str(job)]) == 0
+    told = capsys.readouterr().out
+    assert "USD unknown" in told and "usd_per_hour = 4.5" in told
+    table = "\n[cluster.chip]\nusd_per_hour = 4.5\n"
+    job.write_text(job.read_text("utf-8") + table)
+    assert cli.run(["predict", str(job)]) == 0
+    told = capsys.readouterr().out
+    assert "USD at 4.5 USD/h" in told and "no price" not in told
+
+
+def test_limits_say_whose_price_they_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["limits", "h100", "--chips", "64"]) == 0
+    told = capsys.readouterr().out
+    assert "rent: epoch-h100 at 3.5 USD/h (Nebius, September 2024" in told
+
+
+def test_a_router_flag_nobody_knows_is_not_harmless() -> None:
+    from meshwright.formats import bridge
+
+    text = SCRIPT.rstrip() + " --moe-router-foo 3 --moe-router-dtype fp32\n"
+    found = bridge.read("pretrain.sh", text)
+    assert [*found.left] == ["moe_router_foo"]
+    assert "moe_router_dtype" in found.harmless

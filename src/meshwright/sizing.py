@@ -98,8 +98,7 @@ def sizing(
         )
     if budget_usd is not None and not job.cluster.chip.usd_per_hour:
         raise BadInput(
-            f"chip {job.cluster.chip.name} has no price in the catalogue: give a chip that has one,"
-            " or describe yours with usd_per_hour"
+            f"a budget needs a price, and {job.cluster.chip.unpriced}"
         )
     if deadline_s is None and budget_usd is None:
         raise BadInput("sizing needs a deadline or a budget")

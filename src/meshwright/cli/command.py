@@ -46,7 +46,8 @@ MODEL = (
 )
 OVER = (
     "What to vary: chips=64..4096 (doubling), batch=1M,4M, seq, tp, chip.hbm_bytes, model,"
-    " assumptions, network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ...; twice: a table of both"
+    " assumptions, network.ib.bandwidth=100 Gbit/s,400 Gbit/s, ...; clusters side by side:"
+    " on=64xh100-sxm,64xb200; twice: a table of both"
 )
 RELAXED = (
     "Allow any dp and idle chips, or insist on all chips; default: all chips, or the nearest number"

@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput
+from .advice import clusters, is_machine
 from .command import Json, output, verb, word
 
 RunFolder = Annotated[
@@ -79,6 +80,8 @@ def compare(
                 "compare takes a run or --oracle JOB.toml, not both; -o belongs to a run"
             )
         return against_program(oracle, rank, json)
+    if run is not None and is_machine(run) and not Path(run).exists():
+        raise BadInput(clusters([run]))
     if run is None:
         raise BadInput(
             "compare needs the folder of a run, or --oracle JOB.toml"

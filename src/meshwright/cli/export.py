@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 OURS = ("sbatch", "torchrun", "safetensors")
 THEIRS = tuple(table.formats())
 FORMATS = (*OURS, *THEIRS)
+CALLED = {
+    "slurm": "sbatch",
+    "huggingface": "safetensors",
+    "hf": "safetensors",
+    "nemo": "megatron-bridge",
+    "megatron-lm": "megatron",
+}
+"""What people call a format -> its name."""
 JobFile = Annotated[
     str,
     Parameter(
@@ -105,6 +113,10 @@ def export(
     from ..formats import sbatch, torchrun
     from ..report import console
 
+    if to.lower() in CALLED:
+        raise BadInput(
+            f"--to {to!r} is not known; did you mean {CALLED[to.lower()]}?"
+        )
     if to not in FORMATS:
         raise unknown("--to", to, FORMATS)
     site = {

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput
+from .advice import is_model, scaling
 from .command import Json, output, verb, word
 
 SCENARIOS = (
@@ -154,6 +155,8 @@ def described(
     from ..limits.scenario import MONTH_S
     from ..prediction.failures import Failures
 
+    if is_model(text):
+        raise BadInput(scaling(text))
     found = load_scenario(text)
     if months is not None:
         if not 0 < months <= 1200:

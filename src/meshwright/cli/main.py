@@ -32,6 +32,7 @@ from . import (  # noqa: F401, their verbs register themselves
     steps,
     train,
 )
+from .advice import advice
 from .command import (
     VERBS,
     Against,
@@ -100,6 +101,8 @@ def run(words: list[str]) -> int:
             or 0
         )
     except CycloptsError as error:
+        if better := advice(words, error):
+            return refuse(better)
         known = words[0] if words[0] in VERBS else ""
         return refuse(
             f"{str(error).rstrip('.')}; see"

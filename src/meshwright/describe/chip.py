@@ -112,6 +112,12 @@ class Chip(Checked):
         """Rent; None if the price is unknown."""
         return chip_hours * self.usd_per_hour if self.usd_per_hour else None
 
+    @property
+    def unpriced(self) -> str:
+        """That its price is not known, and how to give one."""
+        how = "[cluster.chip] usd_per_hour = 4.5 in a JOB.toml gives one"
+        return f"{self.name} has no price: {how}"
+
     def energy_j(self, chip_seconds: float) -> float | None:
         """Energy at the power limit; None if it is unknown."""
         return chip_seconds * self.power_w if self.power_w else None

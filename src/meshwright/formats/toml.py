@@ -156,7 +156,8 @@ def parse_batch(
             (
                 f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens,"
                 f" {better * seq / tokens - 1:+.1%}), which {math.gcd(better, chips):,} of"
-                f" {chips:,} chips share evenly; --batch {count}seq is nearer"
+                f" {chips:,} chips share evenly; the nearest, as predict takes it:"
+                f" --batch {count}seq"
             ),
         )
     return (

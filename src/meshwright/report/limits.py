@@ -85,7 +85,8 @@ def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
         *map(Text, (*notes(found), *said)),
     ]
     if len(found.lines) == 1:
-        parts += [Text(), curve(found.lines[0])]
+        (line,) = found.lines
+        parts += [Text(), curve(line), *map(Text, rents([line.scenario]))]
     return Group(*parts)
 
 
@@ -101,6 +102,15 @@ def notes(found: Limits) -> Iterator[str]:
         "grid rule: the first model of the grid below the threshold; last crossing: interpolated;"
         " no grid: real numbers of chips and layers"
     )
+
+
+def rents(scenarios: Sequence[Scenario]) -> Iterator[str]:
+    """What a chip costs there, and who says so: a paper's chip has the paper's price."""
+    for chip in {s.chip.name: s.chip for s in scenarios}.values():
+        about = chip.sources.get("usd_per_hour", {})
+        said = about.get("source") or about.get("note") or "as described"
+        if chip.usd_per_hour:
+            yield f"rent: {chip.name} at {chip.usd_per_hour:g} USD/h ({said})"
 
 
 def curve(line: Limit) -> RenderableType:
@@ -176,7 +186,7 @@ def answers(points: Sequence[tuple[str, Scenario, Point]]) -> RenderableType:
     )
     for name, scenario, p in points:
         table.add_row(name, *row(p, scenario))
-    return table
+    return Group(table, *map(Text, rents([s for _, s, _ in points])))
 
 
 def sensitivities(found: Sensitivity) -> RenderableType:

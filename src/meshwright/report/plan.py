@@ -71,7 +71,8 @@ def report(
                 ranking("time against memory", plan.pareto, plan),
             ]
     else:
-        parts.append(Text("no layout fits", "bold red"))
+        none = "fits" if plan.searched else "is legal"
+        parts.append(Text(f"no layout {none}", "bold red"))
         parts += [Line(note, indent=2) for note in plan.notes]
         if plan.closest:
             parts += [

@@ -271,7 +271,10 @@ def headline(p: Prediction) -> list[str]:
     if len(layers.mix(p.job.model)) > 1:
         lines.append(layers_words(p.job.model))
     lines.insert(len(lines) if p.fits else 0, room(p))
-    return [*lines, *filter(None, (whole_run(p), interruptions(p)))]
+    chip = p.job.cluster.chip
+    priced = p.train_time_s is None or chip.usd_per_hour
+    rest = (whole_run(p), "" if priced else chip.unpriced, interruptions(p))
+    return [*lines, *filter(None, rest)]
 
 
 def evidence(p: Prediction) -> list[str]:
@@ -326,6 +329,8 @@ def whole_run(p: Prediction) -> str:
     if p.cost_usd is not None:
         price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h{unverified(p)}"
         parts.append(f"{_sure(p, p.cost_usd, count)} USD at {price}")
+    else:
+        parts.append("USD unknown")
     if p.energy_j is not None:
         parts.append(
             f"{_sure(p, p.energy_j / 3600, _energy)} at the power limit"
