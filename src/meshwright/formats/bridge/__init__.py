@@ -140,7 +140,12 @@ def write_onto(job: Job, to: str, at: launch.Place, path: str) -> onto.Onto:
     head = tool.head(at) if hasattr(tool, "head") else {}
     reading = onto.Reading(format, tool, path, ranks)
     made = onto.write(reading, job, text, keys, head)
-    return made if kind else onto.started(made, at, path)
+    if kind:
+        return made
+    made = onto.started(made, at, path)
+    if suffix(path) == ".args":  # arguments alone
+        return made
+    return onto.connected(made, tool.said(made.text, path).keys, job)
 
 
 def demand_chip(format: Format, job: Job) -> None:

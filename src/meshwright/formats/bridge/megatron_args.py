@@ -25,6 +25,14 @@ KNOWN = (
 )
 """A command with one of these starts Megatron."""
 PROGRAM = "pretrain_gpt.py"
+BESIDE = {
+    ("overlap_param_gather", True): (
+        "use_distributed_optimizer",
+        "use_megatron_fsdp",
+    ),
+    ("ckpt_format", "fsdp_dtensor"): ("use_megatron_fsdp",),
+}
+"""(Argument, value) -> what it stands beside, one of them (arguments.py: validate_args)."""
 
 
 def mine(text: str) -> bool:

@@ -168,6 +168,9 @@ def merged(
         for key in base
         if key in owners and key not in out and not owners[key] <= but
     }
+    for (key, value), needs in getattr(reading.tool, "BESIDE", {}).items():
+        if base.get(key) == value and not {*needs, key} & {*out}:
+            stale.add(key)
     rest = {k: v for k, v in base.items() if k not in stale}
     now = {**rest, **{k: v for k, v in out.items() if differs(base, k, v)}}
     want, notes = reading.fields(now, but), {*reading.found(now).notes}
@@ -277,8 +280,6 @@ def write(
     told = reading.tool.words(out) if hasattr(reading.tool, "words") else out
     now = merged(reading, job, base, {**told, **head}, but)
     changed = changes(base, now)
-    if hasattr(reading.tool, "environment"):
-        against |= _environment(reading.tool.environment(now, job), text)
     edited = EDITS[format.name](text, changed, now, reading.path)
     found = reading.found(now)
     against |= {k: why for k, why in found.left.items() if k in base}
@@ -304,13 +305,31 @@ def _unknown_model(format: Format, base: Keys, job: Job) -> dict[str, str]:
     }
 
 
-def _environment(wanted: Mapping[str, str], text: str) -> dict[str, str]:
-    """Settings of the environment that a script must make and does not name."""
-    return {
-        name: f"the script must export {name}={value}, which this plan needs"
-        for name, value in wanted.items()
-        if name not in text
-    }
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+EXPORTED = rf"(?m)^([ \t]*(?:export[ \t]+)?{CONNECTIONS}=)(\S+)[ \t]*\n"
+
+
+def connected(made: Onto, keys: Keys, job: Job) -> Onto:
+    """A script that sets the environment as Megatron demands it for this plan."""
+    wanted = megatron_args.environment(keys, job).get(CONNECTIONS)
+    live, _ = shell.live(made.text)
+    found = [*re.finditer(EXPORTED, live)]
+    if wanted and not found:
+        head = re.match(r"(?:(?:#.*)?\n)*", made.text)
+        at = head.end() if head else 0
+        cuts = [(at, at, f"export {CONNECTIONS}={wanted}\n")]
+    elif wanted:
+        cuts = [
+            (m.start(2), m.end(2), wanted) for m in found if m[2] != wanted
+        ]
+    else:
+        apart = "use_megatron_fsdp" in keys
+        cuts = [(m.start(), m.end(), "") for m in found if apart]
+    if not cuts:
+        return made
+    pair = (found[0][2] if found else NONE, wanted or NONE)
+    changed = {**made.changed, CONNECTIONS: pair}
+    return replace(made, text=cut(made.text, cuts), changed=changed)
 
 
 STARTED = {
