@@ -217,3 +217,31 @@ def test_a_router_flag_nobody_knows_is_not_harmless() -> None:
     found = bridge.read("pretrain.sh", text)
     assert [*found.left] == ["moe_router_foo"]
     assert "moe_router_dtype" in found.harmless
+
+
+def test_a_sweep_says_whose_price_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "sweep llama3-8b --on 8xh100-sxm --batch 64seq --zero 3 --tp 1"
+    over = "--pp 1 --tokens 1G --over on=8xh100-sxm,8xmi300x"
+    assert cli.run([*words.split(), *over.split()]) == 0
+    told = capsys.readouterr().out
+    assert told.count("has no price") == 1 and "note: mi300x has" in told
+
+
+def test_words_of_an_answer(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where ranks lie, what a published run took, why device is more than needed."""
+    words = ["--on", "16xh100-sxm", "--batch", "64seq", "--zero", "3"]
+    assert cli.run(["predict", "llama3-8b", *words]) == 0
+    told = capsys.readouterr().out
+    assert "dp: 8 inside nvlink x 2 over ib\n" in told
+    assert "(measured " in told and "the allocator can give back" in told
+    text = SCRIPT.replace(
+        "--vocab-size 32000", "--tokenizer-type Llama2Tokenizer"
+    )
+    Path(script).write_text(text, "utf-8")
+    assert cli.run(["read", script]) == 0
+    told = capsys.readouterr().out
+    assert "vocabulary 32,000: that of Llama2Tokenizer" in told

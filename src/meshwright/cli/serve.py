@@ -122,6 +122,7 @@ def report(
     with console.progress() as told:
         text = compute(source, told or (lambda what, share: None))
     files.write(output, {".html": lambda: text})
+    console.show(f"{output} is written")
     return 0
 
 

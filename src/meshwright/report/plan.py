@@ -318,7 +318,8 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
     for rule, times in sorted(counts.items(), key=lambda item: -item[1]):
         if times:
             yield Text(
-                f"  {times:,} combinations of degrees skipped: {rule}", "dim"
+                f"  {times:,} combination{'s' * (times != 1)} of degrees skipped: {rule}",
+                "dim",
             )
 
 

@@ -78,6 +78,13 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
             f"note: unmeasured, so a share of the peak is assumed: {', '.join(chips)}",
             "yellow",
         )
+    unpriced = dict.fromkeys(
+        p.job.cluster.chip.unpriced
+        for _, p in sweep.found
+        if p.train_time_s is not None and p.cost_usd is None
+    )
+    for said in unpriced:
+        yield Line(f"note: {said}", "yellow", hang=6)
     if sum(1 for _ in sweep.found) > 1:
         yield Line(
             "speed-up: tokens a second over those of the first value, with the 90 % interval of the"

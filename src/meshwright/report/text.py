@@ -34,7 +34,7 @@ CAUSES = {
 TOTALS = {
     "allocated": "live tensors at the peak",
     "reserved": "held by the allocator",
-    "device": "shown by nvidia-smi",
+    "device": "shown by nvidia-smi, with what the allocator can give back",
     "needed": "must be there",
 }
 """Sums of memory -> what they are."""
@@ -171,14 +171,13 @@ def placement_words(p: Prediction) -> str:
         (near, *_) = shares
         (first, *_) = dims
         rest = [
-            f"{int(n)} {dim.name}"
+            f"{int(n)} over {dim.name}"
             for n, dim in zip(shares[1:], dims[1:], strict=True)
             if n != 1
         ]
-        here = [f"{int(near)} per {first.name} domain"] if near != 1 else []
-        across = [f"across {' x '.join(rest)}"] if rest else []
-        if here or across:
-            words.append(f"{axis}: {', '.join((*here, *across))}")
+        here = [f"{int(near)} inside {first.name}"] if near != 1 else []
+        if here or rest:
+            words.append(f"{axis}: {' x '.join((*here, *rest))}")
     return " · ".join(words)
 
 
@@ -283,15 +282,15 @@ def evidence(p: Prediction) -> list[str]:
     if not of:
         return []
     runs = (
-        f"{of['rows']:,} published runs of its kind"
+        f"{of['rows']:,} published runs of its kind ({of['class']})"
         if of["rows"]
-        else "other published runs"
+        else f"published runs of other kinds, none of its own ({of['class']})"
     )
-    said = f"interval from {runs} ({of['class']})"
+    said = f"interval from {runs}"
     found = [said + (f"; {of['note']}" if of["note"] else "")]
     near = [
         f"{run['model']} on {run['chips']:,} x {run['chip']} in {run['precision']}"
-        f" ({run['ratio']:.2f} of predicted)"
+        f" (measured {run['ratio']:.2f} of predicted)"
         for run in of["nearest"]
     ]
     return [*found, *([f"nearest runs: {'; '.join(near)}"] if near else [])]

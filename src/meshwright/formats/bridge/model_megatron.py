@@ -95,11 +95,11 @@ def vocab(k: Keys) -> int | None:
         return None
     kind = k.word("tokenizer_type")
     name = k.get("tokenizer_model")
-    given = (
-        k.whole("vocab_size")
-        or k.whole("padded_vocab_size")
-        or VOCABULARIES.get(kind)
-    )
+    given = k.whole("vocab_size") or k.whole("padded_vocab_size")
+    if not given and (given := VOCABULARIES.get(kind)):
+        k.notes.append(
+            f"vocabulary {given:,}: that of {k.get('tokenizer_type')}"
+        )
     if not given and name and catalog.has("models", str(name)):
         given = catalog.model(str(name)).vocab
         k.notes.append(
