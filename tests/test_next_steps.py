@@ -110,12 +110,17 @@ def test_every_printed_command_is(
     assert sum("python3 run.py" in line for line in commands) >= 6
 
 
-def test_a_command_of_run_py_is_a_question_of_the_page() -> None:
+def test_a_command_of_run_py_is_a_question_of_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from meshwright.web.dropped import command_words
+    from meshwright.web.question import command_of
 
     words = "plan llama3-8b --on 64xh100-sxm --batch 1Mi"
     ours = command_words(f"meshwright {words}")
     assert ours and command_words(f"python3 run.py {words}") == ours
+    monkeypatch.setenv(STARTED, "python3 run.py")
+    assert command_of(ours).startswith("python3 run.py plan llama3-8b ")
 
 
 def test_a_plan_that_no_money_pays_for_is_none(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import BadInput
+from ..errors import BadInput, command
 from .command import Json, output, verb
 
+OURS = {"model_type", "cluster", "layout"}
+"""Keys of a config.json of Hugging Face, and tables of a JOB.toml."""
 TheirFile = Annotated[
     str,
     Parameter(
@@ -42,6 +45,8 @@ def read(
         raise BadInput(
             f"-o {output[:80]} must end in .toml: the job is written there"
         )
+    if not bridge.foreign(file):
+        demand_theirs(file)
     found = bridge.read(file, chips=flags.chips_of(given))
     full = {
         **given,
@@ -59,3 +64,23 @@ def read(
         report(found, file, job, needs, given, output)
     )
     return 0
+
+
+def demand_theirs(file: str) -> None:
+    """BadInput for what needs no reading: a config.json of a model, a JOB.toml."""
+    from ..formats import parse_json, parse_toml, read_text
+
+    kind = Path(file[:4096]).suffix.lower()
+    if kind not in (".json", ".toml"):
+        return
+    parse = parse_json if kind == ".json" else parse_toml
+    keys = parse(read_text(file), file)
+    if not isinstance(keys, Mapping) or not OURS & {*keys}:
+        return
+    model = "model_type" in keys
+    what = "a model" if model else "a job of this project"
+    how = " --on 64xh100-sxm --batch 4Mi" if model else ""
+    plan = command(f"plan {shlex.quote(file)}{how}")
+    raise BadInput(
+        f"{file[:80]} describes {what}, which needs no reading: {plan}"
+    )

@@ -18,7 +18,7 @@ from typing import Any
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.read import brief, read, to_dict
-from ..errors import BadInput, unknown
+from ..errors import BadInput, command, unknown
 from ..formats import parse_json, parse_toml
 from ..formats.flags import STDIN, describe, flags, split
 from ..formats.hf import read_hf
@@ -172,11 +172,11 @@ def command_of(question: Question, verb: str = "plan") -> str:
     named = {flag.name: flag.spelled for flag in flags()}
     model = question.get(MODEL, "")
     first = "config.json" if model.startswith("{") else model or "job.toml"
-    words = ["meshwright", verb, first]
+    words = [verb, first]
     for key, text in question.items():
         if key in named:
             words += [named[key], text]
-    return shlex.join(words)
+    return command(shlex.join(words))
 
 
 def python_of(question: Question) -> str:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ...describe.job import Job
-from ...errors import BadInput, command
+from ...errors import BadInput
 from .. import parse_json, parse_toml, read_text
 from . import (
     accelerate,
@@ -44,8 +44,6 @@ TOOLS: dict[str, ModuleType] = {
     "megatron-bridge": megatron_bridge,
 }
 """Format -> the file that knows it."""
-OURS = {"model_type", "cluster", "layout"}
-"""Keys of a config.json of Hugging Face, and tables of a JOB.toml."""
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".args")
 TREES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
@@ -100,14 +98,6 @@ def read(
         for name, tool in TOOLS.items():
             if hasattr(tool, "mine") and tool.mine(text):
                 return found(name, tool.said(text, path), chips)
-    if kind in ("json", "toml") and (
-        ours := OURS & {k.partition(".")[0] for k in keys}
-    ):
-        what = "a model" if "model_type" in ours else "a job of this project"
-        how = " --on 64xh100-sxm --batch 4Mi" if "model_type" in ours else ""
-        raise BadInput(
-            f"{path} describes {what}, which needs no reading: {command('plan')} {path}{how}"
-        )
     known = ", ".join(f.title for f in formats().values())
     raise BadInput(f"{path} is no file of {known} that is known here")
 
