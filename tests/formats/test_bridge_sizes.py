@@ -8,7 +8,7 @@ import pytest
 
 from meshwright import BadInput, Job, Layout, Model, model
 from meshwright.formats import bridge
-from meshwright.formats.bridge import launch
+from meshwright.formats.bridge import launch, shell
 
 PLACE = launch.Place(1, 8)
 NAMED = {
@@ -61,3 +61,34 @@ def test_a_near_model_is_named_with_what_it_has_otherwise() -> None:
             BadInput, match="its qwen3-14b has vocab 151936, not 151680"
         ):
             written(other, to)
+
+
+@pytest.mark.parametrize("to", ["megatron", *NAMED])
+def test_a_file_says_what_it_was_made_of_and_what_it_lacks(to: str) -> None:
+    job = Job(OF_A_FOLDER, "8xh100-sxm", 64, Layout(dp=8, zero=3))
+    if "megatron" in to:
+        job = replace(job, layout=Layout(dp=8, zero=1))
+    place = replace(PLACE, path="plan\n.toml")
+    head = bridge.write(job, to, place)[0].splitlines()[:6]
+    told = next(line for line in head if "my folder on 8 x h100-sxm" in line)
+    assert told.startswith("# ") and "dp 8" in told
+    assert told.endswith("from plan?.toml")  # a name cannot end the comment
+    assert any(line.startswith("# not in the plan: ") for line in head)
+
+
+@pytest.mark.parametrize("to", ["megatron", "torchtitan", "megatron-bridge"])
+def test_a_script_hands_its_own_arguments_on(to: str) -> None:
+    """Behind all of its flags, but before torchtitan's subcommand."""
+    text, _ = written(OF_A_FOLDER, to)
+    last = text.replace("\\\n", " ").strip().splitlines()[-1].split()
+    assert '"$@"' in last
+    assert last.index('"$@"') > max(
+        i for i, word in enumerate(last) if word.startswith("--")
+    )
+
+
+@pytest.mark.parametrize("end", ['"$@"', '"${EXTRA[@]}"', "$@"])
+def test_arguments_of_nothing_are_no_word(end: str) -> None:
+    """Bash: "$@" and an empty array are no word, so the flag before them has no value."""
+    script = shell.read(f"EXTRA=()\nrun --switch {end}\nrun2 '' \"\"\n")
+    assert script.commands == [["run", "--switch"], ["run2", "", ""]]

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
 
+OWN_TRAINER = (
+    "this script starts meshwright train; for another program give --starts, such as --starts"
+    " megatron"
+)
 OURS = ("sbatch", "torchrun", "safetensors")
 THEIRS = tuple(table.formats())
 FORMATS = (*OURS, *THEIRS)
@@ -170,6 +174,8 @@ def export(
         )
     if output:
         put(output, text)
+    if to == "sbatch" and not their and starts is None:
+        print(OWN_TRAINER, file=sys.stderr)
     if json:
         data = {
             "to": to,
@@ -237,7 +243,7 @@ def theirs(
     job = flags.read_flags(path, {}, notes)
     onto: dict[str, object] = {}
     if base is None:
-        text, script, nodes, ranks = written(job, name, per_node, slurm)
+        text, script, nodes, ranks = written(job, name, per_node, slurm, path)
     else:
         place = placed(job, name, per_node, slurm)
         made = bridge.write_onto(job, name, place, base)
@@ -260,14 +266,20 @@ def theirs(
 
 
 def written(
-    job: Job, name: str, per_node: int | None, slurm: Slurm | None
+    job: Job,
+    name: str,
+    per_node: int | None,
+    slurm: Slurm | None,
+    path: str = "",
 ) -> tuple[str, list[str], int, int]:
     """(text, what the training script says itself, nodes, ranks of a node) of a job in the words
     of another tool's program.
+
+    path: the file of the job, which the text names.
     """
     from ..formats import bridge
 
-    place = placed(job, name, per_node, slurm)
+    place = replace(placed(job, name, per_node, slurm), path=path)
     text, script = bridge.write(job, name, place)
     return text, script, place.nodes, place.ranks
 

@@ -151,9 +151,9 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     demand_chip(format, job)
     out, script = written(format, job, TOOLS[to].WRITE)
     told = [f"your script says: {word}" for word in script]
-    return TOOLS[to].render(
-        out, job, replace(at, notes=(*at.notes, *told))
-    ), script
+    yours = [f"not in the plan: {format.yours}"] if format.yours else []
+    notes = (launch.made_of(job, at.path), *at.notes, *told, *yours)
+    return TOOLS[to].render(out, job, replace(at, notes=notes)), script
 
 
 __all__ = [

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...describe.job import Job
+from ...describe.layout import AXES
 from ...errors import BadInput
 from .. import sbatch
 from ..torchrun import DEVICES, PORT
@@ -24,6 +26,10 @@ NODES = ("nnodes", "num_nodes", "nodes", "N")
 ALL = ("num_processes",)
 
 
+REST = '"$@"'
+"""What the script itself is called with goes to the program."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a job is started."""
@@ -34,8 +40,24 @@ class Place:
     slurm: sbatch.Slurm | None = None
     """A batch script; None: the line of each node."""
     name: str = "meshwright"
+    path: str = ""
+    """The plan's."""
     notes: tuple[str, ...] = ()
     """For the reader of the file."""
+
+
+def made_of(job: Job, path: str = "") -> str:
+    """The model, chips and layout of a file, and where they are from; one line, whatever a name
+    holds.
+    """
+    layout = job.layout
+    axes = ", ".join(f"{axis} {int(getattr(layout, axis))}" for axis in AXES)
+    words = (
+        f"{job.model.name} on {job.cluster.chips:,} x {job.cluster.chip.name}, {job.batch:,}"
+        f" sequences of {job.T:,} a step: {axes}, zero {layout.zero}"
+        + (f", from {path}" if path else "")
+    )
+    return "".join(c if c.isprintable() else "?" for c in words)
 
 
 def split(words: Sequence[str]) -> list[str]:

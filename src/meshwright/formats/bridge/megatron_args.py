@@ -84,7 +84,11 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
     """A script that starts Megatron-LM with these arguments."""
     lines = [" ".join(words) for words in flags(out)]
     return launch.script(
-        at, get(NAME), PROGRAM, lines, settings=environment(out, job)
+        at,
+        get(NAME),
+        PROGRAM,
+        [*lines, launch.REST],
+        settings=environment(out, job),
     )
 
 

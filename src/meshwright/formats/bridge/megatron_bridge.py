@@ -284,7 +284,7 @@ def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
         lines.append(
             shlex.quote(f"{path}.{name}".lstrip(".") + f"={_hydra(value)}")
         )
-    return launch.script(at, format, PROGRAM, lines)
+    return launch.script(at, format, PROGRAM, [*lines, launch.REST])
 
 
 def plain(job: Job) -> dict[str, Any]:

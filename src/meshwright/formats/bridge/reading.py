@@ -13,6 +13,8 @@ from ...errors import BadInput
 from .keys import Keys
 from .table import UNSAID, Cell, Format
 
+SWITCHES = ("software.", "layout.sequence_parallel")
+"""Fields that a flag without a value switches on."""
 Reader = Callable[[Keys], Any]
 STRANGE = "not known: it may change time or memory"
 FIELDS = {f.name for f in fields(Layout)}
@@ -124,11 +126,7 @@ def _field(
         return None
     value = keys.get(cell.keys[0])
     # --tensor-model-parallel-size $TP, and no TP
-    if (
-        value is True
-        and cell.words is None
-        and not path.startswith("software.")
-    ):
+    if value is True and cell.words is None and not path.startswith(SWITCHES):
         keys.leave(
             cell.keys[0], "has no value: a name of the script is set elsewhere"
         )

@@ -288,7 +288,7 @@ def filled(
     if depth > DEEPEST:
         raise BadInput("the variables of the script stand for each other")
     found, text, i = [], "", 0
-    quoted = started = False
+    quoted = started = none = False
     while i < len(word):
         c = word[i]
         if c == "'" and not quoted:
@@ -310,6 +310,7 @@ def filled(
             values, several, i = _value(shell, word, i, depth)
             if several and quoted and not one:
                 values = [v for v in values if v]
+                none = not values  # "$@" of nothing is no word
                 if values:
                     found.append(text + values[0])
                     found += values[1:-1]
@@ -326,9 +327,8 @@ def filled(
             text = text + c
             i = i + 1
             started = True
-    return (
-        [*found, text] if started and (text or quoted or not found) else found
-    )
+    last = started and (text or quoted or not (found or none))
+    return [*found, text] if last else found
 
 
 def _value(
@@ -345,7 +345,7 @@ def _value(
         return *_parameter(shell, word[i + 2 : stop - 1], depth), stop
     if match := NAME.match(word, i + 1):
         return [*shell.names.get(match[0], ())][:1], False, match.end()
-    return [], False, i + 2  # $1, $@, $?
+    return [], word[i + 1 : i + 2] in ("@", "*"), i + 2  # $1, $@, $?
 
 
 def _parameter(

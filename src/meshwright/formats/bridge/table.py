@@ -70,6 +70,8 @@ class Format:
     """Pattern of a key that makes another model of it -> what to do instead."""
     models: Mapping[str, str]
     """Their name of a model -> ours."""
+    yours: str
+    """What a run needs and a plan does not say, such as data; empty where nobody is told."""
     sections: Mapping[str, tuple[str, ...]]
     """Where the keys stand in the file, if not at its top."""
 
@@ -128,6 +130,7 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         matters={**ancestor.get("matters", {}), **said.get("matters", {})},
         refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
         models=said.get("models", {}),
+        yours=said.get("yours", ""),
         sections={k: tuple(v) for k, v in said.get("sections", {}).items()},
     )
 

@@ -615,7 +615,7 @@ def render(out: Out, job: Job, at: launch.Place) -> str:
     """The command that starts torchtitan with these flags."""
     last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
     lines = [flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
-    return launch.script(at, get(NAME), PROGRAM, [*lines, *last])
+    return launch.script(at, get(NAME), PROGRAM, [*lines, launch.REST, *last])
 
 
 def flag(key: str, value: Any) -> str:
