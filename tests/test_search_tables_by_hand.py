@@ -41,11 +41,12 @@ from meshwright.search.best import ROUNDING, Best
 from meshwright.search.cascade import search
 from meshwright.search.evaluate import brute, each_dp
 from meshwright.search.kinds import Kind, differs
+from meshwright.search.legal import legal_options
 from meshwright.search.merit import burden, seconds_of
 from meshwright.search.nearest import nearest, stacked
 from meshwright.search.plan import Plan, plan
 from meshwright.search.ranked import Ranked
-from meshwright.search.selectors import choices_of
+from meshwright.search.selectors import changed, choices_of, neighbours
 from meshwright.search.space import Space, distinct, options
 from meshwright.search.strategies import strategies
 from meshwright.step import by_order
@@ -522,3 +523,70 @@ def test_a_space_of_the_trainer_holds_what_its_program_holds() -> None:
         layout = found.layout(row, space.scheme, len(at.cluster.network.dims))
         held = predict(at, layout).memory_bytes["allocated"]
         assert held == pytest.approx(row[1])
+
+
+FEW = Space(
+    schedule=("1f1b",), zero=(0,), recompute=("none",), microbatch=(1,),
+    tp=(1, 2), cp=(1,), pp=(1,), placements=False,
+)  # fmt: skip
+
+
+def test_what_fits_is_counted_whatever_is_kept() -> None:
+    """A limit that nothing meets keeps no row, and counts all of them."""
+    every = brute(job(), FEW, 10)
+    none = brute(job(), FEW, 10, within=1e-12)
+    assert none.rows == [] and none.feasible == every.feasible > 0
+    assert none.too_big == every.too_big == 0
+
+
+def test_sequence_parallelism_is_a_choice_from_two_ranks_on() -> None:
+    """With one rank there is nothing to cut, with two there are both."""
+    found = brute(job(), replace(FEW, sequence_parallel=(False, True)), 10)
+    assert sorted(
+        (x.tp, x.sequence_parallel) for x in found.layouts("megatron", 2)
+    ) == [(1, True), (2, False), (2, True)]
+    assert found.feasible == 3
+
+
+def test_what_a_framework_bars_is_not_counted() -> None:
+    """Of two stages four ways: two schedules, with and without shards; the trainer shards no
+    weights where a pipeline comes back."""
+    at = replace(
+        job(8, 32, replace(SIX, layers=8)),
+        assumptions=assumptions("realistic"),
+        framework=catalogue_framework("meshwright"),
+    )
+    space = Space(
+        schedule=("1f1b", "zbv"), zero=(0, 3), recompute=("none",),
+        sequence_parallel=(False,), dp_replicate=(1,),
+    )  # fmt: skip
+    choice = options(at, space)
+    table = columns(
+        tp=[1, 1, 1], cp=[1, 1, 1], pp=[2, 2, 2], dp=[4, 4, 4], ep=[1, 1, 1],
+        etp=[1, 1, 1], microbatch=[1, 1, 1], panels=[1, 1, 1], interleave=[1, 2, 1],
+    )  # fmt: skip
+    ways = legal_options(at, table, choice, "megatron")
+    assert ways.tolist() == [2, 1, 2]
+
+
+def test_replicas_take_the_chips_that_are_left() -> None:
+    """And are one where a degree takes more than there are."""
+    eight = Layout(tp=2, dp=4)
+    assert changed(eight, "tp", 4).dp == 2
+    assert changed(eight, "tp", 16).dp == 1
+
+
+def test_neighbours_take_what_they_take() -> None:
+    """Without a pipeline nothing is replayed: the seconds are those of the prediction."""
+    found = neighbours(job(4, 8), Layout(tp=2, dp=2, schedule="1f1b"))
+    made = [each for each in found if each.prediction]
+    plain = [x for x in made if x.prediction and x.prediction.layout.pp == 1]
+    assert plain
+    for each in plain:
+        assert each.prediction
+        assert each.seconds == each.prediction.step_time_s
+
+
+def test_a_batch_that_has_twice_as_much_in_common() -> None:
+    """Nine sequences on two chips have 1 in common, eight have 2."""
+    assert list(nearby.batches(job(2, 9))) == [8]

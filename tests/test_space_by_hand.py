@@ -30,6 +30,7 @@ from meshwright.search.space import (
     distinct,
     options,
     pipelines,
+    ranges,
     shardings,
     shards,
     splits,
@@ -393,3 +394,16 @@ def test_the_quickest_of_several_spaces(
     found = several.quickest([7.0, 9.0, 5.0, 6.0], job(), 8.0)  # type: ignore[list-item]
     assert found == (5.0, 0.0) and asked == [8.0, 7.0, 7.0, 5.0]
     assert several.quickest([9.0], job(), 8.0) is None  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([2, 4, 5, 6, 7, 8, 10, 11], "2, 4 to 8, 10, 11"),
+        ([1, 2, 3], "1 to 3"),
+        ([3], "3"),
+        ([], ""),
+    ],
+)
+def test_neighbours_are_a_range(values: list[int], said: str) -> None:
+    assert ranges(values) == said

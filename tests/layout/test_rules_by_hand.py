@@ -657,3 +657,16 @@ def test_a_plan_says_what_its_framework_lacks() -> None:
         replace(job(), framework="meshwright"), strange
     )
     assert refused == [] or all(isinstance(why, str) for why in refused)
+
+
+def test_stages_are_named_with_their_chunks() -> None:
+    """One chunk on a device, several, or copies of them."""
+    found = [
+        rules._stages(Layout(pp=4, interleave=v, schedule=name))
+        for name, v in (("1f1b", 1), ("interleaved", 3), ("dualpipe", 2))
+    ]
+    assert found == [
+        "pp 4",
+        "pp 4 x 3 chunks (interleaved)",
+        "pp 4 (dualpipe)",
+    ]

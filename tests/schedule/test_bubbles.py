@@ -223,6 +223,15 @@ def test_no_number_of_microbatches_beats_the_least_bubble_time(
     )
 
 
+def test_the_least_bubble_of_zbv_is_reached() -> None:
+    """Forwards longer than the backwards of inputs and a little longer than those of weights, on
+    five ranks: of six microbatches four half chunks of forwards, and no other number waits less."""
+    kind, passes = get("zbv"), (1.0, 0.2, 0.9)
+    idle = [float(kind.idle(5, m, 2, *passes, True)) for m in range(1, 31)]
+    assert kind.least_bubble(5, 2, *passes, True) == min(idle) == idle[5]
+    assert idle[5] == pytest.approx(4 * 1.0 / 2)
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_table_gives_the_numbers_of_its_rows(name: str) -> None:
     schedule = get(name)

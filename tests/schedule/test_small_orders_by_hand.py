@@ -9,6 +9,7 @@ import pytest
 
 from meshwright.schedule import SCHEDULES, get, groups
 from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.held import _distinct
 from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.timeline import step_in_run_s, timeline
@@ -147,3 +148,21 @@ def test_orders_split_backward_passes_where_they_say_so(name: str) -> None:
     kinds = {a.kind for row in kind.order(p, m, v) for a in row}
     assert ({"I", "W"} <= kinds) is kind.split_backward
     assert kind.split_backward or kinds == {"F", "B"}
+
+
+def test_what_dualpipe_asks_for_is_named() -> None:
+    """Four ranks want eight microbatches, in pairs; three ranks are no pairs."""
+    said = get("dualpipe").rules(4, 6, 2)
+    assert len(said) == 1 and said[0].endswith("at least 2 pp = 8, not 6")
+    assert get("dualpipe").rules(4, 8, 2) == []
+    (odd,) = get("dualpipe").rules(3, 8, 2)
+    assert odd.endswith("pp must be even, not 3")
+
+
+def test_pipelines_that_differ_are_dealt_once() -> None:
+    """Each place of a column finds a pipeline of its own ranks and chunks."""
+    p, v = np.array([4.0, 2.0, 2.0, 2.0]), np.array([1.0, 1.0, 2.0, 1.0])
+    first, which = _distinct(p, v)
+    assert len(first) == 3
+    assert p[first][which].tolist() == p.tolist()
+    assert v[first][which].tolist() == v.tolist()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from by_hand import MODEL, SET, TOKENS, WEIGHTS, WIDTH, by_hand
 from meshwright import assumptions, predict, step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import NOTHING, Load
+from meshwright.count import vocabulary
 from meshwright.describe.assumptions import MemoryCount
+from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
@@ -30,6 +33,7 @@ from meshwright.step.microbatch import (
     sent_back,
     stage_message,
 )
+from meshwright.step.units import of_ends
 
 GB = 1e9
 UNITS = MemoryCount(
@@ -678,3 +682,16 @@ def test_chances_for_people() -> None:
     assert [room.chance(x) for x in (0.005, 0.01, 0.5, 0.99, 0.995)] == [
         "less than 1 %", "1 %", "50 %", "99 %", "more than 99 %",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pp", "embedding"), [(1, 1.0), (2, 0.0)])
+def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
+    """A device alone has one for both ends, the last of two its own copy for the head."""
+    tied = replace(MODEL, vocab=100, tied_embeddings=True)
+    at = Job(tied, NOWHERE, 8, assumptions=assumptions("realistic"))
+    layout = Layout(pp=pp)
+    table = vocabulary.table(at, layout)
+    one = SimpleNamespace(weights=table, expert_weights=0.0)
+    parts: Any = SimpleNamespace(embedding=one, head=one)
+    found = of_ends(at, layout, parts, Share((), embedding, 1.0))
+    assert found.dense == table > 0

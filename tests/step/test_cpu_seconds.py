@@ -5,6 +5,8 @@ to cost a round number.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.measured import Overhead, Table
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
+from meshwright.program import cpu
 
 GATHER, SCATTER, REDUCE, ACCUMULATE, STEP = 1.0, 10.0, 100.0, 0.5, 0.25
 """CPU seconds of a rank for one message, and for one pass over one tensor, of whatever size."""
@@ -152,3 +155,13 @@ def test_a_norm_without_parameters_is_no_tensor() -> None:
     assert found["optimizer"] == pytest.approx(
         REPLICAS * LAYERS * (TENSORS - 2) * STEP
     )
+
+
+def test_a_message_between_stages_goes_through_the_nearest_dimension() -> None:
+    """Half a second at each of its two ends there; the dimension around it takes ten times that."""
+    near, far = (always(each, "ranks", "bytes") for each in (0.5, 5.0))
+    dims = tuple(
+        SimpleNamespace(collectives={"send": table}) for table in (near, far)
+    )
+    fabric: Any = SimpleNamespace(dims=dims)
+    assert cpu.send(fabric, 64.0) == 1.0
