@@ -15,6 +15,7 @@ from meshwright.describe.framework import framework
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
+from meshwright.report.text import evidence
 
 NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)
 CLASS = "Hopper, Megatron Core, dense"
@@ -248,3 +249,11 @@ def test_the_evidence_of_a_prediction_is_told(dense: Prediction) -> None:
     assert {"id", "source", "chips", "step_s", "ratio"} <= set(
         told["nearest"][0]
     )
+
+
+def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
+    """The sentence does not call their kind that of the runs."""
+    p = predict(Job("llama3-8b", "8xmi300x", 8, Layout(dp=8, zero=3)))
+    first = evidence(p)[0]
+    assert first.startswith("interval from published runs of other kinds")
+    assert "no published run used such chips" in first

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.describe.job import PRECISIONS
-from meshwright.formats import flags
+from meshwright.formats import bridge, flags
 
 MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256
  --num-attention-heads 4 --seq-length 128 --vocab-size 512 --swiglu --micro-batch-size 1
@@ -55,3 +55,17 @@ def test_a_named_precision_with_a_field_of_its_own(tmp_path: Path) -> None:
         "utf-8",
     )
     assert flags.read_flags(str(path), {}, []).precision == WIDE
+
+
+def test_a_switch_needs_no_value(tmp_path: Path) -> None:
+    """A flag of torchtitan that stands alone switches on."""
+    path = tmp_path / "t.sh"
+    path.write_text(
+        "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b"
+        " --training.seq_len 128 --training.local_batch_size 1"
+        " --parallelism.tensor_parallel_degree 2 --parallelism.enable_sequence_parallel",
+        "utf-8",
+    )
+    found = bridge.read(str(path))
+    assert found.tables["layout"]["sequence_parallel"] is True
+    assert not found.left
