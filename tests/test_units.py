@@ -198,3 +198,13 @@ def test_no_number_has_two_prefixes(base, value):
         assert float(number.replace(",", "")) * SI[
             unit.removesuffix(base)
         ] == pytest.approx(value, rel=1e-4)
+
+
+def test_billions_of_tokens() -> None:
+    """As people write them; bytes stay bytes."""
+    assert parse("100B", "token") == parse("0.1T", "token") == 1e11
+    assert parse("1.5 B tokens", "token") == 1.5e9
+    assert parse("100B", "B") == 100
+    for text in ("4 GB", "4 B/s"):
+        with pytest.raises(BadInput, match="but token is needed"):
+            parse(text, "token")

@@ -7,7 +7,8 @@ units.
 Grammar: a number, an optional SI (k M G T P E, and m u n p) or IEC (Ki Mi Gi Ti Pi) prefix, a unit,
 an optional "/s". Units: B, bit (b), FLOP (also FLOPs, FLOPS = FLOP/s), s, min, h, day, W, Wh, J,
 Hz, USD, token. GB = 1e9 B, GiB = 2^30 B, 8 bit = 1 B. "Gbps" is Gbit/s and "GBps" is GB/s. The
-field says which dimension it wants, so "80 GiB" is refused as a bandwidth.
+field says which dimension it wants, so "80 GiB" is refused as a bandwidth; of tokens, 100B is 100
+billion.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ LENGTH = "tokens of a sequence"
 128k and 1M.
 """
 LENGTHS = {"": 1.0, "k": KIB, "K": KIB, "Ki": KIB, "M": MIB, "Mi": MIB}
+BILLION = ("B", "Btoken", "Btokens")
+"""Of tokens, as people write 100B; nobody counts them in bytes."""
 PER_SECOND = {"FLOPS": (1.0, "FLOP"), "bps": (0.125, "B"), "Bps": (1.0, "B")}
 NUMBER = re.compile(
     r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$"
@@ -158,6 +161,8 @@ def _unit(text: str, wanted: str) -> tuple[float, str] | None:
     numerator, _, denominator = (
         text.replace(" per ", "/").replace(" ", "").partition("/")
     )
+    if wanted == "token" and not denominator and numerator in BILLION:
+        return 1e9, wanted
     for table, rate in ((PER_SECOND, "/s"), (UNITS, "")):
         for name, (size, base) in table.items():
             if (
