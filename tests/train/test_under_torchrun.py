@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch")
 from torch.distributed import TCPStore  # noqa: E402
 
+from meshwright.train import elastic  # noqa: E402
+
 HANGING = """
 import os, signal, sys, time
 from pathlib import Path
@@ -120,3 +122,25 @@ def test_a_mistake_is_not_tried_again(tmp_path: Path) -> None:
     code, told = torchrun(*words)
     assert "traceback : the description needs a table [cluster]" in told
     assert "exitcode  : 2" in told
+
+
+def test_the_first_rank_of_a_try_asks_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun may end rank 0 before it has said a word: rank 1 asks as well as it."""
+    asked: list[int] = []
+    monkeypatch.setattr(elastic, "AGENTS", (b"",))
+    monkeypatch.setattr(elastic.os, "kill", lambda pid, _: asked.append(pid))
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    for attempt in range(2):
+        for rank in (1, 0):
+            folder = tmp_path / f"attempt_{attempt}" / str(rank)
+            folder.mkdir(parents=True)
+            monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
+            monkeypatch.setenv("LOCAL_RANK", str(rank))
+            monkeypatch.setenv(
+                "TORCHELASTIC_ERROR_FILE", str(folder / "error.json")
+            )
+            elastic.no_more_tries()
+            assert len(asked) == attempt + 1
+    assert set(asked) == {os.getppid()}

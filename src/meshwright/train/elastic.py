@@ -212,15 +212,28 @@ def last_words(sentence: str, again: bool) -> None:
 
 
 def no_more_tries() -> None:
-    """Ask the torchrun that started this rank to end, if it would start it again. One rank of each
-    machine asks.
+    """Ask the torchrun that started this rank to end, if it would start it again. The first rank of
+    a machine that comes here asks: torchrun ends the others as soon as it sees that one is gone.
     """
     left = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) - int(
         os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     )
-    if left > 0 and os.environ.get("LOCAL_RANK") == "0":
+    if left > 0 and _first():
         parent = os.getppid()
         with suppress(OSError):
             words = Path(f"/proc/{parent}/cmdline").read_bytes()
             if any(name in words for name in AGENTS):
                 os.kill(parent, signal.SIGTERM)
+
+
+def _first() -> bool:
+    """No other rank of this machine and try has been here: it would have left a file beside the
+    folders of their errors."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return os.environ.get("LOCAL_RANK") == "0"
+    try:
+        (Path(path).parent.parent / "asked").touch(exist_ok=False)
+    except OSError:
+        return False
+    return True
