@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from ..errors import BadInput
 from ..formats import LARGEST, parse_json, read_text
+from .lock import running
 from .shuffle import Shuffle
 from .tokenizer import encoder
 
@@ -380,19 +381,8 @@ def clean(path: Path) -> None:
     """Delete what processes that are gone had begun."""
     for left in path.parent.glob(f"{glob.escape(path.stem)}.*.*"):
         kind, _, pid = left.name.removeprefix(f"{path.stem}.").partition(".")
-        if kind in ("bin", "json") and pid.isdigit() and not runs(int(pid)):
+        if kind in ("bin", "json") and pid.isdigit() and not running(int(pid)):
             left.unlink(missing_ok=True)
-
-
-def runs(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def texts(path: Path, key: str = "text") -> Iterator[str]:

@@ -118,8 +118,11 @@ def alive(holder: dict[str, Any]) -> bool:
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False
-    if holder.get("host") != socket.gethostname():
-        return True
+    return holder.get("host") != socket.gethostname() or running(pid)
+
+
+def running(pid: int) -> bool:
+    """There is such a process on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
