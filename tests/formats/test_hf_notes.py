@@ -76,6 +76,10 @@ def test_a_folder_that_says_nothing_gives_no_name(
     monkeypatch.chdir(own.parent)
     assert load_hf("config.json").name == "my-qwen"
     assert load_hf(".").name == "my-qwen"
+    (tmp_path / "my-qwen" / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "my-qwen" / "below")
+    assert load_hf("../config.json").name == "my-qwen"
+    assert load_hf("..").name == "my-qwen"
 
 
 def test_the_first_line_says_how_large_the_model_is(

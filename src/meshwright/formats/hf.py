@@ -7,6 +7,7 @@ what becomes of keys that no family reads.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -76,7 +77,9 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
     # read_text says what is wrong with the path
     with suppress(OSError, ValueError):
         file = file / "config.json" if file.is_dir() else file
-    folder = file.absolute().parent.name
+    folder = Path(
+        os.path.abspath(file)
+    ).parent.name  # ../config.json has one too
     name = file.stem if file.name != "config.json" else folder
     if name.lower() in NO_NAMES:
         name = ""
