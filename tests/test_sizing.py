@@ -104,7 +104,9 @@ def test_the_critical_batch_is_that_of_the_laws() -> None:
     assert "2.1 M tokens" in batch_beside(
         JOB
     ) and "hardly" not in batch_beside(JOB)
-    assert "hardly tokens" in batch_beside(replace(JOB, batch=4096))
+    assert "more tokens for the same loss" in batch_beside(
+        replace(JOB, batch=4096)
+    )
     assert (
         batch_beside(replace(JOB, tokens=0.0)) == ""
         and critical_batch(replace(JOB, tokens=0.0)) == {}

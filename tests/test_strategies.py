@@ -94,7 +94,7 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
         in every["notes"][0]
     )
     assert every["space"]["tried"].startswith(
-        "lbl-2024: scheme megatron; schedules 1f1b; ZeRO 1; recomputation none"
+        "lbl-2024: tp scheme megatron; schedules 1f1b; ZeRO 1; recomputation none"
     )
     times = [p["step_time_s"] for p in (best, *every["alternatives"])]
     assert times == sorted(times) and len(times) == 10

@@ -296,5 +296,5 @@ def batch_beside(job: Job) -> str:
     times = job.batch_tokens / max(found.values())
     said = f"batch: {show(job.batch_tokens / 1e6, '', 2)} M tokens; critical batch by law: {each}"
     if times > 1:
-        return f"{said}: beyond it, more sequences a step save steps, hardly tokens"
+        return f"{said}: beyond it, more sequences a step need more tokens for the same loss"
     return said

@@ -174,6 +174,8 @@ def export(
         )
     if output:
         put(output, text)
+        count = f"{nodes * ranks:,} ranks on {nodes:,} nodes"
+        print(f"wrote {output}: {count}", file=sys.stderr)
     if to == "sbatch" and not their and starts is None:
         print(OWN_TRAINER, file=sys.stderr)
     if json:

@@ -49,7 +49,12 @@ def toml_literal(value: Any) -> str:
         )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml_literal(v) for v in value) + "]"
-    if isinstance(value, (int, float)):
+    if isinstance(value, float):
+        short = f"{value:g}"  # 1e+12, not 1000000000000.0
+        return (
+            short if "e+" in short and float(short) == value else repr(value)
+        )
+    if isinstance(value, int):
         return repr(value)
     raise BadInput(
         f"{article(type(value).__name__)} cannot be written as TOML"

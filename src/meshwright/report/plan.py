@@ -153,18 +153,22 @@ def differences(best: Prediction, other: Prediction) -> str:
 
 def families(plan: Plan) -> Iterator[RenderableType]:
     """A row for the best layout of each family, and what it takes beside the plan's."""
-    table = plain("families of layouts", "step", "vs best", "what")
+    table = plain("families of layouts", "step", "vs best", "risk", "what")
     rows = (*plan.families, *plan.outside)
     for family in rows:
         p = family.prediction
         if p is None or family.slower is None:
-            table.add_row(family.name, "", "", family.note)
+            table.add_row(family.name, "", "", "", family.note)
             continue
         best = plan.best is not None and p.layout == plan.best.layout
         tie = " tie" if family.tie else "    "
         versus = "best    " if best else f"{100 * family.slower:+.0f} %{tie}"
         table.add_row(
-            family.name, seconds(p.step_time_s), versus, short_words(p.layout)
+            family.name,
+            seconds(p.step_time_s),
+            versus,
+            risk_words(p.risk_of_oom),
+            short_words(p.layout),
         )
     yield table
     yield from counted(plan, [f.prediction for f in rows if f.prediction])

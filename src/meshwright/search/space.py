@@ -498,7 +498,9 @@ def _tried(choice: Options, space: Space) -> str:
     chunks = sorted({v for way, counts in each if way.chunked for v in counts})
     names = tuple(dict.fromkeys(way.schedule for way in choice.schedules))
     dealt = tuple(dict.fromkeys(way.stages for way in choice.schedules))
-    tried = [f"scheme {space.scheme}"] if space.choices.get("scheme") else []
+    tried = (
+        [f"tp scheme {space.scheme}"] if space.choices.get("scheme") else []
+    )
     tried += [
         f"schedules {', '.join(names) or 'none'}"
         + (f" (interleave {ranges(chunks)})" if chunks else ""),
