@@ -230,7 +230,7 @@ def every_layout(job: Job, space: Space, relaxed: bool):
             }
             same = {
                 name: space.values(name)[0]
-                for name in ("cp_exchange", "offload")
+                for name in ("scheme", "cp_exchange", "offload")
             }
             if choice.copies > 1:
                 same["schedule"] = choice.schedules[0].schedule
@@ -295,6 +295,7 @@ OF_DEGREES = [
         "schedule",
         "sequence over cp",
         "experts need sequence parallelism",
+        "hidden size over tp",
         "host memory",
     )
 ]
@@ -512,6 +513,38 @@ def test_what_lies_twice_is_searched_by_itself() -> None:
     job, space, _ = random_job(random.Random(1))
     with pytest.raises(BadInput, match="by itself: not beside 1f1b"):
         search(job, space.but(schedule=("1f1b", "dualpipe")))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_search_equals_brute_force_of_hidden_states_cut_over_tp(
+    seed: int,
+) -> None:
+    """Scheme gspmd: two random spaces a seed, one with tokens that tp cannot cut."""
+    rng = random.Random(3000 + seed)
+    for seq in (126, None):
+        while True:
+            job, space, relaxed = random_job(rng)
+            model = replace(job.model, moe=None, mtp_layers=0)
+            job = replace(
+                job, model=replace(model, seq=seq or model.seq), batch=12
+            )
+            space = space.but(scheme=("gspmd",))
+            size = job.cluster.chips * job.batch
+            if 8 <= size <= (100 if relaxed else 300) and (
+                search(job, space, 1, relaxed).searched
+            ):
+                break
+        same_by_loop(job, space, relaxed)
+
+
+def test_no_layout_of_a_scheme_that_does_not_count_the_model() -> None:
+    """Neither by tables nor by the loop: gspmd and summa have no mixture of experts."""
+    job, space, _ = random_job(random.Random(3))
+    model = replace(job.model, moe=MoE(4, 1, 64), mtp_layers=0)
+    job = replace(job, model=model, batch=8)
+    for scheme in ("gspmd", "summa"):
+        same_by_loop(job, space.but(scheme=(scheme,)), False)
+        assert search(job, space.but(scheme=(scheme,)), 1).searched == 0
 
 
 def same_by_loop(job: Job, space: Space, relaxed: bool) -> None:

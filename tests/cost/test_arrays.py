@@ -59,6 +59,7 @@ CHOICES: list[dict[str, Any]] = [
     },
     {"zero": 3, "recompute": "full", "schedule": "zbv"},
     {"zero": 1, "recompute": "none", "schedule": "1f1b", "scheme": "summa"},
+    {"zero": 3, "recompute": "full", "schedule": "1f1b", "scheme": "gspmd"},
 ]
 MODELS = (
     "llama3-8b",

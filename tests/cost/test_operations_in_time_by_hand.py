@@ -36,8 +36,11 @@ from meshwright.describe.assumptions import (
     Stack,
 )
 from meshwright.describe.chip import Chip, Hierarchy
+from meshwright.describe.cluster import NOWHERE
+from meshwright.describe.job import Job
 from meshwright.describe.kernels import FusedAttention, kernels
 from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 
 KERNELS = replace(
@@ -541,8 +544,17 @@ def test_layers_add_and_scale() -> None:
 
 
 def test_sizes_on_a_device() -> None:
-    assert local(3, 96, 2, 4, True) == (3, 96, 72, 36, 2, 4)
-    assert local(3, 96, 2, 4, False).shard == 72
+    job = Job(Model("m", 1, 10, 2, 16, vocab=0, seq=96), NOWHERE, 3)
+    layout = Layout(tp=2, cp=4, microbatch=3)
+    assert local(job, layout) == (3, 96, 72, 36, 2, 4, False)
+    assert local(job, replace(layout, sequence_parallel=False)).shard == 72
+    # all tokens and half of the hidden size
+    cut = local(job, replace(layout, scheme="gspmd"))
+    assert (cut.shard, cut.part(10), local(job, layout).part(10)) == (
+        72,
+        5,
+        10,
+    )
     assert reached(4.0, 1) == pytest.approx(1.0)
     assert reached(4.0, 2) == pytest.approx(4 - 9 / 4)
     assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, ())

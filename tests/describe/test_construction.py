@@ -109,7 +109,7 @@ def test_a_wrong_job_is_told_at_once(
         ),
         (
             {"scheme": "3d"},
-            "scheme .3d. is not known; known: context, megatron",
+            "scheme .3d. is not known; known: context, gspmd, megatron",
         ),
     ],
 )

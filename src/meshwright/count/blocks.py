@@ -328,6 +328,14 @@ NORM_PARAMETERS = {
     "nonparametric": 0,
 }
 """Parameters of a norm for each feature."""
+NORM_STATISTICS = {
+    "layernorm": 2,
+    "layernorm-scale": 2,
+    "rmsnorm": 1,
+    "nonparametric": 2,
+}
+"""Sums over features that it takes of each token (of x and x^2, or x^2 alone); its backward pass
+takes as many (of dy and dy x, or dy x alone)."""
 
 
 def norm(

@@ -4,8 +4,8 @@ parallelism.
 Column-parallel then row-parallel matrices: heads and feed-forward are cut tp ways, tokens cp ways.
 Around each pair the activations are gathered and reduce-scattered over tp (with sequence
 parallelism) or all-reduced (without). LBL's "1D TP" is this with cp = 1, its "2D TP" (`scheme =
-"context"`) this with cp = n2. Source: Korthikanti et al. 2022; Subramanian et al. 2024, Tables A1
-and A2.
+"context"`) this with cp = n2; what `scheme = "gspmd"` does otherwise stands in `gspmd`. Source:
+Korthikanti et al. 2022; Subramanian et al. 2024, Tables A1 and A2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..describe.layers import Kind as Kind
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..num import Num, maximum, where
-from . import blocks
+from . import blocks, gspmd
 from .blocks import FP32 as FP32
 from .blocks import Heads, Kernel, Matrix, Sent
 from .context import exchange, heads_of, worked
@@ -33,13 +33,7 @@ from .work import Local, Message, Op, local
 
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer for one microbatch on one device, in forward order."""
-    size = local(
-        layout.microbatch,
-        job.T,
-        layout.tp,
-        layout.cp,
-        layout.sequence_parallel,
-    )
+    size = local(job, layout)
     ops: list[Op] = []
     for word in kind.mixers:
         mixed = MIXERS[word](job, layout, size, kind)
@@ -508,14 +502,14 @@ def dense(
 def after(
     job: Job, layout: Layout, size: Local, name: str, biased: bool
 ) -> list[Op]:
-    """What follows a row-parallel matrix, on the device's shard of the sequence: its bias (experts
-    bring their own), dropout, a post-norm, the residual sum.
+    """What follows a row-parallel matrix, on the device's shard of the sequence (gspmd: of the
+    hidden size): its bias (experts bring their own), dropout, a post-norm, the residual sum.
     """
     m = job.model
     c = job.how.count
     act = job.precision.activation_bytes
     wgt = job.precision.weight_bytes
-    x = size.shard * m.hidden
+    x = size.shard * size.part(m.hidden)
     ops = []
     if biased:
         whole = layout.scheme == "megatron" and c.output_bias == "replicated"
@@ -524,7 +518,10 @@ def after(
         width, tokens = (
             (m.hidden / size.tp, size.tokens)
             if by_column
-            else (m.hidden, size.tokens if whole else size.shard)
+            else (
+                size.part(m.hidden),
+                size.tokens if whole else size.shard,
+            )
         )
         ops.append(
             blocks.bias(f"{name}/bias", tokens, width, act=act, wgt=wgt)
@@ -546,13 +543,15 @@ def norm(
     backward: tuple[Message, ...] = (),
     width: int | None = None,
 ) -> Op:
-    """A norm on the device's shard of the sequence. width: of what is normalised; None = D.
+    """A norm on the device's shard of the sequence (gspmd: of the hidden size, whose statistics
+    ranks add up). width: of what is normalised; None = D.
 
     backward: where a column-parallel matrix follows, that of the sublayer's output is gathered
     (counted here).
     """
     m = job.model
-    D = width or job.model.hidden
+    D = size.part(width or job.model.hidden)
+    statistics = gspmd.statistics(m, size)
     op = blocks.norm(
         name,
         size.shard,
@@ -561,7 +560,9 @@ def norm(
         act=job.precision.activation_bytes,
         wgt=job.precision.weight_bytes,
         autograd=job.how.count.backward_needs == "autograd",
-        sent=Sent(forward=forward, backward=backward),
+        sent=Sent(
+            forward=(*statistics, *forward), backward=(*backward, *statistics)
+        ),
     )
     extra = norm_extra(job)
     return (
@@ -608,8 +609,8 @@ def column_backward(
 
 
 def kept(inputs: str, size: Local) -> Num:
-    """Tokens of a column-parallel input that stay in memory."""
-    return size.tokens if inputs == "kept" else size.shard
+    """Tokens of a column-parallel input that stay in memory, or as many as its shard amounts to."""
+    return size.tokens if inputs == "kept" else size.part(size.shard)
 
 
 def seen(job: Job, window: int | None) -> float:

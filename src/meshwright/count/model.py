@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -29,10 +30,18 @@ but cut by windows, nothing recomputed.
 """
 
 
+SCHEMES: dict[str, Callable[[Job, Layout, Kind], list[Op]]] = {
+    "megatron": megatron.layer,
+    "context": megatron.layer,
+    "gspmd": megatron.layer,
+    "summa": summa.layer,
+}
+"""Scheme of tensor parallelism -> the operations of a layer."""
+
+
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer under the layout's tensor-parallel scheme."""
-    scheme = summa.layer if layout.scheme == "summa" else megatron.layer
-    return scheme(job, layout, kind)
+    return SCHEMES[layout.scheme](job, layout, kind)
 
 
 @lru_cache(maxsize=4096)

@@ -34,13 +34,7 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     act = job.precision.activation_bytes
     wgt = job.precision.weight_bytes
     one = 1.0 if c.dot_product == "2k-1" else 0.0
-    size = local(
-        layout.microbatch,
-        job.T,
-        layout.tp,
-        layout.cp,
-        True,
-    )
+    size = local(job, layout)
     n1 = layout.tp
     n2 = layout.cp
     t = size.tokens

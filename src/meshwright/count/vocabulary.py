@@ -38,17 +38,12 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
     wgt = job.precision.weight_bytes
     if not (m.vocab and job.how.count.vocabulary):
         return []
-    size = local(
-        layout.microbatch,
-        job.T,
-        layout.tp,
-        layout.cp,
-        layout.sequence_parallel,
-    )
+    size = local(job, layout)
     x = size.tokens * m.embedded
     gather, reduce = megatron.collectives(layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
-    weights = table(job, layout) + (positions + m.token_types) * m.embedded
+    whole = (positions + m.token_types) * size.part(m.embedded)
+    weights = table(job, layout) + whole
     step = Pass(0.0, 0.0, 2 * x * act + x * wgt)
     look_up = Op(
         "embedding",
@@ -104,13 +99,7 @@ def head(job: Job, layout: Layout) -> list[Op]:
     act = job.precision.activation_bytes
     if not (m.vocab and c.vocabulary):
         return []
-    size = local(
-        layout.microbatch,
-        job.T,
-        layout.tp,
-        layout.cp,
-        layout.sequence_parallel,
-    )
+    size = local(job, layout)
     width = m.head_width or m.hidden
     gather, reduce = megatron.collectives(layout, size.tokens * width * act)
     V = rows(job, layout)
@@ -204,13 +193,7 @@ def join(job: Job, layout: Layout) -> list[Op]:
     m = job.model
     c = job.how.count
     act = job.precision.activation_bytes
-    size = local(
-        layout.microbatch,
-        job.T,
-        layout.tp,
-        layout.cp,
-        layout.sequence_parallel,
-    )
+    size = local(job, layout)
     D, t = m.hidden, size.tokens
     gather, reduce = megatron.collectives(layout, 2 * t * D * act)
     columns = (Message("all_gather", "tp", t * D * act),)

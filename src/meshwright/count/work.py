@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..describe.job import Job
+from ..describe.layout import HIDDEN_CUT, Layout
 from ..num import Num, power
 
 ONCE_A_NODE = ("deepep", "hybridep")
@@ -131,20 +133,27 @@ class Local(NamedTuple):
     """Tokens in norms and residuals: tokens / tp with sequence parallelism, else tokens."""
     tp: Num
     cp: Num
+    hidden_cut: bool = False
+    """Norms and residuals have all tokens and 1/tp of the hidden size (scheme gspmd)."""
+
+    def part(self, hidden: Num) -> Num:
+        """Of the hidden size what norms and residuals have."""
+        return hidden / self.tp if self.hidden_cut else hidden
 
 
-def local(
-    microbatch: Num, seq: Num, tp: Num, cp: Num, sequence_parallel: bool
-) -> Local:
-    """Sizes of one microbatch of `microbatch` sequences of `seq` tokens on a tp x cp group."""
-    tokens = microbatch * seq / cp
+def local(job: Job, layout: Layout) -> Local:
+    """Sizes of one microbatch of the layout's sequences on a tp x cp group."""
+    tokens = layout.microbatch * job.T / layout.cp
+    hidden_cut = layout.scheme in HIDDEN_CUT
+    along = layout.sequence_parallel and not hidden_cut
     return Local(
-        microbatch,
-        seq,
+        layout.microbatch,
+        job.T,
         tokens,
-        tokens / tp if sequence_parallel else tokens,
-        tp,
-        cp,
+        tokens / layout.tp if along else tokens,
+        layout.tp,
+        layout.cp,
+        hidden_cut,
     )
 
 

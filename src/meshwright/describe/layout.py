@@ -26,7 +26,9 @@ from .stages import RULES, stages
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
-SCHEMES = ("megatron", "context", "summa")
+SCHEMES = ("megatron", "context", "gspmd", "summa")
+HIDDEN_CUT = ("gspmd",)
+"""Schemes under which tp cuts the hidden size of what lies between matrices, never its tokens."""
 
 DEGREES = (
     "tp",
@@ -93,7 +95,8 @@ class Layout(Checked):
     """
     scheme: str = "megatron"
     """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it,
-    biases cut) or summa (2D matrix products).
+    biases cut), gspmd (1D too, but what lies between matrices is cut along the hidden size: PaLM,
+    MaxText's axis tensor) or summa (2D matrix products).
     """
     cp_exchange: str = "gather"
     """How cp ranks give each query its keys (Transformer Engine: cp_comm_type): gather, ring or

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..describe.job import Job
-from ..describe.layout import Layout
+from ..describe.layout import HIDDEN_CUT, Layout
 from ..num import divisors
 
 
@@ -37,8 +37,8 @@ def divides(a: Any, b: Any) -> Any:
 
 
 def sharded(scheme: str, sequence_parallel: bool) -> bool:
-    """tp cuts the tokens between its matrices (summa cuts their width instead)."""
-    return sequence_parallel and scheme != "summa"
+    """tp cuts the tokens between its matrices (summa and gspmd cut their width instead)."""
+    return sequence_parallel and scheme not in ("summa", *HIDDEN_CUT)
 
 
 def may_be(n: int, limit: int = 4096) -> str:

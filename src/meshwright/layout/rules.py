@@ -21,7 +21,7 @@ from ..errors import BadInput, unknown
 from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from . import cuts, nearest, practice, trainable
+from . import cuts, nearest, practice, schemes, trainable
 from .placement import launched, lies
 from .rule import Rule, divides, may_be, sharded
 from .stages import cut, microbatches, schedule_of
@@ -394,35 +394,10 @@ FSDP_OFFLOAD = Rule(
 )
 
 
-def plain(m: Model) -> bool:
-    """A dense model without what the SUMMA layer does not count."""
-    return (
-        m.moe is None
-        and m.mla is None
-        and m.norms_per_layer == 2
-        and not m.qk_norm
-        and not m.attention_sinks
-        and not (
-            m.pattern or m.sparse or m.sliding or m.inner_norms or m.vectors
-        )
-        and m.attention_gate == "none"
-        and m.v == m.h
-        and not m.key_is_value
-    )
-
-
 def named(counts: Mapping[str, int]) -> str:
     """heads 32 and linear.key_heads 16."""
     return " and ".join(f"{name} {count}" for name, count in counts.items())
 
-
-SUMMA = Rule(
-    "summa models",
-    lambda j, l: l.scheme != "summa" or plain(j.model),
-    lambda j, l: (
-        "scheme summa is defined for dense models with plain attention: use scheme megatron"
-    ),
-)
 
 ALWAYS = (
     POSITIVE,
@@ -444,7 +419,7 @@ ALWAYS = (
     EXCHANGE,
     SCHEDULE,
     GROUPS,
-    SUMMA,
+    *schemes.SCHEMES,
     AWAY,
     HOST,
 )

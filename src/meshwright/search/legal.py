@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.job import Job
+from ..layout.schemes import always_cut
 from ..layout.stages import microbatches
 from ..num import ceil_div
 from ..program.resident import whole_program
@@ -31,7 +32,7 @@ def split(
     if sp:
         return fine
     useful = (tp > 1) | (True not in choice.all.sequence_parallel)
-    return fine & useful & ((tp == 1) | (job.model.moe is None))
+    return fine & useful & ((tp == 1) | (not always_cut(job.model, scheme)))
 
 
 def possible(

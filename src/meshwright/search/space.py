@@ -28,6 +28,7 @@ from ..exchange import EXCHANGES
 from ..layout import cuts
 from ..layout.rule import sharded
 from ..layout.rules import HOST
+from ..layout.schemes import always_cut, counts
 from ..layout.stages import schedule_with
 from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
@@ -347,8 +348,8 @@ def options(job: Job, space: Space) -> Options:
     demand_host(job, space.away)
     demand_one_copy(space)
     sp = space.values("sequence_parallel")
-    # experts need it when tp > 1, and at tp = 1 it changes nothing
-    if job.model.moe and True in sp:
+    # some need it when tp > 1, and at tp = 1 it changes nothing
+    if True in sp and always_cut(job.model, space.scheme):
         sp = (True,)
     counting = job.how.count
     plain = (
@@ -651,13 +652,13 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         if relaxed
         else divisors(B)
     )
-    # nothing to evaluate without a schedule
-    tp = tp if options(job, space).count else []
+    shared = Layout(**Fixed.of(space.scheme))
+    # nothing to evaluate without a schedule, or a scheme that counts the model
+    tp = tp if options(job, space).count and counts(job, shared) else []
     table = cross(
         cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
     )
-    exchange = Layout(**Fixed.of(space.scheme)).cp_exchange
-    runs = EXCHANGES[exchange].holds(
+    runs = EXCHANGES[shared.cp_exchange].holds(
         m.heads if m.mla else m.K, table["tp"] * table["cp"]
     )
     table = keep(

@@ -12,7 +12,7 @@ import numpy as np
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
-from ..layout import rules
+from ..layout import rules, schemes
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
@@ -73,7 +73,7 @@ def rejections(
     ]
     for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
         # choices of the search, not of degrees
-        if rule is rules.EXPERT_SEQUENCE or (
+        if rule in (rules.EXPERT_SEQUENCE, schemes.HIDDEN_SHARDED) or (
             relaxed and rule is rules.EVEN_BATCH
         ):
             continue

@@ -14,7 +14,7 @@ from ..count.megatron import FP32
 from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
-from ..describe.layout import Layout
+from ..describe.layout import HIDDEN_CUT, Layout
 from ..num import Item, Num, largest, minimum, where
 from .microbatch import Body
 
@@ -59,13 +59,7 @@ def logits(job: Job, layout: Layout) -> Num:
     """Logits of one microbatch on one device: T V."""
     if not (job.model.vocab and job.how.count.vocabulary):
         return 0.0
-    size = local(
-        layout.microbatch,
-        job.T,
-        layout.tp,
-        layout.cp,
-        layout.sequence_parallel,
-    )
+    size = local(job, layout)
     return size.tokens * vocabulary.rows(job, layout)
 
 
@@ -106,7 +100,7 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
     """While a layer's backward pass runs. saved: what it keeps if nothing is computed again;  kept:
     what it does keep.
 
-    With sequence parallelism 2 T D (1 - 1/t) numbers: the gathered input of a product and its
+    With activations cut over tp 2 T D (1 - 1/t) numbers: the gathered input of a product and its
     gradient, beside their shards.
     """
     how = of(job)
@@ -114,14 +108,11 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
         "computed again": saved - kept,
         "temporaries of the backward pass": how.backward_share * saved,
     }
-    if layout.sequence_parallel and layout.scheme == "megatron":
-        size = local(
-            layout.microbatch,
-            job.T,
-            layout.tp,
-            layout.cp,
-            layout.sequence_parallel,
-        )
+    if layout.sequence_parallel and layout.scheme in (
+        "megatron",
+        *HIDDEN_CUT,
+    ):
+        size = local(job, layout)
         copies = 4.0 if how.gathered_twice else 2.0
         wide = size.tokens * job.model.hidden * (1.0 - 1.0 / layout.tp)
         found["gathered over tp"] = (

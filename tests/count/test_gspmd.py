@@ -1,0 +1,258 @@
+"""Activations cut in two dimensions, B_X and D_Y: what a layer sends and holds, by hand, and when
+two dimensions beat one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright import BadInput, Job, Layout, Space, plan, predict
+from meshwright.count import vocabulary
+from meshwright.count.megatron import Kind
+from meshwright.count.model import layer, operations
+from meshwright.count.work import Message, Op
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.cluster import NOWHERE
+from meshwright.describe.mixers import Linear
+from meshwright.describe.model import MLA, Model, MoE
+from meshwright.layout import rules
+from meshwright.layout.placement import placed
+from meshwright.step.microbatch import boundary
+
+SMALL = Model(
+    "small",
+    2,
+    64,
+    8,
+    96,
+    vocab=128,
+    seq=90,
+    kv_heads=4,
+    norm="layernorm",
+    positions="learned",
+    gated=False,
+    bias=True,
+    qkv_bias=True,
+)
+CUT = Layout(tp=4, cp=2, microbatch=2, scheme="gspmd")
+"""90 tokens a chip, none of which tp could cut."""
+BF16, FP32 = 2, 4
+KIND = Kind(None, False)
+
+
+def of(model: Model, layout: Layout, inputs: str = "regathered") -> Job:
+    count = replace(REALISTIC.count, gathered_inputs=inputs)
+    return Job(
+        model,
+        NOWHERE,
+        8,
+        layout,
+        assumptions=replace(REALISTIC, count=count),
+    )
+
+
+def named(job: Job, layout: Layout) -> dict[str, Op]:
+    ops = (
+        *layer(job, layout, KIND),
+        *vocabulary.embedding(job, layout),
+        *vocabulary.head(job, layout),
+    )
+    return {op.name: op for op in ops}
+
+
+def test_a_layer_by_hand() -> None:
+    """2 sequences of 90 tokens over cp 2: t = 90 tokens a chip, D = 64, 16 features of it."""
+    layout = placed(CUT, (1, 8))
+    job = of(SMALL, layout)
+    ops = named(job, layout)
+    # all of a token's 64 features in bf16: 90 x 64 x 2
+    gather = Message("all_gather", "tp", 11520)
+    scatter = Message("reduce_scatter", "tp", 11520)
+    # layer norm: sums of x and x^2 of each token in fp32, 90 x 2 x 4
+    sums = Message("all_reduce", "tp", 720)
+    sent = {
+        name: (op.forward.comm, op.backward.comm)
+        for name, op in ops.items()
+        if any(m.axis == "tp" for m in (*op.forward.comm, *op.backward.comm))
+    }
+    three = (Message("all_reduce", "tp", 90 * FP32),) * 3
+    assert sent == {
+        # the gradient of the sublayer's output is gathered, then that of its input
+        "attention/norm": ((sums,), (gather, sums)),
+        "attention/qkv": ((gather,), (gather, scatter)),
+        "attention/out": ((scatter,), ()),
+        "ffn/norm": ((sums,), (gather, sums)),
+        "ffn/up": ((gather,), (gather, scatter)),
+        "ffn/down": ((scatter,), ()),
+        "embedding": ((scatter,), (gather,)),
+        "head/norm": ((sums, gather), (sums,)),
+        "head/logits": ((), (gather, scatter)),
+        "head/loss": (three, ()),
+    }
+    # kept: 90 tokens of 16 features in front of norms and, gathered again, of matrices
+    for name in ("attention/norm", "attention/qkv", "ffn/norm", "ffn/up"):
+        assert ops[name].saved == 90 * 16 * BF16
+    assert boundary(job, layout) == 90 * 16 * BF16
+    # a chip's share: shift and scale, biases and positions of 16 features; a quarter of matrices
+    weights = {name: op.weights for name, op in ops.items() if op.weights}
+    assert weights == {
+        "attention/norm": 2 * 16,
+        "attention/qkv": 64 * 2 * (8 + 4 + 4),
+        "attention/qkv bias": 2 * (8 + 4 + 4),
+        "attention/out": 16 * 64,
+        "attention/bias": 16,
+        "ffn/norm": 2 * 16,
+        "ffn/up": 64 * 24,
+        "ffn/up bias": 24,
+        "ffn/down": 24 * 64,
+        "ffn/bias": 16,
+        "embedding": 128 // 4 * 64 + 90 * 16,
+        "head/norm": 2 * 16,
+        "head/logits": 64 * 32,
+    }
+    # residuals add 90 x 16 numbers, read two and write one
+    assert ops["ffn/residual"].forward.memory == 3 * 90 * 16 * BF16
+
+
+@given(
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from(["rmsnorm", "layernorm", "nonparametric"]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["regathered", "kept"]),
+)
+def test_beside_sequence_parallelism_only_statistics_differ(
+    tp: int, norm: str, parallel: int, inputs: str
+) -> None:
+    """As many bytes of activations gathered and scattered, as much work, as much kept; of weights
+    less, since what is D wide is cut too. One block with one norm, two or four."""
+    model = replace(
+        SMALL, seq=64, norm=norm, norms_per_layer=parallel, gated=True
+    )
+    along = placed(replace(CUT, tp=tp, cp=1, scheme="megatron"), (1, tp))
+    across = replace(along, scheme="gspmd")
+    one, two = (named(of(model, l, inputs), l) for l in (along, across))
+    assert [*one] == [*two]
+    for name, a in one.items():
+        b = two[name]
+        for way in ("forward", "backward"):
+            x, y = getattr(a, way), getattr(b, way)
+            assert (x.matrix, x.vector) == pytest.approx(
+                (y.matrix, y.vector), rel=0.1
+            )
+            sums = [m for m in y.comm if m not in x.comm]
+            assert [m for m in y.comm if m in x.comm] == [*x.comm]
+            each = 1 if norm == "rmsnorm" else 2
+            t = 2 * 64
+            assert sums == (
+                [Message("all_reduce", "tp", each * t * FP32)]
+                if name.endswith("norm")
+                else []
+            )
+        assert a.saved == pytest.approx(b.saved)
+        assert a.weights >= b.weights
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]))
+def test_weights_of_all_ranks_are_those_of_the_model(tp: int, cp: int) -> None:
+    """Each number once in a tp group, but for key heads that are copied."""
+    model = replace(SMALL, kv_heads=8, tied_embeddings=False)
+    layout = placed(replace(CUT, tp=tp, cp=cp), (1, tp * cp))
+    held = sum(op.weights for op in layer(of(model, layout), layout, KIND))
+    whole = sum(op.weights for op, n in operations(model) if n == model.layers)
+    assert held * tp == whole
+
+
+BOOK = Model(
+    "book",
+    1,
+    1024,
+    64,
+    4096,
+    vocab=0,
+    seq=512,
+    gated=False,
+    norm="nonparametric",
+)
+
+
+def moved(B: float, X: int, Y: int) -> float:
+    """Bytes of full vectors that a chip takes part in, forward, as the book counts them: weights
+    over X (ZeRO-3), activations over Y."""
+    layout = placed(Layout(tp=Y, dp=X, zero=3, scheme="gspmd"), (1, X * Y))
+    layout = replace(layout, microbatch=B / X / 512)
+    ops = named(of(BOOK, layout), layout)
+    matrices = [ops["ffn/up"], ops["ffn/down"]]
+    activations = sum(m.bytes for op in matrices for m in op.forward.comm)
+    return activations + BF16 * sum(op.weights for op in matrices)
+
+
+@pytest.mark.parametrize("chips", [16, 64, 256])
+@pytest.mark.parametrize("B", [512, 2048, 8192, 65536, 2**20])
+def test_when_two_dimensions_beat_one(B: int, chips: int) -> None:
+    """V(X, Y) = 4 B D / X + 4 D F / Y bytes. Of all X Y = N the least is 8 D sqrt(B F / N), at
+    X = sqrt(B N / F) (How To Scale Your Model, part 5: X_opt); two dimensions move less than model
+    parallelism alone (X = 1) where B > 2 F / N, and less than data parallelism alone (Y = 1) where
+    B < N F / 2."""
+    D, F, N = BOOK.hidden, BOOK.ffn, chips
+    splits = [(2**k, N // 2**k) for k in range(N.bit_length())]
+    found = {X: moved(B, X, Y) for X, Y in splits}
+    assert found == {
+        X: pytest.approx(4 * B * D / X + 4 * D * F / Y) for X, Y in splits
+    }
+    best = min(found, key=lambda X: found[X])
+    floor = 8 * D * sqrt(B * F / N)
+    assert all(v >= floor * (1 - 1e-12) for v in found.values())
+    ideal = sqrt(B * N / F)
+    if 1 <= ideal <= N:
+        # a power of two next to it
+        assert 0.707 < best / ideal < 1.415
+        assert found[best] <= floor * (sqrt(2) + sqrt(0.5)) / 2 * (1 + 1e-12)
+    assert (found[2] < found[1]) == (B > 2 * F / N)
+    assert (found[N // 2] < found[N]) == (B < N * F / 2)
+
+
+def test_what_it_counts_and_what_it_refuses() -> None:
+    """Dense models whose mixers are attention; always cut, whatever the tokens."""
+    fine = Job("llama3-8b", "64xh100-sxm", 64)
+    cut = Layout(tp=8, dp=8, scheme="gspmd")
+    assert rules.broken(fine, cut) == []
+    odd = Job("llama3-8b", "64xh100-sxm", 64, seq=1001)
+    assert rules.broken(odd, cut) == []
+    assert "cannot be split over cp 1 and tp 8" in "".join(
+        rules.broken(odd, replace(cut, scheme="megatron"))
+    )
+    (why,) = rules.broken(fine, replace(cut, sequence_parallel=False))
+    assert "sequence_parallel must be true" in why
+    part: dict[str, Any]
+    for part in (
+        {"moe": MoE(8, 2, 64)},
+        {"mla": MLA(64, 32, 16, 32)},
+        {"pattern": ("linear",), "linear": Linear(8, 8, 8)},
+        {"mtp_layers": 1},
+    ):
+        job = Job(replace(SMALL, bias=False, **part), fine.cluster, 64)
+        (why,) = rules.broken(job, replace(cut, tp=2, dp=32))
+        assert why.startswith("scheme gspmd is defined for dense models")
+    with pytest.raises(BadInput, match="scheme gspmd cannot be trained"):
+        predict(replace(fine, framework="meshwright"), cut)
+    with pytest.raises(BadInput, match="allows scheme megatron, not gspmd"):
+        predict(replace(fine, framework="torchtitan"), cut)
+
+
+def test_a_plan_may_choose_it() -> None:
+    """Beside Megatron's: it takes a little longer where both run, for its statistics; and a model
+    that it does not count leaves the other."""
+    job = Job("llama3-8b", "16xh100-sxm", 64)
+    asked = {"tp": (4,), "pp": (1,), "cp": (1,), "zero": (3,)}
+    both = plan(job, Space(scheme=("megatron", "gspmd"), **asked), top=4)
+    alone = plan(job, Space(scheme=("gspmd",), **asked), top=1)
+    assert both.best and alone.best
+    assert alone.best.layout.scheme == "gspmd"
+    assert both.best.layout.scheme == "megatron"
+    assert 1.0 < alone.best.step_time_s / both.best.step_time_s < 1.05
