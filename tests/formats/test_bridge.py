@@ -804,6 +804,45 @@ def test_what_a_plan_for_maxtext_proposes_is_written(
     assert "ici_fsdp_parallelism" in capsys.readouterr().out
 
 
+def test_what_lies_between_matrices_is_cut_over_one_axis_or_the_other(
+    tmp_path: Path,
+) -> None:
+    """MaxText's base.yml: activation_embed and norm over `tensor`, activation_norm_length over
+    `tensor_sequence`; matrices over both."""
+    layout = Layout(tp=4, dp=64, zero=3, recompute="full")
+    along = Job(model("llama3-8b"), "256xtpu-v5p", 256, layout)
+    across = replace(along, layout=replace(layout, scheme="gspmd"))
+    for job, used, idle in (
+        (along, "tensor_sequence", "tensor"),
+        (across, "tensor", "tensor_sequence"),
+    ):
+        text = bridge.write(job, "maxtext", PLACE)[0]
+        assert f"ici_{used}_parallelism: 4\n" in text
+        assert f"ici_{idle}_parallelism" not in text
+        back = job_of(tmp_path, "a.yml", text, on="256xtpu-v5p")
+        assert back.layout == job.layout
+    with pytest.raises(
+        BadInput, match="schemes megatron, gspmd, not context|gspmd, megatron"
+    ):
+        other = replace(along, layout=replace(layout, scheme="context"))
+        bridge.write(other, "maxtext", PLACE)
+    for name in ("megatron", "torchtitan"):
+        gpus = replace(across, cluster="256xh100-sxm")
+        with pytest.raises(BadInput, match="scheme"):
+            bridge.write(gpus, name, PLACE)
+
+
+def test_what_no_scheme_counts_is_read_with_a_note(tmp_path: Path) -> None:
+    """A mixture of experts over MaxText's axis tensor: counted along the sequence, and said so."""
+    file = tmp_path / "a.yml"
+    text = "model_name: mixtral-8x7b\nici_tensor_parallelism: 4\n"
+    file.write_text(text, "utf-8")
+    found = bridge.read(file)
+    assert found.tables["layout"]["tp"] == 4
+    assert "scheme" not in found.tables["layout"]
+    assert any("along the sequence" in note for note in found.notes)
+
+
 def test_a_plan_of_one_framework_is_not_written_for_another(
     tmp_path: Path,
 ) -> None:

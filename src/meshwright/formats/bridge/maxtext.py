@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ... import catalog
+from ...describe.choices import listed
 from ...describe.job import PRECISIONS, Job
 from ...describe.recompute import resolved
 from ...errors import BadInput
 from ...layout.placement import placed
+from ...layout.schemes import hidden_cut
 from . import host_memory, launch
 from .keys import Keys
 from .megatron import layers_of
@@ -31,8 +34,12 @@ from .table import get
 from .tree import nested, yaml_text
 
 NAME = "maxtext"
-AXES = {"tp": "tensor", "cp": "context", "pp": "pipeline", "ep": "expert"}
+AXES = {"cp": "context", "pp": "pipeline", "ep": "expert"}
 """Ours -> mesh axis."""
+TENSOR = {"gspmd": "tensor", "megatron": "tensor_sequence"}
+"""What tp is under our schemes: base.yml cuts norms and the hidden state along the hidden size over
+`tensor` (activation_embed), and along the sequence over `tensor_sequence` (activation_norm_length).
+"""
 POLICIES = {
     "minimal_flash": "minimal_with_context",
     "minimal_with_quantization": "minimal",
@@ -89,6 +96,35 @@ def axis(k: Keys, name: str, default: int = 1) -> int:
 def model(k: Keys) -> str | None:
     name = k.word("model_name", "default")
     return None if name == "default" else model_named(k, name, NAME)
+
+
+def tp(k: Keys) -> int:
+    """Both axes cut the matrices."""
+    degrees = [axis(k, name) for name in TENSOR.values()]
+    if min(degrees) > 1:
+        k.leave(
+            "ici_tensor_sequence_parallelism",
+            "cuts tokens beside the hidden size: counted as one group that cuts the hidden size",
+        )
+    return math.prod(degrees)
+
+
+def scheme(k: Keys) -> str | None:
+    """What lies between matrices is cut along the hidden size where the axis is `tensor`."""
+    if axis(k, TENSOR["gspmd"]) == 1:
+        return None
+    named = k.so_far("model")
+    if (
+        isinstance(named, str)
+        and catalog.has("models", named)
+        and hidden_cut(catalog.model(named))
+    ):
+        return "gspmd"
+    k.notes.append(
+        "the axis tensor cuts hidden states along the hidden size, here counted along the sequence:"
+        " as many bytes; --scheme gspmd counts it as it is, for dense models"
+    )
+    return None
 
 
 def dp(k: Keys) -> int | None:
@@ -201,6 +237,8 @@ READ = {
         f"layout.{a}": (lambda k, n=name: axis(k, n))
         for a, name in AXES.items()
     },
+    "layout.tp": tp,
+    "layout.scheme": scheme,
     "layout.dp": dp,
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
@@ -241,6 +279,20 @@ def write_axis(ours: str) -> Any:
         put(out, AXES[ours], inside(job, ours), total)
 
     return write
+
+
+def write_tp(job: Job, out: Out) -> None:
+    """The axis that cuts what lies between matrices as the layout does."""
+    if job.layout.scheme not in TENSOR:
+        raise BadInput(
+            f"MaxText has the schemes {listed(TENSOR)}, not {job.layout.scheme}"
+        )
+    put(
+        out,
+        TENSOR[job.layout.scheme],
+        inside(job, "tp"),
+        int(job.layout.tp),
+    )
 
 
 def put(out: Out, name: str, here: int, total: int) -> None:
@@ -374,6 +426,8 @@ def write_kernel(job: Job, out: Out) -> None:
 WRITE = {
     "model": lambda job, out: out.update(model_name=name_of(job, NAME)),
     **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
+    "layout.tp": write_tp,
+    "layout.scheme": lambda job, out: None,
     "layout.ep": lambda job, out: None,
     "layout.dp": write_dp,
     "layout.dp_replicate": lambda job, out: None,
