@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,35 @@ FUZZED = (
 )
 """What schemathesis checks; that words of the right type are refused by their meaning is no failure."""
 JSON = {"content-type": "application/json"}
+WATCH = """() => {
+    window.drawn = [];
+    const watch = () => new MutationObserver(() => {
+        const what = document.body.dataset.drawn;
+        const entry = [what, performance.now(), 0];
+        window.drawn.push(entry);
+        requestAnimationFrame(() => setTimeout(() => { entry[2] = performance.now(); }));
+    }).observe(document.body, { attributeFilter: ["data-drawn"] });
+    if (document.body) watch();
+    else addEventListener("DOMContentLoaded", watch);
+}"""
+"""Notes what is drawn, when, and when its frame is shown."""
+FIRST = """async () => {
+    while (!window.drawn?.some((entry) => entry[0] === "plan" && entry[2]))
+        await new Promise((go) => setTimeout(go, 10));
+    return window.drawn.find((entry) => entry[0] === "plan").slice(1);
+}"""
+"""Milliseconds from navigation to the first best layout: drawn, and its frame shown."""
+TYPE = """async (text) => {
+    const field = document.getElementById("q-batch");
+    window.drawn.length = 0;
+    const start = performance.now();
+    field.value = text;
+    field.dispatchEvent(new Event("input"));
+    while (!window.drawn.some((entry) => entry[0] === "plan" && entry[2]))
+        await new Promise((go) => setTimeout(go, 10));
+    return window.drawn.map(([what, at, seen]) => [what, [at - start, seen - start]]);
+}"""
+"""A key, and what was drawn until the new best: milliseconds to the drawing and to its frame."""
 
 
 @contextmanager
@@ -313,7 +342,7 @@ def leave() -> None:
             print(f"{'stays' if stays else 'leaves'}: {now - start:.2f} CPU-s")
 
 
-def typing(model: str, on: str, keys: int) -> None:
+def typing(model: str, on: str, keys: int, pause: float) -> None:
     """From a changed field to the layout shown predicted again, and to the new best."""
     from playwright.sync_api import sync_playwright
 
@@ -321,37 +350,37 @@ def typing(model: str, on: str, keys: int) -> None:
     with served() as (process, host, port), sync_playwright() as p:
         browser = p.chromium.launch(executable_path=chromium, args=FLAGS)
         tab = browser.new_page()
-        start = time.monotonic()
+        tab.add_init_script(f"({WATCH})()")
         tab.goto(
-            f"http://{host}:{port}/#v=1&view=plan&model={model}&on={on}&batch=4Mi&tokens=15T"
+            f"http://{host}:{port}/#v=1&view=plan&model={model}&on={on}&batch=4Mi&tokens=15T",
+            wait_until="commit",
         )
-        while tab.evaluate("document.body.dataset.drawn") is None:
-            time.sleep(0.005)
-        print(
-            f"first draw {1e3 * (time.monotonic() - start):.0f} ms, by the page {tab.evaluate('meshwright.timings[0][1]'):.0f} ms"
-        )
-        predicted, planned, spent = [], [], []
+        first = tab.evaluate(FIRST)
+        drawn: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        spent = []
         for k in range(keys):
-            tab.evaluate("meshwright.timings.length = 0")
+            time.sleep(pause)
             _, before = usage(process.pid)
-            tab.fill("#q-batch", f"{256 + 32 * (k + 1)}seq")
-            while "plan" not in (
-                seen := dict(tab.evaluate("meshwright.timings"))
-            ):
-                time.sleep(0.005)
+            seen = tab.evaluate(TYPE, f"{256 + 32 * (k + 1)}seq")
             spent.append(usage(process.pid)[1] - before)
-            planned.append(seen["plan"])
-            predicted += [seen["predict"]] if "predict" in seen else []
+            for what, (at, shown) in seen:
+                drawn[what].append((at, shown or at))
         browser.close()
-    for name, times in (("predicted again", predicted), ("new best", planned)):
-        if times:
-            times.sort()
-            print(
-                f"{name}: median {statistics.median(times):.0f} ms, 95 % {times[int(len(times) * 0.95)]:.0f} ms ({len(times)})"
-            )
+    print("first draw {:.0f} ms, shown {:.0f} ms".format(*first))
+    for what, name in (("predict", "predicted again"), ("plan", "new best")):
+        if times := drawn[what]:
+            at, shown = zip(*times, strict=True)
+            print(f"{name} ({len(times)}): {late(at)}; shown {late(shown)}")
     print(
         f"CPU of the server for each: median {1e3 * statistics.median(spent):.0f} ms; load {os.getloadavg()}"
     )
+
+
+def late(times: Iterable[float]) -> str:
+    """Median and 95th percentile of milliseconds."""
+    ordered = sorted(times)
+    last = ordered[min(int(len(ordered) * 0.95), len(ordered) - 1)]
+    return f"median {statistics.median(ordered):.0f} ms, 95 % {last:.0f} ms"
 
 
 def main() -> None:
@@ -364,6 +393,12 @@ def main() -> None:
     parser.add_argument("--model", default="llama3-70b")
     parser.add_argument("--on", default="1024xh100-sxm")
     parser.add_argument("--keys", type=int, default=20)
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0.0,
+        help="seconds from an answer to the next key",
+    )
     given = parser.parse_args()
     if given.what == "load":
         sys.exit(load(given.seconds))
@@ -372,7 +407,7 @@ def main() -> None:
     elif given.what == "leave":
         leave()
     else:
-        typing(given.model, given.on, given.keys)
+        typing(given.model, given.on, given.keys, given.pause)
 
 
 if __name__ == "__main__":
