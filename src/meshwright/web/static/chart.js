@@ -47,7 +47,7 @@ export function standalone(drawn, title, source = "") {
   const [from, to] = [[drawn, ...drawn.querySelectorAll("*")], [copy, ...copy.querySelectorAll("*")]];
   from.forEach((node, i) => {
     const style = getComputedStyle(node);
-    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "opacity"])
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "opacity", "paint-order"])
       if (!to[i].getAttribute(name)?.startsWith("url")) to[i].setAttribute(name, style.getPropertyValue(name));
     to[i].removeAttribute("class");
   });
@@ -189,20 +189,41 @@ export function lines({ series, x, y, label, across = [], down = [], diagonal, h
       const [a, b] = [Math.max(px.low, py.low), Math.min(px.high, py.high)];
       svg.append(s("line", { x1: px(a), y1: py(a), x2: px(b), y2: py(b), class: "axis" }));
     }
-    const named = [];
-    for (const mark of across) {
-      const at = py(mark.y);
-      const side = named.some((y0) => Math.abs(y0 - at) < 14) ? "start" : "end";
-      named.push(at);
-      svg.append(s("line", { x1: left, x2: right, y1: at, y2: at, class: "mark" }),
-        s("text", { x: side === "end" ? right - 4 : left + 4, y: at < top + 12 ? at + 13 : at - 5, "text-anchor": side, class: "small" }, mark.name));
-    }
-    for (const mark of down) svg.append(s("line", { x1: px(mark.x), x2: px(mark.x), y1: top, y2: bottom, class: "mark" }),
-      s("text", { x: px(mark.x) + (px(mark.x) > (left + right) / 2 ? -5 : 5), y: top + 12 + 14 * (mark.line || 0), "text-anchor": px(mark.x) > (left + right) / 2 ? "end" : "start", class: "small" }, mark.name));
+    const curves = series.flatMap((one) => one.points.map(([a, b]) => [px(a), py(b)]));
+    const free = places(curves, across.map((mark) => py(mark.y)), [left, right, top, bottom]);
+    for (const mark of across) svg.append(s("line", { x1: left, x2: right, y1: py(mark.y), y2: py(mark.y), class: "mark" }));
+    for (const mark of down) svg.append(s("line", { x1: px(mark.x), x2: px(mark.x), y1: top, y2: bottom, class: "mark" }));
+    const words = [...down.map((mark) => free(mark.name, beside(px(mark.x), top, bottom))), ...across.map((mark) => free(mark.name, along(py(mark.y), left, right)))];
     series.forEach((one, i) => svg.append(...drawn(one, i, px, py, [left, right, top, bottom])));
+    svg.append(...words);
     legend.at.forEach(([lx, ly], i) => svg.append(...sample(series[i], i, lx + 4, ly + 10)));
     svg.append(...hover(series, px, py, x, y, [left, right, top, bottom], picked));
     return svg;
+  };
+}
+
+const HIGH = 13; // of a line of small text
+const WIDE = 6.6; // of one of its letters
+
+// Where the name of a mark may stand: [x, y of its base, anchor], the best first.
+const along = (y, left, right) => [[right - 4, "end"], [left + 4, "start"], [(left + right) / 2, "middle"]].flatMap(([x, anchor]) => [[x, y - 4, anchor], [x, y + HIGH, anchor]]);
+const beside = (x, top, bottom) => [top + 11, top + 11 + HIGH, bottom - 6, bottom - 6 - HIGH].flatMap((y) => [[x + 5, y, "start"], [x - 5, y, "end"]]);
+
+// Puts texts where they lie on no other, inside the picture, and on as few lines and points of the curves as can be.
+function places(points, levels, [left, right, top, bottom]) {
+  const taken = [];
+  const meets = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+  return (text, candidates) => {
+    const w = WIDE * text.length;
+    const found = candidates.map(([x, y, anchor], k) => {
+      const box = { x: anchor === "end" ? x - w : anchor === "middle" ? x - w / 2 : x, y: y - HIGH + 3, w, h: HIGH };
+      const out = box.x < left || box.x + w > right || box.y < top - 2 || box.y + HIGH > bottom + 2;
+      const under = points.filter(([a, b]) => meets(box, { x: a, y: b, w: 0, h: 0 })).length;
+      const crossed = levels.filter((level) => box.y < level && level < box.y + HIGH).length;
+      return { x, y, anchor, box, cost: 1000 * taken.filter((other) => meets(box, other)).length + (out ? 100 : 0) + 5 * crossed + 3 * under + 0.1 * k };
+    }).reduce((best, one) => (one.cost < best.cost ? one : best));
+    taken.push(found.box);
+    return s("text", { x: found.x, y: found.y, "text-anchor": found.anchor, class: "small name" }, text);
   };
 }
 

@@ -5,13 +5,14 @@ import { ask, lines } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
 import { count, flop, percent, sig, usd } from "./format.js";
 
-export const limits = { name: "limits", title: "Limits", show, skeleton };
+export const limits = { name: "limits", title: "Limits", show, skeleton, asks: () => false };
 const $ = (id) => document.getElementById(id);
 const USUAL = "h100,a100,v100";
 const SLIDERS = { flops: "arithmetic of a chip", hbm: "memory bandwidth", memory: "memory", bandwidth: "network bandwidth", latency: "network latency", launch: "kernel launch" };
 
 function skeleton() {
   return [h("div", { id: "limits-error" }), h("div", { class: "controls", id: "limits-controls" }), h("p", { class: "why", id: "limits-sentence" }),
+    h("p", { class: "note" }, "Of any dense transformer, at each size of the best shape, on as many chips as are best: the job of the other views does not matter here."),
     h("div", { id: "limits-curve" }), h("div", { id: "limits-split" }), h("section", { id: "limits-table", "aria-label": "Largest runs" })];
 }
 
@@ -87,9 +88,9 @@ function draw(ctx, found) {
   const series = found.map((line) => ({ name: named(line), points: line.points.map((p) => [p.flops, p.utilisation]), width: line.curve === "grid" ? 1 : 2 }));
   put($("limits-curve"), figure({
     id: "limits", title: "Utilisation against the size of the run", source: "model of Erdil & Schneider-Joseph 2024, arXiv 2411.01137",
-    note: "The dashed line is where scaling stops counting as linear; a vertical line marks where the first scenario crosses it.",
+    note: "A dashed line is the utilisation below which a scenario's scaling no longer counts as linear; a vertical one marks where the first scenario gets there.",
     draw: curves({ series, x: { name: "training compute, FLOP", log: true, write: (x) => flop(x) }, y: { name: "share of the peak", write: (x) => percent(x), range: [0, Math.max(0.8, ...series.flatMap((one) => one.points.map((p) => p[1])))] },
-      across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: `${f.name}: linear above ${percent(f.threshold)}` }])).values()],
+      across: [...new Map(found.map((f) => [f.threshold.toFixed(3), { y: f.threshold, name: `${f.name}: ${percent(f.threshold)}` }])).values()],
       down: found.filter((f) => end(f) && f.curve === "smooth").slice(0, 1).map((f) => ({ x: end(f), name: `${f.name}: ${flop(end(f))}` })), label: said }),
     head: ["scenario", "FLOP", "utilisation", "chips", "parameters", "tokens a step", "cost"],
     rows: found.flatMap((f) => f.points.map((p) => [named(f), flop(p.flops, 3), percent(p.utilisation, 1), count(p.chips), count(p.parameters), count(p.batch_tokens), usd(p.cost_usd)])),

@@ -7,7 +7,8 @@ import { change, gib, grouped, seconds, sig, step } from "./format.js";
 import { CAUSES } from "./answer.js";
 import { question, words } from "./state.js";
 
-export const runs = { name: "runs", title: "Runs", show, skeleton };
+// A folder says what ran; a log does not.
+export const runs = { name: "runs", title: "Runs", show, skeleton, asks: (page) => Boolean(page.log) };
 const $ = (id) => document.getElementById(id);
 const EVERY = 3000;
 
