@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
+import re
+import socket
 import time
 
 import pytest
@@ -14,11 +17,15 @@ pytest.importorskip("starlette")
 from asking import QUESTION, ask, call  # noqa: E402
 
 from meshwright.cli.main import main
+from meshwright.cli.serve import bound
 from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
+from meshwright.web import app as web
+from meshwright.web import page
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
 from meshwright.web.endpoints import endpoints, openapi
 from meshwright.web.explorers import scenario
+from meshwright.web.question import OPENING
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +122,7 @@ def test_a_wrong_question_is_refused_before_the_first_line(
 
 
 def test_static_files_are_served_and_nothing_else(served) -> None:
-    for path in ("/", "/main.js", "/style.css", "/icon.svg"):
+    for path in ("/", "/page.js", "/style.css", "/single.html"):
         reply = call("GET", path, served=served)
         assert reply.status == 200
         assert reply.headers["content-security-policy"] == POLICY
@@ -123,15 +130,75 @@ def test_static_files_are_served_and_nothing_else(served) -> None:
     for path in (
         "/../app.py",
         "/static/main.js",
+        "/main.js",
         "/%2e%2e/app.py",
         "//etc/passwd",
-        "/main.js/..",
+        "/page.js/..",
         "/a\0b",
         "/" + "a" * 5000,
     ):
         reply = call("GET", path, served=served)
         assert reply.status == 404
         assert set(reply.json) == {"error"}
+
+
+def test_the_first_answers_need_no_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They stand in the first file, as the page looks for them, and are those of the interface."""
+    small = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "64seq"}
+    monkeypatch.setattr(web, "OPENING", small)
+    api, files = web.Api(), web.Files()
+    web.opened(api, files)
+    held = re.search(
+        r'id="known">(.*?)</script>', files.plain["/"].decode(), re.S
+    )
+    assert held
+    found = json.loads(held[1])
+    body = {"question": small, "families": False, "top": 1}
+    plan = found["answers"][page.key("plan", body)]
+    assert page.key("catalogue", {}) in found["answers"]
+    assert "state" not in found, "an address that is given holds"
+    kept = api.kept.get(web.digest("plan", body))
+    assert kept and json.loads(kept) == plan
+    beside = {"question": small, "layout": plan["best"]["layout"]}
+    assert api.kept.get(web.digest("beside", beside))
+    later = ask("plan", body).json["best"]
+    assert later["step_time_s"] == plan["best"]["step_time_s"]
+
+
+def test_the_page_and_the_server_open_with_one_question() -> None:
+    said = re.search(
+        r"FIRST = \{ view: .*?, (.*?) \};", page.static("state.js")
+    )
+    assert said
+    pairs = dict(re.findall(r'(\w+): "([^"]*)"', said[1]))
+    assert pairs == OPENING
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """Else the second half of an answer waits 40 ms for the first to be acknowledged."""
+    heard: list[int] = []
+
+    class Told(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            own = transport.get_extra_info("socket")
+            heard.append(
+                own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            )
+
+    async def ask_once() -> None:
+        with bound("127.0.0.1", 0) as listening:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(Told, sock=listening)
+            _, link = await asyncio.open_connection(*listening.getsockname())
+            while not heard:
+                await asyncio.sleep(0.001)
+            link.close()
+            server.close()
+
+    asyncio.run(ask_once())
+    assert heard[0] == 1
 
 
 def test_only_its_own_host_and_origin_are_answered(served) -> None:
@@ -271,7 +338,7 @@ def test_a_search_stops_at_its_next_round(served) -> None:
     def stopped(what: str, share: float) -> None:
         raise Stopped
 
-    for name in ("plan", "choices", "what_if", "clusters"):
+    for name in ("plan", "beside", "choices", "what_if", "clusters"):
         used = {key: body[key] for key in asked[name].fields if key in body}
         with pytest.raises(Stopped):
             found = asked[name].ask(used, stopped)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import load_job
 from meshwright.errors import BadInput
 from meshwright.search import selectors
 from meshwright.web import alone, answers, page, recorded, site
@@ -88,12 +87,8 @@ def test_a_folder_opens_with_its_first_answers(
         selectors, "choices_of", lambda job, layout: {"tp": (1, 2)}
     )
     monkeypatch.setattr(answers, "changes_of", lambda job: ())
-    job = {
-        "cluster": {"on": "8xh100-sxm"},
-        "model": {"name": "llama3-8b"},
-        "job": site.FIRST["job"],
-    }
-    monkeypatch.setattr(site, "FIRST", job)
+    question = {"model": "llama3-8b", "on": "8xh100-sxm", "batch": "4Mi"}
+    monkeypatch.setattr(site, "OPENING", question)
     engine = tmp_path / "pyodide"
     engine.mkdir()
     (engine / "pyodide.mjs").write_text("")
@@ -107,7 +102,7 @@ def test_a_folder_opens_with_its_first_answers(
     names = site.write(folder, engine, told)
     assert {
         "index.html",
-        "main.js",
+        "page.js",
         "worker.js",
         "style.css",
         "pyodide",
@@ -121,14 +116,12 @@ def test_a_folder_opens_with_its_first_answers(
     best = next(v for k, v in held["answers"].items() if k.startswith("plan"))[
         "best"
     ]
-    here = answers.plan(
-        {"question": recorded.question_of(load_job(job))}, told
-    )["best"]
+    here = answers.plan({"question": question}, told)["best"]
     assert best["step_time_s"] == here["step_time_s"]
     assert page.key("catalogue", {}) in held["answers"]
-    assert 'id="recorded"' in site.index("{}", engine=False), (
-        "without the program: these only"
-    )
+    site.write(tmp_path / "alone", None, told)
+    alone = (tmp_path / "alone" / "index.html").read_text("utf-8")
+    assert 'id="recorded"' in alone, "without the program: these only"
 
 
 def test_a_folder_that_is_not_pyodides(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ Source = Annotated[
     ),
 ]
 HIGHEST_PORT = 65535
+SWITCH_S = 5e-4
+"""Seconds after which a thread that computes lets another: of Python's usual 5e-3, a prediction
+beside a search would wait several times."""
 
 
 @verb()
@@ -62,7 +65,8 @@ def serve(
     from ..web.app import app
 
     shown = {path.name or str(path): path for path in map(run_folder, runs)}
-    served = app((host, *name), shown)
+    sys.setswitchinterval(SWITCH_S)
+    served = app((host, *name), shown, prepare=True)
     config = uvicorn.Config(
         served, host=host, port=port, log_level="warning", lifespan="off"
     )
@@ -77,8 +81,11 @@ def serve(
 
 def bound(host: str, port: int) -> socket.socket:
     """The socket to listen on; BadInput if there is none to be had."""
+    # asyncio sends small answers at once only on sockets that say they are TCP's
     listening = socket.socket(
-        socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.AF_INET6 if ":" in host else socket.AF_INET,
+        socket.SOCK_STREAM,
+        socket.IPPROTO_TCP,
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

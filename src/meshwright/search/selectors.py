@@ -94,20 +94,30 @@ def _with(values: tuple[Value, ...], own: Value) -> tuple[Value, ...]:
     return values if own in values else (*values, own)
 
 
-def neighbours(job: Job, layout: Layout) -> list[Choice]:
+def neighbours(
+    job: Job, layout: Layout, progress: Progress | None = None
+) -> list[Choice]:
     """The layout with one field changed at a time; its own values are left out."""
     found = []
     for field, values in choices_of(job, layout).items():
-        for value in values:
-            if value != getattr(layout, field):
-                found.append(_neighbour(job, layout, field, value))
-    made = [choice.prediction for choice in found if choice.prediction]
+        if progress:
+            progress("neighbours", 0.0)
+        others = (v for v in values if v != getattr(layout, field))
+        found += _replayed(
+            job, [_neighbour(job, layout, field, v) for v in others]
+        )
+    return found
+
+
+def _replayed(job: Job, choices: list[Choice]) -> list[Choice]:
+    """Choices with the seconds of a step, by replay where the job's set replays."""
+    made = [choice.prediction for choice in choices if choice.prediction]
     exact = iter(replayed(job, [p.layout for p in made]))
     return [
         replace(choice, seconds=next(exact) or choice.prediction.step_time_s)
         if choice.prediction
         else choice
-        for choice in found
+        for choice in choices
     ]
 
 

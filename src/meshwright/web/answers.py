@@ -113,7 +113,7 @@ def beside(body: Body, progress: Progress) -> Answer:
     job, _ = ask(body.get("question"), [])
     layout = laid_out(job, body.get("layout", {}))
     used = replace(job, layout=layout)
-    found = neighbours(used, layout)
+    found = neighbours(used, layout, progress)
     values = {
         name: list(each) for name, each in choices_of(job, layout).items()
     }

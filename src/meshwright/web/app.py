@@ -20,7 +20,6 @@ from collections.abc import (
     Sequence,
 )
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +35,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import BadInput, MeshwrightError
 from . import page
 from .endpoints import Endpoint, checked, endpoints, openapi
+from .question import OPENING
 
 LARGEST_BODY = 2**20
 """Bytes of a request."""
@@ -52,7 +52,6 @@ TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
 }
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:;"
@@ -222,6 +221,12 @@ class Api:
             }
         return self.limits[quick]
 
+    def prepared(self, name: str, body: Mapping[str, Any]) -> Any:
+        """An answer that is kept before anybody asks."""
+        found = self.endpoints[name].ask(body, lambda what, share: None)
+        self.kept.put(digest(name, body), written(cast("Any", found)))
+        return found
+
     async def describe(self, request: Request) -> Response:
         """The description of the interface."""
         return Response(
@@ -267,18 +272,23 @@ class Api:
     ) -> Response:
         """An answer in one piece, kept for the next who asks the same."""
         key = asked.kept and digest(name, body)
+        headers = {**HEADERS}
         if not key or (found := self.kept.get(key)) is None:
             work = Work()
 
             def compute() -> bytes:
-                return written(
+                start = time.thread_time()
+                said = written(
                     cast("Mapping[str, Any]", asked.ask(body, work.progress))
                 )
+                spent = 1e3 * (time.thread_time() - start)
+                headers["server-timing"] = f"cpu;dur={spent:.1f}"
+                return said
 
             found = await self.computed(compute, work, asked, request)
             if key:
                 self.kept.put(key, found)
-        return Response(found, 200, HEADERS, "application/json")
+        return Response(found, 200, headers, "application/json")
 
     async def computed(
         self,
@@ -378,27 +388,31 @@ class Api:
 
 
 class Files:
-    """The static files of the page, all in memory: no path of a request ever reaches the disk."""
+    """The files of the page, all in memory: no path of a request ever reaches the disk."""
 
     def __init__(self) -> None:
-        folder = resources.files("meshwright.web") / "static"
-        found = {
-            file.name: file.read_bytes()
-            for file in folder.iterdir()
-            if file.is_file()
-        }
-        self.plain = {f"/{name}": data for name, data in found.items()}
-        self.plain["/"] = self.plain["/index.html"]
-        self.plain["/single.html"] = page.empty().encode()
-        self.small = {
-            path: gzip.compress(data, 9, mtime=0)
-            for path, data in self.plain.items()
-        }
+        self.plain: dict[str, bytes] = {}
+        self.small: dict[str, bytes] = {}
+        self.put("/style.css", page.static("style.css"))
+        self.put(f"/{page.SCRIPT}", page.script())
+        self.put("/single.html", page.empty())
+        self.open({})
+
+    def put(self, path: str, text: str) -> None:
+        """One file, and as browsers like it sent."""
+        self.plain[path] = text.encode()
+        self.small[path] = gzip.compress(self.plain[path], 9, mtime=0)
+
+    def open(self, answers: Mapping[str, Any]) -> None:
+        """The first file with these answers in it, which then need no request."""
+        text = page.index(page.held(None, answers) if answers else "")
+        self.put("/index.html", text)
+        self.put("/", text)
 
     async def answer(self, request: Request) -> Response:
         """One file."""
         path = request.url.path
-        if path not in self.plain:
+        if path not in self.small:
             return refusal(f"there is no page {path[:80]!r}", 404)
         suffix = ".html" if path == "/" else "." + path.rpartition(".")[2]
         headers = {**HEADERS, "vary": "accept-encoding"}
@@ -428,12 +442,32 @@ async def not_here(request: Request, error: Exception) -> Response:
     return reply
 
 
+def opened(api: Api, files: Files) -> None:
+    """Have at hand what everybody asks first: in the first file, and among the answers kept."""
+    plan = {"question": OPENING, "families": False, "top": 1}
+    found = {page.key("catalogue", {}): api.prepared("catalogue", {})}
+    files.open(found)
+    told = found[page.key("plan", plan)] = api.prepared("plan", plan)
+    files.open(found)
+    api.prepared(
+        "beside", {"question": OPENING, "layout": told["best"]["layout"]}
+    )
+
+
 def app(
-    hosts: Sequence[str] = (), runs: Mapping[str, Path] | None = None
+    hosts: Sequence[str] = (),
+    runs: Mapping[str, Path] | None = None,
+    prepare: bool = False,
 ) -> ASGIApp:
-    """The application.  hosts: names, besides those of loopback, under which it answers."""
+    """The application.
+
+    hosts: names, besides those of loopback, under which it answers.
+    prepare: compute the first answers at once, beside what is asked.
+    """
     api = Api(runs)
     files = Files()
+    if prepare:
+        threading.Thread(target=opened, args=(api, files), daemon=True).start()
     routes = [
         Route("/openapi.json", api.describe, methods=["GET"]),
         Route("/api/{name}", api.answer, methods=["POST"]),

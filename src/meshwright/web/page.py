@@ -20,6 +20,8 @@ EXPORT = re.compile(
     r"^export (?=async function|function|const|class)", re.MULTILINE
 )
 RENAMED = re.compile(r"(\w+) as (\w+)")
+SCRIPT = "page.js"
+"""All modules as one file, which loads in one request."""
 NOTHING = '"nothing recorded"'
 """What stands in the place of the answers until there are some."""
 POLICY = (
@@ -77,12 +79,7 @@ def script() -> str:
 @cache
 def empty() -> str:
     """The page in one file, without answers."""
-    html = static("index.html")
-    icon = '<link rel="icon" href="icon.svg" type="image/svg+xml">\n'
-    html = html.replace(
-        icon,
-        f'<meta http-equiv="content-security-policy" content="{POLICY}">\n',
-    )
+    html = guarded(static("index.html"), POLICY)
     style = f"<style>\n{static('style.css')}</style>"
     html = html.replace('<link rel="stylesheet" href="style.css">', style)
     code = script().replace("</script", "<\\/script")
@@ -94,14 +91,33 @@ def empty() -> str:
     return html.replace("</body>", f"{scripts}\n</body>")
 
 
+def guarded(html: str, policy: str) -> str:
+    """A page with a policy of its own, where nobody sends headers."""
+    first = '<meta charset="utf-8">\n'
+    told = f'<meta http-equiv="content-security-policy" content="{policy}">\n'
+    return html.replace(first, first + told) if policy else html
+
+
+def index(answers: str = "", kind: str = "known", policy: str = "") -> str:
+    """The first file: it asks for the styles and one script; answers (`held`) are in it.
+
+    kind: of the answers: all there are (recorded), or the first ones, others being asked of a
+    server (known) or of the program in the browser (first).
+    """
+    html = guarded(static("index.html").replace("main.js", SCRIPT), policy)
+    data = f'<script type="application/json" id="{kind}">{answers}</script>\n'
+    return html.replace("</body>", f"{data if answers else ''}</body>")
+
+
 def single(state: str, answers: Mapping[str, Any]) -> str:
     """The page in one file with these answers, opened at a state (as in an address)."""
     return empty().replace(NOTHING, held(state, answers), 1)
 
 
-def held(state: str, answers: Mapping[str, Any]) -> str:
-    """Answers as the text of a script element."""
-    text = json.dumps({"state": state, "answers": answers}, allow_nan=False)
+def held(state: str | None, answers: Mapping[str, Any]) -> str:
+    """Answers as the text of a script element; state: what the page opens with."""
+    opened = {} if state is None else {"state": state}
+    text = json.dumps({**opened, "answers": answers}, allow_nan=False)
     return text.replace("<", "\\u003c")
 
 

@@ -29,6 +29,13 @@ from ..search import Space
 MODEL, JOB = "model", "job"
 FIRST = "llama3-70b"
 """The model where none is named."""
+OPENING = {
+    "model": FIRST,
+    "on": "512xh100-sxm",
+    "batch": "4Mi",
+    "tokens": "15T",
+}
+"""The question that the page opens with (state.js has the same)."""
 FILES = (".toml", ".json", ".yaml", ".yml", ".sh")
 LONGEST = 2000
 """Characters of a text of a question, but for models and jobs."""

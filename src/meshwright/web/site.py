@@ -16,9 +16,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from ..errors import BadInput
-from ..formats.toml import load_job
 from ..search.evaluate import Progress
 from . import page, recorded
+from .question import OPENING, ask
 
 LEFT_OUT = ("train", "reproduce", "cli", "static", "published", "__pycache__")
 """Parts of the package that no answer of the page needs."""
@@ -26,32 +26,31 @@ NEEDED = ("pyodide.mjs", "pyodide-lock.json")
 """Files that make a folder one of Pyodide's."""
 PACKAGES = ("numpy", "rich")
 """What the worker loads besides (worker.js)."""
+BESIDE = ("style.css", "worker.js")
+"""Files that the first one loads, besides its script."""
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self';"
     " img-src 'self' data: blob:; connect-src 'self'; worker-src 'self'; base-uri 'none'"
 )
-FIRST = {
-    "model": {"name": "llama3-70b"},
-    "cluster": {"on": "512xh100-sxm"},
-    "job": {"batch": "4Mi", "tokens": "15T"},
-}
-"""The job that the page opens with."""
 
 
 def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
     """Write the folder; the names of its files.  Raises BadInput."""
     if pyodide is not None:
         demand(pyodide)
-    state, answers = recorded.of_job(load_job(FIRST), progress)
+    state, answers = recorded.of_job(ask(OPENING, [])[0], progress)
     catalogue = recorded.catalogue(progress)
     held = page.held(recorded.address(state), {**answers, **catalogue})
     folder.mkdir(parents=True, exist_ok=True)
-    for file in (resources.files("meshwright.web") / "static").iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    (folder / "index.html").write_text(
-        index(held, pyodide is not None), "utf-8"
-    )
-    (folder / "single.html").write_text(page.empty(), "utf-8")
+    kind = "recorded" if pyodide is None else "first"
+    texts = {
+        **{name: page.static(name) for name in BESIDE},
+        page.SCRIPT: page.script(),
+        "index.html": page.index(held, kind, POLICY),
+        "single.html": page.empty(),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8")
     if pyodide is not None:
         (folder / "meshwright.zip").write_bytes(package())
         shutil.copytree(pyodide, folder / "pyodide", dirs_exist_ok=True)
@@ -80,20 +79,6 @@ def wheels(pyodide: Path) -> list[str]:
         raise BadInput(
             f"{str(lock)[:80]!r} does not say where {' and '.join(PACKAGES)} are"
         ) from None
-
-
-def index(held: str, engine: bool) -> str:
-    """The first file: with a policy of its own, since nobody sends headers, and its answers."""
-    html = page.static("index.html")
-    policy = (
-        f'<meta http-equiv="content-security-policy" content="{POLICY}">\n'
-    )
-    kind = "first" if engine else "recorded"
-    data = f'<script type="application/json" id="{kind}">{held}</script>\n'
-    html = html.replace(
-        '<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{policy}'
-    )
-    return html.replace("</body>", f"{data}</body>")
 
 
 def package() -> bytes:

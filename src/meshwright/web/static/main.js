@@ -13,6 +13,7 @@ import { roofline } from "./roofline.js";
 import { sure } from "./sure.js";
 import { inside, runFiles, runs } from "./runs.js";
 
+// asks: whether a view answers the question in the form, which else is not shown.
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
 const page = { state: parse(location.hash), catalogue: null, abort: null, shown: null, started: 0 };
 const $ = (id) => document.getElementById(id);
@@ -25,10 +26,10 @@ function set(changes, typing = false) {
     if (value === "" || value === null || value === undefined) delete page.state[key];
     else page.state[key] = String(value);
   }
+  draw({ typing }); // asks first: the address may follow
   const hash = address(page.state);
   if (typing) history.replaceState(null, "", hash);
   else if (hash !== location.hash) history.pushState(null, "", hash);
-  draw({ typing });
 }
 
 // Keep a change in the address without asking anything again.
@@ -43,16 +44,19 @@ async function draw({ typing = false, first = false } = {}) {
   page.started = performance.now();
   const view = VIEWS.find((v) => v.name === page.state.view) || plan;
   const ctx = { state: page.state, set, announce, signal: page.abort.signal, typing, first: first || page.shown !== view, catalogue: page.catalogue, drawn, remember, log: page.log, run: page.run };
-  fill();
   if (page.shown !== view) {
     page.shown = view;
     put($("main"), h("h1", { class: "hidden" }, view.title), view.skeleton());
     header();
   }
-  document.title = `${view.title} · ${page.state.model && !page.state.model.startsWith("{") ? page.state.model : "my job"} · Meshwright`;
+  const showing = view.show(ctx);
+  $("question").hidden = view.asks?.(page) === false;
+  fill();
+  const title = `${view.title} · ${page.state.model && !page.state.model.startsWith("{") ? page.state.model : "my job"} · Meshwright`;
+  if (document.title !== title) document.title = title;
   document.body.dataset.busy = "yes";
   try {
-    await view.show(ctx);
+    await showing;
     drawn("all");
   } catch (error) {
     if (ctx.signal.aborted) return;
@@ -251,18 +255,20 @@ function written(id, use) {
   const held = JSON.parse(document.getElementById(id)?.textContent || "{}");
   if (!held.answers) return;
   use(held.answers);
-  if (location.hash.length < 3) page.state = parse(held.state);
+  if (held.state && location.hash.length < 3) page.state = parse(held.state);
 }
 
 async function start() {
   try { const kept = localStorage.getItem("theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* private mode */ }
   written("recorded", (answers) => { source.recorded = answers; });
+  written("known", (answers) => { source.first = answers; });
   written("first", (answers) => { source.first = answers; engine(); });
   page.catalogue = await ask("catalogue");
   know(page.catalogue);
   versionOf(page.catalogue.version);
-  header();
+  draw({ first: true });
   form();
+  fill();
   put($("foot"), `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is sent anywhere. `,
     h("a", { href: address({ ...page.state, view: "sure" }), onclick: (e) => { e.preventDefault(); set({ view: "sure" }); } }, "How sure is this?"));
   document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); $("main").focus(); });
@@ -278,7 +284,6 @@ async function start() {
     } catch (error) { return announce(error.message, true); }
   });
   history.replaceState(null, "", address(page.state));
-  draw({ first: true });
 }
 
 addEventListener("error", (e) => window.meshwright.errors.push(String(e.message)));

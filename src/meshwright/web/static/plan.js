@@ -12,7 +12,9 @@ const NAMES = {
   sequence_parallel: "tokens cut over tp",
 };
 const IDLE = 500;
-const DEBOUNCE = 15;
+const LATE = 100; // a search waits no longer than this for the layout shown
+const DIM = 150; // an answer that is not drawn anew by then is dimmed
+const PAUSE = 150; // somebody who types is left alone
 const last = { layout: null, on: "", network: "", model: "", found: null };
 
 export const plan = { name: "plan", title: "Plan", show, skeleton };
@@ -36,16 +38,22 @@ async function show(ctx) {
   const asked = question(ctx.state);
   const body = { question: asked, families: false, top: 1 };
   put($("plan-error"));
-  stale(true);
-  const before = last.layout && !ctx.first ? predicted(ctx, asked).catch(() => null) : null;
-  if (ctx.typing) await wait(DEBOUNCE, ctx.signal);
-  const told = await ask("plan", body, ctx.signal);
-  await Promise.race([before, wait(0)]);
+  wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(true), () => null);
+  // the layout shown comes first: a search beside it would only make it late
+  const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
+  await Promise.race([before, before && wait(LATE)]).catch(() => null);
+  ctx.signal.throwIfAborted();
+  const search = ask("plan", body, ctx.signal);
+  before?.then((told) => shownAgain(ctx, told), () => null);
+  const told = await search;
   draw(ctx, told);
   ctx.drawn("plan");
   if (!told.best) return;
+  await wait(0, ctx.signal); // the answer is shown before what stands around it
+  around(ctx, told);
   try {
     await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
+    if (ctx.typing) await wait(PAUSE, ctx.signal);
     await beside(ctx, told);
     await wait(IDLE, ctx.signal);
     families(ctx, await ask("plan", { question: asked }, ctx.signal));
@@ -62,13 +70,17 @@ function stale(yes) {
 }
 
 // The layout on the screen, predicted for the new question at once, while the search runs.
-async function predicted(ctx, asked) {
+function predicted(ctx, asked) {
   const free = Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
   const same = last.on === asked.on && last.network === asked.network && last.model === asked.model;
   const { placement, dp, ...degrees } = last.layout;
   const layout = same ? last.layout : degrees;
-  const told = await ask("predict", { question: free, layout }, ctx.signal);
+  return ask("predict", { question: free, layout }, ctx.signal);
+}
+
+function shownAgain(ctx, told) {
   if (ctx.signal.aborted || ctx.planned) return;
+  ctx.shownAgain = true;
   drawAnswer(told, null, "the layout shown before, predicted for this question; searching for better ones …");
   stale(false);
   ctx.drawn("predict");
@@ -87,13 +99,16 @@ function draw(ctx, told) {
   Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model, found: told });
   drawAnswer(best, told.price, null);
   ctx.announce(spoken(best));
+}
+
+function around(ctx, told) {
   selectors(ctx, told, null);
   put($("families"));
   put($("searched"), h("details", {}, h("summary", {}, `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`),
     h("p", { class: "note" }, told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "", told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : ""),
     table(["why a layout was left out", "combinations"], Object.entries(told.rejected || {}).filter(([, n]) => n).map(([why, n]) => [
       why === "memory" ? "does not fit in memory" : why === "bound" ? "a bound shows that it cannot be the fastest" : why, grouped(n)]), "Why layouts were left out")),
-    notesList([...(told.notes || []), ...(best.notes || [])]));
+    notesList([...(told.notes || []), ...(told.best.notes || [])]));
 }
 
 function nothing(ctx, told) {
