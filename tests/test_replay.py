@@ -237,7 +237,8 @@ def test_a_prediction_replays_stages_that_differ(
     assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
     assert sum(p.time_s.values()) == pytest.approx(p.step_time_s, rel=1e-12)
     bound = step(p.job, p.layout, body(p.job, p.layout)).pipeline.total
-    assert bound < 0.999 * exact.exact_s
+    costed = schedule_named(schedule).costed  # a bound that may be reached
+    assert bound <= (1 + 1e-9 if costed else 0.999) * exact.exact_s
     assert p.term.value == pytest.approx(p.step_time_s, rel=1e-9)
 
 

@@ -58,9 +58,11 @@ def test_no_rank_holds_more_than_it_was_said_to(
 ) -> None:
     name, p, m, v = layout
     order = get(name).order(p, m, v)
-    assert max(in_flight_rank(order, r) for r in range(p)) == pytest.approx(
-        get(name).in_flight(p, m, v)
-    )
+    most = max(in_flight_rank(order, r) for r in range(p))
+    if get(name).costed:  # what it may hold
+        assert most <= get(name).in_flight(p, m, v)
+        return
+    assert most == pytest.approx(get(name).in_flight(p, m, v))
     last = 0 if get(name).folded else p - 1
     assert in_flight_rank(order, last) == pytest.approx(
         get(name).in_flight_last(p, m, v)
@@ -101,6 +103,7 @@ def test_logits_between_head_forward_and_head_backward() -> None:
         for name in SCHEDULES
         if get(name).heads_late(4, 16, 2)
     }
+    assert late.pop("zb-1p") == 3 and late.pop("zb-2p") == 7
     assert late == {"zb-h1": 3, "zb-h2": 6, "interleaved-zb": 3}
 
 
@@ -150,6 +153,8 @@ def test_placements() -> None:
         1,
         1,
         3,
+        1,
+        1,
         1,
         1,
         3,

@@ -120,7 +120,9 @@ EXACT = {
 
 
 CLOSED = [
-    name for name, schedule in SCHEDULES.items() if not schedule.replayed
+    name
+    for name, schedule in SCHEDULES.items()
+    if not (schedule.replayed or schedule.costed)
 ]
 
 

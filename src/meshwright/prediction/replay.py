@@ -17,6 +17,7 @@ from ..describe.frozen import shown
 from ..errors import BadInput
 from ..layout.stages import schedule_of
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
+from ..schedule.types import Costs
 from ..step import barrier, body, hop, kept_clock
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, stage_seconds
@@ -128,7 +129,7 @@ def replay(prediction: Prediction) -> Replay:
         for f, i, w in stage_seconds(job, layout, parts)
     )
     send = float(hop(layout, parts, at).seconds)
-    order = schedule.order(p, m, v)
+    order = schedule.timed(Costs(passes, send)).order(p, m, v)
     place = schedule.placement(p, v)
     one = timeline(order, place, passes, send)
     closed = prediction.pipeline_s

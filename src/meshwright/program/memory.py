@@ -489,7 +489,8 @@ def shortened(job: Job) -> Job:
     turn = max(p, layout.microbatch_group)
     fewer = ROUNDS * turn + m % turn
     all_held = schedule.in_flight(p, fewer, v) > fewer - turn
-    if p == 1 or fewer >= m or all_held:
+    # nor where the order of fewer may be another one
+    if p == 1 or fewer >= m or all_held or schedule.costed:
         return job
     return replace(job, batch=int(fewer * layout.microbatch * layout.dp))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..errors import unknown
 from .breadth_first import BREADTH_FIRST
 from .controllable import V_HALF, V_MIN
+from .cost_aware import ZB_1P, ZB_2P
 from .dualpipe import DUALPIPE
 from .dualpipev import DUALPIPEV
 from .gpipe import GPIPE
@@ -30,6 +31,8 @@ SCHEDULES = {
         INTERLEAVED,
         ZB_H1,
         ZB_H2,
+        ZB_1P,
+        ZB_2P,
         INTERLEAVED_ZERO_BUBBLE,
         ZBV,
         DUALPIPEV,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from . import groups as sizes
 from .order import twice
-from .types import Order, Schedule
+from .types import Costs, Order, Schedule
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -77,6 +77,21 @@ def longest(
     passes: (layouts, stages, 3) seconds of F, I and W of one microbatch;  send: (layouts) seconds
     of a hop.
     """
+    if schedule.by_costs:  # every layout has an order of its own
+        return np.array(
+            [
+                longest(
+                    schedule.timed(costs_of(mine, hop)),
+                    p,
+                    m,
+                    v,
+                    mine[None],
+                    hop[None],
+                    barrier,
+                )[0]
+                for mine, hop in zip(passes, send, strict=True)
+            ]
+        )
     steps = 1 if barrier or not schedule.split_backward else STEPS
     found = np.empty(len(send))
     left = np.arange(len(send))
@@ -87,10 +102,12 @@ def longest(
     groups = GROUPS
     while len(left):
         few = each * groups + m % each
-        if few >= m - each:
+        if few >= m - each or schedule.costed:
             few = m
+        # what holds for these costs is asked once
+        program = _program.__wrapped__ if schedule.costed else _program
         ends, even = _replay(
-            _program(schedule, p, few, v, steps),
+            program(schedule, p, few, v, steps),
             passes[left],
             send[left],
             (m - few) // each,
@@ -100,6 +117,12 @@ def longest(
         left = left[~done]
         groups = groups * 2
     return found
+
+
+def costs_of(passes: Floats, send: float) -> Costs:
+    """Those of one layout."""
+    rows = [(float(f), float(i), float(w)) for f, i, w in passes]
+    return Costs(tuple(rows), float(send))
 
 
 def group_size(schedule: Schedule, p: int, m: int) -> int:
@@ -191,7 +214,9 @@ def _program(
             number[first[:-1] + np.array(lengths) * (step + 1) - 1]
             for step in range(steps)
         ),
-        _cuts(
+        ()
+        if schedule.costed
+        else _cuts(
             order, schedule.order(p, m + each, v), each, first, number, steps
         ),
     )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..num import Num, where
 from .dealt import Dealt, Pass
 from .order import in_flight_rank
-from .types import Order, Rule, Schedule
+from .types import Bubble, Order, Rule, Schedule
 
 ROUNDS = 6
 """Microbatches for each rank after which an order may only repeat, and hold no more at once."""
@@ -49,17 +49,6 @@ def by_replay(own: Own) -> Schedule:
         replayed=True,
     )
 
-    def idle(barrier: bool) -> Callable[[Num, Num, Num, Num, Num, Num], Num]:
-        def of(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-            from .replays import seconds
-
-            n = own.chunks(v)
-            each = Pass(f / n, i / n, w / n)
-            whole = seconds(bare, (p, m, v), lambda _: each, 0.0, barrier)
-            return whole - m * (f + i + w)
-
-        return of
-
     def span(d: Dealt, barrier: bool) -> Num:
         from .replays import seconds
 
@@ -76,10 +65,10 @@ def by_replay(own: Own) -> Schedule:
 
     return replace(
         bare,
-        bubble=idle(True),
-        bubble_in_run=idle(False) if own.split_backward else None,
-        least_bubble_of=_none,
-        least_in_run_of=_none if own.split_backward else None,
+        bubble=idle(bare, True),
+        bubble_in_run=idle(bare, False) if own.split_backward else None,
+        least_bubble_of=no_bound,
+        least_in_run_of=no_bound if own.split_backward else None,
         span=span,
         in_flight=held("most"),
         in_flight_on_last=held("at_end"),
@@ -88,8 +77,22 @@ def by_replay(own: Own) -> Schedule:
     )
 
 
-def _none(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """No bound of the bubble but this."""
+def idle(schedule: Schedule, barrier: bool) -> Bubble:
+    """The bubble of equal stages: what a replay takes longer than their passes."""
+
+    def of(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+        from .replays import seconds
+
+        n = schedule.chunks(v)
+        each = Pass(f / n, i / n, w / n)
+        whole = seconds(schedule, (p, m, v), lambda _: each, 0.0, barrier)
+        return whole - m * (f + i + w)
+
+    return of
+
+
+def no_bound(p: Num, v: Num, f: Num, *more: Num) -> Num:
+    """Of a bubble: nothing."""
     return 0.0 * (p * f)
 
 

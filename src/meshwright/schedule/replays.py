@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..num import Itemised, Num, anywhere, where
+from ..num import SCALARS, Itemised, Num, anywhere, where
 from .dealt import Dealt, Pass
-from .longest import longest
+from .longest import costs_of, longest
 from .types import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -51,11 +51,21 @@ def refined(
 ) -> Num:
     """The span of a schedule; where it is only a bound, the longest path of the order itself."""
     closed = schedule.span(d, barrier)
-    exact = d.cut.alike & (schedule.copies == 1) | (p == 1)
+    exact = p == 1
+    if not schedule.costed:
+        exact = exact | d.cut.alike & (schedule.copies == 1)
     if not schedule.loose or not anywhere(np.logical_not(exact)):
         return closed
     found = seconds(schedule, (p, m, v), d.at, d.send, barrier)
     return where(exact, closed, found)
+
+
+def timed(schedule: Schedule, p: Num, v: Num, d: Dealt) -> Schedule:
+    """The schedule of one layout with the order that it has there."""
+    if not schedule.by_costs or not isinstance(p, SCALARS):
+        return schedule
+    passes = [d.at(float(k)) for k in _stages(schedule, int(p), int(v))]
+    return schedule.timed(costs_of(np.array(passes, dtype=float), d.send))
 
 
 def seconds(
@@ -112,6 +122,7 @@ def _one(
     p, m, v = at
     every = [*(x for each in passes for x in each), send]
     plain = np.array([float(x) for x in every])
+    schedule = schedule.timed(costs_of(plain[:-1].reshape(-1, 3), plain[-1]))
 
     def replayed(rows: Floats) -> Floats:
         shaped = rows[:, :-1].reshape(len(rows), -1, 3)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
@@ -34,6 +34,15 @@ class Action(NamedTuple):
 
 Order: TypeAlias = list[list[Action]]
 """For each rank, its actions one after the other."""
+
+
+class Costs(NamedTuple):
+    """What the passes of a pipeline take, in seconds."""
+
+    passes: tuple[tuple[float, float, float], ...]
+    """F, I and W of one microbatch through each stage."""
+    send: float
+    """From a rank to the next."""
 
 
 Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
@@ -128,6 +137,12 @@ class Schedule:
     refined)."""
     replayed: bool = False
     """It has no closed forms: they are replays of its order (`schedule.replayed`)."""
+    by_costs: Callable[[Costs, int, int, int], Order] | None = None
+    """(costs, p, m, v) -> the actions of each rank, where these follow from what passes take;
+    `order` is then that of equal passes and free sends, until the schedule is `timed`."""
+    costed: bool = False
+    """Its order follows from costs: `span` is a bound, and with more microbatches no group of them
+    need repeat."""
     waits: Waits | None = None
     """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest
     rank and back.
@@ -161,6 +176,14 @@ class Schedule:
         if barrier or self.bubble_in_run is None:
             return self.bubble, self.least_bubble_of
         return self.bubble_in_run, self.least_in_run_of
+
+    def timed(self, costs: Costs) -> Schedule:
+        """The schedule with its order for these costs, if it follows from them."""
+        if not self.by_costs:
+            return self
+        return replace(
+            self, order=partial(self.by_costs, costs), by_costs=None
+        )
 
     in_flight_on: Callable[[Num, Num, Num, Num], Num] | None = None
     """(p, m, v, rank) -> `in_flight` of a rank, where later ones hold fewer."""

@@ -386,6 +386,13 @@ def ordered(
     `span`.
     """
     busy = (s.forward + s.backward) * schedule.rounds(m)
+    if refine and schedule.by_costs and by_order(job):
+        from ..schedule.replays import timed
+
+        # one order, with sends and without
+        schedule = timed(
+            schedule, p, v, dealt(job, p, m, s, send, schedule, v)
+        )
     whole = span(job, p, m, s, send, schedule, v, refine)
     if not by_order(job):
         return Pipeline(

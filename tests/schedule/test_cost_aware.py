@@ -1,0 +1,204 @@
+"""ZB-1p and ZB-2p: orders that follow from what passes take."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_spans import draw
+
+from meshwright import Layout, cluster, model, predict
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.job import Job
+from meshwright.prediction.replay import replay
+from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule.cost_aware import Memory, order_for
+from meshwright.schedule.longest import costs_of, longest
+from meshwright.schedule.order import held_rank, in_flight_rank
+from meshwright.schedule.timeline import step_in_run_s, timeline
+from meshwright.schedule.types import Costs, Order
+
+FOUND = json.loads(
+    (
+        Path(__file__).parents[1] / "published/zero_bubble_orders.json"
+    ).read_text()
+)["cases"]
+COSTED = [name for name, schedule in SCHEDULES.items() if schedule.costed]
+
+
+def place(rank: int, chunk: int) -> int:
+    return rank
+
+
+def of_case(case: dict[str, Any], unit: float) -> Costs:
+    passes = case["passes"] * (case["p"] // len(case["passes"]))
+    return Costs(
+        tuple((f * unit, i * unit, w * unit) for f, i, w in passes),
+        case["send"] * unit,
+    )
+
+
+@pytest.mark.parametrize("unit", [1.0, 1.7e-5])
+@pytest.mark.parametrize("case", FOUND, ids=range(len(FOUND)))
+def test_orders_are_those_of_the_authors(
+    case: dict[str, Any], unit: float
+) -> None:
+    """In whatever unit the costs are: rounding decides nothing."""
+    memory = Memory(case["limit"], case["kept"])
+    costs = of_case(case, unit)
+    order = order_for(costs, case["m"], memory)
+    written = [
+        " ".join(f"{a.kind}{a.microbatch}" for a in row) for row in order
+    ]
+    assert written == case["order"]
+    found = timeline(order, place, costs.passes, costs.send)
+    ranks = [
+        ends[-1] - starts[0]
+        for starts, ends in zip(found.start_s, found.end_s, strict=True)
+    ]
+    assert max(ranks) == pytest.approx(case["longest"] * unit)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> tuple[Costs, int, Memory]:
+    """Any costs, pass by pass and stage by stage, and any limit of one microbatch or more."""
+    seconds = st.floats(1e-3, 1.0)
+    p, m = draw(st.integers(1, 6)), draw(st.integers(1, 14))
+    own = draw(
+        st.lists(st.tuples(seconds, seconds, seconds), min_size=p, max_size=p)
+    )
+    passes = own if draw(st.booleans()) else own[:1] * p
+    memory = Memory(
+        draw(st.floats(1.0, 3.0 * p)), draw(st.sampled_from([1.0, 0.5, 0.1]))
+    )
+    return Costs(tuple(passes), draw(st.floats(0.0, 1.0))), m, memory
+
+
+def check(order: Order, m: int, memory: Memory) -> None:
+    """Each microbatch once, F before I before W, and no rank above the limit."""
+    for rank, row in enumerate(order):
+        for kind in "FIW":
+            of_kind = [a.microbatch for a in row if a.kind == kind]
+            assert of_kind == list(range(m))
+        at = {(a.kind, a.microbatch): k for k, a in enumerate(row)}
+        for k in range(m):
+            assert at["F", k] < at["I", k] < at["W", k]
+        held = held_rank(order, rank, lambda _: 1.0, lambda _: memory.kept)
+        assert held <= memory.limit * (1 + 1e-6)
+
+
+@settings(deadline=None, max_examples=150)
+@given(pipelines())
+def test_dependencies_and_the_limit_hold(
+    drawn: tuple[Costs, int, Memory],
+) -> None:
+    costs, m, memory = drawn
+    order = order_for(costs, m, memory)
+    check(order, m, memory)
+    timeline(order, place, costs.passes, costs.send)  # no deadlock
+
+
+@pytest.mark.parametrize("name", COSTED)
+@pytest.mark.parametrize("uneven", [False, True])
+def test_the_bound_is_never_above_any_replay(name: str, uneven: bool) -> None:
+    """Of its own order; of one within the limit that is not its own, ZB-H1's or 1F1B's; and what a
+    rank holds is what was said, at most."""
+    rng = random.Random(f"{name} {uneven}")
+    schedule, errors = get(name), []
+    for _ in range(30):
+        at = draw(rng, name, uneven=uneven)
+        send = float(at.dealt.send)
+        own = schedule.timed(Costs(tuple(at.passes), send))
+        order = own.order(at.p, at.m, 1)
+        most = schedule.in_flight(at.p, at.m, 1)
+        assert most == min({"zb-1p": 1, "zb-2p": 2}[name] * at.p, at.m)
+        assert max(in_flight_rank(order, r) for r in range(at.p)) <= most
+        for barrier in (True, False):
+            closed = float(schedule.span(at.dealt, barrier))
+            for other in (order, get("zb-h1").order(at.p, at.m, 1)):
+                exact = step_in_run_s(other, place, at.passes, send, barrier)
+                assert closed <= exact * (1 + 1e-9), (at, barrier)
+            whole = at.m * max(
+                float(at.dealt.load(float(r)).total) for r in range(at.p)
+            )
+            assert closed >= whole * (1 - 1e-9)
+            exact = step_in_run_s(order, place, at.passes, send, barrier)
+            errors.append(closed / exact - 1)
+    assert np.median(errors) > -0.05
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+@pytest.mark.parametrize(
+    "mix", [(1.0, 1.0, 1.0), (1.0, 1.2, 0.8), (1.0, 1.9, 0.9)]
+)
+def test_the_last_rank_idles_no_longer_than_in_zb_h1(
+    p: int, mix: tuple[float, float, float]
+) -> None:
+    """Equal stages, sends, and twice as many microbatches as ranks or more: ZB-1p is as fast as
+    ZB-H1, and ZB-2p as ZB-H2 and as ZB-1p, from a rank's first action to its last."""
+    for m in (2 * p, 3 * p + 1, 6 * p):
+        took = {}
+        for name in ("zb-h1", "zb-h2", "zb-1p", "zb-2p"):
+            schedule = get(name).timed(Costs((mix,) * p, 0.05))
+            one = timeline(schedule.order(p, m, 1), place, [mix] * p, 0.05)
+            took[name] = max(
+                ends[-1] - starts[0]
+                for starts, ends in zip(one.start_s, one.end_s, strict=True)
+            )
+        assert took["zb-1p"] <= took["zb-h1"] * (1 + 1e-9), (m, took)
+        assert took["zb-2p"] <= took["zb-1p"] * (1 + 1e-9), (m, took)
+        assert took["zb-2p"] <= took["zb-h2"] * (1 + 1e-9), (m, took)
+
+
+def test_rows_of_a_table_have_orders_of_their_own() -> None:
+    """Two layouts with other costs are two orders; each row takes what it takes by itself."""
+    schedule = get("zb-1p")
+    rows = np.array([[(1.0, 1.0, 1.0)] * 4, [(1.0, 3.0, 0.5)] * 4])
+    sends = np.array([0.0, 0.7])
+    orders = [
+        schedule.timed(costs_of(*at)).order(4, 9, 1)
+        for at in zip(rows, sends, strict=True)
+    ]
+    assert orders[0] != orders[1]
+    for barrier in (True, False):
+        found = longest(schedule, 4, 9, 1, rows, sends, barrier)
+        alone = [
+            step_in_run_s(
+                order, place, [*map(tuple, row)], float(send), barrier
+            )
+            for order, row, send in zip(orders, rows, sends, strict=True)
+        ]
+        assert found == pytest.approx(alone, rel=1e-12)
+
+
+def test_one_microbatch_by_hand() -> None:
+    """Down four ranks and up again, then the weight gradient of the first."""
+    for w in (0.5, 9.0):
+        found = get("zb-1p").bubble(4, 1, 1, 1.0, 2.0, w)
+        assert found == pytest.approx(4 * (1.0 + 2.0) + w - (1.0 + 2.0 + w))
+
+
+@pytest.mark.parametrize("barrier", ["global norm", "none"])
+def test_a_prediction_is_the_replay_of_its_own_order(barrier: str) -> None:
+    """Equal stages too; the terms add up, and sends cost nothing below zero."""
+    overlap = replace(REALISTIC.overlap, step_barrier=barrier)
+    job = Job(
+        model("llama3-8b"),
+        cluster("8xh100-sxm"),
+        24,
+        assumptions=replace(REALISTIC, overlap=overlap),
+    )
+    found = predict(job, Layout(pp=8, schedule="zb-2p", dp=1))
+    exact = replay(found)
+    assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
+    assert found.replayed_s == pytest.approx(found.step_time_s, rel=1e-9)
+    assert sum(found.time_s.values()) == pytest.approx(found.step_time_s)
+    assert min(found.time_s.values()) >= -1e-9
+    assert found.term.value == pytest.approx(found.step_time_s, rel=1e-9)
