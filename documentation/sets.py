@@ -228,12 +228,8 @@ def schedules_page() -> str:
     """Every schedule: what it is, and its bubble."""
     lines = ["# Pipeline schedules", ""]
     for name, schedule in SCHEDULES.items():
-        module = inspect.getmodule(type(schedule)) or inspect.getmodule(
-            schedule
-        )
+        module = inspect.getmodule(schedule.order)
         bubble = schedule.bubble
-        if inspect.isfunction(bubble):
-            module = inspect.getmodule(bubble)
         doc = inspect.getdoc(module) or ""
         lines += [f"## `{name}`", "", *indented(doc), ""]
         if (

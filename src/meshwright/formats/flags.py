@@ -69,7 +69,7 @@ SAYS_MORE = {
     ),
     "dp": "Data-parallel replicas; default: what tp, cp and pp leave of the chips.",
     "schedule": (
-        "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-h2, zbv, dualpipe, ...; "
+        "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-1p, zbv, dualpipe, ...; "
         "default: 1f1b, or interleaved with --interleave."
     ),
     "placement": (
