@@ -71,9 +71,9 @@ class Board:
     """The ranks' actions so far, and when they end."""
 
     def __init__(self, costs: Costs, m: int, memory: Memory, way: Way) -> None:
-        self.f, self.i, self.w = (
-            list(x) for x in zip(*costs.passes, strict=True)
-        )
+        self.f = [f for f, _, _ in costs.passes]
+        self.i = [i for _, i, _ in costs.passes]
+        self.w = [w for _, _, w in costs.passes]
         self.send, self.m, self.memory, self.way = costs.send, m, memory, way
         self.p = len(self.f)
         self.slack = SLACK * max(*self.f, *self.i, *self.w, costs.send)

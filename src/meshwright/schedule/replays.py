@@ -65,7 +65,9 @@ def timed(schedule: Schedule, p: Num, v: Num, d: Dealt) -> Schedule:
     if not schedule.by_costs or not isinstance(p, SCALARS):
         return schedule
     passes = [d.at(float(k)) for k in _stages(schedule, int(p), int(v))]
-    return schedule.timed(costs_of(np.array(passes, dtype=float), d.send))
+    return schedule.timed(
+        costs_of(np.array(passes, dtype=float), float(d.send))
+    )
 
 
 def seconds(
