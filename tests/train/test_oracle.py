@@ -178,6 +178,16 @@ MEMORY: dict[str, Any] = {
         replace(WIDE, seq=16384, window=1536),
     ),
     "many microbatches": (Layout(pp=4), 24, 2),
+    "many microbatches, last, shards of gradients": (
+        Layout(pp=2, dp=4, zero=2),
+        24,
+        4,
+    ),
+    "interleaved, first, shards of gradients": (
+        Layout(pp=2, dp=4, zero=3, schedule="interleaved", interleave=2),
+        4,
+        0,
+    ),
     "a large vocabulary, zero 2": (
         Layout(tp=2, dp=4, zero=2),
         2,

@@ -75,9 +75,9 @@ PAIRS = {
         WINDOW,
         Layout(cp=2, dp=2, zero=3, microbatch=4),
     ),
-    "pp2 dp2 interleaved": (
+    "pp2 dp2 interleaved zero2": (
         LLAMA,
-        Layout(pp=2, dp=2, microbatch=2, **INTERLEAVED),
+        Layout(pp=2, dp=2, microbatch=1, zero=2, **INTERLEAVED),
     ),
     "pp2 dp2 zbv zero2": (
         GPT,

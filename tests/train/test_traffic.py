@@ -206,6 +206,19 @@ def test_between_replicas(zero: int, tmp_path: Path) -> None:
         )
 
 
+def test_gradients_of_stages_are_sharded_after_each_microbatch(
+    tmp_path: Path,
+) -> None:
+    """ZeRO 2 under 1F1B: four microbatches, so 4 W scattered for W gathered."""
+    layout = Layout(pp=2, dp=2, zero=2, microbatch=1)
+    for found in measured(LLAMA6, layout, tmp_path):
+        whole = found["of all"] * FP32
+        assert volume(found["replicas"]) == {
+            "all_gather": whole,
+            "reduce_scatter": 4 * whole,
+        }
+
+
 def volume(found: Counter[tuple[str, int]]) -> dict[str, int]:
     """Bytes by kind."""
     total: Counter[str] = Counter()

@@ -22,6 +22,7 @@ from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Item, Num, itemised, largest, maximum, minimum, where
+from ..schedule import groups
 from ..schedule.types import Schedule
 from ..step import ENDS_CALLED, boundary, either, sum_of
 from ..step.memory import in_flight
@@ -38,11 +39,16 @@ MOMENTS = (
     "together",
     "embedding",
     "reduction",
+    "second",
+    "drained",
 )
 """Of a rank that is alone: the loss or the head, the first, the second and the last layer of the
 last backward pass, the end of the second (gradients that are reduced at once lie together in the
 products' precision), and the reduction of what is left. Of a pipeline: the moments of `points`, the
-end of a backward pass of the embedding, and the reduction after the last.
+end of a backward pass of the embedding, and the reduction after the last; where gradients are
+reduced at once, what comes after the first layer of a backward pass, at the fullest moment
+("second") and the later one ("together"), and the embedding of the last group of microbatches,
+when all other chunks are through ("drained").
 """
 STATES = ("weights", "experts")
 """Parameters of a unit: those replicated over dp x cp, and those of experts."""
@@ -199,6 +205,10 @@ class Device(NamedTuple):
     """Inputs of its chunks that come from itself: one at the turn of a folded pipeline."""
     early: Num
     """Receive buffers that wait for their microbatch."""
+    group: Num
+    """Microbatches that go through a chunk together."""
+    halves: bool = False
+    """Its backward passes are cut in two."""
 
     @property
     def alone(self) -> Any:
@@ -239,7 +249,18 @@ def device(
         )
     local = 1.0 if schedule.folded and end == "last" else 0.0
     early = tensors.early(schedule, p, v, end)
-    return Device(share, moments, p, m, chunks, share.embedding, local, early)
+    return Device(
+        share,
+        moments,
+        p,
+        m,
+        chunks,
+        share.embedding,
+        local,
+        early,
+        groups.size(p, m, schedule.group),
+        schedule.split_backward,
+    )
 
 
 def flying(
@@ -258,6 +279,10 @@ def flying(
         staged_flying(job, layout, of, at, point, schedule, recompute)
         for point in at.points
     )
+    last = at.points[1]
+    fewer = minimum(last.flight, at.group / at.chunks)
+    last = last._replace(flight=fewer, heads=0.0)
+    drained = staged_flying(job, layout, of, at, last, schedule, recompute)
     early = at.points[1].lossless
     # `standing` counts the gradient of the head, which the first loss comes before
     of_head = (
@@ -269,16 +294,23 @@ def flying(
         else (later[0], maximum(full[0] - of_head, full[1]))
     )
     after = at.early * of.boundary
-    nothing = 0.0 * at.m
-    first = at.share.embedding * maximum(later[2], at.points[0].ends * full[2])
+    # the next layer, or the gradients of the first as they were made
+    made_of_one = job.precision.activation_bytes * weights_of_one(of, at)
+    further = maximum(
+        made_of_one - of.layer(at.share, "rising"), 0.0
+    ) - of.layer(at.share, "saved")
+    ended = at.share.embedding
+    first = ended * maximum(later[2], at.points[0].ends * full[2])
     staged = (
         loss,
         fullest,
         later[1],
         maximum(*turn[:2]),
-        nothing,
+        later[1] + further,
         first,
         after,
+        maximum(full[1] + further, where(at.chunks > 1, 0.0, ended * full[2])),
+        ended * drained[2],
     )
     return tuple(
         where(at.alone, a, b) for a, b in zip(alone, staged, strict=True)
@@ -319,12 +351,11 @@ def alone_flying(
     last = (
         last + made(job, of, at) + maximum(of.layer(at.share, "rising"), first)
     )
-    weights = of.layer(at.share, "weights") + of.layer(at.share, "experts")
     together = (
         kept
         - minimum(at.layers, 2.0) * one
         + made(job, of, at)
-        + job.precision.activation_bytes * weights
+        + job.precision.activation_bytes * weights_of_one(of, at)
     )
     of_head = in_head(job, of, at, tensors.logits(job, of.head.loss))
     return (
@@ -335,7 +366,14 @@ def alone_flying(
         together,
         0.0 * kept,
         0.0 * kept,
+        0.0 * kept,
+        0.0 * kept,
     )
+
+
+def weights_of_one(of: Units, at: Device) -> Num:
+    """Parameters of the largest layer."""
+    return of.layer(at.share, "weights") + of.layer(at.share, "experts")
 
 
 def in_head(job: Job, of: Units, at: Device, logits: Num = 0.0) -> Num:

@@ -25,6 +25,7 @@ from ..schedule import get as schedule_named
 from ..step.microbatch import Body, backward, body, kept_clock
 from ..step.pipeline import sum_of
 from ..step.units import tied
+from .messages import reduced_at_once
 
 CPU = "/cpu"
 
@@ -166,8 +167,8 @@ def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
     in and out of flat buffers.
 
     ZeRO 0 all-reduces once a step; 1 reduce-scatters and gathers once; 2 reduce-scatters after
-    every microbatch; 3 also gathers for every pass. With pp > 1 PyTorch's schedules reduce once a
-    step. Units: each layer; embedding and head together, or apart on different stages.
+    every microbatch, where backward passes are not halved; 3 also gathers for every pass. Units:
+    each layer; embedding and head together, or apart on different stages.
     """
     m = microbatches(job, layout)
     p = job.precision
@@ -199,7 +200,7 @@ def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
         return where(
             layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0
         )
-    often = m if layout.zero >= 2 and layout.pp == 1 else 1.0
+    often = m if reduced_at_once(layout) else 1.0
     gather = each("all_gather", p.gather_bytes, 1.0)
     scatter = each("reduce_scatter", p.gradient_bytes, 1.0)
     return where(

@@ -34,6 +34,7 @@ from .messages import (
     layer_ops,
     layer_shapes,
     order,
+    reduced_at_once,
     replicas,
     stages,
 )
@@ -144,6 +145,7 @@ class Walk:
         """Those whose weights are gathered, with their bytes."""
         self.unadded: dict[tuple[int, int], float] = {}
         self.reducing, self.closing = 0.0, False
+        self.at_once = reduced_at_once(self.layout)
 
     def units_of(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
@@ -175,9 +177,7 @@ class Walk:
         for number, action in enumerate(actions):
             stage = self.stages[action.chunk]
             self.closing = self.layout.pp == 1 and number == len(actions) - 1
-            late = self.closing or (
-                self.layout.pp == 1 and self.layout.zero >= 2
-            )
+            late = self.closing or self.at_once
             if action.kind == "F":
                 self.forward(stage)
             elif action.kind == "B" or (action.kind == "W" and stage.first):
@@ -188,7 +188,8 @@ class Walk:
                 self.input_backward(stage)
             elif action.kind == "W":
                 self.weight_backward(stage)
-        for stage in self.stages if self.layout.pp > 1 else []:
+        waiting = self.layout.pp > 1 and not self.at_once
+        for stage in self.stages if waiting else []:
             for index, unit in enumerate(self.units[stage.number]):
                 self.add_up(stage, index, unit)
                 self.reduce(stage, index, unit)
@@ -454,7 +455,7 @@ class Walk:
             self.accumulate(stage, index)
         if late:
             self.reduce(stage, index, unit)
-            if self.layout.zero == 3 or self.closing:
+            if self.closing or (self.layout.zero == 3 and self.layout.pp == 1):
                 self.release([(stage, index)])
 
     def reduce(self, stage: Stage, index: int, unit: Unit) -> None:

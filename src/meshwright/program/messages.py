@@ -304,15 +304,15 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     in `count`.
 
     In fp32 once a step, where gradients pile up before they are reduced; else as they are made,
-    after each microbatch, or (under a pipeline) once.
+    after each microbatch, or (halved backward passes) once.
     """
     layout = job.layout
     found = Sent()
     if layout.tp == 1 or not layout.sequence_parallel:
         return found
-    together = layout.pp > 1 or layout.zero < 2
+    together = not reduced_at_once(layout)
     chunks = {0} if layout.zero < 2 and m > 1 else set[int]()
-    if layout.pp > 1:
+    if layout.pp > 1 and together:
         chunks = piled_up(order(job, rank), stages(job, rank))
     for chunk, shapes in units_of_chunks(job, rank):
         width = (
@@ -345,19 +345,29 @@ def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
     return found
 
 
+def reduced_at_once(layout: Layout) -> bool:
+    """Gradients are reduced after each microbatch, so that a rank keeps shards of them: ZeRO 2 and
+    3, but where a schedule halves backward passes.
+    """
+    return bool(
+        layout.zero >= 2
+        and (layout.pp == 1 or not schedule_of(layout).split_backward)
+    )
+
+
 def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     """Weights gathered and gradients reduced over the replicas (dp x cp), a collective a unit.
 
     ZeRO 0: gradients all-reduced once. 1: weights gathered and gradients scattered once. 2:
     gradients scattered after every microbatch. 3: weights gathered for every forward and backward
-    pass too. Under a pipeline gradients always wait for the last microbatch, and weights are
-    gathered as often as PyTorch lets go of their chunk (`gathered_again`).
+    pass too. Gradients of halved backward passes wait for the last microbatch, and under a pipeline
+    weights are gathered as often as PyTorch lets go of their chunk (`gathered_again`).
     """
     layout = job.layout
     found = Sent()
     copies, inside = replicas(layout, shards)
     axis = "replicas" if layout.dp > 1 else "cp"
-    scatters = m if layout.zero >= 2 and layout.pp == 1 else 1
+    scatters = m if reduced_at_once(layout) else 1
     again = Counter({0: 2 * m if layout.zero == 3 else 1})
     if layout.pp > 1 and layout.zero:
         again = gathered_again(order(job, rank), layout.zero == 3)

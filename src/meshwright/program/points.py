@@ -120,8 +120,17 @@ def in_chunks(
     half = floor(chunks / 2)
     fresh = where(few, 0.0, 1.0)
     others = half if end == "last" else ceil(chunks / 2)
-    # by then every chunk had a backward pass and no forward pass since
-    emptied = flight - g * half * one + 1.0 / layers
+    # by then every chunk had a backward pass and no forward pass since; on the first ranks the last
+    # group is through before its backward passes begin
+    before = {"first": 2 * p - 1, "second": 2 * p - 3}.get(end, 0.0 * p)
+    emptied = (
+        where(
+            before >= g,
+            g * (1.0 + one - half * one) - one,
+            flight - g * half * one,
+        )
+        + 1.0 / layers
+    )
     # its head is in the chunk whose gradients are the first, and forward passes follow them
     last = end == "last"
     return (

@@ -64,16 +64,32 @@ def standing(
     alone = alone_standing(z, at, zero)
     full, later, turn = (z.at_point(point, zero) for point in at.points)
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
-    nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     embedding = later._replace(gathered=z.at_embedding(at.points[0], zero))
+    if z.at_once(zero):
+        one = minimum(maximum(z.n / z.chunks - 1.0, 0.0), 1.0) * z.one
+        # of several chunks another one than the head's is the last to be gathered
+        of_head = where(z.chunks > 1, 0.0, later.reduction)
+        later = later._replace(reduction=of_head)
+        together, second = (s._replace(reduction=one) for s in (later, full))
+        turn = turn._replace(reduction=one)
+        embedding = embedding._replace(reduction=z.beside_embedding)
+        drained = embedding._replace(gathered=z.gathered)
+        after = embedding
+    else:
+        together = second = drained = Standing(
+            *(0.0 * z.m for _ in Standing._fields)
+        )
+        after = z.reduced_after(zero)
     staged = (
         loss,
         full,
         later,
         turn,
-        nothing,
+        together,
         embedding,
-        z.reduced_after(zero),
+        after,
+        second,
+        drained,
     )
     return tuple(
         Standing(
@@ -121,6 +137,7 @@ class Sharding(NamedTuple):
     chunks: Num
     embedding: Num
     has_head: Num
+    halves: bool
 
     @classmethod
     def of(
@@ -189,6 +206,7 @@ class Sharding(NamedTuple):
             at.chunks,
             share.embedding,
             share.head,
+            at.halves,
         )
 
     @property
@@ -236,9 +254,32 @@ class Sharding(NamedTuple):
         ends = self.whole - self.layers_whole
         # the head's gradient is the first that is whole
         behind = 1.0 if layers else 0.0
+        if self.at_once(zero):
+            return Standing(
+                self.weights,
+                point.whole * self.layers_shard
+                + point.ends * self.root_shard
+                + maximum(point.ends, behind) * self.head_shard,
+                self.optimizer,
+                there,
+                behind * self.head,
+            )
         gradients = point.whole * self.layers_whole + point.ends * ends
         gradients = gradients + behind * (1.0 - point.ends) * self.head
         return Standing(self.weights, gradients, self.optimizer, there, 0.0)
+
+    @property
+    def beside_embedding(self) -> Num:
+        """Copied to be reduced while the embedding's gradient is there as it was made, or (of it)
+        in its place.
+        """
+        made = self.narrow * (self.root + self.foreign)
+        own = self.root - made if self.narrow < 1 else self.one + self.root
+        return maximum(self.one, own)
+
+    def at_once(self, zero: int) -> bool:
+        """Gradients are reduced after each microbatch."""
+        return zero >= 2 and not self.halves
 
     def at_embedding(self, point: Point, zero: int) -> Num:
         """Gathered at the end of the backward pass of a first stage: all of it; of other chunks
@@ -329,7 +370,8 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
     last = moment(z.n - 1.0)
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     found = (moment(none, 0.0), moment(none), second, last, together, nothing)
-    return (*found, last_reduction(z, late, closing, zero))
+    reduced = last_reduction(z, late, closing, zero)
+    return (*found, reduced, nothing, nothing)
 
 
 def last_reduction(

@@ -23,6 +23,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import stage_count as stage_count
 from ..layout.stages import stage_numbers as stage_numbers
+from ..program.messages import reduced_at_once
 from ..schedule import get as schedule_named
 from .loss import Columns, loss
 from .model import Decoder
@@ -94,7 +95,9 @@ def accumulation(
         ):
             last = i == microbatches - 1
             if isinstance(stage, FSDPModule):
-                stage.set_requires_gradient_sync(last or layout.zero >= 2)
+                stage.set_requires_gradient_sync(
+                    last or reduced_at_once(layout)
+                )
                 stage.set_reshard_after_backward(last or layout.zero == 3)
             stage.documents = documents(i)
             with recorder.part("F", 0, i):
@@ -157,6 +160,7 @@ def pipeline(
     ]
     for stage in wrapped:
         stage.documents = documents
+        stage.sharded = reduced_at_once(layout)
         recorder.watch(stage)
     schedule_class: Any = get_schedule_class(
         str(schedule_named(layout.schedule).torch_name)

@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining._backward import stage_backward
 from torch.distributed.pipelining._utils import _make_tensor_from_meta
 
 from ..program.tiles import Documents
@@ -32,6 +34,53 @@ class Stage(PipelineStage):
     """A `PipelineStage` that makes its receive buffers as late as it can."""
 
     documents: Packed = staticmethod(whole)
+    sharded = False
+    """ZeRO 2 and 3: gradients are reduced after each microbatch, and kept as shards."""
+
+    def backward_one_chunk(
+        self,
+        bwd_chunk_id: int,
+        loss: torch.Tensor | None = None,
+        full_backward: bool = True,
+        last_backward: bool = False,
+    ) -> None:
+        """One microbatch backward. Schedules keep every loss to the end of the step, and its graph
+        would keep what the stage was sent.
+        """
+        super().backward_one_chunk(
+            bwd_chunk_id, loss, full_backward, last_backward
+        )
+        if loss is not None and full_backward:
+            loss.detach_()
+
+    def backward_maybe_with_nosync(
+        self,
+        backward_type: str,
+        bwd_kwargs: dict[str, Any],
+        last_backward: bool = False,
+    ) -> Any:
+        """One microbatch backward. PyTorch's own keeps the gradients of a stage whole until the
+        last one, whatever FSDP shards.
+        """
+        module = self.submod
+        if not (
+            self.sharded
+            and backward_type == "full"
+            and isinstance(module, FSDPModule)
+        ):
+            return super().backward_maybe_with_nosync(
+                backward_type, bwd_kwargs, last_backward
+            )
+        # what was copied to be reduced is let go
+        module.set_is_last_backward(True)
+        module.set_reshard_after_backward(False)
+        module.set_requires_gradient_sync(True)
+        through = (
+            bwd_kwargs["stage_output"],
+            bwd_kwargs["output_grads"],
+            bwd_kwargs["input_values"],
+        )
+        return stage_backward(*through), None
 
     def forward_one_chunk(
         self, fwd_chunk_id: int, *args: Any, **options: Any
