@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
+import anyio  # noqa: E402
 from asking import QUESTION, ask, call  # noqa: E402
 
 from meshwright.cli.main import main
@@ -343,6 +344,35 @@ def test_a_search_stops_at_its_next_round(served) -> None:
         with pytest.raises(Stopped):
             found = asked[name].ask(used, stopped)
             list(found)
+
+
+def test_a_search_lets_what_is_quick_go_first() -> None:
+    """A prediction takes milliseconds; beside a search it would take several times as long."""
+    api = web.Api()
+    seen: list[str] = []
+
+    class Silent:
+        async def receive(self) -> None:
+            await anyio.sleep_forever()
+
+    def quick() -> bytes:
+        time.sleep(0.03)
+        seen.append("predicted")
+        return b"{}"
+
+    def search() -> bytes:
+        seen.append("search begins")
+        return b"{}"
+
+    async def both() -> None:
+        async with anyio.create_task_group() as group:
+            for name, compute in (("predict", quick), ("plan", search)):
+                given = (compute, Work(), api.endpoints[name], Silent())
+                group.start_soon(api.computed, *given)
+
+    anyio.run(both)
+    assert seen == ["predicted", "search begins"]
+    assert api.first.none.is_set(), "and the next search waits for nothing"
 
 
 def test_the_description_lists_every_endpoint() -> None:

@@ -100,12 +100,13 @@ def neighbours(
     """The layout with one field changed at a time; its own values are left out."""
     found = []
     for field, values in choices_of(job, layout).items():
-        if progress:
-            progress("neighbours", 0.0)
-        others = (v for v in values if v != getattr(layout, field))
-        found += _replayed(
-            job, [_neighbour(job, layout, field, v) for v in others]
-        )
+        choices = []
+        for value in values:
+            if progress:
+                progress("neighbours", 0.0)
+            if value != getattr(layout, field):
+                choices.append(_neighbour(job, layout, field, value))
+        found += _replayed(job, choices)
     return found
 
 

@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -43,6 +44,8 @@ DEADLINE_S = 60.0
 """Seconds that one answer may take."""
 SEARCHES, QUICK = 2, 4
 """Threads that search, and that answer what takes milliseconds."""
+MOST_PATIENT_S = 0.1
+"""Seconds that a search waits at most for what is quick."""
 MOST_WAITING = 64
 """Requests under way; more are told to come back."""
 KEPT, KEPT_BYTES = 128, 2**18
@@ -173,6 +176,24 @@ class Work:
             )
 
 
+class First:
+    """Lets what takes milliseconds go before a search that begins: both take the one interpreter."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.none = threading.Event()
+        self.none.set()
+
+    def __enter__(self) -> None:
+        self.count += 1
+        self.none.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self.none.set()
+
+
 class Kept:
     """The latest answers, by question."""
 
@@ -210,6 +231,7 @@ class Api:
         self.endpoints = endpoints(runs)
         self.kept = Kept()
         self.under_way = 0
+        self.first = First()
         self.limits: dict[bool, CapacityLimiter] = {}
 
     def limiter(self, quick: bool) -> CapacityLimiter:
@@ -302,6 +324,8 @@ class Api:
 
         def run() -> None:
             try:
+                if not asked.quick:
+                    self.first.none.wait(MOST_PATIENT_S)
                 work.progress("", 0.0)  # left while it waited
                 result.append(compute())
             except MeshwrightError as error:
@@ -316,13 +340,15 @@ class Api:
                     return
 
         self.under_way += 1
+        first = self.first if asked.quick else nullcontext()
         try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(watch)
-                await to_thread.run_sync(
-                    run, limiter=self.limiter(asked.quick)
-                )
-                group.cancel_scope.cancel()
+            with first:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(watch)
+                    await to_thread.run_sync(
+                        run, limiter=self.limiter(asked.quick)
+                    )
+                    group.cancel_scope.cancel()
         finally:
             self.under_way -= 1
         if isinstance(result[0], MeshwrightError):

@@ -32,7 +32,11 @@ function prices(state) {
 }
 
 function controls(ctx) {
-  if ($("clusters-list")) return;
+  const list = $("clusters-list");
+  if (list) {
+    if (list !== document.activeElement) list.value = ctx.state.clusters || usual(ctx.state);
+    return;
+  }
   const text = (id, label, key, value, hint) => h("label", { class: "field" }, label, h("input", { id, size: hint, value, oninput: (e) => ctx.set({ [key]: e.target.value.trim() }, true) }));
   put($("clusters-controls"), text("clusters-list", "clusters, by commas", "clusters", ctx.state.clusters || usual(ctx.state), 56),
     text("clusters-prices", "prices, such as h100-sxm:2.5,b200:4 (USD/h a chip)", "prices", ctx.state.prices || "", 36),

@@ -223,7 +223,7 @@ function form() {
     field("network", "network", "net", select("network", c.networks, "usual")),
     field("batch", "batch, tokens", "number", input("batch")),
     field("seq", "sequence", "number", input("seq", { placeholder: "model's" })),
-    field("precision", "numbers", "short", select("precision", c.precisions, "usual")),
+    field("precision", "precision", "short", select("precision", c.precisions, "usual")),
     field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
     field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
     h("details", { id: "more" }, h("summary", {}, "More of the question"),

@@ -3,8 +3,8 @@
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, source } from "./ask.js";
 import { fields, pins, question, words } from "./state.js";
-import { change, gib, grouped, percent, seconds, step } from "./format.js";
-import { binding, decides, differs, headline, memoryFigure, notesList, spoken, timeFigure } from "./answer.js";
+import { change, gib, grouped, percent, seconds, step, usd } from "./format.js";
+import { binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf } from "./answer.js";
 
 const NAMES = {
   tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
@@ -12,7 +12,6 @@ const NAMES = {
   sequence_parallel: "tokens cut over tp",
 };
 const IDLE = 500;
-const LATE = 100; // a search waits no longer than this for the layout shown
 const DIM = 150; // an answer that is not drawn anew by then is dimmed
 const PAUSE = 150; // somebody who types is left alone
 const last = { layout: null, on: "", network: "", model: "", found: null };
@@ -39,17 +38,14 @@ async function show(ctx) {
   const body = { question: asked, families: false, top: 1 };
   put($("plan-error"));
   wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(true), () => null);
-  // the layout shown comes first: a search beside it would only make it late
   const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
-  await Promise.race([before, before && wait(LATE)]).catch(() => null);
-  ctx.signal.throwIfAborted();
   const search = ask("plan", body, ctx.signal);
   before?.then((told) => shownAgain(ctx, told), () => null);
   const told = await search;
   draw(ctx, told);
   ctx.drawn("plan");
   if (!told.best) return;
-  await wait(0, ctx.signal); // the answer is shown before what stands around it
+  await Promise.race([new Promise(requestAnimationFrame), wait(50, ctx.signal)]); // the answer is shown before what stands around it
   around(ctx, told);
   try {
     await Promise.all([compared(ctx, told), mineShown(ctx, told)]);
@@ -229,8 +225,9 @@ async function mineShown(ctx, told) {
   if (!ctx.state.mine) return put(box);
   try {
     const p = await ask("predict", { question: free_of(ctx.state), layout: words(ctx.state.mine) }, ctx.signal);
-    const misfit = p.fits ? "" : ` It does not fit: ${gib(p.memory_bytes.needed)} of ${gib(p.memory_bytes.capacity)}.`;
-    put(box, `${step(p.step_time_s)} (${p.layout_words}); against the best ${differs(p, told.best)}.${misfit}`);
+    const [word, room] = fits(p);
+    const run = p.train_time_s ? `; the run takes ${seconds(valueOf(p.train_time_s))}${valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : ""}` : "";
+    put(box, h("b", {}, `${step(p.step_time_s)} a step`), ` (${p.layout_words}); `, h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}${run}; against the best ${differs(p, told.best)}.`);
   } catch (error) {
     if (!ctx.signal.aborted) put(box, h("span", { class: "bad" }, error.message));
   }

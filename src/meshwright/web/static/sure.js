@@ -38,7 +38,7 @@ function said(ctx, p) {
 
 function nearest(ctx, told) {
   put($("sure-near"), h("h2", {}, "The published runs nearest to this question"),
-    table(["run", "", "chips", "numbers", "predicted", "measured", "off by", "software and source", "layout"], told.rows.map((r) => [
+    table(["run", "", "chips", "precision", "predicted", "measured", "off by", "software and source", "layout"], told.rows.map((r) => [
       r.model, r.question && h("button", { type: "button", "aria-label": `Load ${r.model} on ${r.chips} ${r.chip}`, onclick: () => load(ctx, r.question) }, "load"),
       `${grouped(r.chips)} × ${r.chip}`, r.precision, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s), h("span", {}, r.software || r.framework, h("br"), h("small", { class: "note", title: r.id }, r.source_ref || r.source)), h("span", { class: "note" }, r.layout_words || "")]), "Nearest published runs"));
 }
