@@ -177,7 +177,7 @@ class Work:
 
 
 class First:
-    """Lets what takes milliseconds go before a search that begins: both take the one interpreter."""
+    """Lets what takes milliseconds go before a search that begins: there is one interpreter."""
 
     def __init__(self) -> None:
         self.count = 0
