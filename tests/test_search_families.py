@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,13 @@ from meshwright.describe.layout import Layout
 from meshwright.layout import practice
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute
-from meshwright.search.families import NAMES, families
+from meshwright.search.best import NEARLY, ROUNDING, reach
+from meshwright.search.families import NAMES, families, parts, split_of
 from meshwright.search.merit import burden
+from meshwright.search.several import joined, several
+from meshwright.search.split import NONE
 from meshwright.search.strategies import strategies
+from test_search import random_job
 
 JOB = Job("llama3-8b", "16xh100-sxm", 32)
 ONE_STAGE = Space(pp=(1,))
@@ -106,6 +111,65 @@ def test_families_are_parts_of_the_space_and_each_shows_its_best() -> None:
             assert family.slower == pytest.approx(
                 whole.slower(family.prediction)
             )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_one_search_finds_the_best_of_every_family(seed: int) -> None:
+    """By brute force, family by family: what all of them together leave within reach, and of each
+    in any case the first and what is nearly as good."""
+    rng, compared, slower = random.Random(7000 + seed), 0, 0
+    while compared < 5:
+        job, space, relaxed = random_job(rng)
+        if job.cluster.chips * job.batch > (120 if relaxed else 500):
+            continue
+        compared += 1
+        k, slack = rng.choice([1, 1, 3]), rng.choice([0.02, 0.2])
+        each = [part for _, part in parts(job, [space], True)]
+        every = [brute(job, part, 10**5, relaxed) for part in each]
+        merits = sorted(row[0] for best in every for row in best.rows)
+        common = (
+            reach(merits[k - 1], merits[0], slack)
+            if len(merits) >= k
+            else float("inf")
+        )
+        found = several(job, [space], k, relaxed, slack=slack, split=True)
+        assert [part for part, _ in found] == each
+        for (_, mine), best in zip(found, every, strict=True):
+            limit = max(common, best.first * NEARLY) * ROUNDING
+            assert mine.choice == best.choice
+            assert mine.rows == [row for row in best.rows if row[0] <= limit]
+            assert mine.complete(limit / ROUNDING)
+            slower += bool(best.rows) and best.first > common
+        searched = sum(best.searched for best in every)
+        assert relaxed or sum(best.searched for _, best in found) == searched
+    assert slower, "some family is beyond what the others leave"
+
+
+def test_spaces_that_differ_in_pipelines_and_zero_are_one_search() -> None:
+    """ZeRO 0 and 1 with pipelines and without, 2 and 3 without: three of the four; no two of one
+    kind, nor of other values of what they share."""
+    plain, sharded = Space(zero=(0, 1)), Space(zero=(2, 3), pp=(1,))
+    ((whole, each),) = joined([plain, sharded])
+    assert each == [plain, sharded]
+    assert whole == Space(zero=(0, 1, 2, 3))
+    split = split_of(each)
+    assert [split.part(1, pp, zero) for pp in (1, 2) for zero in (1, 3)] == [
+        0, 1, 0, NONE,
+    ]  # fmt: skip
+    for other in (
+        Space(zero=(1, 2), pp=(1,)),
+        Space(zero=(2, 3), pp=(1,), cp=(1,)),
+        Space(zero=(2, 3), pp=(2,)),
+    ):
+        assert len(joined([plain, other])) == 2, other
+    both = several(JOB, [plain, sharded], 5, False, slack=0.05)
+    for space, best in both:
+        rows = brute(JOB, space, 5, slack=0.05).rows
+        assert best.first == rows[0][0]
+    alone = [several(JOB, [s], 5, False, slack=0.05)[0][1] for s in each]
+    for (_, mine), one in zip(both, alone, strict=True):
+        assert mine.rows == one.rows[: len(mine.rows)]
+        assert mine.searched in (0, sum(best.searched for best in alone))
 
 
 def test_a_paper_ranks_by_its_own_seconds_and_has_no_families() -> None:

@@ -111,15 +111,16 @@ def test_several_spaces_are_within_what_was_found_before(
 ) -> None:
     """The second best of all so far, by what ranks and not by bytes."""
     asked = []
+    merits = {1: (7.0,), 2: (9.0, 8.0), 4: (5.0,), 8: (6.0,)}
 
     def found(j: Any, space: Any, k: int, *_: Any, **limits: Any) -> Any:
         asked.append(limits["within"])
-        rows = [(merit, 0.5) for merit in space]
+        (tp,) = space.values("tp")
+        rows = [(merit, 0.5) for merit in merits[tp]]
         return Best(k, None, rows=rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(several, "search", found)
-    spaces: Any = [(7.0,), (9.0, 8.0), (5.0,), (6.0,)]
-    several.several(job(), spaces, 2, False)
+    several.several(job(), [Space(tp=(tp,)) for tp in merits], 2, False)
     assert asked == [np.inf, np.inf, 8.0, 7.0]
 
 

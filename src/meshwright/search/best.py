@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..describe.layout import AXES, Layout
-from .pieces import Grid, Pieces
+from .pieces import Grid, Index, Pieces
 from .placement import Shares
-from .space import DEGREES, Fixed, Options, Table
+from .space import DEGREES, Column, Fixed, Options, Table
+from .split import NONE, SHARDED, WHOLE, Split
 
 ROUNDING = 1 + 1e-12
 NEAR = 4
@@ -20,6 +22,11 @@ NEARLY = 1.01
 """Of closed forms: replays seldom change the order of what differs by more."""
 MOST_TIES = 512
 """Layouts that are kept beyond the k best."""
+LARGEST = float(np.finfo(float).max)
+TP = 2 + DEGREES.index("tp")
+PP = 2 + DEGREES.index("pp")
+ZERO = 5 + len(DEGREES)
+"""Places in a row, after what ranks it and its bytes."""
 Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
@@ -39,8 +46,8 @@ class Best:
     what is nearly as good as any of these: replays decide."""
     sure: bool = False
     """The first, and what is nearly as good, is kept whatever `within` says."""
-    trial: float = np.inf
-    """While rows are tried: what is looked for among them (`evaluate.tried`)."""
+    trial: Any = np.inf
+    """While rows are tried: what is looked for among them (`evaluate.tried`), in each part."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     """(what ranks, bytes, degrees..., option numbers..., placement...), sorted."""
     searched: int = 0
@@ -54,16 +61,63 @@ class Best:
         return float(self.rows[0][0]) if self.rows else np.inf
 
     @property
-    def limit(self) -> float:
-        """What a newcomer must not exceed; bounds may round up."""
+    def split(self) -> Split:
+        """The parts of which each has its own first, and so its own limit."""
+        return self.choice.split if self.choice else WHOLE
+
+    @property
+    def firsts(self) -> Column:
+        """The first of each part, and 0 for what is in none."""
+        found = np.append(np.full(self.split.parts, np.inf), 0.0)
+        for row in reversed(
+            self.rows if self.split.parts > 1 else self.rows[:1]
+        ):
+            found[self._part(row)] = row[0]
+        return found
+
+    @property
+    def common(self) -> float:
+        """What no newcomer to any part may exceed, but for what is sure."""
         found = np.inf
         if len(self.rows) >= self.k:
             kth = self._at(self.k)
             last = self._at(max(MOST_TIES, self.k))
             found = max(kth, min(reach(kth, self.first, self.slack), last))
-        found = min(found, self.within)
-        found = max(found, self._sure) if self.sure else found
-        return min(found * ROUNDING, self.trial)
+        return min(found, self.within)
+
+    @property
+    def limits(self) -> Column:
+        """What a newcomer to each part must not exceed; bounds may round up. 0: it is in none."""
+        found: Column = np.full(self.split.parts + 1, self.common)
+        if self.sure:
+            found = np.maximum(found, self.firsts * NEARLY)
+        found = np.asarray(np.minimum(found * ROUNDING, self.trial))
+        found[NONE] = 0.0
+        return found
+
+    @property
+    def limit(self) -> float:
+        """What no newcomer may exceed."""
+        return float(self.limits.max())
+
+    def over(self, table: Table) -> Column:
+        """What rows must not exceed while their ZeRO stage is open."""
+        parts = self.split.rows(table["tp"], table["pp"])
+        most: Column = self.limits[parts].max(axis=0)
+        return most
+
+    def alive(self, table: Table, bounds: Grid) -> NDArray[np.bool_]:
+        """The rows that may enter; bounds: (side, row)."""
+        parts = self.split.rows(table["tp"], table["pp"])
+        most = np.minimum(self.limits, LARGEST)[parts]
+        return np.asarray((bounds <= most).any(axis=0))
+
+    def _part(self, row: tuple[Any, ...]) -> int:
+        """That of a row."""
+        split = self.split
+        if split.parts == 1:
+            return 0
+        return split.part(row[TP], row[PP], self.choice.zero[row[ZERO]].zero)
 
     @property
     def _sure(self) -> float:
@@ -106,20 +160,16 @@ class Best:
         self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares
     ) -> None:
         """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
-        flat = seconds.ravel()
-        limit = min(self.limit, np.finfo(float).max)
-        good = np.flatnonzero(flat <= limit)
+        parts = p.choice.parts(table["tp"], table["pp"])
+        limits = np.minimum(self.limits, LARGEST)
+        good = np.flatnonzero(seconds <= limits[parts])
         place = np.unravel_index(good, seconds.shape)
-        worth = flat[good]
+        worth = seconds.ravel()[good]
         bytes_ = use[(*place[:-1], p.of[place[-1]])]
         if self.weigh:
             worth = self.weigh(worth, bytes_)
-        most = limit
-        if len(good) > 4 * self.k:
-            least = np.partition(worth, self.k - 1)
-            far = reach(least[self.k - 1], least.min(), self.slack)
-            most = min(limit, far)
-        kept = np.flatnonzero(worth <= most)
+        mine = parts[place[-2], place[-1]]
+        kept = np.flatnonzero(worth <= self._far(worth, mine, limits))
         if not len(kept):
             return
         row = place[-1][kept]
@@ -132,13 +182,38 @@ class Best:
         values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})
-        limit = self.limit
-        k = self.k
-        tied = self.slack > 0.0
-        self.rows = [
-            x
-            for n, x in enumerate(self.rows)
-            if (n < k or tied) and x[0] <= limit
+        limits = self.limits
+        tied = self.slack > 0.0 or self.split.parts > 1
+        rows = self.rows if tied else self.rows[: self.k]
+        self.rows = [x for x in rows if x[0] <= limits[self._part(x)]]
+
+    def _far(self, worth: Column, parts: Index, limits: Column) -> Column:
+        """What each newcomer must not exceed, whatever else there is: many of them limit each
+        other."""
+        most: Column = limits[parts]
+        if len(worth) <= 4 * self.k:
+            return most
+        least = np.partition(worth, self.k - 1)
+        far = np.full(
+            len(limits), reach(least[self.k - 1], least.min(), self.slack)
+        )
+        if self.sure:
+            firsts = np.full(len(limits), np.inf)
+            np.minimum.at(firsts, parts, worth)
+            far = np.maximum(far, firsts * NEARLY)
+        return np.asarray(np.minimum(most, far[parts]))
+
+    def of(self, part: int) -> list[tuple[Any, ...]]:
+        """The rows of a part, with its ZeRO stages numbered by themselves."""
+        mine = [row for row in self.rows if self._part(row) == part]
+        if not mine:
+            return []
+        zero = self.choice.zero
+        sharded = zero[mine[0][ZERO]].zero >= SHARDED
+        own = [n for n, z in enumerate(zero) if (z.zero >= SHARDED) == sharded]
+        return [
+            (*row[:ZERO], own.index(row[ZERO]), *row[ZERO + 1 :])
+            for row in mine
         ]
 
     def layouts(self, scheme: str, dims: int) -> list[Layout]:

@@ -10,6 +10,7 @@ brute force.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -17,9 +18,8 @@ import numpy as np
 
 from ..describe.job import Job
 from . import laws
-from .best import Best
+from .best import LARGEST, Best
 from .evaluate import (
-    LARGEST,
     PLACED_AT_ONCE,
     Bounded,
     Progress,
@@ -27,12 +27,13 @@ from .evaluate import (
     best_first,
     evaluate,
     lower,
+    places,
     tried,
 )
 from .legal import legal_options, possible
 from .merit import weigh
 from .nearest import Shapes, nearest
-from .pieces import Index
+from .pieces import Grid, Index
 from .placement import count
 from .relaxed import covered, relaxed_rounds
 from .space import (
@@ -49,6 +50,7 @@ from .space import (
     shards,
     take,
 )
+from .split import WHOLE, Split
 
 FIRST = 512
 """Rows of the first round."""
@@ -64,13 +66,15 @@ def search(
     k: int = 10,
     relaxed: bool = False,
     progress: Progress | None = None,
+    split: Split = WHOLE,
     **limits: Any,
 ) -> Best:
     """The k best layouts of the space, exactly, without evaluating all of them.
 
-    limits: `within`, `slack` and `sure` of `Best`.
+    limits: `within`, `slack` and `sure` of `Best`; split: each of these parts has its own first.
     """
-    best = Best(k, options(job, space), **{"weigh": weigh(job), **limits})
+    choice = replace(options(job, space), split=split)
+    best = Best(k, choice, **{"weigh": weigh(job), **limits})
     for table, ways in _rounds(job, space, best, relaxed, progress):
         evaluate(job, space, best, table, relaxed, ways)
     return best
@@ -99,7 +103,7 @@ def _rounds(
     if not length(table) or not length(degrees):
         return
     if relaxed:
-        best.searched = covered(job, table, degrees) * best.choice.count
+        best.searched = covered(job, table, degrees, best.choice)
         yield from relaxed_rounds(
             job,
             space,
@@ -116,13 +120,10 @@ def _rounds(
     table = take(rows, whose) | {"interleave": degrees["interleave"][which]}
     fine = possible(job, table, best.choice, space.scheme, exact=True)
     table, whose = keep(table, fine), whose[fine]
-    best.searched = int(
-        (
-            legal_options(job, table, best.choice, space.scheme)
-            * (count(job, rows)[whose] if space.placements else 1.0)
-        ).sum()
-    )
-    # few rows are all placed: a bound would cost as much
+    many = count(job, rows)[whose] if space.placements else 1.0
+    legal = legal_options(job, table, best.choice, space.scheme)
+    best.searched = int((legal * many).sum())
+    # few rows are all placed: bounds would cost as much
     if length(table) <= FEW:
         yield table, None
         return
@@ -145,36 +146,43 @@ def _strict(
     the smallest microbatches, which fit soonest."""
     law = laws.law(job, table, best.choice, laws.layers(shapes))
     small = table["microbatch"] == table["microbatch"].min()
-    some = _least(law, np.flatnonzero(small), FIRST)
+    kind = best.split.kinds(table["tp"], table["pp"])
+    some = _least(law, np.flatnonzero(small), FIRST, kind)
     open_ = np.ones(len(law), dtype=bool)
-    found: list[tuple[Table, Column, Ways]] = []
+    found: list[tuple[Table, Grid, Ways]] = []
     size = FIRST
     while len(some):
         if progress:
             progress("bounds", 0.0)
         open_[some] = False
         rows = take(table, some)
-        seconds, ways = lower(
+        bounds, ways = lower(
             job, space, best, rows, rows, shapes=shapes.rows(some)
         )
-        order = np.argsort(seconds, kind="stable")
-        order = order[seconds[order] <= min(best.limit, LARGEST)]
+        place = places(best, rows, bounds)
+        left = place < np.inf
         if open_.any():
-            first = order[:PLACED_AT_ONCE]
-            yield from tried(best, take(rows, first), seconds[first], ways)
-            order = order[PLACED_AT_ONCE:]
-        found.append((take(rows, order), seconds[order], ways))
-        open_ &= law <= min(best.limit, LARGEST)
+            first = np.flatnonzero(place < PLACED_AT_ONCE)
+            yield from tried(best, take(rows, first), bounds[:, first], ways)
+            left &= place >= PLACED_AT_ONCE
+        found.append((keep(rows, left), bounds[:, left], ways))
+        open_ &= law <= np.minimum(best.over(table), LARGEST)
         size = size * GROWTH
-        some = _least(law, np.flatnonzero(open_), size)
-    left = {k: np.concatenate([rows[k] for rows, *_ in found]) for k in table}
-    bounds = np.concatenate([seconds for _, seconds, _ in found])
+        some = _least(law, np.flatnonzero(open_), size, kind)
+    every = {k: np.concatenate([rows[k] for rows, *_ in found]) for k in table}
+    bounds = np.concatenate([bounds for _, bounds, _ in found], axis=1)
     ways = reduce(Ways.beside, [ways for *_, ways in found])
-    yield from best_first(best, left, bounds, ways, progress)
+    yield from best_first(best, every, bounds, ways, progress)
 
 
-def _least(values: Column, rows: Index, number: int) -> Index:
-    """Of some rows those with the smallest values, ascending."""
-    if len(rows) > number:
-        rows = rows[np.argpartition(values[rows], number)[:number]]
-    return rows[np.argsort(values[rows], kind="stable")]
+def _least(values: Column, rows: Index, number: int, kind: Index) -> Index:
+    """Of each kind of some rows those with the smallest values."""
+    each = (rows[kind[rows] == one] for one in np.unique(kind))
+    return np.concatenate(
+        [
+            mine[np.argpartition(values[mine], number)[:number]]
+            if len(mine) > number
+            else mine
+            for mine in each
+        ]
+    )

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..describe.job import Job
 from ..step import clock, room
-from .best import Best
+from .best import LARGEST, Best
 from .blocks import Rows
 from .grid import pieces
 from .merit import weigh
 from .nearest import Shapes, bound_clock, pick
-from .pieces import bound, exact
+from .pieces import Bound, Grid, Pieces, bound, exact
 from .placement import Shares, placements
 from .space import (
     Column,
@@ -33,12 +33,12 @@ from .space import (
     shards,
     take,
 )
+from .split import NONE
 
 BLOCK = 16384
 """Rows whose terms are computed at once."""
 POINTS = 32768
 """Grid points evaluated at once: few enough that their arrays stay in cache."""
-LARGEST = float(np.finfo(float).max)
 PLACED_AT_ONCE = 32
 """Rows with the smallest bounds that are placed for a limit."""
 MORE_AT_ONCE = 256
@@ -48,15 +48,43 @@ TRIAL = 1.25
 
 
 class Ways(NamedTuple):
-    """Options of some rows, and on each axis the seconds that no layout with a choice undercuts."""
+    """Options of some rows, and on each axis, in each part, the seconds that no layout with a
+    choice undercuts."""
 
     whole: Options
-    least: list[Column]
+    least: list[Grid]
 
-    def within(self, limit: float) -> Options:
-        """Those that may stay within a limit."""
-        most = min(limit, LARGEST)
-        return self.whole.part([seconds <= most for seconds in self.least])
+    @classmethod
+    def of(cls, whole: Options) -> Ways:
+        """None of them looked at."""
+        parts = whole.split.parts
+        return cls(whole, [np.full((parts, n), np.inf) for n in whole.shape])
+
+    def note(
+        self, least: Bound, mine: Options, side: int, table: Table
+    ) -> None:
+        """The bound of rows on one side of the ZeRO stages."""
+        parts = self.whole.split.rows(table["tp"], table["pp"])[side]
+        found = np.unique(parts)
+        for part in found[found != NONE]:
+            one = len(found) == 1
+            some = least if one else least.rows(np.flatnonzero(parts == part))
+            columns = zip(
+                self.least, mine.numbers, some.by_option, strict=True
+            )
+            for axis, numbers, seconds in columns:
+                here = np.array(numbers, dtype=np.intp)
+                axis[part, here] = np.minimum(axis[part, here], seconds)
+
+    def within(self, limits: Column) -> Options:
+        """Those that may stay within the limit of some part."""
+        most = np.minimum(limits, LARGEST)[:NONE, None]
+        return self.whole.part(
+            [
+                np.asarray((seconds <= most).any(axis=0))
+                for seconds in self.least
+            ]
+        )
 
     def beside(self, other: Ways) -> Ways:
         """Of the rows of both."""
@@ -165,7 +193,7 @@ def evaluate(
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
             at = slice(begin, begin + BLOCK)
-            choice = ways.within(best.limit) if ways else best.choice
+            choice = ways.within(best.limits) if ways else best.choice
             if not choice.count:
                 return
             _on_grid(
@@ -191,10 +219,11 @@ def _on_grid(
     """Evaluate a block of placed rows under all options that may stay within the limit."""
     capacity = room.limit(job)
     rows = Rows(table, table, shares, space.scheme)
-    limit = np.inf if count else best.limit
+    limit = np.inf if count else best.over(table)
     p = pieces(job, clock(job), rows, choice, limit)
     if not count:
-        p = p.rows(np.flatnonzero(bound(p, capacity).seconds <= best.limit))
+        bounds = least_seconds(p, capacity)
+        p = p.rows(np.flatnonzero(best.alive(take(table, p.left), bounds)))
     table = pick(table, p.left)
     shares = pick(shares, p.left)
     for half in p.by_fold():
@@ -215,6 +244,13 @@ def _on_grid(
             )
 
 
+def least_seconds(p: Pieces, capacity: float) -> Grid:
+    """(side, row) bound of each row."""
+    return np.array(
+        [bound(p.stages(at), capacity).seconds for at in p.choice.sides]
+    )
+
+
 def lower(
     job: Job,
     space: Space,
@@ -223,70 +259,91 @@ def lower(
     far: Table,
     choice: Options | None = None,
     shapes: Shapes | None = None,
-) -> tuple[Column, Ways]:
-    """Bound of every row in seconds (nearest groups, best options among those that can fit), and of
-    every option.
+) -> tuple[Grid, Ways]:
+    """Bound of every row in seconds (nearest groups, best options among those that can fit) on each
+    side of the ZeRO stages, and of every option.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
     bound by the one, sharding by the other. shapes: of the near rows, where they are known.
     """
     capacity = room.limit(job)
-    found = np.full(length(near), np.inf)
     at = bound_clock(job)
     choice = choice or best.choice
-    each = [np.full(n, np.inf) for n in choice.all.shape]
+    found = np.full((len(choice.sides), length(near)), np.inf)
+    ways = Ways.of(choice.all)
     for start in range(0, length(near), BLOCK):
         some = np.arange(start, min(start + BLOCK, length(near)))
         a = take(near, some)
         b = a if far is near else take(far, some)
         known = shapes and shapes.rows(some)
         rows = Rows(a, b, None, space.scheme, known)
-        p = pieces(job, at, rows, choice, best.limit)
-        least = bound(p, capacity)
-        found[start + p.left] = least.seconds
-        columns = zip(each, p.choice.numbers, least.by_option, strict=True)
-        for axis, mine, seconds in columns:
-            here = np.array(mine, dtype=np.intp)
-            axis[here] = np.minimum(axis[here], seconds)
-    return found, Ways(choice.all, each)
+        p = pieces(job, at, rows, choice, best.over(a))
+        for side, stages in enumerate(p.choice.sides):
+            mine = p.stages(stages)
+            least = bound(mine, capacity)
+            found[side, start + p.left] = least.seconds
+            ways.note(least, mine.choice, side, take(a, p.left))
+    return found, ways
 
 
 def tried(
-    best: Best, table: Table, seconds: Column, ways: Ways
+    best: Best, table: Table, bounds: Grid, ways: Ways
 ) -> Iterator[Bounded]:
-    """Rows with these bounds. Where no limit is known yet, one a little above the bounds will do if
-    that many layouts are found within it.
+    """Rows with these bounds. In a part where no limit is known yet, one a little above its bounds
+    will do if that many layouts are found within it.
     """
-    if len(seconds) and np.isinf(best.limit) and np.isfinite(seconds).any():
-        best.trial = TRIAL * float(seconds[np.isfinite(seconds)].max())
+    parts = best.split.rows(table["tp"], table["pp"])
+    finite = np.isfinite(bounds)
+    largest = np.zeros(best.split.parts + 1)
+    np.maximum.at(largest, parts[finite], bounds[finite])
+    unknown = np.isinf(best.limits) & (largest > 0)
+    if unknown.any():
+        best.trial = np.where(unknown, TRIAL * largest, np.inf)
         yield table, ways
-        limit, best.trial = best.trial, np.inf
-        if best.limit <= limit:
-            return
-    yield table, ways
+        trial, best.trial = best.trial, np.inf
+        left = (best.limits > trial)[parts] & finite
+        table = keep(table, left.any(axis=0))
+    if length(table):
+        yield table, ways
+
+
+def places(best: Best, table: Table, bounds: Grid) -> Column:
+    """The place of each row by its bounds, the best of those that it has in some part; inf: it may
+    not enter.
+    """
+    parts = best.split.rows(table["tp"], table["pp"])
+    fine = bounds <= np.minimum(best.limits, LARGEST)[parts]
+    found = np.full(bounds.shape, np.inf)
+    for part in np.unique(parts):
+        mine = np.nonzero(fine & (parts == part))
+        order = np.argsort(bounds[mine], kind="stable")
+        found[mine[0][order], mine[1][order]] = np.arange(len(order))
+    return np.asarray(found.min(axis=0))
 
 
 def best_first(
     best: Best,
     table: Table,
-    seconds: Column,
+    bounds: Grid,
     ways: Ways,
     progress: Progress | None,
 ) -> Iterator[Bounded]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
-    order = np.argsort(seconds, kind="stable")
+    place = places(best, table, bounds)
     begin = 0
-    size = MORE_AT_ONCE if np.isfinite(best.limit) else PLACED_AT_ONCE
-    while begin < len(order):
-        chosen = order[begin : begin + size]
-        chosen = chosen[seconds[chosen] <= min(best.limit, LARGEST)]
-        if not len(chosen):
-            return
-        yield from tried(best, take(table, chosen), seconds[chosen], ways)
+    size = MORE_AT_ONCE if np.isfinite(best.common) else PLACED_AT_ONCE
+    left = np.flatnonzero(place < np.inf)
+    left = left[np.argsort(place[left], kind="stable")]
+    while len(left):
+        some = left[: np.searchsorted(place[left], begin + size)]
+        if len(some):
+            yield from tried(best, take(table, some), bounds[:, some], ways)
         begin = begin + size
         size = size * 4
+        left = left[len(some) :]
+        left = left[best.alive(take(table, left), bounds[:, left])]
         if progress:
-            progress("layouts", min(begin / len(order), 1.0))
+            progress("layouts", 1.0 - len(left) / len(place))
 
 
 def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:

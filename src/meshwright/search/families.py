@@ -6,6 +6,7 @@ search of each, with the limits of what was found in the others, is a search of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,8 @@ from ..describe.job import Job
 from ..num import divisors
 from ..prediction.prediction import Prediction
 from .space import Space
+from .split import NONE, SHARDED, Split
 
-SHARDED = 2
-"""ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
 NAMES = {
     (True, None, False): "pipelines, ZeRO-0 or 1",
     (True, None, True): "pipelines, ZeRO-2 or 3",
@@ -90,3 +90,28 @@ def parts(
     if not split:
         return [("", space) for space in spaces]
     return [each for space in spaces for each in families(job, space).items()]
+
+
+def split_of(parts: Sequence[Space]) -> Split:
+    """Spaces that have no layout in common, numbered in this order."""
+
+    def number(tensors: bool, pipes: bool, sharded: bool) -> int:
+        asked = {"tp": tensors, "pp": pipes}
+        for number, space in enumerate(parts):
+            stages = {zero >= SHARDED for zero in space.values("zero")}
+            if sharded in stages and all(
+                space.values(axis) is None
+                or any((n > 1) == several for n in space.values(axis))
+                for axis, several in asked.items()
+            ):
+                return number
+        return NONE
+
+    either = (False, True)
+    return Split(
+        tuple(
+            tuple(number(tensors, pipes, sharded) for sharded in either)
+            for pipes in either
+            for tensors in either
+        )
+    )

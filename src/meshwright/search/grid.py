@@ -18,6 +18,7 @@ from .. import step
 from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layers import sorts
+from ..num import Num
 from ..program.closed import MOMENTS
 from ..program.resident import whole_program
 from ..step import memory
@@ -45,7 +46,7 @@ class Piped(NamedTuple):
     barred: Mask | None
     """See `Pieces.barred`."""
 
-    def within(self, limit: float) -> Piped:
+    def within(self, limit: Num) -> Piped:
         """The rows and options that stay within a limit."""
         fine = self.pipe <= limit
         sp, rec, sched = (
@@ -73,14 +74,14 @@ class Piped(NamedTuple):
 
 
 def pieces(
-    job: Job, at: Clock, rows: Rows, choice: Options, limit: float = np.inf
+    job: Job, at: Clock, rows: Rows, choice: Options, limit: Num = np.inf
 ) -> Pieces:
-    """The terms of the rows and options whose pipeline alone stays within the limit.
+    """The terms of the rows and options whose pipeline alone stays within the limit, or theirs.
 
     at: the job's clock, or that of a bound.
     """
     found = _piped(job, at, rows, choice, limit)
-    if limit < np.inf:
+    if np.any(limit < np.inf):
         found = found.within(limit)
     # the unplaced row of each row
     row = rows.near.get("row", np.arange(rows.number))[found.left]
@@ -119,7 +120,7 @@ def pieces(
 
 
 def _piped(
-    job: Job, at: Clock, rows: Rows, choice: Options, limit: float
+    job: Job, at: Clock, rows: Rows, choice: Options, limit: Num
 ) -> Piped:
     """All rows; the pipelines of those beyond the limit may be left out."""
     each = blocks(job, at, rows, choice)

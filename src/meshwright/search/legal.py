@@ -17,6 +17,7 @@ from .kinds import runs, some_schedule
 from .nearest import each_way, layouts, pick
 from .pieces import Index
 from .space import Column, Options, Table, distinct, length, splits
+from .split import NONE
 
 Mask = NDArray[np.bool_]
 
@@ -82,8 +83,9 @@ def legal_options(
     index, number = _pipelines(table, m)
     orders = np.array(runs(job, choice, pick(rows[0], index), m[index]))
     alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
-    # with one replica all are the same
-    stages = np.where(alone, np.arange(len(choice.zero))[:, None] == 0, True)
+    # with one replica all of a side are the same
+    stages = np.where(alone, np.array(choice.leads)[:, None], True)
+    stages = stages & (choice.parts(table["tp"], table["pp"]) != NONE)
     stages = stages & np.array(
         [
             np.broadcast_to(sharding.runs(rows[0]), alone.shape)

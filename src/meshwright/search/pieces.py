@@ -75,6 +75,20 @@ class Pieces(NamedTuple):
             floors=tuple((a[..., at], b[..., at]) for a, b in self.floors),
         )
 
+    def stages(self, at: Index) -> Pieces:
+        """The terms of some of the ZeRO stages."""
+        if len(at) == len(self.choice.zero):
+            return self
+        used = np.isin(np.arange(len(self.choice.zero)), at)
+        every = [np.ones(n, dtype=bool) for n in self.choice.shape[:3]]
+        return self._replace(
+            choice=self.choice.part([*every, used]),
+            after=self.after[:, :, :, at],
+            kept=tuple(k[:, :, :, at] for k in self.kept),
+            barred=None if self.barred is None else self.barred[:, :, :, at],
+            floors=tuple((a[:, :, :, at], b) for a, b in self.floors),
+        )
+
     def by_fold(self) -> Iterator[Pieces]:
         """The unfolded and the folded schedules by themselves."""
         for f in range(self.after.shape[2]):
@@ -153,17 +167,23 @@ class Bound(NamedTuple):
             self.by_zero.min(axis=(0, 1, 2, 4), initial=np.inf),
         ]
 
+    def rows(self, at: Any) -> Bound:
+        """Of some of the rows."""
+        return Bound(*(of[..., at] for of in self))
+
 
 def bound(p: Pieces, capacity: float) -> Bound:
     """Each term at its best option, among those that can fit at all."""
     least_state = [
-        k.min(axis=3, keepdims=True)[:, :, p.by_schedule] for k in p.kept
+        k.min(axis=3, keepdims=True, initial=np.inf)[:, :, p.by_schedule]
+        for k in p.kept
     ]
     least_bytes = reduce(
         np.maximum, [h + k for h, k in zip(p.held, least_state, strict=True)]
     )[..., p.of]
     pipe = np.where(least_bytes > capacity, np.inf, p.pipe)
-    by_schedule = pipe + p.after.min(axis=3, keepdims=True)[:, :, p.spread]
+    after = p.after.min(axis=3, keepdims=True, initial=np.inf)
+    by_schedule = pipe + after[:, :, p.spread]
     by_zero = pipe.min(axis=2, keepdims=True, initial=np.inf) + p.after
     for a, b in p.floors:
         by_schedule = np.maximum(

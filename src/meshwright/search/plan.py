@@ -184,7 +184,7 @@ def plan(
             ask,
         )
     else:
-        found = [ask(job, [each], [("", each)]) for each in spaces]
+        found = [ask(job, [each], False) for each in spaces]
         schemes = [str(each.scheme) for each in spaces]
         one = found[0] if len(found) == 1 else _together(found, schemes, top)
         if one.best is None:
@@ -208,7 +208,7 @@ def _practised(
     """
     conventions = practice.kept(job, asked.choices)
     usual = practice.keeping(job, conventions)
-    one: Plan = ask(usual, spaces, parts(job, spaces, split))
+    one: Plan = ask(usual, spaces, split)
     if one.best:
         kept = tuple(each.words for each in conventions)
         if not split:
@@ -226,7 +226,7 @@ def _practised(
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
-    one = ask(job, every, parts(job, every, split))
+    one = ask(job, every, split)
     if one.best is None:
         return _unfit(job, every[0], one)
     broken = practice.broken(job, one.best.layout)
@@ -292,29 +292,29 @@ def _searched(
     job: Job,
     usual: Job,
     whole: Sequence[Space],
-    named: Sequence[tuple[str, Space]],
+    split: bool,
     top: int,
     progress: Progress | None,
     pareto: bool,
     batches: bool,
 ) -> Plan:
-    """The plan of some spaces, each a family where it has a name.
+    """The plan of some spaces.
 
-    usual: the job as it is searched, which may run less than `job` does;  whole: the spaces before
-    they were parted into families;  batches: look at others too.
+    usual: the job as it is searched, which may run less than `job` does;  split: the best of each
+    family too;  batches: look at others too.
     """
-    spaces, whole, notes = _placeable(job, [one for _, one in named], whole)
-    relaxed = bool(spaces[0].relaxed)
+    whole, notes = _placeable(job, whole)
+    relaxed = bool(whole[0].relaxed)
     if progress:
         progress("layouts", 0.0)
     slack = resolution(job)
 
     def ask(of: Job) -> Found:
-        return several(of, spaces, top, relaxed, progress, slack)
+        return several(of, whole, top, relaxed, progress, slack, split)
 
     look = partial(_look, whole)
     used, found, idle = _on_chips(
-        job, usual, ask, look, spaces[0].relaxed is None
+        job, usual, ask, look, whole[0].relaxed is None
     )
     told = partial(_told, job, used is usual)
     ranked, predicted, fuller = _walked(
@@ -344,21 +344,20 @@ def _searched(
         pareto=_front(used, whole, predicted[0], relaxed) if pareto else None,
         idle=idle,
     )
-    names = [name for name, _ in named]
-    if not names[0]:
+    if not split:
         return one
+    names = [name for name, _ in parts(job, [*whole], True)]
     return replace(one, families=_families(told, one, ranked, names))
 
 
 def _placeable(
-    job: Job, spaces: Sequence[Space], whole: Sequence[Space]
-) -> tuple[Sequence[Space], Sequence[Space], list[str]]:
+    job: Job, spaces: Sequence[Space]
+) -> tuple[Sequence[Space], list[str]]:
     """The spaces as the job's network lets them be placed, with what there is to say of it."""
     if not (spaces[0].placements and axes(job.cluster.network)):
-        return spaces, whole, []
+        return spaces, []
     return (
         [replace(space, placements=False) for space in spaces],
-        [replace(space, placements=False) for space in whole],
         [
             "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
             " axes in order"

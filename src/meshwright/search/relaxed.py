@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,10 @@ from ..describe.layout import Layout
 from ..num import ceil_div
 from ..schedule.waits import Wait
 from ..step import Body, Stages, least_waits, room, stages
-from .best import Best
+from .best import LARGEST, Best
 from .blocks import Rows
 from .evaluate import (
     BLOCK,
-    LARGEST,
     Bounded,
     Progress,
     Ways,
@@ -31,6 +31,7 @@ from .evaluate import (
     each_dp,
     largest_dp,
     lower,
+    places,
     tried,
     valid,
 )
@@ -39,7 +40,7 @@ from .kinds import Deal, Mask, deals, holders_of, kinds
 from .laws import NEVER, Laws, law, layers, shares_of
 from .legal import possible
 from .nearest import Shapes, bound_clock, nearest, pick, stacked
-from .pieces import Index, bound
+from .pieces import Grid, Index, bound
 from .placement import spread
 from .space import (
     PLACED,
@@ -54,6 +55,7 @@ from .space import (
     pipelines,
     take,
 )
+from .split import NONE
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -189,7 +191,7 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
         fewest = _fewest(job, part)
         fine = fewest * each + reduce(
             np.minimum, _idle(partly.waits, fewest).values()
-        ) <= min(best.limit, LARGEST)
+        ) <= np.minimum(best.over(part), LARGEST)
         found.append(partly.some(fine))
     every_one: Partly = stacked(found, [len(some.each) for some in found])
     return every_one
@@ -223,9 +225,10 @@ def by_law(
         once = plain.fullest.seconds(
             [np.reshape(kind, (-1, 1)) for kind in layer.kinds]
         )
-        row, of = np.nonzero((dp >= 1) & (m * once <= best.limit))
+        limit = best.over(grid)
+        row, of = np.nonzero((dp >= 1) & (m * once <= limit))
         m = m[row, of]
-        fine = plain.seconds(pick(layer, row), of, m) <= best.limit
+        fine = plain.seconds(pick(layer, row), of, m) <= limit[row, of]
         row = row[fine]
         of = of[fine]
         m = m[fine]
@@ -233,7 +236,7 @@ def by_law(
         again, of = chunked(left["pp"], degrees)
         left = take(left, again) | {"interleave": degrees["interleave"][of]}
         seconds = laws.seconds(pick(layer, row[again]), of, m[again])
-        left = keep(left, seconds <= best.limit)
+        left = keep(left, seconds <= best.over(left))
         runs = possible(
             job,
             left,
@@ -300,7 +303,7 @@ def relaxed_rounds(
         degrees,
         work,
     )
-    shards = shards.within(work <= best.limit)
+    shards = shards.within(work <= _over(best, shards))
     # most shards are slow unless tp is near
     if (
         space.placements
@@ -310,15 +313,14 @@ def relaxed_rounds(
         shards = Shards.of(
             job, space, best, spread(job, shards.table, True, PLACED[:1])
         )
-        shards = shards.within(_whole_model(job, shards) <= best.limit)
+        work = _whole_model(job, shards)
+        shards = shards.within(work <= _over(best, shards))
     if not length(shards.table) or not length(
         rows := by_law(job, space, best, shards, degrees)
     ):
         return
     partly = pipelined(job, best, shards, rows)
-    # no limit yet: at least leave out what cannot fit even with the most replicas
-    if not best.rows:
-        partly = _fitting(job, space, best, partly)
+    partly = _fitting(job, space, best, partly)
     if progress:
         progress("pipelines", 0.1)
     low, high, seconds = _intervals(job, space, best, partly)
@@ -326,9 +328,10 @@ def relaxed_rounds(
         some = np.argsort(seconds, kind="stable")[:FIRST_INTERVALS]
         a = take(low, some)
         b = take(high, some)
-        yield _promising(job, space, a, *lower(job, space, best, a, b))
-        low = keep(low, seconds <= best.limit)
-        high = keep(high, seconds <= best.limit)
+        yield _promising(job, space, best, a, *lower(job, space, best, a, b))
+        fine = seconds <= best.over(low)
+        low = keep(low, fine)
+        high = keep(high, fine)
     yield from _halve(
         job,
         space,
@@ -340,23 +343,32 @@ def relaxed_rounds(
 
 
 def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
-    """Rows that may fit. More replicas need less memory: states are cut finer, and fewer
+    """Rows that may fit, where no limit is known: at least what cannot fit even with the most
+    replicas is left out. More replicas need less memory: states are cut finer, and fewer
     microbatches are in flight; only the fewest may need less, because what has one replica is not
     gathered or scattered."""
     capacity = room.limit(job)
-    alive = np.zeros(length(partly.table), dtype=bool)
-    for start in range(0, len(alive), BLOCK):
-        part = take(
-            partly.table, np.arange(start, min(start + BLOCK, len(alive)))
-        )
+    table = partly.table
+    parts = best.split.rows(table["tp"], table["pp"])
+    alive = np.asarray(np.isfinite(best.firsts)[parts].all(axis=0))
+    unknown = np.flatnonzero(~alive)
+    for start in range(0, len(unknown), BLOCK):
+        at = unknown[start : start + BLOCK]
+        part = take(table, at)
         for some in (part, part | {"dp": dp_step(part)}):
             # a bound, not a layout
             rows = Rows(some, dict(some), None, space.scheme)
             p = pieces(job, bound_clock(job), rows, best.choice)
-            alive[start : start + BLOCK] |= (
-                bound(p, capacity).bytes <= capacity
-            )
+            alive[at] |= bound(p, capacity).bytes <= capacity
     return partly.some(alive)
+
+
+def _over(best: Best, shards: Shards) -> Column:
+    """What shards must not exceed, with pipelines or without."""
+    either = [
+        best.over(shards.table | {"pp": n}) for n in np.array([1.0, 2.0])
+    ]
+    return np.maximum(*either)
 
 
 def _whole_model(job: Job, shards: Shards) -> Column:
@@ -412,23 +424,35 @@ def _first_guess(
         job, rows, best.choice, space.scheme, best.choice.recompute
     )
     seconds = law(job, rows, best.choice, layers(shapes))
-    order = np.argsort(seconds, kind="stable")
-    begin, size = 0, GUESSES
-    while begin < len(order) and np.isinf(best.limit):
-        some = order[begin : begin + size]
+    left = np.argsort(seconds, kind="stable")
+    size = GUESSES
+    while len(left := left[np.isinf(best.over(take(rows, left)))]):
+        some = left[:size]
         guesses = take(rows, some)
-        seconds, ways = lower(
+        bounds, ways = lower(
             job, space, best, guesses, guesses, shapes=shapes.rows(some)
         )
-        first = np.argsort(seconds, kind="stable")[:PROMISING]
-        first = first[np.isfinite(seconds[first])]
-        yield from tried(best, take(guesses, first), seconds[first], ways)
-        begin = begin + size
+        first = np.flatnonzero(places(best, guesses, bounds) < PROMISING)
+        yield from tried(best, take(guesses, first), bounds[:, first], ways)
+        left = left[size:]
         size = size * GROWTH
 
 
-def covered(job: Job, table: Table, degrees: Table) -> int:
-    """How many (degrees, dp) rows a relaxed table stands for."""
+def covered(job: Job, table: Table, degrees: Table, choice: Options) -> int:
+    """How many (degrees, dp, options) a relaxed table stands for."""
+    total = 0
+    by_tp = [table["tp"] == 1, table["tp"] > 1]
+    by_pp = [degrees["pp"] == 1, degrees["pp"] > 1]
+    for (tp, some), (pp, deep) in product(enumerate(by_tp), enumerate(by_pp)):
+        held = choice.parts(np.array([tp + 1.0]), np.array([pp + 1.0])) != NONE
+        options = choice.count // len(choice.zero) * int(held.sum())
+        rows = _every_dp(job, keep(table, some), degrees["pp"][deep])
+        total += rows * options
+    return total
+
+
+def _every_dp(job: Job, table: Table, pp: Column) -> int:
+    """How many rows these shards have with any dp."""
     total = 0.0
     for model_parallel, times in zip(
         *np.unique(
@@ -441,7 +465,7 @@ def covered(job: Job, table: Table, degrees: Table) -> int:
         total += (
             times
             * np.minimum(
-                np.floor(job.cluster.chips / (ranks * degrees["pp"])),
+                np.floor(job.cluster.chips / (ranks * pp)),
                 job.batch // micro,
             ).sum()
         )
@@ -456,7 +480,7 @@ def _intervals(
     table = partly.table
     each = partly.each
     B = float(job.batch)
-    limit = best.limit
+    limit = best.over(table)
     fewest = _ceil_div(B, table["dp"] * table["microbatch"])
     most = np.minimum(
         np.floor(limit / each), _ceil_div(B, table["microbatch"])
@@ -476,7 +500,7 @@ def _intervals(
         seconds = np.where(
             can, np.minimum(seconds, busy + idle[schedule.name]), seconds
         )
-    fine = seconds <= limit
+    fine = seconds <= limit[index]
     seconds = seconds[fine]
     rows = take(table, index[fine])
     m = m[fine]
@@ -521,12 +545,13 @@ def _halve(
             )
             low = keep(low, fine)
             high = keep(high, fine)
-        seconds, ways = lower(job, space, best, low, high, choice)
+        bounds, ways = lower(job, space, best, low, high, choice)
         if length(low) > MANY:
-            yield _promising(job, space, low, seconds, ways)
-        choice = ways.within(best.limit)
-        alive = seconds <= best.limit
-        low = keep(low | {"bound": seconds}, alive)
+            yield _promising(job, space, best, low, bounds, ways)
+        choice = ways.within(best.limits)
+        alive = best.alive(low, bounds)
+        sides = {f"bound{side}": each for side, each in enumerate(bounds)}
+        low = keep(low | sides, alive)
         high = keep(high, alive)
         step = dp_step(low)
         counts = np.floor((high["dp"] - low["dp"]) / step) + 1
@@ -543,7 +568,7 @@ def _halve(
             found.append((keep(ready, valid(job, ready, space)), ways))
             low = keep(low, ~single)
             high = keep(high, ~single)
-        del low["bound"]
+        low = {k: c for k, c in low.items() if k not in sides}
         if unplaced:
             axis = unplaced.pop(0)
             low, high = (
@@ -557,7 +582,8 @@ def _halve(
     if found:
         table = reduce(_stack, [rows for rows, _ in found])
         ways = reduce(Ways.beside, [each for _, each in found])
-        yield from best_first(best, table, table.pop("bound"), ways, progress)
+        bounds = np.array([table.pop(side) for side in sides])
+        yield from best_first(best, table, bounds, ways, progress)
 
 
 def _halves(low: Table, high: Table) -> tuple[Table, Table]:
@@ -570,10 +596,10 @@ def _halves(low: Table, high: Table) -> tuple[Table, Table]:
 
 
 def _promising(
-    job: Job, space: Space, low: Table, seconds: Column, ways: Ways
+    job: Job, space: Space, best: Best, low: Table, bounds: Grid, ways: Ways
 ) -> Bounded:
     """Of intervals with these bounds the best with their smallest dp, for a better limit."""
-    some = take(low, np.argsort(seconds, kind="stable")[:PROMISING])
+    some = keep(low, places(best, low, bounds) < PROMISING)
     return keep(some, valid(job, some, space)), ways
 
 

@@ -36,6 +36,7 @@ from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..schedule.types import Schedule
 from ..step import by_order
+from .split import SHARDED, WHOLE, Split
 
 Column: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = dict[str, Column]
@@ -265,6 +266,8 @@ class Options:
     """Numbers of chunks that each of all the schedules may have."""
     whole: Options | None = None
     """The options of which these are a part."""
+    split: Split = WHOLE
+    """The parts whose best layouts are looked for."""
 
     @property
     def all(self) -> Options:
@@ -302,7 +305,13 @@ class Options:
             for axis, marks in zip(self.axes, used, strict=True)
         ]
         return Options(
-            axes[0], axes[1], axes[2], axes[3], self.chunks, self.all
+            axes[0],
+            axes[1],
+            axes[2],
+            axes[3],
+            self.chunks,
+            self.all,
+            self.split,
         )
 
     @property
@@ -319,6 +328,27 @@ class Options:
     def count(self) -> int:
         """Grid points of a row."""
         return prod(self.shape)
+
+    def parts(self, tp: Any, pp: Any) -> NDArray[np.intp]:
+        """(ZeRO stage, row) the part of each row."""
+        rows = self.split.rows(tp, pp)
+        on = np.zeros(len(self.zero), dtype=np.intp)
+        for side, at in enumerate(self.sides):
+            on[at] = side
+        return rows[on]
+
+    @property
+    def sides(self) -> list[NDArray[np.intp]]:
+        """Positions of the ZeRO stages on each side of the split."""
+        return self.split.sides([sharding.zero for sharding in self.zero])
+
+    @property
+    def leads(self) -> list[bool]:
+        """Of each ZeRO stage whether it is the first of its side: it stands for all where a row has
+        one replica, and all are the same."""
+        whole = self.all
+        first = {whole.zero[side[0]] for side in whole.sides if len(side)}
+        return [sharding in first for sharding in self.zero]
 
 
 def demand_one_copy(space: Space) -> None:
@@ -448,8 +478,6 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
 
 
 SHARDS_ALL = 3
-SHARDED = 2
-"""ZeRO stage from which every microbatch waits for the group, so that its size matters."""
 
 
 def described(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:

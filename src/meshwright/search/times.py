@@ -20,11 +20,13 @@ from ..cost.layer import Clock, LayerCost, Redone
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
+from ..num import Num
 from ..program.resident import whole_program
 from .kinds import Deal, Fullest, deals, holders_of, kinds
 from .nearest import pick, stacked
 from .pieces import Grid, Index, Pieces
 from .space import Column, Options, Sharding, distinct
+from .split import NONE
 
 Mask = NDArray[np.bool_]
 TOGETHER = 65536
@@ -203,20 +205,20 @@ def pipelines(
     points: Points,
     choice: Options,
     can_run: list[Mask],
-    limit: float,
+    limit: Num,
     seconds: Grid,
     bounds: bool,
 ) -> None:
     """Seconds of the pipeline, (sp, recompute, schedule, 1, row), of points that may stay within
     the limit.
 
-    can_run: of each schedule, by row;  bounds: a bound will do.
+    can_run: of each schedule, by row;  limit: one, or of each row;  bounds: a bound will do.
     """
     every = kinds(choice)
     ways = grouped(choice)
     if not len(points.row):
         return
-    within = points.busy(job) <= limit
+    within = points.busy(job) <= pick(limit, points.row)
     where = [
         within & np.any([can_run[k][points.row] for k in mine], axis=0)
         for mine in ways.values()
@@ -228,7 +230,8 @@ def pipelines(
     m = some.m
     send = step.hop(near, some.parts, clock).seconds
     s = some.stages(holders)
-    short = some.rounds * (s.forward + s.backward) <= limit
+    most = pick(limit, some.row)
+    short = some.rounds * (s.forward + s.backward) <= most
     for deal, k in (
         (i, k) for i, mine in enumerate(ways.values()) for k in mine
     ):
@@ -245,7 +248,7 @@ def pipelines(
             if bounds and not schedule.split_backward:
                 seconds[place] = least
                 continue
-            few = np.flatnonzero(least <= limit)
+            few = np.flatnonzero(least <= pick(most, at))
             p, v, n, stages, hop, place = pick(
                 (p, v, n, stages, hop, place), few
             )
@@ -342,12 +345,14 @@ def _after_zero(
     names = p.devices
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
+    leads = choice.leads
+    parts = choice.parts(near.tp, near.pp)
     for z, sharding in enumerate(choice.zero):
         of = sharing[sharding.copies]
         zero = sharding.zero
         every = np.array([each[z] for each in updates])
         update = every[points.deal, points.row]
-        never = alone & (sharding != choice.all.zero[0])
+        never = (alone & (not leads[z])) | (parts[z] == NONE)
         never = never | ~np.asarray(
             sharding.runs(near)
             if points.far is None
