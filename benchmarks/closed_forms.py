@@ -117,7 +117,7 @@ def closed_and_exact(at: Drawn, barrier: str) -> tuple[float, float]:
         assumptions=replace(REALISTIC, overlap=overlap),
     )
     layout = Layout(pp=at.p, interleave=at.v, schedule=at.schedule)
-    s = stages(layout, at.parts, "none", shares(job, layout, schedule, at.v))
+    s = stages(layout, at.parts, shares(job, layout, schedule, at.v))
     closed = float(
         ordered(job, at.p, at.m, s, at.send, schedule, at.v, refine=True).total
     )

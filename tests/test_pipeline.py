@@ -92,7 +92,7 @@ def test_devices_hold_the_layers_of_their_chunks(v: int) -> None:
     slowest = max(held.values()) * 3 * found.microbatches
     assert (
         found.time_s["compute"]
-        < 1.2 * slowest * found._body.typical.forward.compute
+        < 1.2 * slowest * found._body.typical.causes.forward.compute
     ), "nothing is padded"
 
 

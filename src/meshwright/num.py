@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 else:
     Num = Any
 
-SCALARS = (int, float)  # bool is an int, np.float64 is a float
+SCALARS = (float, bool, int)  # the likeliest first; np.float64 is a float
 BY_VALUE = (*SCALARS, str)
+FLOATS = frozenset((float,))
 
 
 class Same:
@@ -53,8 +55,10 @@ def cache_key(*values: Any) -> tuple[Any, ...]:
 def content_key(*values: Any) -> tuple[Any, ...]:
     """The same by what arrays hold: for formulas that cost more than reading them once."""
     return tuple(
-        v if isinstance(v, BY_VALUE) else (v.shape, v.tobytes())
-        for v in values
+        [
+            v if isinstance(v, BY_VALUE) else (v.shape, v.tobytes())
+            for v in values
+        ]
     )
 
 
@@ -263,6 +267,17 @@ def at(values: Sequence[float], index: Any) -> Num:
 
     found: Num = np.asarray(values)[index]
     return found
+
+
+def total(values: Collection[Num]) -> Num:
+    """The sum of several numbers, in order; 0 if there are none. (`sum` rounds numbers otherwise
+    than columns from Python 3.12 on.)
+    """
+    if FLOATS.issuperset(map(type, values)):
+        return reduce(add, values, 0.0)
+    # adding 0 to a column costs as much as adding another column
+    some = [v for v in values if not (isinstance(v, float) and v == 0.0)]
+    return reduce(add, some) if some else 0.0
 
 
 def product(values: Any) -> Num:

@@ -9,11 +9,13 @@ import pytest
 from meshwright.cost.chip import rates
 from meshwright.cost.layer import (
     CAUSES,
+    Causes,
     Clock,
     LayerCost,
     Seconds,
     Timer,
-    mean,
+    both,
+    scaled,
 )
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.network import Fabric
@@ -135,7 +137,7 @@ def test_what_hides_behind_an_operation(
     overlap: Overlap, shown: dict[str, float]
 ) -> None:
     found = timer(overlap).layer([Op("x", "vector", WORK, Pass())])
-    assert seconds(found.forward) == pytest.approx(PLAIN | shown)
+    assert seconds(found.causes.forward) == pytest.approx(PLAIN | shown)
     assert found.sent.seconds == 15, "hidden or not, it is sent"
 
 
@@ -155,7 +157,8 @@ def test_a_gather_hides_behind_the_products_of_its_sublayer() -> None:
         ("none", 6.0),
     ):
         found = timer(Overlap(tp=Hide(scope))).layer([norm, product, other])
-        assert found.forward.tp_comm == pytest.approx(shown), scope
+        ahead = found.causes.forward
+        assert ahead.tp_comm == pytest.approx(shown), scope
 
 
 def test_a_ring_of_keys_outlasts_little_work() -> None:
@@ -163,7 +166,7 @@ def test_a_ring_of_keys_outlasts_little_work() -> None:
     ring = timer(Overlap(cp=Hide("operation")))
     assert ring.layer(
         [Op("x", "attention", short, Pass())]
-    ).forward.cp_comm == pytest.approx(1.5)
+    ).causes.forward.cp_comm == pytest.approx(1.5)
 
 
 def test_a_layer_is_the_sum_of_its_operations() -> None:
@@ -197,37 +200,24 @@ def test_a_layer_is_the_sum_of_its_operations() -> None:
     found = timer().layer(
         [product, core, experts], ways={"selective": "core_attn"}
     )
-    assert (found.forward.total, found.backward.total) == (
-        4 + 2 + 1,
-        10 + 3 + 2,
-    )
+    assert (found.forward, found.backward) == (4 + 2 + 1, 10 + 3 + 2)
     again = found.redone["selective"]
     # selective recomputation repeats the core of attention alone
-    assert again.time.total == 2
+    assert again.time == again.causes.total == 2
     assert (found.saved, again.saved) == (1101, 111)
     assert (found.weights, found.expert_weights) == (30, 7)
     # part of the products', none of the core's
-    assert 0 < found.weight_pass < found.backward.total - 3
+    assert 0 < found.weight_pass < found.backward - 3
 
 
-def test_means_and_sums_of_kinds_of_layer() -> None:
-    a, b = (
-        LayerCost(Seconds(1.0), Seconds(2.0), saved=10.0),
-        LayerCost(Seconds(4.0), Seconds(8.0), saved=40.0),
-    )
-    both = mean({"a": a, "b": b}, (("a", 2), ("b", 1)))
-    assert (
-        both.forward.compute,
-        both.backward.compute,
-        both.saved,
-    ) == pytest.approx((2.0, 4.0, 20.0))
-    assert (
-        mean(
-            {"a": a, "b": b}, (("a", 2), ("b", 1)), divide=False
-        ).forward.compute
-        == 6.0
-    )
-    assert mean({}, ()).forward.total == 0
+def test_layers_one_after_the_other() -> None:
+    """Seconds of both are those of their causes."""
+    a = LayerCost(saved=10.0).lasting(Causes(Seconds(1.0), Seconds(2.0)))
+    b = LayerCost(saved=40.0).lasting(Causes(Seconds(0.0, 4.0), Seconds(8.0)))
+    whole = both(scaled(a, 2.0), b)
+    assert (whole.forward, whole.backward, whole.saved) == (6.0, 12.0, 60.0)
+    assert whole.causes.forward == Seconds(2.0, 4.0)
+    assert whole.causes.both.total == 18.0
 
 
 def test_seconds_add_and_scale() -> None:

@@ -28,9 +28,9 @@ from meshwright.schedule import get as schedule_named
 from meshwright.step import Body, Held, Share, holding, memory, room
 from meshwright.step import unit as unit_of
 from meshwright.step.microbatch import (
-    backward,
     boundary,
-    sent_back,
+    recomputed,
+    recomputing,
     stage_message,
 )
 from meshwright.step.units import of_ends
@@ -89,12 +89,18 @@ def body(typical: LayerCost, leading: LayerCost | None = None) -> Body:
 def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
     parts = body(layer())
     one = parts.typical
-    assert backward(one, "none") == 2.0
-    assert backward(one, "mlp") == 2.5 and backward(one, "mlp", 0.5) == 2.25
-    assert backward(one, "full") == 3.0 and backward(one, "full", 0.25) == 2.25
-    assert sent_back(one, "none").seconds == 0.5
-    assert sent_back(one, "mlp", 0.5).seconds == 0.5625
-    assert sent_back(one, "full").seconds == 0.75
+    assert recomputed(one, "none") is one
+    for text, share, back, sent in (
+        ("mlp", 1.0, 2.5, 0.625),
+        ("mlp", 0.5, 2.25, 0.5625),
+        ("full", 1.0, 3.0, 0.75),
+        ("full", 0.25, 2.25, 0.5625),
+    ):
+        again = recomputed(one, text, share)
+        assert (again.backward, again.sent_back.seconds) == (back, sent)
+        assert (again.forward, again.sent.seconds) == (1.0, 0.25)
+    assert recomputing(parts, "full").layers[0].backward == 3.0
+    assert recomputing(parts, "full").head == parts.head
     assert memory.saved(one, parts, "none") == 100.0
     assert memory.saved(one, parts, "mlp") == 40.0
     assert memory.saved(one, parts, "mlp", 0.25) == 100.0 - 15.0
@@ -326,13 +332,18 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
 def test_the_kind_of_layer_that_takes_most() -> None:
     layout = Layout(sequence_parallel=False)
     job = framework(layout)
-    small, large = (2.0, 100.0, 100.0), (3.0, 400.0, 100.0)
-    for kinds in ([small, large], [large, small]):
-        found = holding.largest_work(job, layout, kinds)
+    small, large, absent = (
+        holding.work(job, layout, saved, kept)
+        for saved, kept in ((100.0, 100.0), (400.0, 100.0), (900.0, 0.0))
+    )
+    for layers, kinds in (
+        ((2.0, 3.0), [small, large]),
+        ((3.0, 2.0), [large, small]),
+    ):
+        found = holding.largest_work(layers, kinds)
         assert found["computed again"] == 300.0
         assert found["temporaries of the backward pass"] == 100.0
-    absent = (0.0, 900.0, 0.0)
-    found = holding.largest_work(job, layout, [small, absent])
+    found = holding.largest_work((2.0, 0.0), [small, absent])
     assert sum(found.values()) == 25.0
 
 
@@ -564,9 +575,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
     for blocks in (0, 1, 2):
         model = replace(MODEL, vocab=128, mtp_layers=blocks)
         job = a_job(Layout(), model)
-        seconds.append(
-            float(step.total(step.body(job, job.layout).head.forward))
-        )
+        seconds.append(float(step.body(job, job.layout).head.forward))
     first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
     # a layer, a matrix of 2 D x D, and the logits once more
     expected = 1.0 + 2 * TOKENS * (2 * WIDTH**2 + 128 * WIDTH) / 2**24
@@ -613,7 +622,9 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
         layout = Layout(pp=pp)
         job = a_job(layout, model, memory=UNITS)
         share = Share((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0)
-        found = memory.activations(job, layout, parts, text, {end: share}, end)
+        (found,) = memory.activations(
+            job, layout, parts, text, {end: share}, [end]
+        )
         each = 2 * (16.0 if text == "full" else 100.0)
         late = (7.0 - 2 * logits) * head
         assert found == (each, 7.0 * head, late, once), (pp, end)
@@ -621,14 +632,14 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     layout = Layout()
     job = a_job(layout, model, memory=UNITS)
     share = Share((0.0, 0.0), 0.0, 1.0)
-    found = memory.activations(
-        job, layout, parts, "none", {"last": share}, "last"
+    (found,) = memory.activations(
+        job, layout, parts, "none", {"last": share}, ["last"]
     )
     assert found == (0.0, 0.0, 0.0, 0.0)
     few = replace(UNITS, working_set=False)
     job = a_job(layout, model, memory=few)
-    found = memory.activations(
-        job, layout, parts, "full", {"first": share}, "first"
+    (found,) = memory.activations(
+        job, layout, parts, "full", {"first": share}, ["first"]
     )
     assert found.once == 0.0
 
@@ -641,8 +652,8 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     parts = body(layer(saved=1e9))
     logits = TOKENS * VOCAB
     share = Share((2.0, 0.0), 0.0, 1.0)
-    found = memory.activations(
-        job, layout, parts, "none", {"last": share}, "last"
+    (found,) = memory.activations(
+        job, layout, parts, "none", {"last": share}, ["last"]
     )
     head = 6 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
@@ -650,8 +661,8 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
     small = body(layer(saved=8.0))
-    found = memory.activations(
-        job, layout, small, "none", {"last": share}, "last"
+    (found,) = memory.activations(
+        job, layout, small, "none", {"last": share}, ["last"]
     )
     assert found.once == 0.0
 

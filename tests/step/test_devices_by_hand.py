@@ -241,7 +241,7 @@ def test_stages_of_a_heavy_head() -> None:
     at = steps.clock(job)
     parts = steps.body(job, job.layout, at)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = stages(job.layout, parts, "none", by)
+    found = stages(job.layout, parts, by)
     assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
     assert found.others_forward == pytest.approx(1.0)
     assert found.others_backward == pytest.approx(2.0)
@@ -251,7 +251,7 @@ def test_stages_of_a_heavy_head() -> None:
     assert sum(found.layer) == pytest.approx(3.0)
     assert sum(found.head) == pytest.approx(3.0)
     assert found.embedding == (0.0, 0.0, 0.0)
-    again = stages(job.layout, parts, "full", by)
+    again = stages(job.layout, steps.recomputing(parts, "full"), by)
     assert again.backward == pytest.approx(4.0 + 1.0), (
         "the layer, not the head"
     )
@@ -266,7 +266,7 @@ def test_a_leading_layer_takes_so_much_more() -> None:
     job = a_job(Layout(pp=4), EXPERTS)
     parts = steps.body(job, job.layout)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = stages(job.layout, parts, "none", by)
+    found = stages(job.layout, parts, by)
     more = 2 * 64 * 256 + 4 * 64
     assert found.more[0].f == pytest.approx(-2 * more * TOKENS / 2**24)
     assert Stages(1.0, 2.0, 1.0, 2.0, 0.5).more == ()
@@ -511,13 +511,14 @@ def test_a_middle_device_of_two_layers() -> None:
     """1 s and 2 s each; the layer that arrives first is one of them."""
     job = a_job(Layout(pp=2), replace(MODEL, layers=4))
     parts = steps.body(job, job.layout)
-    found = steps.device(parts, Share((2.0,), 0.0, 0.0), "none")
+    found = steps.device(parts, Share((2.0,), 0.0, 0.0))
     assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
     assert found.layer[:2] == pytest.approx((1.0, 2.0))
-    again = steps.device(parts, Share((2.0,), 0.0, 0.0), "full")
+    work = steps.recomputing(parts, "full")
+    again = steps.device(work, Share((2.0,), 0.0, 0.0))
     assert again.backward == pytest.approx(6.0)
     assert again.layer[:2] == pytest.approx((1.0, 3.0))
-    half = steps.device(parts, Share((0.5,), 0.0, 0.0), "none")
+    half = steps.device(parts, Share((0.5,), 0.0, 0.0))
     assert half.layer[:2] == pytest.approx((0.5, 1.0))
 
 

@@ -4,23 +4,27 @@ operations, timed and added up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from functools import cache
 from operator import add
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from ..count import recompute
 from ..count.work import Message, Op, Pass
-from ..describe.assumptions import Overlap
+from ..describe.assumptions import Hide, Overlap
 from ..describe.layout import Layout
-from ..num import Num, content_key, where
+from ..num import SCALARS, Num, content_key, total, where
 from . import host, overlap
 from .chip import Rates, alone
 from .load import NOTHING, Load
 from .network import Fabric
 
-AXIS_CAUSE = {"tp": 1, "tp_model": 1, "tp_ff": 1, "cp": 2, "ep": 3, "etp": 3}
-"""axis of a message -> position among the communication causes, counted from `memory`."""
+CAUSE_OF = {
+    **dict.fromkeys(("tp", "tp_model", "tp_ff"), "tp_comm"),
+    "cp": "cp_comm",
+    **dict.fromkeys(("ep", "etp"), "ep_comm"),
+}
+"""Axis of a message -> the cause that its seconds are counted under."""
 WEIGHT_GRADIENT = "weight gradient"
 BACKWARD = 1
 """Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
@@ -52,13 +56,36 @@ class Seconds(NamedTuple):
     @property
     def total(self) -> Num:
         """All causes together."""
-        some = [seconds for seconds in self if not _never(seconds)]
-        return reduce(add, some) if some else 0.0
+        return total(self)
 
 
 CAUSES = Seconds._fields
-Time: TypeAlias = Any
-"""Seconds by cause (`Seconds`), or plain seconds where only totals matter."""
+HIDING = ("cp_comm", "ep_comm", "tp_comm")
+"""In this order they hide, each behind seconds nothing else hides behind."""
+
+
+class Causes(NamedTuple):
+    """Seconds of both passes by cause; adds and scales like a number."""
+
+    forward: Seconds = Seconds()
+    backward: Seconds = Seconds()
+
+    @property
+    def both(self) -> Seconds:
+        """One after the other."""
+        return self.forward + self.backward
+
+    def __add__(self, other: Causes) -> Causes:  # type: ignore[override]
+        return Causes(
+            self.forward + other.forward, self.backward + other.backward
+        )
+
+    def __mul__(self, factor: Num) -> Causes:  # type: ignore[override]
+        return Causes(self.forward * factor, self.backward * factor)
+
+
+UNTOLD = Causes()
+"""Where only totals matter."""
 
 
 class Half(NamedTuple):
@@ -109,12 +136,22 @@ class Operations(tuple[Timed, ...]):
 class Redo(NamedTuple):
     """What recomputation adds to the backward pass of a layer, and leaves in memory."""
 
-    time: Time
+    time: Num
     """Forward seconds of what runs again."""
     sent: Load
     """What that sends."""
     saved: Num
     """Bytes kept from the forward to the backward pass."""
+    causes: Seconds = UNTOLD.forward
+    """`time` by cause."""
+
+    def __add__(self, other: Redo) -> Redo:  # type: ignore[override]
+        fields: Any = zip(self, other, strict=True)
+        return Redo(*(a + b for a, b in fields))
+
+    def __mul__(self, factor: Num) -> Redo:  # type: ignore[override]
+        fields: tuple[Any, ...] = self
+        return Redo(*(x * factor for x in fields))
 
 
 class Redone(dict[str, Redo]):
@@ -125,27 +162,18 @@ class Redone(dict[str, Redo]):
     __slots__ = ()
 
     def __add__(self, other: Redone) -> Redone:
-        both = {
-            k: Redo(*(a + b for a, b in zip(v, other[k], strict=True)))
-            for k, v in self.items()
-            if k in other
-        }
-        return Redone({**self, **other, **both})
+        shared = {k: v + other[k] for k, v in self.items() if k in other}
+        return Redone({**self, **other, **shared})
 
     def __mul__(self, factor: Num) -> Redone:
-        return Redone(
-            {
-                k: Redo(v.time * factor, v.sent * factor, v.saved * factor)
-                for k, v in self.items()
-            }
-        )
+        return Redone({k: v * factor for k, v in self.items()})
 
 
 class LayerCost(NamedTuple):
     """One layer, one microbatch, one device."""
 
-    forward: Time = Seconds()
-    backward: Time = Seconds()
+    forward: Num = 0.0
+    backward: Num = 0.0
     sent: Load = NOTHING
     """What the forward pass sends, hidden or not."""
     sent_back: Load = NOTHING
@@ -164,6 +192,16 @@ class LayerCost(NamedTuple):
     """What the seconds are the sum of, where details are kept."""
     offloaded: Num = 0.0
     """Of `saved`, what waits in host memory."""
+    causes: Causes = UNTOLD
+    """`forward` and `backward` by cause."""
+
+    def lasting(self, causes: Causes) -> LayerCost:
+        """The same with other seconds."""
+        return self._replace(
+            forward=causes.forward.total,
+            backward=causes.backward.total,
+            causes=causes,
+        )
 
 
 class Clock(NamedTuple):
@@ -174,6 +212,7 @@ class Clock(NamedTuple):
     overlap: Overlap
 
 
+@cache
 def sublayer(name: str) -> str:
     """What mixes tokens or the feed-forward, from the path of an operation; experts and shared
     experts are feed-forward, an indexer is part of the attention.
@@ -198,43 +237,50 @@ class Timer:
 
     def message(self, message: Message, pieces: Num = 0.0) -> Load:
         """The cost of one collective (of one of its `pieces`, if it is cut into panels)."""
-        fabric = self.clock.fabric
-        axis = message.axis
+        kind, axis, volume, copies = message
+        key = (kind, axis, copies, *content_key(volume, pieces))
+        known = self._loads.get(key)
+        if known is not None:
+            return known
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
-        key = (
-            message.kind,
-            axis,
-            message.copies,
-            *content_key(message.bytes, pieces),
+        load = self.clock.fabric.load(
+            kind,
+            volume if _never(pieces) else volume / pieces,
+            self._groups[axis],
+            copies,
         )
-        if key not in self._loads:
-            whole = isinstance(pieces, float) and pieces == 0.0
-            volume = message.bytes if whole else message.bytes / pieces
-            # a latency is paid with the seconds here, and never by itself
-            load = fabric.load(
-                message.kind, volume, self._groups[axis], message.copies
-            )
-            self._loads[key] = Load(load.seconds, 0.0, load.busy)
+        # a latency is paid with the seconds here, and never by itself
+        self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]
 
     def half(self, op: Op, work: Pass) -> Half:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
         waits for.
         """
-        idle = isinstance(work.memory, float) and work.memory == 0.0
-        compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
-        if not (isinstance(op.panels, (int, float)) and op.panels == 0):
+        compute, memory = (
+            (0.0, 0.0)
+            if _never(work.memory)
+            else alone(work, self.clock.rates)
+        )
+        if not (isinstance(op.panels, SCALARS) and op.panels == 0):
             return self._in_panels(op, work, compute, memory)
-        comm: list[Num] = [0.0, 0.0, 0.0, 0.0]
+        comm: dict[str, Num] = {}
         sent = NOTHING
         for m in work.comm:
             load = self.message(m)
-            comm[AXIS_CAUSE[m.axis]] = comm[AXIS_CAUSE[m.axis]] + load.seconds
+            cause = CAUSE_OF[m.axis]
+            comm[cause] = comm.get(cause, 0.0) + load.seconds
             sent = sent + load
-        return Half(
-            sublayer(op.name), Seconds(compute, memory, *comm[1:]), sent
-        )
+        return Half(sublayer(op.name), Seconds(compute, memory, **comm), sent)
+
+    def back(self, op: Op) -> Half:
+        """The backward pass, with the seconds that make weight gradients."""
+        half = self.half(op, op.backward)
+        if op.kind != "matmul":
+            return half
+        gradient = self.weight_gradient(op, half.time)
+        return Half(half.scope, half.time, half.sent, gradient)
 
     def _in_panels(
         self, op: Op, work: Pass, compute: Num, memory: Num
@@ -282,61 +328,37 @@ class Timer:
 
         ways: name -> parts of it that may run again;  boundary: bytes of its input.
         """
-        forward, backward = [], []
-        weight_pass: Num = 0.0
-        saved: Num = 0.0
-        weights: Num = 0.0
-        expert: Num = 0.0
-        every = []
-        for op in ops:
-            ahead = self.half(op, op.forward)
-            back = self.half(op, op.backward)
-            if op.kind == "matmul":
-                gradient = self.weight_gradient(op, back.time)
-                back = Half(back.scope, back.time, back.sent, gradient)
-            forward.append(ahead)
-            backward.append(back)
-            if self.details:
-                every.append(Timed(op, ahead, back))
-            weight_pass = weight_pass + self.with_weights(back)
-            saved = saved + op.saved
-            if op.expert:
-                expert = expert + op.weights
-            else:
-                weights = weights + op.weights
-        ahead_s, back_s = self.together(forward, backward)
+        forward = [self.half(op, op.forward) for op in ops]
+        backward = [self.back(op) for op in ops]
+        weights = total([self.with_weights(half) for half in backward])
+        expert = total([op.weights for op in ops if op.expert])
+        ahead, back = self.together(forward, backward)
         wait = 0.0
-        if forward and (by := self.clock.rates.shapes):
-            experts = not (isinstance(expert, float) and expert == 0.0)
-            wait, wait_back = host.seconds(by.how, part, experts)
-            longer, weight_longer = host.split(
-                back_s.total, weight_pass, wait_back
-            )
-            ahead_s = ahead_s._replace(host=host.added(ahead_s.total, wait))
-            back_s = back_s._replace(host=longer + weight_longer)
-            weight_pass = weight_pass + weight_longer
+        if ops and (by := self.clock.rates.shapes):
+            wait, wait_back = host.seconds(by.how, part, not _never(expert))
+            longer, rest = host.split(back.total, weights, wait_back)
+            ahead = ahead._replace(host=host.added(ahead.total, wait))
+            back = back._replace(host=longer + rest)
+            weights = weights + rest
         return LayerCost(
-            ahead_s,
-            back_s,
+            ahead.total,
+            back.total,
             sent(forward),
             sent(backward),
-            weight_pass,
-            saved,
             weights,
+            total([op.saved for op in ops]),
+            total([op.weights for op in ops if not op.expert]),
             expert,
             Redone(
                 {
-                    name: self.redo(
-                        ops,
-                        forward,
-                        parts,
-                        boundary,
-                        wait,
-                    )
+                    name: self.redo(ops, forward, parts, boundary, wait)
                     for name, parts in (ways or {}).items()
                 }
             ),
-            Operations(every),
+            Operations(map(Timed, ops, forward, backward))
+            if self.details
+            else Operations(),
+            causes=Causes(ahead, back),
         )
 
     def redo(
@@ -361,74 +383,82 @@ class Timer:
         (time,) = self.together(halves)
         waits = host.added(time.total, wait * len(halves) / max(len(ops), 1))
         time = time._replace(host=waits)
-        return Redo(time, sent(halves), recompute.kept(ops, runs, boundary))
+        return Redo(
+            time.total,
+            sent(halves),
+            recompute.kept(ops, runs, boundary),
+            time,
+        )
 
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
-        """Passes of several operations (forward, backward), less what hides: cp, then ep, then tp,
-        each behind seconds nothing else hides behind.
-        """
+        """Passes of several operations (forward, backward), less what hides."""
         how = self.clock.overlap
-        halves = [half for one in passes for half in one]
-        of = [number for number, one in enumerate(passes) for _ in one]
         found = [_sum([half.time for half in one]) for one in passes]
-        used: list[Num] = [0.0] * len(halves)
-        for cause, option in (
-            ("cp_comm", how.cp),
-            ("ep_comm", how.ep),
-            ("tp_comm", how.tp),
+        budget = Budget(passes)
+        for cause, option in zip(
+            HIDING, (how.cp, how.ep, how.tp), strict=True
         ):
-            if option.scope == "none":
+            if option.scope == "none" or all(
+                _never(getattr(one, cause)) for one in found
+            ):
                 continue
-            column = CAUSES.index(cause)
-            sending = {
-                i
-                for i, half in enumerate(halves)
-                if not _never(half.time[column])
-            }
-            if not sending:
-                continue
-            hidden: list[Num] = [0.0] * len(passes)
-            longer: list[Num] = [0.0] * len(passes)
-            for scope in scopes(halves, of, option.scope):
-                if sending.isdisjoint(scope):
-                    continue
-                spent = [used[i] for i in scope]
-                times = [halves[i].time for i in scope]
-                if option.scope == WEIGHT_GRADIENT:
-                    times = [
-                        Seconds(
-                            halves[i].weights, tp_comm=halves[i].time.tp_comm
-                        )
-                        for i in scope
-                    ]
-                work = sum(
-                    t.compute + t.memory - u
-                    for t, u in zip(times, spent, strict=True)
-                )
-                comm = sum(getattr(t, cause) for t in times)
-                shown, slower = overlap.outlasting(work, comm, option)
-                for number in {of[i] for i in scope}:
-                    mine = sum(
-                        getattr(halves[i].time, cause)
-                        for i in scope
-                        if of[i] == number
-                    )
-                    part = _share(mine, comm)
-                    hidden[number] = hidden[number] + (mine - part * shown)
-                    longer[number] = longer[number] + part * slower
-                # spread over the operations as their own seconds are
-                share = _share(comm - shown, work)
-                for i, t, u in zip(scope, times, spent, strict=True):
-                    used[i] = u + share * (t.compute + t.memory - u)
-            for number, (less, more) in enumerate(
-                zip(hidden, longer, strict=True)
+            for number, (hidden, slower) in enumerate(
+                budget.spend(cause, option)
             ):
                 one = found[number]
-                kept = {cause: getattr(one, cause) - less}
+                shown = {cause: getattr(one, cause) - hidden}
                 found[number] = one._replace(
-                    **kept, overlap_slowdown=one.overlap_slowdown + more
+                    **shown, overlap_slowdown=one.overlap_slowdown + slower
                 )
         return found
+
+
+class Budget:
+    """Seconds of operations that communication may hide behind; each hides once."""
+
+    def __init__(self, passes: Sequence[Sequence[Half]]) -> None:
+        self.halves = [half for one in passes for half in one]
+        self.of = [number for number, one in enumerate(passes) for _ in one]
+        self.passes = len(passes)
+        self.used: list[Num] = [0.0] * len(self.halves)
+
+    def spend(self, cause: str, how: Hide) -> list[tuple[Num, Num]]:
+        """Of each pass, (seconds of a cause that hide, those by which its work is slower)."""
+        column = CAUSES.index(cause)
+        sent = [half.time[column] for half in self.halves]
+        work = [
+            half.weights
+            if how.scope == WEIGHT_GRADIENT
+            else half.time.compute + half.time.memory
+            for half in self.halves
+        ]
+        hidden: list[Num] = [0.0] * self.passes
+        longer: list[Num] = [0.0] * self.passes
+        for scope in scopes(self.halves, self.of, how.scope):
+            if all(_never(sent[i]) for i in scope):
+                continue
+            left = total([work[i] - self.used[i] for i in scope])
+            comm = total([sent[i] for i in scope])
+            shown, slower = overlap.outlasting(left, comm, how)
+            places = {self.of[i] for i in scope}
+            for number in places:
+                mine = comm
+                part: Num = 1.0
+                if len(places) > 1:
+                    own = [i for i in scope if self.of[i] == number]
+                    mine = total([sent[i] for i in own])
+                    part = _share(mine, comm)
+                hidden[number] = hidden[number] + (mine - part * shown)
+                longer[number] = longer[number] + part * slower
+            if cause != HIDING[-1]:  # nothing hides after it
+                self.take(scope, work, _share(comm - shown, left))
+        return list(zip(hidden, longer, strict=True))
+
+    def take(self, scope: list[int], work: list[Num], share: Num) -> None:
+        """A share of what is left of some operations' seconds is used."""
+        for i in scope:
+            spent = self.used[i]
+            self.used[i] = spent + share * (work[i] - spent)
 
 
 def sent(halves: Sequence[Half]) -> Load:
@@ -468,14 +498,7 @@ def _share(part: Num, whole: Num) -> Num:
 
 def _sum(parts: list[Seconds]) -> Seconds:
     """Sum by cause, in order."""
-    totals = []
-    for seconds in zip(*parts, strict=True):
-        total: Num = 0.0
-        for value in seconds:
-            if not (isinstance(value, float) and value == 0.0):
-                total = total + value
-        totals.append(total)
-    return Seconds(*totals)
+    return Seconds(*map(total, zip(*parts, strict=True)))
 
 
 def scaled(c: LayerCost, factor: float) -> LayerCost:
@@ -484,20 +507,8 @@ def scaled(c: LayerCost, factor: float) -> LayerCost:
     return LayerCost(*(x * factor for x in fields))
 
 
-def mean(
-    parts: Mapping[Any, LayerCost],
-    counts: Iterable[tuple[Any, int]],
-    divide: bool = True,
-) -> LayerCost:
-    """The mean of several kinds of layer, each as often as `counts` says (divide = False: their
-    sum); nothing if there are none.
-    """
-    counts = tuple(counts)
-    whole = sum(n for _, n in counts) if divide else 1
-    if len(counts) == 1 and counts[0][1] == whole:
-        return parts[counts[0][0]]
-    result = LayerCost()
-    for kind, n in counts:
-        more: tuple[Any, ...] = scaled(parts[kind], n / whole)
-        result = LayerCost(*(a + b for a, b in zip(result, more, strict=True)))
-    return result
+def both(a: LayerCost, b: LayerCost) -> LayerCost:
+    """One after the other."""
+    fields: tuple[Any, ...] = b
+    found = LayerCost(*(x + y for x, y in zip(a, fields, strict=True)))
+    return found.lasting(found.causes)

@@ -7,6 +7,7 @@ One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
-from ..num import SCALARS, Num, where
+from ..num import Num, where
 from . import dispatch
 from .best import Best
 from .bound import Bound
@@ -39,6 +40,7 @@ NAMED: dict[str, Algorithm] = {
 """Option `NetworkTime.collective` -> its algorithm."""
 
 
+NUMBERS = frozenset((int, float))
 MOST_SENT = 16384
 """Collectives of plain numbers that a network remembers at once."""
 
@@ -101,24 +103,30 @@ class Fabric(Links):
         kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
         node, not by the algorithm.
         """
-        # numbers that know their items, columns, and groups that know the links they lie on
-        # (roofline's), each for themselves
+        return self._once(self._load, V, group, kind, copies)
+
+    def _once(
+        self, of: Callable[..., Load], V: Num, group: Group, *more: Any
+    ) -> Load:
+        """Of plain numbers each message is timed once; numbers that know their items, columns, and
+        groups that know the links they lie on (roofline's), each for themselves.
+        """
         plain = type(group) in (tuple, list) and type(V) is float
-        if not (plain and all(isinstance(n, SCALARS) for n in group)):
-            return self._load(group, kind, V, copies)
-        key = (kind, V, tuple(group), copies)
-        if key not in self._sent:
+        if not (plain and NUMBERS.issuperset(map(type, group))):
+            return of(V, group, *more)
+        key = (V, *group, *more)
+        known = self._sent.get(key)
+        if known is None:
             if len(self._sent) >= MOST_SENT:
                 self._sent.clear()
-            self._sent[key] = self._load(group, kind, V, copies)
-        return self._sent[key]
+            known = self._sent[key] = of(V, group, *more)
+        return known
 
     @cached_property
     def _sent(self) -> dict[tuple[Any, ...], Load]:
-        """Collectives of plain numbers, each computed once."""
         return {}
 
-    def _load(self, group: Group, kind: str, V: Num, copies: int) -> Load:
+    def _load(self, V: Num, group: Group, kind: str, copies: int) -> Load:
         if kind == "ring":
             n, sends = several(V, group)
             passed = self.hop(V / n, group)
@@ -147,6 +155,9 @@ class Fabric(Links):
 
     def hop(self, V: Num, group: Group) -> Load:
         """One message of V bytes between neighbouring stages; `group` is the pp axis."""
+        return self._once(self._hop, V, group)
+
+    def _hop(self, V: Num, group: Group) -> Load:
         return self.algorithm.hop(self, V, group)
 
     def neighbours(self, V: Num) -> list[Load]:

@@ -17,7 +17,7 @@ from ..count import optimizer
 from ..describe.chip import Chip
 from ..describe.job import Job
 from ..num import Num, maximum
-from .layer import LayerCost, Seconds
+from .layer import Causes, LayerCost, Seconds
 
 
 def seconds(chip: Chip, size: Num) -> Num:
@@ -32,17 +32,11 @@ def beside(c: LayerCost, share: float, chip: Chip) -> LayerCost:
         return c
     leaves = c.saved * share
     takes = seconds(chip, leaves)
-    return c._replace(
-        forward=_until(c.forward, takes),
-        backward=_until(c.backward, takes),
-        offloaded=leaves,
+    longer = Causes(
+        Seconds(memory=maximum(takes - c.forward, 0.0)),
+        Seconds(memory=maximum(takes - c.backward, 0.0)),
     )
-
-
-def _until(work: Seconds, takes: Num) -> Seconds:
-    """At least that long."""
-    waits = maximum(takes - work.total, 0.0)
-    return work._replace(memory=work.memory + waits)
+    return c.lasting(c.causes + longer)._replace(offloaded=leaves)
 
 
 def update(job: Job, parameters: Num) -> Num:

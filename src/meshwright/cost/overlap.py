@@ -47,7 +47,7 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
     It never falls when work, links or communication take longer, by less than what they take longer
     themselves; and with shared links t + shown is at least the busy seconds of every dimension.
     """
-    shown = outlasting(work, hidden.seconds, how).shown
+    shown = _outlasts(work, hidden.seconds, how)
     if how.links == "serial":
         shown = maximum(shown, own.seconds + hidden.seconds - work)
     if how.links == "shared":
@@ -57,11 +57,11 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
 
 def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
     """The same on links that nothing else uses meanwhile: max(h - share t, (1 - most) h)."""
-    return _exposed(
-        maximum(hidden - how.share * work, (1.0 - how.most) * hidden),
-        hidden,
-        how,
-    )
+    return _exposed(_outlasts(work, hidden, how), hidden, how)
+
+
+def _outlasts(work: Num, hidden: Num, how: Hide) -> Num:
+    return maximum(hidden - how.share * work, (1.0 - how.most) * hidden)
 
 
 Hidden = dict[Hide, Load]

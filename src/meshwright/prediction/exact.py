@@ -28,6 +28,7 @@ from ..step import (
     dealt,
     hop,
     kept_clock,
+    recomputing,
     shares,
     stages,
     step,
@@ -52,11 +53,11 @@ def stage_seconds(
     p = float(layout.pp)
     v = float(layout.interleave)
     layers = in_chunks(job, p, schedule, schedule.chunks(v))
-    s = stages(
-        layout, parts, layout.recompute, shares(job, layout, schedule, v)
-    )
-    work = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
-    found = work.at(np.arange(float(layers.stages)))
+    by = shares(job, layout, schedule, v)
+    work = recomputing(parts, layout.recompute, by.again(layout.recompute))
+    s = stages(layout, work, by)
+    d = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
+    found = d.at(np.arange(float(layers.stages)))
     return np.stack([np.asarray(seconds) for seconds in found], axis=1)
 
 

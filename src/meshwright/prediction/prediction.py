@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 from typing import Any
 
-from ..cost.layer import Clock, Seconds
+from ..cost.layer import Clock
 from ..count.model import executed_flops, model_flops, parameters
 from ..describe.assumptions import unsearched
 from ..describe.display import Displayed
@@ -110,7 +110,7 @@ class Prediction(Displayed):
         """Seconds by cause; they add up to the step time. "other" is what steps measured on this
         installation took beyond the laws (`Installation.scale`)."""
         pipe = self._step.pipeline
-        busy: Seconds = pipe.busy
+        busy = self._step.causes
         slower = self._step.slowdown
         found = {
             "compute": float(busy.compute),

@@ -30,12 +30,14 @@ from ..step import (
     every_step,
     exposed,
     holding,
+    hop,
     labels,
     pipelined,
+    recomputing,
     redo,
     room,
     shares,
-    total,
+    stages,
     updated,
 )
 
@@ -84,7 +86,6 @@ REST = {
 """Cause or kind of memory -> what of it does not grow with any part of the model."""
 
 
-TIMES = ("forward", "backward")
 COSTS = {
     "forward": "forward",
     "backward": "backward",
@@ -103,19 +104,16 @@ def explained(parts: Body, called: Sequence[str]) -> Body:
 
     def items(cost: LayerCost, label: str) -> LayerCost:
         def named_redo(redo: Redo) -> Redo:
-            time = Item.called(f"{label} recomputed", total(redo.time))
+            time = Item.called(f"{label} recomputed", redo.time)
             return redo._replace(
                 time=time,
                 saved=Item.called(f"{label} activations kept", redo.saved),
             )
 
-        plain: dict[str, Any] = {
-            name: total(getattr(cost, name)) for name in TIMES
-        }
-        plain["redone"] = Redone(
-            {name: named_redo(redo) for name, redo in cost.redone.items()}
+        again = {name: named_redo(redo) for name, redo in cost.redone.items()}
+        named: LayerCost = itemised(
+            cost._replace(redone=Redone(again)), label, COSTS
         )
-        named: LayerCost = itemised(cost._replace(**plain), label, COSTS)
         return named
 
     costs: dict[str, Any] = {
@@ -159,9 +157,11 @@ def step_term(p: Prediction) -> Term:
     parts = p._explained
     by = shares(job, layout, p._schedule, layout.interleave)
     formulas = _formulas(p)
-    *_, pipe = pipelined(job, layout, parts, by, p._clock, refine=True)
+    work = recomputing(parts, layout.recompute, by.again(layout.recompute))
+    send = hop(layout, parts, p._clock)
+    pipe = pipelined(job, layout, stages(layout, work, by), send, refine=True)
     found: dict[str, Sequence[Term]] = {
-        **_operations(p, pipe.busy),
+        **_operations(p),
         "pp_comm": _sends(p, pipe.sends),
         "dp_comm": _synchronisation(p),
         "overlap_slowdown": _slowdown(p),
@@ -262,7 +262,7 @@ def _slowdown(p: Prediction) -> list[Term]:
     named = (
         (
             "collectives inside layers",
-            p._step.pipeline.busy.overlap_slowdown,
+            p._step.causes.overlap_slowdown,
             words,
         ),
         (
@@ -397,30 +397,26 @@ OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
 """Cause -> its field of `Overlap`."""
 
 
-def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
+def _operations(p: Prediction) -> dict[str, list[Term]]:
     """Per cause, the operations of the slowest device with their seconds in a whole step, and what
     of them hides.
-
-    busy: seconds of all its microbatches, which know how often each part of the model is in them.
     """
     found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
-    often = busy.items if isinstance(busy, Itemised) else {}
+    m = p._schedule.rounds(p.microbatches)
+    slowest = p._step.slowest
     parts = resolved(p.layout.recompute, p.job.how.count.selective)
-    some = float(
-        shares(p.job, p.layout, p._schedule, p.layout.interleave)[
-            "whole"
-        ].again(p.layout.recompute)
-    )
-    for label, cost, is_layer in _parts(p):
+    some = float(slowest.again(p.layout.recompute))
+    for (label, cost, is_layer), often in zip(
+        _parts(p), slowest.parts, strict=True
+    ):
         every = cost.operations
         runs = again(
             [timed.op for timed in every], parts if is_layer else "none"
         )
-        twice = some if parts == "full" and is_layer else 0.0
-        times = often.get(f"{label} forward", (0.0,))[0] / (1.0 + twice)
+        times = float(often * m)
         if times:
             recomputed = p.layout.recompute if is_layer else "none"
-            found["host"] += _host(label, cost, float(times), recomputed, some)
+            found["host"] += _host(label, cost, times, recomputed, some)
         for (op, forward, backward, share), redone in (
             zip(every, runs, strict=True) if times else ()
         ):
@@ -438,7 +434,7 @@ def _operations(p: Prediction, busy: float) -> dict[str, list[Term]]:
                     )
                 )
             for direction, seconds, work, part_of_it in halves:
-                n = float(times * share) * part_of_it
+                n = times * float(share) * part_of_it
                 name = f"{label}/{op.name} {direction}"
                 done = f"; x {n:g} a step"
                 own = (
@@ -504,11 +500,11 @@ def _host(
     layers that run again.
     """
     passes = [
-        ("forward", cost.forward, times),
-        ("backward", cost.backward, times),
+        ("forward", cost.causes.forward, times),
+        ("backward", cost.causes.backward, times),
     ]
     if again := redo(cost, recomputed):
-        passes.append(("recomputed", again.time, times * some))
+        passes.append(("recomputed", again.causes, times * some))
     for direction, seconds, n in passes:
         if float(seconds.host):
             formula = f"of {float(seconds.total):.3g} s; x {n:g} a step"

@@ -71,9 +71,9 @@ def operations(job: Job, layout: Layout) -> list[Op]:
 
 def kernels(job: Job, layout: Layout) -> Iterator[str]:
     """Of the chip."""
-    tables = kept_clock(job).rates.kernels
-    if not tables:
+    if job.how.chip.model != "calibrated":
         return
+    tables = kept_clock(job).rates.kernels
     for op in operations(job, layout):
         for work in (op.forward, op.backward):
             table = tables.get(work.kernel)

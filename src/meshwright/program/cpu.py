@@ -22,7 +22,7 @@ from ..describe.network import Network
 from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
-from ..step.microbatch import Body, backward, body, kept_clock
+from ..step.microbatch import Body, body, kept_clock, recomputed
 from ..step.pipeline import sum_of
 from ..step.units import tied
 from .messages import reduced_at_once
@@ -79,11 +79,12 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     m = microbatches(job, layout)
     ranks = layout.chips
     group = ranks / layout.pp
-    layers: Any = sum_of(
-        (n, c.forward + backward(c, layout.recompute))
-        for n, c in zip(totals(job.model), parts.layers, strict=True)
+    layers = (recomputed(c, layout.recompute) for c in parts.layers)
+    every = (*totals(job.model), 1.0, 1.0)
+    costs = (*layers, parts.embedding, parts.head)
+    whole: Any = sum_of(
+        (n, c.causes.both) for n, c in zip(every, costs, strict=True)
     )
-    whole: Any = layers + sum_of_ends(parts)
     schedule = schedule_named(layout.schedule)
     stages = layout.pp * schedule.chunks(layout.interleave)
     # the last rank of a folded pipeline hands on to itself
@@ -103,16 +104,6 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
         "optimizer": group * of_weights(job, layout, "optimizer", shards),
         "engine": engine(job, layout),
     }
-
-
-def sum_of_ends(parts: Body) -> Any:
-    """Forward and backward of embedding and head."""
-    return (
-        parts.embedding.forward
-        + parts.embedding.backward
-        + parts.head.forward
-        + parts.head.backward
-    )
 
 
 def send(fabric: Fabric, V: Num) -> Num:

@@ -228,12 +228,11 @@ def pipeline(
         )
         hop = mesh.fabric.hop(stage_message(setting.job, layer.layout), group)
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
-        f = one.forward.total
-        b_ = one.backward.total
+        f = one.causes.forward.total
+        b_ = one.causes.backward.total
         whole = Stages(f, b_, f, b_, one.weight_pass)
         ahead, back = (
-            Times(microbatches * busy(t), sends, Load())
-            for t in (one.forward, one.backward)
+            Times(microbatches * busy(t), sends, Load()) for t in one.causes
         )
         return Passes(
             ahead,

@@ -409,8 +409,8 @@ def _held(
     return Held.of(bounds, kinds, int(p), folded)
 
 
-class Dealt(NamedTuple):
-    """The work of m microbatches on a cut model."""
+class Work(NamedTuple):
+    """Of m microbatches on a cut model."""
 
     cut: Cut
     m: Num
@@ -424,22 +424,26 @@ class Dealt(NamedTuple):
     group: int = 0
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
 
-    @property
+
+class Dealt(Work):
+    """The same with what follows from it, computed once."""
+
+    @cached_property
     def g(self) -> Num:
         """Microbatches of the first group."""
         return groups.size(self.p, self.m, self.group)
 
-    @property
+    @cached_property
     def late(self) -> Num:
         """Those of the last group."""
         return groups.last(self.p, self.m, self.group)
 
-    @property
+    @cached_property
     def usual(self) -> Any:
         """All groups hold p microbatches."""
         return groups.usual(self.p, self.m, self.group)
 
-    @property
+    @cached_property
     def p(self) -> Num:
         return self.cut.p
 
@@ -447,12 +451,12 @@ class Dealt(NamedTuple):
     def v(self) -> Num:
         return self.cut.v
 
-    @property
+    @cached_property
     def q(self) -> Num:
         """p - 1."""
         return self.cut.q
 
-    @property
+    @cached_property
     def stages(self) -> Num:
         return self.cut.stages
 
@@ -577,12 +581,10 @@ class Dealt(NamedTuple):
 
     def _ends(self, a: Num, b: Num) -> tuple[Num, Num]:
         """Whether the first and the last stage are among those from a up to b: 1 or 0."""
-        first: Num = (
-            0.0
-            if isinstance(a, float) and a > 0
-            else where((a <= 0) & (b > 0), 1.0, 0.0)
-        )
-        return first, where((b >= self.stages) & (a < self.stages), 1.0, 0.0)
+        begins: Any = (a <= 0) & (b > 0)
+        ends: Any = (b >= self.stages) & (a < self.stages)
+        after = isinstance(a, float) and a > 0
+        return 0.0 if after else begins * 1.0, ends * 1.0
 
     def f(self, a: Num, b: Num) -> Num:
         """Forward seconds of the stages from a up to b, without b."""

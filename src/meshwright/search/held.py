@@ -56,17 +56,7 @@ def activations(
     ]
     for r, text in enumerate(p.choice.recompute):
         bytes_ = [
-            [
-                memory.activations(
-                    job,
-                    near,
-                    parts,
-                    text,
-                    by,
-                    end,
-                )
-                for end in p.ends
-            ]
+            memory.activations(job, near, parts, text, by, p.ends)
             for by in holders
         ]
         for k, flight in enumerate(flights):

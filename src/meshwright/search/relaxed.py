@@ -18,7 +18,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import ceil_div
 from ..schedule.waits import Wait
-from ..step import Body, Stages, least_waits, room, stages
+from ..step import Body, Stages, least_waits, room, stages, sum_of
 from .best import LARGEST, Best
 from .blocks import Rows
 from .evaluate import (
@@ -176,15 +176,14 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
                 stages(
                     pipes,
                     pick(cost, shapes.which),
-                    "none",
                     holders_of(job, pipes, deal),
                 ),
             )
             for cost in shapes.costs
             for deal in every_deal
         ]
-        each = reduce(np.minimum, [s.forward + s.backward for _, s in staged])
-        each = each / best.choice.copies
+        every = [np.asarray(s.forward + s.backward) for _, s in staged]
+        each = reduce(np.minimum, every) / best.choice.copies
         partly = Partly(
             part, each, _least_waits(job, best.choice, pipes, staged)
         )
@@ -378,7 +377,7 @@ def _whole_model(job: Job, shards: Shards) -> Column:
     table = shards.table
     whole = holders_of(job, Layout(), Deal())["whole"]
     each = [
-        whole.of(cost, lambda c: c.forward + c.backward)
+        sum_of((n, c.forward + c.backward) for n, c in whole.passed(cost))
         for cost in shards.costs
     ]
     found = reduce(np.minimum, each)[table["shape"]]

@@ -133,7 +133,8 @@ class Points:
         """One microbatch of each. holders: what the devices of each hold."""
 
         def each(points: Points, text: str, by: step.Shares) -> step.Stages:
-            return step.stages(points.near, points.parts, text, by)
+            parts = step.recomputing(points.parts, text, by.again(text))
+            return step.stages(points.near, parts, by)
 
         stages: step.Stages = self.by_text(each, holders)
         return stages
@@ -144,9 +145,8 @@ class Points:
         def each(
             points: Points, text: str, by: step.Shares
         ) -> tuple[step.Device, ...]:
-            return tuple(
-                step.device(points.parts, share, text) for share in by.values()
-            )
+            parts = step.recomputing(points.parts, text, by.again(text))
+            return tuple(step.device(parts, share) for share in by.values())
 
         return list(self.by_text(each, held))
 
@@ -169,9 +169,7 @@ def chosen(parts: step.Body, text: str, redone: bool) -> step.Body:
     def passes(c: LayerCost) -> LayerCost:
         some = c._replace(saved=0.0, weights=0.0, expert_weights=0.0)
         if left_to_say(text) == "none":
-            back = step.backward(c, text)
-            replies = step.sent_back(c, text)
-            some = some._replace(backward=back, sent_back=replies)
+            some = step.recomputed(some, text)
         return some if redone else some._replace(redone=Redone())
 
     ends: dict[str, Any] = {

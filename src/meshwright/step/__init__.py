@@ -9,10 +9,11 @@ layer again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
-from ..cost.layer import Clock
+from ..cost.layer import Clock, Seconds
 from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
@@ -22,17 +23,15 @@ from ..num import Num, maximum, minimum
 from .microbatch import (
     ENDS_CALLED,
     Body,
-    backward,
     body,
     boundary,
     clock,
     kept_clock,
     labels,
-    plain,
+    recomputed,
+    recomputing,
     redo,
-    sent_back,
     stage_message,
-    total,
 )
 from .pipeline import (
     Pipeline,
@@ -52,6 +51,7 @@ from .pipeline import (
     shares,
     slowest,
     span,
+    staged,
     stages,
     sum_of,
     ways,
@@ -94,6 +94,10 @@ class Step(NamedTuple):
     """Seconds each dimension of the network is busy, where hidden sends share it with all the
     rest.
     """
+    slowest: Share = Share((), 0.0, 0.0)
+    """What the device holds that the pipeline waits for."""
+    causes: Seconds = Seconds()
+    """Its seconds in all microbatches by cause, where details are kept."""
 
     @property
     def total(self) -> Num:
@@ -146,34 +150,18 @@ class Step(NamedTuple):
 
 
 def pipelined(
-    job: Job,
-    layout: Layout,
-    parts: Body,
-    by: Shares,
-    at: Clock,
-    flat: Body | None = None,
-    refine: bool = False,
-) -> tuple[Stages, Load, Pipeline]:
-    """The stages, a message between two of them, and all microbatches of a step; refine: as in
-    `span`.
-    """
-    m = microbatches(job, layout)
-    schedule = schedule_of(layout)
-    s = stages(layout, parts, layout.recompute, by, flat)
-    send = hop(layout, parts, at)
-    return (
+    job: Job, layout: Layout, s: Stages, send: Load, refine: bool = False
+) -> Pipeline:
+    """All microbatches of a step; refine: as in `ordered`."""
+    return ordered(
+        job,
+        layout.pp,
+        microbatches(job, layout),
         s,
-        send,
-        ordered(
-            job,
-            layout.pp,
-            m,
-            s,
-            send.seconds,
-            schedule,
-            layout.interleave,
-            refine,
-        ),
+        send.seconds,
+        schedule_of(layout),
+        layout.interleave,
+        refine,
     )
 
 
@@ -198,52 +186,67 @@ def step(
     refine: bool = False,
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
-    refine: as in `span`.
+    refine: as in `ordered`.
     """
     at = at or clock(job)
-    schedule = schedule_of(layout)
-    v = layout.interleave
-    how = at.overlap.dp
-    zero = layout.zero
-    by = shares(job, layout, schedule, v)
-    flat = plain(parts)
     m = rounds(job, layout)
-    of = devices(job, layout, flat, by, (zero,), at)
-    (s, send, pipe) = pipelined(
-        job,
-        layout,
-        parts,
-        by,
-        at,
-        flat,
-        refine,
-    )
-    ends = updated(job, layout, flat, by, at)
-    waits = tuple(exposed(d, m, zero, how) for d in of)
+    how = at.overlap.dp
+    by = shares(job, layout, schedule_of(layout), layout.interleave)
+    work = recomputing(parts, layout.recompute, by.again(layout.recompute))
+    names = by.called(*DEVICES)
+    of = devices(job, layout, work, by, (layout.zero,), at)
+    passes = {
+        name: (d.forward, d.backward)
+        for name, d in zip(names, of, strict=True)
+    } | {"whole": by["whole"].passes(work)}
+    s, slow = staged(layout, work, by, passes)
+    send = hop(layout, parts, at)
+    waits = tuple(exposed(d, m, layout.zero, how) for d in of)
     busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
     found = Step(
-        pipe, waits[0].outside, ends, tuple(of), busy=busy, waiting=waits
+        pipelined(job, layout, s, send, refine),
+        waits[0].outside,
+        updated(job, layout, parts, by, at),
+        tuple(of),
+        busy=busy,
+        waiting=waits,
+        slowest=slow,
+        causes=slow.of(work, "causes").both * m,
     )
     if not by_order(job):  # papers add up
         return found._replace(outside=synchronise(of, m, busy))
-    names = by.called(*DEVICES)
+    ranks = {name: by[name].rank for name in names}
+    return found._replace(
+        reached=_reached(job, layout, found, s, send, ranks),
+        links=occupied(of, m, layout.zero)
+        + carried(m, send, schedule_of(layout), layout.interleave)
+        if shared(at.overlap)
+        else Busy(),
+    )
+
+
+def _reached(
+    job: Job,
+    layout: Layout,
+    found: Step,
+    s: Stages,
+    send: Load,
+    ranks: Mapping[str, Num],
+) -> tuple[Num, ...]:
+    """When each device is done: its own seconds, the optimizer, and the way to it."""
     way = ways(
         job,
         layout.pp,
         s,
         send.seconds,
-        schedule,
-        v,
-        {name: by[name].rank for name in names},
+        schedule_of(layout),
+        layout.interleave,
+        ranks,
     )
-    reached = tuple(
-        seconds + ends + way[name]
-        for seconds, name in zip(busy, names, strict=True)
+    return tuple(
+        seconds + found.update + way[name]
+        for seconds, name in zip(found.busy, ranks, strict=True)
     )
-    links = Busy()
-    if shared(at.overlap):
-        links = occupied(of, m, zero) + carried(m, send, schedule, v)
-    return found._replace(reached=reached, links=links)
 
 
 def shared(how: Overlap) -> bool:
@@ -276,7 +279,6 @@ __all__ = [
     "Stages",
     "Step",
     "along",
-    "backward",
     "barrier",
     "Unit",
     "Units",
@@ -301,18 +303,19 @@ __all__ = [
     "ordered",
     "pick",
     "pipelined",
+    "recomputed",
+    "recomputing",
     "redo",
-    "sent_back",
     "shared",
     "shares",
     "slowest",
     "span",
     "stage_message",
+    "staged",
     "stages",
     "step",
     "step_time",
     "synchronise",
-    "total",
     "unit",
     "units",
     "update",

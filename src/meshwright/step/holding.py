@@ -9,6 +9,8 @@ V vocabulary rows of a tp rank, D width, k bytes a logit, t = tp. Sources: the f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..count import vocabulary
 from ..count.megatron import FP32
 from ..count.work import local
@@ -176,18 +178,11 @@ def step_bytes(job: Job) -> float:
     )
 
 
-def largest_work(
-    job: Job, layout: Layout, kinds: list[tuple[Num, Num, Num]]
-) -> Parts:
-    """`work` of the kind of layer that takes most. kinds: (how many are on the device, saved, kept)
-    of each.
-    """
+def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
+    """`work` of the kind of layer that takes most. layers: how many of each are on the device."""
     found: Parts = {}
-    for layers, saved, kept in kinds:
-        mine = {
-            name: where(layers > 0, size, 0.0)
-            for name, size in work(job, layout, saved, kept).items()
-        }
+    for n, each in zip(layers, kinds, strict=True):
+        mine = {name: where(n > 0, size, 0.0) for name, size in each.items()}
         if found:
             more = total(mine) > total(found)
             mine = {

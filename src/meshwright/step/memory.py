@@ -10,6 +10,7 @@ beside states and saved tensors is counted in `holding`; how much of it a device
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -157,44 +158,66 @@ class Activations(NamedTuple):
 
 
 def activations(
-    job: Job, layout: Layout, parts: Body, text: str, by: Shares, end: str
-) -> Activations:
-    """Of the first or the last device: its layers' saved bytes, the logits, and once the layer
-    being recomputed.
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    text: str,
+    by: Shares,
+    ends: Sequence[str],
+) -> list[Activations]:
+    """Of several devices: their layers' saved bytes, the logits, and once the layer being
+    recomputed.
 
     Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
     pass begins, so that `once` is what that takes beyond them.
     """
-    share = by[end]
     alone = layout.pp == 1
-    each = held_by_layers(job, parts, text, share)
     late = parts.head.saved - holding.logits(job, layout) * (
         FP32 - job.precision.activation_bytes
     )
-    mine = share.head if end == "last" else where(alone, 1.0, share.head)
+    head = parts.head.saved
+    output: Num = 0.0
     if holding.counted(job):
-        each = each + outputs(job, layout, parts)
-        head = holding.total(holding.head(job, layout, parts), parts) * mine
-        working = holding.total(
-            work(job, layout, parts, text, share),
-            parts,
+        head = holding.total(holding.head(job, layout, parts), parts)
+        output = outputs(job, layout, parts)
+    once = _once(job, layout, parts, text)
+    copied = on_the_way(layout, parts)
+    found = []
+    for end in ends:
+        share = by[end]
+        mine = share.head if end == "last" else where(alone, 1.0, share.head)
+        bytes_ = Activations(
+            held_by_layers(job, parts, text, share) + output,
+            head * mine,
+            late * mine,
+            once(share, head * mine) + copied,
         )
-        once = maximum(working - head, 0.0)
-    else:
-        head = parts.head.saved * mine
-        once = (
-            largest(
-                _of_held(n, rebuilt(layer, parts, text), share)
-                for n, layer in zip(share.layers, parts.layers, strict=True)
-            )
-            if job.how.memory.working_set
-            else 0.0
+        if end == "last":
+            bytes_ = Activations(*(where(alone, 0.0, each) for each in bytes_))
+        found.append(bytes_)
+    return found
+
+
+def _once(
+    job: Job, layout: Layout, parts: Body, text: str
+) -> Callable[[Share, Num], Num]:
+    """What a device holds once, beside so many bytes of the head."""
+    if holding.counted(job):
+        kinds = [
+            holding.work(job, layout, c.saved, saved(c, parts, text))
+            for c in parts.layers
+        ]
+        return lambda share, head: maximum(
+            holding.total(holding.largest_work(share.layers, kinds), parts)
+            - head,
+            0.0,
         )
-    found = (each, head, late * mine, once + on_the_way(layout, parts))
-    return (
-        Activations(*(where(alone, 0.0, bytes_) for bytes_ in found))
-        if end == "last"
-        else Activations(*found)
+    if not job.how.memory.working_set:
+        return lambda share, head: 0.0
+    again = [rebuilt(layer, parts, text) for layer in parts.layers]
+    return lambda share, head: largest(
+        _of_held(n, size, share)
+        for n, size in zip(share.layers, again, strict=True)
     )
 
 
@@ -237,20 +260,6 @@ def outputs(job: Job, layout: Layout, parts: Body) -> Num:
         where(layout.pp > 1, parts.boundary, 0.0),
         "outputs of the stage",
         parts,
-    )
-
-
-def work(
-    job: Job, layout: Layout, parts: Body, text: str, share: Share
-) -> holding.Parts:
-    """What the backward pass of a device's layer holds while it runs, part by part."""
-    return holding.largest_work(
-        job,
-        layout,
-        [
-            (n, c.saved, saved(c, parts, text))
-            for n, c in zip(share.layers, parts.layers, strict=True)
-        ],
     )
 
 
@@ -413,17 +422,11 @@ def of_devices(
         schedule.heads(layout.pp, m, v),
         schedule.heads_late(layout.pp, m, v),
     )
-    for end in by.called(*ENDS):
+    ends = by.called(*ENDS)
+    several = activations(job, layout, parts, layout.recompute, by, ends)
+    for end, held_ in zip(ends, several, strict=True):
         parameters = held(job, layout, parts, by, end)
         s = states(job, layout, parameters, layout.zero)
-        held_ = activations(
-            job,
-            layout,
-            parts,
-            layout.recompute,
-            by,
-            end,
-        )
         kept = held_.kept(
             in_flight(layout.pp, m, schedule, v, end, by[end].rank),
             *heads,

@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 from ..cost.chip import rates
 from ..cost.layer import (
+    UNTOLD,
     Clock,
     LayerCost,
     Redo,
     Redone,
-    Seconds,
-    Time,
     Timer,
-    mean,
+    both,
+    scaled,
 )
-from ..cost.load import NOTHING, Load
 from ..cost.network import Fabric
 from ..cost.offload import beside
 from ..count import summa, vocabulary
@@ -110,11 +109,6 @@ def _kept(
     )
 
 
-def total(time: Time) -> Num:
-    """Plain seconds of a time by cause."""
-    return time.total if isinstance(time, Seconds) else time
-
-
 def body(
     job: Job,
     layout: Layout,
@@ -124,8 +118,8 @@ def body(
 ) -> Body:
     """Costs of the parts of the model.
 
-    at: the job's `clock`, or that of a bound;  details: keep seconds by cause, else only totals
-    (faster); again: ways to recompute that will be asked for (none: the layout's).
+    at: the job's `clock`, or that of a bound;  details: keep seconds by cause and operations, else
+    only totals (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
     timer = Timer(at or clock(job), layout, details)
     ways = _ways(job, again or (layout.recompute,))
@@ -141,11 +135,8 @@ def body(
     ]
     head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
-        head = mean(
-            {0: timer.layer(next_token(job, layout)), 1: head},
-            ((0, job.model.mtp_layers), (1, 1)),
-            divide=False,
-        )
+        block = timer.layer(next_token(job, layout))
+        head = both(scaled(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(vocabulary.embedding(job, layout), "embedding")
     found = Body(
         tuple(layers), embedding, head, edge, stage_message(job, layout)
@@ -153,31 +144,23 @@ def body(
     return found if details else _totals(found)
 
 
-def plain(parts: Body) -> Body:
-    """With seconds added up."""
-    if not isinstance(parts.typical.forward, Seconds):
-        return parts
-    return _totals(parts)
-
-
 def _totals(parts: Body) -> Body:
+    """Without seconds by cause."""
     return parts._replace(
-        layers=tuple(map(_plain, parts.layers)),
-        embedding=_plain(parts.embedding),
-        head=_plain(parts.head),
+        layers=tuple(map(_total, parts.layers)),
+        embedding=_total(parts.embedding),
+        head=_total(parts.head),
     )
 
 
-def _plain(c: LayerCost) -> LayerCost:
+def _total(c: LayerCost) -> LayerCost:
     redone = Redone(
         {
-            name: redo._replace(time=redo.time.total)
+            name: redo._replace(causes=UNTOLD.forward)
             for name, redo in c.redone.items()
         }
     )
-    return c._replace(
-        forward=c.forward.total, backward=c.backward.total, redone=redone
-    )
+    return c._replace(redone=redone, causes=UNTOLD)
 
 
 def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
@@ -224,19 +207,28 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
     """
     parts = recompute(text).parts
     if parts == "full":
-        return Redo(c.forward, c.sent, boundary)
+        return Redo(c.forward, c.sent, boundary, c.causes.forward)
     return None if parts == "none" or not c.redone else c.redone[parts]
 
 
-def sent_back(c: LayerCost, text: str, share: Num = 1.0) -> Load:
-    """What a layer's backward pass sends, with what recomputation sends again in that share of
-    layers.
-    """
+def recomputed(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
+    """With what that share of layers computes and sends again, as a part of the backward pass."""
     again = redo(c, text)
-    return c.sent_back + (again.sent * share if again else NOTHING)
+    if not again:
+        return c
+    return c._replace(
+        backward=c.backward + again.time * share,
+        sent_back=c.sent_back + again.sent * share,
+        causes=c.causes._replace(
+            backward=c.causes.backward + again.causes * share
+        ),
+    )
 
 
-def backward(c: LayerCost, text: str, share: Num = 1.0) -> Time:
-    """Backward seconds with what recomputation adds in that share of layers."""
-    again = redo(c, text)
-    return c.backward + again.time * share if again else c.backward
+def recomputing(parts: Body, text: str, share: Num = 1.0) -> Body:
+    """Every layer `recomputed`."""
+    if recompute(text).parts == "none":
+        return parts
+    return parts._replace(
+        layers=tuple(recomputed(c, text, share) for c in parts.layers)
+    )

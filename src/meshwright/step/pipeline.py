@@ -5,12 +5,13 @@ order of the microbatches.
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache, reduce
+from typing import Any, NamedTuple, TypeAlias
 
-from ..cost.layer import Clock, LayerCost, Seconds, Time
-from ..cost.load import NOTHING, Busy, Load
+from ..cost.layer import Clock, LayerCost
+from ..cost.load import Busy, Load
 from ..describe.job import Job
 from ..describe.layers import totals
 from ..describe.layout import Layout
@@ -21,7 +22,7 @@ from ..schedule import waits
 from ..schedule.dealt import Cut, Dealt, Pass
 from ..schedule.types import Schedule
 from ..schedule.waits import Wait
-from .microbatch import Body, backward, plain, sent_back, total
+from .microbatch import Body
 
 
 class Share(NamedTuple):
@@ -63,56 +64,42 @@ class Share(NamedTuple):
             return (some, *(0.0 for _ in self.layers[1:]))
         return tuple(some * kind for kind in self.begins)
 
-    def of(self, parts: Body, what: Any) -> Any:
-        """The sum of what(part) over the parts, each times its share."""
-        return sum_of(
-            (share, what(part))
-            for share, part in zip(self.parts, parts.parts, strict=True)
-        )
+    def passed(self, parts: Body) -> Passed:
+        """What it passes at all."""
+        return [
+            (often, part)
+            for often, part in zip(self.parts, parts.parts, strict=True)
+            if not (isinstance(often, float) and often == 0.0)
+        ]
 
-    def back(self, parts: Body, text: str) -> Any:
-        """Backward seconds with what recomputation adds to layers; embedding and head are never
-        computed again.
-        """
-        again = self.again(text)
-        return sum_of(
-            (
-                *(
-                    (often, backward(layer, text, again))
-                    for often, layer in zip(
-                        self.layers, parts.layers, strict=True
-                    )
-                ),
-                (self.embedding, parts.embedding.backward),
-                (self.head, parts.head.backward),
-            )
-        )
+    def of(self, parts: Body, what: str) -> Any:
+        """The sum of a number of all parts."""
+        return added(self.passed(parts), what)
 
-    def sent(self, parts: Body) -> Load:
-        """What the forward passes send."""
-        found = self.of(parts, lambda c: c.sent)
-        return found if isinstance(found, Load) else NOTHING
+    def passes(self, parts: Body) -> tuple[Num, Num]:
+        """Forward and backward seconds."""
+        passed = self.passed(parts)
+        return added(passed, "forward"), added(passed, "backward")
 
-    def sent_back(self, parts: Body, text: str) -> Load:
-        """What the backward passes send."""
-        again = self.again(text)
-        found = sum_of(
-            (
-                *(
-                    (often, sent_back(layer, text, again))
-                    for often, layer in zip(
-                        self.layers, parts.layers, strict=True
-                    )
-                ),
-                (self.embedding, parts.embedding.sent_back),
-                (self.head, parts.head.sent_back),
-            )
-        )
-        return found if isinstance(found, Load) else NOTHING
+
+Passed: TypeAlias = list[tuple[Num, LayerCost]]
+"""How often one microbatch passes something, and what."""
+
+
+def added(passed: Passed, what: str, nothing: Any = 0.0) -> Any:
+    """The sum of a number of what is passed, each so often; nothing: where none is."""
+    found = None
+    for often, part in passed:
+        mine = getattr(part, what) * often
+        found = mine if found is None else found + mine
+    return nothing if found is None else found
 
 
 def either(condition: Any, a: Share, b: Share) -> Share:
     """`where` for shares."""
+
+    if isinstance(condition, SCALARS):
+        return a if condition else b
 
     def choose(x: Any, y: Any) -> Any:
         if isinstance(x, tuple):
@@ -127,8 +114,8 @@ class Stages(NamedTuple):
     stages are made of.
     """
 
-    forward: Time
-    backward: Time
+    forward: Num
+    backward: Num
     others_forward: Num
     others_backward: Num
     others_weight: Num
@@ -142,7 +129,7 @@ class Stages(NamedTuple):
 class Pipeline(NamedTuple):
     """Seconds of the microbatches of one step."""
 
-    busy: Time
+    busy: Num
     """m microbatches on the slowest device."""
     sends: Num
     """Stage boundaries, as far as they are not hidden."""
@@ -162,15 +149,25 @@ class Shares(dict[str, Share]):
     With layers of several kinds there may be several of a name, "middle 2" and so on.
     """
 
+    def again(self, text: str) -> Num:
+        """`Share.again`, the same on all devices."""
+        return next(iter(self.values())).again(text)
+
     def __missing__(self, name: str) -> Share:
         """There are fewer of this name than elsewhere: one of them again."""
         return self[name.split()[0]]
 
     def called(self, *names: str) -> tuple[str, ...]:
         """All devices of these names, name by name."""
-        return tuple(
-            key for name in names for key in self if key.split()[0] == name
-        )
+        return tuple(key for name in names for key in self._named[name])
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """Name -> devices of it."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for key in self:
+            found[key.split()[0]].append(key)
+        return found
 
 
 DEVICES = ("middle", "first", "last", "whole")
@@ -244,47 +241,45 @@ def _whole(dealt: Cut, every: tuple[float, ...], chunk: Num) -> Share:
     )
 
 
-def stages(
+def stages(layout: Layout, parts: Body, by: Shares) -> Stages:
+    """The slowest device's microbatch and the mean of the others'."""
+    passes = {name: by[name].passes(parts) for name in by.called(*DEVICES)}
+    return staged(layout, parts, by, passes)[0]
+
+
+def staged(
     layout: Layout,
     parts: Body,
-    text: str,
     by: Shares,
-    flat: Body | None = None,
-) -> Stages:
-    """The slowest device's microbatch and the mean of the others'. flat: `plain` parts."""
-    flat = flat or plain(parts)
-    names = by.called(*DEVICES)
-    forward = {name: by[name].of(flat, lambda c: c.forward) for name in names}
-    back = {name: by[name].back(flat, text) for name in names}
-    name = slowest(layout, {k: forward[k] + back[k] for k in names})
-    share = by["whole"].again(text)
-    layer, *others_ = (_passes(c, text, share) for c in flat.layers)
-    f = pick(name, forward)
-    b = pick(name, back)
+    passes: Mapping[str, tuple[Num, Num]],
+) -> tuple[Stages, Share]:
+    """The same, and what the slowest holds. passes: forward and backward seconds of each device."""
+    choice = slowest(layout, {name: f + b for name, (f, b) in passes.items()})
+    f, b = (
+        pick(choice, {name: each[k] for name, each in passes.items()})
+        for k in (0, 1)
+    )
+    whole = passes["whole"]
     others = maximum(layout.depth - 1.0, 1.0)
-    rest_f = (forward["whole"] - f) / others
-    rest_b = (back["whole"] - b) / others
-    if flat is not parts:  # by cause too, of the slowest alone
-        mine = pick(name, {k: by[k] for k in names})
-        f = mine.of(parts, lambda c: c.forward)
-        b = mine.back(parts, text)
-    return Stages(
+    layer, *more = map(_passes, parts.layers)
+    found = Stages(
         f,
         b,
-        rest_f,
-        rest_b,
-        by["whole"].of(parts, lambda c: c.weight_pass) / layout.depth,
+        (whole[0] - f) / others,
+        (whole[1] - b) / others,
+        by["whole"].of(parts, "weight_pass") / layout.depth,
         layer,
-        tuple(other.plus(layer, -1.0) for other in others_),
-        _passes(flat.embedding, "none"),
-        _passes(flat.head, "none"),
+        tuple(other.plus(layer, -1.0) for other in more),
+        _passes(parts.embedding),
+        _passes(parts.head),
     )
+    return found, pick(choice, {name: by[name] for name in passes})
 
 
-def _passes(part: LayerCost, text: str, share: Num = 1.0) -> Pass:
+def _passes(part: LayerCost) -> Pass:
     """F, I and W of one microbatch; recomputation belongs to I."""
-    back = total(backward(part, text, share))
-    return Pass(total(part.forward), back - part.weight_pass, part.weight_pass)
+    w = part.weight_pass
+    return Pass(part.forward, part.backward - w, w)
 
 
 class Choice(NamedTuple):
@@ -300,7 +295,7 @@ class Choice(NamedTuple):
     """Further ones between the ends, where each is slower than those before."""
 
 
-def slowest(layout: Layout, seconds: dict[str, Num]) -> Choice:
+def slowest(layout: Layout, seconds: Mapping[str, Num]) -> Choice:
     """Which device the pipeline waits for."""
     first = seconds["first"]
     last = seconds["last"]
@@ -345,13 +340,9 @@ def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
 
 
 def _choose(condition: Any, a: Any, b: Any) -> Any:
-    """`where` for shares and for seconds by cause too."""
+    """`where` for shares too."""
     if isinstance(a, Share):
         return either(condition, a, b)
-    if isinstance(a, Seconds):
-        return Seconds(
-            *(where(condition, x, y) for x, y in zip(a, b, strict=True))
-        )
     return where(condition, a, b)
 
 
@@ -382,60 +373,41 @@ def ordered(
     v: Num,
     refine: bool = False,
 ) -> Pipeline:
-    """m microbatches through p stages in the order of a schedule, by cause; refine: as in
-    `span`.
+    """m microbatches through p stages in the order of a schedule.
+
+    refine: replay the order where the closed form is only a bound, as a prediction does; a search,
+    which replays its best rows, takes the bound.
     """
     busy = (s.forward + s.backward) * schedule.rounds(m)
-    if refine and schedule.by_costs and by_order(job):
-        from ..schedule.replays import timed
+    if not by_order(job):
+        sends, bubble = _published(job, p, m, s, send, schedule, v)
+        return Pipeline(busy, sends, bubble, busy + sends + bubble)
+    d = dealt(job, p, m, s, send, schedule, v)
+    both = (d, d._replace(send=0.0))
+    if refine and schedule.loose:
+        from ..schedule.replays import refined, timed
 
         # one order, with sends and without
-        schedule = timed(
-            schedule, p, v, dealt(job, p, m, s, send, schedule, v)
+        order = timed(schedule, p, v, d)
+        whole, quiet = (
+            refined(order, p, m, v, one, barrier(job)) for one in both
         )
-    whole = span(job, p, m, s, send, schedule, v, refine)
-    if not by_order(job):
-        return Pipeline(
-            busy,
-            *_published(job, p, m, s, send, schedule, v),
-            whole,
-        )
-    quiet = span(job, p, m, s, 0.0, schedule, v, refine)
-    return Pipeline(busy, whole - quiet, quiet - total(busy), whole)
+    else:
+        whole, quiet = (schedule.span(one, barrier(job)) for one in both)
+    return Pipeline(busy, whole - quiet, quiet - busy, whole)
 
 
 def span(
-    job: Job,
-    p: Num,
-    m: Num,
-    s: Stages,
-    send: Num,
-    schedule: Schedule,
-    v: Num,
-    refine: bool = False,
+    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
 ) -> Num:
-    """Seconds of m microbatches through p stages in the order of a schedule: its longest path, or
-    what papers add up. refine: replay the order where the closed form is only a bound, as a
-    prediction does; a search, which replays its best rows, takes the bound.
+    """Seconds of m microbatches through p stages in the order of a schedule: the longest path of
+    its closed form, or what papers add up.
     """
     if by_order(job):
         d = dealt(job, p, m, s, send, schedule, v)
-        if refine and schedule.loose:
-            from ..schedule.replays import refined
-
-            return refined(schedule, p, m, v, d, barrier(job))
         return schedule.span(d, barrier(job))
-    sends, bubble = _published(
-        job,
-        p,
-        m,
-        s,
-        send,
-        schedule,
-        v,
-    )
-    each = total(s.forward) + total(s.backward)
-    return schedule.rounds(m) * each + sends + bubble
+    sends, bubble = _published(job, p, m, s, send, schedule, v)
+    return schedule.rounds(m) * (s.forward + s.backward) + sends + bubble
 
 
 def by_order(job: Job) -> bool:
@@ -478,12 +450,10 @@ def ways(
     if schedule.split_backward and not barrier(job):
         return dict.fromkeys(ranks, 0.0 * p)
     d = dealt(job, p, 1.0, s, send, schedule, v)
-    back = {
-        name: 0.0 if schedule.split_backward else d.up_whole(rank, 0.0)
-        for name, rank in ranks.items()
-    }
+    places = {name: d.place(rank) for name, rank in ranks.items()}
     return {
-        name: d.down(0.0, rank) + back[name] for name, rank in ranks.items()
+        name: place.down + (0.0 if schedule.split_backward else place.back)
+        for name, place in places.items()
     }
 
 
@@ -512,7 +482,7 @@ def least_waits(
         )
     d = dealt(job, p, 1.0, s, 0.0, schedule, v)
     if schedule.waits and not (schedule.split_backward and together):
-        return schedule.waits(d, total(s.forward) + total(s.backward))
+        return schedule.waits(d, s.forward + s.backward)
     if schedule.folded or (schedule.split_backward and not together):
         return (Wait(0.0 * p),)
     x = waits.slowest(d)
@@ -552,8 +522,8 @@ def _published(
     chunks = schedule.chunks(v)
     sends = chunks * send
     waits = float(job.how.overlap.pp != "all")
-    longer = maximum(send - total(s.forward) / chunks, 0.0) + maximum(
-        send - total(s.backward) / chunks, 0.0
+    longer = maximum(send - s.forward / chunks, 0.0) + maximum(
+        send - s.backward / chunks, 0.0
     )
     paid = 2 * sends * waits + longer * chunks * (1.0 - waits)
     f = s.others_forward + sends

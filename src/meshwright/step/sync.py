@@ -20,8 +20,8 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, maximum, where
-from .microbatch import Body, total
-from .pipeline import Share, Shares, either, sum_of
+from .microbatch import Body
+from .pipeline import Passed, Share, Shares, added, either, sum_of
 from .units import SILENT, Held, Unit, Units, tied, units
 
 
@@ -78,7 +78,7 @@ def devices(
     mine = along(layout, by, by.called(*DEVICES))
     each = units(job, layout, parts, mine, stages, at)
     return [
-        device(parts, share, layout.recompute).sharing(share, each, end)
+        device(parts, share).sharing(share, each, end)
         for end, share in mine.items()
     ]
 
@@ -101,20 +101,19 @@ def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
     return Shares({end: _or_alone(by, end, alone) for end in ends})
 
 
-def device(parts: Body, share: Share, recompute: str) -> Device:
+def device(parts: Body, share: Share) -> Device:
     """A device that holds these shares of the model, with nothing to synchronise yet."""
-    one = Share(share.one, 0.0, 0.0, share.chunk)
-    return Device(
-        total(share.of(parts, lambda c: c.forward)),
-        total(share.back(parts, recompute)),
-        share.sent(parts),
-        share.sent_back(parts, recompute),
-        (
-            total(one.of(parts, lambda c: c.forward)),
-            total(one.back(parts, recompute)),
-            one.sent(parts),
-            one.sent_back(parts, recompute),
-        ),
+    one = Share(share.one, 0.0, 0.0).passed(parts)
+    return Device(*_passes(share.passed(parts)), _passes(one))
+
+
+def _passes(passed: Passed) -> tuple[Num, Num, Load, Load]:
+    """Seconds of both passes, and what they send."""
+    return (
+        added(passed, "forward"),
+        added(passed, "backward"),
+        added(passed, "sent", NOTHING),
+        added(passed, "sent_back", NOTHING),
     )
 
 
@@ -274,19 +273,13 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     tied embedding once.
     """
     alone = layout.pp == 1
-    dense = where(
-        alone,
-        by["whole"].of(parts, lambda c: c.weights),
-        by[end].of(parts, lambda c: c.weights),
-    )
+    passed = either(alone, by["whole"], by[end]).passed(parts)
+    dense = added(passed, "weights")
     if job.model.tied_embeddings:
         dense = dense - where(alone, tied(job, layout), 0.0)
-    if not job.model.moe:
-        return Held(dense, 0.0)
-    whole, mine = (
-        by[k].of(parts, lambda c: c.expert_weights) for k in ("whole", end)
+    return Held(
+        dense, added(passed, "expert_weights") if job.model.moe else 0.0
     )
-    return Held(dense, where(alone, whole, mine))
 
 
 def update(

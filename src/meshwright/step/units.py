@@ -5,7 +5,6 @@ and head.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 from ..cost.layer import Clock
@@ -77,19 +76,14 @@ def unit(
     def loads(
         kind: str, size: Num, needed: bool, groups: Mapping[str, str]
     ) -> Load:
-        sent = [
-            (axis, n)
-            for axis, n in held.items()
-            if needed and axis in groups and not nothing(n)
-        ]
-        # a latency is paid with the seconds here, and never by itself
-        each = (
-            at.fabric.load(
-                kind, n * size, layout.group(groups[axis])
-            )._replace(latency=0.0)
-            for axis, n in sent
-        )
-        return reduce(Load.__add__, each, NOTHING)
+        found = NOTHING
+        for axis, n in held.items() if needed else ():
+            if axis in groups and not nothing(n):
+                ranks = layout.group(groups[axis])
+                load = at.fabric.load(kind, n * size, ranks)
+                # a latency is paid with the seconds here, and never by itself
+                found = found + Load(load.seconds, 0.0, load.busy)
+        return found
 
     how = at.overlap
     summed = (
@@ -98,7 +92,8 @@ def unit(
         else "reduce_scatter"
     )
     gather = loads("all_gather", p.gather_bytes, any(stages), inner)
-    gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
+    if how.weights.gathers != 1.0:
+        gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
     scatter = loads(summed, p.gradient_bytes, any(stages), inner)
     if several:
         shard = {

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ..count.model import model_flops
 from ..describe.job import Job
 from ..prediction.prediction import Prediction
-from ..step import backward
+from ..step import recomputed
 from .rows import Row, number, part, text
 from .words import is_jax
 
@@ -256,13 +256,13 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     if forward is not None:
         yield Pair(
             "layer_forward_time",
-            float(p._body.typical.forward.total),
+            float(p._body.typical.forward),
             forward / 1e3,
         )
     if back is not None:
         yield Pair(
             "layer_backward_time",
-            float(backward(p._body.typical, p.layout.recompute).total),
+            float(recomputed(p._body.typical, p.layout.recompute).backward),
             back / 1e3,
         )
 

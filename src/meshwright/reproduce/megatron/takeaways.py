@@ -17,7 +17,6 @@ from ...describe.layout import Layout
 from ...describe.model import Model
 from ...errors import BadInput
 from ...prediction.prediction import Prediction, predict
-from ...step import total
 from ..report import Check, Table, check, relative
 from . import formulas as f
 from .tables import selene, shaped
@@ -190,8 +189,8 @@ def estimate(batch: int, b: int, p: int = 8) -> float:
     one = run(shaped("1B", 4, 4096, 128), 1, batch, microbatch=b)
     assert one
     parts = one._body.typical
-    forward = float(total(parts.forward))
-    backward = float(total(parts.backward) + total(parts.forward))
+    forward = float(parts.forward)
+    backward = float(parts.backward + parts.forward)
     return batch / f.batch_time(batch / b, p, 4 * forward, 4 * backward)
 
 
