@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from meshwright import catalog
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
@@ -209,8 +210,11 @@ def every_layout(job: Job, space: Space, relaxed: bool):
     contexts = [
         cp for cp in divisors(T) if cp == 1 or T // cp >= SMALLEST_SHARD
     ]
+    widths = divisors(m.heads)
+    if space.scheme == "mlp2d":  # cuts both sides of its matrices
+        widths, contexts = divisors(m.ffn), divisors(m.hidden)
     for tp, cp, pp in itertools.product(
-        divisors(m.heads), contexts, range(1, m.layers + 1)
+        widths, contexts, range(1, m.layers + 1)
     ):
         replicas = range(1, N // (tp * cp * pp) + 1)
         for dp, ep, etp, b in itertools.product(
@@ -530,11 +534,30 @@ def test_search_equals_brute_force_of_hidden_states_cut_over_tp(
             )
             space = space.but(scheme=("gspmd",))
             size = job.cluster.chips * job.batch
-            if 8 <= size <= (100 if relaxed else 300) and (
+            if 8 <= size <= (40 if relaxed else 120) and (
                 search(job, space, 1, relaxed).searched
             ):
                 break
         same_by_loop(job, space, relaxed)
+
+
+@pytest.mark.parametrize("how", ["epoch-2024", "realistic"])
+def test_search_equals_brute_force_of_feed_forwards_on_a_plane(
+    how: str,
+) -> None:
+    """Scheme mlp2d, whose cp cuts the hidden size and whose tp the feed-forward."""
+    model = Model("mlp", 4, 12, 1, 24, 0, 64, pattern=("none",), gated=False)
+    dims = Dim("near", 4.5e11, 1e-6, 4), Dim("far", 5e10, 5e-6)
+    cluster = Cluster(catalog.chip("h100-sxm"), Network("two", dims), 12)
+    job = Job(model, cluster, 6, assumptions=how)
+    space = Space(
+        scheme=("mlp2d",),
+        zero=(0, 1),
+        schedule=("1f1b", "zb-h2"),
+        recompute=("none",),
+    )
+    same_by_loop(job, space, False)
+    assert search(job, space, 1).searched > 100
 
 
 def test_no_layout_of_a_scheme_that_does_not_count_the_model() -> None:

@@ -10,10 +10,31 @@ of both layers. Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+from ..describe.job import Job
+from ..describe.layers import Kind
+from ..describe.layout import Layout
 from ..num import Num, floor
 from . import blocks
 from .blocks import Numbers, Sent
+from .linear import linear
 from .work import Message, Op
+
+
+def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
+    """Operations of one layer for one microbatch on one device: cp is tp_model, tp is tp_ff, and
+    tokens are not cut. Between layers a device has all tokens of D/tp_model features, as every
+    other of its tp_ff does.
+    """
+    return products(
+        layout.microbatch * job.T,
+        job.model.hidden / layout.cp,
+        job.model.ffn / layout.tp,
+        act=job.precision.activation_bytes,
+        matrix=partial(linear, job, layout),
+    )
 
 
 def block(
@@ -31,28 +52,23 @@ def block(
     tokens: that reach the expert; a product works on whole ones, messages carry the mean.  act,
     wgt: bytes of an activation and of a weight.
     """
-    d = D / tp_model
-    f = F / tp_ff
+    numbers = Numbers(one=0.0, act=act, wgt=wgt)
+    matrix = partial(blocks.matmul, numbers=numbers)
+    return products(tokens, D / tp_model, F / tp_ff, act=act, matrix=matrix)
+
+
+def products(
+    tokens: Num, d: Num, f: Num, *, act: float, matrix: Callable[..., Op]
+) -> list[Op]:
+    """Both products of a device that holds W1[d, f] and W2[f, d]. matrix: counts one."""
     whole = floor(tokens)
     inner = (Message("all_reduce", "tp_model", tokens * f * act),)
     outer = (Message("all_reduce", "tp_ff", tokens * d * act),)
+    up = Sent(forward=inner, backward=outer)
+    down = Sent(forward=outer, backward=inner)
     return [
-        blocks.matmul(
-            "mlp/up",
-            whole,
-            d,
-            f,
-            numbers=Numbers(one=0.0, act=act, wgt=wgt),
-            sent=Sent(forward=inner, backward=outer),
-        ),
-        blocks.matmul(
-            "mlp/down",
-            whole,
-            f,
-            d,
-            numbers=Numbers(one=0.0, act=act, wgt=wgt),
-            sent=Sent(forward=outer, backward=inner),
-        ),
+        matrix("ffn/up", whole, d, f, sent=up),
+        matrix("ffn/down", whole, f, d, sent=down),
     ]
 
 

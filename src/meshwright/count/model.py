@@ -16,7 +16,7 @@ from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.recompute import resolved
 from ..layout.placement import placed
-from . import megatron, summa, vocabulary
+from . import megatron, mlp2d, summa, vocabulary
 from .recompute import again
 from .work import Op
 
@@ -35,6 +35,7 @@ SCHEMES: dict[str, Callable[[Job, Layout, Kind], list[Op]]] = {
     "context": megatron.layer,
     "gspmd": megatron.layer,
     "summa": summa.layer,
+    "mlp2d": mlp2d.layer,
 }
 """Scheme of tensor parallelism -> the operations of a layer."""
 

@@ -26,9 +26,13 @@ from .stages import RULES, stages
 
 AXES = ("tp", "cp", "dp", "pp")
 """Mesh axes in canonical order, the one that communicates most first (nearest)."""
-SCHEMES = ("megatron", "context", "gspmd", "summa")
+SCHEMES = ("megatron", "context", "gspmd", "summa", "mlp2d")
 HIDDEN_CUT = ("gspmd",)
 """Schemes under which tp cuts the hidden size of what lies between matrices, never its tokens."""
+GRIDS = ("summa", "mlp2d")
+"""Schemes under which cp cuts weights too, so that replicas are those of dp alone."""
+PLANE = {"tp_ff": "tp", "tp_model": "cp"}
+"""Axes of a grid by what they cut of a feed-forward -> the axes they are."""
 
 DEGREES = (
     "tp",
@@ -54,7 +58,7 @@ class Layout(Checked):
     """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
     cp: Num = 1
     """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme
-    summa it cuts weights too.
+    summa and mlp2d it cuts weights too.
     """
     pp: Num = 1
     """Pipeline stages."""
@@ -96,7 +100,8 @@ class Layout(Checked):
     scheme: str = "megatron"
     """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it,
     biases cut), gspmd (1D too, but what lies between matrices is cut along the hidden size: PaLM,
-    MaxText's axis tensor) or summa (2D matrix products).
+    MaxText's axis tensor), summa (2D matrix products) or mlp2d (2D, weights stay: feed-forwards
+    alone, as Epoch counts them).
     """
     cp_exchange: str = "gather"
     """How cp ranks give each query its keys (Transformer Engine: cp_comm_type): gather, ring or
@@ -171,8 +176,9 @@ class Layout(Checked):
 
         axis: tp, cp, dp, pp; replicas (weights are synchronised over it); ep, etp and edp (experts,
         parts and replicas of one); shards and copies, the inner and the outer part of replicas (of
-        edp: edp shards and edp copies).
+        edp: edp shards and edp copies); tp_ff and tp_model, the axes of a grid (`PLANE`).
         """
+        axis = PLANE.get(axis, axis)
         if axis not in self._groups:
             self._groups[axis] = self._ranks(axis)
         return self._groups[axis]
@@ -184,7 +190,7 @@ class Layout(Checked):
                 if axis == "replicas"
                 else self._inner(self.placement["dp"], self.dp)
             )
-            if self.scheme == "summa":
+            if self.scheme in GRIDS:
                 return self._mirrored(dp)
             return self._mirrored(
                 tuple(
@@ -216,9 +222,9 @@ class Layout(Checked):
 
     @property
     def replicas(self) -> Num:
-        """Copies of a weight: dp x cp (dp alone with summa, where cp cuts the weights), and those
-        of the pipeline."""
-        inside = self.dp if self.scheme == "summa" else self.dp * self.cp
+        """Copies of a weight: dp x cp (dp alone on a grid, where cp cuts the weights), and those of
+        the pipeline."""
+        inside = self.dp if self.scheme in GRIDS else self.dp * self.cp
         return inside * self.copies
 
     @property

@@ -34,6 +34,8 @@ def heads(m: Model) -> Mapping[str, int]:
     if "ssm" in here and m.ssm:
         name = "ssm.heads" if m.ssm.kind == "mamba2" else "ssm.inner"
         found[name] = m.ssm.heads if m.ssm.kind == "mamba2" else m.ssm.inner
+    if here == {"none"}:
+        return {"ffn": m.ffn}
     return found or {"heads": m.heads}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..describe.job import Job
-from ..describe.layout import HIDDEN_CUT, Layout
+from ..describe.layout import Layout
 from ..num import divisors
 
 
@@ -37,8 +37,17 @@ def divides(a: Any, b: Any) -> Any:
 
 
 def sharded(scheme: str, sequence_parallel: bool) -> bool:
-    """tp cuts the tokens between its matrices (summa and gspmd cut their width instead)."""
-    return sequence_parallel and scheme not in ("summa", *HIDDEN_CUT)
+    """tp cuts the tokens between its matrices (other schemes cut their width instead)."""
+    return sequence_parallel and scheme in ("megatron", "context")
+
+
+def token_parts(scheme: str, sequence_parallel: bool, tp: Any, cp: Any) -> Any:
+    """Parts that the tokens of a microbatch are cut into: over cp, but for mlp2d, whose cp cuts the
+    hidden size, and over tp where norms are.
+    """
+    if scheme == "mlp2d":
+        return 1
+    return cp * tp if sharded(scheme, sequence_parallel) else cp
 
 
 def may_be(n: int, limit: int = 4096) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..describe.choices import refusal
 from ..describe.job import Job
-from ..describe.layout import Layout
+from ..describe.layout import GRIDS, Layout
 from ..describe.model import Model
 from ..describe.offload import offload
 from ..describe.stages import RULES
@@ -23,8 +23,12 @@ from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import cuts, nearest, practice, schemes, trainable
 from .placement import launched, lies
-from .rule import Rule, divides, may_be, sharded
+from .rule import Rule, divides, may_be, sharded, token_parts
 from .stages import cut, microbatches, schedule_of
+
+
+def _token_parts(l: Layout) -> Any:
+    return token_parts(l.scheme, l.sequence_parallel, l.tp, l.cp)
 
 
 def _kv_heads(m: Model) -> int:
@@ -139,11 +143,8 @@ FFN = Rule(
 SEQUENCE = Rule(
     "sequence over cp",
     lambda j, l: (
-        divides(
-            l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1),
-            j.T * l.microbatch,
-        )
-        & (l.cp <= j.T)
+        divides(_token_parts(l), j.T * l.microbatch)
+        & ((l.cp <= j.T) | (l.scheme == "mlp2d"))
     ),
     lambda j, l: (
         f"a microbatch of {l.microbatch} x {j.T} tokens cannot be split over cp {l.cp}"
@@ -159,11 +160,11 @@ HIDDEN = Rule(
     "hidden over the grid",
     lambda j, l: (
         divides(l.tp, j.model.hidden)
-        & (divides(l.cp, j.model.hidden) if l.scheme == "summa" else True)
+        & (divides(l.cp, j.model.hidden) if l.scheme in GRIDS else True)
     ),
     lambda j, l: (
         f"hidden {j.model.hidden} cannot be split over tp {l.tp}"
-        + (f" and cp {l.cp}: both" if l.scheme == "summa" else ": it")
+        + (f" and cp {l.cp}: both" if l.scheme in GRIDS else ": it")
         + f" may be {may_be(j.model.hidden)}"
     ),
 )

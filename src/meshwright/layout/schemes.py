@@ -78,7 +78,29 @@ HIDDEN_SHARDED = Rule(
         " be true"
     ),
 )
-MODELS = (SUMMA, GSPMD)
+
+
+def feed_forwards(m: Model) -> bool:
+    """Dense layers of two matrices, D -> F -> D, and nothing else."""
+    return (
+        cuts.mixers(m) == {"none"}
+        and m.moe is None
+        and not m.gated
+        and not m.bias
+        and not m.dropout
+        and not m.vocab
+    )
+
+
+MLP2D = Rule(
+    "mlp2d models",
+    lambda j, l: l.scheme != "mlp2d" or feed_forwards(j.model),
+    lambda j, l: (
+        'scheme mlp2d is defined for feed-forwards of two matrices alone: pattern = ["none"], gated'
+        " = false, vocab = 0, no biases, dropout or experts"
+    ),
+)
+MODELS = (SUMMA, GSPMD, MLP2D)
 SCHEMES = (*MODELS, HIDDEN_SHARDED)
 
 

@@ -17,7 +17,7 @@ from ..describe.recompute import RECOMPUTE
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from .placement import placed
-from .rule import Rule, divides, may_be, sharded
+from .rule import Rule, divides, may_be, token_parts
 from .stages import microbatches
 
 
@@ -261,9 +261,7 @@ VOCABULARY = Rule(
 SEQUENCES = Rule(
     "whole sequences",
     lambda j, l: (
-        divides(
-            l.cp * (l.tp if sharded(l.scheme, l.sequence_parallel) else 1), j.T
-        )
+        divides(token_parts(l.scheme, l.sequence_parallel, l.tp, l.cp), j.T)
         & ((l.cp == 1) | divides(2 * l.cp, j.T))
     ),
     lambda j, l: (

@@ -26,7 +26,7 @@ from ..describe.stages import stages as stages_named
 from ..errors import BadInput
 from ..exchange import EXCHANGES
 from ..layout import cuts
-from ..layout.rule import sharded
+from ..layout.rule import token_parts
 from ..layout.rules import HOST
 from ..layout.schemes import always_cut, counts
 from ..layout.stages import schedule_with
@@ -381,6 +381,8 @@ def options(job: Job, space: Space) -> Options:
     # some need it when tp > 1, and at tp = 1 it changes nothing
     if True in sp and always_cut(job.model, space.scheme):
         sp = (True,)
+    if space.scheme == "mlp2d":  # which knows no norms
+        sp = sp[:1]
     counting = job.how.count
     plain = (
         job.fused_attention
@@ -668,9 +670,9 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     ]
     cp = [
         c
-        for c in divisors(job.T)
+        for c in divisors(m.hidden if space.scheme == "mlp2d" else job.T)
         if c <= N
-        and (job.T // c >= SMALLEST_SHARD or c == 1)
+        and (space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1)
         and (relaxed or N % c == 0)
     ]
     if space.scheme == "summa":
@@ -744,10 +746,8 @@ def splits(
     """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
     row.
     """
-    cuts = table["tp"] if sharded(scheme, sequence_parallel) else 1.0
-    fine: NDArray[np.bool_] = (table["microbatch"] * job.T) % (
-        table["cp"] * cuts
-    ) == 0
+    parts = token_parts(scheme, sequence_parallel, table["tp"], table["cp"])
+    fine: NDArray[np.bool_] = table["microbatch"] * job.T % parts == 0
     return fine
 
 

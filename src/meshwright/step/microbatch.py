@@ -25,7 +25,7 @@ from ..describe.assumptions import ChipTime, NetworkTime, Overlap
 from ..describe.chip import Chip
 from ..describe.job import Job
 from ..describe.layers import describe, sorts
-from ..describe.layout import Layout
+from ..describe.layout import GRIDS, Layout
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.offload import offload
@@ -198,7 +198,9 @@ def stage_message(job: Job, layout: Layout) -> Num:
 
 def _cut(layout: Layout) -> bool:
     """Do the tp ranks hold different parts of the activation between layers?"""
-    return layout.sequence_parallel or layout.scheme == "summa"
+    if layout.scheme in GRIDS:
+        return layout.scheme == "summa"
+    return layout.sequence_parallel
 
 
 def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
