@@ -54,7 +54,10 @@ AXES = {
     "tp2": (GPT, Layout(tp=2, microbatch=8, sequence_parallel=False)),
     "cp2": (LLAMA, Layout(cp=2, microbatch=4)),
     "pp2 gpipe": (LLAMA, Layout(pp=2, microbatch=2, schedule="gpipe")),
-    "pp4 1f1b uneven": (LLAMA6, Layout(pp=4, microbatch=2)),
+    "pp4 1f1b uneven": (
+        replace(LLAMA6, tied_embeddings=True),
+        Layout(pp=4, microbatch=2),
+    ),
     "pp2 interleaved": (GPT, Layout(pp=2, microbatch=2, **INTERLEAVED)),
     "pp2 interleaved-zb": (
         LLAMA,

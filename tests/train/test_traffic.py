@@ -60,7 +60,7 @@ def measured(
             trainer.accumulate(*share(trainer, tokens(1)))
         found = {
             axis: traffic.over(axis)
-            for axis in ("tp", "cp", "pp", "ep", "edp", "replicas", "pair")
+            for axis in ("tp", "cp", "pp", "ep", "edp", "replicas")
         }
         found["rank"] = trainer.mesh.index("pp")
         elements = {
@@ -316,6 +316,15 @@ def test_to_experts_and_back(name: str, tmp_path: Path) -> None:
     assert total == expected > 0
 
 
-def test_a_tied_matrix_on_two_stages_is_summed_once(tmp_path: Path) -> None:
-    for found in measured(GPT, Layout(pp=2, dp=2, microbatch=2), tmp_path):
-        assert found["pair"] == {("all_reduce", 256 * 64 * FP32): 1}
+def test_a_tied_matrix_is_exchanged_once_in_the_group_of_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the first and the last of four; no group is made for pairs of ranks."""
+
+    def refused(*args: Any, **options: Any) -> None:
+        raise AssertionError("a group beside those of the mesh")
+
+    monkeypatch.setattr(dist, "new_group", refused)
+    for found in measured(GPT, Layout(pp=4, microbatch=2), tmp_path):
+        at_end = found["rank"] in (0, 3)
+        assert found["pp"]["send", 256 * 64 * FP32] == at_end

@@ -446,8 +446,8 @@ def replicas(layout: Layout, shards: int) -> tuple[int, int]:
 
 
 def of_tied(job: Job, rank: int, shards: int) -> Sent:
-    """The gradients of a matrix that is embedding on one rank and head on another are summed, by
-    pairs of ranks.
+    """The gradients of a matrix that is embedding on one rank and head on another are exchanged
+    between the two.
     """
     mine = stages(job, rank)
     if any(s.first for s in mine) and any(s.last for s in mine):
@@ -459,8 +459,8 @@ def of_tied(job: Job, rank: int, shards: int) -> Sent:
     return Sent(
         {
             (
-                "all_reduce",
-                "pair",
+                "send",
+                "pp",
                 elements({name: rows[name]}, inside) // inside * FP32,
             ): 1
         }

@@ -14,7 +14,6 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.utils import get_total_norm
 
 from ..describe.layout import Layout
-from .grid import grid
 from .initial import local
 from .model import Decoder
 
@@ -44,19 +43,18 @@ def settle(stages: dict[int, Decoder], layout: Layout) -> None:
 
 class Tied:
     """An embedding and an output head that share a matrix but stand on different stages: their
-    gradients are summed.
+    gradients are summed. Their ranks exchange them in the group of the pp axis, as stages do, so
+    that no pair needs a group of its own.
     """
 
     def __init__(
         self,
         stages: dict[int, Decoder],
-        layout: Layout,
         last_rank: int,
         stages_group: ProcessGroup,
     ) -> None:
-        """last_rank: place on the pp axis of the last stage;  stages_group: the ranks of that axis,
-        which are the pair where there are two. Every rank of the run makes this object: with more
-        stages it makes process groups.
+        """last_rank: place on the pp axis of the last stage;  stages_group: the ranks of that
+        axis.
         """
         self.embedding = next(
             (
@@ -70,26 +68,38 @@ class Tied:
             (s.head.weight for s in stages.values() if s.head is not None),
             None,
         )
-        self.group: ProcessGroup | None = None
-        if last_rank and layout.pp == 2:
-            self.group = stages_group
-        elif last_rank:
-            ranks = grid(layout)
-            for pair in zip(ranks[0].flat, ranks[last_rank].flat, strict=True):
-                group = dist.new_group([int(rank) for rank in pair])
-                self.group = group if dist.get_rank() in pair else self.group
+        self.group = stages_group
+        self.other = (
+            None
+            if not last_rank
+            else last_rank
+            if self.embedding is not None
+            else 0
+        )
+        """Place of the rank that holds the other one; None if this one does."""
 
     def sum(self) -> None:
         """Add up the two gradients, in place, on both stages."""
         mine = [p for p in (self.embedding, self.head) if p is not None]
-        if self.group is not None:
+        if self.other is not None:
             for p in mine:
-                assert p.grad is not None
-                dist.all_reduce(local(p.grad), group=self.group)
+                local(grad(p)).add_(self.exchanged(local(grad(p))))
         elif len(mine) == 2 and mine[0] is not mine[1]:
             both = local(grad(mine[0])) + local(grad(mine[1]))
             for p in mine:
                 local(grad(p)).copy_(both)
+
+    def exchanged(self, x: Tensor) -> Tensor:
+        """What the other rank holds; it gets what this one does."""
+        there = dist.get_global_rank(self.group, self.other or 0)
+        found = torch.empty_like(x)
+        both = (
+            dist.P2POp(dist.isend, x.contiguous(), there, self.group),
+            dist.P2POp(dist.irecv, found, there, self.group),
+        )
+        for work in dist.batch_isend_irecv([*both]):
+            work.wait()
+        return found
 
 
 def grad(p: Tensor) -> Tensor:

@@ -92,7 +92,6 @@ class Trainer:
         self.tied = (
             gradients.Tied(
                 self.stages,
-                self.layout,
                 self.last_rank(),
                 self.mesh.group("pp"),
             )

@@ -58,7 +58,7 @@ class Waits(Traffic):
             with record_function(f"wait {axis}") if axis else nullcontext():
                 return op(*args, **(kwargs or {}))
         out = op(*args, **(kwargs or {}))
-        if op.namespace == "c10d" and op._opname in COLLECTIVES:
+        if op.namespace == "c10d" and op._opname in (*COLLECTIVES, "recv_"):
             self.axis = self.of(op, args)
         elif op.namespace == "_c10d_functional" and op._opname in FUNCTIONAL:
             for tensor in out if isinstance(out, (list, tuple)) else [out]:
@@ -68,10 +68,7 @@ class Waits(Traffic):
     def of(self, op: Any, args: Any) -> str:
         """The axis of a collective."""
         group = CollectiveOp.get_process_group(op, args)
-        return self.axes.get(
-            group.group_name,
-            "world" if group.size() == dist.get_world_size() else "pair",
-        )
+        return self.axes.get(group.group_name, "world")
 
     def __enter__(self) -> Waits:
         """From now on waits are ranges."""

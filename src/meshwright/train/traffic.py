@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed._tools.fake_collectives import CollectiveOp
 from torch.distributed.tensor import DTensor
@@ -68,8 +67,7 @@ def flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context in which FLOPs and collectives are counted. Groups without an axis: "world" of all
-    ranks, "pair" any other.
+    """A context in which FLOPs and collectives are counted; "world" is the group of all ranks.
 
     A group of one rank sends nothing."""
 
@@ -98,20 +96,15 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             group = CollectiveOp.get_process_group(op, args)
             if group.size() == 1:
                 return out
-            # one group serves all axes that span the world; only experts exchange; stages reduce
-            # nothing but the gradient of a matrix that the first and the last one hold
+            # one group serves all axes that span the world; only experts exchange
             axis = (
                 "ep"
                 if kind == "all_to_all"
                 else self.axes.get(
                     group.group_name,
-                    "world"
-                    if group.size() == dist.get_world_size()
-                    else "pair",
+                    "world",
                 )
             )
-            if (kind, axis) == ("all_reduce", "pp"):
-                axis = "pair"
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
         return out
 
