@@ -83,18 +83,17 @@ class Comparison:
         )
 
     @property
+    def free(self) -> bool:
+        """Passes wait for no other rank, but for the first, which may gather weights."""
+        layout = self.predicted.layout
+        return bool(layout.tp * layout.cp * layout.ep == 1 and layout.zero < 3)
+
+    @property
     def contention(self) -> float | None:
         """Seconds on the clock for each CPU second, in parts that wait for nobody; 1 on a quiet
         machine. None where there are none.
         """
-        free = (
-            self.predicted.layout.tp
-            * self.predicted.layout.cp
-            * self.predicted.layout.ep
-            == 1
-            and self.predicted.layout.zero < 3
-        )
-        kinds = ("F", "optimizer") if free else ("optimizer",)
+        kinds = ("F", "optimizer") if self.free else ("optimizer",)
         parts = [
             part
             for rank in self.run.ranks

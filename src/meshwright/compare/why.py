@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 from ..formats.records import like_the_newest
 from ..units import show
+from .late import NOTABLE, SLOW, slow_groups, stragglers
 from .links import links
-from .terms import COMM, Step, busy
+from .terms import COMM, Step
 
 if TYPE_CHECKING:
     from . import Comparison
 
 QUIET = 1.1
 """Seconds on the clock of a CPU second above which other work is said to have run on the cores."""
-NOTABLE = 0.05
-"""Share of the measured step from which a difference is explained."""
 WAITS = "a wait for messages lasts until the slowest rank of the group has come, too"
-SLOW = 1.3
-"""Times the median of the others from which a rank is a straggler."""
 REASONS = {  # of what took longer than predicted
     **dict.fromkeys(COMM, WAITS),
     "pp_comm": (
@@ -71,6 +68,14 @@ def explanations(c: Comparison) -> Iterator[str]:
             " long as those of the other ranks, beside what was predicted for each"
         )
     yield from slow_links(c, c.step)
+    for group in slow_groups(c):
+        ranks = ", ".join(map(str, group.ranks))
+        hosts = ", ".join(dict.fromkeys(host(c, r) for r in group.ranks))
+        yield (
+            f"the link among ranks {ranks} on {hosts} is slow: each of them waits"
+            f" {show(group.wait_s, 's')} or more a step for messages of {group.axis}, those of"
+            f" other groups {show(group.usual_s, 's')}"
+        )
     if not late:
         yield from arithmetic(c, c.step)
     for cause in c.step.causes:
@@ -115,25 +120,6 @@ def stalls(c: Comparison) -> Iterator[str]:
                 f" {show(spent / len(c.run.timed), 's')} a step: tokens/s count it, the step and"
                 " its prediction do not"
             )
-
-
-def stragglers(c: Comparison) -> dict[int, float]:
-    """Ranks whose passes took longer than predicted by more than those of the others did: rank ->
-    how many times as long as their median.
-    """
-    planned = c.replayed.timeline.busy_s
-    ratios = {
-        rank.rank: median(busy(s.actions) for s in rank.steps)
-        / planned[rank.place.get("pp", 0)]
-        for rank in c.run.ranks
-        if rank.steps and planned[rank.place.get("pp", 0)]
-    }
-    found = {}
-    for rank, ratio in ratios.items():
-        others = [other for number, other in ratios.items() if number != rank]
-        if others and median(others) and ratio > SLOW * median(others):
-            found[rank] = ratio / median(others)
-    return found
 
 
 def slow_links(c: Comparison, found: Step) -> Iterator[str]:
