@@ -58,9 +58,12 @@ def ran(
 
 
 def slept(found: Comparison, times: int) -> None:
-    """Every step took so many times `LATE`, and its tokens/s say so."""
-    for row in found.run.metrics:
-        assert row["tokens_per_s"] < BATCH * SEQ / (times * LATE)
+    """Each step sleeps so many times `LATE`, and tokens/s count it; a rank may be ahead of the one
+    that counts by less than a step.
+    """
+    rows = found.run.metrics
+    spent = sum(BATCH * SEQ / row["tokens_per_s"] for row in rows)
+    assert spent > (len(rows) - 1) * times * LATE
 
 
 @pytest.fixture(autouse=True)
