@@ -88,10 +88,16 @@ class Best:
     @property
     def limits(self) -> Column:
         """What a newcomer to each part must not exceed; bounds may round up. 0: it is in none."""
+        found: Column = np.asarray(np.minimum(self.standing, self.trial))
+        return found
+
+    @property
+    def standing(self) -> Column:
+        """The same whatever is tried: what was found beyond a trial stays."""
         found: Column = np.full(self.split.parts + 1, self.common)
         if self.sure:
             found = np.maximum(found, self.firsts * NEARLY)
-        found = np.asarray(np.minimum(found * ROUNDING, self.trial))
+        found = np.asarray(found * ROUNDING)
         found[NONE] = 0.0
         return found
 
@@ -182,7 +188,7 @@ class Best:
         values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})
-        limits = self.limits
+        limits = self.standing
         tied = self.slack > 0.0 or self.split.parts > 1
         rows = self.rows if tied else self.rows[: self.k]
         self.rows = [x for x in rows if x[0] <= limits[self._part(x)]]
