@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import BadInput
 
@@ -34,21 +34,22 @@ class Stages(NamedTuple):
     """As a layout holds it."""
     layers: tuple[int, ...] = ()
     """Of each stage; none: a rule deals them."""
+    slots: Any = False
+    """Embedding and loss count as a layer each; in a table: where."""
 
-    @property
-    def slots(self) -> bool:
-        """Embedding and loss count as a layer each."""
-        return self.text == "slots"
+
+def stages(text: str | Stages) -> Stages:
+    """What a layout's text says; BadInput for what names no stages."""
+    return text if isinstance(text, Stages) else _read(text)
 
 
 @cache
-def stages(text: str) -> Stages:
-    """What a layout's text says; BadInput for what names no stages."""
+def _read(text: str) -> Stages:
     if not isinstance(text, str):
         raise BadInput(f"layout.stages must be a text, not {str(text)[:40]!r}")
     words = "".join(text.split())
     if words in RULES:
-        return Stages(words)
+        return Stages(words, slots=words == "slots")
     of_words = bool(re.search("[EtL|]", words))
     layers = _of_megatron(words) if of_words else _of_numbers(words)
     if len(layers) > MOST_STAGES:

@@ -141,16 +141,17 @@ class Cut:
         p: Num,
         v: Num,
         folded: bool,
-        slots: bool = False,
+        slots: Any = False,
         kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """As even as can be. slots: with embedding and loss, which count as a layer each; over one
-        stage or two they change nothing."""
-        ends = where(p * v > 2, 1.0, 0.0) if slots else 0.0
+        stage or two they change nothing. Of a table: where."""
+        some = anywhere(slots)
+        ends = where(slots & (p * v > 2), 1.0, 0.0) if some else 0.0
         dealt = layers + 2.0 * ends
         most = ceil_div(dealt, p * v)
         spare = p * v * most - dealt
-        if not slots:
+        if not some:
             uneven = bool(kinds) or anywhere(spare > 0)
             return cls(p, v, folded, most, spare, uneven, kinds=kinds)
         fewer = where(spare >= 2, ends, 0.0), where(spare >= 1, ends, 0.0)

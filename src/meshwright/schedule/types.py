@@ -126,8 +126,8 @@ class Schedule:
     """The same of `bubble_in_run`."""
     copies: int = 1
     """Ranks that hold each stage, each for a share of the microbatches."""
-    stages: str = "even"
-    """How a layout deals layers to its stages (`describe.stages`)."""
+    stages: Any = "even"
+    """How a layout deals layers to its stages (`describe.stages`: a text, or what it says)."""
     group: int = 0
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
     grouped: Callable[[int], Schedule] | None = None
@@ -208,7 +208,7 @@ class Schedule:
         layers: int | tuple[int, ...],
         p: Num,
         chunks: Num,
-        slots: bool,
+        slots: Any,
         kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """Layers dealt to the stages of p ranks with so many chunks, as even as can be or one by

@@ -270,9 +270,7 @@ def _empty(
     folds = _folds(choice)
     n_sp, n_rec, n_sched, n_zero = choice.shape
     n = of[-1] + 1 if len(of) else 0
-    folded = np.array(
-        [folds.index(deal) for deal in deals(choice)], dtype=np.intp
-    )
+    folded = times.dealt_in(choice, folds)
     # what it keeps of weights depends on the schedule
     program = whole_program(job)
     place, moments = (

@@ -20,8 +20,10 @@ from ..cost.layer import Clock, LayerCost, Redone
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
+from ..describe.stages import RULES, Stages
 from ..num import Num
 from ..program.resident import whole_program
+from ..schedule.types import Schedule
 from .kinds import Deal, Fullest, deals, holders_of, kinds
 from .nearest import pick, stacked
 from .pieces import Grid, Index, Pieces
@@ -189,6 +191,50 @@ def grouped(choice: Options) -> dict[Deal, list[int]]:
     return {deal: found[deal] for deal in sorted(found)}
 
 
+class Orders(NamedTuple):
+    """Schedules that are one order, and differ in the rule that deals layers: asked for at once."""
+
+    every: tuple[Schedule, ...]
+    """All schedules of the options."""
+    slots: NDArray[np.bool_]
+    """Of each, whether embedding and loss count as a layer each."""
+    of: Index
+    """Which of all it is that deals layers in each way; NONE: none of these."""
+
+    @classmethod
+    def each(cls, choice: Options, deal: Index) -> list[Orders]:
+        """All of the options. deal: in which way each deals layers."""
+        ways = choice.schedules
+        alike: dict[Any, list[int]] = {}
+        for k, way in enumerate(ways):
+            other = "" if way.stages in RULES else way.stages
+            one = way._replace(stages=other)
+            alike.setdefault(one, []).append(k)
+        every = tuple(kind.schedule for kind in kinds(choice))
+        slots = np.array([way.stages == "slots" for way in ways])
+        found = []
+        for mine in alike.values():
+            of = np.full(deal.max(initial=-1) + 1, NONE, dtype=np.intp)
+            of[deal[mine]] = mine
+            found.append(cls(every, slots, of))
+        return found
+
+    def schedule(self, which: Index) -> Schedule:
+        """The schedule of points, each of which has one of these."""
+        first = self.every[which[0]]
+        if (which == which[0]).all():
+            return first
+        both = Stages("even or slots", slots=self.slots[which])
+        return replace(first, stages=both)
+
+
+def dealt_in(choice: Options, ways: list[Deal]) -> Index:
+    """In which of these ways each schedule deals layers."""
+    return np.array(
+        [ways.index(deal) for deal in deals(choice)], dtype=np.intp
+    )
+
+
 def some_at_a_time(can: Mask) -> Iterator[Index]:
     """The points of a mask."""
     at = np.flatnonzero(can)
@@ -212,7 +258,6 @@ def pipelines(
 
     can_run: of each schedule, by row;  limit: one, or of each row;  bounds: a bound will do.
     """
-    every = kinds(choice)
     ways = grouped(choice)
     if not len(points.row):
         return
@@ -230,12 +275,13 @@ def pipelines(
     s = some.stages(holders)
     most = pick(limit, some.row)
     short = some.rounds * (s.forward + s.backward) <= most
-    for deal, k in (
-        (i, k) for i, mine in enumerate(ways.values()) for k in mine
-    ):
-        schedule = every[k].schedule
-        can = short & (some.deal == deal) & can_run[k][some.row]
+    runs = np.array(can_run)
+    for orders in Orders.each(choice, dealt_in(choice, list(ways))):
+        which = orders.of[some.deal]
+        can = short & (which != NONE) & runs[which, some.row]
         for at in some_at_a_time(can):
+            k = which[at]
+            schedule = orders.schedule(k)
             p, v, n, stages, hop = pick(
                 (near.pp, near.interleave, m, s, send), at
             )
@@ -247,10 +293,12 @@ def pipelines(
                 seconds[place] = least
                 continue
             few = np.flatnonzero(least <= pick(most, at))
-            p, v, n, stages, hop, place = pick(
-                (p, v, n, stages, hop, place), few
+            p, v, n, stages, hop, place, k = pick(
+                (p, v, n, stages, hop, place, k), few
             )
-            seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
+            if len(few):
+                schedule = orders.schedule(k)
+                seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
 
 
 def after(
@@ -280,12 +328,13 @@ def after(
     units = rows.units(job, at, folds, p.devices, p.choice)
     sharing = _sharing(p, points, holders, units, rows.number, folds)
     _after_zero(p, job, at, points, sharing, updates)
+    choice = p.choice
     if p.floors:
         send = step.hop(points.near, points.parts, at)
         s = points.stages(holders)
         ranks = {name: holders[name].rank for name in p.devices}
-        for k in range(len(p.folded)):
-            _ways(p, job, points, s, send, ranks, k)
+        for orders in Orders.each(choice, p.folded):
+            _ways(p, job, points, s, send, ranks, orders)
 
 
 def _sharing(
@@ -458,15 +507,17 @@ def _ways(
     s: step.Stages,
     send: Any,
     ranks: dict[str, Any],
-    k: int,
+    orders: Orders,
 ) -> None:
     """The other half of the floors: the way to each device, and the sends on each link, of the
-    points of a schedule.
+    points of some schedules.
     """
-    schedule = kinds(p.choice)[k].schedule
     near = points.near
-    mine = np.asarray(points.deal == p.folded[k])
-    for at in some_at_a_time(mine & np.isfinite(p.pipe[points.place(k, 0)])):
+    which = orders.of[points.deal]
+    mine = (which != NONE) & np.isfinite(p.pipe[points.place(which, 0)])
+    for at in some_at_a_time(mine):
+        k = which[at]
+        schedule = orders.schedule(k)
         pp, v, m, stages, hop, on = pick(
             (near.pp, near.interleave, points.m, s, send, ranks), at
         )
