@@ -41,7 +41,7 @@ POINTS = 32768
 """Grid points evaluated at once: few enough that their arrays stay in cache."""
 PLACED_AT_ONCE = 32
 """Rows with the smallest bounds that are placed for a limit."""
-MORE_AT_ONCE = 256
+MORE_AT_ONCE = 1024
 """Rows that are placed first once there is one."""
 TRIAL = 1.25
 """Times the largest bound of some rows: what they are looked at within while no limit is known."""
