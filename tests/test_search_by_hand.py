@@ -20,6 +20,7 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
+from meshwright.schedule.dealt import Cut
 from meshwright.search import families, nearby, recipes, several
 from meshwright.search.best import MOST_TIES, NEARLY, Best
 from meshwright.search.merit import burden, merit, seconds_of, weigh
@@ -503,3 +504,24 @@ def test_recipes_are_near_by_chips_and_twice_by_tokens(
     assert nearest(fine._replace(chips=8)) is None
     assert nearest(fine._replace(model="another")) is None
     assert nearest() is None
+
+
+def test_rows_of_one_table_may_be_dealt_by_different_rules() -> None:
+    """Ten layers, with embedding and loss as layers in every other row: each row is dealt as by
+    itself."""
+    p, v = (
+        np.array([1.0, 2, 4, 4, 5, 5, 2, 2]),
+        np.array([1.0, 1, 1, 1, 1, 1, 3, 3]),
+    )
+    slots = np.array([False, True] * 4)
+    for folded in (False, True):
+        every = Cut.of(10, p, v, folded, slots)
+        for row in range(len(p)):
+            one = Cut.of(10, p[row], v[row], folded, bool(slots[row]))
+            for name in ("most", "spare", "first", "last", "plain"):
+                of = np.broadcast_to(getattr(every, name), p.shape)
+                assert of[row] == getattr(one, name), (row, name)
+            assert np.broadcast_to(every.fuller, p.shape)[row] == one.fuller
+            for rank in range(int(p[row])):
+                found = every.rank_layers(float(rank))
+                assert found[row] == one.rank_layers(float(rank))

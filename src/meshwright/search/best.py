@@ -163,7 +163,12 @@ class Best:
         self.searched += legal if covered else 0
 
     def add(
-        self, seconds: Grid, use: Grid, p: Pieces, table: Table, shares: Shares
+        self,
+        seconds: Grid,
+        use: Grid,
+        p: Pieces,
+        table: Table,
+        shares: Shares,
     ) -> None:
         """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
         parts = p.choice.parts(table["tp"], table["pp"])

@@ -157,7 +157,12 @@ def _strict(
         open_[some] = False
         rows = take(table, some)
         bounds, ways = lower(
-            job, space, best, rows, rows, shapes=shapes.rows(some)
+            job,
+            space,
+            best,
+            rows,
+            rows,
+            shapes=shapes.rows(some),
         )
         place = places(best, rows, bounds)
         left = place < np.inf

@@ -61,7 +61,11 @@ class Ways(NamedTuple):
         return cls(whole, [np.full((parts, n), np.inf) for n in whole.shape])
 
     def note(
-        self, least: Bound, mine: Options, side: int, table: Table
+        self,
+        least: Bound,
+        mine: Options,
+        side: int,
+        table: Table,
     ) -> None:
         """The bound of rows on one side of the ZeRO stages."""
         parts = self.whole.split.rows(table["tp"], table["pp"])[side]
@@ -70,7 +74,10 @@ class Ways(NamedTuple):
             one = len(found) == 1
             some = least if one else least.rows(np.flatnonzero(parts == part))
             columns = zip(
-                self.least, mine.numbers, some.by_option, strict=True
+                self.least,
+                mine.numbers,
+                some.by_option,
+                strict=True,
             )
             for axis, numbers, seconds in columns:
                 here = np.array(numbers, dtype=np.intp)
@@ -99,7 +106,11 @@ Progress = Callable[[str, float], None]
 
 
 def brute(
-    job: Job, space: Space, k: int = 10, relaxed: bool = False, **limits: Any
+    job: Job,
+    space: Space,
+    k: int = 10,
+    relaxed: bool = False,
+    **limits: Any,
 ) -> Best:
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
@@ -287,7 +298,10 @@ def lower(
 
 
 def tried(
-    best: Best, table: Table, bounds: Grid, ways: Ways
+    best: Best,
+    table: Table,
+    bounds: Grid,
+    ways: Ways,
 ) -> Iterator[Bounded]:
     """Rows with these bounds. In a part where no limit is known yet, one a little above its bounds
     will do if that many layouts are found within it.

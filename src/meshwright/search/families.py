@@ -72,7 +72,10 @@ def families(job: Job, space: Space) -> dict[str, Space]:
 
 
 def _split(
-    space: Space, axis: str, every: Any, several: bool | None
+    space: Space,
+    axis: str,
+    every: Any,
+    several: bool | None,
 ) -> tuple[int, ...] | None:
     """The values of a degree that are 1, or more; None: any that the space has."""
     values = space.values(axis)

@@ -74,7 +74,11 @@ class Piped(NamedTuple):
 
 
 def pieces(
-    job: Job, at: Clock, rows: Rows, choice: Options, limit: Num = np.inf
+    job: Job,
+    at: Clock,
+    rows: Rows,
+    choice: Options,
+    limit: Num = np.inf,
 ) -> Pieces:
     """The terms of the rows and options whose pipeline alone stays within the limit, or theirs.
 
@@ -120,7 +124,11 @@ def pieces(
 
 
 def _piped(
-    job: Job, at: Clock, rows: Rows, choice: Options, limit: Num
+    job: Job,
+    at: Clock,
+    rows: Rows,
+    choice: Options,
+    limit: Num,
 ) -> Piped:
     """All rows; the pipelines of those beyond the limit may be left out."""
     each = blocks(job, at, rows, choice)
@@ -185,7 +193,10 @@ def _held(
 
 
 def _points(
-    blocks: list[Block], costs: step.Body, choice: Options, where: Mask
+    blocks: list[Block],
+    costs: step.Body,
+    choice: Options,
+    where: Mask,
 ) -> times.Points:
     """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs:
     of all blocks under each.
@@ -201,12 +212,25 @@ def _points(
     far = None if first.exact else pick(first.far, row)
     near = pick(first.near, row)
     return times.Points(
-        near, far, costs, which, first.m[row], sp, rec, row, texts, of[rec]
+        near,
+        far,
+        costs,
+        which,
+        first.m[row],
+        sp,
+        rec,
+        row,
+        texts,
+        of[rec],
     )
 
 
 def _updates(
-    p: Pieces, job: Job, at: Clock, unplaced: Block, devices: list[step.Held]
+    p: Pieces,
+    job: Job,
+    at: Clock,
+    unplaced: Block,
+    devices: list[step.Held],
 ) -> list[Column]:
     """Seconds of the optimizer at each ZeRO stage, by row: no setting of sequence parallelism
     changes what a device holds.

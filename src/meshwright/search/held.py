@@ -82,7 +82,12 @@ def states(
     for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
         for e, parameters in enumerate(devices):
             own = memory.own_buffers(
-                job, rows.near, parts, parameters, by, p.ends[e]
+                job,
+                rows.near,
+                parts,
+                parameters,
+                by,
+                p.ends[e],
             )
             for z, sharding in enumerate(p.choice.zero):
                 # of an interval of dp: states are smallest with the most replicas, buffers with the
@@ -91,7 +96,12 @@ def states(
                 wide = sharding.layout(rows.far)
                 zero = sharding.zero
                 units = memory.units_in_use(
-                    job, sharding.layout(close), parts, zero, by, p.ends[e]
+                    job,
+                    sharding.layout(close),
+                    parts,
+                    zero,
+                    by,
+                    p.ends[e],
                 )
                 states = memory.states(job, wide, parameters, zero)
                 whole = states.total + sum(units.values(), own)
@@ -113,7 +123,12 @@ def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:
             at = np.flatnonzero(rows.near.interleave == v)
             if v in kind.counts:
                 _program_of_kind(
-                    p, (i, k, at), job, rows.rows(at), kind, pick(units, at)
+                    p,
+                    (i, k, at),
+                    job,
+                    rows.rows(at),
+                    kind,
+                    pick(units, at),
                 )
 
 

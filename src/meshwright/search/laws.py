@@ -88,7 +88,12 @@ class Laws(NamedTuple):
                 v = chunks[rows, None]
                 full = np.asarray(ceil_div(float(job.model.layers), p))
                 s = step.Stages(
-                    full * UNITS.f, full * UNITS.b, 0.0, 0.0, 0.0, UNITS
+                    full * UNITS.f,
+                    full * UNITS.b,
+                    0.0,
+                    0.0,
+                    0.0,
+                    UNITS,
                 )
                 each = step.least_waits(job, p, s, kind.schedule, v)
                 least = sum(_scaled(wait, shares).of(numbers) for wait in each)
@@ -102,7 +107,10 @@ class Laws(NamedTuple):
         first = np.flatnonzero(np.diff(pp, prepend=0.0))
         waits = np.minimum.reduceat(self.waits, first)
         return Laws(
-            pick(self.fullest, first), self.every[first], self.numbers, waits
+            pick(self.fullest, first),
+            self.every[first],
+            self.numbers,
+            waits,
         )
 
     def seconds(self, layer: Layers, of: Index, m: Column) -> Column:

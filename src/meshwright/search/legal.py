@@ -23,7 +23,11 @@ Mask = NDArray[np.bool_]
 
 
 def split(
-    job: Job, table: Table, sp: bool, choice: Options, scheme: str
+    job: Job,
+    table: Table,
+    sp: bool,
+    choice: Options,
+    scheme: str,
 ) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts
     as on, if the space has both.
@@ -37,7 +41,11 @@ def split(
 
 
 def possible(
-    job: Job, table: Table, choice: Options, scheme: str, exact: bool
+    job: Job,
+    table: Table,
+    choice: Options,
+    scheme: str,
+    exact: bool,
 ) -> Mask:
     """Where a row, wherever it lies, can run in some way by the rules of the job's framework.
 
@@ -72,7 +80,10 @@ def _pipelines(table: Table, m: Column) -> tuple[Index, Index]:
 
 
 def legal_options(
-    job: Job, table: Table, choice: Options, scheme: str
+    job: Job,
+    table: Table,
+    choice: Options,
+    scheme: str,
 ) -> Column:
     """How many of the options each row can run with."""
     m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))

@@ -85,7 +85,11 @@ def _legal(job: Job, space: Space, relaxed: bool) -> bool:
 
 
 def _near(
-    job: Job, space: Space, name: str, asked: Values, relaxed: bool
+    job: Job,
+    space: Space,
+    name: str,
+    asked: Values,
+    relaxed: bool,
 ) -> list[Value]:
     """The nearest values of a field with which some layout of the space is legal."""
     others = _others(job, name, asked)[:TRIED]

@@ -95,7 +95,10 @@ def layouts(
             placement=partial(table, len(sizes)),
         )
     return Layout(
-        **degrees, **Fixed.of(scheme), sequence_parallel=sp, placement=shares
+        **degrees,
+        **Fixed.of(scheme),
+        sequence_parallel=sp,
+        placement=shares,
     )
 
 
@@ -164,7 +167,11 @@ def nearest(
 ) -> Shapes:
     """Of rows whose groups lie as near as can be: no placement makes a layer cheaper."""
     ways = each_way(
-        table, None, job.cluster.sizes, scheme, choice.sequence_parallel
+        table,
+        None,
+        job.cluster.sizes,
+        scheme,
+        choice.sequence_parallel,
     )
     return bodies(job, ways, bound_clock(job), again)
 

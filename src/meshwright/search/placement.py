@@ -24,7 +24,10 @@ Shares = dict[str, tuple[Column, ...]]
 
 
 def placements(
-    job: Job, table: Table, every: bool, relaxed: bool
+    job: Job,
+    table: Table,
+    every: bool,
+    relaxed: bool,
 ) -> tuple[Table, Shares]:
     """Every row with each of its placements; axes that `spread` has placed already keep their
     shares.
@@ -41,7 +44,10 @@ def placements(
 
 
 def spread(
-    job: Job, table: Table, relaxed: bool, axes: Sequence[str] = PLACED
+    job: Job,
+    table: Table,
+    relaxed: bool,
+    axes: Sequence[str] = PLACED,
 ) -> Table:
     """Rows with all shares of these axes in each dimension but the last, in columns such as "tp 0";
     dp is left open.
@@ -75,7 +81,10 @@ def spread(
 
 
 def finish(
-    job: Job, table: Table, relaxed: bool, every: bool = True
+    job: Job,
+    table: Table,
+    relaxed: bool,
+    every: bool = True,
 ) -> tuple[Table, Shares]:
     """Rows of `spread` with the share of dp in each dimension; those that leave room unused, or
     need more of the last one, drop out.
@@ -187,7 +196,10 @@ def _numbered(
 
 
 def _canonical(
-    work: Table, i: int, size: int, order: Sequence[str] = AXES
+    work: Table,
+    i: int,
+    size: int,
+    order: Sequence[str] = AXES,
 ) -> Table:
     """The nearest first, in that order (as `layout.placed`)."""
     work, room = dict(work), np.full(len(work["tp"]), float(size))

@@ -201,7 +201,11 @@ def plan(
 
 
 def _practised(
-    job: Job, asked: Space, spaces: list[Space], split: bool, ask: Any
+    job: Job,
+    asked: Space,
+    spaces: list[Space],
+    split: bool,
+    ask: Any,
 ) -> Plan:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
@@ -314,7 +318,11 @@ def _searched(
 
     look = partial(_look, whole)
     used, found, idle = _on_chips(
-        job, usual, ask, look, whole[0].relaxed is None
+        job,
+        usual,
+        ask,
+        look,
+        whole[0].relaxed is None,
     )
     told = partial(_told, job, used is usual)
     ranked, predicted, fuller = _walked(
@@ -434,7 +442,10 @@ def _chosen(ranked: Ranked, top: int, slack: float) -> list[Placed]:
 
 
 def _families(
-    told: Any, one: Plan, ranked: Ranked, names: Sequence[str]
+    told: Any,
+    one: Plan,
+    ranked: Ranked,
+    names: Sequence[str],
 ) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family."""
     best = one.best
@@ -457,7 +468,10 @@ def _families(
 
 
 def _rejected(
-    job: Job, whole: Sequence[Space], found: Any, relaxed: bool
+    job: Job,
+    whole: Sequence[Space],
+    found: Any,
+    relaxed: bool,
 ) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
@@ -553,7 +567,10 @@ def walk_checked(
 
 
 def _front(
-    used: Job, spaces: Sequence[Space], best: Prediction, relaxed: bool
+    used: Job,
+    spaces: Sequence[Space],
+    best: Prediction,
+    relaxed: bool,
 ) -> tuple[Prediction, ...]:
     """From the fastest layout on, the fastest that needs at least a tenth less memory than the
     last.

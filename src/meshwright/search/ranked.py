@@ -49,7 +49,10 @@ class Ranked:
     """
 
     def __init__(
-        self, job: Job, found: Sequence[tuple[Space, Best]], relaxed: bool
+        self,
+        job: Job,
+        found: Sequence[tuple[Space, Best]],
+        relaxed: bool,
     ) -> None:
         self.job, self.found, self.relaxed = job, list(found), relaxed
         self.dims, self.weigh = len(job.cluster.network.dims), weigh(job)
@@ -155,7 +158,11 @@ class Ranked:
         for i, (space, best) in enumerate(self.found):
             if of in (None, i) and self.exact and not best.complete(limit):
                 more = search(
-                    self.job, space, many, self.relaxed, within=limit
+                    self.job,
+                    space,
+                    many,
+                    self.relaxed,
+                    within=limit,
                 )
                 more.rows = sorted({*more.rows, *best.rows})
                 self.found[i], again = (space, more), True
@@ -167,7 +174,11 @@ def _rank(each: Placed) -> tuple[Any, ...]:
 
 
 def ranked(
-    job: Job, space: Space, k: int, relaxed: bool, first: Best
+    job: Job,
+    space: Space,
+    k: int,
+    relaxed: bool,
+    first: Best,
 ) -> tuple[Layout, ...]:
     """The k best layouts of one space by replay; first: the best by closed form, k of them or
     more.

@@ -204,7 +204,11 @@ def _fewest(job: Job, table: Table) -> Column:
 
 
 def by_law(
-    job: Job, space: Space, best: Best, shards: Shards, degrees: Table
+    job: Job,
+    space: Space,
+    best: Best,
+    shards: Shards,
+    degrees: Table,
 ) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
     every = layers(shards.shapes(shards.table))
@@ -248,7 +252,10 @@ def by_law(
 
 
 def _least_waits(
-    job: Job, choice: Options, pipes: Layout, staged: list[tuple[Deal, Stages]]
+    job: Job,
+    choice: Options,
+    pipes: Layout,
+    staged: list[tuple[Deal, Stages]],
 ) -> dict[str, tuple[Wait, ...]]:
     """What each schedule waits at least beyond the slowest device's work, with any of its numbers
     of chunks.
@@ -265,7 +272,11 @@ def _least_waits(
         for other, s in staged:
             if other == deal:
                 mine = least_waits(
-                    job, pp[rows], pick(s, rows), kind.schedule, v[rows]
+                    job,
+                    pp[rows],
+                    pick(s, rows),
+                    kind.schedule,
+                    v[rows],
                 )
                 known = least.setdefault(
                     name, tuple(never(len(pp)) for _ in mine)
@@ -286,7 +297,11 @@ def _idle(waits: dict[str, tuple[Wait, ...]], m: Column) -> dict[str, Column]:
 
 
 def relaxed_rounds(
-    job: Job, space: Space, best: Best, table: Table, progress: Progress | None
+    job: Job,
+    space: Space,
+    best: Best,
+    table: Table,
+    progress: Progress | None,
 ) -> Iterator[Bounded]:
     """Any dp and pp: shards with pipelines, then intervals of dp with one number of microbatches,
     halved down to single values.
@@ -310,7 +325,10 @@ def relaxed_rounds(
         and length(shards.table)
     ):
         shards = Shards.of(
-            job, space, best, spread(job, shards.table, True, PLACED[:1])
+            job,
+            space,
+            best,
+            spread(job, shards.table, True, PLACED[:1]),
         )
         work = _whole_model(job, shards)
         shards = shards.within(work <= _over(best, shards))
@@ -420,7 +438,11 @@ def _first_guess(
     if not length(rows):
         return
     shapes = nearest(
-        job, rows, best.choice, space.scheme, best.choice.recompute
+        job,
+        rows,
+        best.choice,
+        space.scheme,
+        best.choice.recompute,
     )
     seconds = law(job, rows, best.choice, layers(shapes))
     left = np.argsort(seconds, kind="stable")
@@ -429,7 +451,12 @@ def _first_guess(
         some = left[:size]
         guesses = take(rows, some)
         bounds, ways = lower(
-            job, space, best, guesses, guesses, shapes=shapes.rows(some)
+            job,
+            space,
+            best,
+            guesses,
+            guesses,
+            shapes=shapes.rows(some),
         )
         first = np.flatnonzero(places(best, guesses, bounds) < PROMISING)
         yield from tried(best, take(guesses, first), bounds[:, first], ways)
@@ -472,7 +499,10 @@ def _every_dp(job: Job, table: Table, pp: Column) -> int:
 
 
 def _intervals(
-    job: Job, space: Space, best: Best, partly: Partly
+    job: Job,
+    space: Space,
+    best: Best,
+    partly: Partly,
 ) -> tuple[Table, Table, Column]:
     """The intervals of dp that give one number of microbatches m, for every m that stays within the
     limit: (smallest, largest, seconds that the step takes at least)."""
@@ -595,7 +625,12 @@ def _halves(low: Table, high: Table) -> tuple[Table, Table]:
 
 
 def _promising(
-    job: Job, space: Space, best: Best, low: Table, bounds: Grid, ways: Ways
+    job: Job,
+    space: Space,
+    best: Best,
+    low: Table,
+    bounds: Grid,
+    ways: Ways,
 ) -> Bounded:
     """Of intervals with these bounds the best with their smallest dp, for a better limit."""
     some = keep(low, places(best, low, bounds) < PROMISING)

@@ -125,7 +125,10 @@ def _replayed(job: Job, choices: list[Choice]) -> list[Choice]:
 def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
     try:
         return Choice(
-            field, value, predict(job, changed(layout, field, value)), None
+            field,
+            value,
+            predict(job, changed(layout, field, value)),
+            None,
         )
     except BadInput as error:
         return Choice(
@@ -198,7 +201,11 @@ def pinned(
 
 
 def _pinned(
-    job: Job, space: Space, field: str, value: Value, progress: Progress | None
+    job: Job,
+    space: Space,
+    field: str,
+    value: Value,
+    progress: Progress | None,
 ) -> Choice:
     if field in space.choices and value not in space.choices[field]:
         return Choice(
@@ -226,7 +233,11 @@ def _pinned(
         )
     if found.best is None:
         return Choice(
-            field, value, None, None, (*found.notes, "nothing fits")[0]
+            field,
+            value,
+            None,
+            None,
+            (*found.notes, "nothing fits")[0],
         )
     return Choice(
         field,

@@ -741,7 +741,10 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
 
 
 def splits(
-    job: Job, table: Table, scheme: str, sequence_parallel: bool
+    job: Job,
+    table: Table,
+    scheme: str,
+    sequence_parallel: bool,
 ) -> NDArray[np.bool_]:
     """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
     row.

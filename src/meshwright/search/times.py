@@ -69,7 +69,10 @@ class Points:
         )
 
     def dealt(
-        self, job: Job, ways: list[Deal], where: list[Mask]
+        self,
+        job: Job,
+        ways: list[Deal],
+        where: list[Mask],
     ) -> tuple[Points, step.Shares]:
         """The points of each mask with a way to deal layers, and what the devices of each hold."""
         parts = [np.flatnonzero(mask) for mask in where]
@@ -475,7 +478,13 @@ class Rows(NamedTuple):
             stages = [sharding.zero for sharding in some]
             wide = None if far is None else one.layout(far)
             found[copies] = step.units(
-                job, one.layout(near), parts, held, stages, at, wide
+                job,
+                one.layout(near),
+                parts,
+                held,
+                stages,
+                at,
+                wide,
             )
         return found
 

@@ -99,7 +99,10 @@ def rejections(
 
 
 def nearest_fit(
-    job: Job, space: Space, relaxed: bool, broken: tuple[str, ...]
+    job: Job,
+    space: Space,
+    relaxed: bool,
+    broken: tuple[str, ...],
 ) -> tuple[Prediction | None, tuple[str, ...]]:
     """The layout that needs the least memory, and what would make one fit: options left out,
     constraints, more chips.
