@@ -224,11 +224,12 @@ class Orders(NamedTuple):
 
     def schedule(self, which: Index) -> Schedule:
         """The schedule of points, each of which has one of these."""
-        first = self.every[which[0]]
+        first: Schedule = self.every[int(which[0])]
         if (which == which[0]).all():
             return first
         both = Stages("even or slots", slots=self.slots[which])
-        return replace(first, stages=both)
+        found: Schedule = replace(first, stages=both)
+        return found
 
 
 def dealt_in(choice: Options, ways: list[Deal]) -> Index:
