@@ -80,6 +80,7 @@ HOMES = {
     "step": ("body", "clock", "hop"),
     "search.evaluate": ("lower",),
     "search.best": ("Best",),
+    "search.options": ("Options", "Sharding", "Way"),
     "search.space": ("Options", "Sharding", "Space", "Way"),
 }
 """Where the names that this tool uses live; several homes of one name may be listed while modules
@@ -178,7 +179,7 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
         hop = inside("hop")(placed, body, inside("clock")(job)).seconds
     except TypeError:  # before 2026-11-22 it built the network itself
         hop = inside("hop")(job, placed, body)
-    return {"hop_s": float(hop), "bound_s": float(bound[0])}
+    return {"hop_s": float(hop), "bound_s": float(np.min(bound))}
 
 
 def _way(layout: dict[str, Any]) -> Any:

@@ -35,14 +35,11 @@ from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
+from meshwright.search.degrees import RELAXED_MICROBATCH, SMALLEST_SHARD
 from meshwright.search.merit import seconds_of
+from meshwright.search.options import options
 from meshwright.search.placement import triples
-from meshwright.search.space import (
-    RELAXED_MICROBATCH,
-    SMALLEST_SHARD,
-    Space,
-    options,
-)
+from meshwright.search.space import Space
 from meshwright.step import body, by_order, memory, room, step
 
 SEARCHED = sorted(name for name, s in SCHEDULES.items() if s.copies == 1)

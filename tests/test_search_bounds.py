@@ -16,8 +16,11 @@ from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.search import brute, search
 from meshwright.search.best import Best
+from meshwright.search.degrees import shards
 from meshwright.search.evaluate import lower
-from meshwright.search.space import Space, cross, options, shards
+from meshwright.search.options import options
+from meshwright.search.space import Space
+from meshwright.search.table import cross
 from meshwright.step import room
 from test_search import random_job
 

@@ -128,6 +128,13 @@ def test_limits_of_newcomers() -> None:
     assert nearly.limit == near(3.0 * NEARLY)
 
 
+def test_a_trial_drops_nothing_that_was_found() -> None:
+    """What is looked for among other rows says nothing of those before."""
+    best = kept(2.0, 7.0, k=5, trial=2.5)
+    assert best.limits[0] == 2.5
+    assert best.kept[0] == inf
+
+
 def test_what_was_left_out() -> None:
     assert kept(2.0).complete(100.0), "fewer than asked for"
     assert kept(2.0, 7.0).complete(6.0)

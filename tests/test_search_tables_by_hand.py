@@ -44,11 +44,13 @@ from meshwright.search.kinds import Kind, differs
 from meshwright.search.legal import legal_options
 from meshwright.search.merit import burden, seconds_of
 from meshwright.search.nearest import nearest, stacked
+from meshwright.search.options import options
 from meshwright.search.plan import Plan, plan
 from meshwright.search.ranked import Ranked
 from meshwright.search.selectors import changed, choices_of, neighbours
-from meshwright.search.space import Space, distinct, options
+from meshwright.search.space import Space
 from meshwright.search.strategies import strategies
+from meshwright.search.table import distinct
 from meshwright.step import by_order
 from test_search import random_job
 

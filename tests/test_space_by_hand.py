@@ -21,20 +21,17 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.search import placement, several
 from meshwright.search.best import Best
-from meshwright.search.space import (
-    DEGREES,
+from meshwright.search.degrees import pipelines, shards, splits
+from meshwright.search.described import ranges
+from meshwright.search.options import (
     Options,
     Sharding,
-    Space,
     Way,
-    distinct,
     options,
-    pipelines,
-    ranges,
     shardings,
-    shards,
-    splits,
 )
+from meshwright.search.space import DEGREES, Space
+from meshwright.search.table import distinct
 
 DENSE = replace(
     MODEL,

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.layout import AXES, Layout
+from .options import Options
 from .pieces import Grid, Index, Pieces
 from .placement import Shares
-from .space import DEGREES, Column, Fixed, Options, Table
+from .space import DEGREES, Fixed
 from .split import NONE, SHARDED, WHOLE, Split
+from .table import Column, Table
 
 ROUNDING = 1 + 1e-12
 NEAR = 4
@@ -86,20 +88,19 @@ class Best:
         return min(found, self.within)
 
     @property
-    def limits(self) -> Column:
-        """What a newcomer to each part must not exceed; bounds may round up. 0: it is in none."""
-        found: Column = np.asarray(np.minimum(self.standing, self.trial))
-        return found
-
-    @property
-    def standing(self) -> Column:
-        """The same whatever is tried: what was found beyond a trial stays."""
+    def kept(self) -> Column:
+        """What no row of each part exceeds; bounds may round up. 0: it is in none."""
         found: Column = np.full(self.split.parts + 1, self.common)
         if self.sure:
             found = np.maximum(found, self.firsts * NEARLY)
-        found = np.asarray(found * ROUNDING)
+        found = found * ROUNDING
         found[NONE] = 0.0
         return found
+
+    @property
+    def limits(self) -> Column:
+        """What a newcomer to each part must not exceed."""
+        return np.asarray(np.minimum(self.kept, self.trial))
 
     @property
     def limit(self) -> float:
@@ -193,7 +194,7 @@ class Best:
         values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
         fresh = list(zip(*(x.tolist() for x in values), strict=True))
         self.rows = sorted({*self.rows, *fresh})
-        limits = self.standing
+        limits = self.kept
         tied = self.slack > 0.0 or self.split.parts > 1
         rows = self.rows if tied else self.rows[: self.k]
         self.rows = [x for x in rows if x[0] <= limits[self._part(x)]]

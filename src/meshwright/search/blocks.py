@@ -17,9 +17,10 @@ from ..layout.stages import microbatches
 from . import framework, times
 from .legal import split
 from .nearest import Shapes, bodies, each_way, pick, stacked
+from .options import Options
 from .pieces import Index
 from .placement import Shares
-from .space import Column, Options, Table, length
+from .table import Column, Table, length
 
 
 class Rows(NamedTuple):

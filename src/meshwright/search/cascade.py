@@ -19,6 +19,7 @@ import numpy as np
 from ..describe.job import Job
 from . import laws
 from .best import LARGEST, Best
+from .degrees import chunked, fill, pipelines, shards
 from .evaluate import (
     PLACED_AT_ONCE,
     Bounded,
@@ -33,24 +34,13 @@ from .evaluate import (
 from .legal import legal_options, possible
 from .merit import weigh
 from .nearest import Shapes, nearest
+from .options import options
 from .pieces import Grid, Index
 from .placement import count
 from .relaxed import covered, relaxed_rounds
-from .space import (
-    Column,
-    Space,
-    Table,
-    chunked,
-    cross,
-    fill,
-    keep,
-    length,
-    options,
-    pipelines,
-    shards,
-    take,
-)
+from .space import Space
 from .split import WHOLE, Split
+from .table import Column, Table, cross, keep, length, take
 
 FIRST = 512
 """Rows of the first round."""

@@ -13,27 +13,16 @@ from ..describe.job import Job
 from ..step import clock, room
 from .best import LARGEST, Best
 from .blocks import Rows
+from .degrees import among, fill, pipelines, shards
 from .grid import pieces
 from .merit import weigh
 from .nearest import Shapes, bound_clock, pick
+from .options import Options, options
 from .pieces import Bound, Grid, Pieces, bound, exact
 from .placement import Shares, placements
-from .space import (
-    Column,
-    Options,
-    Space,
-    Table,
-    among,
-    cross,
-    fill,
-    keep,
-    length,
-    options,
-    pipelines,
-    shards,
-    take,
-)
+from .space import Space
 from .split import NONE
+from .table import Column, Table, cross, keep, length, take
 
 BLOCK = 16384
 """Rows whose terms are computed at once."""

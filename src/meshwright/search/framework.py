@@ -17,7 +17,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
 from ..layout.rules import Rule, of_framework
-from .space import Options, Way
+from .options import Options, Way
 
 Mask = NDArray[np.bool_]
 AXES = ("sequence_parallel", "recompute", "schedule", "zero")

@@ -26,8 +26,9 @@ from . import framework, held, times
 from .blocks import Block, Rows, blocks, chosen
 from .kinds import Deal, deals, holders_of, runs
 from .nearest import pick
+from .options import Options
 from .pieces import Grid, Index, Pieces
-from .space import Column, Options, Table
+from .table import Column, Table
 
 Mask = NDArray[np.bool_]
 

@@ -21,7 +21,8 @@ from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
 from .nearest import pick
-from .space import Column, Options, Way
+from .options import Options, Way
+from .table import Column
 
 Mask = NDArray[np.bool_]
 

@@ -22,8 +22,9 @@ from ..schedule.dealt import Pass
 from ..schedule.waits import Wait
 from .kinds import Fullest, kinds
 from .nearest import Shapes, pick
+from .options import Options
 from .pieces import Grid, Index
-from .space import Column, Options, Table, distinct
+from .table import Column, Table, distinct
 
 NEVER = 1e100
 """Seconds longer than any step: of a schedule that cannot run."""

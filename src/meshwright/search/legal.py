@@ -13,11 +13,13 @@ from ..layout.stages import microbatches
 from ..num import ceil_div
 from ..program.resident import whole_program
 from . import framework
+from .degrees import splits
 from .kinds import runs, some_schedule
 from .nearest import each_way, layouts, pick
+from .options import Options
 from .pieces import Index
-from .space import Column, Options, Table, distinct, length, splits
 from .split import NONE
+from .table import Column, Table, distinct, length
 
 Mask = NDArray[np.bool_]
 

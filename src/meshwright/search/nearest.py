@@ -19,8 +19,10 @@ from ..describe.frozen import FrozenDict, changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
+from .options import Options
 from .placement import Shares, partial
-from .space import DEGREES, Fixed, Options, Table, distinct
+from .space import DEGREES, Fixed
+from .table import Table, distinct
 
 
 @dataclass(frozen=True)

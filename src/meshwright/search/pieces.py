@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .space import Column, Options
+from .options import Options
+from .table import Column
 
 Grid = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -18,7 +18,8 @@ from ..describe.job import Job
 from ..describe.layout import AXES
 from ..layout.placement import launched
 from ..num import divisors
-from .space import PLACED, Column, Table, cross, distinct, keep, length
+from .space import PLACED
+from .table import Column, Table, cross, distinct, keep, length
 
 Shares = dict[str, tuple[Column, ...]]
 

@@ -26,13 +26,14 @@ from ..program import resident
 from ..step import room
 from ..units import show
 from .cascade import search
+from .described import described
 from .evaluate import Progress
 from .families import Family, parts
 from .nearby import Look, better_batch, on_fewer, why_fewer
 from .ranked import Placed, Ranked
 from .recipes import published
 from .several import Found, first, quickest, several
-from .space import Space, described
+from .space import Space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
 

@@ -21,6 +21,7 @@ from ..schedule.waits import Wait
 from ..step import Body, Stages, least_waits, room, stages, sum_of
 from .best import LARGEST, Best
 from .blocks import Rows
+from .degrees import chunked, pipelines
 from .evaluate import (
     BLOCK,
     Bounded,
@@ -40,22 +41,12 @@ from .kinds import Deal, Mask, deals, holders_of, kinds
 from .laws import NEVER, Laws, law, layers, shares_of
 from .legal import possible
 from .nearest import Shapes, bound_clock, nearest, pick, stacked
+from .options import Options
 from .pieces import Grid, Index, bound
 from .placement import spread
-from .space import (
-    PLACED,
-    Column,
-    Options,
-    Space,
-    Table,
-    chunked,
-    cross,
-    keep,
-    length,
-    pipelines,
-    take,
-)
+from .space import PLACED, Space
 from .split import NONE
+from .table import Column, Table, cross, keep, length, take
 
 FIRST = 2048
 """Shards that set the first limit."""

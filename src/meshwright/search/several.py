@@ -16,7 +16,8 @@ from .cascade import search
 from .evaluate import Progress
 from .families import parts, split_of
 from .nearby import Row
-from .space import Space, options
+from .options import options
+from .space import Space
 from .split import SHARDED
 
 Found = list[tuple[Space, Best]]

@@ -26,9 +26,10 @@ from ..program.resident import whole_program
 from ..schedule.types import Schedule
 from .kinds import Deal, Fullest, deals, holders_of, kinds
 from .nearest import pick, stacked
+from .options import Options, Sharding
 from .pieces import Grid, Index, Pieces
-from .space import Column, Options, Sharding, distinct
 from .split import NONE
+from .table import Column, distinct
 
 Mask = NDArray[np.bool_]
 TOGETHER = 65536

@@ -21,7 +21,8 @@ from .cascade import fits
 from .evaluate import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on
-from .space import Column, Fixed, Space, cross
+from .space import Fixed, Space
+from .table import Column, cross
 
 MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Factors tried when nothing fits."""

@@ -1,0 +1,217 @@
+"""Tables of all combinations of degrees that a space holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..exchange import EXCHANGES
+from ..layout import cuts
+from ..layout.rule import token_parts
+from ..layout.schemes import counts
+from ..num import divisors, maximum
+from .options import longest_list, options
+from .space import Fixed, Space, allowed
+from .table import Column, Table, cross, keep, length
+
+RELAXED_MICROBATCH = 64
+"""Largest microbatch of a relaxed search."""
+
+
+SMALLEST_SHARD = 128
+"""Tokens a cp rank keeps at least: below this no kernel is efficient (LBL's search uses the same
+limit).
+"""
+
+
+def _column(values: Iterable[int], space: Space, name: str) -> Column:
+    return np.array(
+        [v for v in values if allowed(v, space, name)], dtype=np.float64
+    )
+
+
+def among(table: Table, space: Space, name: str) -> NDArray[np.bool_]:
+    """Where a table holds what the space allows."""
+    values = space.values(name)
+    return (
+        np.full(length(table), True)
+        if values is None
+        else np.isin(table[name], values)
+    )
+
+
+def shards(job: Job, space: Space, relaxed: bool) -> Table:
+    """All (tp, cp, ep, etp, microbatch, panels): what the cost of a layer depends on, placement
+    aside.
+    """
+    m = job.model
+    N = job.cluster.chips
+    B = job.batch
+    tp = [
+        t
+        for t in divisors(cuts.most(m))
+        if m.ffn % t == 0
+        and m.hidden % t == 0
+        and cuts.copied(m, t)
+        and t <= N
+        and (relaxed or N % t == 0)
+    ]
+    cp = [
+        c
+        for c in divisors(m.hidden if space.scheme == "mlp2d" else job.T)
+        if c <= N
+        and (space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1)
+        and (relaxed or N % c == 0)
+    ]
+    if space.scheme == "summa":
+        cp = [c for c in cp if m.hidden % c == 0]
+    micro = (
+        list(range(1, min(B, RELAXED_MICROBATCH) + 1))
+        if relaxed
+        else divisors(B)
+    )
+    shared = Layout(**Fixed.of(space.scheme))
+    # nothing to evaluate without a schedule, or a scheme that counts the model
+    tp = tp if options(job, space).count and counts(job, shared) else []
+    table = cross(
+        cross({}, tp=_column(tp, space, "tp")), cp=_column(cp, space, "cp")
+    )
+    runs = EXCHANGES[shared.cp_exchange].holds(
+        m.heads if m.mla else m.K, table["tp"] * table["cp"]
+    )
+    table = keep(
+        table, np.broadcast_to((table["cp"] == 1) | runs, table["tp"].shape)
+    )
+    table = keep(table, table["tp"] * table["cp"] <= N)
+    if cuts.uncut(m) or cuts.exchanged(m):
+        table = keep(table, cuts.over_cp(m, table["tp"], table["cp"]))
+    table = cross(table, microbatch=_column(micro, space, "microbatch"))
+    ways = options(job, space).sequence_parallel
+    table = keep(
+        table,
+        np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0),
+    )
+    if m.moe:
+        table = cross(
+            table,
+            ep=_column(
+                [e for e in divisors(m.moe.experts) if e <= N], space, "ep"
+            ),
+        )
+        plain = dict(table)
+        whole = dict(table)
+        plain["etp"], whole["etp"] = (
+            np.ones_like(table["tp"]),
+            table["tp"].copy(),
+        )
+        both = {
+            k: np.concatenate([plain[k], whole[k][table["tp"] > 1]])
+            for k in plain
+        }
+        table = keep(
+            both,
+            (m.moe.expert_ffn % both["etp"] == 0) & among(both, space, "etp"),
+        )
+    else:
+        # a dense model has no experts to share out
+        only = allowed(1, space, "ep") and allowed(1, space, "etp")
+        table = keep(table, np.full(len(table["tp"]), only))
+        table |= {
+            "ep": np.ones_like(table["tp"]),
+            "etp": np.ones_like(table["tp"]),
+        }
+    table = (
+        _panels(job, table)
+        if space.scheme == "summa"
+        else table | {"panels": np.ones_like(table["tp"])}
+    )
+    return keep(table, among(table, space, "panels"))
+
+
+def splits(
+    job: Job,
+    table: Table,
+    scheme: str,
+    sequence_parallel: bool,
+) -> NDArray[np.bool_]:
+    """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
+    row.
+    """
+    parts = token_parts(scheme, sequence_parallel, table["tp"], table["cp"])
+    fine: NDArray[np.bool_] = table["microbatch"] * job.T % parts == 0
+    return fine
+
+
+def _panels(job: Job, table: Table) -> Table:
+    """SUMMA panel counts: max(n1, n2) doubled until it reaches the hidden size, panels at least 512
+    wide (LBL's search).
+    """
+    e = job.model.hidden
+    start = np.maximum(table["tp"], table["cp"])
+    steps = np.arange(int(np.ceil(np.log2(e))) + 1, dtype=np.float64)
+    wide = cross(table | {"start": start}, step=steps)
+    nb = wide["start"] * 2 ** wide["step"]
+    narrow = e / wide["start"] < 512
+    fine = (nb < e) & np.where(
+        narrow, wide["step"] == 0, (e % nb == 0) & (e / nb >= 512)
+    )
+    wide["panels"] = nb
+    kept = keep(wide, fine)
+    return {k: c for k, c in kept.items() if k not in ("start", "step")}
+
+
+def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
+    """Pipeline degrees to try, with the numbers of chunks that some schedule may have: degrees that
+    divide the chips, or (relaxed) any, up to the layers; stages may be uneven.
+    """
+    choice = options(job, space)
+    degrees = range(choice.copies, job.model.layers + 1, choice.copies)
+    allowed = _column(
+        [p for p in degrees if relaxed or job.cluster.chips % p == 0],
+        space,
+        "pp",
+    )
+    chunks = np.array(
+        sorted({v for counts in choice.chunks for v in counts}),
+        dtype=np.float64,
+    )
+    table = cross(cross({}, pp=allowed), interleave=chunks)
+    most = job.model.layers + (2 if job.model.vocab else 0)
+    first = {counts[0] for counts in choice.chunks}  # one stage needs no other
+    alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)
+    fits = table["pp"] * table["interleave"] / choice.copies <= maximum(
+        most, longest_list(choice)
+    )
+    return keep(table, fits & ((table["pp"] > 1) | alone))
+
+
+def chunked(
+    pp: Column, degrees: Table
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(row, which of some pipelines), for rows with these degrees and every number of chunks that
+    the pipelines, which ascend, have of them.
+    """
+    first, end = (
+        np.searchsorted(degrees["pp"], pp, side) for side in ("left", "right")
+    )
+    index = np.repeat(np.arange(len(pp)), end - first)
+    skipped = np.cumsum(end - first) - (end - first)
+    return index, np.arange(len(index)) + (first - skipped)[index]
+
+
+def fill(job: Job, table: Table, space: Space) -> Table:
+    """Strict rows: dp takes all remaining chips, and everything divides."""
+    N = job.cluster.chips
+    B = job.batch
+    model_parallel = table["tp"] * table["cp"] * table["pp"]
+    table = keep(table, N % model_parallel == 0)
+    dp = N / (table["tp"] * table["cp"] * table["pp"])
+    table = table | {"dp": dp}
+    fine = (B % (dp * table["microbatch"]) == 0) & (
+        (table["tp"] * table["cp"] * dp) % (table["ep"] * table["etp"]) == 0
+    )
+    return keep(table, fine & among(table, space, "dp"))

@@ -1,0 +1,349 @@
+"""The choices that are no degrees (schedule, ZeRO stage, recomputation, sequence parallelism): a
+search evaluates all of them for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..describe.choices import listed
+from ..describe.frozen import changed
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.offload import Offload
+from ..describe.stages import stages as stages_named
+from ..errors import BadInput
+from ..layout.rules import HOST
+from ..layout.schemes import always_cut
+from ..layout.stages import schedule_with
+from ..num import Num, divisors, maximum
+from ..program.resident import whole_program
+from ..schedule import SCHEDULES
+from ..schedule import get as schedule_named
+from ..schedule.types import Schedule
+from ..step import by_order
+from .space import USUAL, Space, allowed
+from .split import SHARDED, WHOLE, Split
+
+ANY_CHUNKS = 8
+"""Up to so many chunks every number is tried (published layouts of dense models have no more:
+`layout.practice`); of larger ones, unless asked, those that divide the layers."""
+
+
+class Way(NamedTuple):
+    """A schedule, and how layers are dealt to its stages."""
+
+    schedule: str
+    stages: str = "even"
+    microbatch_group: int = 0
+
+    @property
+    def bound(self) -> Schedule:
+        """The schedule as these layouts run it."""
+        return schedule_with(*self)
+
+    @property
+    def chunked(self) -> bool:
+        """Its chunks are a choice."""
+        return bool(schedule_named(self.schedule).chunks(7) == 7)
+
+    def layout(self, of: Layout) -> Layout:
+        """The same rows with this schedule."""
+        return replace(of, **self._asdict())
+
+
+class Sharding(NamedTuple):
+    """A ZeRO stage, and over how many ranks it shards."""
+
+    zero: int
+    copies: int = 1
+    """Groups of dp ranks that hold copies (`Layout.dp_replicate`); 0: as many as make a group the
+    ranks of one node.
+    """
+    node: int = 0
+    """Chips of a node, where a group is one."""
+
+    def of(self, tp: Num, cp: Num, dp: Num) -> Any:
+        """`dp_replicate` in each row; 1, or no whole number, where the row has no such groups."""
+        return (
+            maximum(dp * tp * cp / self.node, 1.0)
+            if self.node
+            else self.copies
+        )
+
+    def layout(self, of: Layout) -> Layout:
+        """The same rows with these groups."""
+        if self.copies == 1:
+            return changed(of, zero=self.zero)
+        return changed(
+            of, zero=self.zero, dp_replicate=self.of(of.tp, of.cp, of.dp)
+        )
+
+    def runs(self, of: Layout) -> Any:
+        """Where there are such groups, and several, of several ranks each."""
+        if self.copies == 1:
+            return True
+        copies = self.of(of.tp, of.cp, of.dp)
+        whole = (copies > 1) & (copies % 1 == 0) & (of.replicas > copies)
+        copies = np.where(whole, copies, 1.0)
+        return (
+            whole
+            & (of.dp % copies == 0)
+            & (of.tp * of.cp * of.dp % (copies * of.ep * of.etp) == 0)
+        )
+
+    def may_run(self, of: Layout) -> Any:
+        """Where some number of replicas up to these may have such groups."""
+        return (
+            True
+            if self.copies == 1
+            else (self.of(of.tp, of.cp, of.dp) > 1) & (of.replicas > 1)
+        )
+
+    def __str__(self) -> str:
+        if self.copies == 1:
+            return str(self.zero)
+        return (
+            f"{self.zero} inside a node"
+            if self.node
+            else f"{self.zero} in {self.copies} groups"
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices evaluated for every row, in the order of the grid's axes."""
+
+    sequence_parallel: tuple[bool, ...]
+    recompute: tuple[str, ...]
+    schedules: tuple[Way, ...]
+    zero: tuple[Sharding, ...]
+    chunks: tuple[tuple[int, ...], ...] = ()
+    """Numbers of chunks that each of all the schedules may have."""
+    whole: Options | None = None
+    """The options of which these are a part."""
+    split: Split = WHOLE
+    """The parts whose best layouts are looked for."""
+
+    @property
+    def all(self) -> Options:
+        """The whole of which these are a part (themselves, if they are whole)."""
+        return self.whole or self
+
+    @property
+    def copies(self) -> int:
+        """Ranks that hold each stage, under all of the schedules."""
+        every = self.all.schedules
+        return every[0].bound.copies if every else 1
+
+    @property
+    def axes(self) -> tuple[tuple[Any, ...], ...]:
+        """The choices of each axis."""
+        return (
+            self.sequence_parallel,
+            self.recompute,
+            self.schedules,
+            self.zero,
+        )
+
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of these choices among all, for each axis."""
+        return tuple(
+            tuple(whole.index(x) for x in mine)
+            for mine, whole in zip(self.axes, self.all.axes, strict=True)
+        )
+
+    def part(self, used: Sequence[NDArray[np.bool_]]) -> Options:
+        """Only the choices marked on each axis."""
+        axes = [
+            tuple(x for x, use in zip(axis, marks, strict=True) if use)
+            for axis, marks in zip(self.axes, used, strict=True)
+        ]
+        return Options(
+            axes[0],
+            axes[1],
+            axes[2],
+            axes[3],
+            self.chunks,
+            self.all,
+            self.split,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Lengths of the axes."""
+        return (
+            len(self.sequence_parallel),
+            len(self.recompute),
+            len(self.schedules),
+            len(self.zero),
+        )
+
+    @property
+    def count(self) -> int:
+        """Grid points of a row."""
+        return prod(self.shape)
+
+    def parts(self, tp: Any, pp: Any) -> NDArray[np.intp]:
+        """(ZeRO stage, row) the part of each row."""
+        rows = self.split.rows(tp, pp)
+        on = np.zeros(len(self.zero), dtype=np.intp)
+        for side, at in enumerate(self.sides):
+            on[at] = side
+        return rows[on]
+
+    @property
+    def sides(self) -> list[NDArray[np.intp]]:
+        """Positions of the ZeRO stages on each side of the split."""
+        return self.split.sides([sharding.zero for sharding in self.zero])
+
+    @property
+    def leads(self) -> list[bool]:
+        """Of each ZeRO stage whether it is the first of its side: it stands for all where a row has
+        one replica, and all are the same."""
+        whole = self.all
+        first = {whole.zero[side[0]] for side in whole.sides if len(side)}
+        return [sharding in first for sharding in self.zero]
+
+
+def demand_one_copy(space: Space) -> None:
+    """Raise BadInput where some schedules hold stages several times and others do not: the rows of
+    one table are sharded alike."""
+    names = space.values("schedule")
+    twice = [n for n in names if n in SCHEDULES and SCHEDULES[n].copies > 1]
+    if twice and len(twice) < len(names):
+        others = [name for name in names if name not in twice]
+        raise BadInput(
+            f"schedule {twice[0]} holds every stage twice, and is searched by itself: not beside"
+            f" {listed(others)}"
+        )
+
+
+def demand_host(job: Job, away: Offload) -> None:
+    """BadInput where the chip's data do not say how fast its host is."""
+    asked = Layout(offload=away.text)
+    if not HOST.holds(job, asked):
+        raise BadInput(HOST.sentence(job, asked))
+
+
+def options(job: Job, space: Space) -> Options:
+    """The space's choices, without those that change nothing: with flash attention selective
+    recomputation is as good as none, unless PyTorch's autograd keeps what flash attention itself
+    does not need."""
+    demand_host(job, space.away)
+    demand_one_copy(space)
+    sp = space.values("sequence_parallel")
+    # some need it when tp > 1, and at tp = 1 it changes nothing
+    if True in sp and always_cut(job.model, space.scheme):
+        sp = (True,)
+    if space.scheme == "mlp2d":  # which knows no norms
+        sp = sp[:1]
+    counting = job.how.count
+    plain = (
+        job.fused_attention
+        and counting.backward_needs == "fused"
+        and counting.selective == "core_attn"
+    )
+    asked = space.values("recompute")
+    if space.away.activations:  # computed again or in host memory, not both
+        asked = tuple(r for r in asked if r == "none")
+    recompute = tuple(
+        r
+        for r in asked
+        if r != "selective" or not plain or "none" not in asked
+    )
+    ways = [
+        Way(name, how, group)
+        for name in space.values("schedule")
+        for how in _stages(job, space)
+        for group in space.values("microbatch_group")
+        if not group or schedule_named(name).grouped
+    ]
+    counts = [(way, _chunks(job, space, way)) for way in ways]
+    ways = [way for way, each in counts if each]
+    chunks = tuple(each for _, each in counts if each)
+    return Options(
+        sp,
+        recompute,
+        tuple(ways),
+        shardings(job, space),
+        chunks,
+    )
+
+
+def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
+    """Numbers of chunks of a schedule; papers, which add up equal stages, take those that divide
+    the layers.
+    """
+    if not way.chunked:
+        # 1 asks for no more than these
+        own = int(schedule_named(way.schedule).chunks(1))
+        fits = allowed(1, space, "interleave") or allowed(
+            own, space, "interleave"
+        )
+        return (own,) if fits else ()
+    given = stages_named(way.stages).layers
+    most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
+    even = divisors(job.model.layers)
+    every = range(2, most + 1) if by_order(job) else even
+    asked = space.values("interleave") is not None
+    usual = [
+        v for v in every if asked or given or v <= ANY_CHUNKS or v in even
+    ]
+    return tuple(v for v in usual if v > 1 and allowed(v, space, "interleave"))
+
+
+def _stages(job: Job, space: Space) -> tuple[str, ...]:
+    """Ways to deal layers; papers have but one unless asked."""
+    asked = space.choices.get("stages")
+    if asked is not None or (by_order(job) and job.model.vocab):
+        return tuple(map(str, asked or USUAL["stages"]))
+    return ("even",)
+
+
+def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
+    """The ZeRO stages, over all replicas; where gradients or weights are sharded, over those of one
+    node too, unless asked otherwise.
+    """
+    stages = space.values("zero")
+    asked = space.values("dp_replicate")
+    if space.away.weights:
+        whole = space.away.optimizer == 1
+        stages = tuple(zero for zero in stages if zero == SHARDS_ALL and whole)
+    if asked is not None:
+        return tuple(
+            Sharding(zero, copies)
+            for copies in asked
+            for zero in stages
+            if zero or copies == 1
+        )
+    node = job.cluster.sizes[0]
+    several = (
+        len(job.cluster.sizes) > 1 and job.cluster.chips > job.cluster.sizes[0]
+    )
+    inside = (
+        [zero for zero in stages if zero >= SHARDED]
+        if several and not whole_program(job)
+        else []
+    )
+    return (
+        *(Sharding(zero) for zero in stages),
+        *(Sharding(zero, 0, int(node)) for zero in inside),
+    )
+
+
+SHARDS_ALL = 3
+
+
+def longest_list(choice: Options) -> int:
+    """Stages of the longest list of layers of each."""
+    return max(
+        (len(stages_named(way.stages).layers) for way in choice.schedules),
+        default=0,
+    )

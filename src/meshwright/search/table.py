@@ -1,0 +1,82 @@
+"""Tables: dicts of equally long float64 columns, one row a combination of degrees."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column: TypeAlias = NDArray[np.float64]
+
+
+Table: TypeAlias = dict[str, Column]
+
+
+SPARSE = 8
+"""Times as many values as rows: below, a table of them is shorter than sorting."""
+
+
+def cross(table: Table, **values: Column) -> Table:
+    """Every row with every value (or every row of several columns of equal length)."""
+    rows = len(next(iter(table.values()))) if table else 1
+    times = len(next(iter(values.values())))
+    return {k: np.repeat(c, times) for k, c in table.items()} | {
+        k: np.tile(c, rows) for k, c in values.items()
+    }
+
+
+def keep(table: Table, mask: NDArray[np.bool_]) -> Table:
+    """The rows where the mask holds."""
+    return {k: c[mask] for k, c in table.items()}
+
+
+def take(table: Table, index: NDArray[np.intp]) -> Table:
+    """The rows at these positions."""
+    return {k: c[index] for k, c in table.items()}
+
+
+def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(index of the first row of each distinct combination, its number for every row). Columns are
+    packed into one whole number each row.
+    """
+    rows = max(len(c) for c in columns if isinstance(c, np.ndarray))
+    code = np.zeros(rows, dtype=np.int64)
+    range_ = 1
+    for column in columns:
+        number, values = _numbered(np.broadcast_to(column, rows))
+        if range_ * values > 2**62:
+            _, found = np.unique(code, return_inverse=True)
+            code = found.astype(np.int64)  # positions may have 32 bits
+            range_ = int(code.max(initial=0)) + 1
+        code = code * values + number
+        range_ = range_ * values
+    if range_ > SPARSE * rows:
+        _, index, inverse = np.unique(
+            code, return_index=True, return_inverse=True
+        )
+        return index, inverse
+    first = np.full(range_, -1)
+    first[code[::-1]] = np.arange(rows)[::-1]
+    there = first >= 0
+    return first[there], (np.cumsum(there) - 1)[code]
+
+
+def _numbered(column: Column) -> tuple[NDArray[np.int64], int]:
+    """(a whole number for each value, how many there may be): the values themselves if they are
+    whole, their places where these are fewer.
+    """
+    whole = column.astype(np.int64)
+    if (whole == column).all() and (most := int(whole.max(initial=0))) < 2**20:
+        if most > SPARSE * len(whole):
+            return whole, most + 1
+        there = np.zeros(most + 1, dtype=bool)
+        there[whole] = True
+        return (np.cumsum(there) - 1)[whole], int(there.sum())
+    values, number = np.unique(column, return_inverse=True)
+    return number.astype(np.int64), len(values)
+
+
+def length(table: Table) -> int:
+    """Number of rows."""
+    return len(next(iter(table.values())))
