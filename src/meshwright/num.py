@@ -298,35 +298,33 @@ class Itemised(float):
     items; a maximum has those of what it picks.
     """
 
-    __slots__ = ("a", "b", "x", "y")
-    a: float
-    b: float
-    x: float
-    y: float
+    __slots__ = ("of",)
+    of: tuple[float, float, float, float]
+    """(a, x, b, y)."""
 
     def __add__(self, other: float) -> float:
         found: Itemised = _new(Itemised, _add(self, other))
-        found.a, found.x, found.b, found.y = 1.0, self, 1.0, other
+        found.of = 1.0, self, 1.0, other
         return found
 
     def __sub__(self, other: float) -> float:
         found: Itemised = _new(Itemised, _subtract(self, other))
-        found.a, found.x, found.b, found.y = 1.0, self, -1.0, other
+        found.of = 1.0, self, -1.0, other
         return found
 
     def __rsub__(self, other: float) -> float:
         found: Itemised = _new(Itemised, _reversed(self, other))
-        found.a, found.x, found.b, found.y = -1.0, self, 1.0, other
+        found.of = -1.0, self, 1.0, other
         return found
 
     def __mul__(self, other: float) -> float:
         found: Itemised = _new(Itemised, _multiply(self, other))
-        found.a, found.x, found.b, found.y = other, self, 0.0, 0.0
+        found.of = other, self, 0.0, 0.0
         return found
 
     def __truediv__(self, other: float) -> float:
         found: Itemised = _new(Itemised, _divide(self, other))
-        found.a, found.x, found.b, found.y = 1.0 / other, self, 0.0, 0.0
+        found.of = 1.0 / other, self, 0.0, 0.0
         return found
 
     __radd__ = __add__
@@ -336,15 +334,17 @@ class Itemised(float):
     def items(self) -> dict[str, tuple[float, float]]:
         """name of an item -> (how often it is in here, item); "" -> what is left over."""
         found: dict[str, tuple[float, float]] = {}
-        open_: list[tuple[float, float]] = [(1.0, self)]
+        open_: list[tuple[float, Itemised]] = [(1.0, self)]
         for often, each in open_:
             if type(each) is Item:
-                found[each.name] = (
-                    found.get(each.name, (0.0,))[0] + often,
-                    float(each),
-                )
-            elif type(each) is Itemised:
-                open_ += (often * each.a, each.x), (often * each.b, each.y)
+                before = found.get(each.name, (0.0,))[0]
+                found[each.name] = before + often, float(each)
+                continue
+            a, x, b, y = each.of
+            if isinstance(x, Itemised):
+                open_.append((often * a, x))
+            if isinstance(y, Itemised):
+                open_.append((often * b, y))
         left = float(self) - sum(
             often * each for often, each in found.values()
         )

@@ -177,18 +177,17 @@ def exposed_memory(work: Pass, compute: Num, r: Rates) -> Num:
 
 def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
+    if work.parts:
+        return shapes.added(kernels(work, r))
     if r.shapes:
         return shapes.alone(work, r.shapes)
-    if not work.parts:
-        compute = compute_time(work, r)
-        return compute, exposed_memory(work, compute, r)
-    arithmetic: Num = 0.0
-    memory: Num = 0.0
-    for kernel in work.parts:
-        compute, exposed = alone(kernel, r)
-        arithmetic = arithmetic + compute
-        memory = memory + exposed
-    return arithmetic, memory
+    compute = compute_time(work, r)
+    return compute, exposed_memory(work, compute, r)
+
+
+def kernels(work: Pass, r: Rates) -> list[tuple[Num, Num]]:
+    """The same of each of its kernels."""
+    return [alone(kernel, r) for kernel in work.parts or (work,)]
 
 
 def pass_time(works: Sequence[Pass], r: Rates) -> Num:

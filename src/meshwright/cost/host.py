@@ -34,9 +34,9 @@ def seconds(how: ChipTime, part: str, experts: bool) -> tuple[float, float]:
     return each, each * host.backward
 
 
-def added(work: Num, host: float) -> Num:
+def added(work: Num, host: Num) -> Num:
     """Seconds by which a pass outlasts its kernels."""
-    if not host:
+    if isinstance(host, float) and host == 0.0:
         return 0.0
     square = work * work
     least = host * host
@@ -52,6 +52,9 @@ def split(work: Num, weights: Num, host: float) -> tuple[Num, Num]:
     Each has half of the host's seconds, as zero bubble runs them apart; passes without weight
     gradients have all of it.
     """
+    if not host:
+        return 0.0, 0.0
+    half = 0.5 * host
     apart = weights > 0
-    rest = where(apart, added(work - weights, 0.5 * host), added(work, host))
-    return rest, where(apart, added(weights, 0.5 * host), 0.0)
+    rest = added(where(apart, work - weights, work), where(apart, half, host))
+    return rest, added(weights, half)

@@ -15,9 +15,10 @@ from ..describe.assumptions import Hide, Overlap
 from ..describe.layout import Layout
 from ..num import SCALARS, Num, content_key, total, where
 from . import host, overlap
-from .chip import Rates, alone
+from .chip import Rates, alone, kernels
 from .load import NOTHING, Load
 from .network import Fabric
+from .shapes import added
 
 CAUSE_OF = {
     **dict.fromkeys(("tp", "tp_model", "tp_ff"), "tp_comm"),
@@ -48,7 +49,7 @@ class Seconds(NamedTuple):
         return Seconds(*map(add, self, other))
 
     def __mul__(self, factor: Num) -> Seconds:  # type: ignore[override]
-        return Seconds(*(seconds * factor for seconds in self))
+        return Seconds(*[seconds * factor for seconds in self])
 
     def __rmul__(self, factor: Num) -> Seconds:  # type: ignore[override]
         return self * factor
@@ -258,11 +259,24 @@ class Timer:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
         waits for.
         """
-        compute, memory = (
-            (0.0, 0.0)
-            if _never(work.memory)
-            else alone(work, self.clock.rates)
-        )
+        idle = _never(work.memory)
+        compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
+        return self._half(op, work, compute, memory)
+
+    def back(self, op: Op) -> Half:
+        """The backward pass; of a matrix with the seconds of the product that makes weight
+        gradients: half of them where both products are one kernel, alike.
+        """
+        work = op.backward
+        if op.kind != "matmul" or _never(work.memory):
+            return self.half(op, work)
+        each = kernels(work, self.clock.rates)
+        half = self._half(op, work, *added(each))
+        compute, memory = each[-1]
+        share = 0.5 if len(each) == 1 else 1.0
+        return Half(*half[:3], share * (compute + memory))
+
+    def _half(self, op: Op, work: Pass, compute: Num, memory: Num) -> Half:
         if not (isinstance(op.panels, SCALARS) and op.panels == 0):
             return self._in_panels(op, work, compute, memory)
         comm: dict[str, Num] = {}
@@ -273,14 +287,6 @@ class Timer:
             comm[cause] = comm.get(cause, 0.0) + load.seconds
             sent = sent + load
         return Half(sublayer(op.name), Seconds(compute, memory, **comm), sent)
-
-    def back(self, op: Op) -> Half:
-        """The backward pass, with the seconds that make weight gradients."""
-        half = self.half(op, op.backward)
-        if op.kind != "matmul":
-            return half
-        gradient = self.weight_gradient(op, half.time)
-        return Half(half.scope, half.time, half.sent, gradient)
 
     def _in_panels(
         self, op: Op, work: Pass, compute: Num, memory: Num
@@ -294,15 +300,6 @@ class Timer:
             Seconds(compute, memory, shown),
             panel * op.panels,
         )
-
-    def weight_gradient(self, op: Op, back: Seconds) -> Num:
-        """Seconds of the product that makes weight gradients: half of `back` where both are one
-        pass, alike.
-        """
-        if not op.backward.parts:
-            return 0.5 * (back.compute + back.memory)
-        compute, memory = alone(op.backward.parts[-1], self.clock.rates)
-        return compute + memory
 
     def with_weights(self, back: Half) -> Num:
         """Seconds of the product that makes weight gradients, and of what hides beside it and
@@ -432,10 +429,11 @@ class Budget:
             else half.time.compute + half.time.memory
             for half in self.halves
         ]
+        sending = {i for i, seconds in enumerate(sent) if not _never(seconds)}
         hidden: list[Num] = [0.0] * self.passes
         longer: list[Num] = [0.0] * self.passes
         for scope in scopes(self.halves, self.of, how.scope):
-            if all(_never(sent[i]) for i in scope):
+            if sending.isdisjoint(scope):
                 continue
             left = total([work[i] - self.used[i] for i in scope])
             comm = total([sent[i] for i in scope])

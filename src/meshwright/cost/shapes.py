@@ -92,12 +92,12 @@ def _limited(chip: Chip, of: Kernels) -> float:
 def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     """(arithmetic, memory traffic that outlasts it) of a pass, in seconds, kernel by kernel."""
     if work.parts:
-        return _added([alone(part, r) for part in work.parts])
+        return added([alone(part, r) for part in work.parts])
     if work.kernel.startswith("attention"):
         return _attention(work, r)
     if work.products:
         each = work.memory / len(work.products)
-        return _added([_product(work, p, each, r) for p in work.products])
+        return added([_product(work, p, each, r) for p in work.products])
     launch = r.of.launch_s
     traffic = work.memory / r.memory
     if isinstance(work.matrix, float) and work.matrix == 0.0:
@@ -108,7 +108,7 @@ def alone(work: Pass, r: Rates) -> tuple[Num, Num]:
     ) - arithmetic
 
 
-def _added(each: list[tuple[Num, Num]]) -> tuple[Num, Num]:
+def added(each: list[tuple[Num, Num]]) -> tuple[Num, Num]:
     """One after the other."""
     arithmetic, memory = each[0]
     for more, longer in each[1:]:
@@ -129,14 +129,12 @@ def _product(work: Pass, p: Product, bytes_: Num, r: Rates) -> tuple[Num, Num]:
     shape = products.Shape(m, n, k, p.copies)
     arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
-    once = r.how.stack.weights_quantised == "step"
-    quantised = (
-        0.0
-        if wide or not r.quantise
-        else quantised_elements(work, p, once) * r.quantise / r.memory
-    )
     longer = products.together(arithmetic, traffic, r.of) - arithmetic
-    return arithmetic + r.of.launch_s, longer + quantised
+    if r.quantise and not wide:
+        once = r.how.stack.weights_quantised == "step"
+        elements = quantised_elements(work, p, once)
+        longer = longer + elements * r.quantise / r.memory
+    return arithmetic + r.of.launch_s, longer
 
 
 def quantised_elements(work: Pass, p: Product, once: bool = False) -> Num:

@@ -142,25 +142,29 @@ def matmul(
     )
     if summed is not None:
         d_weight = then_summed(d_weight, weights * summed)
-    call = Pass(
-        engine=engine, sizes=(T / copies, k, n / calls), calls=calls * copies
-    )
+    sizes = (T / copies, k, n / calls)
     return Op(
         name,
         "matmul",
-        call._replace(
-            matrix=T * n * (2 * k - one),
+        Pass(
+            T * n * (2 * k - one),
             memory=tokens + weights * wgt,
             comm=sent.forward,
             products=(Product(n, k, T, copies=copies),),
+            engine=engine,
             kernel="matmul forward",
+            sizes=sizes,
+            calls=calls * copies,
         ),
-        call._replace(
-            matrix=d_input.matrix + d_weight.matrix,
+        Pass(
+            d_input.matrix + d_weight.matrix,
             memory=d_input.memory + d_weight.memory,
             comm=sent.backward,
             products=d_input.products + d_weight.products,
+            engine=engine,
             kernel="matmul backward",
+            sizes=sizes,
+            calls=calls * copies,
             parts=() if gradient is None else (d_input, d_weight),
         ),
         saved=saved,

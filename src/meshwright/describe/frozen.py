@@ -48,6 +48,31 @@ def freeze(instance: Any, *names: str) -> None:
             object.__setattr__(instance, name, FrozenDict(value))
 
 
+def hashed_once(cls: type[T]) -> type[T]:
+    """A frozen dataclass whose instances compute their hash once. It is not pickled: the hashes of
+    texts are others in another process.
+    """
+    every: Callable[[T], int] = cls.__hash__
+
+    def __hash__(self: T) -> int:
+        mine = self.__dict__
+        if HASH not in mine:
+            mine[HASH] = every(self)
+        known: int = mine[HASH]
+        return known
+
+    def __getstate__(self: T) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != HASH}
+
+    found: Any = cls
+    found.__hash__ = __hash__
+    found.__getstate__ = __getstate__
+    return cls
+
+
+HASH = "_hash"
+
+
 def changed(instance: T, **fields: Any) -> T:
     """A copy of a frozen dataclass with other values, which need no check: they are made of others
     that had one. Nothing that was computed from its fields goes along.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .fields import Checked, Length
-from .frozen import FrozenDict, shown
+from .frozen import FrozenDict, hashed_once, shown
 from .mixers import Convolution, Heads, Indexer, Linear, StateSpace
 
 
@@ -79,6 +79,7 @@ class RopeScaling(Checked):
     """Tokens of a sequence in the first training."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Model(Checked):
     """A decoder (or encoder): a list of layers, its embedding and its output head.

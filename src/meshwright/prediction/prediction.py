@@ -25,6 +25,7 @@ from ..program.cpu import busy, untold
 from ..schedule.types import Schedule
 from ..step import (
     Body,
+    Shares,
     Step,
     body,
     kept_clock,
@@ -94,6 +95,11 @@ class Prediction(Displayed):
     @cached_property
     def _body(self) -> Body:
         return body(self.job, self.layout, self._clock, details=True)
+
+    @cached_property
+    def _shares(self) -> Shares:
+        job, layout = self.job, self.layout
+        return shares(job, layout, self._schedule, layout.interleave)
 
     @cached_property
     def _explained(self) -> Body:
@@ -299,11 +305,7 @@ class Prediction(Displayed):
         job = self.job
         text = self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
-        some = float(
-            shares(job, self.layout, self._schedule, self.layout.interleave)[
-                "whole"
-            ].again(text)
-        )
+        some = float(self._shares.again(text))
         return job.batch * executed_flops(
             job.model, job.T, job.how.count, kernel, text, some
         )
@@ -404,11 +406,8 @@ class Prediction(Displayed):
         found = resident.of_devices(
             self.job, self.layout, self._body, self._schedule
         )
-        by = shares(
-            self.job, self.layout, self._schedule, self.layout.interleave
-        )
         return {
-            f"rank {by[name].rank:g}" if " " in name else name: use
+            f"rank {self._shares[name].rank:g}" if " " in name else name: use
             for name, use in found.items()
         }
 

@@ -28,7 +28,6 @@ from ..step import (
     barrier,
     by_order,
     every_step,
-    exposed,
     holding,
     hop,
     labels,
@@ -36,7 +35,6 @@ from ..step import (
     recomputing,
     redo,
     room,
-    shares,
     stages,
     updated,
 )
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from .prediction import Prediction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Term:
     """A named number that is the sum of its parts (if it has any)."""
 
@@ -56,6 +54,25 @@ class Term:
     """How it was computed, with the numbers put in."""
     source: str = ""
     parts: tuple[Term, ...] = ()
+
+    def __init__(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        formula: str = "",
+        source: str = "",
+        parts: tuple[Term, ...] = (),
+    ) -> None:
+        # all at once: a tree has hundreds of them
+        self.__dict__.update(
+            name=name,
+            value=value,
+            unit=unit,
+            formula=formula,
+            source=source,
+            parts=parts,
+        )
 
     __repr__ = shown
 
@@ -155,7 +172,7 @@ def step_term(p: Prediction) -> Term:
     job = p.job
     layout = p.layout
     parts = p._explained
-    by = shares(job, layout, p._schedule, layout.interleave)
+    by = p._shares
     formulas = _formulas(p)
     work = recomputing(parts, layout.recompute, by.again(layout.recompute))
     send = hop(layout, parts, p._clock)
@@ -209,10 +226,10 @@ def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
 def _synchronisation(p: Prediction) -> list[Term]:
     """Of weights and gradients: what does not hide on the device that ends last."""
     found = p._step
-    m = float(p.microbatches)
+    m = float(p._schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
     device = found.devices[found.awaited]
-    waits = exposed(device, m, p.layout.zero, how)
+    waits = found.waiting[found.awaited]
     longer = found.slowdown
     beside = (
         f"beside {m:g} microbatches of {float(device.forward):.3g} s forward,"

@@ -444,7 +444,7 @@ class Dealt(Work):
         """All groups hold p microbatches."""
         return groups.usual(self.p, self.m, self.group)
 
-    @cached_property
+    @property
     def p(self) -> Num:
         return self.cut.p
 
@@ -452,12 +452,12 @@ class Dealt(Work):
     def v(self) -> Num:
         return self.cut.v
 
-    @cached_property
+    @property
     def q(self) -> Num:
         """p - 1."""
         return self.cut.q
 
-    @cached_property
+    @property
     def stages(self) -> Num:
         return self.cut.stages
 

@@ -203,6 +203,10 @@ class Schedule:
         """The first device holds the last stage too."""
         return self.stage_of in (folded_stage, mirrored_stage)
 
+    def __hash__(self) -> int:
+        """Of what names it; the rest follows, or tells them apart."""
+        return hash((self.name, self.stages, self.group))
+
     def cut(
         self,
         layers: int | tuple[int, ...],

@@ -383,17 +383,17 @@ def ordered(
         sends, bubble = _published(job, p, m, s, send, schedule, v)
         return Pipeline(busy, sends, bubble, busy + sends + bubble)
     d = dealt(job, p, m, s, send, schedule, v)
-    both = (d, d._replace(send=0.0))
+    silent = isinstance(send, float) and send == 0.0
+    both = (d,) if silent else (d, d._replace(send=0.0))
     if refine and schedule.loose:
         from ..schedule.replays import refined, timed
 
         # one order, with sends and without
         order = timed(schedule, p, v, d)
-        whole, quiet = (
-            refined(order, p, m, v, one, barrier(job)) for one in both
-        )
+        found = [refined(order, p, m, v, one, barrier(job)) for one in both]
     else:
-        whole, quiet = (schedule.span(one, barrier(job)) for one in both)
+        found = [schedule.span(one, barrier(job)) for one in both]
+    whole, quiet = found[0], found[-1]
     return Pipeline(busy, whole - quiet, quiet - busy, whole)
 
 

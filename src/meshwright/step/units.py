@@ -27,10 +27,16 @@ class Unit(NamedTuple):
     scatter: Load
 
     def __add__(self, other: Unit) -> Unit:  # type: ignore[override]
-        return Unit(*(a + b for a, b in zip(self, other, strict=True)))
+        return Unit(
+            self.all_reduce + other.all_reduce,
+            self.gather + other.gather,
+            self.scatter + other.scatter,
+        )
 
     def __mul__(self, times: Num) -> Unit:  # type: ignore[override]
-        return Unit(*(load * times for load in self))
+        return Unit(
+            self.all_reduce * times, self.gather * times, self.scatter * times
+        )
 
 
 SILENT = Unit(NOTHING, NOTHING, NOTHING)
