@@ -299,7 +299,7 @@ class Itemised(float):
     """
 
     __slots__ = ("of",)
-    of: tuple[float, float, float, float]
+    of: tuple[float, Itemised, float, float]
     """(a, x, b, y)."""
 
     def __add__(self, other: float) -> float:
@@ -336,15 +336,13 @@ class Itemised(float):
         found: dict[str, tuple[float, float]] = {}
         open_: list[tuple[float, Itemised]] = [(1.0, self)]
         for often, each in open_:
-            if type(each) is Item:
-                before = found.get(each.name, (0.0,))[0]
-                found[each.name] = before + often, float(each)
-                continue
-            a, x, b, y = each.of
-            if isinstance(x, Itemised):
-                open_.append((often * a, x))
-            if isinstance(y, Itemised):
-                open_.append((often * b, y))
+            while type(each) is not Item:
+                a, x, b, y = each.of
+                if b and isinstance(y, Itemised):
+                    open_.append((often * b, y))
+                often, each = often * a, x
+            before = found.get(each.name, (0.0,))[0]
+            found[each.name] = before + often, float(each)
         left = float(self) - sum(
             often * each for often, each in found.values()
         )

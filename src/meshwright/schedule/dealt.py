@@ -56,8 +56,8 @@ class Pass(NamedTuple):
 
     def plus(self, other: Pass, times: Num = 1.0) -> Pass:
         """With so many times another added."""
-        if isinstance(times, float) and not times:
-            return self
+        if isinstance(times, float) and times in (0.0, 1.0):
+            return Pass(*map(add, self, other)) if times else self
         return Pass(
             self.f + times * other.f,
             self.i + times * other.i,
