@@ -232,7 +232,7 @@ def test_bandwidth_is_one_way():
     ).items():
         assert catalog.network(name).dims[0].bandwidth == rate * 1e9, name
     # 100 Gbit/s between two GPUs, 96 % of it
-    assert catalog.network("dgx-1-v100").dims[1].rate == pytest.approx(6e9)
+    assert catalog.network("dgx-1-v100").dims[1].rate() == pytest.approx(6e9)
 
 
 PUBLISHED = {  # billions of parameters: model cards and papers

@@ -265,10 +265,7 @@ def test_points_of_the_published_curve_are_layouts_of_any_job() -> None:
         s = Shape(*map(float, shape(scenario.law, p.hidden)))
         job, layout = as_job(s, d, EPOCH, on, places)
         block = body(job, layout, details=True).typical
-        products = sum(
-            half.compute + half.memory
-            for half in (block.forward, block.backward)
-        )
+        products = sum(half.compute + half.memory for half in block.causes)
         often = s.L / d.pp * d.microbatches
         assert float(products * often) == pytest.approx(
             float(p.step.matmul), rel=1e-12

@@ -201,7 +201,7 @@ def held(ops: list[Op], expert: bool) -> float:
 
 def rates(p: Prediction) -> list[float]:
     """Bytes a second that a chip reaches in each dimension, with all its links of it."""
-    return [d.rate for d in p.job.cluster.network.dims]
+    return [d.rate() for d in p.job.cluster.network.dims]
 
 
 def test_no_link_carries_more_than_its_rate() -> None:

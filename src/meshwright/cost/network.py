@@ -60,7 +60,7 @@ class Fabric(Links):
     ) -> Fabric:
         """A network as an assumption set sees it."""
         dims = network.dims
-        rates = tuple(d.reached(how.efficiency) for d in dims)
+        rates = tuple(d.rate(how.efficiency) for d in dims)
         latencies = tuple(d.latency for d in dims)
         reduces = tuple(d.reduces for d in dims)
         return cls(

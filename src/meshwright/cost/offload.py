@@ -28,8 +28,6 @@ def seconds(chip: Chip, size: Num) -> Num:
 def beside(c: LayerCost, share: float, chip: Chip) -> LayerCost:
     """A layer of which that share has its activations in host memory: what the copies outlast of
     either pass is traffic of memory."""
-    if not share:
-        return c
     leaves = c.saved * share
     takes = seconds(chip, leaves)
     longer = Causes(

@@ -86,7 +86,7 @@ def axis(
     not close; s interleaved groups share the links, so each has 1/s of that. Hops: half way round a
     ring, all along a line; one through a switch.
     """
-    rate = dim.reached(efficiency)
+    rate = dim.rate(efficiency)
     if dim.kind not in TORUS:
         return Part(n, rate * dim.used(n), where(n > 1, dim.latency, 0.0))
     ring = dim.kind == "ring"

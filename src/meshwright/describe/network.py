@@ -67,13 +67,10 @@ class Dim(Checked):
         super().__post_init__()
         freeze(self, "collectives")
 
-    @property
-    def rate(self) -> float:
-        """Bytes per second one chip reaches with large messages while its neighbours send too."""
-        return self.reached(None)
-
-    def reached(self, efficiency: float | None) -> float:
-        """The same with another share of the bandwidth than the dimension's own; None = its own."""
+    def rate(self, efficiency: float | None = None) -> float:
+        """Bytes per second one chip reaches with large messages while its neighbours send too.
+        efficiency: another share of the bandwidth than the dimension's own.
+        """
         return (
             self.bandwidth
             * (efficiency or self.efficiency or UNMEASURED)

@@ -94,7 +94,7 @@ def node(
     macs = chip.peak(precision) / FLOP_PER_MAC
     return Node(
         chips * macs,
-        chips * far.rate / word,
+        chips * far.rate() / word,
         chips * memory / word,
         chips * sram / word,
     )

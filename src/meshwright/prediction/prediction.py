@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 from typing import Any
 
-from ..cost.layer import Clock
+from ..cost.layer import Causes, Clock, Seconds
 from ..count.model import executed_flops, model_flops, parameters
 from ..describe.assumptions import unsearched
 from ..describe.display import Displayed
@@ -31,6 +31,7 @@ from ..step import (
     kept_clock,
     labels,
     memory,
+    recomputing,
     room,
     shares,
     step,
@@ -112,11 +113,21 @@ class Prediction(Displayed):
         )
 
     @cached_property
+    def _busy(self) -> Seconds:
+        """Seconds by cause of all microbatches on the device that the pipeline waits for."""
+        slowest = self._step.slowest
+        text = self.layout.recompute
+        work = recomputing(self._body, text, slowest.again(text))
+        m = self._schedule.rounds(self.microbatches)
+        causes: Causes = slowest.of(work, "causes")
+        return causes.both * m
+
+    @cached_property
     def time_s(self) -> dict[str, float]:
         """Seconds by cause; they add up to the step time. "other" is what steps measured on this
         installation took beyond the laws (`Installation.scale`)."""
         pipe = self._step.pipeline
-        busy = self._step.causes
+        busy = self._busy
         slower = self._step.slowdown
         found = {
             "compute": float(busy.compute),

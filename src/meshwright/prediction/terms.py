@@ -279,7 +279,7 @@ def _slowdown(p: Prediction) -> list[Term]:
     named = (
         (
             "collectives inside layers",
-            p._step.causes.overlap_slowdown,
+            p._busy.overlap_slowdown,
             words,
         ),
         (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
-from ..cost.layer import Clock, Seconds
+from ..cost.layer import Clock
 from ..cost.load import Busy, Load
 from ..describe.assumptions import Overlap
 from ..describe.job import Job
@@ -96,8 +96,6 @@ class Step(NamedTuple):
     """
     slowest: Share = Share((), 0.0, 0.0)
     """What the device holds that the pipeline waits for."""
-    causes: Seconds = Seconds()
-    """Its seconds in all microbatches by cause, where details are kept."""
 
     @property
     def total(self) -> Num:
@@ -211,7 +209,6 @@ def step(
         busy=busy,
         waiting=waits,
         slowest=slow,
-        causes=slow.of(work, "causes").both * m,
     )
     if not by_order(job):  # papers add up
         return found._replace(outside=synchronise(of, m, busy))

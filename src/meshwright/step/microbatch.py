@@ -124,15 +124,12 @@ def body(
     timer = Timer(at or clock(job), layout, details)
     ways = _ways(job, again or (layout.recompute,))
     edge = boundary(job, layout)
-    leaves = offload(layout.offload).share(job.model.layers)
     layers = [
-        beside(
-            timer.layer(layer(job, layout, kind), ways=ways, boundary=edge),
-            leaves,
-            job.cluster.chip,
-        )
+        timer.layer(layer(job, layout, kind), ways=ways, boundary=edge)
         for kind in sorts(job.model)
     ]
+    if leaves := offload(layout.offload).share(job.model.layers):
+        layers = [beside(c, leaves, job.cluster.chip) for c in layers]
     head = timer.layer(vocabulary.head(job, layout), "head")
     if job.model.mtp_layers:
         block = timer.layer(next_token(job, layout))

@@ -121,7 +121,7 @@ CASES: dict[str, Case] = {
     "P3-05N1": lambda: gather(HBD / 4, torus4(), 4, 1, 4),
     "P3-05N2": lambda: gather(HBD, torus4(), 4, 4, 4),
     "P3-07": ring_hops,
-    "P3-08": lambda: line().dims[0].rate * line().dims[0].latency,
+    "P3-08": lambda: line().dims[0].rate() * line().dims[0].latency,
     "P3-09": ring_exchange,
     "P2-01": lambda: array_bytes(8, 128, 8192),
     "P2-02": lambda: float(
