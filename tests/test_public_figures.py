@@ -36,7 +36,12 @@ INSIDE = {
     "PaLM 540B, 46.2 % (Chowdhery et al. 2022, table 3)": (
         ("palm-540b", "6144xtpu-v4", 2048, {}),
         Layout(
-            tp=12, dp=512, zero=3, recompute="full", sequence_parallel=False
+            tp=12,
+            dp=512,
+            dp_replicate=2,
+            zero=3,
+            recompute="full",
+            scheme="gspmd",
         ),
         (mfu, 0.462),
     ),

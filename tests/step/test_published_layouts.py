@@ -52,7 +52,8 @@ RUNS = {
         ),
     ),
     # PaLM 540B, arXiv 2204.02311, section 4: two pods of 12 x 256, weights sharded inside a pod,
-    # copies across; one activation of each layer stays, cut over both axes
+    # copies across; one activation of each layer stays, cut over both axes (and no microbatches are
+    # named: all four sequences of a replica at once)
     "palm-540b": (
         "6144xtpu-v4",
         2048,

@@ -8,6 +8,8 @@ full-size all-reduce; the statistics suffice).
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum
@@ -16,7 +18,7 @@ from .blocks import Grid, Heads, Kernel, Numbers, Sent
 from .context import exchange, heads_of
 from .linear import gradient_bytes
 from .megatron import Kind, seen
-from .work import Message, Op, local
+from .work import Local, Message, Op, local
 
 
 def width(job: Job, layout: Layout) -> Num:
@@ -30,84 +32,89 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     attention.
     """
     m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
-    one = 1.0 if c.dot_product == "2k-1" else 0.0
-    size = local(job, layout)
-    n1 = layout.tp
-    n2 = layout.cp
-    t = size.tokens
-    D = m.hidden
-    H = m.heads / n1
-    K = maximum(m.K / n1, 1.0)
     q = m.h
     gates = 2 if m.gated else 1
-    F = m.ffn / n1
+    product = partial(panels, job, layout)
+    size = local(job, layout)
+    return [
+        norm(job, layout, size, "attention/norm"),
+        product("attention/qkv", m.hidden, (m.heads + 2 * m.K) * q),
+        *core(job, layout, size, kind),
+        product("attention/out", m.heads * q, m.hidden),
+        *after(job, layout, size, "attention"),
+        norm(job, layout, size, "ffn/norm"),
+        product("ffn/up", m.hidden, m.ffn * gates),
+        *activation(job, layout, size),
+        product("ffn/down", m.ffn, m.hidden),
+        *after(job, layout, size, "ffn"),
+    ]
 
-    def product(name: str, k: float, n: float) -> Op:
-        return blocks.summa_matmul(
-            name,
-            t,
-            k,
-            n,
-            grid=Grid(n1=n1, n2=n2, panels=layout.panels),
-            numbers=Numbers(
-                one=one,
-                act=act,
-                wgt=wgt,
-                gradient=gradient_bytes(job, layout),
-                stored=job.precision.kept_input_bytes,
-            ),
-        )
 
-    def norm(name: str) -> Op:
-        statistics = 2 * t * act
-        return blocks.norm(
-            name,
-            t,
-            width(job, layout),
-            parameters=blocks.NORM_PARAMETERS[m.norm],
-            act=act,
-            wgt=wgt,
-            sent=Sent(
-                forward=(Message("all_reduce", "tp", statistics),),
-                backward=(
-                    Message("all_reduce", "tp", 2 * D / n1 * act + statistics),
-                ),
-            ),
-        )
-
-    def after(name: str) -> list[Op]:
-        x, ops = t * D / n1, []
-        if m.bias:
-            ops.append(
-                blocks.bias(f"{name}/bias", t, D / n1, act=act, wgt=wgt)
-            )
-        if m.dropout:
-            ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
-        if c.residual:
-            ops.append(blocks.residual(f"{name}/residual", x, act=act))
-        return ops
-
-    forward, backward = exchange(
-        layout,
-        heads_of(size, H, K, q, q),
-        act,
+def panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
+    """A product by SUMMA in the numbers of this job; k and n whole."""
+    p = job.precision
+    return blocks.summa_matmul(
+        name,
+        local(job, layout).tokens,
+        k,
+        n,
+        grid=Grid(n1=layout.tp, n2=layout.cp, panels=layout.panels),
+        numbers=Numbers(
+            one=1.0 if job.how.count.dot_product == "2k-1" else 0.0,
+            act=p.activation_bytes,
+            wgt=p.weight_bytes,
+            gradient=gradient_bytes(job, layout),
+            stored=p.kept_input_bytes,
+        ),
     )
-    core = blocks.attention(
+
+
+def norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
+    """Of the columns that a rank holds; n1 ranks add up statistics, and gradients of its
+    parameters.
+    """
+    m = job.model
+    act = job.precision.activation_bytes
+    statistics = 2 * size.tokens * act
+    back = 2 * m.hidden / layout.tp * act + statistics
+    return blocks.norm(
+        name,
+        size.tokens,
+        width(job, layout),
+        parameters=blocks.NORM_PARAMETERS[m.norm],
+        act=act,
+        wgt=job.precision.weight_bytes,
+        sent=Sent(
+            forward=(Message("all_reduce", "tp", statistics),),
+            backward=(Message("all_reduce", "tp", back),),
+        ),
+    )
+
+
+def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+    """softmax(Q K^T) V of H / n1 heads, keys and values exchanged over n2; the biases of queries,
+    keys and values before it.
+    """
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    q = m.h
+    H = m.heads / layout.tp
+    K = maximum(m.K / layout.tp, 1.0)
+    forward, backward = exchange(layout, heads_of(size, H, K, q, q), act)
+    attention = blocks.attention(
         "attention/core",
         Heads(
             b=size.b,
             H=H,
             K=K,
-            lq=size.T / n2,
+            lq=size.T / layout.cp,
             l=size.T,
             q=q,
             v=q,
             seen=seen(job, kind.window),
         ),
-        one=one,
+        one=1.0 if c.dot_product == "2k-1" else 0.0,
         act=act,
         kernel=Kernel(
             dropout=m.dropout,
@@ -116,48 +123,45 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
         ),
         sent=Sent(forward=forward, backward=backward),
     )
-    activation = (blocks.gated_activation if m.gated else blocks.gelu)(
-        "ffn/activation", t * F, act=act
+    if not m.qkv_bias:
+        return [attention]
+    wide = (H + 2 * K) * q
+    return [bias(job, size, "attention/qkv bias", wide), attention]
+
+
+def activation(job: Job, layout: Layout, size: Local) -> list[Op]:
+    """Between the two products of the feed-forward, F / n1 columns."""
+    m = job.model
+    act = job.precision.activation_bytes
+    F = m.ffn / layout.tp
+    x = size.tokens * F
+    gates = 2 if m.gated else 1
+    kind = blocks.gated_activation if m.gated else blocks.gelu
+    ops = [bias(job, size, "ffn/up bias", F * gates)] if m.bias else []
+    ops.append(kind("ffn/activation", x, act=act))
+    if m.dropout and job.how.count.dropout == "lbl":
+        ops.append(blocks.dropout("ffn/activation dropout", x, act=act))
+    return ops
+
+
+def after(job: Job, layout: Layout, size: Local, name: str) -> list[Op]:
+    """What follows an output projection, on D / n1 columns: bias, dropout, the residual sum."""
+    m = job.model
+    act = job.precision.activation_bytes
+    x = size.tokens * m.hidden / layout.tp
+    ops = []
+    if m.bias:
+        ops.append(bias(job, size, f"{name}/bias", m.hidden / layout.tp))
+    if m.dropout:
+        ops.append(blocks.dropout(f"{name}/dropout", x, act=act))
+    if job.how.count.residual:
+        ops.append(blocks.residual(f"{name}/residual", x, act=act))
+    return ops
+
+
+def bias(job: Job, size: Local, name: str, n: Num) -> Op:
+    """Of n columns."""
+    p = job.precision
+    return blocks.bias(
+        name, size.tokens, n, act=p.activation_bytes, wgt=p.weight_bytes
     )
-    extra = (
-        [
-            blocks.bias(
-                "ffn/up bias",
-                t,
-                F * gates,
-                act=act,
-                wgt=wgt,
-            )
-        ]
-        if m.bias
-        else []
-    )
-    qkv_bias = (
-        [
-            blocks.bias(
-                "attention/qkv bias", t, (H + 2 * K) * q, act=act, wgt=wgt
-            )
-        ]
-        if m.qkv_bias
-        else []
-    )
-    drop = (
-        [blocks.dropout("ffn/activation dropout", t * F, act=act)]
-        if m.dropout and c.dropout == "lbl"
-        else []
-    )
-    return [
-        norm("attention/norm"),
-        product("attention/qkv", D, (m.heads + 2 * m.K) * q),
-        *qkv_bias,
-        core,
-        product("attention/out", m.heads * q, D),
-        *after("attention"),
-        norm("ffn/norm"),
-        product("ffn/up", D, m.ffn * gates),
-        *extra,
-        activation,
-        *drop,
-        product("ffn/down", m.ffn, D),
-        *after("ffn"),
-    ]

@@ -18,6 +18,7 @@ from ..cost.layer import CAUSES, LayerCost, Redo, Redone
 from ..cost.network import told as comm_told
 from ..count.recompute import NEVER, again
 from ..describe.frozen import shown
+from ..describe.layout import GRIDS
 from ..describe.offload import offload
 from ..describe.recompute import resolved
 from ..num import Item, Itemised, Num, itemised, largest
@@ -312,6 +313,9 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         )
         for axis in ("tp", "cp")
     }
+    cut = " and ".join(
+        ranks[axis] for axis in ranks if axis == "tp" or layout.scheme in GRIDS
+    )
     sends = (
         f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
         " links"
@@ -334,7 +338,7 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
             ),
             host.SOURCE,
         ),
-        "tp_comm": (f"collectives over {ranks['tp']}", network),
+        "tp_comm": (f"collectives over {cut}", network),
         "cp_comm": (f"keys and values over {ranks['cp']}", network),
         "ep_comm": (
             f"all-to-all over ep = {layout.ep}: {algorithm}",
