@@ -23,6 +23,7 @@ from meshwright.describe.mixers import Linear
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
+from meshwright.step.holding import work
 from meshwright.step.microbatch import boundary
 
 SMALL = Model(
@@ -215,6 +216,15 @@ def test_when_two_dimensions_beat_one(B: int, chips: int) -> None:
         assert found[best] <= floor * (sqrt(2) + sqrt(0.5)) / 2 * (1 + 1e-12)
     assert (found[2] < found[1]) == (B > 2 * F / N)
     assert (found[N // 2] < found[N]) == (B < N * F / 2)
+
+
+def test_while_a_layer_runs_backward_its_input_is_whole() -> None:
+    """Beside what is kept: an input of 2 x 4,096 tokens of 4,096 features, gathered from 8 parts, and
+    its gradient, of which a part each is there anyway."""
+    layout = Layout(tp=8, dp=8, microbatch=2, scheme="gspmd")
+    job = Job("llama3-8b", "64xh100-sxm", 64, layout, seq=4096)
+    more = 2 * (2 * 4096) * 4096 * BF16 * 7 / 8
+    assert work(job, layout, 0.0, 0.0)["gathered over tp"] == more
 
 
 def test_what_it_counts_and_what_it_refuses() -> None:

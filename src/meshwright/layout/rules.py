@@ -402,6 +402,7 @@ def named(counts: Mapping[str, int]) -> str:
 
 ALWAYS = (
     POSITIVE,
+    *schemes.MODELS,
     CHIPS,
     HEADS,
     KV_HEADS,
@@ -420,7 +421,7 @@ ALWAYS = (
     EXCHANGE,
     SCHEDULE,
     GROUPS,
-    *schemes.SCHEMES,
+    schemes.HIDDEN_SHARDED,
     AWAY,
     HOST,
 )

@@ -101,7 +101,6 @@ MLP2D = Rule(
     ),
 )
 MODELS = (SUMMA, GSPMD, MLP2D)
-SCHEMES = (*MODELS, HIDDEN_SHARDED)
 
 
 def counts(job: Job, layout: Layout) -> bool:

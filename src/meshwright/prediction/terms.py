@@ -307,14 +307,13 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     hop = job.how.network.hop
     dp = job.how.overlap.dp
     ranks = {
-        axis: (
-            f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}:"
-            f" {algorithm}"
-        )
+        axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}"
         for axis in ("tp", "cp")
     }
-    cut = " and ".join(
-        ranks[axis] for axis in ranks if axis == "tp" or layout.scheme in GRIDS
+    cut = (
+        f"{ranks['tp']}, and {ranks['cp']}"
+        if layout.scheme in GRIDS
+        else ranks["tp"]
     )
     sends = (
         f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
@@ -338,8 +337,11 @@ def _formulas(p: Prediction) -> dict[str, tuple[str, str]]:
             ),
             host.SOURCE,
         ),
-        "tp_comm": (f"collectives over {cut}", network),
-        "cp_comm": (f"keys and values over {ranks['cp']}", network),
+        "tp_comm": (f"collectives over {cut}: {algorithm}", network),
+        "cp_comm": (
+            f"keys and values over {ranks['cp']}: {algorithm}",
+            network,
+        ),
         "ep_comm": (
             f"all-to-all over ep = {layout.ep}: {algorithm}",
             f"experts: Lepikhin et al. 2020; {network}",
