@@ -4,21 +4,25 @@ two dimensions beat one.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright import BadInput, Job, Layout, Space, plan, predict
+from meshwright.count import model as models
 from meshwright.count import vocabulary
 from meshwright.count.megatron import Kind
 from meshwright.count.model import layer, operations
 from meshwright.count.work import Message, Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.cluster import NOWHERE
+from meshwright.describe.layout import SCHEMES
 from meshwright.describe.mixers import Linear
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.layout import rules
@@ -121,6 +125,7 @@ def test_a_layer_by_hand() -> None:
     assert ops["ffn/residual"].forward.memory == 3 * 90 * 16 * BF16
 
 
+@settings(max_examples=24)
 @given(
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from(["rmsnorm", "layernorm", "nonparametric"]),
@@ -253,6 +258,13 @@ def test_what_it_counts_and_what_it_refuses() -> None:
         predict(replace(fine, framework="meshwright"), cut)
     with pytest.raises(BadInput, match="allows scheme megatron, not gspmd"):
         predict(replace(fine, framework="torchtitan"), cut)
+
+
+def test_every_scheme_has_a_layer_and_a_row_of_the_documentation() -> None:
+    assert [*SCHEMES] == [*models.SCHEMES]
+    guide = Path(__file__).parents[2] / "docs" / "extend.md"
+    rows = re.findall(r"^\| `(\w+)` \|", guide.read_text("utf-8"), re.M)
+    assert rows == [*SCHEMES]
 
 
 def test_a_plan_may_choose_it() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.utils.checkpoint import checkpoint
 
 NUMBER, STATISTIC = 2, 4
 """Bytes of an activation or weight, and of what norms add up, on a real chip."""
@@ -108,6 +107,22 @@ def reduced(ctx: Any, sums: Sequence[Tensor], way: str) -> tuple[Tensor, ...]:
     ctx.wire.received[ctx.axis, way] += n * 2 * (n - 1) * part * ctx.width
     total = torch.stack(tuple(sums)).sum(0)
     return tuple(total.clone() for _ in sums)
+
+
+class Again(Function):
+    """Keeps inputs alone, and runs again when gradients are asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Any], *inputs: Tensor):  # type: ignore[no-untyped-def,override]
+        ctx.run, ctx.inputs = run, inputs
+        return run(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor):  # type: ignore[no-untyped-def,override]
+        with torch.enable_grad():
+            inputs = [t.detach().requires_grad_() for t in ctx.inputs]
+            torch.autograd.backward(ctx.run(*inputs), grads)
+        return None, *(t.grad for t in inputs)
 
 
 Grid = list[list[Tensor]]
@@ -267,7 +282,7 @@ def layer(mesh: Mesh, x: Grid, w: dict[str, Grid], s: Shape) -> Grid:
 
         flat = [t for row in x for t in row]
         out = (
-            checkpoint(run, *flat, use_reentrant=False)
+            Again.apply(run, *flat)  # type: ignore[no-untyped-call]
             if s.regathered
             else run(*flat)
         )

@@ -76,6 +76,7 @@ def draw(rng: random.Random) -> Job | None:
         zero=rng.choice([0, 1, 2, 3, 3]),
         recompute=rng.choice(["none", "selective", "full"]),
         sequence_parallel=rng.random() < 0.7,
+        scheme=rng.choice(["megatron", "megatron", "gspmd"]),
     )
     on, batch = (
         machine(rng.choice(CLUSTERS), chips),
