@@ -560,6 +560,10 @@ class Dealt(Work):
         """One microbatch in a stage."""
         return self._times(self.cut.layers(stage, stage + 1), stage, stage + 1)
 
+    def passes(self, a: Num, b: Num) -> Pass:
+        """One microbatch in the stages from a up to b, without b."""
+        return self._times(self.cut.layers(a, b), a, b)
+
     def place(self, stage: Num) -> Place:
         """A stage with the ways to it."""
         if isinstance(stage, float) and stage == 0.0:

@@ -13,8 +13,8 @@ send, a microbatch down through all stages and up again, the step is the longest
     all in rounds of p              k + 1 times C and what is left, r = m-1 - k p:
                                     on the last rank, or one round of r ranks
 
-and rounds over the fuller ranks only, until the forwards run out or until the last microbatch,
-which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
+and rounds over ranks next to each other only (the fuller ones, with those after them or with the
+first), until the forwards run out or until the last microbatch, which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..num import Num, floor, maximum, minimum, where
+from ..num import Num, ceil, floor, maximum, minimum, where
 from . import waits
 from .dealt import Dealt
 from .looped import looped_order
@@ -53,7 +53,10 @@ def span(d: Dealt, barrier: bool) -> Num:
             where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0)
         )
     if d.uneven and not d.more:
-        paths.append(where(d.spare >= 1, _fuller_rounds(d, first), 0.0))
+        top = where(d.spare >= 2, 1.0, 0.0)
+        # the fuller ranks, these and the ones after, these and the first one
+        for a, b in ((top, d.fuller), (top, d.q), (0.0, d.fuller)):
+            paths.append(where(d.spare >= 1, _around(d, first, a, b), 0.0))
     return reduce(maximum, paths)
 
 
@@ -67,37 +70,37 @@ def _rounds(d: Dealt, first: Num) -> Num:
     )
 
 
-def _fuller_rounds(d: Dealt, first: Num) -> Num:
-    """Rounds of the n ranks that hold the most layers, behind the first microbatch through all
-    stages: as long as there are forwards left, then the last of them; or up to the last microbatch,
-    that one through all stages too.
+def _around(d: Dealt, first: Num, a: Num, b: Num) -> Num:
+    """Rounds of the n ranks from a to b, n microbatches each, behind the first microbatch through
+    all stages: as long as there are forwards left, then what is left on b, or on a; one such round
+    where a has no more forwards, which goes on on b; or up to the last microbatch, that one through
+    all stages too, with a round of fewer ranks before it.
     """
-    n = where(d.spare >= 1, d.p - d.spare, d.p)
-    top = where(d.spare >= 2, 1.0, 0.0)
-    layers = d.cut.rank_layers(d.fuller)
-    below = minimum(d.q - d.fuller, d.m - 1)
-    each = layers * d.layer.total
-    once = n * each + 2 * (n - 1) * d.send
-    k = floor(maximum(d.m - 1 - (d.q - top), 0.0) / n)
-    plain = (
-        first
-        + k * once
-        + (d.m - 1 - k * n) * each
-        - below * layers * d.layer.f
+    n = b - a + 1.0
+    once = d.passes(a, b + 1.0).total + 2 * (n - 1) * d.send
+    k = ceil(maximum(d.m - d.p + a, 0.0) / n)
+    left = d.m - 1 - k * n
+    plain = first + k * once + maximum(_left(d, a, left), _left(d, b, left))
+    between = d.m - 1 - d.p + a
+    once_only = (
+        first + once + maximum(between, 0.0) * d.load(a).total
+        + _left(d, b, d.q - b)
     )
-    between = d.m - 1 - (d.p - top)
     k = floor(maximum(between, 0.0) / n)
-    left = between - k * n
-    # where the first rank is no fuller one, both turn back before it
-    short = top * (d.load(0.0).total + 2 * d.send)
-    twice = (
-        2 * first
-        - short
-        + k * once
-        + left * each
-        + 2 * maximum(left - 1, 0.0) * d.send
+    left = maximum(between - k * n, 0.0)
+    fewer = d.passes(a, a + left).total + 2 * maximum(left - 1, 0.0) * d.send
+    # both turn back before the ranks above a
+    short = d.passes(0.0, a).total + 2 * a * d.send
+    twice = 2 * first - short + k * once + fewer
+    return maximum(
+        plain, where(between >= 0, maximum(once_only, twice), 0.0)
     )
-    return maximum(plain, where(between >= 0, twice, 0.0))
+
+
+def _left(d: Dealt, x: Num, microbatches: Num) -> Num:
+    """So many microbatches on rank x, less the forwards that it ran ahead."""
+    mine = d.load(x)
+    return microbatches * mine.total - minimum(d.q - x, microbatches) * mine.f
 
 
 def in_flight(p: Num, m: Num, v: Num = 1) -> Num:
