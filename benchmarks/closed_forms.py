@@ -27,6 +27,7 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.replay import stage_seconds
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.timeline import step_in_run_s
+from meshwright.schedule.types import Costs
 from meshwright.step import Body, ordered, shares, stages
 
 BARRIERS = ("global norm", "none")
@@ -121,7 +122,8 @@ def closed_and_exact(at: Drawn, barrier: str) -> tuple[float, float]:
     closed = float(
         ordered(job, at.p, at.m, s, at.send, schedule, at.v, refine=True).total
     )
-    passes = stage_seconds(job, layout, at.parts)
+    passes = tuple(map(tuple, stage_seconds(job, layout, at.parts).tolist()))
+    schedule = schedule.timed(Costs(passes, at.send))
     together = barrier != "none" or not schedule.split_backward
     order, place = (
         schedule.order(at.p, at.m, at.v),
@@ -162,7 +164,7 @@ def table(found: list[Error]) -> Iterator[str]:
                 beyond = sum(abs(x) > WITHIN for x in mine) / len(mine)
                 yield (
                     f"| {name} | {words} | {len(mine)} | {median(map(abs, mine)):.2%} |"
-                    f" {-min(*mine, 0.0):.1%} | {max(*mine, 0.0):.1%} | {beyond:.0%} |"
+                    f" {abs(min(*mine, 0.0)):.1%} | {max(*mine, 0.0):.1%} | {beyond:.0%} |"
                 )
 
 

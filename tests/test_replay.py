@@ -224,12 +224,14 @@ def test_a_prediction_replays_stages_that_differ(
     longest path, what a prediction says is the longest path."""
     sets = SETS["realistic"]
     sets = replace(sets, overlap=replace(sets.overlap, step_barrier=barrier))
-    layers = {"interleaved-zb": 15, "dualpipe": 6}.get(schedule, 13)
-    interleave = 3 if schedule == "interleaved-zb" else 1
+    layers = {"interleaved-zb": 15, "interleaved": 12, "dualpipe": 6}.get(
+        schedule, 13
+    )
+    interleave = {"interleaved-zb": 3, "interleaved": 2}.get(schedule, 1)
     one = Job(
         replace(model("llama3-8b"), layers=layers, vocab=0),
         cluster("4xh100-sxm"),
-        8,
+        32 if schedule == "interleaved" else 8,
         assumptions=sets,
     )
     p = predict(one, Layout(pp=4, schedule=schedule, interleave=interleave))

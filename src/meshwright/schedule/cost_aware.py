@@ -40,7 +40,15 @@ from ..num import Num, maximum, minimum
 from . import waits
 from .dealt import Dealt
 from .replayed import idle, no_bound
-from .types import Action, Costs, Order, Schedule, looped_stage, one_chunk
+from .types import (
+    Action,
+    Costs,
+    Order,
+    Schedule,
+    everywhere,
+    looped_stage,
+    one_chunk,
+)
 from .waits import Wait
 
 SLACK = 1e-7
@@ -323,7 +331,7 @@ def _schedule(name: str, title: str, times: float) -> Schedule:
         order=equal,
         by_costs=by_costs,
         costed=True,
-        loose=True,
+        loose=everywhere,
         bubble=no_bound,
         span=partial(span, times),
         in_flight=held,

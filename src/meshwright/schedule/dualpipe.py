@@ -22,7 +22,15 @@ from __future__ import annotations
 
 from ..num import Num
 from . import dualpipev
-from .types import Action, Order, Rule, Schedule, mirrored_stage, two_chunks
+from .types import (
+    Action,
+    Order,
+    Rule,
+    Schedule,
+    everywhere,
+    mirrored_stage,
+    two_chunks,
+)
 
 COPIES = 2
 
@@ -60,7 +68,7 @@ DUALPIPE = Schedule(
     split_backward=True,
     chunks=lambda v: 2,
     copies=COPIES,
-    loose=True,
+    loose=everywhere,
     stage_of=mirrored_stage,
     order=order,
     bubble=bubble,

@@ -41,7 +41,7 @@ from .folded import (
     fullest_never_waits,
     numbered,
 )
-from .types import Order, Rule, Schedule, folded_stage, two_chunks
+from .types import Order, Rule, Schedule, differ, folded_stage, two_chunks
 
 
 def order(p: int, m: int, v: int = 2) -> Order:
@@ -189,7 +189,7 @@ DUALPIPEV = Schedule(
     source="DeepSeek-AI 2024, arXiv 2412.19437",
     torch_name="DualPipeV",
     split_backward=True,
-    loose=True,
+    loose=differ,
     chunks=lambda v: 2,
     stage_of=folded_stage,
     order=order,

@@ -25,12 +25,20 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
 from __future__ import annotations
 
 from functools import cache, reduce
+from typing import Any
 
 from ..num import Num, floor, maximum, minimum, where
 from . import groups, waits
 from .dealt import Dealt, Pass, Place, Rank
 from .looped import looped_order
-from .types import Order, Schedule, looped_stage, many_chunks, whole_groups
+from .types import (
+    Order,
+    Schedule,
+    differ,
+    looped_stage,
+    many_chunks,
+    whole_groups,
+)
 
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
@@ -66,6 +74,13 @@ def span(d: Dealt, barrier: bool) -> Num:
             after = maximum(after, back)
         paths.append(before + own + after)
     return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
+
+
+def loose(d: Dealt) -> Any:
+    """Where light stages lie among the chunks of all ranks, or anywhere, and groups follow each
+    other: ranks pass on what they wait for in more ways than these paths say."""
+    among = differ(d) if d.cut.free else d.spare >= d.p
+    return among & (d.m > d.g)
 
 
 def _from_last_chunk(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Num:
@@ -272,6 +287,7 @@ def interleaved(group: int = 0) -> Schedule:
         order=order,
         bubble=bubble,
         span=span,
+        loose=loose,
         in_flight=lambda p, m, v: groups.ahead(p, m, v, group, 2 * p - 1),
         heads=lambda p, m, v: 1,
         needs=(

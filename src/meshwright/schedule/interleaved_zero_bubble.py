@@ -29,7 +29,14 @@ from ..num import Num, floor, maximum, minimum, where
 from . import groups
 from .dealt import Dealt, Pass, Rank
 from .looped import looped_order
-from .types import Order, Schedule, looped_stage, many_chunks, whole_groups
+from .types import (
+    Order,
+    Schedule,
+    differ,
+    looped_stage,
+    many_chunks,
+    whole_groups,
+)
 
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
@@ -285,7 +292,7 @@ def interleaved_zero_bubble(group: int = 0) -> Schedule:
         source="Qi et al. 2024, arXiv 2401.10241; PyTorch",
         torch_name="InterleavedZeroBubble",
         split_backward=True,
-        loose=True,
+        loose=differ,
         chunks=lambda v: v,
         stage_of=looped_stage,
         order=order,

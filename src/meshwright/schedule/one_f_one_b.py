@@ -14,7 +14,8 @@ send, a microbatch down through all stages and up again, the step is the longest
                                     on the last rank, or one round of r ranks
 
 and rounds over ranks next to each other only (the fuller ones, with those after them or with the
-first), until the forwards run out or until the last microbatch, which goes to the end. Each round pays 2 (p-1) sends for p microbatches: nothing hides them.
+first), until the forwards run out or until the last microbatch, which goes to the end. Each round
+pays 2 (p-1) sends for p microbatches: nothing hides them.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 """
@@ -22,10 +23,11 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 from __future__ import annotations
 
 from functools import reduce
+from typing import NamedTuple
 
 from ..num import Num, ceil, floor, maximum, minimum, where
 from . import waits
-from .dealt import Dealt
+from .dealt import Dealt, Pass
 from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
 
@@ -53,10 +55,7 @@ def span(d: Dealt, barrier: bool) -> Num:
             where(d.m > d.p, 2 * first + (d.m - 1 - d.p) * mine.total, 0.0)
         )
     if d.uneven and not d.more:
-        top = where(d.spare >= 2, 1.0, 0.0)
-        # the fuller ranks, these and the ones after, these and the first one
-        for a, b in ((top, d.fuller), (top, d.q), (0.0, d.fuller)):
-            paths.append(where(d.spare >= 1, _around(d, first, a, b), 0.0))
+        paths.append(where(d.spare >= 1, _several(d, first), 0.0))
     return reduce(maximum, paths)
 
 
@@ -70,37 +69,53 @@ def _rounds(d: Dealt, first: Num) -> Num:
     )
 
 
-def _around(d: Dealt, first: Num, a: Num, b: Num) -> Num:
+class Rank(NamedTuple):
+    """A rank, one microbatch on it, and one on all ranks before."""
+
+    number: Num
+    at: Pass
+    before: Num
+
+
+def _several(d: Dealt, first: Num) -> Num:
+    """Rounds of the fuller ranks, of these and the ones after, of these and the first one."""
+    top, fuller, last = (
+        Rank(x, d.load(x), d.passes(0.0, x).total)
+        for x in (where(d.spare >= 2, 1.0, 0.0), d.fuller, d.q)
+    )
+    begin = Rank(0.0, d.load(0.0), 0.0)
+    ways = (top, fuller), (top, last), (begin, fuller)
+    return reduce(maximum, (_around(d, first, a, b) for a, b in ways))
+
+
+def _around(d: Dealt, first: Num, a: Rank, b: Rank) -> Num:
     """Rounds of the n ranks from a to b, n microbatches each, behind the first microbatch through
     all stages: as long as there are forwards left, then what is left on b, or on a; one such round
     where a has no more forwards, which goes on on b; or up to the last microbatch, that one through
     all stages too, with a round of fewer ranks before it.
     """
-    n = b - a + 1.0
-    once = d.passes(a, b + 1.0).total + 2 * (n - 1) * d.send
-    k = ceil(maximum(d.m - d.p + a, 0.0) / n)
+    n = b.number - a.number + 1.0
+    once = b.before + b.at.total - a.before + 2 * (n - 1) * d.send
+    between = d.m - 1 - d.p + a.number
+    k = ceil(maximum(between + 1, 0.0) / n)
     left = d.m - 1 - k * n
     plain = first + k * once + maximum(_left(d, a, left), _left(d, b, left))
-    between = d.m - 1 - d.p + a
-    once_only = (
-        first + once + maximum(between, 0.0) * d.load(a).total
-        + _left(d, b, d.q - b)
-    )
-    k = floor(maximum(between, 0.0) / n)
-    left = maximum(between - k * n, 0.0)
-    fewer = d.passes(a, a + left).total + 2 * maximum(left - 1, 0.0) * d.send
+    many = maximum(between, 0.0)
+    single = first + once + many * a.at.total + _left(d, b, d.q - b.number)
+    k = floor(many / n)
+    left = many - k * n
+    fewer = d.passes(0.0, a.number + left).total - a.before
+    fewer = fewer + 2 * maximum(left - 1, 0.0) * d.send
     # both turn back before the ranks above a
-    short = d.passes(0.0, a).total + 2 * a * d.send
+    short = a.before + 2 * a.number * d.send
     twice = 2 * first - short + k * once + fewer
-    return maximum(
-        plain, where(between >= 0, maximum(once_only, twice), 0.0)
-    )
+    return maximum(plain, where(between >= 0, maximum(single, twice), 0.0))
 
 
-def _left(d: Dealt, x: Num, microbatches: Num) -> Num:
-    """So many microbatches on rank x, less the forwards that it ran ahead."""
-    mine = d.load(x)
-    return microbatches * mine.total - minimum(d.q - x, microbatches) * mine.f
+def _left(d: Dealt, x: Rank, microbatches: Num) -> Num:
+    """So many microbatches on a rank, less the forwards that it ran ahead."""
+    ahead = minimum(d.q - x.number, microbatches)
+    return microbatches * x.at.total - ahead * x.at.f
 
 
 def in_flight(p: Num, m: Num, v: Num = 1) -> Num:

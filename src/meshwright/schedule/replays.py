@@ -51,13 +51,11 @@ def refined(
 ) -> Num:
     """The span of a schedule; where it is only a bound, the longest path of the order itself."""
     closed = schedule.span(d, barrier)
-    exact = p == 1
-    if not schedule.costed:
-        exact = exact | d.cut.alike & (schedule.copies == 1)
-    if not schedule.loose or not anywhere(np.logical_not(exact)):
+    loose = (p > 1) & schedule.loose(d) if schedule.loose else False
+    if not anywhere(loose):
         return closed
     found = seconds(schedule, (p, m, v), d.at, d.send, barrier)
-    return where(exact, closed, found)
+    return where(loose, found, closed)
 
 
 def timed(schedule: Schedule, p: Num, v: Num, d: Dealt) -> Schedule:

@@ -132,9 +132,9 @@ class Schedule:
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
     grouped: Callable[[int], Schedule] | None = None
     """The same schedule with such groups; None: it has none."""
-    loose: bool = False
-    """Where stages differ its `span` may be well below the longest path of its order (`replays`:
-    refined)."""
+    loose: Callable[[Dealt], Any] | None = None
+    """Where its `span` may be well below the longest path of its order, which a prediction then
+    replays (`replays.refined`); None: nowhere."""
     replayed: bool = False
     """It has no closed forms: they are replays of its order (`schedule.replayed`)."""
     by_costs: Callable[[Costs, int, int, int], Order] | None = None
@@ -258,6 +258,16 @@ class Schedule:
             for rule in self.needs
             if not rule.holds(p, m, v)
         ]
+
+
+def differ(d: Dealt) -> Any:
+    """Where stages differ."""
+    return where(d.cut.alike, False, True)
+
+
+def everywhere(d: Dealt) -> Any:
+    """In every pipeline."""
+    return True
 
 
 def looped_stage(rank: int, chunk: int, p: int, v: int) -> int:

@@ -54,7 +54,7 @@ from .folded import (
     fullest_never_waits,
     numbered,
 )
-from .types import Order, Schedule, folded_stage, two_chunks
+from .types import Order, Schedule, differ, folded_stage, two_chunks
 
 
 def order(p: int, m: int, v: int = 2) -> Order:
@@ -390,7 +390,7 @@ ZBV = Schedule(
     source="Qi et al. 2024, arXiv 2401.10241",
     torch_name="ZBVZeroBubble",
     split_backward=True,
-    loose=True,
+    loose=differ,
     chunks=lambda v: 2,
     stage_of=folded_stage,
     order=order,
