@@ -105,6 +105,16 @@ def test_dependencies_and_the_limit_hold(
     timeline(order, place, costs.passes, costs.send)  # no deadlock
 
 
+def test_no_rank_runs_ahead_of_the_one_before() -> None:
+    """Where the second rank could run all forwards before its first gradient, and the first has not
+    run as many: the authors' program stops there."""
+    f = (274, 274, 366, 154, 429, 274, 274, 274)
+    passes = tuple((float(x), 4.0, 3.0) for x in f)
+    order = order_for(Costs(passes, 0.0), 9, Memory(16.0))
+    check(order, 9, Memory(16.0))
+    timeline(order, place, passes)
+
+
 @pytest.mark.parametrize("name", COSTED)
 @pytest.mark.parametrize("uneven", [False, True])
 def test_the_bound_is_never_above_any_replay(name: str, uneven: bool) -> None:

@@ -12,7 +12,8 @@ and one I, and puts W where it would wait:
              if `hold`
     first    the first gradient never waits for a forward that runs ahead, if `prompt`
 
-All eight ways are tried, and the shortest time of the slowest rank, first action to last, decides.
+A rank runs no forward pass that the one before has not (some costs break the authors' program
+there). All eight ways are tried, and the shortest time of the slowest rank, first action to last, decides.
 The bubble is that of the order, replayed; below it lies what no order within the limit L undercuts,
 with T_x all of rank x's passes:
 
