@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get, groups
-from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.cut import Cut
+from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.held import _distinct
 from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank

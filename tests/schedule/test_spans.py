@@ -14,7 +14,8 @@ import pytest
 
 from meshwright.layout.stages import stage_layers
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.cut import Cut
+from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import GROUPS, longest
 from meshwright.schedule.replays import refined
 from meshwright.schedule.timeline import step_in_run_s

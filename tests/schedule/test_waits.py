@@ -13,7 +13,8 @@ import pytest
 from test_spans import draw, pattern
 
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.cut import Cut
+from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import longest
 
 WAITING = [name for name in SCHEDULES if get(name).waits]

@@ -29,7 +29,8 @@ from meshwright.layout import practice
 from meshwright.layout.placement import placed
 from meshwright.program import cpu
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.dealt import Cut, Dealt, Pass
+from meshwright.schedule.cut import Cut
+from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.step import holding, memory
 
 

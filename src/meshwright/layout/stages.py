@@ -13,7 +13,7 @@ from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named
-from ..schedule.dealt import Cut
+from ..schedule.cut import Cut
 from ..schedule.types import Schedule
 
 
@@ -85,7 +85,7 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
     """The layers of each stage.
 
     Even: as even as can be; where they do not divide, the last stage has one fewer, then the first,
-    then those between. The same order as in the prediction (`schedule.dealt.Cut`): the ends also
+    then those between. The same order as in the prediction (`schedule.cut.Cut`): the ends also
     hold the head and the embedding, which count as a layer each with `slots`.
     """
     given = stages_named(how).layers

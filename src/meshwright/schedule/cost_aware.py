@@ -13,9 +13,9 @@ and one I, and puts W where it would wait:
     first    the first gradient never waits for a forward that runs ahead, if `prompt`
 
 A rank runs no forward pass that the one before has not (some costs break the authors' program
-there). All eight ways are tried, and the shortest time of the slowest rank, first action to last, decides.
-The bubble is that of the order, replayed; below it lies what no order within the limit L undercuts,
-with T_x all of rank x's passes:
+there). All eight ways are tried, and the shortest time of the slowest rank, first action to last,
+decides. The bubble is that of the order, replayed; below it lies what no order within the limit L
+undercuts, with T_x all of rank x's passes:
 
     by itself   down to x, from there to the end and back less min(L, m) - 1 forwards, and m T_x;
                 or all of it but W of L microbatches, and up with the last I

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
 from . import groups
-from .dealt import Cut, Dealt
+from .cut import Cut
+from .dealt import Dealt
 from .waits import Wait
 
 

@@ -19,7 +19,8 @@ from ..describe.recompute import recompute
 from ..layout.stages import cut
 from ..num import SCALARS, Num, maximum, minimum, where
 from ..schedule import waits
-from ..schedule.dealt import Cut, Dealt, Pass
+from ..schedule.cut import Cut
+from ..schedule.dealt import Dealt, Pass
 from ..schedule.types import Schedule
 from ..schedule.waits import Wait
 from .microbatch import Body
