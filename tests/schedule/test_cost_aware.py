@@ -19,7 +19,7 @@ from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.job import Job
 from meshwright.prediction.replay import replay
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.cost_aware import Memory, order_for
+from meshwright.schedule.board import Memory, order_for
 from meshwright.schedule.longest import costs_of, longest
 from meshwright.schedule.order import held_rank, in_flight_rank
 from meshwright.schedule.timeline import step_in_run_s, timeline

@@ -1,20 +1,7 @@
-"""ZB-1p and ZB-2p: zero bubble whose order follows from what the passes take.
+"""ZB-1p and ZB-2p: zero bubble whose order follows from what the passes take (`board`).
 
 No rank may hold more than p (ZB-1p) or 2p (ZB-2p) microbatches between F and W; 1p is what 1F1B
-holds. Within that limit the first rank runs forwards until its first gradient can be back, and each
-rank further down runs fewer. Then round by round every rank runs one F, if the limit leaves room,
-and one I, and puts W where it would wait:
-
-    room     as many W as the limit asks for before an F
-    waiting  as many W as end before the input arrives; one more, which ends later, where the rank
-             has waited as long as any other, or if `fill`
-    ahead    a rank two forwards ahead of the next one leaves an F out that would only wait there,
-             if `hold`
-    first    the first gradient never waits for a forward that runs ahead, if `prompt`
-
-A rank runs no forward pass that the one before has not (some costs break the authors' program
-there). All eight ways are tried, and the shortest time of the slowest rank, first action to last,
-decides. The bubble is that of the order, replayed; below it lies what no order within the limit L
+holds. The bubble is that of the order, replayed; below it lies what no order within the limit L
 undercuts, with T_x all of rank x's passes:
 
     by itself   down to x, from there to the end and back less min(L, m) - 1 forwards, and m T_x;
@@ -25,24 +12,20 @@ Why m T_x in a run of steps: the longest path of a step begins on rank 0 and end
 goes through x <= y, and a second step puts all of x's actions in between; where x > y they come
 after the way down from y.
 
-Source: Qi et al. 2024 (arXiv 2401.10241), section 3.1 and its appendix. The orders are those of the
-authors' program (github.com/sail-sg/zero-bubble-pipeline-parallelism, zb.py), action by action
-(tests/published/zero_bubble_orders.json).
+Source: Qi et al. 2024 (arXiv 2401.10241), section 3.1 and its appendix.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial, reduce
-from itertools import product
-from typing import NamedTuple
+from functools import partial, reduce
 
 from ..num import Num, maximum, minimum
 from . import waits
+from .board import Memory, order_for
 from .dealt import Dealt
 from .replayed import idle, no_bound
 from .types import (
-    Action,
     Costs,
     Order,
     Schedule,
@@ -51,222 +34,6 @@ from .types import (
     one_chunk,
 )
 from .waits import Wait
-
-SLACK = 1e-7
-"""Of the longest pass: times that differ by less are equal, whatever rounding says."""
-
-
-class Way(NamedTuple):
-    """How a rank chooses where the costs leave a choice (see above)."""
-
-    prompt: bool
-    hold: bool
-    fill: bool
-
-
-WAYS = tuple(Way(*chosen) for chosen in product((True, False), repeat=3))
-"""Of several that are as fast the first one counts."""
-
-
-class Memory(NamedTuple):
-    """What a rank may hold, in microbatches."""
-
-    limit: float
-    kept: float = 1.0
-    """Share of a microbatch's activations that stays from I to W."""
-
-
-class Board:
-    """The ranks' actions so far, and when they end."""
-
-    def __init__(self, costs: Costs, m: int, memory: Memory, way: Way) -> None:
-        self.f = [f for f, _, _ in costs.passes]
-        self.i = [i for _, i, _ in costs.passes]
-        self.w = [w for _, _, w in costs.passes]
-        self.send, self.m, self.memory, self.way = costs.send, m, memory, way
-        self.p = len(self.f)
-        self.slack = SLACK * max(*self.f, *self.i, *self.w, costs.send)
-        self.order: Order = [[] for _ in self.f]
-        self.forward: list[list[float]] = [[] for _ in self.f]
-        """Ends of the forward passes of each rank."""
-        self.backward: list[list[float]] = [[] for _ in self.f]
-        """The same of I."""
-        self.weights = [0] * self.p
-        self.clock = [0.0] * self.p
-        self.held = [0.0] * self.p
-        self.waited = [0.0] * self.p
-        """Since the rank's first action."""
-
-    def run_f(self, r: int) -> None:
-        """The next forward pass of a rank."""
-        k = len(self.forward[r])
-        ready = self.forward[r - 1][k] + self.send if r else 0.0
-        self._run(r, Action("F", 0, k), self.f[r], ready)
-        self.forward[r].append(self.clock[r])
-        self.held[r] += 1.0
-
-    def run_i(self, r: int) -> None:
-        """Its next gradient of an input."""
-        k = len(self.backward[r])
-        above = r + 1 < self.p
-        ready = self.backward[r + 1][k] + self.send if above else 0.0
-        self._run(r, Action("I", 0, k), self.i[r], ready)
-        self.backward[r].append(self.clock[r])
-        self.held[r] -= 1.0 - self.memory.kept
-
-    def run_w(self, r: int) -> None:
-        """Its next gradient of weights."""
-        self._run(r, Action("W", 0, self.weights[r]), self.w[r], 0.0)
-        self.weights[r] += 1
-        self.held[r] -= self.memory.kept
-
-    def _run(
-        self, r: int, action: Action, seconds: float, ready: float
-    ) -> None:
-        start = self.clock[r]
-        if ready > start:
-            if self.forward[r]:
-                self.waited[r] += ready - start
-            start = ready
-        self.clock[r] = start + seconds
-        self.order[r].append(action)
-
-    def owed(self, r: int) -> int:
-        """Weight gradients that could run."""
-        return len(self.backward[r]) - self.weights[r]
-
-    def spare(self, r: int) -> float:
-        """How much longer another rank has waited, with what rounding leaves."""
-        return max(self.waited) - self.waited[r] + self.slack
-
-    def full(self, held: float) -> bool:
-        """There is no room for one more microbatch."""
-        return held + 1.0 > self.memory.limit + SLACK
-
-    def until(self, r: int, arrives: float) -> None:
-        """Weight gradients while the rank would wait for its input."""
-        arrives += self.slack
-        while self.owed(r) and self.clock[r] + self.w[r] <= arrives:
-            self.run_w(r)
-        gap = arrives - 2 * self.slack - self.clock[r]
-        late = gap + self.slack > self.spare(r)
-        if self.owed(r) and gap > 0 and (self.way.fill or late):
-            self.run_w(r)
-
-    def first_round(self) -> None:
-        """The first microbatch down and up again, and the forwards that run ahead of it."""
-        ranks = range(self.p)
-        for r in ranks:
-            self.run_f(r)
-        ahead = self._ahead()
-        for r in ranks:
-            for _ in range(ahead[r]):
-                self.run_f(r)
-        for r in reversed(ranks):
-            self.run_i(r)
-
-    def _ahead(self) -> list[int]:
-        """Forwards between the first F and the first I of each rank, fewer from rank to rank."""
-        last = self.p - 1
-        back = self.clock[last] + self.i[last]  # the first gradient is made
-        ahead = [0] * self.p
-        for r in reversed(range(last)):
-            arrives = back + self.send
-            now = self.clock[r]
-            while 1 + ahead[r] < self.m and not self.full(1.0 + ahead[r]):
-                then = now + self.f[r]
-                if self.way.prompt and then > arrives + self.slack:
-                    break
-                if not self.way.prompt and now >= arrives - self.slack:
-                    break
-                now = then
-                ahead[r] += 1
-            back = max(now, arrives) + self.i[r]
-        for r in range(1, self.p):
-            if min(ahead[r], ahead[r - 1]) + 1 < self.m:
-                ahead[r] = max(min(ahead[r], ahead[r - 1] - 1), 0)
-        return ahead
-
-    def round(self) -> None:
-        """One F of the ranks that have one, and one I of all."""
-        ranks = range(self.p)
-        goes = [len(self.forward[r]) < self.m and self._goes(r) for r in ranks]
-        for r in reversed(ranks[:-1]):
-            goes[r] = goes[r] and goes[r + 1]
-        for r in ranks:
-            if goes[r]:
-                self._next_f(r)
-        for r in reversed(ranks):
-            self._next_i(r)
-
-    def _next_f(self, r: int) -> None:
-        while self.full(self.held[r]):
-            self.run_w(r)
-        if r:
-            above = self.forward[r - 1][len(self.forward[r])]
-            self.until(r, above + self.send)
-        self.run_f(r)
-
-    def _next_i(self, r: int) -> None:
-        if r + 1 < self.p:
-            below = self.backward[r + 1][len(self.backward[r])]
-            self.until(r, below + self.send)
-        if r == 0 and len(self.forward[r]) == self.m:
-            while self.owed(r):
-                self.run_w(r)
-        self.run_i(r)
-
-    def _goes(self, r: int) -> bool:
-        """Whether a rank runs an F in this round."""
-        below = r + 1
-        two = below < self.p and (
-            len(self.forward[r]) >= len(self.forward[below]) + 2
-        )
-        if not (two and self.way.hold):
-            return True
-        # the next rank is done with its F and I
-        done = self.clock[below] + self.f[below] + self.i[below] + self.send
-        gap = done - self.clock[r]
-        if gap <= self.slack:
-            return False
-        held, room = self.held[r], 0
-        while self.full(held) and room < self.owed(r):
-            held -= self.memory.kept
-            room += 1
-        fits = self.f[r] + room * self.w[r] <= gap + self.slack
-        return fits or gap > self.spare(r)
-
-    def finish(self) -> None:
-        """The weight gradients that are left."""
-        for r in range(self.p):
-            while self.owed(r):
-                self.run_w(r)
-
-    @property
-    def longest(self) -> float:
-        """Of a rank, from its first action to its last."""
-        return max(
-            end - ends[0] + f
-            for end, ends, f in zip(
-                self.clock, self.forward, self.f, strict=True
-            )
-        )
-
-
-@lru_cache(maxsize=16)
-def order_for(costs: Costs, m: int, memory: Memory) -> Order:
-    """The actions of ranks whose passes take so long."""
-    best: Board | None = None
-    for way in WAYS:
-        board = Board(costs, m, memory, way)
-        board.first_round()
-        for _ in range(1, m):
-            board.round()
-        board.finish()
-        if not best or board.longest < best.longest - board.slack:
-            best = board
-    assert best
-    return best.order
 
 
 def _limit(p: Num, m: Num, times: float) -> Num:
