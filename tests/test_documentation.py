@@ -60,6 +60,9 @@ def test_the_site_is_whole_and_asks_for_nothing_elsewhere(site: Path) -> None:
     )
     schedules = text_of(site, "schedules.html")
     assert all(f'id="{name}"' in schedules for name in SCHEDULES)
+    # the text of the file that orders them, not of what replays them
+    for words in ("laid out as a V", "No rank may hold more than p"):
+        assert words in schedules
     tutorial = text_of(site, "tutorial.html")
     assert "MFU" in tutorial and "tp=8" in tutorial
     for page in site.rglob("*.html"):
