@@ -4,9 +4,9 @@ a hundred, so that each path of each closed form is the longest somewhere; and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +20,8 @@ from meshwright.schedule.longest import longest
 Column = NDArray[np.float64]
 ROWS = 24
 RANKS = (1, 2, 3, 4, 6)
+FEW_RANKS = (3, 5, 7)
+"""Of pipelines of extremes: where heavy stages are in the middle."""
 
 
 class Pipeline(NamedTuple):
@@ -38,22 +40,37 @@ def wide(rng: np.random.Generator) -> Column:
     return found
 
 
-def pipelines(name: str) -> Iterator[Pipeline]:
+def extreme(rng: np.random.Generator) -> Column:
+    """Ten milliseconds or a tenth of one: what few passes take decides, wherever they lie."""
+    share = rng.choice((0.15, 0.35, 0.6))
+    return np.where(rng.random(ROWS) < share, 1e-2, 1e-4)
+
+
+Draw = Callable[[np.random.Generator], Column]
+
+
+def pipelines(
+    name: str, ranks: Sequence[int] = RANKS, draw: Draw = wide
+) -> Iterator[Pipeline]:
     """Of one and two rounds and more, with layers that divide or do not, in slots or stage by
     stage; ends and sends in half of them, leading layers in some.
     """
     schedule, rng = get(name), np.random.default_rng(3)
     chunked = schedule.chunks(7) == 7
-    for p in RANKS:
+    for p in ranks:
         for m in sorted({1, 2, p, p + 1, 2 * p - 1, 2 * p + 1, 3 * p, 5 * p}):
             v = int(rng.integers(2, 4)) if chunked else 1
             if schedule.legal(p, m, v):
                 for deal in ("even", "uneven", "slots", "given"):
-                    yield drawn(rng, name, (p, m, v), deal)
+                    yield drawn(rng, name, (p, m, v), deal, draw)
 
 
 def drawn(
-    rng: np.random.Generator, name: str, at: tuple[int, int, int], deal: str
+    rng: np.random.Generator,
+    name: str,
+    at: tuple[int, int, int],
+    deal: str,
+    draw: Draw,
 ) -> Pipeline:
     p, m, v = at
     schedule = get(name)
@@ -76,9 +93,9 @@ def drawn(
     big = layers / p
 
     def some(size: float) -> Column:
-        return wide(rng) * rng.integers(0, 2, ROWS) * size
+        return draw(rng) * rng.integers(0, 2, ROWS) * size
 
-    layer = Pass(*(wide(rng) for _ in range(3)))
+    layer = Pass(*(draw(rng) for _ in range(3)))
     first, last = (Pass(*(some(big) for _ in range(3))) for _ in range(2))
     lead = int(rng.integers(1, 4)) if deal == "uneven" and m % 2 else 0
     more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) * (lead > 0) for x in layer))
@@ -106,19 +123,28 @@ def passes(at: Pipeline) -> Column:
     return found
 
 
-EXACT = {
-    "1f1b": 5680,
-    "interleaved": 3954,
-    "zb-h1": 5640,
-    "zb-h2": 5779,
-    "interleaved-zb": 2186,
-    "zbv": 4236,
-    "dualpipev": 1796,
-    "dualpipe": 588,
+Below = dict[str, tuple[int, float]]
+OTHER: Below = {
+    "1f1b": (912, 27.725207),
+    "interleaved": (1806, 68.275319),
+    "zb-h1": (888, 26.534861),
+    "zb-h2": (749, 36.462513),
+    "interleaved-zb": (3574, 281.04421),
+    "zbv": (2292, 128.83902),
+    "dualpipev": (1084, 54.950256),
+    "dualpipe": (564, 29.1269),
 }
-"""Schedule -> in how many of its draws the closed form is the replay; those not listed: in all."""
-
-
+EXTREME: Below = {
+    "1f1b": (852, 27.318358),
+    "interleaved": (1500, 63.97562),
+    "zb-h1": (805, 23.063457),
+    "zb-h2": (763, 44.667203),
+    "interleaved-zb": (2947, 247.11427),
+    "zbv": (2067, 120.774671),
+    "dualpipev": (895, 56.794356),
+}
+"""Schedule -> in how many draws its closed form is below the replay, and the sum of the shares that
+it lacks; those not listed: in none. A closer form lowers both."""
 CLOSED = [
     name
     for name, schedule in SCHEDULES.items()
@@ -126,10 +152,12 @@ CLOSED = [
 ]
 
 
-@pytest.mark.parametrize("name", CLOSED)
-def test_closed_forms_that_are_the_replay(name: str) -> None:
-    schedule, exact, draws = get(name), 0, 0
-    for at in pipelines(name):
+def counted(name: str, *how: Any) -> tuple[int, float]:
+    """In how many pipelines the closed form is not the replay, and by how much it is below it,
+    all shares added up; above it in none.
+    """
+    schedule, other, below = get(name), 0, 0.0
+    for at in pipelines(name, *how):
         seconds = passes(at)
         for barrier in (True, False):
             whole = longest(
@@ -137,12 +165,32 @@ def test_closed_forms_that_are_the_replay(name: str) -> None:
             )  # fmt: skip
             closed = np.broadcast_to(schedule.span(at.dealt, barrier), ROWS)
             assert np.all(closed <= whole * (1 + 1e-9)), (at.p, at.m, at.v)
-            exact += int(np.count_nonzero(closed >= whole * (1 - 1e-9)))
-            draws += ROWS
-    assert exact >= EXACT.get(name, draws), f"{exact} of {draws}"
+            less = 1 - closed / whole
+            other += int(np.count_nonzero(less > 1e-9))
+            below += float(less.sum())
+    return other, below
 
 
-LAWS = {"zb-h2": 16660, "interleaved-zb": 14237, "zbv": 16413}
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms_that_are_the_replay(name: str) -> None:
+    most, most_below = OTHER.get(name, (0, 0.0))
+    other, below = counted(name)
+    assert other <= most and below <= most_below + 1e-6, (other, below)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms_of_extremes(name: str) -> None:
+    """Few passes of many that are a hundred times as long: rare paths are the longest there."""
+    most, most_below = EXTREME.get(name, (0, 0.0))
+    other, below = counted(name, FEW_RANKS, extreme)
+    assert other <= most and below <= most_below + 1e-6, (other, below)
+
+
+LAWS: Below = {
+    "zb-h2": (140, 0.821953),
+    "interleaved-zb": (2563, 158.574492),
+    "zbv": (387, 3.737503),
+}
 """The same of bubbles of equal stages."""
 
 
@@ -151,7 +199,7 @@ def test_bubbles_that_are_the_replays(name: str) -> None:
     """F, I and W of equal stages, each up to a hundred times the other."""
     kind, rng, rows = get(name), np.random.default_rng(4), 300
     v = 2 if kind.chunks(7) > 1 else 1
-    exact = draws = 0
+    other, lacks = 0, 0.0
     for p in (2, 3, 4, 5):
         for m in sorted(
             {1, p - 1, p, p + 1, 2 * p - 2, 2 * p - 1, 2 * p, 3 * p}
@@ -165,6 +213,8 @@ def test_bubbles_that_are_the_replays(name: str) -> None:
                 took = longest(kind, p, m, v, seconds, np.zeros(rows), barrier)
                 law = m * (f + i + w) + kind.idle(p, m, v, f, i, w, barrier)
                 assert np.all(law <= took * (1 + 1e-9)), (p, m, barrier)
-                exact += int(np.count_nonzero(law >= took * (1 - 1e-9)))
-                draws += rows
-    assert exact >= LAWS.get(name, draws), f"{exact} of {draws}"
+                less = 1 - law / took
+                other += int(np.count_nonzero(less > 1e-9))
+                lacks += float(less.sum())
+    most, most_below = LAWS.get(name, (0, 0.0))
+    assert other <= most and lacks <= most_below + 1e-6, (other, lacks)
