@@ -143,7 +143,7 @@ class Tests:
 
         def work() -> Any:
             if str(path) not in self.functions:  # not imported by now
-                importlib.import_module(_module(path))
+                importlib.import_module(module(path))
                 self.functions |= _functions()
             for function in self.functions.get(str(path), ()):
                 new = changed.get(_name(function.__code__))
@@ -319,7 +319,7 @@ def _name(code: CodeType) -> Name:
     return code.co_qualname, code.co_firstlineno, column
 
 
-def _module(path: Path) -> str:
+def module(path: Path) -> str:
     """The name of a module below a folder `src`."""
     parts = path.with_suffix("").parts
     inside = parts[len(parts) - parts[::-1].index("src") :]

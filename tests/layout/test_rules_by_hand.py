@@ -343,6 +343,10 @@ def test_conventions_at_their_edges() -> None:
         "48 experts on each rank"
     )
     assert "ep 3 or more" in practice.SPREAD.sentence(many, Layout())
+    for experts, fine in ((64, True), (66, False)):
+        more = replace(DENSE, moe=MoE(experts, top_k=2, expert_ffn=60))
+        holds = practice.SPREAD.holds(job(more), Layout(ep=2, dp=2))
+        assert bool(holds) is fine, "32 a rank are DeepSeek-V3's"
     assert practice.SPREAD.holds(job(), Layout())
     inside = Layout(tp=4, placement={"tp": (4, 1)})
     outside = Layout(tp=4, placement={"tp": (2, 2)})

@@ -89,7 +89,10 @@ def followed(
     return held, heads, late
 
 
-@pytest.mark.parametrize("name", FACTS)
+REPLAYED = ("v-half", "v-min", "breadth-first")
+
+
+@pytest.mark.parametrize("name", (*FACTS, *REPLAYED))
 def test_devices_hold_what_their_order_leaves(name: str) -> None:
     """In flight on the fullest device, those between and the one with the last stage; logits; the
     gradients of logits that wait for their weights."""

@@ -4,6 +4,7 @@ a hundred, so that each path of each closed form is the longest somewhere; and t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from meshwright.layout.stages import stage_layers
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import longest
+from meshwright.schedule.replays import refined
 
 Column = NDArray[np.float64]
 ROWS = 24
@@ -184,6 +186,26 @@ def test_closed_forms_of_extremes(name: str) -> None:
     most, most_below = EXTREME.get(name, (0, 0.0))
     other, below = counted(name, FEW_RANKS, extreme)
     assert other <= most and below <= most_below + 1e-6, (other, below)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_what_is_only_a_bound_is_replayed(name: str) -> None:
+    """Where stages differ or are held twice; a pipeline of one rank is what its rank does."""
+    schedule, replays = get(name), 0
+    for at in itertools.islice(pipelines(name), 0, None, 5):
+        send = np.asarray(at.dealt.send)
+        closed = schedule.span(at.dealt, True)
+        found = refined(schedule, at.p, at.m, at.v, at.dealt, True)
+        alike = bool(at.dealt.cut.alike) and schedule.copies == 1
+        if schedule.loose and not alike and at.p > 1:
+            whole = longest(
+                schedule, at.p, at.m, at.v, passes(at), send, True
+            )
+            assert found == pytest.approx(whole)
+            replays += int(np.any(whole > 1.001 * closed))
+        else:
+            assert np.array_equal(found, closed)
+    assert bool(replays) is schedule.loose
 
 
 LAWS: Below = {

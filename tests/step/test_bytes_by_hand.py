@@ -208,30 +208,32 @@ def in_use(
 
 def test_two_layers_and_the_ends_are_gathered() -> None:
     """ZeRO 3: 2 bytes of two layers of 10 and of both ends; gradients of the larger: 4 bytes."""
-    both = Share((4.0, 0.0), 1.0, 1.0)
+    both = Share((4.0, 0.0), 1.0, 1.0, 1.0)
     layout = Layout(dp=4)
     found = in_use(3, layout, both, body(layer()))
     assert found == {
         "whole weights in use": 2 * (20 + 3000),
         "gradient of a unit": 4 * 3000,
     }
-    inner = Share((4.0, 0.0), 0.0, 0.0)
+    # the same on the first of two stages, which holds no table twice
+    assert in_use(3, Layout(dp=4, pp=2), both, body(layer())) == found
+    inner = Share((4.0, 0.0), 0.0, 0.0, 1.0)
     assert in_use(2, layout, inner, body(layer())) == {
         "gradient of a unit": 40.0
     }
     assert in_use(1, layout, inner, body(layer())) == {}
-    one = Share((1.0, 0.0), 0.0, 0.0)
+    one = Share((1.0, 0.0), 0.0, 0.0, 1.0)
     assert in_use(3, layout, one, body(layer()))["whole weights in use"] == 20
 
 
 def test_what_no_replica_shares_is_not_gathered() -> None:
     """One group for each rank (HSDP of all): nothing is sharded; experts over ep = dp have one copy
     of each, and only the dense part is."""
-    inner = Share((2.0, 0.0), 1.0, 1.0)
+    inner = Share((2.0, 0.0), 1.0, 1.0, 1.0)
     copies = Layout(dp=4, dp_replicate=4)
     assert set(in_use(3, copies, inner, body(layer())).values()) == {0.0}
     apart = Layout(dp=8, ep=8)
-    share = Share((2.0, 0.0), 0.0, 0.0)
+    share = Share((2.0, 0.0), 0.0, 0.0, 1.0)
     parts = body(layer(experts=500.0))
     found = in_use(3, apart, share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 20
@@ -243,11 +245,11 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
     """One of 10 and many of 30: both of the large kind, or, of one each, one and one."""
     layout, parts = Layout(dp=4), body(layer(), layer(weights=30.0))
     for share, both in (
-        (Share((4.0, 3.0), 0.0, 0.0), 60),
-        (Share((4.0, 1.0), 0.0, 0.0), 40),
-        (Share((0.0, 1.0), 0.0, 0.0), 30),
-        (Share((1.0, 0.0), 0.0, 0.0), 10),
-        (Share((1.5, 0.5), 0.0, 0.0), 30),
+        (Share((4.0, 3.0), 0.0, 0.0, 1.0), 60),
+        (Share((4.0, 1.0), 0.0, 0.0, 1.0), 40),
+        (Share((0.0, 1.0), 0.0, 0.0, 1.0), 30),
+        (Share((1.0, 0.0), 0.0, 0.0, 1.0), 10),
+        (Share((1.5, 0.5), 0.0, 0.0, 1.0), 30),
     ):
         found = in_use(3, layout, share, parts, EXPERTS)
         assert found["whole weights in use"] == 2 * both
@@ -257,7 +259,7 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
 
 def test_a_tied_embedding_is_gathered_once() -> None:
     model = replace(MODEL, vocab=50, tied_embeddings=True)
-    parts, both = body(layer()), Share((4.0, 0.0), 1.0, 1.0)
+    parts, both = body(layer()), Share((4.0, 0.0), 1.0, 1.0, 1.0)
     found = in_use(3, Layout(dp=4), both, parts, model)
     assert found["whole weights in use"] == 2 * (20 + 3000 - 50 * WIDTH + 0)
 
@@ -621,7 +623,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     ):
         layout = Layout(pp=pp)
         job = a_job(layout, model, memory=UNITS)
-        share = Share((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0)
+        share = Share((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0, 1.0)
         (found,) = memory.activations(
             job, layout, parts, text, {end: share}, [end]
         )
@@ -631,7 +633,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     # what a device that is alone holds is the first's
     layout = Layout()
     job = a_job(layout, model, memory=UNITS)
-    share = Share((0.0, 0.0), 0.0, 1.0)
+    share = Share((0.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(
         job, layout, parts, "none", {"last": share}, ["last"]
     )
@@ -651,7 +653,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
     parts = body(layer(saved=1e9))
     logits = TOKENS * VOCAB
-    share = Share((2.0, 0.0), 0.0, 1.0)
+    share = Share((2.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(
         job, layout, parts, "none", {"last": share}, ["last"]
     )
@@ -704,5 +706,5 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
     table = vocabulary.table(at, layout)
     one = SimpleNamespace(weights=table, expert_weights=0.0)
     parts: Any = SimpleNamespace(embedding=one, head=one)
-    found = of_ends(at, layout, parts, Share((), embedding, 1.0))
+    found = of_ends(at, layout, parts, Share((), embedding, 1.0, 1.0))
     assert found.dense == table > 0

@@ -497,12 +497,12 @@ def test_a_device_shares_its_layers_and_its_ends() -> None:
     """Five layers, two of them leading, and an end: one layer and the end are first."""
     one, lead, end = UNIT, UNIT * 10.0, UNIT * 100.0
     each = steps.Units((one, lead), {"first": end})
-    found = device().sharing(Share((3.0, 2.0), 1.0, 0.0), each, "first")
+    found = device().sharing(Share((3.0, 2.0), 1.0, 0.0, 1.0), each, "first")
     assert found.first.gather.seconds == 1 + 100
     assert found.rest.gather.seconds == 2 + 20
     assert found.every.gather.seconds == 3 + 20 + 100
     same = steps.Units((one,), {"first": end})
-    found = device().sharing(Share((0.5,), 1.0, 0.0), same, "first")
+    found = device().sharing(Share((0.5,), 1.0, 0.0, 1.0), same, "first")
     assert found.first.gather.seconds == 0.5 + 100
     assert found.rest.gather.seconds == 0.0
 
@@ -511,14 +511,14 @@ def test_a_middle_device_of_two_layers() -> None:
     """1 s and 2 s each; the layer that arrives first is one of them."""
     job = a_job(Layout(pp=2), replace(MODEL, layers=4))
     parts = steps.body(job, job.layout)
-    found = steps.device(parts, Share((2.0,), 0.0, 0.0))
+    found = steps.device(parts, Share((2.0,), 0.0, 0.0, 1.0))
     assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
     assert found.layer[:2] == pytest.approx((1.0, 2.0))
     work = steps.recomputing(parts, "full")
-    again = steps.device(work, Share((2.0,), 0.0, 0.0))
+    again = steps.device(work, Share((2.0,), 0.0, 0.0, 1.0))
     assert again.backward == pytest.approx(6.0)
     assert again.layer[:2] == pytest.approx((1.0, 3.0))
-    half = steps.device(parts, Share((0.5,), 0.0, 0.0))
+    half = steps.device(parts, Share((0.5,), 0.0, 0.0, 1.0))
     assert half.layer[:2] == pytest.approx((0.5, 1.0))
 
 

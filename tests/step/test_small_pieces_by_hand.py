@@ -121,7 +121,6 @@ def test_the_first_of_chunks() -> None:
     """One layer of each chunk runs again: all, a half, a quarter of them."""
     for chunk, share in ((0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (4.0, 0.25)):
         assert step.Share((8,), 0, 0, chunk).again("full:1") == share
-    assert step.Share((8,), 0, 0).again("full:1") == 1.0
     assert step.Share((8,), 0, 0, 4.0).again("full") == 1.0
 
 

@@ -22,7 +22,7 @@ def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
 
 
 def test_layers_of_a_device_are_of_both_kinds() -> None:
-    assert Share((5.0, 3.0), 1.0, 1.0).number == 8.0
+    assert Share((5.0, 3.0), 1.0, 1.0, 1.0).number == 8.0
 
 
 @pytest.mark.parametrize(

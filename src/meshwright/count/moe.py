@@ -20,7 +20,7 @@ from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
 
 def experts(
-    job: Job, layout: Layout, size: Local, beside: bool = False
+    job: Job, layout: Layout, size: Local, beside: bool
 ) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
     forward order.
