@@ -261,7 +261,12 @@ class Timer:
         """
         idle = _never(work.memory)
         compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
-        return self._half(op, work, compute, memory)
+        return self._half(
+            op,
+            work,
+            compute,
+            memory,
+        )
 
     def back(self, op: Op) -> Half:
         """The backward pass; of a matrix with the seconds of the product that makes weight
@@ -276,7 +281,13 @@ class Timer:
         share = 0.5 if len(each) == 1 else 1.0
         return Half(*half[:3], share * (compute + memory))
 
-    def _half(self, op: Op, work: Pass, compute: Num, memory: Num) -> Half:
+    def _half(
+        self,
+        op: Op,
+        work: Pass,
+        compute: Num,
+        memory: Num,
+    ) -> Half:
         if not (isinstance(op.panels, SCALARS) and op.panels == 0):
             return self._in_panels(op, work, compute, memory)
         comm: dict[str, Num] = {}
@@ -286,7 +297,11 @@ class Timer:
             cause = CAUSE_OF[m.axis]
             comm[cause] = comm.get(cause, 0.0) + load.seconds
             sent = sent + load
-        return Half(sublayer(op.name), Seconds(compute, memory, **comm), sent)
+        return Half(
+            sublayer(op.name),
+            Seconds(compute, memory, **comm),
+            sent,
+        )
 
     def _in_panels(
         self, op: Op, work: Pass, compute: Num, memory: Num
@@ -332,8 +347,16 @@ class Timer:
         ahead, back = self.together(forward, backward)
         wait = 0.0
         if ops and (by := self.clock.rates.shapes):
-            wait, wait_back = host.seconds(by.how, part, not _never(expert))
-            longer, rest = host.split(back.total, weights, wait_back)
+            wait, wait_back = host.seconds(
+                by.how,
+                part,
+                not _never(expert),
+            )
+            longer, rest = host.split(
+                back.total,
+                weights,
+                wait_back,
+            )
             ahead = ahead._replace(host=host.added(ahead.total, wait))
             back = back._replace(host=longer + rest)
             weights = weights + rest
@@ -348,7 +371,13 @@ class Timer:
             expert,
             Redone(
                 {
-                    name: self.redo(ops, forward, parts, boundary, wait)
+                    name: self.redo(
+                        ops,
+                        forward,
+                        parts,
+                        boundary,
+                        wait,
+                    )
                     for name, parts in (ways or {}).items()
                 }
             ),
@@ -437,7 +466,11 @@ class Budget:
                 continue
             left = total([work[i] - self.used[i] for i in scope])
             comm = total([sent[i] for i in scope])
-            shown, slower = overlap.outlasting(left, comm, how)
+            shown, slower = overlap.outlasting(
+                left,
+                comm,
+                how,
+            )
             places = {self.of[i] for i in scope}
             for number in places:
                 mine = comm
@@ -449,10 +482,19 @@ class Budget:
                 hidden[number] = hidden[number] + (mine - part * shown)
                 longer[number] = longer[number] + part * slower
             if cause != HIDING[-1]:  # nothing hides after it
-                self.take(scope, work, _share(comm - shown, left))
+                self.take(
+                    scope,
+                    work,
+                    _share(comm - shown, left),
+                )
         return list(zip(hidden, longer, strict=True))
 
-    def take(self, scope: list[int], work: list[Num], share: Num) -> None:
+    def take(
+        self,
+        scope: list[int],
+        work: list[Num],
+        share: Num,
+    ) -> None:
         """A share of what is left of some operations' seconds is used."""
         for i in scope:
             spent = self.used[i]

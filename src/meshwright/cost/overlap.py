@@ -47,21 +47,36 @@ def behind(work: Num, own: Load, hidden: Load, how: HidePass) -> Exposed:
     It never falls when work, links or communication take longer, by less than what they take longer
     themselves; and with shared links t + shown is at least the busy seconds of every dimension.
     """
-    shown = _outlasts(work, hidden.seconds, how)
+    shown = _outlasts(
+        work,
+        hidden.seconds,
+        how,
+    )
     if how.links == "serial":
         shown = maximum(shown, own.seconds + hidden.seconds - work)
     if how.links == "shared":
         shown = maximum(shown, (own.busy + hidden.busy).most - work)
-    return _exposed(minimum(shown, hidden.seconds), hidden.seconds, how)
+    return _exposed(
+        minimum(shown, hidden.seconds),
+        hidden.seconds,
+        how,
+    )
 
 
 def outlasting(work: Num, hidden: Num, how: Hide) -> Exposed:
     """The same on links that nothing else uses meanwhile: max(h - share t, (1 - most) h)."""
-    return _exposed(_outlasts(work, hidden, how), hidden, how)
+    return _exposed(
+        _outlasts(work, hidden, how),
+        hidden,
+        how,
+    )
 
 
 def _outlasts(work: Num, hidden: Num, how: Hide) -> Num:
-    return maximum(hidden - how.share * work, (1.0 - how.most) * hidden)
+    return maximum(
+        hidden - how.share * work,
+        (1.0 - how.most) * hidden,
+    )
 
 
 Hidden = dict[Hide, Load]
