@@ -4,7 +4,9 @@ groups of mirrored stages, whose choices are searched, what is named near a numb
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
 from meshwright import assumptions
+from meshwright.catalog import chip as catalogue_chip
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
 from meshwright.describe.choices import Choices
@@ -19,15 +22,18 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
+from meshwright.errors import BadInput
 from meshwright.schedule import get
 from meshwright.schedule.waits import Wait
-from meshwright.search import laws, placement, relaxed, unfit
-from meshwright.search.best import Best
-from meshwright.search.evaluate import smallest
+from meshwright.search import laws, nearby, placement, relaxed, several, unfit
+from meshwright.search.best import NEARLY, Best
+from meshwright.search.cascade import search
+from meshwright.search.evaluate import brute, smallest
 from meshwright.search.kinds import Kind
 from meshwright.search.nearest import Nearest
-from meshwright.search.selectors import neighbours
-from meshwright.search.space import Space, options
+from meshwright.search.plan import FRONT_POINTS, FRONT_STEP, Plan, plan
+from meshwright.search.selectors import changed, choices_of, neighbours
+from meshwright.search.space import Space, options, shardings
 from meshwright.search.strategies import strategies
 
 NODES = Network(
@@ -114,6 +120,32 @@ def test_numbers_of_chunks_that_a_kind_may_have() -> None:
         assert [int(x) for x in v[found]] == [*counts]
 
 
+def test_numbers_of_microbatches_that_a_law_knows() -> None:
+    """All small ones, then each by no more than a step above the one before, up to the most."""
+    for most in (1.0, float(laws.DENSE), 1000.0, 4096.0):
+        found = laws.rounded(most)
+        assert found[: laws.DENSE].tolist() == [*range(1, laws.DENSE + 1)]
+        assert found[-1] >= most and np.all(found == np.floor(found))
+        more = found[laws.DENSE - 1 :]
+        assert np.all(np.diff(more) >= 0)
+        assert np.all(more[1:] <= more[:-1] * laws.APART + 1)
+        assert len(found) < laws.DENSE + 3 + np.log(most) / np.log(laws.APART)
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_progress_is_a_share_that_grows(idle: bool) -> None:
+    """Of each stage from nothing to all; the last one ends with what is left."""
+    said: list[tuple[str, float]] = []
+    at = job(64, 64, layers=12, heads=8)
+    search(at, Space(), 1, idle, lambda *told: said.append(told))
+    stages = list(dict.fromkeys(stage for stage, _ in said))
+    assert stages == (["pipelines"] if idle else ["bounds"]) + ["layouts"]
+    for stage in stages:
+        mine = [share for name, share in said if name == stage]
+        assert mine == sorted(mine) and 0.0 <= mine[0] <= mine[-1] <= 1.0
+    assert ("bounds", 0.0) in said or idle
+
+
 # Places.
 
 
@@ -196,3 +228,130 @@ def test_neighbours_in_a_pipeline_take_what_their_order_takes() -> None:
         assert each.seconds == (p.replayed_s or p.step_time_s)
         apart += each.seconds != p.step_time_s
     assert apart
+
+
+def test_stages_that_are_held_twice_are_searched_by_themselves() -> None:
+    at = job(layers=8)
+    options(at, Space(schedule=("1f1b", "gpipe")))
+    options(at, Space(schedule=("dualpipe",)))
+    with pytest.raises(BadInput, match="dualpipe holds every stage twice"):
+        options(at, Space(schedule=("1f1b", "dualpipe")))
+
+
+def test_weights_that_wait_in_host_memory_are_sharded_with_all_they_have() -> (
+    None
+):
+    """Only ZeRO-3 has them in pieces, and only where all of the optimizer waits beside them."""
+    at = job(how=assumptions("realistic"))
+    for text, stages in (
+        ("weights+optimizer", {3}),
+        ("weights+optimizer:0.5", set()),
+        ("optimizer:0.5", {1, 3}),
+    ):
+        space = Space(offload=(text,), zero=(1, 3))
+        assert {one.zero for one in shardings(at, space)} == stages, text
+
+
+def test_a_plan_of_nothing_is_no_slower() -> None:
+    shown: Any = SimpleNamespace(merit_s=2.0)
+    assert Plan(None).slower(shown) == 0.0
+
+
+def test_part_of_a_switch_is_that_switch() -> None:
+    rack = Network(
+        "r", (Dim("rack", 1e9, 1e-6, size=72), Dim("net", 1e8, 0.0, size=99))
+    )
+    used = nearby.on(job(144, 128, network=rack), 128, 64)
+    assert used.cluster.network.dims == (
+        replace(rack.dims[0], size=64),
+        rack.dims[1],
+    )
+
+
+def test_there_is_always_one_chunk_to_choose() -> None:
+    """Six layers on eight stages; on two, chunks of three."""
+    for pp, chunks in ((8, (1,)), (2, (1, 3))):
+        found = choices_of(job(layers=6), Layout(pp=pp))
+        assert found["interleave"] == chunks
+
+
+def test_chunks_are_those_of_the_schedule_that_has_them() -> None:
+    """One that may have any keeps its name; 1F1B becomes interleaved; a V has two."""
+    for name, becomes in (
+        ("interleaved-zb", "interleaved-zb"),
+        ("1f1b", "interleaved"),
+    ):
+        at = Layout(pp=2, schedule=name, interleave=2)
+        assert changed(at, "interleave", 4).schedule == becomes
+        assert changed(at, "interleave", 1).schedule == "1f1b"
+
+
+def test_six_rules_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight that leave nothing; after the nearest values."""
+    rules = tuple("abcdefgh")
+    closest, said = unfit.nearest_fit(
+        job(12, layers=2), Space(tp=(3,)), False, rules
+    )
+    assert closest is None and "".join(said[-6:]) == "abcdef"
+    assert "a" not in said[:-6]
+
+
+def test_all_stages_of_zero_are_tried_before_the_third_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = []
+
+    def none(j: Job, space: Space, idle: bool) -> bool:
+        tried.append(space.values("zero"))
+        return False
+
+    monkeypatch.setattr(unfit, "fits", none)
+    unfit._would_fit(job(), Space(zero=(0,), recompute=("none",)))
+    assert (0, 1, 2, 3) in tried
+
+
+def test_several_spaces_keep_what_may_tie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within a half more than the first of all, and what replays may turn; never less than the
+    k-th."""
+    asked = []
+
+    def found(j: Any, space: Any, k: int, *_: Any, **limits: Any) -> Any:
+        asked.append(limits["within"])
+        rows = [(merit, 0.5) for merit in space]
+        return Best(k, None, rows=rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(several, "search", found)
+    spaces: Any = [(4.0, 5.0, 9.0), (8.0,), (4.0, 4.0)]
+    several.several(job(), spaces, 2, False, slack=0.5)
+    near = pytest.approx
+    assert asked == [np.inf, near(6.0 * NEARLY), near(6.0 * NEARLY)]
+
+
+def test_a_plan_shows_ten() -> None:
+    """Unless asked otherwise; the best is one of them."""
+    found = plan(job(), Space(recompute=("none",)))
+    assert len(found.alternatives) == 9
+    assert len(plan(job(), Space(recompute=("none",)), top=3).alternatives) == 2  # fmt: skip
+
+
+def test_a_front_is_the_fastest_with_less_and_less_memory() -> None:
+    """Each needs at least a tenth less than the one before, for as little more time as there is
+    one; from the second on none is faster than one before it."""
+    at = replace(
+        job(8, 8, layers=4, vocab=512),
+        assumptions=replace(assumptions("realistic"), choices=()),
+        cluster=Cluster(catalogue_chip("h100-sxm"), NODES, 8),
+    )
+    space = Space(recompute=("none", "full"), zero=(0, 3), microbatch=(1, 2), relaxed=False)  # fmt: skip
+    found = plan(at, space, top=1, pareto=True, families=False).pareto
+    assert found and len(found) > 2
+    for a, b in itertools.pairwise(found):
+        step = 1 - b.memory_bytes["allocated"] / a.memory_bytes["allocated"]
+        assert step >= FRONT_STEP
+    seconds = [p.step_time_s for p in found[1:]]
+    assert seconds == sorted(seconds)
+    if len(found) < FRONT_POINTS:
+        least = min(row[1] for row in brute(at, space, 10**5).rows)
+        assert found[-1].memory_bytes["allocated"] * (1 - FRONT_STEP) < least

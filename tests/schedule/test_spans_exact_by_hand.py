@@ -198,9 +198,7 @@ def test_what_is_only_a_bound_is_replayed(name: str) -> None:
         found = refined(schedule, at.p, at.m, at.v, at.dealt, True)
         alike = bool(at.dealt.cut.alike) and schedule.copies == 1
         if schedule.loose and not alike and at.p > 1:
-            whole = longest(
-                schedule, at.p, at.m, at.v, passes(at), send, True
-            )
+            whole = longest(schedule, at.p, at.m, at.v, passes(at), send, True)
             assert found == pytest.approx(whole)
             replays += int(np.any(whole > 1.001 * closed))
         else:
