@@ -269,8 +269,8 @@ def covering(ran: Reach, path: Path, text: str, code: str) -> set[str] | None:
 
 
 def nearest(ran: Reach, path: Path) -> list[str]:
-    """The files of the tests that name a module, then of those that run most of it: what is imported
-    anew for a mutant.
+    """The files of the tests that name a module, then of those that run most of it: what is
+    imported anew for a mutant.
     """
     often = Counter[str]()
     for name, one in ran.items():

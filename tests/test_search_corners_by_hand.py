@@ -150,8 +150,9 @@ def test_progress_is_a_share_that_grows(idle: bool) -> None:
 
 
 def test_stages_held_twice_have_groups_across_the_pipeline() -> None:
-    """DualPipe keeps each stage on two ranks of the pipeline, so groups of replicas may hold several
-    of its ranks: a placed pp leaves them the room that it takes from groups of 1F1B."""
+    """DualPipe keeps each stage on two ranks of the pipeline, so groups of replicas may hold
+    several of its ranks: a placed pp leaves them the room that it takes from groups of 1F1B.
+    """
     one = Nearest(dp=8, pp=2, sizes=(8, 64), placement={"pp": (2, 1)})
     two = replace(one, schedule="dualpipe")
     assert two.copies == 2 and one.copies == 1
@@ -344,7 +345,9 @@ def test_a_front_is_the_fastest_with_less_and_less_memory() -> None:
         assumptions=replace(assumptions("realistic"), choices=()),
         cluster=Cluster(catalogue_chip("h100-sxm"), NODES, 8),
     )
-    space = Space(recompute=("none", "full"), zero=(0, 3), microbatch=(1, 2), relaxed=False)  # fmt: skip
+    space = Space(
+        recompute=("none", "full"), zero=(0, 3), microbatch=(1, 2), relaxed=False,
+    )  # fmt: skip
     found = plan(at, space, top=1, pareto=True, families=False).pareto
     assert found and len(found) > 2
     for a, b in itertools.pairwise(found):

@@ -56,7 +56,10 @@ def drawn(seed: int) -> tuple[Job, Space, bool]:
     near = Dim("near", one([1e11, 9e11]), 1e-6, one([4, 8]), one(["switch", "mesh"]))  # fmt: skip
     middle = Dim("middle", 6e10, 3e-6, one([2, 3]))
     far = Dim("far", one([1e9, 5e10]), 1e-5)
-    axes = [Dim(n, 1e11, 1e-6, size, one(["ring", "line"])) for n, size in (("x", 4), ("y", 3))]  # fmt: skip
+    axes = [
+        Dim(name, 1e11, 1e-6, size, one(["ring", "line"]))
+        for name, size in (("x", 4), ("y", 3))
+    ]
     dims = one([[near, far], [near, far], [near, middle, far], [*axes, far]])
     cluster = Cluster(chip, Network("drawn", tuple(dims)), one([16, 24, 48]))
     space = Space(

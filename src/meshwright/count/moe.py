@@ -19,9 +19,7 @@ from .linear import linear
 from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
 
-def experts(
-    job: Job, layout: Layout, size: Local, beside: bool
-) -> list[Op]:
+def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
     """Operations of one mixture-of-experts feed-forward for one microbatch on one device, in
     forward order.
 
