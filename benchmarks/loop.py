@@ -1,13 +1,15 @@
 """The loop: what `plan --framework meshwright` proposes is what the trainer runs, `predict` says
 again, `export` starts, and the program itself needs the memory that was planned.
 
-    python benchmarks/loop.py [NUMBER ...] [--no-oracle]
+    python benchmarks/loop.py [NUMBER ...] [--no-oracle] [--whole]
 
 For each job: plan -o FILE; the rules of the trainer; export FILE; predict FILE, equal in every
 field; and the peak of live tensors of the trainer's own program (compare --oracle, run without
 hardware, of the fullest rank) beside the memory of the plan, without the bytes of the framework
-itself. Hundreds of microbatches take the program minutes to hours. Exit 1 of a plan is an answer
-too, with the sentence that says what the trainer cannot hold.
+itself. Hundreds of microbatches take the program minutes to hours (a layer's forward and backward
+pass without hardware takes some 50 to 90 ms), so a pipeline is run with as many as fill it, run and
+drain it (`shortened`): between them one round is like another. Exit 1 of a plan is an answer too,
+with the sentence that says what the trainer cannot hold.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.cli.main import main
+from meshwright.describe.job import Job
 from meshwright.formats.toml import load_job
-from meshwright.program.memory import peak
+from meshwright.layout.stages import microbatches
+from meshwright.program.memory import peak, shortened
 from meshwright.program.messages import carried_out
 from meshwright.train import rules
 from meshwright.train.settings import load
@@ -58,8 +62,12 @@ def ask(*words: str) -> tuple[int, dict[str, Any], str]:
     )
 
 
-def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
-    """What became of one job: the fields of a row."""
+def loop(
+    words: str, file: Path, oracle: bool = True, whole: bool = False
+) -> dict[str, Any]:
+    """What became of one job: the fields of a row. whole: its program is run with all of its
+    microbatches.
+    """
     start = time.perf_counter()
     code, planned, said = ask(
         "plan",
@@ -95,23 +103,29 @@ def loop(words: str, file: Path, oracle: bool = True) -> dict[str, Any]:
     }
     found |= {"predict": again_code, "differs": differs}
     if oracle:
-        from meshwright.train import oracle as program
-
-        start = time.perf_counter()
-        ranks = program.compare(job, settings)
-        counted = [
-            row.counted
-            for rank in ranks
-            for row in rank.rows
-            if row.quantity == "peak memory"
-        ]
-        found |= {
-            "counted_bytes": max(counted),
-            "oracle": need / max(counted) - 1,
-            "oracle_s": time.perf_counter() - start,
-        }
-        found["agrees"] = all(rank.agrees for rank in ranks)
+        found |= beside_program(job if whole else shortened(job), file, need)
     return found
+
+
+def beside_program(job: Job, file: Path, need: float) -> dict[str, Any]:
+    """The program of the job's ranks beside the bytes of the plan."""
+    from meshwright.train import oracle as program
+
+    start = time.process_time()
+    ranks = program.compare(job, load(str(file)))
+    counted = max(
+        row.counted
+        for rank in ranks
+        for row in rank.rows
+        if row.quantity == "peak memory"
+    )
+    return {
+        "counted_bytes": counted,
+        "oracle": need / counted - 1,
+        "oracle_s": time.process_time() - start,
+        "microbatches": int(microbatches(job, job.layout)),
+        "agrees": all(rank.agrees for rank in ranks),
+    }
 
 
 def told(number: int, row: dict[str, Any]) -> str:
@@ -130,8 +144,9 @@ def told(number: int, row: dict[str, Any]) -> str:
     line += f"predict {row['predict']}, {len(row['differs'])} fields differ; plan {row['plan_s']:.1f} s"
     if "oracle" in row:
         line += (
-            f"; program {row['counted_bytes'] / 2**30:.2f} GiB ({row['oracle']:+.2%}), counts"
-            f" {'agree' if row['agrees'] else 'DIFFER'}, {row['oracle_s']:.0f} s"
+            f"; program of {row['microbatches']} microbatches {row['counted_bytes'] / 2**30:.2f} GiB"
+            f" ({row['oracle']:+.2%}), counts {'agree' if row['agrees'] else 'DIFFER'},"
+            f" {row['oracle_s']:.0f} CPU s"
         )
     return line
 
@@ -159,6 +174,11 @@ def given(words: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="without the trainer's own program, which takes minutes to hours",
     )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="the program with all microbatches, also of a pipeline with hundreds",
+    )
     return parser.parse_args(words)
 
 
@@ -167,5 +187,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for number in asked.number or JOBS:
             file = Path(folder) / f"{number}.toml"
-            row = loop(JOBS[number], file, not asked.no_oracle)
+            row = loop(JOBS[number], file, not asked.no_oracle, asked.whole)
             print(told(number, row), flush=True)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.program.messages import Stage, gathered_again, piled_up
+from meshwright.program.messages import (
+    Stage,
+    elements,
+    gathered,
+    gathered_again,
+    piled_up,
+)
 from meshwright.schedule.types import Action
 
 
@@ -35,6 +41,18 @@ def test_chunks_that_come_no_time_soon_are_let_go(
     assert dict(gathered_again(order(text), sharded)) == times
 
 
+def test_what_is_gathered_when() -> None:
+    """Five chunks, three of which are kept: 0 is let go when 3 is fetched ahead."""
+    moves = gathered(order("F0 F1 F2 F3 F4"), sharded=False)
+    assert [*moves] == [
+        (set(), {0, 1, 2}),
+        ({0}, {3}),
+        ({1}, {4}),
+        ({2}, set()),
+        ({3}, set()),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "first", "piles"),
     [
@@ -62,3 +80,13 @@ def test_gradients_pile_up_when_a_gradient_of_an_input_follows(
 ) -> None:
     stage = Stage(0, range(1), first, False)
     assert piled_up(order(text), [stage]) == ({0} if piles else set())
+
+
+def test_a_parameter_is_padded_only_if_no_dim_can_be_cut() -> None:
+    """GPT-3's embedding over 32 ranks is cut by columns, 12,288 = 32 x 384; a bias has rows only;
+    and 50,257 x 12,289 is padded to 50,272 rows.
+    """
+    rows = {"embedding.weight": (50257, 12288)}
+    assert elements(rows, 32) == 50257 * 12288
+    assert elements({"bias": (50257,)}, 32) == 50272
+    assert elements({"weight": (50257, 12289)}, 32) == 50272 * 12289

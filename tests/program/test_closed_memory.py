@@ -141,6 +141,36 @@ def test_the_closed_form_is_near_the_walk(schedule: str) -> None:
         assert fullest(job) == pytest.approx(walked, rel=NEAR), known
 
 
+@pytest.mark.parametrize(
+    ("pp", "dp", "interleave"),
+    [(32, 32, 3), (16, 64, 6), (8, 128, 6)],
+)
+def test_few_layers_in_many_chunks(pp: int, dp: int, interleave: int) -> None:
+    """GPT-3 on 1,024 chips: one round, in which all microbatches are through a chunk before the
+    next one has a gradient; three chunks are gathered, one has whole gradients.
+    """
+    layout = Layout(
+        pp=pp,
+        dp=dp,
+        interleave=interleave,
+        schedule="interleaved",
+        zero=1,
+        recompute="full",
+    )
+    on = catalog.cluster("1024xa100-80")
+    layout = replace(layout, placement=placed(layout, on.sizes).placement)
+    job = carried_out(Job(catalog.model("gpt3-175b"), on, 1536, layout))
+    ranks = [peak(job, rank) for rank in (0, 1, pp - 1)]
+    walked = max(rank.highest for rank in ranks)
+    assert fullest(job) == pytest.approx(walked, rel=NEAR)
+    one = 96 / pp / interleave * 12 * 12288**2  # parameters of a chunk
+    ends = (50257 + 2048) * 12288
+    for rank in ranks:
+        there = rank.peak["gathered weights"]
+        assert 3 * 2 * one <= there * 1.001 <= 3 * 2 * one * 1.002 + 2 * ends
+        assert rank.peak["gradients"] < 4 * 1.5 * one + 4 * ends
+
+
 @pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
 def test_a_table_gives_the_same_bits(schedule: str) -> None:
     """Degrees and microbatches as columns, everything else one choice."""

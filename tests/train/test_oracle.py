@@ -27,6 +27,7 @@ from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.program import memory as peak  # noqa: E402
 from meshwright.program import messages as expected  # noqa: E402
 from meshwright.train import oracle  # noqa: E402
+from meshwright.train.live import Live  # noqa: E402
 from meshwright.train.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -40,6 +41,7 @@ WIDE = Model(
     512,
     kv_heads=4,
 )
+EIGHT = replace(WIDE, layers=8, seq=256)
 GPT3 = replace(
     catalog.model("gpt3-175b"),
     vocab=51200,
@@ -122,6 +124,12 @@ COUNTS = {
         4,
         0,
     ),
+    "rows that the replicas do not divide, and columns that they do": (
+        replace(GPT, vocab=257),
+        Layout(pp=2, dp=4, zero=1),
+        2,
+        0,
+    ),
     "zbv": (LLAMA, Layout(pp=2, schedule="zbv"), 3, 1),
     "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4), 4, 4),
 }
@@ -188,6 +196,31 @@ MEMORY: dict[str, Any] = {
         4,
         0,
     ),
+    "more chunks than PyTorch keeps, zero 3, last": (
+        Layout(pp=2, dp=2, zero=3, schedule="interleaved", interleave=4),
+        4,
+        2,
+        EIGHT,
+    ),
+    "more chunks than PyTorch keeps, zero 0": (
+        Layout(pp=2, dp=2, schedule="interleaved", interleave=4),
+        4,
+        0,
+        EIGHT,
+    ),
+    "all microbatches are through a chunk before the next, computed again": (
+        Layout(
+            pp=2,
+            dp=2,
+            zero=1,
+            schedule="interleaved",
+            interleave=4,
+            recompute="full",
+        ),
+        2,
+        2,
+        EIGHT,
+    ),
     "a large vocabulary, zero 2": (
         Layout(tp=2, dp=4, zero=2),
         2,
@@ -214,6 +247,22 @@ def test_peak_of_memory_is_near(name: str) -> None:
     assert (
         differences(job(*(model or [WIDE]), layout, microbatches), rank) == []
     )
+
+
+@pytest.mark.slow
+def test_hundreds_of_microbatches() -> None:
+    """256 of them: what waits is that of a few, and every count is 256 times that of one."""
+    wanted = job(replace(WIDE, layers=2), Layout(pp=2), 256)
+    assert differences(wanted, 0) == []
+
+
+def test_a_shape_takes_no_bytes() -> None:
+    """Receive buffers are described for all microbatches before the first one."""
+    with Live() as live:
+        kept = [torch.empty(1024, device="meta") for _ in range(9)]
+        assert (live.now, live.peak) == (0, 0)
+        kept.append(torch.empty(1024))
+        assert live.now == 4096
 
 
 def test_peak_in_fp32() -> None:

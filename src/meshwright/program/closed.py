@@ -41,14 +41,15 @@ MOMENTS = (
     "reduction",
     "second",
     "drained",
+    "through",
 )
 """Of a rank that is alone: the loss or the head, the first, the second and the last layer of the
 last backward pass, the end of the second (gradients that are reduced at once lie together in the
-products' precision), and the reduction of what is left. Of a pipeline: the moments of `points`, the
-end of a backward pass of the embedding, and the reduction after the last; where gradients are
-reduced at once, what comes after the first layer of a backward pass, at the fullest moment
-("second") and the later one ("together"), and the embedding of the last group of microbatches,
-when all other chunks are through ("drained").
+products' precision), and the reduction of what is left. Of a pipeline: the moments of `points` (the
+first of several chunks is reduced: "through"), the end of a backward pass of the embedding, and the
+reduction after the last; where gradients are reduced at once, what comes after the first layer of a
+backward pass, at the fullest moment ("second") and the later one ("together"), and the embedding of
+the last group of microbatches, when all other chunks are through ("drained").
 """
 STATES = ("weights", "experts")
 """Parameters of a unit: those replicated over dp x cp, and those of experts."""
@@ -275,7 +276,7 @@ def flying(
     their way.
     """
     alone = alone_flying(job, layout, of, at)
-    full, later, turn = (
+    full, later, turn, through = (
         staged_flying(job, layout, of, at, point, schedule, recompute)
         for point in at.points
     )
@@ -285,9 +286,8 @@ def flying(
     drained = staged_flying(job, layout, of, at, last, schedule, recompute)
     early = at.points[1].lossless
     # `standing` counts the gradient of the head, which the first loss comes before
-    of_head = (
-        FP32 * at.share.head * of.head.weights * (1.0 - at.points[0].ends)
-    )
+    behind = at.points[0].head_first * (1.0 - at.points[0].ends)
+    of_head = FP32 * at.share.head * of.head.weights * behind
     loss, fullest = (
         (full[0], full[1])
         if early
@@ -311,6 +311,7 @@ def flying(
         after,
         maximum(full[1] + further, where(at.chunks > 1, 0.0, ended * full[2])),
         ended * drained[2],
+        through[0],
     )
     return tuple(
         where(at.alone, a, b) for a, b in zip(alone, staged, strict=True)
@@ -364,10 +365,7 @@ def alone_flying(
         second,
         last,
         together,
-        0.0 * kept,
-        0.0 * kept,
-        0.0 * kept,
-        0.0 * kept,
+        *(0.0 * kept,) * 5,
     )
 
 

@@ -31,6 +31,7 @@ from .messages import (
     again,
     elements,
     end_shapes,
+    gathered,
     layer_ops,
     layer_shapes,
     order,
@@ -134,6 +135,8 @@ class Walk:
             job, self.layout.recompute
         )
         self.stages = stages(job, rank)
+        self.chunked = len(self.stages) > 1
+        """PyTorch gathers and lets go of whole chunks; else layer by layer."""
         self.mine = {stage.number for stage in self.stages}
         self.schedule, self.rank = get(self.layout.schedule), rank
         self.units = {s.number: self.units_of(s) for s in self.stages}
@@ -174,8 +177,14 @@ class Walk:
     def run(self, actions: list[Action]) -> Ledger:
         """The whole step."""
         self.start()
-        for number, action in enumerate(actions):
+        last = {action.chunk: number for number, action in enumerate(actions)}
+        moves = gathered(actions, self.layout.zero == 3)
+        for number, (action, moved) in enumerate(
+            zip(actions, moves, strict=True)
+        ):
             stage = self.stages[action.chunk]
+            if self.chunked:
+                self.move(*moved)
             self.closing = self.layout.pp == 1 and number == len(actions) - 1
             late = self.closing or self.at_once
             if action.kind == "F":
@@ -188,12 +197,28 @@ class Walk:
                 self.input_backward(stage)
             elif action.kind == "W":
                 self.weight_backward(stage)
-        waiting = self.layout.pp > 1 and not self.at_once
-        for stage in self.stages if waiting else []:
-            for index, unit in enumerate(self.units[stage.number]):
+            if self.layout.pp > 1 and number == last[action.chunk]:
+                self.through(stage)
+        return self.ledger
+
+    def move(self, gone: set[int], fetched: set[int]) -> None:
+        """Let go of the weights of these chunks, gather those of others."""
+        for chunks, how in ((gone, self.release), (fetched, self.gather)):
+            for chunk in chunks:
+                stage = self.stages[chunk]
+                how([(stage, i) for i in range(len(self.units[stage.number]))])
+
+    def through(self, stage: Stage) -> None:
+        """All microbatches are through a stage of a pipeline: PyTorch reduces its gradients, where
+        they waited, and lets go of its gathered weights.
+        """
+        for index, unit in enumerate(self.units[stage.number]):
+            if not self.at_once:
                 self.add_up(stage, index, unit)
                 self.reduce(stage, index, unit)
-        return self.ledger
+            self.release([(stage, index)])
+        self.ledger.add("reduction", -self.reducing)
+        self.reducing = 0.0
 
     def start(self) -> None:
         """What lives before the first microbatch."""
@@ -210,14 +235,8 @@ class Walk:
                 self.schedule, self.layout.pp, self.layout.interleave, end
             )
             self.ledger.add("receive buffers", float(early) * self.boundary)
-        if self.layout.zero < 3:
-            self.gather(
-                [
-                    (s, i)
-                    for s in self.stages
-                    for i in range(len(self.units[s.number]))
-                ]
-            )
+        if self.layout.zero < 3 and not self.chunked:
+            self.move(set(), {0})
 
     def gather(self, which: list[tuple[Stage, int]]) -> None:
         """Whole weights of these units, in the precision of the products, if they are not there."""
@@ -281,12 +300,20 @@ class Walk:
         ends = [
             (stage, i) for i, unit in enumerate(units) if unit.name == BOTH
         ]
-        if self.layout.zero == 3:  # the unit in use and the one that arrives
+        sharded = self.layout.zero == 3
+        if sharded and not self.chunked:
+            # the unit in use and the one that arrives
             for first in range(min(2, len(units) - 1)):
                 self.gather([*ends, (stage, first), (stage, first + 1)])
                 self.release([(stage, i) for i in range(len(units))])
         for term, size in self.kept(stage).items():
             self.ledger.add(term, size)
+        if sharded:
+            every = [(stage, i) for i in range(len(units))]
+            # the last one as it arrived, too, until another arrives
+            arrived = self.there.get((stage.number, len(units) - 1), 0.0)
+            self.ledger.touch("gathered weights", arrived)
+            self.release(every)
 
     def backward(self, stage: Stage, late: bool) -> None:
         """One microbatch backward. late: its gradients are reduced at once."""

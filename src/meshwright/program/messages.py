@@ -26,6 +26,7 @@ from ..layout.stages import (
     stage_layers,
     stage_numbers,
 )
+from ..num import where
 from ..schedule.types import Action
 from ..step import stage_message
 from .tiles import share
@@ -186,11 +187,20 @@ def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
 
 
 def elements(shapes: Shapes, shards: Any = 1) -> Any:
-    """Parameters of a unit; each padded to a multiple of `shards` rows."""
+    """Parameters of a unit. Each is cut along its first dim that the shards divide; where they
+    divide none, its rows are padded.
+    """
     return sum(
-        -(-shape[0] // shards) * shards * prod(shape[1:])
-        for shape in shapes.values()
+        rows(shape, shards) * prod(shape[1:]) for shape in shapes.values()
     )
+
+
+def rows(shape: tuple[Any, ...], shards: Any) -> Any:
+    """Rows of a parameter, with those that pad it."""
+    padded = -(-shape[0] // shards) * shards
+    for dim in shape[1:]:
+        padded = where(dim % shards == 0, shape[0], padded)
+    return padded
 
 
 def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
@@ -405,33 +415,40 @@ _add_unshard_reshard, max_active_stages).
 
 
 def gathered_again(actions: list[Action], sharded: bool) -> Counter[int]:
-    """How often the weights of each chunk are gathered under a pipeline.
-
-    Before each action PyTorch 2.13 fetches the next `ACTIVE` chunks that the rank will work on, if
-    they are not among the active ones, and lets go of active ones that are not among these,
-    whatever the ZeRO stage. Sharded weights (ZeRO-3) go after a forward pass too, and stay after a
-    backward pass.
-    """
+    """How often the weights of each chunk are gathered under a pipeline."""
     found = Counter[int]()
-    active = set[int]()
-    there = set[int]()
-    for k, action in enumerate(actions):
-        coming = ahead(actions[k:])
-        there -= active - coming
-        fetched = (coming - active) | {action.chunk}
-        active = coming
-        found.update(fetched - there)
-        there |= fetched
-        if sharded and action.kind == "F":
-            there.discard(action.chunk)
+    for _, fetched in gathered(actions, sharded):
+        found.update(fetched)
     return found
 
 
-def ahead(actions: list[Action]) -> set[int]:
-    """The first `ACTIVE` different chunks."""
+def gathered(
+    actions: list[Action], sharded: bool
+) -> Iterator[tuple[set[int], set[int]]]:
+    """Before each action: (chunks whose weights are let go, chunks whose weights are gathered).
+
+    PyTorch 2.13 fetches the next `ACTIVE` chunks that the rank will work on, if they are not among
+    the active ones, and lets go of active ones that are not among these, whatever the ZeRO stage.
+    Sharded weights (ZeRO-3) go after a forward pass too, and stay after a backward pass.
+    """
+    active = set[int]()
+    there = set[int]()
+    for k, action in enumerate(actions):
+        coming = ahead(actions, k)
+        gone = there & (active - coming)
+        fetched = ((coming - active) | {action.chunk}) - (there - gone)
+        active = coming
+        there = (there - gone) | fetched
+        yield gone, fetched
+        if sharded and action.kind == "F":
+            there.discard(action.chunk)
+
+
+def ahead(actions: list[Action], at: int) -> set[int]:
+    """The first `ACTIVE` different chunks from an action on."""
     found = set[int]()
-    for action in actions:
-        found.add(action.chunk)
+    for k in range(at, len(actions)):
+        found.add(actions[k].chunk)
         if len(found) == ACTIVE:
             break
     return found

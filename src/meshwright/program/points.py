@@ -1,7 +1,7 @@
 """The fullest moments of a rank of a pipeline in closed form: what waits on it when, for numbers
 and arrays.
 
-Three moments of the rank are looked at. With m microbatches in plenty all of them see the same;
+Some moments of the rank are looked at. With m microbatches in plenty all of them see the same;
 with few, no gradient is whole yet when the most activations wait, and when all are, fewer wait.
 Counted from the orders of `schedule`, against which the tests hold them.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..num import Num, ceil, floor, maximum, minimum, where
+from ..num import Num, floor, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.types import Schedule
 
@@ -34,13 +34,23 @@ class Point(NamedTuple):
     """Share that the second half of a backward pass left in the products' precision."""
     gathered: Num = 0.0
     """ZeRO-3: share of the rank's layers that are still gathered, of earlier backward passes."""
+    reduced: Num = 0.0
+    """Share of the rank's layers in chunks that all microbatches are through: their gradients are
+    shards."""
     in_one: bool = False
     """The backward pass at this moment may be one that is not split."""
     lossless: bool = False
     """The loss of the microbatch at work is behind."""
 
+    @property
+    def head_first(self) -> Num:
+        """1 where the gradient of the head is whole before those of its layers: backward passes
+        are not halved.
+        """
+        return where(self.late > 0, 0.0, 1.0)
 
-NUMBERS = 8
+
+NUMBERS = 9
 """Fields of a point that are numbers; the rest are words of its schedule."""
 
 
@@ -63,15 +73,16 @@ def points(
     layers: Num,
 ) -> tuple[Point, ...]:
     """The moments of the first, second or last rank; flight: the most microbatches in flight there
-    (`memory.in_flight`).
+    (`memory.in_flight`). The last: the first of several chunks is reduced.
     """
+    none = Point(0.0 * m, 0.0, whole=0.0, ends=0.0, lossless=True)
     if schedule.split_backward:
-        return split(schedule, p, m, v, end, flight)
+        return (*split(schedule, p, m, v, end, flight), none)
     chunks = schedule.chunks(v)
     return (
         in_chunks(schedule, p, m, v, end, flight, chunks, layers)
         if chunks > 1
-        else whole_stages(schedule, p, m, v, flight, layers)
+        else (*whole_stages(schedule, p, m, v, flight, layers), none)
     )
 
 
@@ -117,9 +128,8 @@ def in_chunks(
     g = groups.size(p, m, schedule.group)
     one = 1.0 / chunks
     few = m <= g
-    half = floor(chunks / 2)
     fresh = where(few, 0.0, 1.0)
-    others = half if end == "last" else ceil(chunks / 2)
+    half = floor(chunks / 2)
     # by then every chunk had a backward pass and no forward pass since; on the first ranks the last
     # group is through before its backward passes begin
     before = {"first": 2 * p - 1, "second": 2 * p - 3}.get(end, 0.0 * p)
@@ -139,12 +149,14 @@ def in_chunks(
             schedule.heads(p, m, v),
             whole=fresh,
             ends=fresh,
-            gathered=fresh * others * one,
+            gathered=fresh * floor((chunks - 1) / 2) * one,
         ),
         Point(
             where(few, (g - 1) * one, emptied),
             1.0,
+            whole=where(few, one, 1.0),
             gathered=1.0,
+            reduced=where(few, 1.0 - one, 0.0),
             lossless=True,
         ),
         Point(
@@ -152,7 +164,13 @@ def in_chunks(
             1.0,
             whole=one,
             ends=1.0 if last else 0.0,
-            gathered=0.0 if last else maximum(one - 2.0 / layers, 0.0),
+        ),
+        Point(
+            g * (1.0 - one),
+            0.0,
+            whole=where(few, one, 1.0),
+            ends=1.0 if last else fresh,
+            lossless=True,
         ),
     )
 
@@ -172,6 +190,8 @@ def split(
         return in_pairs(p, m, end, flight, one)
     if end == "first":
         after = where(m > p, minimum(m, 2 * p), p - 1.0) * one
+        # no microbatch is left for the second chunk when the first has its first gradient
+        through = where(m > p, 0.0, one)
         return (
             Point(
                 flight,
@@ -185,10 +205,17 @@ def split(
                 after,
                 where(m > p, 1.0, 0.0),
                 where(m > p, one, 0.0),
-                pending=one,
+                whole=where(m > p, 1.0, one),
+                pending=one - through,
+                reduced=through,
             ),
             Point(
-                minimum(m - 1.0, 2 * p) * one, 0.0, pending=one, in_one=True
+                minimum(m - 1.0, 2 * p) * one,
+                0.0,
+                whole=where(m > p, 1.0, one),
+                pending=one - through,
+                reduced=through,
+                in_one=True,
             ),
         )
     after = minimum(flight, (2 * m - 3) * one)
@@ -206,8 +233,15 @@ def split(
             all_,
             where(many, 1.0, one),
         ),
-        Point(after, 0.0, one, pending=1.0),
-        Point(ended, 0.0, ended, pending=one),
+        Point(after, 0.0, one, whole=where(m > 2, 1.0, one), pending=1.0),
+        Point(
+            ended,
+            0.0,
+            ended,
+            whole=where(m > p, 1.0, one),
+            pending=one,
+            reduced=where(m > p, 0.0, one),
+        ),
     )
 
 
@@ -239,7 +273,12 @@ def held_back(
     soon = alone - where(m > ready, 0.0, one) if split else alone
     begun = where(m > p, one, 0.0)
     left = where(m > g, alone, one)
-    of_end = 0.0 * p if end == "first" else begun
+    of_end = 0.0 * p if end == "first" else where(m > p, 1.0, 0.0)
+    few = (
+        m <= g
+    )  # all of them are through a chunk before the next one has a gradient
+    through = where(few, 1.0 - one, 0.0)
+    at_end = where(few, one, 1.0) * ended
     return (
         Point(
             flight,
@@ -256,9 +295,10 @@ def held_back(
             heads,
             lag * one,
             heads_late,
+            at_end,
             ended,
-            ended,
-            soon,
+            soon if split else where(few, 0.0, soon),
+            reduced=0.0 if split else through,
             in_one=not split,
         ),
         Point(
@@ -266,9 +306,10 @@ def held_back(
             heads,
             lag * one,
             heads_late,
+            at_end,
             ended,
-            ended,
-            alone,
+            where(few, one, alone),
+            reduced=through,
             in_one=not split,
         ),
     )
@@ -285,5 +326,10 @@ def in_pairs(
         Point(after, 1.0, pending=pending, in_one=True),
         Point((p - 1) * one, 1.0, one, pending=one)
         if end == "first"
-        else Point((p - 1) * one, 1.0, (p - 1) * one, pending=1.0),
+        else Point(
+            (p - 1) * one,
+            1.0,
+            (p - 1) * one,
+            pending=where(p > 2, 1.0, one),
+        ),
     )

@@ -12,6 +12,7 @@ from ..num import Num, maximum, minimum, where
 from . import tensors
 from .closed import STATES, Device, Units, tied
 from .messages import (
+    ACTIVE,
     EMBEDDING,
     FP32,
     HEAD,
@@ -62,9 +63,12 @@ def standing(
     """
     z = Sharding.of(job, near, far, of, at, zero, exact)
     alone = alone_standing(z, at, zero)
-    full, later, turn = (z.at_point(point, zero) for point in at.points)
+    full, later, turn, through = (z.at_point(p, zero) for p in at.points)
+    first = where(at.points[-1].flight > 0, z.one, 0.0)
+    through = through._replace(reduction=first)
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
-    embedding = later._replace(gathered=z.at_embedding(at.points[0], zero))
+    embedding = z.at_embedding(later, at.points[0], zero)
+    nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     if z.at_once(zero):
         one = minimum(maximum(z.n / z.chunks - 1.0, 0.0), 1.0) * z.one
         # of several chunks another one than the head's is the last to be gathered
@@ -73,12 +77,10 @@ def standing(
         together, second = (s._replace(reduction=one) for s in (later, full))
         turn = turn._replace(reduction=one)
         embedding = embedding._replace(reduction=z.beside_embedding)
-        drained = embedding._replace(gathered=z.gathered)
-        after = embedding
+        drained = embedding._replace(gathered=z.of_last)
+        after, through = embedding, z.fetched(through)
     else:
-        together = second = drained = Standing(
-            *(0.0 * z.m for _ in Standing._fields)
-        )
+        together = second = drained = nothing
         after = z.reduced_after(zero)
     staged = (
         loss,
@@ -90,6 +92,7 @@ def standing(
         after,
         second,
         drained,
+        through,
     )
     return tuple(
         Standing(
@@ -126,6 +129,8 @@ class Sharding(NamedTuple):
     head: Num
     """In fp32 what it begins with: last norm and head, if they are a unit of their own."""
     head_shard: Num
+    head_whole: Num
+    """The same without the rows that pad it."""
     foreign: Num
     narrow: float
     """Bytes of a weight in the products over those in fp32."""
@@ -179,6 +184,7 @@ class Sharding(NamedTuple):
         one_unit = where(tied(job, of, at) > 0, 1.0, 0.0)
         root, root_shard = fp32(first + one_unit * last, 0.0)
         head, head_shard = fp32((1.0 - one_unit) * last, 0.0)
+        head_whole = fp32((1.0 - one_unit) * held[1], 0.0)[0]
         one, one_shard = fp32(
             of.layer(share, "weights"), of.layer(share, "experts"), of_layer
         )
@@ -198,6 +204,7 @@ class Sharding(NamedTuple):
             root_shard,
             head,
             head_shard,
+            head_whole,
             foreign,
             job.precision.activation_bytes / FP32,
             copied,
@@ -245,26 +252,37 @@ class Sharding(NamedTuple):
         self, point: Point, zero: int, layers: float = 2.0
     ) -> Standing:
         """A moment of a pipeline; layers: so many of those in use are gathered (0: the loss)."""
-        there = self.gathered
+        # the head is in the chunk that is through first
+        of_head = where(point.reduced > 0, 1.0, 0.0)
+        others: Num = 1.0
+        if zero == 3:
+            # a loss ends a forward pass, beside which stays what backward passes left
+            left = where(point.whole > 0, 1.0, 0.0)
+            others = point.gathered if layers else left
+        there = self.of_chunks(others, point)
         if zero == 3:
             earlier = self.narrow * point.gathered * self.layers
             in_use = self.in_use(minimum(self.n / self.chunks, layers))
-            of_head = self.narrow * self.head if layers else 0.0
-            there = minimum(in_use + of_head + earlier, self.gathered)
+            head = self.narrow * self.head if layers else 0.0
+            alone = minimum(in_use + head + earlier, self.gathered)
+            there = where(self.chunks > 1, there, alone)
         ends = self.whole - self.layers_whole
-        # the head's gradient is the first that is whole
-        behind = 1.0 if layers else 0.0
         if self.at_once(zero):
+            of_first = 1.0 if layers else 0.0
             return Standing(
                 self.weights,
                 point.whole * self.layers_shard
                 + point.ends * self.root_shard
-                + maximum(point.ends, behind) * self.head_shard,
+                + maximum(point.ends, of_first) * self.head_shard,
                 self.optimizer,
                 there,
-                behind * self.head,
+                of_first * self.head,
             )
+        ends = ends - of_head * (self.head_whole - self.head_shard)
         gradients = point.whole * self.layers_whole + point.ends * ends
+        gradients = gradients + point.reduced * self.layers_shard
+        # the head's gradient is the first that is whole
+        behind = point.head_first if layers else 0.0
         gradients = gradients + behind * (1.0 - point.ends) * self.head
         return Standing(self.weights, gradients, self.optimizer, there, 0.0)
 
@@ -281,34 +299,60 @@ class Sharding(NamedTuple):
         """Gradients are reduced after each microbatch."""
         return zero >= 2 and not self.halves
 
-    def at_embedding(self, point: Point, zero: int) -> Num:
-        """Gathered at the end of the backward pass of a first stage: all of it; of other chunks
-        what was there before (`point`).
+    def fetched(self, through: Standing) -> Standing:
+        """While the first microbatches go forward, two chunks or more wait for them."""
+        two = minimum(2.0 / self.chunks, 1.0) * self.layers
+        return through._replace(
+            gradients=0.0 * self.m,
+            gathered=self.narrow * (two + self.root + self.head),
+            reduction=0.0 * self.m,
+        )
+
+    @property
+    def of_last(self) -> Num:
+        """Gathered weights of the chunk that is through last; the head is in the first."""
+        head = where(self.chunks > 1, 0.0, self.head)
+        return self.narrow * (self.layers / self.chunks + self.root + head)
+
+    def of_chunks(self, others: Num, point: Point) -> Num:
+        """Gathered weights of the chunk at work and of this share of the others: at most `ACTIVE`
+        chunks, and none that all microbatches are through.
+        """
+        one = 1.0 / self.chunks
+        most = minimum(ACTIVE * one, 1.0 - point.reduced)
+        head = where(point.reduced > 0, 0.0, self.head)
+        layers = minimum(others + one, most) * self.layers
+        return self.narrow * (layers + self.root + head)
+
+    def at_embedding(
+        self, later: Standing, full: Point, zero: int
+    ) -> Standing:
+        """The end of the backward pass of a first stage, which is like a `later` moment. Under
+        ZeRO-3 all of it is gathered, and of other chunks what was there at the fullest moment.
         """
         if zero < 3:
-            return self.gathered
+            return later
         before = self.narrow * (
-            point.gathered * self.layers + self.root + self.head
+            full.gathered * self.layers + self.root + self.head
         )
-        return where(self.chunks > 1, before, self.gathered)
+        there = where(self.chunks > 1, before, self.gathered)
+        return later._replace(gathered=there)
 
     def reduced_after(self, zero: int) -> Standing:
-        """Gradients are reduced after the last microbatch, stage by stage: its layers, then
-        embedding or head.
+        """The gradients of the last chunk are reduced after its last microbatch: embedding or
+        head, and its layers; those of the others are by then.
         """
-        reduced = where(
-            self.embedding > 0, self.layers / self.chunks, self.layers
-        )
-        left = (
-            self.layers
-            - reduced
-            + self.layers_shard * (reduced / maximum(self.layers, 1.0))
-        )
-        first = self.whole + maximum(self.one, self.root)
-        last = left + 2.0 * (self.root + self.head) + self.foreign
-        more = maximum(first, last) - self.whole
+        one = 1.0 / self.chunks
+        # the head is in the chunk that is through first
+        head = where(self.chunks > 1, self.head_shard, self.head_whole)
+        ends = self.whole - self.layers_whole - self.head_whole + head
+        layers = one * self.layers_whole + (1.0 - one) * self.layers_shard
+        whole = where(self.copied, layers + ends, self.whole)
+        first = whole + maximum(self.one, self.root)
+        last = self.layers_shard + 2.0 * (self.root + head) + self.foreign
+        more = maximum(first, last) - whole
         return Standing(
-            self.weights, self.whole, self.optimizer, self.gathered, more
+            self.weights, whole, self.optimizer, self.of_last, more
         )
 
 
@@ -371,7 +415,7 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     found = (moment(none, 0.0), moment(none), second, last, together, nothing)
     reduced = last_reduction(z, late, closing, zero)
-    return (*found, reduced, nothing, nothing)
+    return (*found, reduced, nothing, nothing, nothing)
 
 
 def last_reduction(

@@ -78,6 +78,7 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 x = x._local_tensor
             if (
                 isinstance(x, Tensor)
+                and x.device.type != "meta"  # a shape, which takes no bytes
                 and (key := (storage := x.untyped_storage())._cdata)
                 not in self._storages
             ):
