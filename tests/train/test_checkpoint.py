@@ -646,3 +646,23 @@ def test_others_read_it(tmp_path: Path) -> None:
             for a, n in zip(first["offset"], first["shape"], strict=True)
         )
         assert torch.equal(file.get_tensor(name), want[region])
+
+
+def test_the_state_of_a_gpu_is_copied_into_pinned_memory_that_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One stager for all saves of a run, that waits until its copies are there; on CPUs PyTorch's
+    own. (What it does on a GPU only a GPU shows.)
+    """
+    made: list[Any] = []
+
+    def stager(options: Any) -> Any:
+        made.append(options)
+        return object()
+
+    monkeypatch.setattr(checkpoint, "DefaultStager", stager)
+    assert checkpoint.stager(torch.device("cpu")) is None
+    assert checkpoint.stager(torch.device("cuda")) is not None
+    (how,) = made
+    assert how.use_pinned_memory and how.use_non_blocking_copy
+    assert not (how.use_async_staging or how.use_shared_memory)

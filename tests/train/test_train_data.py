@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 pytest.importorskip("torch")
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.train import corpus, data
+from meshwright.train.feed import prefetched
 from meshwright.train.shuffle import Shuffle
 from meshwright.train.tokenizer import encoder  # noqa: E402
 
@@ -433,3 +435,18 @@ def test_a_preparation_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
     data.write(tmp_path / "t", [np.zeros(9)], 256, "bytes", "text")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"t.bin", "t.json", f"t.bin.{os.getppid()}"}
+
+
+def test_the_next_batch_is_made_while_a_step_runs() -> None:
+    """A second one is asked for before the first has been worked on, and not a third."""
+    asked = [Event() for _ in range(4)]
+
+    def batches() -> Iterator[int]:
+        for number, event in enumerate(asked):
+            event.set()
+            yield number
+
+    source = prefetched(batches())
+    assert next(source) == 0
+    assert asked[1].wait(10) and not asked[2].is_set()
+    assert [*source] == [1, 2, 3]

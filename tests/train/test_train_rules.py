@@ -15,7 +15,7 @@ from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
 from meshwright.catalog import cluster  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
-from meshwright.describe.job import PRECISIONS, Job  # noqa: E402
+from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
@@ -24,6 +24,7 @@ from meshwright.layout.stages import stage_layers  # noqa: E402
 from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import rules  # noqa: E402
 from meshwright.train.grid import EXPERTS, grid
+from meshwright.train.settings import settings  # noqa: E402
 
 IMPOSSIBLE = {
     "heads 4 cannot be split": Layout(tp=3),
@@ -45,6 +46,10 @@ IMPOSSIBLE = {
     "needs a mixture of experts|experts 1 cannot be split": Layout(ep=2, dp=2),
     "runs at most": Layout(dp=8, tp=2, pp=4, cp=16),
     "cannot be split over cp 3": Layout(cp=3),
+    "cp_exchange ring is not trained: take gather": Layout(
+        cp=2, cp_exchange="ring"
+    ),
+    "recompute .* is not trained: take none": Layout(recompute="layernorm"),
 }
 
 
@@ -130,6 +135,37 @@ def test_models(name: str, says: str) -> None:
 def test_settings(layout: Layout, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         rules.demand(job(LLAMA, layout), replace(SETTINGS, **settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("async_tp", "a pass of torch.compile"),
+        ("scatter_gather", "1/tp of a boundary with layout.sequence_parallel"),
+        ("float8", "FP8 is not trained"),
+        ("muon", "AdamW in fp32"),
+        ("cuda_graphs", "not captured as CUDA graphs"),
+        ("cpu_offload", "stay on their device"),
+        ("deepep", "PyTorch's all-to-all"),
+        ("lora", "export --to axolotl"),
+    ],
+)
+def test_what_other_trainers_have(name: str, says: str) -> None:
+    """A sentence of its own, not that of a name that is unknown."""
+    with pytest.raises(BadInput, match=f"train.{name}: .*{says}"):
+        settings({name: True})
+
+
+def test_optimizers_and_numbers_that_are_not_trained() -> None:
+    plain = job(LLAMA, Layout())
+    (away,) = rules.of_trainer(plain, Layout(offload="optimizer"))
+    assert away == "layout.offload optimizer is not trained: take none"
+    for other, says in (
+        (replace(plain, optimizer=OPTIMIZERS["muon"]), "optimizer muon"),
+        (replace(plain, precision=PRECISIONS["bf16-pure"]), "bf16-pure"),
+    ):
+        with pytest.raises(BadInput, match=f"{says} is not trained: take"):
+            rules.demand(other, SETTINGS)
 
 
 def test_precision_and_ranks() -> None:

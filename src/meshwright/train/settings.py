@@ -175,8 +175,51 @@ def load(path: str) -> Settings:
     )
 
 
+_ASYNC_TP = (
+    "asynchronous tensor parallelism is a pass of torch.compile, which PyTorch 2.13 does not carry"
+    " out for layers with tp: leave it out"
+)
+_BOUNDARY = (
+    "stages send 1/tp of a boundary with layout.sequence_parallel = true, and have no other way to:"
+    " set that"
+)
+_FP8 = "FP8 is not trained: take job.precision bf16 and leave it out"
+_ADAMW = "AdamW in fp32 is the optimizer that is trained: leave it out"
+_GRAPHS = "layers are not captured as CUDA graphs: leave it out"
+_OFFLOAD = "states and activations stay on their device: leave it out"
+_TUNED = (
+    "weights are trained as a whole on text: meshwright export --to axolotl writes the run of a"
+    " trainer that tunes"
+)
+ABSENT = {
+    "lora": _TUNED,
+    "sft": _TUNED,
+    "dpo": _TUNED,
+    "async_tp": _ASYNC_TP,
+    "enable_async_tensor_parallel": _ASYNC_TP,
+    "tp_comm_overlap": _ASYNC_TP,
+    "scatter_gather": _BOUNDARY,
+    "scatter_gather_tensors_in_pipeline": _BOUNDARY,
+    "fp8": _FP8,
+    "float8": _FP8,
+    "mxfp8": _FP8,
+    "optimizer": _ADAMW,
+    "muon": _ADAMW,
+    "cuda_graphs": _GRAPHS,
+    "enable_cuda_graph": _GRAPHS,
+    "cpu_offload": _OFFLOAD,
+    "deepep": (
+        "experts exchange rows by PyTorch's all-to-all, not by DeepEP: leave it out"
+    ),
+}
+"""What other trainers have and this one has not -> why not, and what to do."""
+
+
 def settings(data: object) -> Settings:
     """The settings in a table; BadInput if one is unknown or impossible."""
+    for name in data if isinstance(data, dict) else ():
+        if name in ABSENT:
+            raise BadInput(f"train.{name}: {ABSENT[name]}")
     found: Any = read(Settings, data, "train")
     for name in ("beta1", "beta2"):
         if getattr(found, name) >= 1:
