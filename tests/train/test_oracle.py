@@ -167,10 +167,10 @@ MEMORY: dict[str, Any] = {
     ),
     "1f1b, first": (Layout(pp=4), 8, 0),
     "1f1b, middle, selective": (Layout(pp=4, recompute="selective"), 8, 2),
-    "interleaved, last": (
-        Layout(pp=2, schedule="interleaved", interleave=2),
+    "interleaved, last, shards of gradients": (
+        Layout(pp=2, dp=4, zero=2, schedule="interleaved", interleave=2),
         4,
-        1,
+        4,
     ),
     "zbv, last": (Layout(pp=2, schedule="zbv"), 4, 1),
     "long sequences over cp, every layer computed again": (
@@ -188,7 +188,7 @@ MEMORY: dict[str, Any] = {
     "many microbatches": (Layout(pp=4), 24, 2),
     "many microbatches, last, shards of gradients": (
         Layout(pp=2, dp=4, zero=2),
-        24,
+        8,
         4,
     ),
     "interleaved, first, shards of gradients": (
