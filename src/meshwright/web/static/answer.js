@@ -58,7 +58,8 @@ export function headline(p, price) {
       time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
       time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${price.usd_per_hour} USD/h a chip`) : null) : null,
       time ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
-      fact("on", `${grouped(p.chips)} chips, ${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)}`),
+      time ? null : fact("the run", h("span", { class: "note" }, "say its tokens above for days, money and energy")),
+      fact("on", [`${grouped(p.chips)} chips`, `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`, p.precision, p.framework].filter(Boolean).join(", ")),
       fact("layout", p.layout_words || "")));
 }
 

@@ -157,8 +157,11 @@ const worded = (value) => (value === true ? "yes" : value === false ? "no" : Str
 
 function delta(choice, best) {
   if (choice.step_time_s === null) return "not legal";
-  return change(choice.step_time_s / decides(best)) + (choice.fits === false ? ", does not fit" : "");
+  return change(choice.step_time_s / decides(best)) + (choice.fits === false ? ", does not fit" : risky(choice, best));
 }
+
+// Why what is faster is not the best: the chance to run out of memory counts too.
+const risky = (choice, best) => (choice.step_time_s < decides(best) && choice.risk_of_oom > Math.max(best.risk_of_oom, 0.01) ? `, out of memory ${percent(choice.risk_of_oom)}` : "");
 
 async function beside(ctx, told) {
   const best = told.best;
@@ -176,7 +179,7 @@ async function searchedAgain(ctx, told) {
     if (!node || ctx.signal.aborted) continue;
     const label = node.closest("label");
     node.className = "delta sure";
-    node.textContent = c.step_time_s === null ? "nothing fits" : change(c.step_time_s / decides(told.best));
+    node.textContent = c.step_time_s === null ? "nothing fits" : change(c.step_time_s / decides(told.best)) + risky(c, told.best);
     label.classList.toggle("not", c.step_time_s === null);
     if (c.why) label.title = c.why;
     else label.removeAttribute("title");
