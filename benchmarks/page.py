@@ -92,7 +92,13 @@ def served() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
 
 
 def usage(pid: int) -> tuple[float, float]:
-    """(MiB of memory, CPU seconds) of a process."""
+    """(MiB of memory, CPU seconds) of a process and of those that it started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    each = [_usage(one) for one in (pid, *map(int, children))]
+    return sum(memory for memory, _ in each), sum(cpu for _, cpu in each)
+
+
+def _usage(pid: int) -> tuple[float, float]:
     status = Path(f"/proc/{pid}/status").read_text()
     resident = int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
     times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -24,7 +24,7 @@ from meshwright.limits.simulate import Machine
 from meshwright.web import app as web
 from meshwright.web import page
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
-from meshwright.web.endpoints import endpoints, openapi
+from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
 from meshwright.web.question import OPENING
 
@@ -355,23 +355,23 @@ def test_a_search_lets_what_is_quick_go_first() -> None:
         async def receive(self) -> None:
             await anyio.sleep_forever()
 
-    def quick() -> bytes:
-        time.sleep(0.03)
-        seen.append("predicted")
-        return b"{}"
+    def told(name: str, seconds: float) -> Endpoint:
+        def answer(body: object, progress: object) -> dict:
+            time.sleep(seconds)
+            seen.append(name)
+            return {}
 
-    def search() -> bytes:
-        seen.append("search begins")
-        return b"{}"
+        return Endpoint(answer, quick=name == "predict")
 
     async def both() -> None:
         async with anyio.create_task_group() as group:
-            for name, compute in (("predict", quick), ("plan", search)):
-                given = (compute, Work(), api.endpoints[name], Silent())
-                group.start_soon(api.computed, *given)
+            for name, seconds in (("predict", 0.03), ("plan", 0.0)):
+                asked = told(name, seconds)
+                task = api.task(name, asked, {})
+                group.start_soon(api.computed, task, asked, Silent())
 
     anyio.run(both)
-    assert seen == ["predicted", "search begins"]
+    assert seen == ["predict", "plan"]
     assert api.first.none.is_set(), "and the next search waits for nothing"
 
 

@@ -10,12 +10,9 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
-    Callable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -37,15 +34,13 @@ from ..errors import BadInput, MeshwrightError
 from . import page
 from .endpoints import Endpoint, checked, endpoints, openapi
 from .question import OPENING
+from .work import First, Here, Stopped, Task, Work, written
+from .workers import MOST, Job, Workers
 
 LARGEST_BODY = 2**20
 """Bytes of a request."""
-DEADLINE_S = 60.0
-"""Seconds that one answer may take."""
 SEARCHES, QUICK = 2, 4
 """Threads that search, and that answer what takes milliseconds."""
-MOST_PATIENT_S = 0.1
-"""Seconds that a search waits at most for what is quick."""
 MOST_WAITING = 64
 """Requests under way; more are told to come back."""
 KEPT, KEPT_BYTES = 128, 2**18
@@ -68,10 +63,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
-
-
-class Stopped(Exception):
-    """The asker has left."""
 
 
 def refusal(sentence: str, status: int) -> Response:
@@ -157,43 +148,6 @@ async def body_of(request: Request) -> Any:
         ) from None
 
 
-class Work:
-    """One answer under way: what computes it asks here whether to go on."""
-
-    def __init__(self) -> None:
-        self.stop, self.until = (
-            threading.Event(),
-            time.monotonic() + DEADLINE_S,
-        )
-
-    def progress(self, what: str, share: float) -> None:
-        """Told by a search; raises to stop it."""
-        if self.stop.is_set():
-            raise Stopped
-        if time.monotonic() > self.until:
-            raise BadInput(
-                f"this takes longer than {DEADLINE_S:g} s: ask for less at once"
-            )
-
-
-class First:
-    """Lets what takes milliseconds go before a search that begins: there is one interpreter."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.none = threading.Event()
-        self.none.set()
-
-    def __enter__(self) -> None:
-        self.count += 1
-        self.none.clear()
-
-    def __exit__(self, *error: object) -> None:
-        self.count -= 1
-        if not self.count:
-            self.none.set()
-
-
 class Kept:
     """The latest answers, by question."""
 
@@ -219,11 +173,6 @@ def digest(name: str, body: Mapping[str, Any]) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def written(answer: Mapping[str, Any]) -> bytes:
-    """JSON as bytes; never NaN."""
-    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
-
-
 class Api:
     """Answers requests."""
 
@@ -232,16 +181,27 @@ class Api:
         self.kept = Kept()
         self.under_way = 0
         self.first = First()
-        self.limits: dict[bool, CapacityLimiter] = {}
+        self.workers = Workers()
+        self.limits: dict[str, CapacityLimiter] = {}
 
-    def limiter(self, quick: bool) -> CapacityLimiter:
-        """The threads that compute; made inside the event loop."""
+    def limiter(self, asked: Endpoint, task: Task) -> CapacityLimiter:
+        """The threads that compute, or wait for a worker; made inside the event loop."""
         if not self.limits:
             self.limits = {
-                True: CapacityLimiter(QUICK),
-                False: CapacityLimiter(SEARCHES),
+                "quick": CapacityLimiter(QUICK),
+                "here": CapacityLimiter(SEARCHES),
+                "there": CapacityLimiter(MOST),
             }
-        return self.limits[quick]
+        kind = "here" if isinstance(task, Here) else "there"
+        return self.limits["quick" if asked.quick else kind]
+
+    def task(
+        self, name: str, asked: Endpoint, body: Mapping[str, Any]
+    ) -> Task:
+        """An answer that begins: a search in a process of its own, if one is free."""
+        if asked.kept and not asked.quick and (worker := self.workers.take()):
+            return Job(self.workers, worker, name, asked, body)
+        return Here(asked, body, self.first)
 
     def prepared(self, name: str, body: Mapping[str, Any]) -> Any:
         """An answer that is kept before anybody asks."""
@@ -271,7 +231,7 @@ class Api:
         try:
             body = checked(await body_of(request), asked)
             if asked.streams:
-                return await self.many(asked, body, request)
+                return await self.many(name, asked, body, request)
             return await self.one(name, asked, body, request)
         except ClientDisconnect:
             return refusal("the asker has left", 400)
@@ -296,38 +256,22 @@ class Api:
         key = asked.kept and digest(name, body)
         headers = {**HEADERS}
         if not key or (found := self.kept.get(key)) is None:
-            work = Work()
-
-            def compute() -> bytes:
-                start = time.thread_time()
-                said = written(
-                    cast("Mapping[str, Any]", asked.ask(body, work.progress))
-                )
-                spent = 1e3 * (time.thread_time() - start)
-                headers["server-timing"] = f"cpu;dur={spent:.1f}"
-                return said
-
-            found = await self.computed(compute, work, asked, request)
+            task = self.task(name, asked, body)
+            found = await self.computed(task, asked, request)
+            headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
             if key:
                 self.kept.put(key, found)
         return Response(found, 200, headers, "application/json")
 
     async def computed(
-        self,
-        compute: Callable[[], bytes],
-        work: Work,
-        asked: Endpoint,
-        request: Request,
+        self, task: Task, asked: Endpoint, request: Request
     ) -> bytes:
-        """What a thread computes; told to stop when the asker leaves."""
+        """The first line of an answer; it is told to stop when the asker leaves."""
         result: list[bytes | MeshwrightError] = []
 
         def run() -> None:
             try:
-                if not asked.quick:
-                    self.first.none.wait(MOST_PATIENT_S)
-                work.progress("", 0.0)  # left while it waited
-                result.append(compute())
+                result.append(task.next())
             except MeshwrightError as error:
                 result.append(error)
             except Stopped:
@@ -336,7 +280,7 @@ class Api:
         async def watch() -> None:
             while True:
                 if (await request.receive())["type"] == "http.disconnect":
-                    work.stop.set()
+                    task.stop()
                     return
 
         self.under_way += 1
@@ -346,7 +290,7 @@ class Api:
                 async with anyio.create_task_group() as group:
                     group.start_soon(watch)
                     await to_thread.run_sync(
-                        run, limiter=self.limiter(asked.quick)
+                        run, limiter=self.limiter(asked, task)
                     )
                     group.cancel_scope.cancel()
         finally:
@@ -356,60 +300,49 @@ class Api:
         return result[0]
 
     async def many(
-        self, asked: Endpoint, body: Mapping[str, Any], request: Request
+        self,
+        name: str,
+        asked: Endpoint,
+        body: Mapping[str, Any],
+        request: Request,
     ) -> Response:
         """An answer of many lines: what is wrong with the question is said before the first."""
-        work = Work()
-        parts = cast(
-            "Iterator[Mapping[str, Any]]", asked.ask(body, work.progress)
-        )
-
-        def following() -> bytes:
-            try:
-                return written(next(parts)) + b"\n"
-            except StopIteration:
-                return b""
-
-        first = await self.computed(following, work, asked, request)
+        task = self.task(name, asked, body)
+        first = await self.computed(task, asked, request)
         return StreamingResponse(
-            self.lines(first, following, work, asked),
+            self.lines(first, task, asked),
             200,
             HEADERS,
             "application/x-ndjson",
         )
 
     async def lines(
-        self,
-        first: bytes,
-        following: Callable[[], bytes],
-        work: Work,
-        asked: Endpoint,
+        self, first: bytes, task: Task, asked: Endpoint
     ) -> AsyncIterator[bytes]:
         """The lines of an answer; a sentence in place of what cannot be answered."""
 
         def next_line() -> bytes:
             try:
-                work.progress("", 0.0)
-                return following()
+                return task.next()
             except Stopped:
                 return b""
             except MeshwrightError as error:
-                return written({"error": str(error)}) + b"\n"
+                return written({"error": str(error)})
 
         self.under_way += 1
         line = first
         try:
             while line:
-                yield line
+                yield line + b"\n"
                 if line.startswith(b'{"error":'):
                     return
                 line = await to_thread.run_sync(
                     next_line,
-                    limiter=self.limiter(asked.quick),
+                    limiter=self.limiter(asked, task),
                     abandon_on_cancel=True,
                 )
         finally:
-            work.stop.set()
+            task.stop()
             self.under_way -= 1
 
 
@@ -488,12 +421,18 @@ def app(
     """The application.
 
     hosts: names, besides those of loopback, under which it answers.
-    prepare: compute the first answers at once, beside what is asked.
+    prepare: compute the first answers at once, beside what is asked, and start processes that
+        search.
     """
     api = Api(runs)
     files = Files()
+
+    def begin() -> None:
+        opened(api, files)
+        api.workers.begin()
+
     if prepare:
-        threading.Thread(target=opened, args=(api, files), daemon=True).start()
+        threading.Thread(target=begin, daemon=True).start()
     routes = [
         Route("/openapi.json", api.describe, methods=["GET"]),
         Route("/api/{name}", api.answer, methods=["POST"]),
@@ -506,4 +445,4 @@ def app(
     return Guard(inner, (*LOCAL, *hosts))
 
 
-__all__ = ["LOCAL", "Message", "app"]
+__all__ = ["LOCAL", "Message", "Stopped", "Work", "app"]

@@ -1,0 +1,114 @@
+"""An answer under way: computed line by line, and given up when nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, cast
+
+from ..errors import BadInput
+from .endpoints import Endpoint
+
+DEADLINE_S = 60.0
+"""Seconds that one answer may take."""
+MOST_PATIENT_S = 0.1
+"""Seconds that a search waits at most for what is quick."""
+
+
+class Stopped(Exception):
+    """The asker has left."""
+
+
+def written(answer: Mapping[str, Any]) -> bytes:
+    """JSON as bytes; never NaN."""
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Work:
+    """What computes an answer asks here whether to go on."""
+
+    def __init__(self) -> None:
+        self.stop, self.until = (
+            threading.Event(),
+            time.monotonic() + DEADLINE_S,
+        )
+
+    def progress(self, what: str, share: float) -> None:
+        """Told by a search; raises to stop it."""
+        if self.stop.is_set():
+            raise Stopped
+        if time.monotonic() > self.until:
+            raise BadInput(
+                f"this takes longer than {DEADLINE_S:g} s: ask for less at once"
+            )
+
+
+class First:
+    """Lets what takes milliseconds go before a search that begins: there is one interpreter."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.none = threading.Event()
+        self.none.set()
+
+    def __enter__(self) -> None:
+        self.count += 1
+        self.none.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self.none.set()
+
+
+class Task(Protocol):
+    """An answer under way, here or in another process."""
+
+    cpu_s: float
+    """Seconds that it took the processor so far."""
+
+    def next(self) -> bytes:
+        """Its next line, without an end of line; empty after the last.
+
+        Raises BadInput, or Stopped after `stop`.
+        """
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+
+
+class Here:
+    """An answer that a thread of this process computes."""
+
+    def __init__(
+        self, asked: Endpoint, body: Mapping[str, Any], first: First
+    ) -> None:
+        self.work, self.cpu_s = Work(), 0.0
+        self.first = None if asked.quick else first
+        self.parts = parts(asked, body, self.work)
+
+    def next(self) -> bytes:
+        if self.first:
+            self.first.none.wait(MOST_PATIENT_S)
+        self.work.progress("", 0.0)  # left while it waited
+        start = time.thread_time()
+        try:
+            return next(self.parts, b"")
+        finally:
+            self.cpu_s += time.thread_time() - start
+
+    def stop(self) -> None:
+        self.work.stop.set()
+
+
+def parts(
+    asked: Endpoint, body: Mapping[str, Any], work: Work
+) -> Iterator[bytes]:
+    """The lines of an answer: one, or as many as it has parts."""
+    found = asked.ask(body, work.progress)
+    if not asked.streams:
+        found = iter([cast("Mapping[str, Any]", found)])
+    for answer in cast("Iterator[Mapping[str, Any]]", found):
+        yield written(answer)

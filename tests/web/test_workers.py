@@ -1,0 +1,99 @@
+"""Searches in processes of their own: the same answers, and none is held up by who has left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from asking import QUESTION  # noqa: E402
+
+from meshwright.errors import BadInput
+from meshwright.web.endpoints import endpoints
+from meshwright.web.work import First, Here, Stopped
+from meshwright.web.workers import Job, Workers
+
+TABLE = endpoints()
+PLAN = {"question": QUESTION, "families": False, "top": 1}
+CHOICES = {"question": QUESTION, "layout": {"tp": 1, "zero": 1}}
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    found = Workers()
+    assert found.take() is None, "none before they have begun"
+    found.begin(1)
+    yield found
+    end = time.monotonic() + 30.0
+    while (last := found.take()) is None:
+        assert time.monotonic() < end, "none came in place of the dead"
+        time.sleep(0.1)
+    assert last.end() == 0, "it ends with its server"
+
+
+def job(workers: Workers, name: str, body: dict) -> Job:
+    end = time.monotonic() + 30.0
+    while (worker := workers.take()) is None:
+        assert time.monotonic() < end, "the worker is not free"
+        time.sleep(0.01)
+    return Job(workers, worker, name, TABLE[name], body)
+
+
+def read(task: Job | Here) -> list[bytes]:
+    return list(iter(task.next, b""))
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("plan", PLAN),
+        ("roofline", {"question": QUESTION}),
+        ("clusters", {"question": QUESTION, "clusters": ["8xh200", "8xb200"]}),
+    ],
+)
+def test_a_worker_answers_as_the_server_does(
+    workers: Workers, name: str, body: dict
+) -> None:
+    there = read(job(workers, name, body))
+    here = read(Here(TABLE[name], body, First()))
+    assert len(there) == len(here) > 0
+    for one, other in zip(there, here, strict=True):
+        assert one.split(b'"elapsed_s"')[0] == other.split(b'"elapsed_s"')[0]
+
+
+def test_what_is_wrong_is_the_same_sentence(workers: Workers) -> None:
+    wrong = {"question": {**QUESTION, "batch": "nonsense"}}
+    with pytest.raises(BadInput) as there:
+        job(workers, "plan", wrong).next()
+    with pytest.raises(BadInput) as here:
+        Here(TABLE["plan"], wrong, First()).next()
+    assert str(there.value) == str(here.value)
+
+
+def test_it_is_free_again_after_an_asker_has_left(workers: Workers) -> None:
+    """In the middle of a stream, before the first line, and where nobody ever read."""
+    whole = job(workers, "choices", CHOICES)
+    assert whole.next()
+    whole.stop()
+    early = job(workers, "choices", CHOICES)
+    early.stop()
+    with pytest.raises(Stopped):
+        while early.next():
+            pass
+    forgotten = job(workers, "choices", CHOICES)
+    del forgotten
+    assert read(job(workers, "plan", PLAN))
+
+
+def test_one_that_died_is_replaced(workers: Workers) -> None:
+    """Whoever waits is told; the next is computed by the server itself until there is another."""
+    task = job(workers, "choices", CHOICES)
+    task.worker.process.kill()
+    with pytest.raises(BadInput, match="interrupted: ask again"):
+        read(task)
+    task.worker.process.wait(10)
+    assert workers.take() is None
+    assert read(job(workers, "plan", PLAN))
