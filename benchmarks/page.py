@@ -93,8 +93,9 @@ def served() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
 
 def usage(pid: int) -> tuple[float, float]:
     """(MiB of memory, CPU seconds) of a process and of those that it started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    each = [_usage(one) for one in (pid, *map(int, children))]
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(one) for path in lists for one in path.read_text().split()]
+    each = [_usage(one) for one in (pid, *children)]
     return sum(memory for memory, _ in each), sum(cpu for _, cpu in each)
 
 
