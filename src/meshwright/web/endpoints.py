@@ -90,7 +90,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         "plan": Endpoint(
             answers.plan, {**asked, "top": TOP, "pareto": YES, "families": YES}
         ),
-        "beside": quick(answers.beside, laid_out),
+        "beside": Endpoint(answers.beside, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),
         "what_if": Endpoint(answers.what_if, asked, streams=True),
         "clusters": Endpoint(

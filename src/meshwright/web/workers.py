@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, LifoQueue, SimpleQueue
 from typing import IO, Any
 
 from ..errors import BadInput, MeshwrightError
@@ -84,7 +84,8 @@ class Workers:
     """The processes that are free; none until `begin`."""
 
     def __init__(self) -> None:
-        self.free: SimpleQueue[Worker] = SimpleQueue()
+        # the one that answered last remembers most
+        self.free: LifoQueue[Worker] = LifoQueue()
 
     def begin(self, count: int = MOST) -> None:
         """Start them, one after the other."""
