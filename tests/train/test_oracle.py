@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from jobs import GPT, LLAMA, WINDOW  # noqa: E402
+from jobs import (  # noqa: E402
+    DEEPSEEK,
+    GPT,
+    LLAMA,
+    MIXTRAL,
+    PLAIN_EXPERTS,
+    WINDOW,
+)
 
 from meshwright import catalog  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
@@ -133,6 +140,55 @@ COUNTS = {
     "zbv": (LLAMA, Layout(pp=2, schedule="zbv"), 3, 1),
     "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4), 4, 4),
 }
+
+
+EXPERTS = {
+    "dp4 ep2, zero 3, computed again": (
+        MIXTRAL,
+        Layout(dp=4, ep=2, zero=3, recompute="full"),
+        2,
+        0,
+    ),
+    "tp2 dp2 ep4, zero 2, shared experts": (
+        DEEPSEEK,
+        Layout(tp=2, dp=2, ep=4, zero=2),
+        2,
+        0,
+    ),
+    "shared experts behind a gate, computed again": (
+        DEEPSEEK,
+        Layout(dp=2, ep=2, zero=1, recompute="full"),
+        2,
+        0,
+    ),
+    "pp2 dp4 ep2, zero 3, last": (
+        DEEPSEEK,
+        Layout(pp=2, dp=4, ep=2, zero=3),
+        2,
+        4,
+    ),
+    "interleaved, dp2 ep2, zero 1": (
+        MIXTRAL,
+        Layout(
+            pp=2,
+            dp=2,
+            ep=2,
+            zero=1,
+            schedule="interleaved",
+            interleave=2,
+        ),
+        4,
+        0,
+    ),
+    "cp2 dp2 ep2, biases, attention computed again": (
+        PLAIN_EXPERTS,
+        Layout(cp=2, dp=2, ep=2, zero=1, recompute="selective"),
+        2,
+        0,
+    ),
+    "tp2, every expert on both": (DEEPSEEK, Layout(tp=2, zero=1), 2, 0),
+}
+COUNTS |= EXPERTS
 
 
 @pytest.mark.parametrize("name", COUNTS)

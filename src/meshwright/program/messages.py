@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..count import vocabulary
 from ..count.blocks import NORM_PARAMETERS
@@ -19,6 +19,7 @@ from ..count.model import kinds, layer
 from ..count.work import Message, Op
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.model import MoE
 from ..layout.stages import (
     microbatches,
     schedule_of,
@@ -88,28 +89,35 @@ Shapes = dict[str, tuple[Any, ...]]
 """Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
 
 
-def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
-    """Parameters of one layer: column-parallel matrices are cut by rows (outputs), row-parallel
-    ones by columns.
+def layer_shapes(
+    job: Job, layout: Layout | None = None, moe: bool = False
+) -> Shapes:
+    """Parameters of one layer without its experts: column-parallel matrices are cut by rows
+    (outputs), row-parallel ones by columns.
 
-    layout: the job's, or one whose numbers may be arrays.
+    layout: the job's, or one whose numbers may be arrays. moe: it has experts.
     """
     m = job.model
     tp = (layout or job.layout).tp
     D = m.hidden
     wide = m.heads * m.h // tp
     narrow = m.K * m.h // tp
-    F = m.ffn // tp
     matrices: Shapes = {
         "attention.wq.weight": (wide, D),
         "attention.wk.weight": (narrow, D),
         "attention.wv.weight": (narrow, D),
         "attention.wo.weight": (D, wide),
-        "ffn.up.weight": (F, D),
-        "ffn.down.weight": (D, F),
     }
-    if m.gated:
-        matrices["ffn.gate.weight"] = (F, D)
+    name, width = "ffn", m.ffn
+    if moe and m.moe:
+        name, width = "ffn.shared", m.moe.shared_ffn
+    if width:
+        matrices |= {
+            f"{name}.up.weight": (width // tp, D),
+            f"{name}.down.weight": (D, width // tp),
+        }
+    if width and m.gated:
+        matrices[f"{name}.gate.weight"] = (width // tp, D)
     vectors: Shapes = {}
     for name, shape in matrices.items():
         if (
@@ -129,7 +137,39 @@ def layer_shapes(job: Job, layout: Layout | None = None) -> Shapes:
         | vectors
         | norm_shapes(job, "attention_norm")
         | norm_shapes(job, "ffn_norm")
+        | (router_shapes(m.moe, m.hidden) if moe and m.moe else {})
     )
+
+
+def router_shapes(moe: MoE, hidden: int) -> Shapes:
+    """What decides on the experts of a token, whole on every tp rank."""
+    found: Shapes = {"ffn.router.weight": (moe.experts, hidden)}
+    if moe.router_bias:
+        found["ffn.router.bias"] = (moe.experts,)
+    if moe.shared_gate:
+        found["ffn.shared_gate.weight"] = (1, hidden)
+    return found
+
+
+def expert_shapes(job: Job, layout: Layout | None = None) -> Shapes:
+    """Parameters of the experts of a layer that a rank has."""
+    m = job.model
+    if m.moe is None:
+        return {}
+    here = m.moe.experts // (layout or job.layout).ep
+    D, F = m.hidden, m.moe.expert_ffn
+    found: Shapes = {
+        "ffn.experts.up.weight": (here, F, D),
+        "ffn.experts.down.weight": (here, D, F),
+    }
+    if m.gated:
+        found["ffn.experts.gate.weight"] = (here, F, D)
+    if m.moe.expert_bias:
+        found |= {
+            name.replace("weight", "bias"): shape[:2]
+            for name, shape in found.items()
+        }
+    return found
 
 
 def norm_shapes(job: Job, name: str) -> Shapes:
@@ -167,23 +207,29 @@ def end_shapes(
     }
 
 
-def units(job: Job, rank: int) -> list[Shapes]:
-    """The parameters of a rank in the groups that are synchronised together: each layer, embedding
-    and head.
-    """
-    return [shapes for _, shapes in units_of_chunks(job, rank)]
+class Group(NamedTuple):
+    """Parameters that are gathered and reduced together."""
+
+    chunk: int
+    """The place of its stage among those of the rank."""
+    shapes: Shapes
+    experts: bool = False
+    """They are experts, with replicas of their own."""
 
 
-def units_of_chunks(job: Job, rank: int) -> list[tuple[int, Shapes]]:
-    """`units`, each with the chunk (the place of its stage among those of the rank)."""
-    one = layer_shapes(job)
-    found = list[tuple[int, Shapes]]()
+def units_of_chunks(job: Job, rank: int) -> list[Group]:
+    """The parameters of a rank: each layer, its experts, embedding and head."""
+    of = kinds(job.model)
+    found = list[Group]()
     for chunk, stage in enumerate(stages(job, rank)):
-        found += [(chunk, one)] * len(stage.layers)
+        for i in stage.layers:
+            found.append(Group(chunk, layer_shapes(job, moe=of[i].moe)))
+            if of[i].moe:
+                found.append(Group(chunk, expert_shapes(job), True))
         found += [
-            (chunk, shapes) for shapes in end_shapes(job, stage).values()
+            Group(chunk, shapes) for shapes in end_shapes(job, stage).values()
         ]
-    return [(chunk, shapes) for chunk, shapes in found if shapes]
+    return [group for group in found if group.shapes]
 
 
 def elements(shapes: Shapes, shards: Any = 1) -> Any:
@@ -232,14 +278,22 @@ def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
 def again(ops: list[Op], recompute: str) -> list[Op]:
     """What recomputation runs a second time in the backward pass of a layer."""
     if recompute == "full":
-        return ops[
-            : next(
-                i for i, op in enumerate(ops) if op.name.endswith(f"/{LAST}")
-            )
-        ]
+        return ops[: next(i for i, op in enumerate(ops) if last(op.name, ops))]
     return (
         [op for op in ops if op.selective] if recompute == "selective" else []
     )
+
+
+def last(name: str, ops: list[Op]) -> bool:
+    """The first operation whose result nobody needs. What experts say is kept, for the gradient of
+    its weight; what shared ones say only where a gate weighs it.
+    """
+    every = {op.name for op in ops}
+    if "experts/combine" not in every:
+        return name.endswith(f"/{LAST}")
+    shared = f"shared/{LAST}"
+    weighed = "shared/gate" in every or shared not in every
+    return name == ("ffn/residual" if weighed else shared)
 
 
 def passes(
@@ -279,7 +333,8 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
                 if message.bytes and getattr(layout, message.axis) > 1:
                     found[message.kind, message.axis, int(message.bytes)] += m
     found += (
-        between_stages(job, rank, m)
+        of_choices(job, rank, m)
+        + between_stages(job, rank, m)
         + of_norms(job, rank, m)
         + of_replicas(job, rank, m, shards)
     )
@@ -288,6 +343,21 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
     ):
         found += of_tied(job, rank, shards)
     return found
+
+
+CHOICE = 8
+"""Bytes of a number of tokens."""
+
+
+def of_choices(job: Job, rank: int, m: int) -> Sent:
+    """Before tokens go to their experts, how many there are for each goes: not in `count`."""
+    layout, moe = job.layout, job.model.moe
+    if moe is None or layout.ep == 1:
+        return Sent()
+    of = kinds(job.model)
+    passes = sum(of[i].moe for s in stages(job, rank) for i in s.layers)
+    passes *= 2 if layout.recompute == "full" else 1
+    return Sent({("all_to_all", "ep", moe.experts * CHOICE): m * passes})
 
 
 def between_stages(job: Job, rank: int, m: int) -> Sent:
@@ -309,6 +379,10 @@ def between_stages(job: Job, rank: int, m: int) -> Sent:
     )
 
 
+WHOLE = ("positions", "ffn.router", "ffn.shared_gate")
+"""Beside norms, parameters that every tp rank has whole and uses on its shard of a sequence."""
+
+
 def of_norms(job: Job, rank: int, m: int) -> Sent:
     """Gradients of norms and learned positions, made from sequence shards, are summed over tp: not
     in `count`.
@@ -324,12 +398,12 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     chunks = {0} if layout.zero < 2 and m > 1 else set[int]()
     if layout.pp > 1 and together:
         chunks = piled_up(order(job, rank), stages(job, rank))
-    for chunk, shapes in units_of_chunks(job, rank):
+    for chunk, shapes, _ in units_of_chunks(job, rank):
         width = (
             FP32 if chunk in chunks else int(job.precision.activation_bytes)
         )
         for name, shape in shapes.items():
-            if name.startswith("positions") or "norm" in name:
+            if name.startswith(WHOLE) or "norm" in name:
                 found["all_reduce", "tp", prod(shape) * width] += (
                     1 if together else m
                 )
@@ -375,22 +449,23 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     """
     layout = job.layout
     found = Sent()
-    copies, inside = replicas(layout, shards)
-    axis = "replicas" if layout.dp > 1 else "cp"
-    scatters = m if reduced_at_once(layout) else 1
     again = Counter({0: 2 * m if layout.zero == 3 else 1})
     if layout.pp > 1 and layout.zero:
         again = gathered_again(order(job, rank), layout.zero == 3)
-    for chunk, shapes in units_of_chunks(job, rank):
+    dense, of_experts = replica_axis(layout), expert_axis(layout)
+    scatters = m if reduced_at_once(layout) else 1
+    for chunk, shapes, experts in units_of_chunks(job, rank):
+        copies, inside = replicas(layout, shards, experts)
+        axis = of_experts if experts else dense
         size = elements(shapes, inside)
         gathers = again[chunk]
         if layout.zero == 0:
-            found["all_reduce", axis, size * FP32] += int(inside * copies > 1)
+            every = inside * copies
+            found["all_reduce", axis, size * FP32] += int(every > 1)
             continue
         if inside > 1:
-            found[
-                "all_gather", axis, size * int(job.precision.gather_bytes)
-            ] += gathers
+            gather = size * int(job.precision.gather_bytes)
+            found["all_gather", axis, gather] += gathers
             found["reduce_scatter", axis, size * FP32] += scatters
         if copies > 1:
             found["all_reduce", "copies", size * FP32 // inside] += scatters
@@ -454,12 +529,30 @@ def ahead(actions: list[Action], at: int) -> set[int]:
     return found
 
 
-def replicas(layout: Layout, shards: int) -> tuple[int, int]:
-    """(copies, ranks that share out one copy's state)."""
-    every = int(layout.dp * layout.cp)
+def replicas(
+    layout: Layout, shards: int, experts: bool = False
+) -> tuple[int, int]:
+    """(copies, ranks that share out one copy's state). experts: of those."""
     cp = int(layout.cp)
+    every = int(layout.expert_replicas if experts else layout.dp * cp)
     inside = 1 if layout.zero == 0 else shards * cp if shards else every
     return every // inside, inside
+
+
+def replica_axis(layout: Layout) -> str:
+    """The axis of the replicas."""
+    return "replicas" if layout.dp > 1 else "cp"
+
+
+def expert_axis(layout: Layout) -> str:
+    """The axis of the replicas of experts. PyTorch has one group of all ranks of a run, whatever
+    axis spans them.
+    """
+    if layout.pp * layout.ep * layout.etp > 1:
+        return "edp"
+    if layout.tp == 1:
+        return replica_axis(layout)
+    return "tp" if layout.dp * layout.cp == 1 else "edp"
 
 
 def of_tied(job: Job, rank: int, shards: int) -> Sent:

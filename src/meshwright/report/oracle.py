@@ -26,7 +26,8 @@ def report(data: Mapping[str, Any]) -> RenderableType:
             Text(f"rank {of_rank['rank']}, stage {stages}", "bold"),
             rows(of_rank["rows"]),
         ]
-        parts += [Text(), memory(of_rank["predicted_memory_bytes"])]
+        if terms := of_rank["predicted_memory_bytes"]:
+            parts += [Text(), memory(terms)]
         if not of_rank["rows"][-1]["agrees"]:
             parts += [Text(), live(of_rank["live_at_peak"][:LARGEST])]
     return Group(*parts, Text(), Text(sentence(data["ranks"])))
