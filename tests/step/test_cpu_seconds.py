@@ -122,12 +122,13 @@ def test_messages_are_copied_in_and_out_of_flat_buffers(
     )
 
 
-def test_a_pipeline_reduces_once_a_step() -> None:
-    """Two stages of one layer, two replicas each: PyTorch's schedules scatter after the last
-    microbatch only.
-    """
+def test_a_pipeline_scatters_after_each_microbatch() -> None:
+    """Two stages of one layer, two replicas each: weights are whole, so that they are gathered once
+    a step, and gradients are sharded, so that each of three microbatches scatters its own."""
     found = cpu_seconds(Layout(dp=2, pp=2, zero=2), 3)
-    assert found["dp_comm"] == pytest.approx(2 * LAYERS * (GATHER + SCATTER))
+    assert found["dp_comm"] == pytest.approx(
+        2 * LAYERS * (GATHER + 3 * SCATTER)
+    )
 
 
 @pytest.mark.parametrize("microbatches", [1, 2, 5])
