@@ -32,9 +32,9 @@ def several(
     slack: float = 0.0,
     split: bool = False,
 ) -> Found:
-    """The k best layouts of all spaces together, those that the first beats by no more than
-    `slack`, and in any case the first of each space; split: of each of its families, as if that
-    were a space of its own (`families.parts`).
+    """The k best layouts of all spaces together, and those that the first beats by no more than
+    `slack`; split: each of their families as a space of its own (`families.parts`), with its first
+    in any case.
     """
     found: Found = []
     within = np.inf
@@ -49,7 +49,7 @@ def several(
             split_of(each),
             within=within,
             slack=slack,
-            sure=True,
+            sure=split,
         )
         one = len(each) == 1
         found += [(space, best)] if one else parted(job, each, best)
