@@ -248,7 +248,8 @@ def test_strategies_that_overlap_are_ranked_once_and_what_none_tries_is_said() -
     found = plan(replace(job, assumptions=how))
     layouts = [p.layout for p in (found.best, *found.alternatives) if p]
     assert len(layouts) == len({*layouts}) == 10
-    assert "schedules gpipe, interleaved-zb, dualpipev" in found.untried
+    for name in ("gpipe", "interleaved-zb", "dualpipev"):
+        assert name in found.untried
     assert not any("of each scheme" in note for note in found.notes)
 
 
