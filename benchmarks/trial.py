@@ -23,7 +23,8 @@ import warnings
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, groupby
 from math import inf
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -83,17 +84,26 @@ class Tests:
 
     def reach(self, folder: Path, known: Iterable[str]) -> dict[str, Ran]:
         """Of the tests but for the known ones, what each takes, and which lines below a folder it
-        runs. A failing test ends it: there is nothing to find out then.
+        runs. Those that fail without any mutant are named and left out, with what follows them in
+        their file.
         """
         seen = {*known}
-        items = [item for item in self.items if item.nodeid not in seen]
-        if not items:
-            return {}
-        said, cpu_s = _apart(lambda: self._reach(folder, items), inf)
-        if not said or said["failed"]:
-            sys.exit(f"fails without any mutant: {said and said['failed']}")
-        print(f"{len(items)} tests, {cpu_s:.0f} CPU s", flush=True)
-        return {name: Ran(*ran) for name, ran in said["ran"].items()}
+        found: dict[str, Ran] = {}
+        for file, some in groupby(self.items, lambda item: item.location[0]):
+            items = [item for item in some if item.nodeid not in seen]
+            if not items:
+                continue
+            said, cpu_s = _apart(partial(self._reach, folder, items), inf)
+            if not said or said["failed"]:
+                print(f"fails without any mutant: {said and said['failed']}")
+            found |= {
+                n: Ran(*ran)
+                for n, ran in (said["ran"] if said else {}).items()
+            }
+            print(f"{file}: {len(items)} tests, {cpu_s:.0f} CPU s", flush=True)
+        left = {item.nodeid for item in self.items} - {*found} - seen
+        self.items = [item for item in self.items if item.nodeid not in left]
+        return found
 
     def _reach(self, folder: Path, items: Sequence[Any]) -> Any:
         import coverage
@@ -112,7 +122,7 @@ class Tests:
         data = cover.get_data()
         for file in data.measured_files():
             for line, names in data.contexts_by_lineno(file).items():
-                for name in filter(None, names):
+                for name in ran.keys() & {*names}:
                     ran[name].lines.setdefault(file, []).append(line)
         return {"failed": FIRST.test, "ran": ran}
 
@@ -303,8 +313,8 @@ def _in_child(work: Callable[[], Any], write: int, limit_s: float) -> None:
     try:
         said = work()
     except BaseException as error:
-        said = {"test": "(broke)", "failed": "(broke)", "why": repr(error)}
-        said["tried"] = 0
+        said = {"test": "(broke)", "failed": repr(error), "why": repr(error)}
+        said |= {"tried": 0, "ran": {}}
     with os.fdopen(write, "w") as out:
         json.dump(said, out)
     os._exit(0)

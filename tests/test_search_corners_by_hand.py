@@ -19,6 +19,7 @@ from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
 from meshwright.describe.choices import Choices
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.framework import framework as catalogue_framework
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
@@ -31,9 +32,15 @@ from meshwright.search.cascade import search
 from meshwright.search.evaluate import brute, smallest
 from meshwright.search.kinds import Kind
 from meshwright.search.nearest import Nearest
-from meshwright.search.plan import FRONT_POINTS, FRONT_STEP, Plan, plan
+from meshwright.search.plan import (
+    FRONT_POINTS,
+    FRONT_STEP,
+    Plan,
+    _together,
+    plan,
+)
 from meshwright.search.selectors import changed, choices_of, neighbours
-from meshwright.search.space import Space, options, shardings
+from meshwright.search.space import Space, distinct, options, shardings
 from meshwright.search.strategies import strategies
 
 NODES = Network(
@@ -144,6 +151,14 @@ def test_progress_is_a_share_that_grows(idle: bool) -> None:
         mine = [share for name, share in said if name == stage]
         assert mine == sorted(mine) and 0.0 <= mine[0] <= mine[-1] <= 1.0
     assert ("bounds", 0.0) in said or idle
+
+
+def test_numbers_that_are_not_whole_are_told_apart() -> None:
+    """Halves and quarters beside whole numbers, as bytes of a share may be."""
+    index, number = distinct([np.array([0.5, 0.25, 0.75, 0.5, 1.0, 1.25])])
+    assert len(index) == 5 and number[0] == number[3]
+    index, number = distinct([np.array([0.5, 0.25, 0.75, 0.5])])
+    assert len(index) == 3 and number[0] == number[3]
 
 
 # Places.
@@ -358,3 +373,52 @@ def test_a_front_is_the_fastest_with_less_and_less_memory() -> None:
     if len(found) < FRONT_POINTS:
         least = min(row[1] for row in brute(at, space, 10**5).rows)
         assert found[-1].memory_bytes["allocated"] * (1 - FRONT_STEP) < least
+
+
+def test_several_schemes_are_one_plan() -> None:
+    """The fastest of each in order of time, to four digits; a layout of two is shown once, counts
+    are added up."""
+
+    def shown(seconds: float, layout: Layout) -> Any:
+        return SimpleNamespace(step_time_s=seconds, layout=layout)
+
+    def made(*shown: Any, **counts: Any) -> Plan:
+        return replace(Plan(shown[0], shown[1:], notes=("a note",)), **counts)
+
+    a, b, c = (Layout(tp=n) for n in (1, 2, 4))
+    one = made(shown(1.2346, a), shown(1.5, b), searched=3, feasible=2)
+    two = made(shown(1.2344, b), shown(1.2346, a), shown(2.0, c))
+    two = replace(two, searched=4, feasible=1, rejected={"memory": 2})
+    found = _together([one, two], ["megatron", "summa"], 3)
+    assert found.best is two.best
+    assert [x.layout.tp for x in found.alternatives] == [1, 4]
+    assert (found.searched, found.feasible) == (7, 3)
+    assert found.rejected == {"memory": 2} and found.pareto is None
+    assert found.notes == (
+        "the fastest of each scheme: summa 1.234 s, megatron 1.235 s",
+        "a note",
+    )
+    assert _together([one, one], ["megatron"] * 2, 3).notes == ("a note",)
+
+
+def test_pairs_that_a_framework_bars_are_not_found() -> None:
+    """This project's trainer shards no weights where a pipeline comes back: no ZB-V with ZeRO-3,
+    whichever way its space is searched."""
+    at = Job(
+        replace(catalogue("llama3-8b"), layers=4),
+        catalogue_cluster("8xh100-sxm"),
+        32,
+        framework=catalogue_framework("meshwright"),
+    )
+    space = Space(
+        schedule=("1f1b", "zbv"), zero=(0, 3), recompute=("none", "full"),
+        sequence_parallel=(True, False), dp_replicate=(1,), tp=(1, 2), cp=(1,),
+        pp=(1, 2), microbatch=(1, 2),
+    )  # fmt: skip
+    every = brute(at, space, 10**4)
+    found = search(at, space, len(every.rows))
+    assert found.rows == every.rows
+    kinds = {
+        (x.schedule, x.zero) for x in every.layouts("megatron", 2) if x.pp > 1
+    }
+    assert kinds == {("1f1b", 0), ("1f1b", 3), ("zbv", 0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -170,3 +171,17 @@ def test_pipelines_that_differ_are_dealt_once() -> None:
     assert len(first) == 3
     assert p[first][which].tolist() == p.tolist()
     assert v[first][which].tolist() == v.tolist()
+
+
+def test_kinds_that_lie_among_each_other() -> None:
+    """Two leading layers of four come before the others; every second one, or two kinds, do not."""
+    cut = Cut.of(4.0, 2.0, 1.0, False)
+    assert not cut.mixed
+    for kinds, mixed in (
+        (((0, 1, 2, 2, 2),), False),
+        (((0, 1, 2, 3, 4),), False),
+        (((0, 0, 1, 1, 2),), True),
+        (((0, 0, 0, 1, 2),), True),
+        (((0, 1, 1, 1, 1), (0, 0, 1, 1, 1)), True),
+    ):
+        assert replace(cut, kinds=kinds).mixed is mixed, kinds
