@@ -298,7 +298,8 @@ def test_chunks_are_those_of_the_schedule_that_has_them() -> None:
         ("1f1b", "interleaved"),
     ):
         at = Layout(pp=2, schedule=name, interleave=2)
-        assert changed(at, "interleave", 4).schedule == becomes
+        for chunks in (2, 4):
+            assert changed(at, "interleave", chunks).schedule == becomes
         assert changed(at, "interleave", 1).schedule == "1f1b"
 
 
@@ -349,6 +350,7 @@ def test_a_plan_shows_ten() -> None:
     """Unless asked otherwise; the best is one of them."""
     found = plan(job(), Space(recompute=("none",)))
     assert len(found.alternatives) == 9
+    assert 0.0 < found.elapsed_s < 600.0
     assert len(plan(job(), Space(recompute=("none",)), top=3).alternatives) == 2  # fmt: skip
 
 
@@ -422,3 +424,26 @@ def test_pairs_that_a_framework_bars_are_not_found() -> None:
         (x.schedule, x.zero) for x in every.layouts("megatron", 2) if x.pp > 1
     }
     assert kinds == {("1f1b", 0), ("1f1b", 3), ("zbv", 0)}
+
+
+def test_a_plan_takes_what_a_framework_proposes() -> None:
+    """Of all that it runs, unless all is asked for; one without proposals proposes what it runs."""
+
+    def schedules(choices: Any) -> set[Any]:
+        return {x for one in choices for x in one.get("schedule", ())}
+
+    for name in ("megatron-core", "meshwright"):
+        at = replace(
+            job(how=replace(assumptions("realistic"), choices=())),
+            framework=catalogue_framework(name),
+        )
+        profile = at.profile
+        assert profile is not None
+        found = [
+            schedules(one.choices for one in strategies(at, Space(), few)[0])
+            for few in (True, False)
+        ]
+        every = schedules(profile.choices)
+        assert found == [schedules(profile.proposes) or every, every]
+        usual, _ = strategies(at, Space())
+        assert schedules(one.choices for one in usual) == found[0]

@@ -369,6 +369,9 @@ def test_what_the_model_cannot_tell_apart_ties() -> None:
 def test_its_own_family_is_no_slower(small: Plan) -> None:
     mine = [x for x in small.families if x.prediction is small.best]
     assert len(mine) == 1 and mine[0].slower == 0.0 and mine[0].tie
+    # the best of each other one stands beside it
+    others = {x.name for x in small.families if x.prediction is not small.best}
+    assert len(others) == len(small.families) - 1 >= 3
 
 
 def test_a_plan_of_nothing_counts_nothing() -> None:

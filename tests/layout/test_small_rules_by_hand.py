@@ -13,9 +13,9 @@ from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.describe.mixers import Heads, Linear
+from meshwright.describe.mixers import Heads, Indexer, Linear
 from meshwright.describe.network import Dim, Network
-from meshwright.layout import cuts, rules, trainable
+from meshwright.layout import cuts, rules, schemes, trainable
 from meshwright.layout.placement import placed
 
 NET = Network("n", (Dim("node", 1e9, 0.0, size=999),))
@@ -109,3 +109,18 @@ def test_tables_of_embeddings_that_the_trainer_lacks(field: str) -> None:
     before = trainable.model(of)
     (why,) = set(trainable.model(replace(of, **{field: 2}))) - {*before}
     assert "embedding_width, token_types and head_width" in why
+
+
+def test_what_the_layer_of_a_grid_does_not_count() -> None:
+    """Each alone is enough: layers of several kinds, scores of chosen tokens, norms inside."""
+    assert schemes.plain(WIDE)
+    for change in (
+        {"pattern": ("full", "none+dense")},
+        {"sparse": Indexer(2, 8, 16)},
+        {"inner_norms": True},
+        {"vectors": 1},
+        {"qk_norm": True},
+        {"norms_per_layer": 4},
+        {"attention_sinks": True},
+    ):
+        assert not schemes.plain(replace(WIDE, **change)), change

@@ -379,7 +379,7 @@ def _around(d: Dealt, y: Num, begin: Num) -> tuple[Num, Num]:
     )
 
 
-def in_flight(p: Num, m: Num, v: Num = 2) -> Num:
+def in_flight(p: Num, m: Num, v: Num) -> Num:
     """min(p, m), the same on every rank."""
     return minimum(p, m)
 
