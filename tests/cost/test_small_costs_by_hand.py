@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil, log2
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from by_hand import CHIP
-from meshwright.cost import chip
+from meshwright.cost import chip, shapes
 from meshwright.cost.free import Free
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Op, Pass
 from meshwright.describe.assumptions import ChipTime, NetworkTime
+from meshwright.describe.kernels import kernels
 from meshwright.describe.measured import Table
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.transport import Transport
@@ -98,3 +101,24 @@ def test_there_are_no_trees_in_a_node() -> None:
         least = net.bound.load("all_reduce", sent, (8.0,)).seconds
         assert least >= 14 * 8e-6
         assert least <= net.load("all_reduce", sent, (8.0,)).seconds
+
+
+@pytest.mark.parametrize(
+    ("kernel", "moves"), [("fused-softmax", 1), ("torch", 2), ("cudnn", 1)]
+)
+def test_attention_with_its_scores_in_memory_is_three_kernels(
+    kernel: str, moves: int
+) -> None:
+    """Scores, softmax, product with the values: each is launched once; plain torch moves the scores
+    a second time. 8 FLOPs of 1 FLOP/s at the share of products with scores, 6 B of 2 B/s."""
+    of = replace(kernels("a100"), launch_s=0.25)
+    rates: Any = SimpleNamespace(
+        of=of,
+        how=SimpleNamespace(stack=SimpleNamespace(kernel=kernel)),
+        peak16=1.0,
+        memory=2.0,
+    )
+    work = Pass(8.0, 0.0, 6.0, engine="wide", sizes=(1.0, 1.0, 1.0, 128.0))
+    computes, moved = shapes._attention(work, rates)
+    assert computes == pytest.approx(8.0 / of.scores + 3 * 0.25)
+    assert moved == moves * 3.0

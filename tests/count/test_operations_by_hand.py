@@ -1053,6 +1053,11 @@ def test_a_block_that_predicts_a_further_token() -> None:
     assert head["head/logits"].weights == 0
     assert head["head/norm"].weights == D
     assert len(ops) == 3 + 10 + 3
+    # one more of the last layer, whatever the first one is
+    of = replace(LLAMA, pattern=("full+none", "none+dense"))
+    names = {op.name for op in model.next_token(job(of), layout)}
+    assert not any(name.startswith("attention/") for name in names)
+    assert any(name.startswith("ffn/") for name in names)
 
 
 # Whole models, the optimizer, what runs again.

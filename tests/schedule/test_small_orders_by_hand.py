@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meshwright.schedule import SCHEDULES, get, groups
+from meshwright.schedule import SCHEDULES, get, groups, waits
 from meshwright.schedule.cut import Cut
 from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.held import _distinct
@@ -185,3 +185,27 @@ def test_kinds_that_lie_among_each_other() -> None:
         (((0, 1, 1, 1, 1), (0, 0, 1, 1, 1)), True),
     ):
         assert replace(cut, kinds=kinds).mixed is mixed, kinds
+
+
+def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
+    """Four ranks of one layer: alike, with a heavy embedding, with a heavy head, with both."""
+    cut = Cut.of(4.0, 4.0, 1.0, False)
+    layer, none, more = (Pass(x, x, x) for x in (1.0, 0.0, 2.0))
+    for first, last, slow in (
+        (none, none, 3.0),
+        (more, none, 0.0),
+        (none, more, 3.0),
+        (more, more, 3.0),
+    ):
+        d = Dealt(cut, 8.0, layer, first, last, (), 0.0)
+        assert float(waits.slowest(d)) == slow
+        for swapped in (d, d._replace(send=1.0)):
+            assert float(waits.slowest(swapped)) == slow
+
+
+def test_many_microbatches_are_as_many_rounds_more() -> None:
+    """(m + p - 1)(F + B) of equal stages, for numbers that no order is replayed in full for."""
+    seconds = np.array([[[1.0, 2.0, 0.0]] * 3])
+    for m in (50, 301, 1000):
+        found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros(1))
+        assert found == pytest.approx((m + 2) * 3.0)

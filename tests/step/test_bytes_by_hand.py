@@ -708,3 +708,20 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
     parts: Any = SimpleNamespace(embedding=one, head=one)
     found = of_ends(at, layout, parts, Share((), embedding, 1.0, 1.0))
     assert found.dense == table > 0
+
+
+def test_two_layers_are_on_the_way_to_the_host() -> None:
+    """One that is copied beside one that is computed, of the kind that keeps most."""
+    parts = body(layer(saved=100.0), layer(saved=70.0))
+    away = Layout(offload="activations:1")
+    assert float(memory.on_the_way(away, parts)) == 200.0
+    assert float(memory.on_the_way(Layout(), parts)) == 0.0
+
+
+def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
+    """While it has others; of models of one kind every device has some."""
+    both = Share((2.0, 0.0), 0.0, 0.0, 1.0)
+    held = [float(memory._of_held(n, 5.0, both)) for n in both.layers]
+    assert held == [5.0, 0.0]
+    only = Share((0.5,), 0.0, 0.0, 1.0)
+    assert float(memory._of_held(0.5, 5.0, only)) == 5.0

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from by_hand import by_hand
+from meshwright.catalog import cluster
+from meshwright.catalog import model as catalogue
 from meshwright.cost.load import Busy, Load
+from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
+from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
+from meshwright.step import body, step
 from meshwright.step.pipeline import Share, carried
 
 
@@ -44,3 +51,21 @@ def test_a_step_ends_after_its_update() -> None:
     p = by_hand(Layout())
     assert p.step_time_s == pytest.approx(6.0 + p.time_s["optimizer"])
     assert sum(p.time_s.values()) == pytest.approx(p.step_time_s)
+
+
+def test_a_step_is_the_closed_form_unless_a_replay_is_asked_for() -> None:
+    """Seventeen layers on the eight stages of a V: its order takes longer than the bound."""
+    layout = Layout(pp=4, schedule="dualpipev", interleave=2)
+    at = Job(
+        replace(catalogue("llama3-8b"), layers=17),
+        cluster("4xh100-sxm"),
+        24,
+        layout=layout,
+    )
+    layout = placed(layout, at.cluster.sizes)
+    parts = body(at, layout)
+    plain = step(at, layout, parts).total
+    closed, replay = (
+        step(at, layout, parts, refine=how).total for how in (False, True)
+    )
+    assert plain == closed < replay
