@@ -122,3 +122,15 @@ def test_attention_with_its_scores_in_memory_is_three_kernels(
     computes, moved = shapes._attention(work, rates)
     assert computes == pytest.approx(8.0 / of.scores + 3 * 0.25)
     assert moved == moves * 3.0
+
+
+def test_nothing_goes_round_a_ring_in_no_time() -> None:
+    """Of one rank or without bytes no step is taken, so none is waited for; of four, three are."""
+    dim = Dim("node", W0, A0, 8)
+    net = Fabric.of(Network("n", (dim,)), NetworkTime("ring", efficiency=1.0))
+    for volume, ranks in ((0.0, 4), (W0, 1)):
+        none = net.load("ring", volume, (ranks,))
+        assert (none.seconds, none.latency) == (0.0, 0.0)
+    found = net.load("ring", W0, (4,))
+    assert found.latency == pytest.approx(3 * A0)
+    assert found.seconds == pytest.approx(3 / 4 + 3 * A0)

@@ -209,3 +209,10 @@ def test_many_microbatches_are_as_many_rounds_more() -> None:
     for m in (50, 301, 1000):
         found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros(1))
         assert found == pytest.approx((m + 2) * 3.0)
+
+
+def test_layers_given_one_by_one() -> None:
+    """1, 3, 2 and 2 of eight: no stage has more than three, which leaves room for four."""
+    cut = Cut.given((1, 3, 2, 2), 4.0, 1.0, False)
+    assert (cut.most, cut.spare) == (3.0, 4.0)
+    assert [float(cut.layers(s, s + 1.0)) for s in range(4)] == [1, 3, 2, 2]
