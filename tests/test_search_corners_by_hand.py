@@ -333,14 +333,16 @@ def test_several_spaces_keep_what_may_tie(
     """Within a half more than the first of all, and what replays may turn; never less than the
     k-th."""
     asked = []
+    merits = {1: (4.0, 5.0, 9.0), 2: (8.0,), 4: (4.0, 4.0)}
 
     def found(j: Any, space: Any, k: int, *_: Any, **limits: Any) -> Any:
         asked.append(limits["within"])
-        rows = [(merit, 0.5) for merit in space]
+        (tp,) = space.values("tp")
+        rows = [(merit, 0.5) for merit in merits[tp]]
         return Best(k, None, rows=rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(several, "search", found)
-    spaces: Any = [(4.0, 5.0, 9.0), (8.0,), (4.0, 4.0)]
+    spaces = [Space(tp=(tp,)) for tp in merits]
     several.several(job(), spaces, 2, False, slack=0.5)
     near = pytest.approx
     assert asked == [np.inf, near(6.0 * NEARLY), near(6.0 * NEARLY)]
