@@ -7,12 +7,13 @@ run the line it changes.
 `run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray),
 stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
 is changed: each mutant lives in a forked process (`trial`), so tests that start other processes do
-not see it. What tests take and run is found out once, and again where a test file changes. `run`
-goes on where it was stopped; `--only "cost/*.py"` runs a part of the sample, `--again` what survived
-an earlier run, `--tests FILES` with these alone. The shortest tests run first, as many as take
+not see it. What tests take and run is found out once, and again of those whose file, or one that
+they run, has changed; those that fail without any mutant are named and left out. `run` goes on
+where it was stopped; `--only "cost/*.py"` runs a part of the sample, `--again` what survived an
+earlier run, `--tests FILES` with these alone. The shortest tests run first, as many as take
 `--most` seconds together: what only a longer one notices counts as a survivor. `score` writes
 mutation.md, with what equivalents.toml says of survivors that no test can tell apart. Not part of
-CI: it takes about half an hour of CPU.
+CI: it takes about a quarter of an hour of CPU.
 """
 
 from __future__ import annotations
