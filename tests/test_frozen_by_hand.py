@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import meshwright
+from meshwright import predict  # the rooms in their order
 
 ROOMS = ("count", "cost", "step", "schedule", "search", "layout")
 GROWS = {"Best"}
@@ -28,6 +29,7 @@ def classes(module: ModuleType) -> set[type]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_nothing_else_changes(room: str) -> None:
+    assert predict
     package = importlib.import_module(f"{meshwright.__name__}.{room}")
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

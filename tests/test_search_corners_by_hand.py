@@ -32,6 +32,7 @@ from meshwright.search.cascade import search
 from meshwright.search.evaluate import brute, smallest
 from meshwright.search.kinds import Kind
 from meshwright.search.nearest import Nearest
+from meshwright.search.options import options, shardings
 from meshwright.search.plan import (
     FRONT_POINTS,
     FRONT_STEP,
@@ -40,8 +41,9 @@ from meshwright.search.plan import (
     plan,
 )
 from meshwright.search.selectors import changed, choices_of, neighbours
-from meshwright.search.space import Space, distinct, options, shardings
+from meshwright.search.space import Space
 from meshwright.search.strategies import strategies
+from meshwright.search.table import distinct
 
 NODES = Network(
     "nodes", (Dim("node", 1e30, 0.0, size=4), Dim("net", 1e30, 0.0, size=999))
