@@ -213,10 +213,10 @@ class Walk:
         they waited, and lets go of its gathered weights.
         """
         for index, unit in enumerate(self.units[stage.number]):
+            self.release([(stage, index)])
             if not self.at_once:
                 self.add_up(stage, index, unit)
                 self.reduce(stage, index, unit)
-            self.release([(stage, index)])
         self.ledger.add("reduction", -self.reducing)
         self.reducing = 0.0
 

@@ -64,7 +64,9 @@ def standing(
     z = Sharding.of(job, near, far, of, at, zero, exact)
     alone = alone_standing(z, at, zero)
     full, later, turn, through = (z.at_point(p, zero) for p in at.points)
-    first = where(at.points[-1].flight > 0, z.one, 0.0)
+    # a layer's weights are let go before its gradients are copied
+    copied = (1.0 - z.narrow) * z.one
+    first = where(at.points[-1].flight > 0, copied, 0.0)
     through = through._replace(reduction=first)
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
     embedding = z.at_embedding(later, at.points[0], zero)
@@ -348,7 +350,7 @@ class Sharding(NamedTuple):
         ends = self.whole - self.layers_whole - self.head_whole + head
         layers = one * self.layers_whole + (1.0 - one) * self.layers_shard
         whole = where(self.copied, layers + ends, self.whole)
-        first = whole + maximum(self.one, self.root)
+        first = whole + (1.0 - self.narrow) * maximum(self.one, self.root)
         last = self.layers_shard + 2.0 * (self.root + head) + self.foreign
         more = maximum(first, last) - whole
         return Standing(
