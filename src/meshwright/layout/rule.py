@@ -28,7 +28,8 @@ class Rule:
     placed: bool = False
     """It looks at where ranks lie in the network."""
     replicas: bool = False
-    """It looks at dp otherwise than through the number of microbatches."""
+    """It looks at dp: of schedules in any way, else otherwise than through the number of
+    microbatches."""
 
 
 def divides(a: Any, b: Any) -> Any:

@@ -160,6 +160,7 @@ STARVED = Rule(
         f" {int(microbatches(j, l))} for pp {l.pp}: take gpipe, or a smaller microbatch"
     ),
     options=("schedule",),
+    replicas=True,
 )
 CHUNKS = Rule(
     "chunks need a pipeline",

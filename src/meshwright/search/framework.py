@@ -79,14 +79,16 @@ def rows(job: Job, layout: Layout, exact: bool, placed: bool) -> Any:
     )
 
 
-def schedules(job: Job, layout: Layout, way: Way) -> Any:
-    """Where a schedule can run."""
+def schedules(job: Job, layout: Layout, way: Way, exact: bool = True) -> Any:
+    """Where a schedule can run. exact: dp is one, not the most of several."""
     if not of_framework(job):
         return True
     return holds(
         job,
         way.layout(layout),
-        lambda rule: {*rule.options} == SCHEDULE,
+        lambda rule: (
+            {*rule.options} == SCHEDULE and (exact or not rule.replicas)
+        ),
     )
 
 

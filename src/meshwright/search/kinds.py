@@ -144,12 +144,15 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     return found
 
 
-def some_schedule(job: Job, rows: Layout, choice: Options) -> Mask:
-    """Where some schedule may run, with as many microbatches as it needs."""
+def some_schedule(
+    job: Job, rows: Layout, choice: Options, exact: bool
+) -> Mask:
+    """Where some schedule may run, with as many microbatches as it needs. exact: as in
+    `framework`."""
     p = np.asarray(rows.pp)
     v = np.asarray(rows.interleave)
     found = [
-        kind.filled(job, p, v) & framework.schedules(job, rows, way)
+        kind.filled(job, p, v) & framework.schedules(job, rows, way, exact)
         for kind, way in zip(kinds(choice), choice.schedules, strict=True)
     ]
     return np.asarray(np.any(found, axis=0))

@@ -72,7 +72,7 @@ def possible(
         )
         fine |= splits_so & framework.rows(job, way, exact, False)
     index, number = _pipelines(table, np.asarray(microbatches(job, ways[0])))
-    scheduled = some_schedule(job, pick(ways[0], index), choice)
+    scheduled = some_schedule(job, pick(ways[0], index), choice, exact)
     return np.asarray(fine & ((table["pp"] == 1) | scheduled[number]))
 
 
