@@ -188,7 +188,7 @@ def test_a_plan_and_a_prediction_say_how_they_round(
     assert "rounded to 122 sequences" in capsys.readouterr().out
     assert cli.run(["plan", *ON, *SMALL]) == 0
     told = capsys.readouterr().out
-    assert "rounded to 120 sequences" in told
+    assert "rounded to 128 sequences" in told
     assert "the nearest, as predict takes it: --batch 122seq" in told
 
 

@@ -23,7 +23,7 @@ from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.formats.toml import ROUNDED, parse_batch
+from meshwright.formats.toml import ROUNDED, SHARED, parse_batch
 from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.search import Space, brute, search
@@ -227,7 +227,8 @@ def test_tokens_are_rounded_to_sequences_that_the_chips_share(
     never rounded.
     """
     count, said = parse_batch(str(tokens), 4096, chips)
-    least, most = tokens / 4096 * (1 - ROUNDED), tokens / 4096 * (1 + ROUNDED)
+    far = SHARED if count % chips == 0 else ROUNDED
+    least, most = tokens / 4096 * (1 - far), tokens / 4096 * (1 + far)
     assert least <= count <= most and said and f"{count:,} sequences" in said
     assert gcd(count, chips) == max(
         gcd(n, chips) for n in range(int(least) + 1, int(most) + 1)

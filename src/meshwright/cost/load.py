@@ -8,7 +8,6 @@ numbers or arrays and broadcast freely.
 from __future__ import annotations
 
 from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 from ..num import Num, largest, maximum, minimum
@@ -34,7 +33,7 @@ class Busy(tuple[Num, ...]):
     def __add__(self, other: Busy) -> Busy:  # type: ignore[override]
         if not self or not other:
             return self or other
-        return Busy(map(add, self, other))
+        return Busy([a + b for a, b in zip(self, other, strict=True)])
 
     def __mul__(self, factor: Num) -> Busy:  # type: ignore[override]
         return Busy([seconds * factor for seconds in self])
