@@ -25,6 +25,7 @@ from ..describe.cluster import Cluster
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
 from ..num import minimum, product
+from ..search.space import distinct
 from .laws import Shape, Values
 from .placing import Lower, Placings, placings
 from .scenario import Scenario
@@ -39,7 +40,7 @@ from .simulate import (
     expert,
     gradients,
     idle_share,
-    matmul_time,
+    once,
     passes,
     step_time,
     tensor,
@@ -206,11 +207,17 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     """
     where = np.nonzero(g.valid)
     model = where[0]
-    s = Shape(*(_cells(x, g.valid, where) for x in g.shape))
-    d = Degrees(*(_cells(x, g.valid, where) for x in g.degrees))
-    ops = expert(on, s, d)
-    busy = matmul_time(on, s, d, ops)
-    sent, reduced, wait = floors(on, s, d, ops)
+    s = Shape(*(_cells(x, where) for x in g.shape))
+    d = Degrees(*(_cells(x, where) for x in g.degrees))
+    # one visit of an expert is alike in many cells: their tokens are what dp and m leave together
+    first, which = distinct([model, where[1], d.dp * d.microbatches])
+    alike = Degrees(*(x[first] for x in d))
+    ops = expert(on, Shape(*(x[first] for x in s)), alike)
+    busy = passes(s, d) * once(on, ops)[which]
+    visit = visited(on, alike, ops)
+    sent, reduced, wait = floors(
+        on, s, d, Load(visit.seconds[which], visit.latency[which])
+    )
     together_s = step_time(
         on,
         busy,
@@ -229,22 +236,32 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     return Cells(rows[model], rank, bound[kept], busy[kept], degrees)
 
 
-def _cells(x: Any, valid: NDArray[np.bool_], where: Any) -> Column:
+def _cells(x: Any, where: tuple[Any, ...]) -> Column:
     """The cells that exist, of a column that is broadcast over a grid."""
-    cells: Column = np.broadcast_to(x, valid.shape)[where]
-    return cells
+    x = np.asarray(x)
+    at = zip(x.shape, where[len(where) - x.ndim :], strict=True)
+    index = [cell if wide > 1 else 0 for wide, cell in at]
+    cells: Column = x[tuple(index)]
+    return np.broadcast_to(cells, len(where[0]))
 
 
-def floors(
-    on: Machine, s: Shape, d: Degrees, ops: list[Op]
-) -> tuple[Hidden, Load, Column]:
-    """(tensor traffic, gradients, latency) at most, wherever the ranks lie."""
+def visited(on: Machine, d: Degrees, ops: list[Op]) -> Load:
+    """Tensor traffic of one forward visit of an expert at least, wherever the ranks lie."""
     ranks = {"tp_model": d.tp_model, "tp_ff": d.tp_ff}
     least = [
         floor(on.fabric, m.bytes, ranks[m.axis])
         for op in ops
         for m in op.forward.comm
     ]
+    return Load(
+        sum(x.seconds for x in least), sum(x.latency for x in least)
+    )
+
+
+def floors(
+    on: Machine, s: Shape, d: Degrees, visit: Load
+) -> tuple[Hidden, Load, Column]:
+    """(tensor traffic, gradients, latency) at least, wherever the ranks lie.  visit: `visited`."""
     held = floor(
         on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp
     )
@@ -254,8 +271,8 @@ def floors(
         2 * (s.L - 1),
         np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0),
     )
-    wait = 2 * s.L * sum(x.latency for x in least) + crossed * hop
-    traffic = 2 * passes(s, d) * sum(x.seconds for x in least)
+    wait = 2 * s.L * visit.latency + crossed * hop
+    traffic = 2 * passes(s, d) * visit.seconds
     waits: Column = np.where(d.zero_bubble > 0, 0.0, wait)
     return (
         {on.overlap.tp: Load(traffic)},

@@ -261,7 +261,12 @@ def passes(s: Shape, d: Degrees) -> Values:
 
 def matmul_time(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> Values:
     """Seconds of all matrix products of a device."""
-    return passes(s, d) * pass_time(
+    return passes(s, d) * once(on, ops)
+
+
+def once(on: Machine, ops: list[Op]) -> Values:
+    """Seconds of the matrix products of one expert of one block for one microbatch, both ways."""
+    return pass_time(
         [half for op in ops for half in (op.forward, op.backward)], on.rates
     )
 
