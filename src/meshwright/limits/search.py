@@ -25,7 +25,7 @@ from ..describe.cluster import Cluster
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
 from ..num import minimum, product
-from ..search.space import distinct
+from ..search.table import distinct
 from .laws import Shape, Values
 from .placing import Lower, Placings, placings
 from .scenario import Scenario
