@@ -274,11 +274,18 @@ def test_typing_redraws(page: Page) -> None:
     tab.fill("#q-batch", "nonsense")
     tab.wait_for_selector(".error")
     assert "batch" in tab.inner_text(".error")
+    assert tab.query_selector("#layout.stale"), "it is of another question"
+    link = tab.get_attribute("nav a:text-is('Timeline')", "href")
+    assert link and "batch=nonsense" in link, "views follow what is typed"
     page.forget()
     tab.fill("#q-batch", "64seq")
     page.wait("beside")
     assert tab.inner_text("#answer .big") == before
-    assert not tab.query_selector(".error")
+    assert not tab.query_selector(".error, #layout.stale, #answer.stale")
+    tab.click("text=Copy as")
+    told = tab.inner_text("dialog")
+    assert tab.inner_text("#answer dd:last-child") in told, "what is shown"
+    assert 'batch = "64seq"' in told
     assert [text for text in page.wrong if "422" not in text] == []
 
 

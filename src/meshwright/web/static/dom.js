@@ -24,11 +24,12 @@ export function s(tag, props, ...kids) {
   return filled(document.createElementNS(SVG, tag), props, kids);
 }
 
-// Put these nodes in place of what the node holds; the focus stays on the control of the same id.
+// Put these nodes in place of what the node holds, which then is of the question asked; the focus stays on the control of the same id.
 export function put(node, ...kids) {
   const focused = document.activeElement;
   const id = focused && node.contains(focused) ? focused.id : "";
   node.replaceChildren(...kids.flat(3).filter(Boolean));
+  node.classList.remove("stale");
   if (id) document.getElementById(id)?.focus({ preventScroll: true });
 }
 

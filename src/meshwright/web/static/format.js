@@ -63,19 +63,22 @@ function watthours(x) {
 // +6 %, -0.4 %: two digits, and what is no difference at all says so.
 export function change(ratio) {
   if (ratio > 4) return `${sig(ratio, 2)} times`;
-  if (ratio < 0.25) return `1/${sig(1 / ratio, 2)} of it`;
+  if (ratio < 0.01) return `1/${sig(1 / ratio, 2)} of it`;
   const x = 100 * (ratio - 1);
   if (Math.abs(x) < 0.05) return "±0 %";
   const text = Math.abs(x) < 10 ? Math.abs(x).toFixed(1) : Math.abs(x).toFixed(0);
   return `${x > 0 ? "+" : "−"}${text.replace(/\.0$/, "")} %`;
 }
 
+// The same of the time of a token, as words that are read behind a name.
+export const perToken = (ratio) => (ratio > 4 ? `${change(ratio)} the time a token` : `${change(ratio)} time a token`);
+
 // "6.2 – 13.6": the ends of an interval in one unit with the value.
 export function range(interval, write) {
   if (!interval) return "";
   const [low, high] = interval.map((x) => write(x));
-  const unit = high.replace(/^[\d.,e+−-]+\s*/, "");
-  return low.endsWith(unit) && unit ? `${low.slice(0, -unit.length).trim()} – ${high}` : `${low} – ${high}`;
+  const unit = (text) => text.replace(/^[\d.,e+−-]+\s*/, "");
+  return unit(high) && unit(low) === unit(high) ? `${low.slice(0, -unit(high).length).trim()} – ${high}` : `${low} – ${high}`;
 }
 
 export const plural = (n, one, many = one + "s") => `${grouped(n)} ${n === 1 ? one : many}`;

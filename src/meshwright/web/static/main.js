@@ -5,7 +5,7 @@ import { Refused, answers, ask, source } from "./ask.js";
 import { address, fields, know, parse, question } from "./state.js";
 import { engine } from "./engine.js";
 import { versionOf } from "./chart.js";
-import { plan } from "./plan.js";
+import { plan, shown } from "./plan.js";
 import { clusters } from "./clusters.js";
 import { timeline } from "./timeline.js";
 import { limits } from "./limits.js";
@@ -15,7 +15,7 @@ import { inside, runFiles, runs } from "./runs.js";
 
 // asks: whether a view answers the question in the form, which else is not shown.
 const VIEWS = [plan, clusters, timeline, limits, roofline, sure, runs];
-const page = { state: parse(location.hash), catalogue: null, abort: null, shown: null, started: 0 };
+const page = { state: parse(location.hash), catalogue: null, abort: null, shown: null, asked: "", started: 0 };
 const $ = (id) => document.getElementById(id);
 window.meshwright = { timings: [], errors: [] };
 
@@ -36,7 +36,22 @@ function set(changes, typing = false) {
 function remember(changes) {
   Object.assign(page.state, changes);
   history.replaceState(null, "", address(page.state));
+  linked();
 }
+
+// Links to the views take the question along as it is now.
+function linked() {
+  for (const a of document.querySelectorAll("a[data-view]")) a.href = address({ ...page.state, view: a.dataset.view });
+}
+
+// What the view still shows of another question is dimmed until it is drawn anew; cards wait a moment (plan.js).
+function dim() {
+  const asked = JSON.stringify(question(page.state));
+  if (asked !== page.asked) for (const node of document.querySelectorAll(DRAWN)) node.classList.add("stale");
+  page.asked = asked;
+}
+
+const DRAWN = "#main > section, #main > p, #main > div[id]:not(.controls):not([id$=-error])";
 
 async function draw({ typing = false, first = false } = {}) {
   page.abort?.abort(new DOMException("superseded", "AbortError"));
@@ -49,6 +64,8 @@ async function draw({ typing = false, first = false } = {}) {
     put($("main"), h("h1", { class: "hidden" }, view.title), view.skeleton());
     header();
   }
+  linked();
+  dim();
   const showing = view.show(ctx);
   $("question").hidden = view.asks?.(page) === false;
   fill();
@@ -57,6 +74,7 @@ async function draw({ typing = false, first = false } = {}) {
   document.body.dataset.busy = "yes";
   try {
     await showing;
+    if (!ctx.signal.aborted) for (const node of document.querySelectorAll("#main .stale")) node.classList.remove("stale");
     drawn("all");
   } catch (error) {
     if (ctx.signal.aborted) return;
@@ -92,7 +110,7 @@ function announce(text, seen = false) {
 
 function header() {
   put($("top"), h("h1", {}, "Meshwright"),
-    h("nav", { "aria-label": "Views" }, VIEWS.map((v) => h("a", { href: address({ ...page.state, view: v.name }), "aria-current": v === page.shown ? "page" : null,
+    h("nav", { "aria-label": "Views" }, VIEWS.map((v) => h("a", { "data-view": v.name, "aria-current": v === page.shown ? "page" : null,
       onclick: (e) => { e.preventDefault(); set({ view: v.name }); } }, v.title))),
     h("div", { class: "actions" },
       !source.recorded && h("button", { type: "button", onclick: readDialog }, "Paste or drop"),
@@ -127,11 +145,11 @@ function dialog(title, ...kids) {
 }
 
 async function copyDialog() {
-  const layout = page.shown === plan ? answers()[Object.keys(answers()).findLast((k) => k.startsWith("plan"))]?.best?.layout : undefined;
+  const { words, ...body } = (page.shown === plan && shown.answer) || { question: question(page.state) };
   try {
-    const told = await ask("copies", { question: question(page.state), ...(layout ? { layout } : {}) });
+    const told = await ask("copies", body);
     const part = (name, text) => [h("h3", {}, name, " ", h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy")), h("pre", { tabindex: 0 }, text)];
-    dialog("Copy as", part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml),
+    dialog("Copy as", words && h("p", { class: "note" }, words), part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml),
       (told.tools || []).map((t) => (t.text ? part(t.title, t.text) : [h("h3", {}, t.title), h("p", { class: "note" }, t.why)])));
   } catch (error) { announce(error.message, true); }
 }
@@ -270,7 +288,8 @@ async function start() {
   form();
   fill();
   put($("foot"), `Meshwright ${page.catalogue.version}. Predictions are made on this machine; nothing is sent anywhere. `,
-    h("a", { href: address({ ...page.state, view: "sure" }), onclick: (e) => { e.preventDefault(); set({ view: "sure" }); } }, "How sure is this?"));
+    h("a", { "data-view": "sure", onclick: (e) => { e.preventDefault(); set({ view: "sure" }); } }, "How sure is this?"));
+  linked();
   document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); $("main").focus(); });
   $("question").addEventListener("submit", (e) => e.preventDefault());
   addEventListener("popstate", () => { page.state = parse(location.hash); draw(); });

@@ -3,7 +3,7 @@
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, source } from "./ask.js";
 import { fields, pins, question, words } from "./state.js";
-import { change, gib, grouped, percent, seconds, step, usd } from "./format.js";
+import { change, gib, perToken, grouped, percent, seconds, step, usd } from "./format.js";
 import { binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf } from "./answer.js";
 
 const NAMES = {
@@ -14,11 +14,17 @@ const NAMES = {
 const IDLE = 500;
 const DIM = 150; // an answer that is not drawn anew by then is dimmed
 const PAUSE = 150; // somebody who types is left alone
-const last = { layout: null, on: "", network: "", model: "", found: null };
+const WAITING = "Worked out after the other choices …";
+const last = { layout: null, on: "", network: "", model: "", asked: "" };
+
+// The answer on the screen: its question, its layout and both in words.
+export const shown = { answer: null };
 
 export const plan = { name: "plan", title: "Plan", show, skeleton };
 
 function skeleton() {
+  Object.assign(shown, { answer: null });
+  Object.assign(last, { asked: "" });
   return [
     h("div", { id: "plan-error" }),
     h("div", { class: "cards" },
@@ -37,7 +43,7 @@ async function show(ctx) {
   const asked = question(ctx.state);
   const body = { question: asked, families: false, top: 1 };
   put($("plan-error"));
-  wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(true), () => null);
+  wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(), () => null);
   const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
   const search = ask("plan", body, ctx.signal);
   before?.then((told) => shownAgain(ctx, told), () => null);
@@ -61,8 +67,8 @@ async function show(ctx) {
   }
 }
 
-function stale(yes) {
-  for (const id of ["answer", "bars"]) $(id).classList.toggle("stale", yes);
+function stale() {
+  for (const id of ["answer", "bars"]) $(id).classList.add("stale");
 }
 
 // The layout on the screen, predicted for the new question at once, while the search runs.
@@ -77,12 +83,12 @@ function predicted(ctx, asked) {
 function shownAgain(ctx, told) {
   if (ctx.signal.aborted || ctx.planned) return;
   ctx.shownAgain = true;
-  drawAnswer(told, null, "the layout shown before, predicted for this question; searching for better ones …");
-  stale(false);
+  drawAnswer(ctx, told, null, "the layout shown before, predicted for this question; searching for better ones …");
   ctx.drawn("predict");
 }
 
-function drawAnswer(p, price, said) {
+function drawAnswer(ctx, p, price, said) {
+  shown.answer = { question: question(ctx.state), layout: p.layout, words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": ") };
   put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
   put($("bars"), timeFigure(p), memoryFigure(p));
 }
@@ -90,16 +96,19 @@ function drawAnswer(p, price, said) {
 function draw(ctx, told) {
   const best = told.best;
   ctx.planned = true;
-  stale(false);
   if (!best) return nothing(ctx, told);
-  Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model, found: told });
-  drawAnswer(best, told.price, null);
+  Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
+  drawAnswer(ctx, best, told.price, null);
   ctx.announce(spoken(best));
 }
 
 function around(ctx, told) {
   selectors(ctx, told, null);
   put($("families"));
+  const asked = JSON.stringify(question(ctx.state));
+  if (asked !== last.asked) put($("whatif"), whatIfTitle(ctx), h("p", { class: "note" }, WAITING));
+  $("whatif").classList.remove("stale");
+  last.asked = asked;
   put($("searched"), h("details", {}, h("summary", {}, `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`),
     h("p", { class: "note" }, told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "", told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : ""),
     table(["why a layout was left out", "combinations"], Object.entries(told.rejected || {}).filter(([, n]) => n).map(([why, n]) => [
@@ -109,6 +118,8 @@ function around(ctx, told) {
 
 function nothing(ctx, told) {
   const sentence = (told.notes || [])[0] || "no layout fits";
+  Object.assign(last, { asked: "" });
+  shown.answer = { question: question(ctx.state) };
   put($("answer"), h("p", { class: "big bad" }, "no layout fits"), notesList(told.notes),
     told.closest && h("p", { class: "note" }, `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`));
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
@@ -238,16 +249,20 @@ async function mineShown(ctx, told) {
 
 async function whatIf(ctx, told) {
   const box = h("div", { class: "row" });
-  put($("whatif"), h("h2", { id: "whatif-title" }, "What if"),
-    h("p", { class: "note" }, "One thing changed, everything searched again. Choose one to make it the question."), box);
+  const more = h("p", { class: "note" }, "working …");
+  put($("whatif"), whatIfTitle(ctx), box, more);
   for await (const c of lines("what_if", { question: question(ctx.state) }, ctx.signal)) {
     const usable = Object.keys(c.set).length > 0;
-    const text = c.why ? "nothing fits" : `${change(perToken(c) / perToken(told.best))} time a token`;
-    box.append(h(usable ? "button" : "span", { class: "option", type: usable ? "button" : null, title: c.why || c.layout_words,
+    const text = c.why ? "nothing fits" : perToken(tokens(c) / tokens(told.best));
+    box.append(h(usable ? "button" : "span", { class: usable ? "option" : "told", type: usable ? "button" : null, title: c.why || c.layout_words,
       onclick: usable ? () => ctx.set(c.set) : null }, h("span", {}, c.name), h("span", { class: "delta sure" }, text)));
   }
+  more.remove();
   ctx.drawn("what_if");
 }
 
+const whatIfTitle = (ctx) => [h("h2", { id: "whatif-title" }, "What if"),
+  h("p", { class: "note" }, `One thing changed, ${pins(ctx.state).length ? "all that is not fixed" : "everything"} searched again. Press a button to make it the question; what has no frame is only told.`)];
+
 // Seconds for each token of the run: comparable when batches differ.
-const perToken = (p) => 1 / p.tokens_per_s;
+const tokens = (p) => 1 / p.tokens_per_s;

@@ -1,0 +1,157 @@
+"""The page's own modules, run by node where it is there, without a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STATIC = resources.files("meshwright.web") / "static"
+DOCUMENT = Path(__file__).with_name("document.mjs")
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(not NODE, reason="no node")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    """The modules, where node takes them for modules."""
+    found: Path = tmp_path_factory.mktemp("page")
+    for file in STATIC.iterdir():
+        if file.name.endswith(".js"):
+            (found / file.name).write_text(file.read_text("utf-8"))
+    (found / "document.mjs").write_text(DOCUMENT.read_text("utf-8"))
+    (found / "package.json").write_text('{"type": "module"}')
+    return found
+
+
+def run(folder: Path, script: str) -> Any:
+    """What a script tells last, as JSON."""
+    assert NODE
+    (folder / "asked.mjs").write_text(script)
+    found = subprocess.run(
+        [NODE, "asked.mjs"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+PLANNED = """
+import { all } from "./document.mjs";
+import { plan, shown } from "./plan.js";
+import { source } from "./ask.js";
+import { fields, know } from "./state.js";
+import { h, put } from "./dom.js";
+
+know({ question: ["model", "on", "batch", "tp", "pp"].map((name) => ({ name })), layout: ["tp", "pp"] });
+const memory = { needed: 1, capacity: 2, weights: 1 };
+const answer = (question) => ({ step_time_s: 1, time_s: { compute: 1 }, memory_bytes: memory, fits: true, mfu: 0.5, tokens_per_s: 100, chips: 8,
+  batch_sequences: 8, seq_tokens: 8, model: question.model, cluster: question.on,
+  layout: { tp: question.batch === "A" ? 1 : 2, pp: 1 }, layout_words: "words", risk_of_oom: 0 });
+const asked = [];
+source.worker = async (name, body) => {
+  asked.push([name, body]);
+  if (name === "plan") return { best: answer(body.question), searched: 1, elapsed_s: 1, rejected: {}, price: body.prices && { usd_per_hour: 2, yours: true } };
+  if (name === "beside") return { values: { tp: [1, 2] }, choices: [] };
+  return answer(body.question);
+};
+source.worker.lines = async function* (name, body) {
+  if (name === "what_if") {
+    yield { name: "more chips", set: { on: "16" }, ...answer(body.question), tokens_per_s: 1000 };
+    yield { name: "twice the bandwidth", set: {}, ...answer(body.question), tokens_per_s: 10 };
+  }
+};
+const main = h("main", { id: "main" });
+document.body.append(main);
+put(main, plan.skeleton());
+const texts = (id) => document.getElementById(id).textContent;
+
+// Shows the view for a state, until this part of it is drawn or it ends.
+async function show(state, until = "") {
+  const stop = new AbortController();
+  await new Promise((done) => {
+    const ctx = { state: { model: "m", on: "8xc", ...state }, set() {}, announce() {}, signal: stop.signal, catalogue: {},
+      drawn: (what) => what === until && setTimeout(() => { stop.abort(new Error("left")); done(); }, 100) };
+    plan.show(ctx).then(done, (error) => { if (!stop.signal.aborted) { console.error(error); process.exit(1); } });
+  });
+}
+"""
+
+
+def planned(folder: Path, script: str) -> Any:
+    return run(folder, PLANNED + script)
+
+
+def test_what_is_copied_is_the_answer_that_is_shown(folder: Path) -> None:
+    """Also where it was asked before, and the latest that was worked out is another."""
+    first, second, again, at = planned(
+        folder,
+        """
+        const told = [];
+        for (const batch of ["A", "B", "A"]) { await show({ batch }, "plan"); told.push(shown.answer); }
+        console.log(JSON.stringify([...told, texts("answer")]));
+        """,
+    )
+    assert first["question"]["batch"] == "A" and first["layout"]["tp"] == 1
+    assert second["question"]["batch"] == "B" and second["layout"]["tp"] == 2
+    assert again == first
+    assert "words" in at and "m on 8xc" in again["words"]
+    script = (STATIC / "main.js").read_text("utf-8")
+    assert "page.shown === plan && shown.answer" in script
+
+
+def test_what_if_never_stands_beside_another_answer(folder: Path) -> None:
+    """It is emptied with the new answer, and says that it is being worked out."""
+    old, new, mine = planned(
+        folder,
+        """
+        const told = [];
+        await show({ batch: "A" });
+        told.push(texts("whatif"));
+        await show({ batch: "B" }, "plan");
+        told.push(texts("whatif"));
+        await show({ batch: "A" });
+        await show({ batch: "A", mine: "tp 1" }, "plan");
+        told.push(texts("whatif"));
+        console.log(JSON.stringify(told));
+        """,
+    )
+    assert "more chips" in old and "working" not in old
+    assert "more chips" not in new and "Worked out after" in new
+    assert mine == old, "the question is the same"
+
+
+def test_only_what_can_be_chosen_looks_like_it(folder: Path) -> None:
+    tags = planned(
+        folder,
+        """
+        await show({ batch: "A" });
+        const option = (node) => [node.tagName, node.getAttribute("class"), node.textContent];
+        console.log(JSON.stringify(document.getElementById("whatif").nodes.filter((n) => n.tagName === "BUTTON" || n.getAttribute("class") === "told").map(option)));
+        """,
+    )
+    assert tags == [
+        ["BUTTON", "option", "more chips\u221290 % time a token"],
+        ["SPAN", "told", "twice the bandwidth10 times the time a token"],
+    ]
+
+
+def test_put_takes_the_dimming_away(folder: Path) -> None:
+    found = planned(
+        folder,
+        """
+        for (const node of main.children) node.classList.add("stale");
+        await show({ batch: "A" });
+        console.log(JSON.stringify(main.children.filter((node) => node.classList.contains("stale")).map((node) => node.id)));
+        """,
+    )
+    assert found == [""], "the cards have a class of their own"
