@@ -253,9 +253,7 @@ def visited(on: Machine, d: Degrees, ops: list[Op]) -> Load:
         for op in ops
         for m in op.forward.comm
     ]
-    return Load(
-        sum(x.seconds for x in least), sum(x.latency for x in least)
-    )
+    return Load(sum(x.seconds for x in least), sum(x.latency for x in least))
 
 
 def floors(
