@@ -26,6 +26,7 @@ from meshwright.web import page
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
+from meshwright.web.prices import by_chip
 from meshwright.web.question import OPENING
 
 
@@ -490,6 +491,49 @@ def test_a_price_changes_the_money_and_nothing_else(served) -> None:
     assert "why" in wrong and "nothing" in wrong["why"]
     assert dear["step_time_s"] == usual["step_time_s"]
     assert dear["cost_usd"] == pytest.approx(10.0 * dear["chip_hours"])
+    assert dear["interval_s"] == usual["interval_s"]
+    body = {"question": body["question"], "top": 1, "families": False}
+    best = ask("plan", {**body, "prices": {"H100": 10.0, "b200": 1}}, served)
+    told = best.json
+    assert told["price"]["usd_per_hour"] == 10 and told["price"]["yours"]
+    assert told["best"]["cost_usd"] == dear["cost_usd"]
+    assert told["best"]["step_time_s"] == usual["step_time_s"]
+    assert "yours" not in ask("plan", body, served).json["price"]
+
+
+def test_a_price_is_of_a_chip_as_on_has_it() -> None:
+    """By any name that the catalogue takes, of one chip or of a cluster of it."""
+    for name in ("a100-80", "A100 80GB", "a100", " 16xa100-80gb"):
+        assert by_chip({name: 1.8}, ["h100-sxm", "a100-80"]) == {
+            "a100-80": 1.8
+        }
+    assert by_chip({"mine": 2.0}, ["mine"]) == {"mine": 2.0}
+    assert by_chip({}, []) == {}
+
+
+@pytest.mark.parametrize(
+    "prices, said",
+    [
+        (
+            {"nonsense": 4.0},
+            "'nonsense' is none of the chips compared: h100-sxm, a100-80",
+        ),
+        (
+            {"a100-40": 4.0},
+            "'a100-40' is none of the chips compared: a100-80, h100-sxm",
+        ),
+        ({"h100": 2.5, "h100-sxm": 3.0}, "h100-sxm is said twice, 2.5 and 3"),
+        ({"h100": 0}, "'h100' must cost more than 0 USD/h, not 0"),
+    ],
+)
+def test_a_price_of_no_chip_compared_is_refused(
+    served, prices: dict[str, float], said: str
+) -> None:
+    clusters = ["8xh100-sxm", "8xA100 80GB", "8xnothing"]
+    body = {"question": QUESTION, "clusters": clusters, "prices": prices}
+    reply = ask("clusters", body, served)
+    assert reply.status == 422
+    assert said in reply.json["error"]
 
 
 def test_what_if_is_a_plan_of_the_changed_job(served) -> None:

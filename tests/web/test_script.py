@@ -155,3 +155,84 @@ def test_put_takes_the_dimming_away(folder: Path) -> None:
         """,
     )
     assert found == [""], "the cards have a class of their own"
+
+
+def test_prices_are_read_or_said_to_be_none(folder: Path) -> None:
+    read = run(
+        folder,
+        """
+        import { priced, prices } from "./state.js";
+        const of = (text) => prices({ prices: text });
+        console.log(JSON.stringify([of("A100 80GB:1.8, b200 : $4"), of("h100,b200:4"), of("h100:x"), of(undefined), priced({}), priced({ prices: "h100:2" })]));
+        """,
+    )
+    assert read == [
+        [{"A100 80GB": 1.8, "b200": 4}, ""],
+        [{"b200": 4}, "h100"],
+        [{}, "h100:x"],
+        [{}, ""],
+        {},
+        {"prices": {"h100": 2}},
+    ]
+
+
+def test_prices_of_the_address_reach_every_cost(folder: Path) -> None:
+    asked, answer = planned(
+        folder,
+        """
+        await show({ batch: "A", prices: "c:2", mine: "tp 1", tokens: "1T" });
+        console.log(JSON.stringify([asked.filter(([, body]) => body.prices), document.getElementById("answer").textContent]));
+        """,
+    )
+    assert [name for name, _ in asked] == ["plan", "predict"]
+    assert all(body["prices"] == {"c": 2} for _, body in asked)
+
+
+def test_sizes_of_a_chip_are_planned_once_and_in_order(folder: Path) -> None:
+    found = run(
+        folder,
+        """
+        import { sizes } from "./clusters.js";
+        console.log(JSON.stringify([...sizes(["32xA100", "16 x a100", "4xb200", "nothing"])]));
+        """,
+    )
+    assert found == [
+        ["A100", [f"{n}xA100" for n in (4, 8, 16, 32, 64, 128)]],
+        ["b200", [f"{n}xb200" for n in (1, 2, 4, 8, 16)]],
+    ]
+
+
+def test_every_size_planned_has_a_marker(folder: Path) -> None:
+    count = run(
+        folder,
+        """
+        import { all } from "./document.mjs";
+        import { lines } from "./chart.js";
+        const points = [...Array(10).keys()].map((n) => [n + 1, n + 1]);
+        const axis = { name: "", log: true, write: String };
+        const dots = (marked) => lines({ series: [{ name: "a", marked, points }], x: axis, y: axis, label: "" })(600).nodes.filter((n) => n.tagName === "CIRCLE" && n.getAttribute("fill")).length;
+        console.log(JSON.stringify([dots(true), dots(false)]));
+        """,
+    )
+    assert count == [10, 5]
+
+
+def test_words_of_numbers(folder: Path) -> None:
+    said = run(
+        folder,
+        """
+        import { change, perToken, range, step } from "./format.js";
+        import { binding } from "./answer.js";
+        import "./document.mjs";
+        console.log(JSON.stringify([range([0.846, 1.23], step), range([3.1, 4.3], step), perToken(1 / 4.7), perToken(5), change(0.5),
+          binding({ step_time_s: 1, time_s: { compute: 0.8, overlap_slowdown: 0.12, tp_comm: 0.08 } })]));
+        """,
+    )
+    assert said == [
+        "846 ms \u2013 1.23 s",
+        "3.10 \u2013 4.30 s",
+        "\u221279 % time a token",
+        "5.0 times the time a token",
+        "\u221250 %",
+        "Arithmetic takes 80 % of the step; the rest is slowed by overlap (12 %), tensor parallel (8 %).",
+    ]

@@ -32,6 +32,7 @@ from ..search import plan as search
 from ..search.evaluate import Progress
 from ..search.selectors import choices_of, neighbours, pinned
 from ..sweep import vary
+from .prices import by_chip, own, rented
 from .question import ask, checked, command_of, keys, laid_out, python_of
 
 Body = Mapping[str, Any]
@@ -53,6 +54,7 @@ def predict(body: Body, progress: Progress) -> Answer:
     """One step under a given layout."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
+    job = rented(job, own(job, body.get("prices", {})))
     layout = laid_out(job, body.get("layout", {}))
     return envelope("predict", settled(compute_step(job, layout), notes))
 
@@ -61,6 +63,8 @@ def plan(body: Body, progress: Progress) -> Answer:
     """The fastest layouts, why the best wins, and what was searched."""
     notes: list[str] = []
     job, space = ask(body.get("question"), notes)
+    rate = own(job, body.get("prices", {}))
+    job = rented(job, rate)
     found = search(
         job,
         space,
@@ -73,7 +77,8 @@ def plan(body: Body, progress: Progress) -> Answer:
     told = found.to_dict()
     for p, one in shown(found, told):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
-    return envelope("plan", {**told, "price": price(job), **ties(job)})
+    said = {**price(job), **({"yours": True} if rate else {})}
+    return envelope("plan", {**told, "price": said, **ties(job)})
 
 
 def shown(
@@ -249,21 +254,34 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
     """
     job, space = ask(body.get("question"), [])
     names = texts(body, "clusters")
-    prices = body.get("prices", {})
-    for name in names:
-        row = {"cluster": name}
+    compared = [(name, on(job, name)) for name in names]
+    chips = [j.cluster.chip.name for _, j in compared if isinstance(j, Job)]
+    prices = by_chip(body.get("prices", {}), chips)
+    for name, varied in compared:
+        row: dict[str, Any] = {"cluster": name}
+        if isinstance(varied, MeshwrightError):
+            yield {**row, "why": str(varied)}
+            continue
+        chip = varied.cluster.chip
+        varied = rented(varied, prices.get(chip.name))
+        row["chip"] = chip.name
+        row["usd_per_hour"] = varied.cluster.chip.usd_per_hour
         try:
-            varied = vary(job, "on", name)
-            if (rate := prices.get(varied.cluster.chip.name)) is not None:
-                varied = vary(varied, "chip.usd_per_hour", rate)
             found = best_of(varied, space, progress)
-            rate_usd = varied.cluster.chip.usd_per_hour
             if found.best:
-                yield {**row, **few(found.best), "usd_per_hour": rate_usd}
+                yield {**row, **few(found.best)}
             else:
                 yield {**row, "why": (*found.notes, "nothing fits")[0]}
         except MeshwrightError as error:
             yield {**row, "why": str(error)}
+
+
+def on(job: Job, name: str) -> Job | MeshwrightError:
+    """The job on another cluster, or why it cannot be."""
+    try:
+        return vary(job, "on", name)
+    except MeshwrightError as error:
+        return error
 
 
 def texts(body: Body, name: str) -> list[str]:

@@ -86,9 +86,16 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     quick = partial(Endpoint, quick=True)
     return {
         "catalogue": quick(answers.catalogue),
-        "predict": quick(answers.predict, laid_out),
+        "predict": quick(answers.predict, {**laid_out, "prices": NUMBERS}),
         "plan": Endpoint(
-            answers.plan, {**asked, "top": TOP, "pareto": YES, "families": YES}
+            answers.plan,
+            {
+                **asked,
+                "top": TOP,
+                "pareto": YES,
+                "families": YES,
+                "prices": NUMBERS,
+            },
         ),
         "beside": Endpoint(answers.beside, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),

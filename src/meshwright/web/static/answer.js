@@ -56,7 +56,7 @@ export function headline(p, price) {
       fact("memory", h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}`),
       fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
       time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
-      time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${price.usd_per_hour} USD/h a chip`) : null) : null,
+      time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price (Compare clusters)" : ""}`) : null) : null,
       time ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
       time ? null : fact("the run", h("span", { class: "note" }, "say its tokens above for days, money and energy")),
       fact("on", [`${grouped(p.chips)} chips`, `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`, p.precision, p.framework].filter(Boolean).join(", ")),
@@ -67,7 +67,7 @@ export function headline(p, price) {
 export function binding(p) {
   const ranked = Object.entries(p.time_s).filter(([cause, t]) => cause !== "compute" && t >= 0.02 * p.step_time_s).sort((a, b) => b[1] - a[1]);
   const words = ranked.map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`).join(", ");
-  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; besides it waits for ${words || "nothing much"}.`;
+  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; the rest is ${words || "too short to name"}.`;
 }
 
 // Why one layout is slower than another, in a sentence.
@@ -107,7 +107,7 @@ export function memoryFigure(p, id = "memory") {
   });
   const m = p.memory_bytes;
   return figure({
-    id, title: "What memory holds", note: `Live tensors at the peak; with what the allocator needs besides ${gib(m.needed)} of ${gib(m.capacity)}.`,
+    id, title: "What memory holds", note: `Live tensors at the peak. ${gib(m.needed)} of ${gib(m.capacity)} are needed in all, for the allocator has to hold more than them.`,
     source: p.model && `${p.model} on ${p.cluster}`,
     draw: bars({ rows, kinds: KINDS, label: `Memory of a chip: ${fits(p).join(", ")}`, most: Math.max(m.capacity * 1.02, ...rows.map((r) => r.parts.reduce((sum, [, v]) => sum + v, 0))), limit: m.capacity, limitName: `capacity ${gib(m.capacity)}`, write: gib }),
     head: ["stage", ...KINDS, "sum"],

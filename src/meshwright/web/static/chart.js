@@ -139,7 +139,7 @@ function ticks(low, high, log, room) {
   if (log) {
     const [a, b] = [Math.floor(Math.log10(low) + 1e-9), Math.ceil(Math.log10(high) - 1e-9)];
     const every = Math.max(1, Math.ceil((b - a) / room));
-    const steps = b - a <= 2 ? [1, 2, 5] : [1];
+    const steps = b - a <= 2 || high / low <= 100 ? [1, 2, 5] : [1];
     const found = [];
     for (let power = a; power <= b; power += every) for (const m of steps) found.push(m * 10 ** power);
     return found.filter((x) => x >= low * 0.999 && x <= high * 1.001);
@@ -163,7 +163,7 @@ function scale(values, from, to, log, fixed) {
   return Object.assign(place, { low, high, log });
 }
 
-// Lines and dots. series: [{name, points: [[x, y], ...], dots, colour, dash, area, titles}];
+// Lines and dots. series: [{name, points: [[x, y], ...], dots, colour, dash, area, titles, marked}];
 // across: [{y, name}] and down: [{x, name}] are marks.
 export function lines({ series, x, y, label, across = [], down = [], diagonal, height = 330, picked }) {
   return (width) => {
@@ -244,7 +244,7 @@ function drawn(one, i, px, py, [left, right, top, bottom]) {
   if (one.dots) return inside.map(([a, b]) => marker(i, a, b, colour));
   if (!inside.length) return [];
   const path = inside.map(([a, b], k) => `${k ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
-  const every = Math.max(1, Math.ceil(inside.length / 8));
+  const every = one.marked ? 1 : Math.max(1, Math.ceil(inside.length / 8));
   return [s("path", { d: path, fill: "none", stroke: colour, "stroke-width": one.width || 2, "stroke-dasharray": dashOf(one, i) }),
     ...(one.bare ? [] : inside.filter((_, k) => k % every === 0).map(([a, b]) => marker(i, a, b, colour)))];
 }

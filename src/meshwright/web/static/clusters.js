@@ -1,10 +1,10 @@
 // The view Compare clusters: what the same run takes and costs on several machines.
 
 import { h, put, table, withRange } from "./dom.js";
-import { ask, lines } from "./ask.js";
+import { Refused, lines } from "./ask.js";
 import { figure, lines as curves, bars } from "./chart.js";
-import { question } from "./state.js";
-import { count, energy, grouped, range, seconds, sig, step, usd } from "./format.js";
+import { prices, question } from "./state.js";
+import { count, energy, grouped, plural, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";
 
 const CHIPS = ["h100-sxm", "h200", "b200", "mi300x", "tpu-v5p"];
@@ -26,9 +26,10 @@ function usual(state) {
 
 const chosen = (state) => (state.clusters || usual(state)).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 12);
 
-function prices(state) {
-  const pairs = (state.prices || "").split(",").map((t) => t.split(":")).filter(([chip, usd]) => chip && Number(usd) > 0);
-  return Object.fromEntries(pairs.map(([chip, rate]) => [chip.trim(), Number(rate)]));
+function said(state) {
+  const [found, wrong] = prices(state);
+  if (wrong) throw new Refused(`prices: "${wrong}" is no chip with a price, such as h100-sxm:2.5`);
+  return found;
 }
 
 function controls(ctx) {
@@ -48,13 +49,13 @@ async function show(ctx) {
   put($("clusters-error"));
   put($("clusters-shares")); put($("clusters-curves"));
   const asked = question(ctx.state);
-  const body = { question: asked, clusters: chosen(ctx.state), prices: prices(ctx.state) };
+  const body = { question: asked, clusters: chosen(ctx.state), prices: said(ctx.state) };
   const rows = [];
   for await (const row of lines("clusters", body, ctx.signal)) { rows.push(row); listed(ctx, rows); }
   ctx.drawn("clusters");
   shares(rows.filter((r) => !r.why));
   ctx.announce(sentence(rows));
-  if (ctx.state.axis === "chips") await overChips(ctx, asked);
+  if (ctx.state.axis === "chips") await overChips(ctx, asked, rows);
 }
 
 function sentence(rows) {
@@ -75,7 +76,7 @@ function cells(r) {
   const within = (value, write) => (value && r.interval_s ? range(along(r, value), write) : "");
   return [r.cluster, step(r.step_time_s), r.interval_s ? range(r.interval_s, step) : "no runs", time ? withRange(seconds(time), within(time, seconds)) : "–",
     cost ? withRange(usd(cost), within(cost, usd)) : "no price", energy(valueOf(r.energy_j)), cost ? count(tokens / cost) : "–", r.usd_per_hour ? sig(r.usd_per_hour) : "–",
-    r.evidence?.rows ? `${grouped(r.evidence.rows)} runs` : r.interval_s ? "runs of its class" : "none", h("span", { class: "note" }, r.layout_words)];
+    r.evidence ? `${plural(r.evidence.rows, "run")} of its class` : "none", h("span", { class: "note" }, r.layout_words)];
 }
 
 function listed(ctx, rows) {
@@ -92,25 +93,38 @@ function shares(rows) {
 }
 
 // The same kinds of chips in other numbers: days and cost against chips, and where two are equal.
-async function overChips(ctx, asked) {
+async function overChips(ctx, asked, rows) {
   const found = new Map();
-  for (const name of chosen(ctx.state)) {
-    const match = /^([\d,_]+)\s*[x×*]\s*(.*)$/i.exec(name);
-    if (!match) continue;
-    const base = Number(match[1].replace(/[,_]/g, ""));
-    const names = SIZES.map((f) => Math.round(base * f)).filter((n) => n >= 1).map((n) => `${n}x${match[2]}`);
-    for await (const row of lines("clusters", { question: asked, clusters: names, prices: prices(ctx.state) }, ctx.signal)) {
+  const own = Object.keys(said(ctx.state)).length > 0;
+  for (const [kind, names] of sizes(chosen(ctx.state))) {
+    const { chip, usd_per_hour: rate } = rows.find((r) => r.chip && parts(r.cluster)[1].toLowerCase() === kind.toLowerCase()) || {};
+    for await (const row of lines("clusters", { question: asked, clusters: names, prices: own && rate ? { [chip]: rate } : {} }, ctx.signal)) {
       if (row.why) continue;
-      const key = match[2];
-      found.set(key, [...(found.get(key) || []), row]);
+      found.set(kind, [...(found.get(kind) || []), row]);
       drawCurves(found);
     }
   }
   ctx.drawn("curves");
 }
 
+// "16 x A100" -> ["16", "A100"]
+const parts = (name) => (/^\s*([\d,_]+)\s*[x×*]\s*(.*\S)/i.exec(name) || ["", "", ""]).slice(1);
+
+// Kind of chip -> the clusters of it to plan, by rising size: each size once, however many of a kind are compared.
+export function sizes(clusters) {
+  const counts = new Map();
+  for (const name of clusters) {
+    const [count, kind] = parts(name);
+    if (!kind) continue;
+    const same = [...counts.keys()].find((other) => other.toLowerCase() === kind.toLowerCase()) || kind;
+    const base = Number(count.replace(/[,_]/g, ""));
+    counts.set(same, [...(counts.get(same) || []), ...SIZES.map((f) => Math.round(base * f)).filter((n) => n >= 1)]);
+  }
+  return new Map([...counts].map(([kind, all]) => [kind, [...new Set(all)].sort((a, b) => a - b).map((n) => `${n}x${kind}`)]));
+}
+
 function drawCurves(found) {
-  const series = [...found].map(([name, rows]) => ({ name, points: rows.map((r) => [r.chips, days(r)]) }));
+  const series = [...found].map(([name, rows]) => ({ name, marked: true, points: rows.map((r) => [r.chips, days(r)]) }));
   const timed = [...found.values()].flat().some((r) => valueOf(r.train_time_s));
   const write = (x) => (timed ? sig(x, 2) : step(x, 2));
   put($("clusters-curves"), figure({ id: "clusters-curves", title: timed ? "Days of the run against chips" : "Step time against chips", note: crossings(series),

@@ -2,7 +2,7 @@
 
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, source } from "./ask.js";
-import { fields, pins, question, words } from "./state.js";
+import { fields, pins, priced, question, words } from "./state.js";
 import { change, gib, perToken, grouped, percent, seconds, step, usd } from "./format.js";
 import { binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf } from "./answer.js";
 
@@ -41,7 +41,7 @@ const $ = (id) => document.getElementById(id);
 
 async function show(ctx) {
   const asked = question(ctx.state);
-  const body = { question: asked, families: false, top: 1 };
+  const body = { question: asked, families: false, top: 1, ...priced(ctx.state) };
   put($("plan-error"));
   wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(), () => null);
   const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
@@ -77,7 +77,7 @@ function predicted(ctx, asked) {
   const same = last.on === asked.on && last.network === asked.network && last.model === asked.model;
   const { placement, dp, ...degrees } = last.layout;
   const layout = same ? last.layout : degrees;
-  return ask("predict", { question: free, layout }, ctx.signal);
+  return ask("predict", { question: free, layout, ...priced(ctx.state) }, ctx.signal);
 }
 
 function shownAgain(ctx, told) {
@@ -238,7 +238,7 @@ async function mineShown(ctx, told) {
   const box = $("mine-answer");
   if (!ctx.state.mine) return put(box);
   try {
-    const p = await ask("predict", { question: free_of(ctx.state), layout: words(ctx.state.mine) }, ctx.signal);
+    const p = await ask("predict", { question: free_of(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) }, ctx.signal);
     const [word, room] = fits(p);
     const run = p.train_time_s ? `; the run takes ${seconds(valueOf(p.train_time_s))}${valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : ""}` : "";
     put(box, h("b", {}, `${step(p.step_time_s)} a step`), ` (${p.layout_words}); `, h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}${run}; against the best ${differs(p, told.best)}.`);

@@ -41,6 +41,24 @@ export function question(state, free = false) {
   return Object.fromEntries(keys.map((key) => [key, state[key]]));
 }
 
+// "A100 80GB:1.8, b200:4" -> {"A100 80GB": 1.8, b200: 4}, and the first piece that is no price.
+export function prices(state) {
+  const found = {};
+  let wrong = "";
+  for (const piece of (state.prices || "").split(",").map((text) => text.trim()).filter(Boolean)) {
+    const [, chip, usd] = /^(.*\S)\s*[:=]\s*\$?\s*([\d.]+)$/.exec(piece) || [];
+    if (Number(usd) > 0) found[chip] = Number(usd);
+    else wrong ||= piece;
+  }
+  return [found, wrong];
+}
+
+// Prices in the address, as a field of what is asked; none, where there are none.
+export function priced(state) {
+  const [found] = prices(state);
+  return Object.keys(found).length ? { prices: found } : {};
+}
+
 export const pins = (state) => fields.layout.filter((key) => state[key]);
 
 const SHORT = { vpp: "interleave", mbs: "microbatch" };

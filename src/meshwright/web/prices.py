@@ -1,0 +1,82 @@
+"""Prices of one's own: dollars for an hour of a chip, by the names that `on` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import SequenceMatcher
+from math import inf
+
+from .. import catalog
+from ..describe.job import Job
+from ..errors import BadInput
+
+Prices = Mapping[str, float]
+
+
+def named(name: str, chips: Iterable[str]) -> str | None:
+    """Which of these chips a name means: "A100 80GB" and "16xa100" are a100-80."""
+    what = name.strip()
+    if what in chips:
+        return what
+    if catalog.COUNT.match(what):
+        what = catalog.counted(what)[1]
+    if catalog.has("networks", what):
+        what = catalog.network(what).chip
+    if not catalog.has("chips", what):
+        return None
+    found = catalog.chip(what).name
+    return found if found in chips else None
+
+
+def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
+    """Chip -> its price.  BadInput for a name that is none of these chips."""
+    chips = sorted({*chips})
+    found: dict[str, float] = {}
+    for name, rate in prices.items():
+        chip = named(name, chips)
+        if chip is None:
+            raise BadInput(
+                f"prices: {name[:80]!r} is none of the chips compared:"
+                f" {', '.join(nearest(name, chips)) or 'there is none'}"
+            )
+        positive(name, rate)
+        if found.get(chip, rate) != rate:
+            raise BadInput(
+                f"prices: {chip} is said twice, {found[chip]:g} and {rate:g} USD/h"
+            )
+        found[chip] = rate
+    return found
+
+
+def nearest(name: str, chips: Iterable[str]) -> list[str]:
+    """Chips, those written like the name first."""
+
+    def unlike(chip: str) -> float:
+        return -SequenceMatcher(None, name.lower(), chip).ratio()
+
+    return sorted(chips, key=unlike)
+
+
+def positive(name: str, rate: float) -> None:
+    """A price is a number above 0.  Raises BadInput."""
+    if not 0 < rate < inf:
+        raise BadInput(
+            f"prices: {name[:80]!r} must cost more than 0 USD/h, not {rate:g}"
+        )
+
+
+def own(job: Job, prices: Prices) -> float | None:
+    """What these prices say of the job's chip; those of other chips are for other clusters."""
+    chip = job.cluster.chip.name
+    mine = {n: rate for n, rate in prices.items() if named(n, [chip])}
+    return by_chip(mine, [chip]).get(chip)
+
+
+def rented(job: Job, rate: float | None) -> Job:
+    """The job on chips at this price; None: at the catalogue's."""
+    if rate is None:
+        return job
+    cluster = job.cluster
+    chip = replace(cluster.chip, usd_per_hour=rate)
+    return replace(job, cluster=replace(cluster, chip=chip))
