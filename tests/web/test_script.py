@@ -236,3 +236,40 @@ def test_words_of_numbers(folder: Path) -> None:
         "\u221250 %",
         "Arithmetic takes 80 % of the step; the rest is slowed by overlap (12 %), tensor parallel (8 %).",
     ]
+
+
+def test_the_best_of_what_was_left_free_is_said_to_be_that(
+    folder: Path,
+) -> None:
+    free, fixed = planned(
+        folder,
+        """
+        const told = [];
+        for (const pinned of [{}, { tp: "2", pp: "1" }]) { await show({ batch: "A", mine: "tp 1", ...pinned }); told.push(texts("mine-answer")); }
+        console.log(JSON.stringify(told));
+        """,
+    )
+    assert "; against the best \u00b1" in free
+    assert "; against the best with tp 2 pp 1 fixed \u00b1" in fixed
+
+
+def test_a_timeline_says_whose_layout_it_draws(folder: Path) -> None:
+    best, fixed, mine = planned(
+        folder,
+        """
+        import { timeline } from "./timeline.js";
+        source.worker = async (name) => (name === "plan" ? { best: { layout: { pp: 1, schedule: "1f1b" } } }
+          : { ranks: 1, makespan_s: 1, exact_s: 1, schedule: "1f1b", bubble_fraction: 0, step_time_s: 1, busy_s: [], layout_words: "pp 1" });
+        put(main, timeline.skeleton());
+        const told = [];
+        for (const state of [{}, { pp: "1" }, { mine: "pp 1", schedule1: "zb-h1" }]) {
+          await timeline.show({ state: { model: "m", ...state }, catalogue: { schedules: [] }, set() {}, announce() {}, drawn() {} });
+          told.push(texts("timeline-layout"));
+        }
+        console.log(JSON.stringify(told));
+        """,
+    )
+    assert best == "Drawn is the best layout: pp 1."
+    assert fixed == "Drawn is the best layout with pp 1 fixed: pp 1."
+    assert mine.startswith("Drawn is your layout (")
+    assert mine.endswith(", under zb-h1: pp 1.")

@@ -2,7 +2,7 @@
 
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, source } from "./ask.js";
-import { fields, pins, priced, question, words } from "./state.js";
+import { bestOf, fields, pins, priced, question, words } from "./state.js";
 import { change, gib, perToken, grouped, percent, seconds, step, usd } from "./format.js";
 import { binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf } from "./answer.js";
 
@@ -241,7 +241,7 @@ async function mineShown(ctx, told) {
     const p = await ask("predict", { question: free_of(ctx.state), layout: words(ctx.state.mine), ...priced(ctx.state) }, ctx.signal);
     const [word, room] = fits(p);
     const run = p.train_time_s ? `; the run takes ${seconds(valueOf(p.train_time_s))}${valueOf(p.cost_usd) ? ` and costs ${usd(valueOf(p.cost_usd))}` : ""}` : "";
-    put(box, h("b", {}, `${step(p.step_time_s)} a step`), ` (${p.layout_words}); `, h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}${run}; against the best ${differs(p, told.best)}.`);
+    put(box, h("b", {}, `${step(p.step_time_s)} a step`), ` (${p.layout_words}); `, h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}${run}; against ${bestOf(ctx.state, "the best")} ${differs(p, told.best)}.`);
   } catch (error) {
     if (!ctx.signal.aborted) put(box, h("span", { class: "bad" }, error.message));
   }

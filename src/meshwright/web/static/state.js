@@ -61,6 +61,12 @@ export function priced(state) {
 
 export const pins = (state) => fields.layout.filter((key) => state[key]);
 
+// "the best layout", of what was left free: "the best layout with tp 8 pp 4 fixed".
+export function bestOf(state, best) {
+  const fixed = pins(state).map((key) => `${key.replace(/_/g, " ")} ${state[key]}`).join(" ");
+  return fixed ? `${best} with ${fixed} fixed` : best;
+}
+
 const SHORT = { vpp: "interleave", mbs: "microbatch" };
 
 // "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too.

@@ -3,7 +3,7 @@
 import { h, put, table } from "./dom.js";
 import { Refused, ask, source } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
-import { fields, question } from "./state.js";
+import { fields, priced, question } from "./state.js";
 import { change, grouped, percent, plural, range, seconds, step } from "./format.js";
 
 export const sure = { name: "sure", title: "How sure", show, skeleton };
@@ -17,7 +17,7 @@ function skeleton() {
 async function show(ctx) {
   put($("sure-error"));
   try {
-    const found = await ask("plan", { question: question(ctx.state), families: false, top: 1 }, ctx.signal);
+    const found = await ask("plan", { question: question(ctx.state), families: false, top: 1, ...priced(ctx.state) }, ctx.signal);
     said(ctx, found.best || found.closest);
     nearest(ctx, await ask("nearest", { question: question(ctx.state, true) }, ctx.signal));
     ctx.drawn("nearest");

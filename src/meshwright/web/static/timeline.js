@@ -2,7 +2,7 @@
 
 import { h, put, save, table } from "./dom.js";
 import { ask } from "./ask.js";
-import { question, words } from "./state.js";
+import { bestOf, priced, question, words } from "./state.js";
 import { MEANS, gantt } from "./gantt.js";
 import { gib, percent, seconds } from "./format.js";
 
@@ -43,7 +43,7 @@ async function layoutOf(ctx) {
     const mine = words(ctx.state.mine);
     return { schedule: Number(mine.interleave) > 1 ? "interleaved" : "1f1b", ...mine };
   }
-  const found = await ask("plan", { question: question(ctx.state), families: false, top: 1 }, ctx.signal);
+  const found = await ask("plan", { question: question(ctx.state), families: false, top: 1, ...priced(ctx.state) }, ctx.signal);
   if (!found.best) throw new Error((found.notes || ["no layout fits"])[0]);
   return found.best.layout;
 }
@@ -55,16 +55,23 @@ function under(layout, schedule) {
   return { ...rest, schedule, interleave: CHUNKED[schedule] ? Math.max(Number(interleave) || 2, 2) : 1, ...(placement ? { placement } : {}) };
 }
 
+function whose(state) {
+  const layout = state.mine ? "your layout (empty Why not mine? in Plan to draw the best)" : bestOf(state, "the best layout");
+  return layout + (state.schedule1 ? `, under ${state.schedule1}` : "");
+}
+
+const IDLE = "Idle is a stage that waits: while the pipeline fills and drains, for a stage that takes longer, or for a send. Plan's fill and drain is only the first of these: there, waiting for a longer stage counts with what that stage does, and sends are a line of their own.";
+
 function draw(ctx, told) {
   const longest = Math.max(...told.map((t) => t.makespan_s));
   const [from, to] = (ctx.state.zoom || "0-1").split("-").map(Number);
-  $("timeline-layout").textContent = told[0].layout_words;
+  $("timeline-layout").textContent = `Drawn is ${whose(ctx.state)}: ${told[0].layout_words}.`;
   const charts = [];
   const zoomed = (i) => (a, b) => {
     charts.forEach((c, k) => k !== i && c && c.zoom(a * told[i].makespan_s, b * told[i].makespan_s, false));
     ctx.remember({ zoom: a <= 0 && b >= 1 ? "" : `${a.toFixed(4)}-${b.toFixed(4)}` });
   };
-  put($("timeline-charts"), legend(), told.map((t, i) => {
+  put($("timeline-charts"), legend(), told.some((t) => t.ranks > 1) && h("p", { class: "note" }, IDLE), told.map((t, i) => {
     if (t.ranks === 1) return h("p", { class: "note" }, "One stage: there is no pipeline to draw. Fix pp above 1 in Plan, or say a layout of yours there.");
     const one = gantt(t, [from * longest, to * longest], zoomed(i), t.schedule);
     charts[i] = one;
