@@ -234,7 +234,7 @@ def test_words_of_numbers(folder: Path) -> None:
         "\u221279 % time a token",
         "5.0 times the time a token",
         "\u221250 %",
-        "Arithmetic takes 80 % of the step; the rest is slowed by overlap (12 %), tensor parallel (8 %).",
+        "Arithmetic takes 80 % of the step; next come slowdown by overlap (12 %), tensor parallel (8 %).",
     ]
 
 

@@ -7,7 +7,7 @@ import { change, count, energy, gib, grouped, percent, range, seconds, sig, step
 export const CAUSES = {
   compute: "arithmetic", memory: "memory traffic", host: "the host", tp_comm: "tensor parallel", cp_comm: "context parallel",
   ep_comm: "expert all-to-all", pp_comm: "sends of stages", dp_comm: "replicas", bubble: "fill and drain",
-  overlap_slowdown: "slowed by overlap", optimizer: "optimizer", other: "not explained",
+  overlap_slowdown: "slowdown by overlap", optimizer: "optimizer", other: "not explained",
 };
 export const EXPLAINED = {
   compute: "matrix products and attention at the rate the kernels reach", memory: "memory traffic beyond arithmetic",
@@ -67,7 +67,7 @@ export function headline(p, price) {
 export function binding(p) {
   const ranked = Object.entries(p.time_s).filter(([cause, t]) => cause !== "compute" && t >= 0.02 * p.step_time_s).sort((a, b) => b[1] - a[1]);
   const words = ranked.map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`).join(", ");
-  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; the rest is ${words || "too short to name"}.`;
+  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; next ${ranked.length > 1 ? "come" : "comes"} ${words || "nothing that takes 2 %"}.`;
 }
 
 // Why one layout is slower than another, in a sentence.

@@ -46,7 +46,7 @@ function linked() {
 
 // What the view still shows of another question is dimmed until it is drawn anew; cards wait a moment (plan.js).
 function dim() {
-  const asked = JSON.stringify(question(page.state));
+  const asked = JSON.stringify([question(page.state), page.state.clusters, page.state.prices]);
   if (asked !== page.asked) for (const node of document.querySelectorAll(DRAWN)) node.classList.add("stale");
   page.asked = asked;
 }
