@@ -213,7 +213,7 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     first, which = distinct([model, where[1], d.dp * d.microbatches])
     alike = Degrees(*(x[first] for x in d))
     ops = expert(on, Shape(*(x[first] for x in s)), alike)
-    busy = passes(s, d) * once(on, ops)[which]
+    busy = passes(s, d) * np.asarray(once(on, ops))[which]
     visit = visited(on, alike, ops)
     sent, reduced, wait = floors(
         on, s, d, Load(visit.seconds[which], visit.latency[which])
