@@ -214,10 +214,8 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     alike = Degrees(*(x[first] for x in d))
     ops = expert(on, Shape(*(x[first] for x in s)), alike)
     busy = passes(s, d) * np.asarray(once(on, ops))[which]
-    visit = visited(on, alike, ops)
-    sent, reduced, wait = floors(
-        on, s, d, Load(visit.seconds[which], visit.latency[which])
-    )
+    visit = (np.asarray(x)[which] for x in visited(on, alike, ops)[:2])
+    sent, reduced, wait = floors(on, s, d, Load(*visit))
     together_s = step_time(
         on,
         busy,
