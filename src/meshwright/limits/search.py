@@ -214,8 +214,9 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     alike = Degrees(*(x[first] for x in d))
     ops = expert(on, Shape(*(x[first] for x in s)), alike)
     busy = passes(s, d) * np.asarray(once(on, ops))[which]
-    visit = (np.asarray(x)[which] for x in visited(on, alike, ops)[:2])
-    sent, reduced, wait = floors(on, s, d, Load(*visit))
+    seconds, latency, _ = visited(on, alike, ops)
+    visit = Load(np.asarray(seconds)[which], np.asarray(latency)[which])
+    sent, reduced, wait = floors(on, s, d, visit)
     together_s = step_time(
         on,
         busy,
