@@ -547,3 +547,25 @@ def test_what_if_is_a_plan_of_the_changed_job(served) -> None:
     ).json
     assert found["16 chips"]["step_time_s"] == more["best"]["step_time_s"]
     assert found["twice the bandwidth of ib"]["set"] == {}
+
+
+def test_idle_is_fill_and_drain_and_waiting_for_a_longer_stage() -> None:
+    """What the page says of the two shares that stand in Plan and in Timeline."""
+    body = {
+        "question": {
+            "model": "qwen2.5-32b",
+            "on": "256xh100-sxm",
+            "batch": "480seq",
+            "seq": "4096",
+        },
+        "layout": {"tp": 2, "pp": 8, "interleave": 3, "zero": 1},
+    }
+    asked = endpoints()
+    p = asked["predict"].ask(body, lambda what, share: None)
+    drawn = asked["timeline"].ask(body, lambda what, share: None)
+    stages = [sum(one.values()) for one in drawn["stage_s"]]
+    ranks = [sum(stages[rank::8]) for rank in range(8)]
+    uneven = 1 - sum(ranks) / len(ranks) / max(ranks)
+    drain = p["time_s"]["bubble"] / drawn["exact_s"]
+    assert uneven > 0.1, "the last has the head"
+    assert drawn["bubble_fraction"] == pytest.approx(uneven + drain, abs=0.02)
