@@ -509,6 +509,17 @@ WRONG = [
         "model.moe: top_k 5 is more than the 4 experts",
     ),
     (
+        describe(
+            model__moe={
+                "experts": 4,
+                "top_k": 2,
+                "expert_ffn": 9,
+                "shared_gate": True,
+            }
+        ),
+        "model.moe: shared_gate scales shared experts, and there are none; give shared_ffn",
+    ),
+    (
         describe(model__sources={"layers": 3}),
         "model.sources.* must be a table of source, date, note",
     ),

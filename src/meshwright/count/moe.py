@@ -26,141 +26,116 @@ def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
     beside: it stands beside the attention, whose norm it reads.
     """
     m = job.model
-    act = job.precision.activation_bytes
-    wgt = job.precision.weight_bytes
     moe = m.moe
     assert moe is not None
-    D = moe.latent or m.hidden
-    F = moe.expert_ffn / layout.etp
-    here = moe.experts / layout.ep
-    sent = size.shard * computed(moe)
-    x = sent * layout.etp
-    gates = 2 if m.gated else 1
+    normed = "attention/norm" if beside else "ffn/norm"
+    ops = [] if beside else [_norm(job, layout, size, moe)]
+    ops.append(router(job, layout, size, moe)._replace(source=normed))
+    ops += routed(job, layout, size, moe, normed)
+    if moe.post_norm:
+        ops.append(megatron.norm(job, "experts/post norm", size))
+    ops += shared(job, layout, size, moe)
+    return ops + megatron.after(job, layout, size, "ffn", biased=False)
 
-    def product(name: str, k: Num, n: Num) -> Op:
-        return linear(
-            job,
-            layout,
-            f"experts/{name}",
-            x,
-            k,
-            n,
-            of=Matrix(copies=here, expert=True),
-        )
 
-    # the router works on the device's own tokens; its weights are on every rank
+def _norm(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
+    """Only shared experts need the whole sequence on each tp rank: the others are sent tokens."""
+    whole = size.tokens * job.model.hidden * job.precision.activation_bytes
+    gather, _ = megatron.collectives(layout, whole)
+    sent = gather if moe.shared_ffn else ()
+    return megatron.norm(job, "ffn/norm", size, backward=sent)
+
+
+def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
+    """It works on the device's own tokens; its weights are on every rank."""
     choices = moe.experts + moe.idle_experts
-    router = linear(
+    op = linear(
         job,
         layout,
         "experts/router",
         size.shard,
-        m.hidden,
+        job.model.hidden,
         choices,
         of=Matrix(quantised=False),
     )
-    router = router._replace(
-        weights=router.weights + (choices if moe.router_bias else 0)
+    bias = choices if moe.router_bias else 0
+    return op._replace(weights=op.weights + bias)
+
+
+def routed(
+    job: Job, layout: Layout, size: Local, moe: MoE, source: str
+) -> list[Op]:
+    """Token copies on their way to the experts, through them and back; between a product down to
+    the experts' own width and one up from it where the model has one (`latent`).
+    """
+    hidden = job.model.hidden
+    D = moe.latent or hidden
+    act = job.precision.activation_bytes
+    sent = size.shard * computed(moe)
+    x = sent * layout.etp
+    away = dispatch(job, layout, sent, "dispatch")._replace(
+        source="experts/narrow" if moe.latent else source,
+        needs=size.shard * D * act,
     )
-    gather, _ = megatron.collectives(layout, size.tokens * m.hidden * act)
-    # only shared experts need the whole sequence on each tp rank
-    shared_gather = gather if moe.shared_ffn else ()
-    normed = "attention/norm" if beside else "ffn/norm"
-    ops = (
-        []
-        if beside
-        else [megatron.norm(job, normed, size, backward=shared_gather)]
-    )
-    ops.append(router._replace(source=normed))
-    if moe.latent:
-        narrow = linear(
-            job,
-            layout,
-            "experts/narrow",
-            size.shard,
-            m.hidden,
-            D,
-        )
-        ops.append(narrow._replace(source=normed))
-    ops += [
-        dispatch(job, layout, sent, "dispatch")._replace(
-            source="experts/narrow" if moe.latent else normed,
-            needs=size.shard * D * act,
-        ),
+    way = [
+        away,
         inner(layout, x, D, act),
+        *feed_forward(job, layout, x, moe),
+        dispatch(job, layout, sent, "combine"),
     ]
-    ops.append(product("up", D, F * gates))
-    if moe.expert_bias:
-        ops.append(
-            blocks.bias(
-                "experts/up bias",
-                x,
-                F * gates,
-                act=act,
-                wgt=wgt,
-                expert=True,
-                copies=here,
-            )._replace(weights=here * F * gates)
+    if not moe.latent:
+        return way
+    t = size.shard
+    narrow = linear(job, layout, "experts/narrow", t, hidden, D)
+    wide = linear(job, layout, "experts/wide", t, D, hidden)
+    return [narrow._replace(source=source), *way, wide]
+
+
+def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
+    """The grouped products of a rank's E/ep experts on x token copies in all."""
+    m = job.model
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    D = moe.latent or m.hidden
+    F = moe.expert_ffn / layout.etp
+    here = moe.experts / layout.ep
+
+    def product(name: str, k: Num, n: Num) -> list[Op]:
+        of = Matrix(copies=here, expert=True)
+        op = linear(job, layout, f"experts/{name}", x, k, n, of=of)
+        if not moe.expert_bias:
+            return [op]
+        bias = blocks.bias(
+            f"experts/{name} bias",
+            x,
+            n,
+            act=act,
+            wgt=wgt,
+            expert=True,
+            copies=here,
         )
-    ops.append(
-        (blocks.gated_activation if m.gated else blocks.gelu)(
-            "experts/activation", x * F, act=act
-        )
-    )
-    ops.append(product("down", F, D))
-    if moe.expert_bias:
-        ops.append(
-            blocks.bias(
-                "experts/down bias",
-                x,
-                D,
-                act=act,
-                wgt=wgt,
-                expert=True,
-                copies=here,
-            )._replace(weights=here * D)
-        )
-    ops.append(dispatch(job, layout, sent, "combine"))
-    if moe.latent:
-        ops.append(
-            linear(
-                job,
-                layout,
-                "experts/wide",
-                size.shard,
-                D,
-                m.hidden,
-            )
-        )
-    if moe.post_norm:
-        ops.append(megatron.norm(job, "experts/post norm", size))
-    if moe.shared_ffn:
-        ops += megatron.dense(
-            job,
-            layout,
-            size,
-            moe.shared_ffn,
-            name="shared",
-        )
-    if moe.shared_gate:
-        ops.append(
-            linear(
-                job,
-                layout,
-                "shared/gate",
-                size.shard,
-                m.hidden,
-                1,
-                of=Matrix(quantised=False),
-            )
-        )
-    return ops + megatron.after(
-        job,
-        layout,
-        size,
-        "ffn",
-        biased=False,
-    )
+        return [op, bias._replace(weights=here * n)]
+
+    activation = blocks.gated_activation if m.gated else blocks.gelu
+    return [
+        *product("up", D, F * (2 if m.gated else 1)),
+        activation("experts/activation", x * F, act=act),
+        *product("down", F, D),
+    ]
+
+
+def shared(job: Job, layout: Layout, size: Local, moe: MoE) -> list[Op]:
+    """Experts that every token visits: a dense feed-forward, cut by tp."""
+    if not moe.shared_ffn:
+        return []
+    width = moe.shared_ffn
+    ops = megatron.dense(job, layout, size, width, name="shared")
+    if not moe.shared_gate:
+        return ops
+    one = Matrix(quantised=False)
+    hidden = job.model.hidden
+    gate = linear(job, layout, "shared/gate", size.shard, hidden, 1, of=one)
+    return [*ops, gate]
 
 
 def computed(moe: MoE) -> float:

@@ -451,11 +451,11 @@ def _model(m: Model) -> str:
 
 def _moe(m: MoE) -> str:
     choices = m.experts + m.idle_experts
-    return (
-        f"top_k {m.top_k} is more than the {choices} experts"
-        if m.top_k > choices
-        else ""
-    )
+    if m.top_k > choices:
+        return f"top_k {m.top_k} is more than the {choices} experts"
+    if m.shared_gate and not m.shared_ffn:
+        return "shared_gate scales shared experts, and there are none; give shared_ffn"
+    return ""
 
 
 def _linear(m: Linear) -> str:
