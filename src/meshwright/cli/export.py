@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -117,47 +117,22 @@ def export(
     from ..formats import sbatch, torchrun
     from ..report import console
 
-    if to.lower() in CALLED:
-        raise BadInput(
-            f"--to {to!r} is not known; did you mean {CALLED[to.lower()]}?"
-        )
-    if to not in FORMATS:
-        raise unknown("--to", to, FORMATS)
+    _known(to)
     site = {
         "partition": partition,
         "account": account,
         "time": time,
         "container": container,
     }
+    ours = {"restarts": restarts, "device": device}
+    theirs_too = {"base": base, "per-node": per_node}
+    _meant(to, site, ours | theirs_too, numbers)
     if to == "safetensors":
-        others = {
-            **site,
-            "base": base,
-            "per-node": per_node,
-            "restarts": restarts,
-            "device": device,
-        }
-        if given := [
-            name for name, value in others.items() if value is not None
-        ]:
-            raise BadInput(
-                f"--{given[0]} is for what starts a job: weights have no such thing"
-            )
         return weights(job, output, json, numbers or "fp32")
-    if numbers is not None:
-        raise BadInput(f"--numbers is for --to safetensors, not for {to}")
-    if to != "sbatch" and (
-        given := [name for name, value in site.items() if value is not None]
-    ):
-        raise BadInput(
-            f"--{given[0]} is for --to sbatch: {to} has no such thing"
-        )
-    if base is not None and to not in THEIRS:
-        raise BadInput(f"--base is for a file of another tool, not for {to}")
     slurm = sbatch.Slurm(**site) if to == "sbatch" else None
     onto: dict[str, object] = {}
     if their := program(job, to, starts):
-        if restarts is not None or device is not None:
+        if _given(ours):
             raise BadInput(
                 "--restarts and --device are for meshwright train, not for "
                 + their
@@ -190,6 +165,43 @@ def export(
     elif not output:
         sys.stdout.write(text)
     return 0
+
+
+def _known(to: str) -> None:
+    """BadInput for a format that we do not write."""
+    if to.lower() in CALLED:
+        raise BadInput(
+            f"--to {to!r} is not known; did you mean {CALLED[to.lower()]}?"
+        )
+    if to not in FORMATS:
+        raise unknown("--to", to, FORMATS)
+
+
+def _given(options: dict[str, Any]) -> list[str]:
+    return [name for name, value in options.items() if value is not None]
+
+
+def _meant(
+    to: str,
+    site: dict[str, Any],
+    others: dict[str, Any],
+    numbers: str | None,
+) -> None:
+    """BadInput for an option that means nothing for that format."""
+    if to == "safetensors":
+        if given := _given(site | others):
+            raise BadInput(
+                f"--{given[0]} is for what starts a job: weights have no such thing"
+            )
+        return
+    if numbers is not None:
+        raise BadInput(f"--numbers is for --to safetensors, not for {to}")
+    if to != "sbatch" and (given := _given(site)):
+        raise BadInput(
+            f"--{given[0]} is for --to sbatch: {to} has no such thing"
+        )
+    if others["base"] is not None and to not in THEIRS:
+        raise BadInput(f"--base is for a file of another tool, not for {to}")
 
 
 def put(path: str, text: str) -> None:
