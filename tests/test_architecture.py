@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -52,34 +53,34 @@ ROOMS = (
 LEVEL = {room: i for i, room in enumerate(ROOMS)}
 
 
-def imports(file: Path) -> set[str]:
-    """Rooms of the package that a file imports, at its top or inside functions, but for types
-    only.
+def modules(file: Path, late: bool) -> set[tuple[str, ...]]:
+    """Modules of the package (and names in them) that a file imports, but for types only.
+
+    late: also inside functions.
     """
-    found = set()
     tree = ast.parse(file.read_text("utf-8"))
-    typing_only = {
-        id(n)
+    blocks = [
+        b
         for b in ast.walk(tree)
-        if isinstance(b, ast.If) and "TYPE_CHECKING" in ast.dump(b.test)
-        for n in ast.walk(b)
-    }
+        if (isinstance(b, ast.If) and "TYPE_CHECKING" in ast.dump(b.test))
+        or (isinstance(b, ast.FunctionDef) and not late)
+    ]
+    passed_over = {id(n) for b in blocks for n in ast.walk(b)}
     package = ("meshwright", *file.relative_to(SOURCE).parts[:-1])
+    found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and id(node) not in typing_only:
+        if isinstance(node, ast.ImportFrom) and id(node) not in passed_over:
             base = (
                 package[: len(package) - node.level + 1] if node.level else ()
             )
             path = (*base, *(node.module.split(".") if node.module else ()))
-            targets = (
-                [(*path, alias.name) for alias in node.names]
-                if len(path) < 2
-                else [path]
-            )
-            found |= {
-                t[1] for t in targets if t[0] == "meshwright" and len(t) > 1
-            }
-    return found
+            found |= {(*path, alias.name) for alias in node.names}
+    return {path[1:] for path in found if path[0] == "meshwright"}
+
+
+def imports(file: Path) -> set[str]:
+    """Rooms of the package that a file imports, at its top or inside functions."""
+    return {path[0] for path in modules(file, late=True)}
 
 
 def room(file: Path) -> str:
@@ -106,6 +107,26 @@ def test_imports_run_with_the_data(file: Path) -> None:
 
 def test_every_room_has_its_place() -> None:
     assert {room(f) for f in FILES} <= set(ROOMS)
+
+
+def test_no_files_import_one_another() -> None:
+    """Not even within a room: files can be read in an order in which each knows those it needs."""
+    named = {
+        file.relative_to(SOURCE).with_suffix("").parts: file for file in FILES
+    }
+    named = {
+        name[:-1] if name[-1] == "__init__" else name: file
+        for name, file in named.items()
+    }
+    needs = {
+        name: {
+            path if path in named else path[:-1]
+            for path in modules(file, late=False)
+        }
+        - {name}
+        for name, file in named.items()
+    }
+    list(TopologicalSorter(needs).static_order())  # or a CycleError
 
 
 def run(code: str) -> str:

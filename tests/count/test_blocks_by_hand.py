@@ -9,9 +9,9 @@ import pytest
 from by_hand import by_hand
 from meshwright import catalog
 from meshwright.count import blocks, vocabulary
-from meshwright.count.megatron import Kind
 from meshwright.count.model import layer
 from meshwright.count.moe import reached
+from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.layout.placement import placed

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from meshwright import BadInput, Job, Layout, predict
-from meshwright.count.megatron import Kind
 from meshwright.count.model import layer
+from meshwright.describe.layers import Kind
 from meshwright.exchange import EXCHANGES, Heads
 from meshwright.layout.rules import broken
 

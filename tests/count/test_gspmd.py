@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from meshwright import BadInput, Job, Layout, Space, plan, predict
 from meshwright.count import model as models
 from meshwright.count import vocabulary
-from meshwright.count.megatron import Kind
 from meshwright.count.model import layer, operations
 from meshwright.count.work import Message, Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.cluster import NOWHERE
+from meshwright.describe.layers import Kind
 from meshwright.describe.layout import SCHEMES
 from meshwright.describe.mixers import Linear
 from meshwright.describe.model import MLA, Model, MoE

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from meshwright import BadInput, Job, Layout, catalog, predict
-from meshwright.count.megatron import Kind, layer
+from meshwright.count.megatron import layer
 from meshwright.count.model import kinds
 from meshwright.count.recompute import again, kept
 from meshwright.count.work import Op
+from meshwright.describe.layers import Kind
 from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
 from meshwright.layout.placement import placed
 from meshwright.step import boundary

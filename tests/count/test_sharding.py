@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.count import vocabulary
-from meshwright.count.megatron import Kind, seen
+from meshwright.count.mask import seen
 from meshwright.count.model import groups, layer, operations, parameters
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
+from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.network import Dim, Network

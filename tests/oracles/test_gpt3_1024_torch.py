@@ -13,10 +13,10 @@ import pytest
 from meshwright import catalog
 from meshwright import step as ours
 from meshwright.count import vocabulary
-from meshwright.count.megatron import Kind
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.job import Job
+from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 

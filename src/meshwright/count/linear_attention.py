@@ -17,10 +17,11 @@ from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..describe.mixers import Linear
 from ..num import Num, ceil_div
-from . import blocks, megatron
-from .blocks import Matrix, Sent
+from . import blocks
+from .blocks import Matrix
 from .context import exchanged
 from .linear import linear
+from .parallel import after, column, pre_norm, row
 from .work import Local, Op, Pass
 
 
@@ -40,8 +41,7 @@ def linear_attention(
     H = of.heads / size.tp
     keys = of.keys * of.key_dim / size.tp
     values = H * of.value_dim
-    gather, reduce = megatron.collectives(layout, t * m.hidden * act)
-    ops = [megatron.norm(job, "linear/norm", size, backward=gather)]
+    ops = [pre_norm(job, layout, size, "linear/norm")]
     ops += projections(job, layout, size, of)
     entering = t * (2 * keys + values + gates(of) * H) * act
     if of.conv:
@@ -71,26 +71,11 @@ def linear_attention(
         ops.append(
             blocks.scaled("linear/gated", t * values, t * width, act=act)
         )
-    out = linear(
-        job,
-        layout,
-        "linear/out",
-        t,
-        values,
-        m.hidden,
-        of=Matrix(quantised=False),
-        sent=Sent(forward=reduce),
-    )
+    plain = Matrix(quantised=False)
     return [
         *ops,
-        out,
-        *megatron.after(
-            job,
-            layout,
-            size,
-            "linear",
-            biased=False,
-        ),
+        row(job, layout, size, "linear/out", values, of=plain),
+        *after(job, layout, size, "linear", biased=False),
     ]
 
 
@@ -98,11 +83,8 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
     """One matrix from the hidden state to all that needs no narrow matrix of its own, cut tp ways,
     and the two matrices of what does.
     """
-    m = job.model
-    c = job.how.count
-    t = size.tokens
+    D = job.model.hidden
     tp = size.tp
-    act = job.precision.activation_bytes
     H = of.heads / tp
     keys = of.keys * of.key_dim / tp
     values = of.heads * of.value_dim / tp
@@ -111,61 +93,25 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
     ranks = (("decay", of.decay_rank, decay), ("gate", of.gate_rank, gate))
     widths = [keys, keys, values, H if of.write_gate else 0.0]
     widths += [width for _, rank, width in ranks if not rank]
-    gather, reduce = megatron.collectives(layout, t * m.hidden * act)
-    ops = [
-        linear(
-            job,
-            layout,
-            "linear/in",
-            t,
-            m.hidden,
-            sum(widths),
-            of=Matrix(
-                columns=tuple(
-                    width
-                    for width in widths
-                    if not isinstance(width, float) or width
-                ),
-                kept=megatron.kept(c.gathered_inputs, size),
-            ),
-            sent=Sent(
-                forward=gather,
-                backward=megatron.column_backward(
-                    c.gathered_inputs, gather, reduce
-                ),
-            ),
-        )
-    ]
+    columns = tuple(
+        width for width in widths if not isinstance(width, float) or width
+    )
+    of_all = Matrix(columns=columns)
+    name = "linear/in"
+    ops = [column(job, layout, size, name, D, sum(widths), of=of_all)]
     for name, rank, width in ranks:
         if rank:
-            shard, wide = megatron.collectives(layout, t * rank * act)
             down = linear(
                 job,
                 layout,
                 f"linear/{name} down",
                 size.shard,
-                m.hidden,
+                D,
                 rank,
                 of=Matrix(kept=0.0),
             )
-            ops.append(down._replace(source="linear/norm"))
-            ops.append(
-                linear(
-                    job,
-                    layout,
-                    f"linear/{name} up",
-                    t,
-                    rank,
-                    width,
-                    of=Matrix(kept=megatron.kept(c.gathered_inputs, size)),
-                    sent=Sent(
-                        forward=shard,
-                        backward=megatron.column_backward(
-                            c.gathered_inputs, shard, wide
-                        ),
-                    ),
-                )
-            )
+            up = column(job, layout, size, f"linear/{name} up", rank, width)
+            ops += [down._replace(source="linear/norm"), up]
     return ops
 
 

@@ -13,9 +13,11 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import MoE
 from ..num import Num
-from . import blocks, megatron
+from . import blocks
 from .blocks import Matrix
+from .feed_forward import dense
 from .linear import linear
+from .parallel import after, norm, pre_norm
 from .work import ONCE_A_NODE, Local, Message, Op, Pass, reached
 
 
@@ -29,21 +31,20 @@ def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
     moe = m.moe
     assert moe is not None
     normed = "attention/norm" if beside else "ffn/norm"
-    ops = [] if beside else [_norm(job, layout, size, moe)]
+    ops = []
+    if not beside:
+        # only shared experts need the whole sequence on each tp rank
+        ops = [
+            pre_norm(job, layout, size, normed)
+            if moe.shared_ffn
+            else norm(job, normed, size)
+        ]
     ops.append(router(job, layout, size, moe)._replace(source=normed))
     ops += routed(job, layout, size, moe, normed)
     if moe.post_norm:
-        ops.append(megatron.norm(job, "experts/post norm", size))
+        ops.append(norm(job, "experts/post norm", size))
     ops += shared(job, layout, size, moe)
-    return ops + megatron.after(job, layout, size, "ffn", biased=False)
-
-
-def _norm(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
-    """Only shared experts need the whole sequence on each tp rank: the others are sent tokens."""
-    whole = size.tokens * job.model.hidden * job.precision.activation_bytes
-    gather, _ = megatron.collectives(layout, whole)
-    sent = gather if moe.shared_ffn else ()
-    return megatron.norm(job, "ffn/norm", size, backward=sent)
+    return ops + after(job, layout, size, "ffn", biased=False)
 
 
 def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
@@ -129,7 +130,7 @@ def shared(job: Job, layout: Layout, size: Local, moe: MoE) -> list[Op]:
     if not moe.shared_ffn:
         return []
     width = moe.shared_ffn
-    ops = megatron.dense(job, layout, size, width, name="shared")
+    ops = dense(job, layout, size, width, name="shared")
     if not moe.shared_gate:
         return ops
     one = Matrix(quantised=False)

@@ -15,10 +15,11 @@ from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..describe.mixers import StateSpace
 from ..num import Num, ceil_div, maximum
-from . import blocks, megatron
+from . import blocks
 from .blocks import Matrix, Sent
 from .context import exchanged
 from .linear import linear
+from .parallel import after, column, pre_norm, row
 from .work import Local, Message, Op, Pass
 
 SCAN = 9.0
@@ -32,7 +33,6 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     projection, residual.
     """
     m = job.model
-    c = job.how.count
     p = job.precision
     t = size.tokens
     of = m.ssm
@@ -41,36 +41,13 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     wgt = p.weight_bytes
     tp = size.tp
     inner = of.inner / size.tp
-    gather, reduce = megatron.collectives(layout, t * m.hidden * act)
     wide = into(of, tp)
     ops = [
-        megatron.norm(job, "ssm/norm", size, backward=gather),
-        linear(
-            job,
-            layout,
-            "ssm/in",
-            t,
-            m.hidden,
-            wide,
-            of=Matrix(kept=megatron.kept(c.gathered_inputs, size)),
-            sent=Sent(
-                forward=gather,
-                backward=megatron.column_backward(
-                    c.gathered_inputs, gather, reduce
-                ),
-            ),
-        ),
+        pre_norm(job, layout, size, "ssm/norm"),
+        column(job, layout, size, "ssm/in", m.hidden, wide),
     ]
     if of.bias:
-        ops.append(
-            blocks.bias(
-                "ssm/in bias",
-                t,
-                wide,
-                act=act,
-                wgt=wgt,
-            )
-        )
+        ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
     through = blocks.convolution(
         "ssm/conv",
         t,
@@ -96,27 +73,10 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
                 "ssm/inner norm", t, inner, parameters=1, act=act, wgt=wgt
             )
         )
-    ops.append(
-        linear(
-            job,
-            layout,
-            "ssm/out",
-            t,
-            inner,
-            m.hidden,
-            of=Matrix(quantised=False),
-            sent=Sent(forward=reduce),
-        )
-    )
     return [
         *ops,
-        *megatron.after(
-            job,
-            layout,
-            size,
-            "ssm",
-            biased=of.bias,
-        ),
+        row(job, layout, size, "ssm/out", inner, of=Matrix(quantised=False)),
+        *after(job, layout, size, "ssm", biased=of.bias),
     ]
 
 

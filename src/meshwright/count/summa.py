@@ -11,13 +11,14 @@ from __future__ import annotations
 from functools import partial
 
 from ..describe.job import Job
+from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..num import Num, maximum
 from . import blocks
 from .blocks import Grid, Heads, Kernel, Numbers, Sent
 from .context import exchange, heads_of
 from .linear import gradient_bytes
-from .megatron import Kind, seen
+from .mask import seen
 from .work import Local, Message, Op, local
 
 

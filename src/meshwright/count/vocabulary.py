@@ -10,11 +10,11 @@ from __future__ import annotations
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, ceil_div
-from . import blocks, megatron
-from .blocks import Matrix, Sent
+from . import blocks
+from .blocks import FP32, Matrix
 from .linear import linear
-from .megatron import FP32
-from .work import Local, Message, Op, Pass, local
+from .parallel import Entry, collectives, column, norm
+from .work import Local, Message, Op, Pass, also_sent, local
 
 
 def rows(job: Job, layout: Layout) -> Num:
@@ -40,7 +40,7 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         return []
     size = local(job, layout)
     x = size.tokens * m.embedded
-    gather, reduce = megatron.collectives(layout, x * act)
+    gather, reduce = collectives(layout, x * act)
     positions = (m.position_rows or m.seq) if m.positions == "learned" else 0
     whole = (positions + m.token_types) * size.part(m.embedded)
     weights = table(job, layout) + whole
@@ -60,12 +60,10 @@ def embedding(job: Job, layout: Layout) -> list[Op]:
         ),
         weights=weights,
     )
-    norm = (
-        [megatron.norm(job, "embedding/norm", size, width=m.embedded)]
-        if m.embedding_norm
-        else []
-    )
-    return [look_up, *norm, *_widened(job, layout, size)]
+    ops = [look_up]
+    if m.embedding_norm:
+        ops.append(norm(job, "embedding/norm", size, width=m.embedded))
+    return ops + _widened(job, layout, size)
 
 
 def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
@@ -95,31 +93,22 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
 def head(job: Job, layout: Layout) -> list[Op]:
     """Last stage: final norm, logits, loss. The logits are kept in fp32 for the backward pass."""
     m = job.model
-    c = job.how.count
     act = job.precision.activation_bytes
-    if not (m.vocab and c.vocabulary):
+    if not (m.vocab and job.how.count.vocabulary):
         return []
     size = local(job, layout)
     width = m.head_width or m.hidden
-    gather, reduce = megatron.collectives(layout, size.tokens * width * act)
+    gather, _ = collectives(layout, size.tokens * width * act)
     V = rows(job, layout)
-    logits = linear(
+    logits = column(
         job,
         layout,
+        size,
         "head/logits",
-        size.tokens,
         width,
         V,
-        of=Matrix(
-            quantised=False,
-            engine="wide",
-            kept=megatron.kept(c.gathered_inputs, size),
-        ),
-        sent=Sent(
-            backward=megatron.column_backward(
-                c.gathered_inputs, gather, reduce
-            )
-        ),
+        of=Matrix(quantised=False, engine="wide"),
+        entry=Entry(gathers=False),  # the norm before it does
     )
     statistics = (
         Message("all_reduce", "tp", size.tokens * FP32),
@@ -145,14 +134,13 @@ def head(job: Job, layout: Layout) -> list[Op]:
         ),
         saved=scores * FP32,
     )
-    norm = megatron.norm(
-        job, "head/norm", size, () if m.head_width else gather
-    )
+    sent = () if m.head_width else gather
+    final = norm(job, "head/norm", size, sent)
     bias = blocks.bias(
         "head/bias", size.tokens, V, act=act, wgt=job.precision.weight_bytes
     )
     return [
-        norm if m.final_norm else norm._replace(weights=0.0),
+        final if m.final_norm else final._replace(weights=0.0),
         *_transform(job, layout, size, gather),
         logits,
         *([bias] if m.head_bias else []),
@@ -181,7 +169,7 @@ def _transform(
         ),
         *(bias if m.bias else []),
         blocks.gelu(f"{name} activation", t * width, act=act),
-        megatron.norm(job, f"{name} norm", size, gather, width=width),
+        norm(job, f"{name} norm", size, gather, width=width),
     ]
 
 
@@ -190,30 +178,14 @@ def join(job: Job, layout: Layout) -> list[Op]:
     embedding, each normalised, go side by side through one matrix of 2 D x D, cut tp ways by
     columns. Source: DeepSeek-AI 2024, DeepSeek-V3, section 2.2.
     """
-    m = job.model
-    c = job.how.count
-    act = job.precision.activation_bytes
+    D = job.model.hidden
     size = local(job, layout)
-    D, t = m.hidden, size.tokens
-    gather, reduce = megatron.collectives(layout, 2 * t * D * act)
-    columns = (Message("all_gather", "tp", t * D * act),)
-    project = linear(
-        job,
-        layout,
-        "mtp/project",
-        t,
-        2 * D,
-        D / layout.tp,
-        of=Matrix(kept=megatron.kept(c.gathered_inputs, size)),
-        sent=Sent(
-            forward=(*gather, *columns),
-            backward=(
-                *columns,
-                *megatron.column_backward(c.gathered_inputs, gather, reduce),
-            ),
-        ),
+    whole = size.tokens * D * job.precision.activation_bytes
+    columns = (Message("all_gather", "tp", whole),)
+    project = also_sent(
+        column(job, layout, size, "mtp/project", 2 * D, D / layout.tp),
+        result=columns,
     )
     return [
-        megatron.norm(job, f"mtp/{name} norm", size)
-        for name in ("hidden", "token")
+        norm(job, f"mtp/{name} norm", size) for name in ("hidden", "token")
     ] + [project]

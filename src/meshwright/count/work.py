@@ -141,6 +141,22 @@ class Local(NamedTuple):
         return hidden / self.tp if self.hidden_cut else hidden
 
 
+def also_sent(
+    op: Op,
+    result: tuple[Message, ...] = (),
+    gradient: tuple[Message, ...] = (),
+) -> Op:
+    """An operation with further messages: of its result (last forward, and the same first in
+    backward), and of the gradient of its input (last in backward).
+    """
+    forward = (*op.forward.comm, *result)
+    backward = (*result, *op.backward.comm, *gradient)
+    return op._replace(
+        forward=op.forward._replace(comm=forward),
+        backward=op.backward._replace(comm=backward),
+    )
+
+
 def local(job: Job, layout: Layout) -> Local:
     """Sizes of one microbatch of the layout's sequences on a tp x cp group."""
     tokens = layout.microbatch * job.T / layout.cp

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from ..count.megatron import Kind
 from ..count.model import groups
 from ..count.model import layer as operations
 from ..count.work import Op, Pass
@@ -23,6 +22,7 @@ from ..describe.assumptions import BOOK_SUM, Assumptions
 from ..describe.cluster import NOWHERE
 from ..describe.frozen import FrozenDict
 from ..describe.job import PRECISIONS, Job, Precision
+from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..errors import unknown

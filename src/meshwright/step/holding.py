@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..count import vocabulary
-from ..count.megatron import FP32
+from ..count.blocks import FP32
 from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job

@@ -15,7 +15,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..cost.layer import LayerCost
-from ..count.megatron import FP32
+from ..count.blocks import FP32
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload

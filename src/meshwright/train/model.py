@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..count.megatron import Kind
 from ..count.model import kinds
+from ..describe.layers import Kind
 from ..describe.model import Model
 from ..program.tiles import Documents, seen_window, tiles
 from .attention import attend

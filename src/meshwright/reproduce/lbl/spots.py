@@ -13,12 +13,12 @@ from typing import Any
 
 from ... import catalog
 from ...cost.layer import Timer
-from ...count.megatron import Kind
 from ...count.model import layer
 from ...count.work import Op
 from ...describe.assumptions import LBL, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
+from ...describe.layers import Kind
 from ...describe.layout import AXES, Layout
 from ...prediction.prediction import Prediction
 from ...step import clock

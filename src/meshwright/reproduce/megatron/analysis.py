@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ... import catalog
-from ...count.megatron import Kind
 from ...count.model import layer
 from ...count.work import Op
 from ...describe.job import Job
+from ...describe.layers import Kind
 from ...describe.layout import Layout
 from ...describe.model import Model
 from ...layout.placement import placed

@@ -1,0 +1,243 @@
+"""Attention of every kind, cut over tp by heads and over cp by tokens: queries, keys and values,
+their meeting, the way out. Source: Korthikanti et al. 2022; Subramanian et al. 2024, Tables A1 and
+A2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..describe.job import Job
+from ..describe.layers import Kind
+from ..describe.layout import Layout
+from ..describe.model import Model
+from ..num import Num, maximum, where
+from . import blocks
+from .blocks import FP32, Heads, Kernel, Matrix, Sent
+from .context import exchange, heads_of, worked
+from .feed_forward import beside
+from .latent import latent
+from .mask import seen
+from .parallel import Entry, after, column, inner_norm, pre_norm, row
+from .sparse import indexer
+from .work import Local, Message, Op
+
+SPARSE = ("sparse", "chosen")
+"""Mixers that read the keys which an indexer picked."""
+
+
+class Shape(NamedTuple):
+    """Heads of one kind of attention on one device."""
+
+    H: Num
+    K: Num
+    """Query and key/value heads."""
+    q: int
+    v: int
+    """Widths of a query or key head and of a value head."""
+    sinks: bool
+    shared: bool = False
+    """Keys are values too."""
+
+
+def heads(m: Model, kind: Kind, tp: Num) -> Shape:
+    """Of a layer; fewer key/value heads than tp are copied."""
+    if m.mla:
+        q = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim
+        v = m.mla.v_head_dim
+        return Shape(
+            m.heads / tp,
+            m.heads / tp,
+            q,
+            v,
+            m.attention_sinks,
+        )
+    if m.sliding and kind.window is not None:
+        of = m.sliding
+        v = m.sliding.v_head_dim or m.sliding.head_dim
+        return Shape(
+            of.heads / tp,
+            maximum(of.kv_heads / tp, 1.0),
+            of.head_dim,
+            v,
+            of.sinks,
+        )
+    shared = m.key_is_value and kind.window is None
+    return Shape(
+        m.heads / tp,
+        maximum(m.K / tp, 1.0),
+        m.h,
+        m.v,
+        m.attention_sinks,
+        shared,
+    )
+
+
+def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
+    """Norm, query/key/value projections, attention, output projection, residual."""
+    m = job.model
+    of = heads(m, kind, size.tp)
+    # the feed-forward keeps, and reduces, for both
+    beside_ffn = beside(m, kind) and not kind.moe
+    ops = [pre_norm(job, layout, size, "attention/norm")]
+    ops += (
+        latent(job, layout, size)
+        if m.mla
+        else projections(job, layout, size, of, beside_ffn)
+    )
+    ops += between(job, layout, size, of)
+    if kind.mixer == "sparse":
+        ops += indexer(job, layout, size)
+    ops.append(core(job, layout, size, of, kind))
+    if m.attention_gate != "none":
+        ops += gate(job, layout, size, of)
+    wide = of.H * of.v
+    if m.inner_norms:
+        name = "attention/inner norm"
+        ops.append(inner_norm(job, name, size.tokens, wide))
+    out = row(
+        job,
+        layout,
+        size,
+        "attention/out",
+        wide,
+        of=Matrix(quantised=False),
+        reduces=not beside_ffn,
+    )
+    return [*ops, out, *after(job, layout, size, "attention", m.biased_out)]
+
+
+def projections(
+    job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bool
+) -> list[Op]:
+    """Queries, keys and values in one matrix, cut by heads, and their biases."""
+    m = job.model
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    values = 0.0 if of.shared else of.K * of.v
+    columns = (of.H * of.q, of.K * of.q, of.K * of.v)[: 2 if of.shared else 3]
+    width = of.H * of.q + of.K * of.q + values
+    alone = not beside_ffn
+    qkv = column(
+        job,
+        layout,
+        size,
+        "attention/qkv",
+        m.hidden,
+        width,
+        of=Matrix(calls=float(len(columns)), columns=columns),
+        entry=Entry(keeps=alone, reduces=alone),
+    )
+    if not m.qkv_bias:
+        return [qkv]
+    name = "attention/qkv bias"
+    return [qkv, blocks.bias(name, size.tokens, width, act=act, wgt=wgt)]
+
+
+def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
+    """What happens to queries and keys before they meet, as passes of their own."""
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    ops = [query_key_norm(job, layout, size, of)] if m.qk_norm else []
+    if c.rotary == "apart" and not m.mla and m.positions == "rope":
+        turned = size.tokens * (of.H + of.K) * of.q
+        ops.append(blocks.rotary("attention/rotary", turned, act=act))
+    return ops
+
+
+def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
+    """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads
+    together (OLMo 2).
+
+    Then their sums of squares, one number a token for queries and one for keys, are added up over
+    tp.
+    """
+    m = job.model
+    t = size.tokens
+    count = of.H + of.K
+    statistics = (
+        (Message("all_reduce", "tp", 2 * t * FP32),) if m.qk_norm_whole else ()
+    )
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    op = blocks.norm(
+        "attention/qk norm",
+        t * count,
+        of.q,
+        parameters=1,
+        act=act,
+        wgt=wgt,
+        autograd=job.how.count.backward_needs == "autograd",
+        sent=Sent(forward=statistics, backward=statistics),
+    )
+    each = 2.0 if m.qk_norm_shift else 1.0
+    return op._replace(
+        weights=each * of.q * (count if m.qk_norm_whole else 2.0)
+    )
+
+
+def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
+    """softmax(Q K^T) V."""
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    heads = heads_of(size, of.H, of.K, of.q, of.v)
+    work = worked(layout, heads)
+    forward, backward = exchange(layout, heads, act, c.gathered_keys)
+    tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
+    op = blocks.attention(
+        "attention/core",
+        Heads(
+            b=size.b,
+            H=work.H,
+            K=work.K,
+            lq=work.queries,
+            l=size.T,
+            q=of.q,
+            v=of.v,
+            seen=seen(job, visible(m, kind)),
+        ),
+        one=1.0 if c.dot_product == "2k-1" else 0.0,
+        act=act,
+        kernel=Kernel(
+            dropout=m.dropout,
+            fused=job.fused_attention,
+            output_twice=c.attention_output == "twice",
+            autograd=c.backward_needs == "autograd",
+            tiled=where(tiled, 1.0, 0.0),
+        ),
+        sent=Sent(forward=forward, backward=backward),
+    )
+    return op._replace(weights=(of.H if of.sinks else 0.0) + m.vectors)
+
+
+def visible(m: Model, kind: Kind) -> int | None:
+    """Keys that a query of a layer reads at most; None: all that the mask leaves."""
+    return m.sparse.top_k if m.sparse and kind.mixer in SPARSE else kind.window
+
+
+def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
+    """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
+    m = job.model
+    t = size.tokens
+    act = job.precision.activation_bytes
+    width = of.H * (of.v if m.attention_gate == "element" else 1)
+    # its input is that of queries, keys and values, gathered and kept there
+    shared = Entry(gathers=False, keeps=False)
+    project = column(
+        job,
+        layout,
+        size,
+        "attention/gate",
+        m.hidden,
+        width,
+        entry=shared,
+    )
+    product = blocks.scaled(
+        "attention/gated", t * of.H * of.v, t * width, act=act
+    )
+    return [
+        project._replace(source="attention/norm"),
+        product._replace(source="attention/core"),
+    ]

@@ -1,0 +1,80 @@
+"""The dense feed-forward, and the shared experts of a mixture, cut over tp by features."""
+
+from __future__ import annotations
+
+from ..describe.job import Job
+from ..describe.layers import Kind
+from ..describe.layout import Layout
+from ..describe.model import Model
+from ..num import Num
+from . import blocks
+from .blocks import Matrix
+from .parallel import Entry, after, column, inner_norm, pre_norm, row
+from .work import Local, Op
+
+
+def beside(m: Model, kind: Kind) -> bool:
+    """A parallel block: mixer and feed-forward read the same norm."""
+    return m.norms_per_layer == 1 and kind.ffn and kind.mixer != "none"
+
+
+def dense(
+    job: Job,
+    layout: Layout,
+    size: Local,
+    width: Num,
+    kind: Kind | None = None,
+    name: str = "ffn",
+) -> list[Op]:
+    """Norm, up (and gate) projection, activation, down projection, residual; width = F.
+
+    kind: the layer it ends; None: shared experts, which stand beside others.
+    """
+    m = job.model
+    c = job.how.count
+    act = job.precision.activation_bytes
+    wgt = job.precision.weight_bytes
+    t = size.tokens
+    F = width / size.tp
+    gates = 2 if m.gated else 1
+    shares_norm = kind is not None and beside(m, kind)
+    up = column(
+        job,
+        layout,
+        size,
+        f"{name}/up",
+        m.hidden,
+        F * gates,
+        of=Matrix(calls=float(gates), columns=(F,) * gates),
+        entry=Entry(gathers=not shares_norm),
+    )
+    ops = (
+        [pre_norm(job, layout, size, f"{name}/norm")]
+        if kind and not shares_norm
+        else []
+    )
+    ops.append(
+        up._replace(source="attention/norm" if shares_norm else "ffn/norm")
+    )
+    if m.bias:
+        ops.append(
+            blocks.bias(f"{name}/up bias", t, F * gates, act=act, wgt=wgt)
+        )
+    ops.append(
+        blocks.gated_activation(
+            f"{name}/activation",
+            t * F,
+            act=act,
+            autograd=c.backward_needs == "autograd",
+        )
+        if m.gated
+        else blocks.gelu(f"{name}/activation", t * F, act=act)
+    )
+    if m.dropout and c.dropout == "lbl":
+        ops.append(
+            blocks.dropout(f"{name}/activation dropout", t * F, act=act)
+        )
+    if m.inner_norms:
+        ops.append(inner_norm(job, f"{name}/inner norm", t, F))
+    ops.append(row(job, layout, size, f"{name}/down", F))
+    return ops + (after(job, layout, size, name, m.bias) if kind else [])

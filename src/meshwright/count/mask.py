@@ -1,0 +1,25 @@
+"""What the mask of attention leaves of its work."""
+
+from __future__ import annotations
+
+from ..describe.job import Job
+
+
+def seen(job: Job, window: int | None) -> float:
+    """Share of the T keys that a query attends to: 1, about 1/2 when causal, less in a sliding
+    window.
+
+    "window" (model FLOPs): the causal mask saves nothing, a window does. Causal: (T+1)/2T on
+    average; window w: the mean of min(i, w) over positions i, over T. Only fused kernels skip what
+    the mask hides; unfused ones compute and keep all T x T scores (Korthikanti et al. 2022 count 5
+    a s^2 b bytes of them, uncut).
+    """
+    T = float(job.T)
+    if job.how.count.causal == "window":
+        return min(float(window or T), T) / T
+    if job.how.count.causal == "full" or not job.fused_attention:
+        return 1.0
+    if job.model.attention == "causal":
+        w = min(float(window or T), T)
+        return (w * (w + 1) / 2 + (T - w) * w) / (T * T)
+    return min(2 * window + 1, T) / T if window else 1.0
