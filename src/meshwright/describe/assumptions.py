@@ -396,6 +396,14 @@ LBL_SEARCH = Choices(
 recomputed.
 """
 
+ON_PAPER = MemoryCount(
+    framework_bytes=0.0,
+    capacity_share=1.0,
+    working_set=False,
+    holding=Holding(),
+)
+"""All of the memory holds tensors of the model, and no others."""
+
 LBL = Assumptions(
     "lbl-2024",
     "Subramanian et al. 2024, arXiv 2410.00273, with the defects of its public code repaired.",
@@ -420,12 +428,7 @@ LBL = Assumptions(
     ),
     network=NetworkTime(hop="mean"),
     overlap=Overlap(dp=HidePass("pass", links="free"), pp="none"),
-    memory=MemoryCount(
-        framework_bytes=0.0,
-        capacity_share=1.0,
-        working_set=False,
-        holding=Holding(),
-    ),
+    memory=ON_PAPER,
     precision=PRECISIONS["fp16-pure"],
     choices=(
         Choices(LBL_SEARCH, scheme=("megatron",), cp=(1,)),  # 1D
@@ -477,12 +480,7 @@ EPOCH = Assumptions(
         pp="all",
         step_barrier="none",
     ),
-    memory=MemoryCount(
-        framework_bytes=0.0,
-        capacity_share=1.0,
-        working_set=False,
-        holding=Holding(),
-    ),
+    memory=ON_PAPER,
     precision=PRECISIONS["fp16-pure"],
     choices=(  # weights on every replica, states sharded
         Choices(
@@ -525,12 +523,7 @@ BOOK_SUM = Assumptions(
     chip=ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0),
     network=NetworkTime("book", efficiency=1.0, ring_factor="one"),
     overlap=in_layers("serial"),
-    memory=MemoryCount(
-        framework_bytes=0.0,
-        capacity_share=1.0,
-        working_set=False,
-        holding=Holding(),
-    ),
+    memory=ON_PAPER,
     precision=PRECISIONS["bf16-pure"],
     # data, fully sharded, tensor parallel
     choices=(

@@ -15,8 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..prediction.prediction import Prediction
-from .plots import LABELS, STYLE, configuration, memory_bars, panels, wide
-from .text import CAUSES
+from .plots import configuration, memory_bars, panels, spent, stack, wide
 
 TITLE_AT, EDITION_AT, TOP = 0.1, 0.35, 0.6
 LEFT, LEGEND, BOTTOM = 1.15, 1.4, 0.75
@@ -107,25 +106,11 @@ def _scaled(
 
 def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     """What the step time is spent on, in percent."""
-    below = [0.0] * len(times)
-    for cause in (c for c in CAUSES if any(t[c] for t in times)):
-        heights = [100 * t[cause] / sum(t.values()) for t in times]
-        colour, hatch = STYLE[cause]
-        look: dict[str, Any] = {
-            "color": colour,
-            "hatch": hatch,
-            "edgecolor": "black",
-            "linewidth": 0.6,
-        }
-        axes.bar(
-            range(len(times)),
-            heights,
-            0.66,
-            below,
-            label=LABELS.get(cause, cause),
-            **look,
-        )
-        below = [b + h for b, h in zip(below, heights, strict=True)]
+    shares = [
+        {cause: 100 * s / sum(t.values()) for cause, s in t.items()}
+        for t in times
+    ]
+    stack(axes, shares, spent(times))
     axes.set_ylabel("share of step time [%]")
     axes.set_ylim(0, 100)
     handles, labels = axes.get_legend_handles_labels()

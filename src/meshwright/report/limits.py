@@ -113,21 +113,25 @@ def rents(scenarios: Sequence[Scenario]) -> Iterator[str]:
             yield f"rent: {chip.name} at {chip.usd_per_hour:g} USD/h ({said})"
 
 
+OF_A_POINT = (
+    "training FLOP",
+    "parameters",
+    "batch",
+    "chips",
+    "util.",
+    "time",
+    *AXES.values(),
+    "microbatches",
+    "chip-hours",
+    "rent",
+    "energy",
+)
+"""Columns of `row`."""
+
+
 def curve(line: Limit) -> RenderableType:
     """One row a model."""
-    table = plain(
-        "training FLOP",
-        "parameters",
-        "batch",
-        "chips",
-        "util.",
-        "time",
-        *AXES.values(),
-        "microbatches",
-        "chip-hours",
-        "rent",
-        "energy",
-    )
+    table = plain(*OF_A_POINT)
     for p in line.curve.points:
         table.add_row(*row(p, line.scenario))
     return table
@@ -170,20 +174,7 @@ def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
 
 def answers(points: Sequence[tuple[str, Scenario, Point]]) -> RenderableType:
     """Smallest clusters and largest runs: one row a scenario."""
-    table = plain(
-        "scenario",
-        "training FLOP",
-        "parameters",
-        "batch",
-        "chips",
-        "util.",
-        "time",
-        *AXES.values(),
-        "microbatches",
-        "chip-hours",
-        "rent",
-        "energy",
-    )
+    table = plain("scenario", *OF_A_POINT)
     for name, scenario, p in points:
         table.add_row(name, *row(p, scenario))
     return Group(table, *map(Text, rents([s for _, s, _ in points])))

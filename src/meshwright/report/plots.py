@@ -162,7 +162,8 @@ def panels(
 
 def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     """Seconds of a step, stacked by cause."""
-    _stack(axes, times, [c for c in CAUSES if any(t[c] for t in times)])
+    stack(axes, times, spent(times))
+    _finish(axes)
     axes.set_ylabel("step time [s]")
     for x, t in enumerate(times):
         whole = sum(t.values())
@@ -179,7 +180,8 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
 
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     """GiB of the fullest chip, stacked by kind, against its capacity."""
-    _stack(axes, uses, list(KINDS), GIB)
+    stack(axes, uses, list(KINDS), GIB)
+    _finish(axes)
     # assumption sets differ in it
     room = [use["capacity"] / GIB for use in uses]
     ends = (
@@ -200,7 +202,7 @@ def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     _legend(axes)
 
 
-def _stack(
+def stack(
     axes: Axes,
     bars: Sequence[Mapping[str, float]],
     parts: Sequence[str],
@@ -226,6 +228,14 @@ def _stack(
             **look,
         )
         below = [b + h for b, h in zip(below, heights, strict=True)]
+
+
+def spent(times: Sequence[Mapping[str, float]]) -> list[str]:
+    """Causes that take time in one of them."""
+    return [cause for cause in CAUSES if any(t[cause] for t in times)]
+
+
+def _finish(axes: Axes) -> None:
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.tick_params(axis="x", length=0, labelbottom=False)
