@@ -481,11 +481,24 @@ def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(
         ),
         Space(**asked),
     )
-    assert (
-        found.best is None
-        and found.notes[0] == "no combination of degrees is legal"
+    assert found.best is None
+    first = f"no combination of degrees is legal: {sentences[0]}"
+    assert list(found.notes[: len(sentences)]) == [first, *sentences[1:]]
+
+
+def test_what_decides_is_said_before_what_does_not() -> None:
+    """A rule that no combination keeps comes first, though others are asked before it; what a user
+    named beyond the strategies, and what is not tried, come after the reason.
+    """
+    found = plan(
+        job_of("llama3-8b", "501xh100-sxm", 512),
+        Space(tp=(3,), schedule=("gpipe",)),
     )
-    assert list(found.notes[1 : 1 + len(sentences)]) == sentences
+    said = " ".join(found.notes)
+    assert found.best is None and "501 chips do not fill" in found.notes[0]
+    assert "cannot be split 3 ways" in found.notes[1]
+    assert said.index("3 ways") < said.index("not tried")
+    assert said.index("not tried") < said.index("searched as asked")
 
 
 def test_a_schedule_that_is_at_fault_is_named() -> None:
@@ -497,6 +510,6 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
         Space(schedule=("dualpipev",), dp=(8,), microbatch=(32,)),
     )
     assert any(
-        note.startswith("schedule may be ") and note.endswith("not dualpipev")
+        "schedule may be " in note and note.endswith("not dualpipev")
         for note in found.notes
     )

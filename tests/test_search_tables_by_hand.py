@@ -309,6 +309,16 @@ def test_rules_that_leave_nothing() -> None:
     assert sum(counts.values()) == 1 and "tp" in said[0], "four heads"
 
 
+def test_the_rule_that_nothing_keeps_is_said_first() -> None:
+    """tp 3 breaks the heads, which are asked first; no combination shares one sequence over its
+    replicas.
+    """
+    three = Space(tp=(1, 3), cp=(1,), pp=(1,))
+    counts, said = unfit.rejections(job(12, 1), three, False)
+    assert list(counts) == ["heads over tp", "batch over dp"]
+    assert "batch of 1" in said[0] and "heads 4" in said[1]
+
+
 # Spaces and plans.
 
 

@@ -17,12 +17,13 @@ pytest.importorskip("starlette")
 import anyio  # noqa: E402
 from asking import QUESTION, ask, call  # noqa: E402
 
+from meshwright import load_job
 from meshwright.cli.main import main
 from meshwright.cli.serve import bound
 from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
+from meshwright.web import answers, page
 from meshwright.web import app as web
-from meshwright.web import page
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
@@ -121,6 +122,81 @@ def test_a_wrong_question_is_refused_before_the_first_line(
     reply = ask(name, body, served)
     assert reply.status == 422
     assert set(reply.json) == {"error"}
+
+
+def test_a_faster_network_never_costs_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fastest layouts are compared, over their chance to fit: the simplest of ties may take
+    longer after the change than another one did before.
+    """
+    every = answers.changes_of
+    monkeypatch.setattr(
+        answers,
+        "changes_of",
+        lambda job: [c for c in every(job) if "bandwidth" in c.name],
+    )
+    question = {"model": "llama3-70b", "on": "256xh200", "batch": "4Mi"}
+    found = {
+        line["name"]: line["slower"]
+        for line in ask("what_if", {"question": question}).lines
+    }
+    assert [*found] == [
+        "twice the bandwidth of ib",
+        "twice the bandwidth of nvlink",
+        "half the bandwidth of ib",
+    ]
+    twice, inside, half = found.values()
+    assert -0.03 < twice < -0.001 and -0.03 < inside < -0.001 and half > 0.001
+
+
+def test_only_networks_that_join_something_are_changed() -> None:
+    job = load_job(
+        {"model": "llama3-8b", "cluster": {"on": "8xh100-sxm"}, "job": {"batch": "64seq"}}
+    )
+    names = [change.name for change in answers.changes_of(job)]
+    assert names[:2] == [
+        "twice the bandwidth of nvlink",
+        "half the bandwidth of nvlink",
+    ]
+    assert not [name for name in names if " ib" in name]
+
+
+def test_scaling_is_a_plan_at_each_size_up_to_where_chips_are_wasted() -> None:
+    """Twice as many each time, until one does less than half of its best."""
+    question = {**QUESTION, "recompute": "none", "zero": "1"}
+    rows = ask("scaling", {"question": question}).lines
+    assert [row["chips"] for row in rows] == [2**k for k in range(len(rows))]
+    good = [row for row in rows if "why" not in row]
+    assert len(good) < len(rows), "one chip is too few"
+    rates = [row["tokens_per_s_per_chip"] for row in good]
+    assert rates[-1] < 0.5 * max(rates) <= min(rates[:-1]) * 1.0
+    at = good[2]["chips"]
+    pinned = {**question, "on": f"{at}xh100-sxm"}
+    one = ask("plan", {"question": pinned, "top": 5}).json
+    every = [one["best"], *one["alternatives"]]
+    steps = [p["step_time_s"] for p in every]
+    assert good[2]["step_time_s"] in steps
+
+
+def test_a_plan_tells_up_to_where_layouts_are_a_tie(served) -> None:
+    """Also where one layout is asked for: of the fastest, which need not be the answer."""
+    body = {"question": QUESTION, "families": False}
+    many = ask("plan", {**body, "top": 10}, served).json
+    one = ask("plan", {**body, "top": 1}, served).json
+    assert one["tie_s"] == many["tie_s"] and one["alternatives"] == []
+    for row in many["alternatives"]:
+        worth = row["replayed_s"] / (1 - row["risk_of_oom"])
+        assert row["tie"] == (worth <= many["tie_s"])
+
+
+def test_a_price_of_no_chip_is_refused(served) -> None:
+    body = {"question": QUESTION, "top": 1, "prices": {"h1oo": 2}}
+    reply = ask("plan", body, served)
+    assert reply.status == 422
+    assert "'h1oo' is none of the chips here: h100" in reply.json["error"]
+    body["prices"] = {"b200": 2, "h100": 3}
+    assert ask("plan", body, served).json["price"]["usd_per_hour"] == 3
 
 
 def test_static_files_are_served_and_nothing_else(served) -> None:
@@ -516,11 +592,11 @@ def test_a_price_is_of_a_chip_as_on_has_it() -> None:
     [
         (
             {"nonsense": 4.0},
-            "'nonsense' is none of the chips compared: h100-sxm, a100-80",
+            "'nonsense' is none of the chips here: h100-sxm, a100-80",
         ),
         (
             {"a100-40": 4.0},
-            "'a100-40' is none of the chips compared: a100-80, h100-sxm",
+            "'a100-40' is none of the chips here: a100-80, h100-sxm",
         ),
         ({"h100": 2.5, "h100-sxm": 3.0}, "h100-sxm is said twice, 2.5 and 3"),
         ({"h100": 0}, "'h100' must cost more than 0 USD/h, not 0"),
@@ -546,7 +622,7 @@ def test_what_if_is_a_plan_of_the_changed_job(served) -> None:
         "plan", {"question": {**question, **found["16 chips"]["set"]}}, served
     ).json
     assert found["16 chips"]["step_time_s"] == more["best"]["step_time_s"]
-    assert found["twice the bandwidth of ib"]["set"] == {}
+    assert found["twice the bandwidth of nvlink"]["set"] == {}
 
 
 def test_idle_is_fill_and_drain_and_waiting_for_a_longer_stage() -> None:

@@ -13,7 +13,7 @@ from meshwright.errors import BadInput
 from meshwright.formats.toml import dump_job
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.web import dropped
-from meshwright.web.answers import copies
+from meshwright.web.answers import clusters, copies
 from meshwright.web.question import (
     ask,
     checked,
@@ -193,3 +193,30 @@ def test_a_plan_is_written_for_other_tools() -> None:
         {"text": texts["megatron"]["text"], "question": question}, told
     )
     assert back["question"]["tp"] == "4"
+
+
+def test_a_comparison_is_copied_with_its_clusters_and_prices() -> None:
+    """The Python finds what the view shows, at the prices that it shows."""
+    question = {
+        "model": "llama3-8b",
+        "on": "8xh100-sxm",
+        "batch": "64seq",
+        "tokens": "1T",
+        "tp": "1,2",
+        "recompute": "none",
+    }
+    names = ["8xh100-sxm", "8xa100-80"]
+    prices = {"h100": 2.0, "A100 80GB": 1.5}
+    body = {"question": question, "clusters": names, "prices": prices}
+    found = copies(body, told)
+    words = shlex.split(str(found["command"]))
+    assert words[:3] == ["meshwright", "sweep", "llama3-8b"]
+    assert words[-2:] == ["--over", "on=8xh100-sxm,8xa100-80"]
+    assert "Python" in str(found["note"])
+    assert "usd_per_hour = 2" in str(found["toml"])
+    costs: list[float] = []
+    text = str(found["python"]).replace("print(found)", "seen(found)")
+    exec(text, {"seen": lambda plan: costs.append(plan.best.cost_usd)})
+    assert costs == [row["cost_usd"] for row in clusters(body, told)]
+    alone = copies({"question": question}, told)
+    assert alone["note"] == "" and "plan llama3-8b" in str(alone["command"])

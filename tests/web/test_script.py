@@ -60,14 +60,14 @@ const answer = (question) => ({ step_time_s: 1, time_s: { compute: 1 }, memory_b
 const asked = [];
 source.worker = async (name, body) => {
   asked.push([name, body]);
-  if (name === "plan") return { best: answer(body.question), searched: 1, elapsed_s: 1, rejected: {}, price: body.prices && { usd_per_hour: 2, yours: true } };
+  if (name === "plan") return { best: answer(body.question), searched: 1, elapsed_s: 1, rejected: {}, resolution: 0.03, tie_s: 1.02, price: body.prices && { usd_per_hour: 2, yours: true } };
   if (name === "beside") return { values: { tp: [1, 2] }, choices: [] };
   return answer(body.question);
 };
 source.worker.lines = async function* (name, body) {
   if (name === "what_if") {
-    yield { name: "more chips", set: { on: "16" }, ...answer(body.question), tokens_per_s: 1000 };
-    yield { name: "twice the bandwidth", set: {}, ...answer(body.question), tokens_per_s: 10 };
+    yield { name: "more chips", set: { on: "16" }, ...answer(body.question), slower: -0.9 };
+    yield { name: "twice the bandwidth", set: {}, ...answer(body.question), slower: -0.01 };
   }
 };
 const main = h("main", { id: "main" });
@@ -140,8 +140,8 @@ def test_only_what_can_be_chosen_looks_like_it(folder: Path) -> None:
         """,
     )
     assert tags == [
-        ["BUTTON", "option", "more chips\u221290 % time a token"],
-        ["SPAN", "told", "twice the bandwidth10 times the time a token"],
+        ["BUTTON", "option", "more chips\u221290 %"],
+        ["SPAN", "told", "twice the bandwidth\u22121 %, a tie"],
     ]
 
 
@@ -221,18 +221,18 @@ def test_words_of_numbers(folder: Path) -> None:
     said = run(
         folder,
         """
-        import { change, perToken, range, step } from "./format.js";
+        import { change, range, step } from "./format.js";
         import { binding } from "./answer.js";
         import "./document.mjs";
-        console.log(JSON.stringify([range([0.846, 1.23], step), range([3.1, 4.3], step), perToken(1 / 4.7), perToken(5), change(0.5),
+        console.log(JSON.stringify([range([0.846, 1.23], step), range([3.1, 4.3], step), change(1 / 4.7), change(5), change(0.5),
           binding({ step_time_s: 1, time_s: { compute: 0.8, overlap_slowdown: 0.12, tp_comm: 0.08 } })]));
         """,
     )
     assert said == [
         "846 ms \u2013 1.23 s",
         "3.10 \u2013 4.30 s",
-        "\u221279 % time a token",
-        "5.0 times the time a token",
+        "\u221279 %",
+        "5.0 times",
         "\u221250 %",
         "Arithmetic takes 80 % of the step; next come slowdown by overlap (12 %), tensor parallel (8 %).",
     ]
@@ -273,3 +273,107 @@ def test_a_timeline_says_whose_layout_it_draws(folder: Path) -> None:
     assert fixed == "Drawn is the best layout with pp 1 fixed: pp 1."
     assert mine.startswith("Drawn is your layout (")
     assert mine.endswith(", under zb-h1: pp 1.")
+
+
+def test_values_say_what_they_cost_and_what_is_a_tie(folder: Path) -> None:
+    """Up to the seconds, over the chance to fit, that the server tells; ties and what no published
+    run does are said to be that.
+    """
+    deltas = planned(
+        folder,
+        """
+        const told = source.worker, lines = source.worker.lines;
+        const choice = (value, seconds, more) => ({ field: "tp", value, step_time_s: seconds, fits: true, risk_of_oom: 0, why: "", note: "", ...more });
+        source.worker = async (name, body) => (name === "beside" ? { values: { tp: [1, 2, 3, 4, 5, 6] }, choices: [choice(2, 1.01), choice(3, null, { why: "odd" })] } : told(name, body));
+        source.worker.lines = async function* (name, body) {
+          if (name === "choices") yield* [choice(4, 1.03), choice(5, 1.01, { risk_of_oom: 0.05 }), choice(6, 0.99, { note: "no run has it" })];
+          else yield* lines(name, body);
+        };
+        await show({ batch: "A" });
+        console.log(JSON.stringify([1, 2, 3, 4, 5, 6].map((n) => texts(`delta-tp-${n}`))));
+        """,
+    )
+    assert deltas == [
+        "the answer",
+        "+1 %, a tie",
+        "not legal",
+        "+3 %",
+        "+1 %",
+        "\u22121 %, a tie, beyond practice",
+    ]
+
+
+def test_a_wrong_price_or_budget_is_said_in_plan(folder: Path) -> None:
+    told = planned(
+        folder,
+        """
+        const told = [];
+        for (const more of [{ prices: "c:2" }, { prices: "c:two" }, { budget: "30 lakh" }]) { await show({ batch: "A", ...more }, "plan"); told.push(texts("plan-error")); }
+        console.log(JSON.stringify(told));
+        """,
+    )
+    assert told[0] == ""
+    assert told[1].startswith('prices: "c:two" is no chip with a price')
+    assert told[2].startswith('budget: "30 lakh" is neither a time')
+
+
+def test_a_budget_buys_tokens(folder: Path) -> None:
+    """Of the fake's 100 tokens a second on 8 chips at 2 USD/h: 16 dollars are an hour."""
+    read, days, dollars, free = planned(
+        folder,
+        """
+        import { budgeted } from "./state.js";
+        const of = (budget) => budgeted({ budget })[0];
+        const told = [["30 days", "12h", "3 months", "5M$", "$5M", "2,000 USD", "5M", "x"].map((text) => { const b = of(text); return b && Math.round(100 * (b.days ?? b.usd)) / 100; })];
+        for (const more of [{ budget: "10 d", prices: "c:2" }, { budget: "16$", prices: "c:2" }, { budget: "16$" }]) { await show({ batch: "A", ...more }, "plan"); told.push(texts("answer")); }
+        console.log(JSON.stringify(told));
+        """,
+    )
+    assert read == [30, 0.5, 91.32, 5e6, 5e6, 2000, None, None]
+    assert "for 10 d86.4 M tokens, 3,840 USD" in days
+    assert "for 16$360 k tokens in 60.0 min" in dollars
+    assert "for 16$no price of this chip is known" in free
+
+
+def test_where_scaling_ends(folder: Path) -> None:
+    """Between the two sizes where a chip falls below four fifths of its best, on a log axis."""
+    at, none, falls, stops = run(
+        folder,
+        """
+        import { ownSentence, scales } from "./limits.js";
+        import "./document.mjs";
+        const row = (chips, rate) => ({ chips, tokens_per_s_per_chip: rate, train_time_s: 864000 });
+        const good = [{ chips: 4, why: "too big" }, row(8, 9), row(16, 10), row(32, 9), row(64, 7)];
+        const state = { model: "m" };
+        console.log(JSON.stringify([scales(good, 0.8), scales(good.slice(0, 4), 0.8), ownSentence(state, good), ownSentence(state, [...good.slice(0, 4), { chips: 64, why: "nothing is legal" }])]));
+        """,
+    )
+    assert at == pytest.approx(32 * 2**0.5)
+    assert none is None
+    assert "at least 80 % of its best on up to about 45 chips" in falls
+    assert "on 32 the run takes 10.0 days" in falls
+    assert "on 64 it does 70 %" in falls
+    assert "up to 32 chips, the most that were planned" in stops
+    assert "On 64: nothing is legal" in stops
+
+
+def test_colours_of_a_timeline_have_a_key(folder: Path) -> None:
+    """Of the kinds that are drawn, in the colours that draw them."""
+    kinds = run(
+        folder,
+        """
+        import { all } from "./document.mjs";
+        import { source } from "./ask.js";
+        import { timeline } from "./timeline.js";
+        import { h, put } from "./dom.js";
+        const main = h("main", { id: "main" });
+        document.body.append(main);
+        source.worker = async (name) => (name === "plan" ? { best: { layout: { pp: 2, schedule: "1f1b" } } }
+          : { ranks: 2, makespan_s: 2, exact_s: 2, schedule: "1f1b", bubble_fraction: 0, step_time_s: 2, busy_s: [], layout_words: "pp 2", actions: [[["F", 0, 0, 0, 1]], [["B", 1, 0, 1, 2]]] });
+        put(main, timeline.skeleton());
+        await timeline.show({ state: { model: "m" }, catalogue: { schedules: [] }, set() {}, announce() {}, drawn() {} });
+        console.log(JSON.stringify(all((n) => n.getAttribute("class") === "key").map((n) => n.textContent)));
+        process.exit(); // nothing is painted
+        """,
+    )
+    assert kinds == ["forward", "backward", "idle", "microbatches held"]

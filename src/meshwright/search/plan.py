@@ -109,11 +109,19 @@ class Plan(Displayed):
         """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
         return p.merit_s / self.best.merit_s - 1 if self.best else 0.0
 
+    @property
+    def fastest(self) -> Prediction | None:
+        """The least time over the chance to fit of all that was found: `best`, unless that is as
+        good as far as the model can tell, and simpler. Known from two layouts on (`top`).
+        """
+        every = filter(None, (self.best, *self.alternatives))
+        return min(every, key=lambda p: p.merit_s, default=None)
+
     def tie(self, p: Prediction) -> bool:
         """As good as the best, as far as the model can tell."""
-        every = (self.best, *self.alternatives)
-        least = min(x.merit_s for x in every if x)
-        return bool(p.merit_s <= least * (1.0 + resolution(p.job)))
+        least = self.fastest
+        assert least is not None
+        return bool(p.merit_s <= least.merit_s * (1.0 + resolution(p.job)))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `plan --json`."""
@@ -196,7 +204,7 @@ def plan(
         one,
         tried=whose + tried,
         untried=untried,
-        notes=(*beyond, *one.notes),
+        notes=(*beyond, *one.notes) if one.best else (*one.notes, *beyond),
         elapsed_s=time.perf_counter() - start,
     )
 
@@ -289,7 +297,7 @@ def _unfit(job: Job, space: Space, one: Plan) -> Plan:
     _, sentences = rejections(job, space, relaxed)
     closest, why = nearest_fit(job, space, relaxed, sentences)
     return replace(
-        one, closest=closest, notes=(*job.model.notes, *one.notes, *why)
+        one, closest=closest, notes=(*why, *job.model.notes, *one.notes)
     )
 
 

@@ -2,7 +2,9 @@
 
 A *neighbour* is the layout with one field changed and the rest kept (replicas follow the degrees);
 it costs one prediction. A *pinned* value is fixed while everything else is searched again; it costs
-a plan. The two answer different questions, so nobody should show one as the other.
+a plan. The two answer different questions, so nobody should show one as the other. Order and chunks
+of microbatches are choices of pipelines: where there is one stage no neighbour has others, and
+where they are pinned pipelines are searched.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from ..describe.job import Job
 from ..describe.layout import CHOICES, Layout
 from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
+from ..layout import practice
 from ..num import divisors
 from ..prediction.exact import replayed
 from ..prediction.prediction import Prediction, predict
@@ -29,6 +32,8 @@ NEAR = 7
 """Values of a degree that are shown, besides 1."""
 FILLING = ("tp", "cp", "pp")
 """Degrees that leave room for fewer or more replicas."""
+OF_ONE_STAGE = {"interleave": 1, "schedule": "1f1b"}
+"""Choices of pipelines -> what they are where there is one stage."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,14 @@ class Choice:
     why: str = ""
     """Why there is no prediction."""
 
+    @property
+    def note(self) -> str:
+        """What no published run does: a value that is named is searched with it."""
+        p = self.prediction
+        if p is None or not p.job.profile:
+            return ""
+        return "; ".join(practice.broken(p.job, p.layout))
+
     def to_dict(self) -> dict[str, Any]:
         """SI units, keys that end in their unit."""
         p = self.prediction
@@ -55,6 +68,7 @@ class Choice:
             "needed_bytes": p.memory_bytes["needed"] if p else None,
             "risk_of_oom": p.risk_of_oom if p else None,
             "why": self.why,
+            "note": self.note,
         }
 
 
@@ -123,6 +137,9 @@ def _replayed(job: Job, choices: list[Choice]) -> list[Choice]:
 
 
 def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
+    if layout.pp == 1 and _of_pipelines(field, value):
+        why = f"{field} {value} needs more than one stage (pp)"
+        return Choice(field, value, None, None, why)
     try:
         return Choice(
             field,
@@ -175,13 +192,27 @@ def _chunked(schedule: str) -> bool:
     return kind.chunks(1) != kind.chunks(2)
 
 
+def _of_pipelines(field: str, value: Value) -> bool:
+    """Only layouts with several stages have it."""
+    return value != OF_ONE_STAGE.get(field, value)
+
+
+def _stages(job: Job, space: Space) -> tuple[int, ...]:
+    """The numbers of stages that the space leaves to pipelines."""
+    layers = job.model.layers
+    every = (
+        divisors(layers) if job.assumptions.strict else range(1, layers + 1)
+    )
+    return tuple(pp for pp in space.values("pp") or every if pp > 1)
+
+
 def pinned(
     job: Job,
     space: Space,
     layout: Layout,
     progress: Progress | None = None,
 ) -> Iterator[Choice]:
-    """The best layout with one field fixed at a time, the rest searched again; fields that the
+    """The fastest layout with one field fixed at a time, the rest searched again; fields that the
     space fixes already are left out.
 
     layout: near which the values lie, the best of the space.
@@ -215,11 +246,18 @@ def _pinned(
             None,
             f"{field} {value} is not among those asked for",
         )
+    within = space.but(**{field: (value,)})
+    if _of_pipelines(field, value):
+        stages = _stages(job, space)
+        if not stages:
+            why = f"{field} {value} needs more than one stage (pp)"
+            return Choice(field, value, None, None, why)
+        within = within.but(pp=stages)
     try:
         found = plan(
             job,
-            space.but(**{field: (value,)}),
-            top=1,
+            within,
+            top=2,
             progress=progress,
             families=False,
         )
@@ -231,7 +269,8 @@ def _pinned(
             None,
             str(error),
         )
-    if found.best is None:
+    p = found.fastest
+    if p is None:
         return Choice(
             field,
             value,
@@ -239,9 +278,4 @@ def _pinned(
             None,
             (*found.notes, "nothing fits")[0],
         )
-    return Choice(
-        field,
-        value,
-        found.best,
-        found.best.replayed_s or found.best.step_time_s,
-    )
+    return Choice(field, value, p, p.replayed_s or p.step_time_s)

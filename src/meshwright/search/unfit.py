@@ -36,7 +36,8 @@ def rejections(
     job: Job, space: Space, relaxed: bool = False
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them
-    for each rule); each counts for its first rule.
+    for each rule: first of those that every combination breaks, then of the last to be broken);
+    each counts for its first rule.
 
     Combinations: what the space allows, else the divisors of the chips; they use all chips, or
     (relaxed) at most all.
@@ -66,7 +67,7 @@ def rejections(
     )
     left = np.ones(len(table["tp"]), dtype=bool)
     counts = {}
-    sentences = []
+    decisive, others = list[str](), list[str]()
     more = [
         rule
         for rule in rules.of_framework(job)
@@ -78,14 +79,15 @@ def rejections(
             relaxed and rule is rules.EVEN_BATCH
         ):
             continue
-        broken = left & ~np.broadcast_to(rule.holds(job, layout), left.shape)
+        holds = np.broadcast_to(rule.holds(job, layout), left.shape)
+        broken = left & ~holds
         if broken.any():
             counts[rule.name] = int(broken.sum())
             first: dict[str, Any] = {
                 k: int(c[np.flatnonzero(broken)[0]])
                 for k, c in degrees.items()
             }
-            sentences.append(
+            (others if holds.any() else decisive).append(
                 rule.sentence(
                     job,
                     Layout(
@@ -96,7 +98,7 @@ def rejections(
                 )
             )
         left &= ~broken
-    return counts, tuple(sentences)
+    return counts, (*decisive, *reversed(others))
 
 
 def nearest_fit(
@@ -118,13 +120,13 @@ def nearest_fit(
         layouts = next(filter(None, fewer), [])
     if not layouts:
         uneven = () if relaxed else (f"not tried: {UNEVEN}",)
-        return None, (
-            NOTHING,
+        reasons = (
             *at_fault(job, space, relaxed),
             *unfilled(job),
-            *uneven,
             *broken[:6],
         )
+        first = ": ".join((NOTHING, *reasons[:1]))
+        return None, (first, *reasons[1:], *uneven)
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + room.too_big(
         job, closest.memory_bytes["allocated"]

@@ -65,20 +65,25 @@ def plan(body: Body, progress: Progress) -> Answer:
     job, space = ask(body.get("question"), notes)
     rate = own(job, body.get("prices", {}))
     job = rented(job, rate)
+    top = body.get("top", 5)
     found = search(
         job,
         space,
-        top=body.get("top", 5),
+        top=max(top, 2),
         progress=progress,
         pareto=bool(body.get("pareto")),
         families=bool(body.get("families", True)),
     )
-    found = replace(found, notes=(*notes, *found.notes))
+    tied = ties(job, found.fastest)
+    said = (*notes, *found.notes) if found.best else (*found.notes, *notes)
+    found = replace(
+        found, alternatives=found.alternatives[: top - 1], notes=said
+    )
     told = found.to_dict()
     for p, one in shown(found, told):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
-    said = {**price(job), **({"yours": True} if rate else {})}
-    return envelope("plan", {**told, "price": said, **ties(job)})
+    paid = {**price(job), **({"yours": True} if rate else {})}
+    return envelope("plan", {**told, "price": paid, **tied})
 
 
 def shown(
@@ -95,14 +100,21 @@ def shown(
             yield family.prediction, one["prediction"]
 
 
-def best_of(job: Job, space: Space, progress: Progress) -> Plan:
-    """A plan's best alone."""
-    return search(job, space, top=1, progress=progress, families=False)
+def best_of(job: Job, space: Space, progress: Progress, top: int = 1) -> Plan:
+    """A plan's best alone, or so many."""
+    return search(job, space, top=top, progress=progress, families=False)
 
 
-def ties(job: Job) -> dict[str, float]:
-    """Below which share two layouts are a tie, where runs were compared with predictions."""
-    return {"resolution": resolution(job)}
+def ties(job: Job, fastest: Prediction | None) -> dict[str, float | None]:
+    """Below which share two layouts are a tie, where runs were compared with predictions; and up to
+    how many seconds, over the chance to fit, a layout is one of those nobody can tell from the
+    fastest.
+    """
+    share = resolution(job)
+    return {
+        "resolution": share,
+        "tie_s": fastest.merit_s * (1.0 + share) if fastest else None,
+    }
 
 
 def price(job: Job) -> Mapping[str, Any]:
@@ -151,16 +163,20 @@ def changes_of(job: Job) -> Iterator[Change]:
     """What people ask about a cluster and a job, most asked first."""
     cluster = job.cluster
     N = job.cluster.chips
-    last = cluster.network.dims[-1]
-    if last.bandwidth:
-        faster = f"network.{last.name}.bandwidth"
-        for factor in (2.0, 0.5):
-            name = f"{'twice' if factor > 1 else 'half'} the bandwidth of {last.name}"
-            yield Change(
-                name, faster, repr(float(last.bandwidth) * factor), {}
-            )
+    used = zip(cluster.network.dims, cluster.sizes, strict=True)
+    joined = [dim for dim, size in used if size > 1 and dim.bandwidth]
+    for name, dim, factor in (
+        *(("twice", dim, 2.0) for dim in joined[::-1]),
+        *(("half", dim, 0.5) for dim in joined[-1:]),
+    ):
+        yield Change(
+            f"{name} the bandwidth of {dim.name}",
+            f"network.{dim.name}.bandwidth",
+            repr(float(dim.bandwidth) * factor),
+            {},
+        )
     for chip in NEXT_CHIPS:
-        if chip != cluster.chip.name and catalog.has("chips", chip):
+        if chip != cluster.chip.name:
             yield Change(chip, "on", f"{N}x{chip}", {"on": f"{N}x{chip}"})
     for factor in (2.0, 0.5):
         if int(N * factor) >= 1 and cluster.name:
@@ -184,32 +200,50 @@ def changes_of(job: Job) -> Iterator[Change]:
     )
 
 
-NEXT_CHIPS = ("h200-sxm", "b200", "mi300x", "tpu-v5p")
+NEXT_CHIPS = ("h200", "b200", "mi300x", "tpu-v5p")
 """Other chips that a plan is asked about."""
 
 
 def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
-    """The best plan with one thing changed at a time; a line for each."""
+    """The fastest layout with one thing changed at a time, beside the fastest as it is; a line for
+    each.
+    """
     job, space = ask(body.get("question"), [])
+    now = best_of(job, space, progress, top=2).fastest
     for change in changes_of(job):
         yield {
             "name": change.name,
             "set": change.says,
-            **planned(job, space, change, progress),
+            **planned(job, space, change, progress, now),
         }
 
 
 def planned(
-    job: Job, space: Space, change: Change, progress: Progress
+    job: Job,
+    space: Space,
+    change: Change,
+    progress: Progress,
+    now: Prediction | None,
 ) -> dict[str, Any]:
-    """The best of a changed job in a few numbers."""
+    """The fastest layout of a changed job in a few numbers.
+
+    slower: its time of a token over the chance to fit, over that of `now`, less 1. The fastest of
+    both, not their answers, which are the simplest of ties: twice a bandwidth never costs time.
+    """
     try:
-        found = best_of(vary(job, change.path, change.value), space, progress)
+        changed = vary(job, change.path, change.value)
+        found = best_of(changed, space, progress, top=2)
     except MeshwrightError as error:
         return {"why": str(error)}
-    if not found.best:
+    p = found.fastest
+    if p is None:
         return {"why": (*found.notes, "nothing fits")[0]}
-    return few(found.best)
+    return {**few(p), "slower": token_s(p) / token_s(now) - 1 if now else None}
+
+
+def token_s(p: Prediction) -> float:
+    """Seconds of a token, over the chance that the step fits."""
+    return p.merit_s / p.job.batch_tokens
 
 
 FEW = (
@@ -276,6 +310,38 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
             yield {**row, "why": str(error)}
 
 
+def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
+    """The fastest layout of the same batch on an eighth as many chips, twice as many and so on, to
+    where a chip does less than half of what it does at best, or nothing is found any more; a line
+    for each.
+    """
+    job, space = ask(body.get("question"), [])
+    job = rented(job, own(job, body.get("prices", {})))
+    chips = max(job.cluster.chips // 8, 1)
+    most = 0.0
+    while chips <= MOST_CHIPS:
+        row: dict[str, Any] = {"chips": chips}
+        try:
+            varied = vary(job, "chips", chips)
+            found = best_of(varied, space, progress, top=2)
+            p, why = found.fastest, (*found.notes, "nothing fits")[0]
+        except MeshwrightError as error:
+            p, why = None, str(error)
+        rate = p.tokens_per_s / chips if p else 0.0
+        most = max(most, rate)
+        share = {"tokens_per_s_per_chip": rate, "chips": chips}
+        yield {**few(p), **share} if p else {**row, "why": why}
+        if rate < most * GIVEN_UP:
+            return
+        chips *= 2
+
+
+MOST_CHIPS = 2**20
+"""Of a machine that scaling is asked about."""
+GIVEN_UP = 0.5
+"""Share of what a chip does at best, below which nobody adds chips."""
+
+
 def on(job: Job, name: str) -> Job | MeshwrightError:
     """The job on another cluster, or why it cannot be."""
     try:
@@ -297,11 +363,24 @@ def texts(body: Body, name: str) -> list[str]:
 
 def copies(body: Body, progress: Progress) -> Answer:
     """The question as a command, as Python and as a JOB.toml (with a layout: the job that runs
-    it).
+    it); with clusters: their comparison.
     """
     question = checked(body.get("question"))
     job, _ = ask(question, [])
-    found = {"command": command_of(question), "python": python_of(question)}
+    names = texts(body, "clusters") if "clusters" in body else []
+    others = [on(job, name) for name in names]
+    chips = [j.cluster.chip.name for j in others if isinstance(j, Job)]
+    given = body.get("prices", {})
+    own_price = own(job, given)
+    prices = by_chip(given, chips) if names else {}
+    if own_price:
+        prices[job.cluster.chip.name] = own_price
+    job = rented(job, own_price)
+    found = {
+        "command": command_of(question, clusters=names),
+        "python": python_of(question, names, prices),
+        "note": PRICES if prices else "",
+    }
     layout = body.get("layout")
     if layout is not None:
         job = compute_step(job, laid_out(job, layout)).job
@@ -311,6 +390,9 @@ def copies(body: Body, progress: Progress) -> Answer:
         "toml": dump_job(job),
         "tools": tools(job),
     }
+
+
+PRICES = "No command takes prices: they are in the Python and in the JOB.toml."
 
 
 def tools(job: Job) -> list[dict[str, str]]:

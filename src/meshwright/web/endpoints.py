@@ -105,7 +105,12 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
             {**asked, "clusters": LIST, "prices": NUMBERS},
             streams=True,
         ),
-        "copies": quick(answers.copies, laid_out),
+        "scaling": Endpoint(
+            answers.scaling, {**asked, "prices": NUMBERS}, streams=True
+        ),
+        "copies": quick(
+            answers.copies, {**laid_out, "clusters": LIST, "prices": NUMBERS}
+        ),
         "read": quick(dropped.read, {"text": TEXT, **asked}),
         "timeline": quick(explorers.timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),

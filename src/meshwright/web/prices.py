@@ -12,6 +12,8 @@ from ..describe.job import Job
 from ..errors import BadInput
 
 Prices = Mapping[str, float]
+NAMED = 6
+"""Chips that a sentence names."""
 
 
 def named(name: str, chips: Iterable[str]) -> str | None:
@@ -37,8 +39,8 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
         chip = named(name, chips)
         if chip is None:
             raise BadInput(
-                f"prices: {name[:80]!r} is none of the chips compared:"
-                f" {', '.join(nearest(name, chips)) or 'there is none'}"
+                f"prices: {name[:80]!r} is none of the chips here:"
+                f" {', '.join(nearest(name, chips)[:NAMED]) or 'there is none'}"
             )
         positive(name, rate)
         if found.get(chip, rate) != rate:
@@ -67,8 +69,14 @@ def positive(name: str, rate: float) -> None:
 
 
 def own(job: Job, prices: Prices) -> float | None:
-    """What these prices say of the job's chip; those of other chips are for other clusters."""
+    """What these prices say of the job's chip; those of other chips are for other clusters.
+    BadInput for a name that is no chip's.
+    """
     chip = job.cluster.chip.name
+    every = {chip, *catalog.names("chips")}
+    by_chip(
+        {n: rate for n, rate in prices.items() if not named(n, every)}, every
+    )
     mine = {n: rate for n, rate in prices.items() if named(n, [chip])}
     return by_chip(mine, [chip]).get(chip)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -174,32 +174,70 @@ def without_layout(text: str) -> str:
     return dumps_toml(kept).strip()
 
 
-def command_of(question: Question, verb: str = "plan") -> str:
-    """The command that answers a question; a model or job given as text is a file there."""
+def command_of(
+    question: Question, verb: str = "plan", clusters: Sequence[str] = ()
+) -> str:
+    """The command that answers a question; a model or job given as text is a file there.
+
+    clusters: to compare, by a sweep.
+    """
     named = {flag.name: flag.spelled for flag in flags()}
     model = question.get(MODEL, "")
     first = "config.json" if model.startswith("{") else model or "job.toml"
-    words = [verb, first]
+    words = ["sweep" if clusters else verb, first]
     for key, text in question.items():
         if key in named:
             words += [named[key], text]
+    if clusters:
+        words += ["--over", f"on={','.join(clusters)}"]
     return command(shlex.join(words))
 
 
-def python_of(question: Question) -> str:
-    """The lines of Python that answer a question."""
+def python_of(
+    question: Question,
+    clusters: Sequence[str] = (),
+    prices: Mapping[str, float] | None = None,
+) -> str:
+    """The lines of Python that answer a question.
+
+    clusters: to compare;  prices: chip -> one's own USD/h.
+    """
     texts = {k: v for k, v in question.items() if k not in (MODEL, JOB)}
     given, space = split(texts)
     source = tables(question, given)
     limits = ", ".join(
         f"{name}={values!r}" for name, values in space.choices.items()
     )
-    asked = f"plan(job, Space({limits}))" if limits else "plan(job)"
-    names = "Space, load_job, plan" if limits else "load_job, plan"
-    described = pformat(source, sort_dicts=False, width=80)
-    return (
-        f"from meshwright import {names}\n\n"
-        f"job = load_job({described}, shared_out=True)\n"
-        f"found = {asked}\n"
-        "print(found)\n"
+    used = ("Space", "cluster", "load_job", "plan")
+    needed = [bool(limits), bool(clusters), True, True]
+    names = ", ".join(
+        name for name, yes in zip(used, needed, strict=True) if yes
     )
+    described = pformat(source, sort_dicts=False, width=80)
+    lines = [f"job = load_job({described}, shared_out=True)"]
+    if prices:
+        lines.append(f"prices = {dict(prices)!r}  # USD for an hour of a chip")
+    one = [
+        f"found = plan(job, Space({limits}))"
+        if limits
+        else "found = plan(job)"
+    ]
+    one.append("print(found)")
+    if prices:
+        one[:0] = RENTED
+    if clusters:
+        lines.append(f"for name in {[*clusters]!r}:")
+        one = ["job = replace(job, cluster=cluster(name))", *one]
+        one = [f"    {line}" for line in one]
+    head = [f"from meshwright import {names}", ""]
+    if clusters or prices:
+        head = ["from dataclasses import replace", "", *head]
+    return "\n".join([*head, *lines, *one, ""])
+
+
+RENTED = (
+    "chip = job.cluster.chip",
+    "chip = replace(chip, usd_per_hour=prices.get(chip.name, chip.usd_per_hour))",
+    "job = replace(job, cluster=replace(job.cluster, chip=chip))",
+)
+"""Lines of Python: the job on chips at one's own prices."""

@@ -17,6 +17,16 @@ export const EXPLAINED = {
   bubble: "stages idle while the pipeline fills and drains", overlap_slowdown: "kernels slowed by communication beside them",
   optimizer: "the optimizer step", other: "not explained",
 };
+// Of the words of a layout those that few know.
+export const WORDS = {
+  "ZeRO-1, 2, 3": "each replica keeps its share of the optimizer's state; of gradients too (2); of weights too (3, FSDP)",
+  "microbatch 1 (4 a step)": "sequences that a replica takes at once, and how often it does so in a step",
+  "interleaved x4": "each device holds 4 chunks of layers, so that the pipeline fills sooner",
+  "stages slots": "the embedding and the loss count as a layer each where layers are dealt to stages, so that the first and the last stage hold fewer",
+  "dp replicate 4": "replicas are cut into 4 groups, inside which weights are sharded (HSDP)",
+  "sequence parallelism": "what tp does not cut (norms, dropout) is cut along the sequence; costs no more messages",
+  "zb-h1, zb-h2, zbv": "schedules that compute gradients of weights where a stage would be idle (zero bubble)",
+};
 export const KINDS = ["weights", "gradients", "optimizer", "activations", "buffers"];
 
 export const valueOf = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x.expected ?? x.value ?? null : x);
@@ -39,7 +49,7 @@ export function spoken(p) {
   return `${step(p.step_time_s)} a step${between}; ${word}: ${room}.`;
 }
 
-export function headline(p, price) {
+export function headline(p, price, budget) {
   const [word, room] = fits(p);
   const cost = valueOf(p.cost_usd);
   const time = valueOf(p.train_time_s);
@@ -57,11 +67,26 @@ export function headline(p, price) {
       fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
       time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
       time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price (Compare clusters)" : ""}`) : null) : null,
+      budget ? fact(`for ${budget.text}`, bought(p, price, budget)) : null,
       time ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
       time ? null : fact("the run", h("span", { class: "note" }, "say its tokens above for days, money and energy")),
       fact("on", [`${grouped(p.chips)} chips`, `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`, p.precision, p.framework].filter(Boolean).join(", ")),
       fact("layout", p.layout_words || "")));
 }
+
+// What a budget of days or of dollars is enough for.
+function bought(p, price, { days, usd: money }) {
+  const rate = p.chips * (price?.usd_per_hour || 0) / 3600; // dollars a second
+  if (money && !rate) return "no price of this chip is known: say one in Compare clusters";
+  const time = days ? days * 86400 : money / rate;
+  const tokens = p.tokens_per_s * time;
+  const ends = range(p.interval_s?.map((end) => tokens * p.step_time_s / end).reverse(), count);
+  return [`${count(tokens)} tokens`, ends && ` (${ends})`, days ? rate > 0 && `, ${usd(rate * time)}` : ` in ${seconds(time)}`].filter(Boolean).join("");
+}
+
+// How much of the step a network could save at most, in a sentence.
+const WIRE = ["tp_comm", "cp_comm", "ep_comm", "pp_comm", "dp_comm", "overlap_slowdown"];
+export const waits = (p) => `Of the answer's step ${percent(WIRE.reduce((sum, cause) => sum + (p.time_s[cause] || 0), 0) / p.step_time_s)} waits for networks or is slowed by messages: no faster network saves that layout more.`;
 
 // What binds, in a sentence.
 export function binding(p) {

@@ -3,7 +3,7 @@
 import { h, put, table, withRange } from "./dom.js";
 import { Refused, lines } from "./ask.js";
 import { figure, lines as curves, bars } from "./chart.js";
-import { prices, question } from "./state.js";
+import { prices, question, unpriced } from "./state.js";
 import { count, energy, grouped, plural, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";
 
@@ -27,10 +27,13 @@ function usual(state) {
 const chosen = (state) => (state.clusters || usual(state)).split(",").map((t) => t.trim()).filter(Boolean).slice(0, 12);
 
 function said(state) {
-  const [found, wrong] = prices(state);
-  if (wrong) throw new Refused(`prices: "${wrong}" is no chip with a price, such as h100-sxm:2.5`);
-  return found;
+  const wrong = unpriced(state);
+  if (wrong) throw new Refused(wrong);
+  return prices(state)[0];
 }
+
+// What is compared, to be copied.
+export const comparison = (state) => ({ question: question(state), clusters: chosen(state), prices: said(state) });
 
 function controls(ctx) {
   const list = $("clusters-list");
@@ -48,14 +51,13 @@ async function show(ctx) {
   controls(ctx);
   put($("clusters-error"));
   put($("clusters-shares")); put($("clusters-curves"));
-  const asked = question(ctx.state);
-  const body = { question: asked, clusters: chosen(ctx.state), prices: said(ctx.state) };
+  const body = comparison(ctx.state);
   const rows = [];
   for await (const row of lines("clusters", body, ctx.signal)) { rows.push(row); listed(ctx, rows); }
   ctx.drawn("clusters");
   shares(rows.filter((r) => !r.why));
   ctx.announce(sentence(rows));
-  if (ctx.state.axis === "chips") await overChips(ctx, asked, rows);
+  if (ctx.state.axis === "chips") await overChips(ctx, body.question, rows);
 }
 
 function sentence(rows) {

@@ -70,9 +70,6 @@ export function change(ratio) {
   return `${x > 0 ? "+" : "−"}${text.replace(/\.0$/, "")} %`;
 }
 
-// The same of the time of a token, as words that are read behind a name.
-export const perToken = (ratio) => (ratio > 4 ? `${change(ratio)} the time a token` : `${change(ratio)} time a token`);
-
 // "6.2 – 13.6": the ends of an interval in one unit with the value.
 export function range(interval, write) {
   if (!interval) return "";

@@ -3,8 +3,9 @@
 import { h } from "./dom.js";
 import { seconds } from "./format.js";
 
-const STYLE = { F: ["#0072b2", "#fff"], B: ["#009e73", "#fff"], I: ["#009e73", "#fff"], W: ["#e69f00", "#16191d"] };
+export const STYLE = { F: ["#0072b2", "#fff"], B: ["#009e73", "#fff"], I: ["#009e73", "#fff"], W: ["#e69f00", "#16191d"] };
 export const MEANS = { F: "forward", B: "backward", I: "gradient of the input", W: "gradient of the weights" };
+export const HELD = "#cc79a7"; // what a rank holds
 const LEFT = 46;
 const TOP = 20;
 
@@ -58,7 +59,7 @@ export function gantt(told, window_, zoomed, name) {
       const y = base + (r + 1) * lower - 1;
       on.fillStyle = soft; on.textAlign = "right";
       if (lower >= 11 || r % 4 === 0) on.fillText(String(r), LEFT - 6, y - lower / 2);
-      on.fillStyle = "#cc79a7";
+      on.fillStyle = HELD;
       points.forEach(([t, n], k) => {
         const until = points[k + 1]?.[0] ?? told.makespan_s;
         if (until < view[0] || t > view[1] || !n) return;

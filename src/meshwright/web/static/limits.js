@@ -1,18 +1,22 @@
 // The view Limits: how far training scales before data movement stops it.
 
 import { h, put, table } from "./dom.js";
-import { ask, lines } from "./ask.js";
+import { Refused, ask, lines } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
-import { count, flop, percent, sig, usd } from "./format.js";
+import { priced, question } from "./state.js";
+import { count, flop, grouped, percent, seconds, sig, step, usd } from "./format.js";
+import { valueOf } from "./answer.js";
 
-export const limits = { name: "limits", title: "Limits", show, skeleton, asks: () => false };
+export const limits = { name: "limits", title: "Limits", show, skeleton };
 const $ = (id) => document.getElementById(id);
 const USUAL = "h100,a100,v100";
 const SLIDERS = { flops: "arithmetic of a chip", hbm: "memory bandwidth", memory: "memory", bandwidth: "network bandwidth", latency: "network latency", launch: "kernel launch" };
 
 function skeleton() {
-  return [h("div", { id: "limits-error" }), h("div", { class: "controls", id: "limits-controls" }), h("p", { class: "why", id: "limits-sentence" }),
-    h("p", { class: "note" }, "Of any dense transformer, at each size of the best shape, on as many chips as are best: the job of the other views does not matter here."),
+  return [h("div", { id: "limits-error" }), h("section", { id: "limits-own", "aria-labelledby": "limits-own-title" }),
+    h("h2", {}, "Any dense transformer"),
+    h("p", { class: "note" }, "At each size of the best shape, on as many chips as are best: the question above does not matter here."),
+    h("div", { class: "controls", id: "limits-controls" }), h("p", { class: "why", id: "limits-sentence" }),
     h("div", { id: "limits-curve" }), h("div", { id: "limits-split" }), h("section", { id: "limits-table", "aria-label": "Largest runs" })];
 }
 
@@ -50,6 +54,65 @@ function shownValues(ctx) {
 }
 
 async function show(ctx) {
+  let mine = null;
+  await scenarioCurves(ctx, () => { mine ??= own(ctx).then(() => null, (error) => error); }); // after the first curve, beside the rest
+  const error = await mine;
+  if (error) throw error;
+}
+
+// How far the question's own job scales: what a chip does on more and more of them.
+async function own(ctx) {
+  const rows = [];
+  try {
+    for await (const row of lines("scaling", { question: question(ctx.state), ...priced(ctx.state) }, ctx.signal)) { rows.push(row); drawOwn(ctx, rows); }
+    ctx.announce(ownSentence(ctx.state, rows));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    put($("limits-own"), ownTitle(ctx.state), h("p", { class: "error" }, error.message));
+  }
+}
+
+const most = (rows) => Math.max(...rows.map((r) => r.tokens_per_s_per_chip || 0));
+const job = (state) => (state.model?.startsWith("{") || !state.model ? "this job" : state.model);
+const ownTitle = (state) => h("h2", { id: "limits-own-title" }, `How far ${job(state)} scales`);
+const least = (state) => Number(state.linear || 0.8);
+
+// Where the share of what a chip does at best falls below the least that counts as linear, between two sizes that were planned.
+export function scales(rows, least) {
+  const best = most(rows);
+  const shares = rows.filter((r) => !r.why).map((r) => [Math.log(r.chips), r.tokens_per_s_per_chip / best]);
+  const k = shares.findLastIndex(([, share]) => share >= least);
+  if (k < 0 || k === shares.length - 1) return null;
+  const [[x, a], [y, b]] = [shares[k], shares[k + 1]];
+  return Math.exp(x + (y - x) * (a - least) / (a - b));
+}
+
+export function ownSentence(state, rows) {
+  const good = rows.filter((r) => !r.why);
+  if (!good.length) return `${job(state)} fits on none of these sizes.`;
+  const [at, last, end] = [scales(rows, least(state)), good.at(-1), rows.at(-1)];
+  const near = at && good.findLast((r) => r.chips <= at);
+  const run = near && valueOf(near.train_time_s) ? ` (on ${grouped(near.chips)} the run takes ${seconds(valueOf(near.train_time_s))})` : "";
+  const said = at ? `With this batch a chip does at least ${percent(least(state))} of its best on up to about ${count(at, 2)} chips${run}; on ${grouped(last.chips)} it does ${percent(last.tokens_per_s_per_chip / most(rows))}.`
+    : `With this batch a chip does at least ${percent(least(state))} of its best on up to ${grouped(last.chips)} chips, the most that were planned.`;
+  return said + (end.why ? ` On ${grouped(end.chips)}: ${end.why}.` : "");
+}
+
+function drawOwn(ctx, rows) {
+  const good = rows.filter((r) => !r.why);
+  const said = ownSentence(ctx.state, rows);
+  const at = scales(rows, least(ctx.state));
+  put($("limits-own"), ownTitle(ctx.state), h("p", { class: "why" }, said),
+    h("p", { class: "note" }, "The same batch on more and more chips, the fastest layout on each. A larger batch goes further: change it above."),
+    good.length > 1 && figure({ id: "limits-own", title: "What a chip does, against chips", source: job(ctx.state),
+      draw: curves({ series: [{ name: job(ctx.state), marked: true, points: good.map((r) => [r.chips, r.tokens_per_s_per_chip / most(rows)]) }], height: 260, x: { name: "chips", log: true, write: (x) => count(x, 2) },
+        y: { name: "share of its best", write: (x) => percent(x), range: [0, 1] }, across: [{ y: least(ctx.state), name: `linear down to ${percent(least(ctx.state))}` }], down: at ? [{ x: at, name: `${count(at, 2)} chips` }] : [], label: said }),
+      head: ["chips", "step", "tokens/s", "a chip, of its best", "run", "cost", "layout"],
+      rows: rows.map((r) => (r.why ? [grouped(r.chips), ...Array(5).fill("–"), r.why] : [grouped(r.chips), step(r.step_time_s), count(r.tokens_per_s), percent(r.tokens_per_s_per_chip / most(rows)), seconds(valueOf(r.train_time_s)), usd(valueOf(r.cost_usd)), r.layout_words])) }));
+}
+
+// The curves of the scenarios; begun: called once one is drawn.
+async function scenarioCurves(ctx, begun) {
   const { scenarios } = await ask("scenarios", {});
   controls(ctx, scenarios);
   put($("limits-error"));
@@ -65,6 +128,7 @@ async function show(ctx) {
     else found.push(line);
     draw(ctx, found);
     if (line === found[0]) ctx.drawn(line.curve === "coarse" ? "curve" : "whole curve");
+    begun();
   }
 }
 

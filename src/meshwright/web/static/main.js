@@ -2,11 +2,11 @@
 
 import { h, put, save } from "./dom.js";
 import { Refused, answers, ask, source } from "./ask.js";
-import { address, fields, know, parse, question } from "./state.js";
+import { address, fields, know, parse, priced, question } from "./state.js";
 import { engine } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan, shown } from "./plan.js";
-import { clusters } from "./clusters.js";
+import { clusters, comparison } from "./clusters.js";
 import { timeline } from "./timeline.js";
 import { limits } from "./limits.js";
 import { roofline } from "./roofline.js";
@@ -97,13 +97,13 @@ function failed(error) {
   drawn("error");
 }
 
-// Told to those who do not see the page; seen: shown to the others too, for a while.
-function announce(text, seen = false) {
-  const said = $("said");
-  said.textContent = text;
-  said.classList.toggle("hidden", !seen);
+// Told to those who do not see the page; seen: shown to everybody for a while, with a way back to the state before, if there is one.
+function announce(text, seen = false, before = null) {
+  if (!seen) return put($("said"), text);
+  const back = () => { put($("toast")); page.state = before; history.pushState(null, "", address(before)); draw(); };
+  put($("toast"), text, before && h("button", { type: "button", onclick: back }, "Undo"));
   clearTimeout(page.timer);
-  if (seen) page.timer = setTimeout(() => said.classList.add("hidden"), 4000);
+  page.timer = setTimeout(() => put($("toast")), before ? 20000 : 4000);
 }
 
 // --- header -------------------------------------------------------------------------------------
@@ -145,11 +145,11 @@ function dialog(title, ...kids) {
 }
 
 async function copyDialog() {
-  const { words, ...body } = (page.shown === plan && shown.answer) || { question: question(page.state) };
   try {
-    const told = await ask("copies", body);
+    const { words, ...asked } = (page.shown === plan && shown.answer) || (page.shown === clusters ? comparison(page.state) : { question: question(page.state) });
+    const told = await ask("copies", { ...priced(page.state), ...asked });
     const part = (name, text) => [h("h3", {}, name, " ", h("button", { type: "button", onclick: () => copied(text, `${name} copied.`) }, "Copy")), h("pre", { tabindex: 0 }, text)];
-    dialog("Copy as", words && h("p", { class: "note" }, words), part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml),
+    dialog("Copy as", [words, told.note].filter(Boolean).map((text) => h("p", { class: "note" }, text)), part("Command", told.command), part("Python", told.python), part("JOB.toml", told.toml),
       (told.tools || []).map((t) => (t.text ? part(t.title, t.text) : [h("h3", {}, t.title), h("p", { class: "note" }, t.why)])));
   } catch (error) { announce(error.message, true); }
 }
@@ -195,10 +195,11 @@ async function ran(files) {
 }
 
 function replace(state, said) {
+  const before = page.state;
   page.state = { ...state };
   history.pushState(null, "", address(page.state));
   draw();
-  announce(`Read as ${said}.`, true);
+  announce(`Read as ${said}.`, true, before);
 }
 
 async function savePage() {
@@ -244,6 +245,7 @@ function form() {
     field("precision", "precision", "short", select("precision", c.precisions, "usual")),
     field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
     field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
+    field("budget", "budget", "number", input("budget", { placeholder: "30 d or 5M$" })),
     h("details", { id: "more" }, h("summary", {}, "More of the question"),
       h("div", { class: "more" },
         field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),

@@ -2,9 +2,9 @@
 
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, source } from "./ask.js";
-import { bestOf, fields, pins, priced, question, words } from "./state.js";
-import { change, gib, perToken, grouped, percent, seconds, step, usd } from "./format.js";
-import { binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf } from "./answer.js";
+import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
+import { change, gib, grouped, percent, seconds, step, usd } from "./format.js";
+import { WORDS, binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf, waits } from "./answer.js";
 
 const NAMES = {
   tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
@@ -42,7 +42,8 @@ const $ = (id) => document.getElementById(id);
 async function show(ctx) {
   const asked = question(ctx.state);
   const body = { question: asked, families: false, top: 1, ...priced(ctx.state) };
-  put($("plan-error"));
+  const [, odd] = budgeted(ctx.state);
+  put($("plan-error"), [unpriced(ctx.state), odd].filter(Boolean).map((said) => h("p", { class: "error", role: "alert" }, said)));
   wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(), () => null);
   const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
   const search = ask("plan", body, ctx.signal);
@@ -89,7 +90,7 @@ function shownAgain(ctx, told) {
 
 function drawAnswer(ctx, p, price, said) {
   shown.answer = { question: question(ctx.state), layout: p.layout, words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": ") };
-  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
+  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price, budgeted(ctx.state)[0]), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
   put($("bars"), timeFigure(p), memoryFigure(p));
 }
 
@@ -106,7 +107,7 @@ function around(ctx, told) {
   selectors(ctx, told, null);
   put($("families"));
   const asked = JSON.stringify(question(ctx.state));
-  if (asked !== last.asked) put($("whatif"), whatIfTitle(ctx), h("p", { class: "note" }, WAITING));
+  if (asked !== last.asked) put($("whatif"), whatIfTitle(ctx, told), h("p", { class: "note" }, WAITING));
   $("whatif").classList.remove("stale");
   last.asked = asked;
   put($("searched"), h("details", {}, h("summary", {}, `Searched ${grouped(told.searched)} layouts in ${seconds(told.elapsed_s, 2)}`),
@@ -117,15 +118,16 @@ function around(ctx, told) {
 }
 
 function nothing(ctx, told) {
-  const sentence = (told.notes || [])[0] || "no layout fits";
+  const said = told.closest ? "no layout fits" : "no layout is legal";
+  const sentence = (told.notes || [])[0] || said;
   Object.assign(last, { asked: "" });
   shown.answer = { question: question(ctx.state) };
-  put($("answer"), h("p", { class: "big bad" }, "no layout fits"), notesList(told.notes),
+  put($("answer"), h("p", { class: "big bad" }, said), notesList(told.notes),
     told.closest && h("p", { class: "note" }, `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`));
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
   for (const id of ["families", "whatif", "searched", "mine"]) put($(id));
   put($("layout"), pins(ctx.state).length ? free(ctx) : null);
-  ctx.announce(`No layout fits: ${sentence}.`);
+  ctx.announce(`N${said.slice(1)}: ${sentence}.`);
 }
 
 const free = (ctx) => h("button", { type: "button", onclick: () => ctx.set(Object.fromEntries(fields.layout.map((f) => [f, ""]))) }, "let every choice free");
@@ -140,11 +142,14 @@ function selectors(ctx, told, found) {
   put($("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
     h("p", { class: "note" }, "Marked: what the best layout has. Choose a value to fix it. ",
-      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Less than ${percent(told.resolution)} is a tie: nobody can tell.` : ""),
-    names.map((field) => fieldset(ctx, best, field, values[field] || [best.layout[field]], by)));
+      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Layouts within ${percent(told.resolution)} of the fastest are a tie: nobody can tell which is faster, so the simplest of them is the answer.` : "",
+      " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that. Rest on a value to read why."),
+    names.map((field) => fieldset(ctx, told, field, values[field] || [best.layout[field]], by)), h("details", {}, h("summary", {}, "Words of a layout"),
+      h("dl", { class: "facts" }, Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))));
 }
 
-function fieldset(ctx, best, field, values, by) {
+function fieldset(ctx, told, field, values, by) {
+  const best = told.best;
   const pinned = (ctx.state[field] || "").split(",").filter(Boolean);
   const option = (value, shown, extra, cls, why) => {
     const id = `opt-${field}-${value}`;
@@ -159,17 +164,20 @@ function fieldset(ctx, best, field, values, by) {
     values.map((value) => {
       const now = value === best.layout[field];
       const c = by.get(`${field}=${value}`);
-      return option(value, worded(value), h("span", { class: "delta first", id: `delta-${field}-${value}` }, now ? "best" : c ? delta(c, best) : "…"),
-        now ? "now" : c?.why ? "not" : "", c?.why);
+      return option(value, worded(value), h("span", { class: "delta first", id: `delta-${field}-${value}` }, now ? "the answer" : c ? delta(c, told) : "…"),
+        now ? "now" : c?.why ? "not" : "", c?.why || c?.note);
     }));
 }
 
 const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
 
-function delta(choice, best) {
+function delta(choice, told) {
   if (choice.step_time_s === null) return "not legal";
-  return change(choice.step_time_s / decides(best)) + (choice.fits === false ? ", does not fit" : risky(choice, best));
+  return change(choice.step_time_s / decides(told.best)) + (choice.fits === false ? ", does not fit" : told.tie_s && worth(choice) <= told.tie_s ? ", a tie" : risky(choice, told.best)) + (choice.note ? ", beyond practice" : "");
 }
+
+// What ranks layouts: seconds over the chance to fit.
+const worth = (choice) => choice.step_time_s / Math.max(1 - (choice.risk_of_oom || 0), 1e-9);
 
 // Why what is faster is not the best: the chance to run out of memory counts too.
 const risky = (choice, best) => (choice.step_time_s < decides(best) && choice.risk_of_oom > Math.max(best.risk_of_oom, 0.01) ? `, out of memory ${percent(choice.risk_of_oom)}` : "");
@@ -190,9 +198,9 @@ async function searchedAgain(ctx, told) {
     if (!node || ctx.signal.aborted) continue;
     const label = node.closest("label");
     node.className = "delta sure";
-    node.textContent = c.step_time_s === null ? "nothing fits" : change(c.step_time_s / decides(told.best)) + risky(c, told.best);
+    node.textContent = c.step_time_s === null ? "nothing fits" : delta(c, told);
     label.classList.toggle("not", c.step_time_s === null);
-    if (c.why) label.title = c.why;
+    if (c.why || c.note) label.title = c.why || c.note;
     else label.removeAttribute("title");
   }
   ctx.drawn("choices");
@@ -213,7 +221,7 @@ async function compared(ctx, told) {
 function families(ctx, told) {
   const best = told.best;
   const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
-    p ? (i ? change(decides(p) / decides(best)) : "best") + (i && said ? ", a tie" : "") : "–",
+    p ? (i ? change(decides(p) / decides(best)) : "–") + (i && said ? ", a tie" : "") : "–",
     p ? step(p.step_time_s) : "–", p ? gib(p.memory_bytes.needed) : "–", p ? percent(p.mfu) : "–", h("span", { class: "note" }, p && i ? differs(p, best) : ""),
     p && h("button", { type: "button", "aria-label": `fix this layout: ${p.layout_words || ""}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
   const tie = (p, own) => own ?? decides(p) < decides(best) * (1 + (told.resolution || 0));
@@ -250,10 +258,10 @@ async function mineShown(ctx, told) {
 async function whatIf(ctx, told) {
   const box = h("div", { class: "row" });
   const more = h("p", { class: "note" }, "working …");
-  put($("whatif"), whatIfTitle(ctx), box, more);
+  put($("whatif"), whatIfTitle(ctx, told), box, more);
   for await (const c of lines("what_if", { question: question(ctx.state) }, ctx.signal)) {
     const usable = Object.keys(c.set).length > 0;
-    const text = c.why ? "nothing fits" : perToken(tokens(c) / tokens(told.best));
+    const text = c.why ? "nothing fits" : change(1 + c.slower) + (c.slower && Math.abs(c.slower) < (told.resolution || 0) ? ", a tie" : "");
     box.append(h(usable ? "button" : "span", { class: usable ? "option" : "told", type: usable ? "button" : null, title: c.why || c.layout_words,
       onclick: usable ? () => ctx.set(c.set) : null }, h("span", {}, c.name), h("span", { class: "delta sure" }, text)));
   }
@@ -261,8 +269,5 @@ async function whatIf(ctx, told) {
   ctx.drawn("what_if");
 }
 
-const whatIfTitle = (ctx) => [h("h2", { id: "whatif-title" }, "What if"),
-  h("p", { class: "note" }, `One thing changed, ${pins(ctx.state).length ? "all that is not fixed" : "everything"} searched again. Press a button to make it the question; what has no frame is only told.`)];
-
-// Seconds for each token of the run: comparable when batches differ.
-const tokens = (p) => 1 / p.tokens_per_s;
+const whatIfTitle = (ctx, told) => [h("h2", { id: "whatif-title" }, "What if"),
+  h("p", { class: "note" }, `The time a token takes if one thing is changed and ${pins(ctx.state).length ? "all that is not fixed" : "everything"} is searched again: the fastest layout then against the fastest now. ${told ? waits(told.best) : ""} Press a button to make it the question; what has no frame is only told.`)];

@@ -3,7 +3,7 @@
 
 export const VERSION = "1";
 export const FIRST = { view: "plan", model: "llama3-70b", on: "512xh100-sxm", batch: "4Mi", tokens: "15T" };
-const OWN = ["view", "mine", "schedule1", "schedule2", "zoom", "clusters", "prices", "axis", "scenarios", "months",
+const OWN = ["view", "mine", "schedule1", "schedule2", "zoom", "budget", "clusters", "prices", "axis", "scenarios", "months",
   "linear", "failures", "grid", "factors", "layer", "edition", "schemes", "shape", "source", "run"];
 
 // What of a state is the question itself, and which of it fixes the layout.
@@ -51,6 +51,28 @@ export function prices(state) {
     else wrong ||= piece;
   }
   return [found, wrong];
+}
+
+// The sentence for a piece of the prices that is none.
+export function unpriced(state) {
+  const [, wrong] = prices(state);
+  return wrong && `prices: "${wrong}" is no chip with a price, such as h100-sxm:2.5`;
+}
+
+const DAYS = { h: 1 / 24, hour: 1 / 24, d: 1, day: 1, w: 7, week: 7, month: 30.44, y: 365.25, year: 365.25 };
+const MANY = { "": 1, k: 1e3, m: 1e6, b: 1e9 };
+
+// "30 days" -> [{days: 30, text}, ""], "5M$" or "$5M" -> [{usd: 5e6, text}, ""]; [null, sentence] of what is neither.
+export function budgeted(state) {
+  const text = (state.budget || "").trim();
+  if (!text) return [null, ""];
+  const [, front, digits, rest] = /^(\$?)\s*([\d.,]+)\s*(.*)$/.exec(text) || ["", "", "", ""];
+  const unit = rest.toLowerCase().replace(/(?<=[a-z]{2})s$/, "");
+  const value = Number(digits.replace(/,/g, "")) || 0;
+  const [, many, paid] = /^([kmb]?)\s*(\$|usd|dollar)?$/.exec(unit) || [];
+  if (value > 0 && DAYS[unit] && !front) return [{ days: value * DAYS[unit], text }, ""];
+  if (value > 0 && many !== undefined && (front || paid)) return [{ usd: value * MANY[many], text }, ""];
+  return [null, `budget: "${text}" is neither a time, such as 30 days, nor dollars, such as 5M$`];
 }
 
 // Prices in the address, as a field of what is asked; none, where there are none.

@@ -45,10 +45,12 @@ function nearest(ctx, told) {
 
 // Their configuration becomes the question; their layout becomes "mine".
 function load(ctx, asked) {
+  const before = { ...ctx.state };
   const mine = fields.layout.filter((f) => asked[f]).map((f) => `${f} ${asked[f]}`).join(" ");
   const clear = Object.fromEntries([...fields.question, "mine"].map((key) => [key, ""]));
   const rest = Object.fromEntries(Object.entries(asked).filter(([key]) => !fields.layout.includes(key)));
   ctx.set({ ...clear, ...rest, mine, view: "plan" });
+  ctx.announce("The question is now that of the run.", true, before);
 }
 
 function scatter(ctx, rows) {

@@ -3,7 +3,7 @@
 import { h, put, save, table } from "./dom.js";
 import { ask } from "./ask.js";
 import { bestOf, priced, question, words } from "./state.js";
-import { MEANS, gantt } from "./gantt.js";
+import { HELD, MEANS, STYLE, gantt } from "./gantt.js";
 import { gib, percent, seconds } from "./format.js";
 
 export const timeline = { name: "timeline", title: "Timeline", show, skeleton };
@@ -71,7 +71,8 @@ function draw(ctx, told) {
     charts.forEach((c, k) => k !== i && c && c.zoom(a * told[i].makespan_s, b * told[i].makespan_s, false));
     ctx.remember({ zoom: a <= 0 && b >= 1 ? "" : `${a.toFixed(4)}-${b.toFixed(4)}` });
   };
-  put($("timeline-charts"), legend(), told.some((t) => t.ranks > 1) && h("p", { class: "note" }, IDLE), told.map((t, i) => {
+  const drawn = told.filter((t) => t.ranks > 1);
+  put($("timeline-charts"), drawn.length ? legend(drawn) : null, told.some((t) => t.ranks > 1) && h("p", { class: "note" }, IDLE), told.map((t, i) => {
     if (t.ranks === 1) return h("p", { class: "note" }, "One stage: there is no pipeline to draw. Fix pp above 1 in Plan, or say a layout of yours there.");
     const one = gantt(t, [from * longest, to * longest], zoomed(i), t.schedule);
     charts[i] = one;
@@ -92,7 +93,11 @@ function memoryOf(t, rank) {
   return m ? gib(m.weights + m.gradients + m.optimizer) : "–";
 }
 
-const legend = () => h("p", { class: "note" }, Object.entries(MEANS).map(([kind, text]) => `${kind} ${text}`).join(" · "), ". Drag to zoom in, double click for all; with the keyboard: arrows, +, −, 0.");
+const key = (colour, text, cls = "") => h("span", { class: "key" }, h("i", { class: cls, css: { "background-color": colour } }), text);
+
+// The colours, of the kinds that these timelines have; numbers in the boxes are microbatches.
+const legend = (told) => [h("p", { class: "note keys" }, Object.keys(MEANS).filter((kind) => told.some((t) => t.actions.flat().some(([one]) => one === kind))).map((kind) => key(STYLE[kind][0], MEANS[kind], kind === "W" ? "hatched" : "")),
+  key("transparent", "idle"), key(HELD, "microbatches held"), "A number is a microbatch."), h("p", { class: "note" }, "Drag to zoom in, double click for all; with the keyboard: arrows, +, −, 0.")];
 
 async function trace(ctx, t) {
   const base = await layoutOf(ctx);
