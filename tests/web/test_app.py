@@ -152,7 +152,11 @@ def test_a_faster_network_never_costs_time(
 
 def test_only_networks_that_join_something_are_changed() -> None:
     job = load_job(
-        {"model": "llama3-8b", "cluster": {"on": "8xh100-sxm"}, "job": {"batch": "64seq"}}
+        {
+            "model": "llama3-8b",
+            "cluster": {"on": "8xh100-sxm"},
+            "job": {"batch": "64seq"},
+        }
     )
     names = [change.name for change in answers.changes_of(job)]
     assert names[:2] == [

@@ -172,6 +172,7 @@ def test_every_view_of_a_job(tmp_path, monkeypatch) -> None:
         "runs",
         "limits",
         "copies",
+        "scaling",
     }
     assert "mine=tp%202%20" in held["state"]
 

@@ -298,7 +298,7 @@ def test_values_say_what_they_cost_and_what_is_a_tie(folder: Path) -> None:
         "+1 %, a tie",
         "not legal",
         "+3 %",
-        "+1 %",
+        "+6.3 %",
         "\u22121 %, a tie, beyond practice",
     ]
 

@@ -51,11 +51,14 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """What no published run does: a value that is named is searched with it."""
+        """What no published run does, or the framework's released version: a value that is named
+        is searched all the same.
+        """
         p = self.prediction
         if p is None or not p.job.profile:
             return ""
-        return "; ".join(practice.broken(p.job, p.layout))
+        broken = practice.broken(p.job, p.layout)
+        return "; ".join([*broken, *practice.not_proposed(p.job, p.layout)])
 
     def to_dict(self) -> dict[str, Any]:
         """SI units, keys that end in their unit."""

@@ -113,6 +113,7 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
         ("clusters", {"clusters": clusters_of(question), "prices": {}}),
         ("roofline", {"layer": "book"}),
         ("nearest", {}),
+        ("scaling", {}),
     ):
         attempted(keep, name, {"question": question, **rest})
     keep("runs", {})

@@ -32,6 +32,11 @@ export const KINDS = ["weights", "gradients", "optimizer", "activations", "buffe
 export const valueOf = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x.expected ?? x.value ?? null : x);
 export const decides = (p) => p.replayed_s || p.step_time_s;
 
+// What ranks layouts: seconds over the chance to fit; and how many times that of another one it is.
+const worth = (p) => decides(p) / Math.max(1 - (p.risk_of_oom || 0), 1e-9);
+export const slower = (p, other) => worth(p) / worth(other);
+export const tied = (p, told) => Boolean(told.tie_s) && worth(p) <= told.tie_s;
+
 // Ends of an interval of something proportional to the step time.
 export const along = (p, value) => p.interval_s && value !== null && value !== undefined
   ? p.interval_s.map((end) => value * end / p.step_time_s) : null;
@@ -97,11 +102,14 @@ export function binding(p) {
 
 // Why one layout is slower than another, in a sentence.
 export function differs(slow, fast) {
-  const ratio = decides(slow) / decides(fast);
-  const parts = Object.keys(fast.time_s).map((cause) => [cause, slow.time_s[cause] - fast.time_s[cause]])
+  const parts = causes(slow, fast);
+  return `${change(decides(slow) / decides(fast))}${parts ? `: ${parts}` : ""}`;
+}
+
+export function causes(slow, fast) {
+  return Object.keys(fast.time_s).map((cause) => [cause, slow.time_s[cause] - fast.time_s[cause]])
     .filter(([, d]) => Math.abs(d) > 1e-3 * fast.step_time_s).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3)
-    .map(([cause, d]) => `${CAUSES[cause] || cause} ${d > 0 ? "+" : "−"}${seconds(Math.abs(d), 2)}`);
-  return `${change(ratio)}${parts.length ? `: ${parts.join(", ")}` : ""}`;
+    .map(([cause, d]) => `${CAUSES[cause] || cause} ${d > 0 ? "+" : "−"}${seconds(Math.abs(d), 2)}`).join(", ");
 }
 
 export function timeFigure(p, id = "time") {

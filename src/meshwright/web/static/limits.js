@@ -75,6 +75,7 @@ async function own(ctx) {
 const most = (rows) => Math.max(...rows.map((r) => r.tokens_per_s_per_chip || 0));
 const job = (state) => (state.model?.startsWith("{") || !state.model ? "this job" : state.model);
 const ownTitle = (state) => h("h2", { id: "limits-own-title" }, `How far ${job(state)} scales`);
+const about = (chips) => grouped(Number(chips.toPrecision(2)));
 const least = (state) => Number(state.linear || 0.8);
 
 // Where the share of what a chip does at best falls below the least that counts as linear, between two sizes that were planned.
@@ -93,7 +94,7 @@ export function ownSentence(state, rows) {
   const [at, last, end] = [scales(rows, least(state)), good.at(-1), rows.at(-1)];
   const near = at && good.findLast((r) => r.chips <= at);
   const run = near && valueOf(near.train_time_s) ? ` (on ${grouped(near.chips)} the run takes ${seconds(valueOf(near.train_time_s))})` : "";
-  const said = at ? `With this batch a chip does at least ${percent(least(state))} of its best on up to about ${count(at, 2)} chips${run}; on ${grouped(last.chips)} it does ${percent(last.tokens_per_s_per_chip / most(rows))}.`
+  const said = at ? `With this batch a chip does at least ${percent(least(state))} of its best on up to about ${about(at)} chips${run}; on ${grouped(last.chips)} it does ${percent(last.tokens_per_s_per_chip / most(rows))}.`
     : `With this batch a chip does at least ${percent(least(state))} of its best on up to ${grouped(last.chips)} chips, the most that were planned.`;
   return said + (end.why ? ` On ${grouped(end.chips)}: ${end.why}.` : "");
 }
@@ -106,7 +107,7 @@ function drawOwn(ctx, rows) {
     h("p", { class: "note" }, "The same batch on more and more chips, the fastest layout on each. A larger batch goes further: change it above."),
     good.length > 1 && figure({ id: "limits-own", title: "What a chip does, against chips", source: job(ctx.state),
       draw: curves({ series: [{ name: job(ctx.state), marked: true, points: good.map((r) => [r.chips, r.tokens_per_s_per_chip / most(rows)]) }], height: 260, x: { name: "chips", log: true, write: (x) => count(x, 2) },
-        y: { name: "share of its best", write: (x) => percent(x), range: [0, 1] }, across: [{ y: least(ctx.state), name: `linear down to ${percent(least(ctx.state))}` }], down: at ? [{ x: at, name: `${count(at, 2)} chips` }] : [], label: said }),
+        y: { name: "share of its best", write: (x) => percent(x), range: [0, 1] }, across: [{ y: least(ctx.state), name: `linear down to ${percent(least(ctx.state))}` }], down: at ? [{ x: at, name: `${about(at)} chips` }] : [], label: said }),
       head: ["chips", "step", "tokens/s", "a chip, of its best", "run", "cost", "layout"],
       rows: rows.map((r) => (r.why ? [grouped(r.chips), ...Array(5).fill("–"), r.why] : [grouped(r.chips), step(r.step_time_s), count(r.tokens_per_s), percent(r.tokens_per_s_per_chip / most(rows)), seconds(valueOf(r.train_time_s)), usd(valueOf(r.cost_usd)), r.layout_words])) }));
 }

@@ -245,7 +245,7 @@ function form() {
     field("precision", "precision", "short", select("precision", c.precisions, "usual")),
     field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
     field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
-    field("budget", "budget", "number", input("budget", { placeholder: "30 d or 5M$" })),
+    field("budget", "budget", "number", input("budget", { placeholder: "30 d, 5M$", title: "Days or dollars: how many tokens they are enough for" })),
     h("details", { id: "more" }, h("summary", {}, "More of the question"),
       h("div", { class: "more" },
         field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),

@@ -4,7 +4,7 @@ import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
 import { change, gib, grouped, percent, seconds, step, usd } from "./format.js";
-import { WORDS, binding, decides, differs, fits, headline, memoryFigure, notesList, spoken, timeFigure, valueOf, waits } from "./answer.js";
+import { WORDS, binding, causes, decides, differs, fits, headline, memoryFigure, notesList, slower, spoken, tied, timeFigure, valueOf, waits } from "./answer.js";
 
 const NAMES = {
   tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
@@ -141,9 +141,9 @@ function selectors(ctx, told, found) {
   const names = Object.keys(values).length ? Object.keys(values) : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
   put($("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
-    h("p", { class: "note" }, "Marked: what the best layout has. Choose a value to fix it. ",
-      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Layouts within ${percent(told.resolution)} of the fastest are a tie: nobody can tell which is faster, so the simplest of them is the answer.` : "",
-      " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that. Rest on a value to read why."),
+    h("p", { class: "note" }, "Marked: the answer. Choose a value to fix it. ",
+      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Counted are seconds over the chance to fit. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.` : "",
+      " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that, or the framework does not run it. Rest on a value to read why."),
     names.map((field) => fieldset(ctx, told, field, values[field] || [best.layout[field]], by)), h("details", {}, h("summary", {}, "Words of a layout"),
       h("dl", { class: "facts" }, Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))));
 }
@@ -173,14 +173,9 @@ const worded = (value) => (value === true ? "yes" : value === false ? "no" : Str
 
 function delta(choice, told) {
   if (choice.step_time_s === null) return "not legal";
-  return change(choice.step_time_s / decides(told.best)) + (choice.fits === false ? ", does not fit" : told.tie_s && worth(choice) <= told.tie_s ? ", a tie" : risky(choice, told.best)) + (choice.note ? ", beyond practice" : "");
+  if (!choice.fits) return `${change(choice.step_time_s / decides(told.best))}, does not fit`;
+  return change(slower(choice, told.best)) + (tied(choice, told) ? ", a tie" : "") + (choice.note ? ", beyond practice" : "");
 }
-
-// What ranks layouts: seconds over the chance to fit.
-const worth = (choice) => choice.step_time_s / Math.max(1 - (choice.risk_of_oom || 0), 1e-9);
-
-// Why what is faster is not the best: the chance to run out of memory counts too.
-const risky = (choice, best) => (choice.step_time_s < decides(best) && choice.risk_of_oom > Math.max(best.risk_of_oom, 0.01) ? `, out of memory ${percent(choice.risk_of_oom)}` : "");
 
 async function beside(ctx, told) {
   const best = told.best;
@@ -221,16 +216,15 @@ async function compared(ctx, told) {
 function families(ctx, told) {
   const best = told.best;
   const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
-    p ? (i ? change(decides(p) / decides(best)) : "–") + (i && said ? ", a tie" : "") : "–",
-    p ? step(p.step_time_s) : "–", p ? gib(p.memory_bytes.needed) : "–", p ? percent(p.mfu) : "–", h("span", { class: "note" }, p && i ? differs(p, best) : ""),
+    p ? (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : "") : "–",
+    p ? step(p.step_time_s) : "–", p ? gib(p.memory_bytes.needed) : "–", p ? percent(p.mfu) : "–", h("span", { class: "note" }, p && i ? causes(p, best) : ""),
     p && h("button", { type: "button", "aria-label": `fix this layout: ${p.layout_words || ""}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
-  const tie = (p, own) => own ?? decides(p) < decides(best) * (1 + (told.resolution || 0));
   const head = ["layout", "slower by", "step", "memory", "MFU", "what differs", ""];
   const answers = (f) => f.prediction?.layout_words === best.layout_words;
   const others = (told.families || []).filter((f) => !answers(f)).map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction, 1, f.tie));
   const own = told.families?.find(answers)?.name;
-  const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts; ranked by seconds over the chance to fit") : null;
-  const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, tie(p, p.tie)))], "The best layouts and what they lose");
+  const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts; slower by: seconds over the chance to fit") : null;
+  const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told)))], "The best layouts; slower by: seconds over the chance to fit");
   put($("families"), h("h2", { id: "families-title" }, "What else"), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
 }
 

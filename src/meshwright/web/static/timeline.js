@@ -96,8 +96,13 @@ function memoryOf(t, rank) {
 const key = (colour, text, cls = "") => h("span", { class: "key" }, h("i", { class: cls, css: { "background-color": colour } }), text);
 
 // The colours, of the kinds that these timelines have; numbers in the boxes are microbatches.
-const legend = (told) => [h("p", { class: "note keys" }, Object.keys(MEANS).filter((kind) => told.some((t) => t.actions.flat().some(([one]) => one === kind))).map((kind) => key(STYLE[kind][0], MEANS[kind], kind === "W" ? "hatched" : "")),
-  key("transparent", "idle"), key(HELD, "microbatches held"), "A number is a microbatch."), h("p", { class: "note" }, "Drag to zoom in, double click for all; with the keyboard: arrows, +, −, 0.")];
+function legend(told) {
+  const kinds = Object.keys(MEANS).filter((kind) => told.some((t) => t.actions.flat().some(([one]) => one === kind)));
+  const of = (colour) => kinds.filter((kind) => STYLE[kind][0] === colour);
+  return [h("p", { class: "note keys" }, [...new Set(kinds.map((kind) => STYLE[kind][0]))].map((colour) => key(colour, of(colour).map((kind) => MEANS[kind]).join(" or "), of(colour)[0] === "W" ? "hatched" : "")),
+  key("transparent", "idle"), key(HELD, "microbatches held"), "A number is a microbatch."),
+  h("p", { class: "note" }, "Drag to zoom in, double click for all; with the keyboard: arrows, +, −, 0.")];
+}
 
 async function trace(ctx, t) {
   const base = await layoutOf(ctx);
