@@ -379,6 +379,40 @@ def test_a_folder_and_a_log_are_dropped(page: Page, tmp_path: Path) -> None:
     page.fine()
 
 
+def test_what_is_loaded_can_be_undone(page: Page) -> None:
+    """A run becomes the question, with a way back that stays while its answer is drawn."""
+    page.open(address(page.base, "sure"), "runs")
+    tab = page.tab
+    before = tab.evaluate("location.hash")
+    page.forget()
+    tab.click("#sure-near button >> nth=0")
+    page.wait("beside")
+    assert "view=plan" in tab.evaluate("location.hash")
+    assert QUESTION not in tab.evaluate("location.hash")
+    assert tab.is_visible("#toast button"), "the answer does not hide it"
+    page.forget()
+    tab.click("#toast button")
+    page.wait("runs")
+    assert tab.evaluate("location.hash") == before
+    assert not tab.is_visible("#toast")
+    page.fine()
+
+
+def test_where_scaling_ends_is_said(page: Page) -> None:
+    """For the question's own job, beside the curves of the scenarios."""
+    page.open(address(page.base, "limits"), "all")
+    said = page.tab.inner_text("#limits-own .why")
+    assert "at least 80 % of its best on up to about" in said
+    assert page.tab.query_selector("#figure-limits-own svg")
+    assert page.tab.query_selector("#figure-limits svg")
+    page.forget()
+    page.tab.fill("#q-batch", "256seq")
+    page.wait("all")
+    more = page.tab.inner_text("#limits-own .why")
+    assert more != said, "a larger batch goes further"
+    page.fine()
+
+
 def test_back_and_forth(page: Page) -> None:
     page.open(address(page.base, "plan"), "beside")
     page.forget()

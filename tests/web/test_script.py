@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from meshwright import Job, Layout
+from meshwright.report.text import layout_words
+from meshwright.schedule import SCHEDULES
+from meshwright.web.question import laid_out
+
 STATIC = resources.files("meshwright.web") / "static"
 DOCUMENT = Path(__file__).with_name("document.mjs")
 NODE = shutil.which("node")
@@ -258,7 +263,7 @@ def test_a_timeline_says_whose_layout_it_draws(folder: Path) -> None:
         folder,
         """
         import { timeline } from "./timeline.js";
-        source.worker = async (name) => (name === "plan" ? { best: { layout: { pp: 1, schedule: "1f1b" } } }
+        source.worker = async (name, body) => (name === "plan" ? (body.question.pp?.startsWith("2") ? {} : { best: { layout: { pp: 1, schedule: "1f1b" } } })
           : { ranks: 1, makespan_s: 1, exact_s: 1, schedule: "1f1b", bubble_fraction: 0, step_time_s: 1, busy_s: [], layout_words: "pp 1" });
         put(main, timeline.skeleton());
         const told = [];
@@ -355,6 +360,82 @@ def test_where_scaling_ends(folder: Path) -> None:
     assert "on 64 it does 70 %" in falls
     assert "up to 32 chips, the most that were planned" in stops
     assert "On 64: nothing is legal" in stops
+
+
+LAYOUTS = (
+    Layout(tp=2, pp=4, dp=16, schedule="interleaved", interleave=8, zero=1, stages="slots"),
+    Layout(tp=2, dp=4, zero=3, recompute="full"),
+    Layout(tp=2, dp=1, sequence_parallel=False, recompute="selective"),
+    Layout(pp=4, dp=2, schedule="zbv", interleave=2, microbatch=2),
+    Layout(dp=64, dp_replicate=8, zero=2, recompute="full:4"),
+    Layout(pp=2, dp=8, ep=8, schedule="zb-h1", recompute="layernorm+moe_act"),
+)  # fmt: skip
+
+
+def test_words_of_a_layout_are_read_as_that_layout(folder: Path) -> None:
+    """As the page shows them, so that they can be copied into: why not mine."""
+    shown = [layout_words(layout, 4) for layout in LAYOUTS]
+    typed = [
+        "TP=8, PP=4 mbs 2",
+        "tp8 zero-1 selective",
+        "fsdp",
+        "--schedule interleaved --vpp 2 tp: 2 sp false",
+    ]
+    read = run(
+        folder,
+        f"""
+        import {{ know, words }} from "./state.js";
+        know({{ question: [], layout: [], schedules: {[*SCHEDULES]} }});
+        console.log(JSON.stringify({json.dumps(shown + typed)}.map(words)));
+        """,
+    )
+    job = Job("mixtral-8x7b", "64xh100-sxm", 64)
+    for layout, found in zip(LAYOUTS, read, strict=False):
+        assert laid_out(job, found) == layout
+    assert read[len(LAYOUTS) :] == [
+        {"tp": "8", "pp": "4", "microbatch": "2"},
+        {"tp": "8", "zero": "1", "recompute": "selective"},
+        {"zero": "3"},
+        {
+            "schedule": "interleaved",
+            "interleave": "2",
+            "tp": "2",
+            "sequence_parallel": "false",
+        },
+    ]
+
+
+def test_a_best_layout_of_one_stage_is_drawn_with_more(folder: Path) -> None:
+    said, drawn, none = run(
+        folder,
+        """
+        import { all } from "./document.mjs";
+        import { Refused, source } from "./ask.js";
+        import { timeline } from "./timeline.js";
+        import { h, put } from "./dom.js";
+        const main = h("main", { id: "main" });
+        document.body.append(main);
+        const asked = [];
+        let fits = true;
+        source.worker = async (name, body) => {
+          asked.push([name, body.layout?.pp]);
+          if (name === "plan" && body.question.pp && !fits) throw new Refused("not here");
+          return name === "plan" ? { best: { layout: { pp: body.question.pp ? 4 : 1, schedule: "1f1b" } } }
+            : { ranks: 1, makespan_s: 1, exact_s: 1, schedule: "1f1b", bubble_fraction: 0, step_time_s: 1, busy_s: [], layout_words: "words" };
+        };
+        put(main, timeline.skeleton());
+        const show = (model) => timeline.show({ state: { model }, catalogue: { schedules: [] }, set() {}, announce() {}, drawn() {} });
+        const said = () => document.getElementById("timeline-layout").textContent;
+        await show("m");
+        const told = [said(), asked.filter(([name]) => name === "timeline")];
+        fits = false;
+        await show("n");
+        console.log(JSON.stringify([...told, said()]));
+        """,
+    )
+    assert said.startswith("Drawn is the best layout with a pipeline")
+    assert drawn == [["timeline", 4]]
+    assert none == "Drawn is the best layout: words."
 
 
 def test_colours_of_a_timeline_have_a_key(folder: Path) -> None:

@@ -78,7 +78,7 @@ function cells(r) {
   const within = (value, write) => (value && r.interval_s ? range(along(r, value), write) : "");
   return [r.cluster, step(r.step_time_s), r.interval_s ? range(r.interval_s, step) : "no runs", time ? withRange(seconds(time), within(time, seconds)) : "–",
     cost ? withRange(usd(cost), within(cost, usd)) : "no price", energy(valueOf(r.energy_j)), cost ? count(tokens / cost) : "–", r.usd_per_hour ? sig(r.usd_per_hour) : "–",
-    r.evidence ? `${plural(r.evidence.rows, "run")} of its class` : "none", h("span", { class: "note" }, r.layout_words)];
+    r.evidence?.rows ? `${plural(r.evidence.rows, "run")} of its class` : "no run of its class", h("span", { class: "note" }, r.layout_words)];
 }
 
 function listed(ctx, rows) {

@@ -100,7 +100,14 @@ function draw(ctx, told) {
   if (!best) return nothing(ctx, told);
   Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
   drawAnswer(ctx, best, told.price, null);
+  held(ctx, best, told.price);
   ctx.announce(spoken(best));
+}
+
+// What a JOB.toml says, in the fields that could replace it.
+function held(ctx, p, price) {
+  const says = { count: grouped(p.chips), chip: price?.chip, batch: `${p.batch_sequences}seq`, seq: p.seq_tokens };
+  for (const [name, text] of Object.entries(says)) $(`q-${name}`)?.setAttribute("placeholder", ctx.state.job ? text : name === "seq" ? "model's" : "");
 }
 
 function around(ctx, told) {

@@ -7,11 +7,12 @@ const OWN = ["view", "mine", "schedule1", "schedule2", "zoom", "budget", "cluste
   "linear", "failures", "grid", "factors", "layer", "edition", "schemes", "shape", "source", "run"];
 
 // What of a state is the question itself, and which of it fixes the layout.
-export const fields = { question: ["model", "job", "on", "network", "batch", "tokens"], layout: [] };
+export const fields = { question: ["model", "job", "on", "network", "batch", "tokens"], layout: [], schedules: [] };
 
 export function know(catalogue) {
   fields.question = catalogue.question.map((field) => field.name);
   fields.layout = catalogue.layout;
+  fields.schedules = catalogue.schedules || [];
 }
 
 const ordered = () => [...new Set(["view", ...fields.question, ...OWN.slice(1)])];
@@ -89,16 +90,23 @@ export function bestOf(state, best) {
   return fixed ? `${best} with ${fixed} fixed` : best;
 }
 
-const SHORT = { vpp: "interleave", mbs: "microbatch" };
+const SHORT = { vpp: "interleave", mbs: "microbatch", sp: "sequence_parallel" };
+const PHRASES = [[/\(.*?\)/g, " "], [/\bno sequence parallelism\b/gi, "sequence_parallel false"], [/\bno recomput\w+/gi, "recompute none"],
+  [/(\S+) recomputation\b/gi, "recompute $1"], [/\bdp replicate\b/gi, "dp_replicate"], [/--|:(?=\s)/g, " "]];
+const ALONE = { fsdp: ["zero", "3"], selective: ["recompute", "selective"], full: ["recompute", "full"] };
 
-// "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too.
+// "tp=8 pp=4 zero=1" -> {tp: "8", pp: "4", zero: "1"}; words of a command line are read too, and those in which layouts are shown.
 export function words(text) {
   const found = {};
-  const tokens = text.replace(/--/g, " ").split(/[\s,;·=]+/).filter(Boolean);
+  const tokens = PHRASES.reduce((said, [from, to]) => said.replace(from, to), text).split(/[\s,;·=]+/).filter(Boolean);
   for (let i = 0; i < tokens.length; i++) {
-    const stuck = /^([a-z_]+?)[-_]?(\d+)$/i.exec(tokens[i]); // as people write it: tp8, zero-1
-    const key = (stuck ? stuck[1] : tokens[i]).toLowerCase().replace(/-/g, "_");
-    found[SHORT[key] || key] = stuck ? stuck[2] : tokens[++i] ?? "";
+    const word = tokens[i].toLowerCase();
+    const stuck = /^([a-z_]+?)[-_]?(\d+)$/.exec(word); // as people write it: tp8, zero-1
+    const key = (stuck ? stuck[1] : word).replace(/-/g, "_");
+    if (fields.schedules.includes(word)) found.schedule = word;
+    else if (ALONE[word]) found[ALONE[word][0]] = ALONE[word][1];
+    else if (stuck && key === "x") found.interleave = stuck[2];
+    else found[SHORT[key] || key] = stuck ? stuck[2] : tokens[++i] ?? "";
   }
   return found;
 }

@@ -31,7 +31,7 @@ async function show(ctx) {
 function said(ctx, p) {
   const e = p?.evidence;
   const text = !e ? "No published runs were compared with predictions of this kind: there is no interval for this question."
-    : `${step(p.step_time_s)} a step; nine of ten runs like this take ${range(p.interval_s, step)}. That rests on ${plural(e.rows, "published run")} of its class (${e.class}) from ${plural(e.sources.length, "source")}${e.note ? `; less sure than most, because: ${e.note}` : ""}.`;
+    : `${step(p.step_time_s)} a step; nine of ten runs like this take ${range(p.interval_s, step)}. ${e.rows ? `That rests on ${plural(e.rows, "published run")} of its class (${e.class}) from ${plural(e.sources.length, "source")}` : "That rests on the published runs of other classes"}${e.note ? `; less sure than most, because: ${e.note}` : ""}.`;
   $("sure-sentence").textContent = text;
   ctx.announce(text);
 }

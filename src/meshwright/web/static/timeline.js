@@ -1,12 +1,13 @@
 // The view Timeline: the pipeline of the best layout under one or two schedules, aligned.
 
 import { h, put, save, table } from "./dom.js";
-import { ask } from "./ask.js";
+import { Refused, ask } from "./ask.js";
 import { bestOf, priced, question, words } from "./state.js";
 import { HELD, MEANS, STYLE, gantt } from "./gantt.js";
 import { gib, percent, seconds } from "./format.js";
 
 export const timeline = { name: "timeline", title: "Timeline", show, skeleton };
+const STAGES = "2,4,8,16";
 const CHUNKED = { interleaved: true, "interleaved-zero-bubble": true };
 const $ = (id) => document.getElementById(id);
 
@@ -30,7 +31,7 @@ function controls(ctx) {
 async function show(ctx) {
   controls(ctx);
   put($("timeline-error"));
-  const base = await layoutOf(ctx);
+  const base = await pipelined(ctx, await layoutOf(ctx));
   const names = [ctx.state.schedule1 || base.schedule, ctx.state.schedule2].filter(Boolean);
   const told = [];
   for (const name of names) told.push(await ask("timeline", { question: question(ctx.state, true), layout: under(base, name) }, ctx.signal));
@@ -48,6 +49,16 @@ async function layoutOf(ctx) {
   return found.best.layout;
 }
 
+// A best layout of one stage has no pipeline to draw: then the best that has one.
+async function pipelined(ctx, base) {
+  ctx.several = base.pp === 1 && !ctx.state.pp && !ctx.state.mine;
+  if (!ctx.several) return base;
+  const body = { question: { ...question(ctx.state), pp: STAGES }, families: false, top: 1, ...priced(ctx.state) };
+  const found = await ask("plan", body, ctx.signal).catch((error) => { if (error instanceof Refused) return {}; throw error; });
+  ctx.several = Boolean(found.best);
+  return found.best?.layout || base;
+}
+
 // The layout under another schedule; chunks go with it.
 function under(layout, schedule) {
   if (schedule === layout.schedule) return layout;
@@ -55,8 +66,8 @@ function under(layout, schedule) {
   return { ...rest, schedule, interleave: CHUNKED[schedule] ? Math.max(Number(interleave) || 2, 2) : 1, ...(placement ? { placement } : {}) };
 }
 
-function whose(state) {
-  const layout = state.mine ? "your layout (empty Why not mine? in Plan to draw the best)" : bestOf(state, "the best layout");
+function whose(state, several) {
+  const layout = several ? "the best layout with a pipeline (the best of all has one stage)" : state.mine ? "your layout (empty Why not mine? in Plan to draw the best)" : bestOf(state, "the best layout");
   return layout + (state.schedule1 ? `, under ${state.schedule1}` : "");
 }
 
@@ -65,7 +76,7 @@ const IDLE = "Idle is a stage that waits: while the pipeline fills and drains, f
 function draw(ctx, told) {
   const longest = Math.max(...told.map((t) => t.makespan_s));
   const [from, to] = (ctx.state.zoom || "0-1").split("-").map(Number);
-  $("timeline-layout").textContent = `Drawn is ${whose(ctx.state)}: ${told[0].layout_words}.`;
+  $("timeline-layout").textContent = `Drawn is ${whose(ctx.state, ctx.several)}: ${told[0].layout_words}.`;
   const charts = [];
   const zoomed = (i) => (a, b) => {
     charts.forEach((c, k) => k !== i && c && c.zoom(a * told[i].makespan_s, b * told[i].makespan_s, false));
@@ -105,7 +116,7 @@ function legend(told) {
 }
 
 async function trace(ctx, t) {
-  const base = await layoutOf(ctx);
+  const base = await pipelined(ctx, await layoutOf(ctx));
   const told = await ask("trace", { question: question(ctx.state, true), layout: under(base, t.schedule) });
   save(`meshwright-${t.schedule}.json`, JSON.stringify(told), "application/json");
 }
