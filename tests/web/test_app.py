@@ -185,10 +185,13 @@ def test_scaling_is_a_plan_at_each_size_up_to_where_chips_are_wasted() -> None:
 
 def test_a_plan_tells_up_to_where_layouts_are_a_tie(served) -> None:
     """Also where one layout is asked for: of the fastest, which need not be the answer."""
-    body = {"question": QUESTION, "families": False}
+    big = {"model": "llama3-70b", "on": "1024xh100-sxm", "batch": "4Mi"}
+    question = {**big, "recompute": "none", "microbatch": "1"}
+    body = {"question": question, "families": False}
     many = ask("plan", {**body, "top": 10}, served).json
     one = ask("plan", {**body, "top": 1}, served).json
     assert one["tie_s"] == many["tie_s"] and one["alternatives"] == []
+    assert min(row["slower"] for row in many["alternatives"]) < 0
     for row in many["alternatives"]:
         worth = row["replayed_s"] / (1 - row["risk_of_oom"])
         assert row["tie"] == (worth <= many["tie_s"])
