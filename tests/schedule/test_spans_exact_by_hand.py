@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ Column = NDArray[np.float64]
 ROWS = 24
 RANKS = (1, 2, 3, 4, 6)
 FEW_RANKS = (3, 5, 7)
+MORE_RANKS = (2, 4, 5, 8)
 """Of pipelines of extremes: where heavy stages are in the middle."""
 
 
@@ -36,23 +38,33 @@ class Pipeline(NamedTuple):
     dealt: Dealt
 
 
-def wide(rng: np.random.Generator) -> Column:
+def wide(rng: np.random.Generator, rows: int) -> Column:
     """From a tenth of a millisecond to ten: a second would be longer than most steps."""
-    found: Column = 10.0 ** rng.uniform(-4.0, -2.0, ROWS)
+    found: Column = 10.0 ** rng.uniform(-4.0, -2.0, rows)
     return found
 
 
-def extreme(rng: np.random.Generator) -> Column:
+def extreme(rng: np.random.Generator, rows: int) -> Column:
     """Ten milliseconds or a tenth of one: what few passes take decides, wherever they lie."""
     share = rng.choice((0.15, 0.35, 0.6))
-    return np.where(rng.random(ROWS) < share, 1e-2, 1e-4)
+    return np.where(rng.random(rows) < share, 1e-2, 1e-4)
 
 
-Draw = Callable[[np.random.Generator], Column]
+def sparse(rng: np.random.Generator, rows: int) -> Column:
+    """One pass in eight takes long, others from nothing to a tenth of it."""
+    few = rng.random(rows) < 0.125
+    short: Column = 1e-3 * rng.random(rows) ** 3
+    return np.where(few, 1e-2 * (1 + rng.random(rows)), short)
+
+
+Draw = Callable[[np.random.Generator, int], Column]
 
 
 def pipelines(
-    name: str, ranks: Sequence[int] = RANKS, draw: Draw = wide
+    name: str,
+    ranks: Sequence[int] = RANKS,
+    draw: Draw = wide,
+    rows: int = ROWS,
 ) -> Iterator[Pipeline]:
     """Of one and two rounds and more, with layers that divide or do not, in slots or stage by
     stage; ends and sends in half of them, leading layers in some.
@@ -64,7 +76,9 @@ def pipelines(
             v = int(rng.integers(2, 4)) if chunked else 1
             if schedule.legal(p, m, v):
                 for deal in ("even", "uneven", "slots", "given"):
-                    yield drawn(rng, name, (p, m, v), deal, draw)
+                    yield drawn(
+                        rng, name, (p, m, v), deal, partial(draw, rows=rows)
+                    )
 
 
 def drawn(
@@ -72,7 +86,7 @@ def drawn(
     name: str,
     at: tuple[int, int, int],
     deal: str,
-    draw: Draw,
+    draw: Callable[[np.random.Generator], Column],
 ) -> Pipeline:
     p, m, v = at
     schedule = get(name)
@@ -95,12 +109,13 @@ def drawn(
     big = layers / p
 
     def some(size: float) -> Column:
-        return draw(rng) * rng.integers(0, 2, ROWS) * size
+        return draw(rng) * rng.integers(0, 2, rows) * size
 
     layer = Pass(*(draw(rng) for _ in range(3)))
+    rows = len(layer.f)
     first, last = (Pass(*(some(big) for _ in range(3))) for _ in range(2))
     lead = int(rng.integers(1, 4)) if deal == "uneven" and m % 2 else 0
-    more = Pass(*(x * rng.uniform(-0.9, 2, ROWS) * (lead > 0) for x in layer))
+    more = Pass(*(x * rng.uniform(-0.9, 2, rows) * (lead > 0) for x in layer))
     if lead:
         among = tuple(float(min(n, lead)) for n in range(layers + 1))
         cut = replace(cut, kinds=(among,))
@@ -113,7 +128,7 @@ def drawn(
 def passes(at: Pipeline) -> Column:
     """F, I and W of each stage, layer by layer."""
     d = at.dealt
-    found = np.zeros((ROWS, len(at.layers), 3))
+    found = np.zeros((len(d.layer.f), len(at.layers), 3))
     for i in range(3):
         for k, mine in enumerate(at.layers):
             found[:, k, i] = len(mine) * np.asarray(d.layer[i])
@@ -145,8 +160,19 @@ EXTREME: Below = {
     "zbv": (2067, 120.774671),
     "dualpipev": (895, 56.794356),
 }
+RARE: Below = {
+    "1f1b": (4628, 152.756215),
+    "interleaved": (7624, 306.129314),
+    "zb-h1": (4642, 105.739396),
+    "zb-h2": (4550, 223.227953),
+    "interleaved-zb": (14981, 1015.65093),
+    "zbv": (11153, 707.76057),
+    "dualpipev": (5353, 357.802418),
+    "dualpipe": (2769, 200.39391),
+}
 """Schedule -> in how many draws its closed form is below the replay, and the sum of the shares that
-it lacks; those not listed: in none. A closer form lowers both."""
+it lacks; those not listed: in none. A closer form lowers both: then it is written here, so that a
+path that grows without being the longest is seen too."""
 CLOSED = [
     name
     for name, schedule in SCHEDULES.items()
@@ -165,7 +191,9 @@ def counted(name: str, *how: Any) -> tuple[int, float]:
             whole = longest(
                 schedule, at.p, at.m, at.v, seconds, np.asarray(at.dealt.send), barrier
             )  # fmt: skip
-            closed = np.broadcast_to(schedule.span(at.dealt, barrier), ROWS)
+            closed = np.broadcast_to(
+                schedule.span(at.dealt, barrier), whole.shape
+            )
             assert np.all(closed <= whole * (1 + 1e-9)), (at.p, at.m, at.v)
             less = 1 - closed / whole
             other += int(np.count_nonzero(less > 1e-9))
@@ -177,7 +205,7 @@ def counted(name: str, *how: Any) -> tuple[int, float]:
 def test_closed_forms_that_are_the_replay(name: str) -> None:
     most, most_below = OTHER.get(name, (0, 0.0))
     other, below = counted(name)
-    assert other <= most and below <= most_below + 1e-6, (other, below)
+    assert (other, below) == (most, pytest.approx(most_below, abs=1e-5))
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -185,7 +213,15 @@ def test_closed_forms_of_extremes(name: str) -> None:
     """Few passes of many that are a hundred times as long: rare paths are the longest there."""
     most, most_below = EXTREME.get(name, (0, 0.0))
     other, below = counted(name, FEW_RANKS, extreme)
-    assert other <= most and below <= most_below + 1e-6, (other, below)
+    assert (other, below) == (most, pytest.approx(most_below, abs=1e-5))
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms_of_rare_paths(name: str) -> None:
+    """Many of each shape, on more ranks."""
+    most, most_below = RARE.get(name, (0, 0.0))
+    other, below = counted(name, MORE_RANKS, sparse, 100)
+    assert (other, below) == (most, pytest.approx(most_below, abs=1e-5))
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -236,4 +272,4 @@ def test_bubbles_that_are_the_replays(name: str) -> None:
                 other += int(np.count_nonzero(less > 1e-9))
                 lacks += float(less.sum())
     most, most_below = LAWS.get(name, (0, 0.0))
-    assert other <= most and lacks <= most_below + 1e-6, (other, lacks)
+    assert (other, lacks) == (most, pytest.approx(most_below, abs=1e-5))

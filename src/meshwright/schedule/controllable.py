@@ -217,7 +217,7 @@ def _soonest(ranks: list[Slots]) -> list[Slots]:
 
 
 def _schedule(name: str, title: str, pattern: Pattern) -> Own:
-    def order(p: int, m: int, v: int = 2) -> Order:
+    def order(p: int, m: int, v: int) -> Order:
         return _order(pattern, p, m)
 
     def chunks(v: Num) -> Num:

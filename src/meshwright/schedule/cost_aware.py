@@ -82,10 +82,10 @@ def _schedule(name: str, title: str, times: float) -> Schedule:
     def by_costs(costs: Costs, p: int, m: int, v: int) -> Order:
         return order_for(costs, m, Memory(times * p))
 
-    def equal(p: int, m: int, v: int = 1) -> Order:
+    def equal(p: int, m: int, v: int) -> Order:
         return by_costs(Costs(((1.0, 1.0, 1.0),) * p, 0.0), p, m, v)
 
-    def held(p: Num, m: Num, v: Num = 1) -> Num:
+    def held(p: Num, m: Num, v: Num) -> Num:
         return _limit(p, m, times)
 
     bare = Schedule(
@@ -104,7 +104,7 @@ def _schedule(name: str, title: str, times: float) -> Schedule:
         span=partial(span, times),
         in_flight=held,
         heads=lambda p, m, v: 1,
-        heads_late=lambda p, m, v: held(p, m) - 1,
+        heads_late=lambda p, m, v: held(p, m, v) - 1,
         least_bubble_of=no_bound,
         least_in_run_of=no_bound,
         needs=(one_chunk(name),),

@@ -35,9 +35,9 @@ from .types import (
 COPIES = 2
 
 
-def order(p: int, m: int, v: int = 2) -> Order:
+def order(p: int, m: int, v: int) -> Order:
     """Both halves; p and m even, m >= 2p."""
-    half = dualpipev.order(p // COPIES, m // COPIES)
+    half = dualpipev.order(p // COPIES, m // COPIES, v)
     return [[_down(a, 0) for a in row] for row in half] + [
         [_down(a, 1) for a in row] for row in reversed(half)
     ]

@@ -44,7 +44,7 @@ from .folded import (
 from .types import Order, Rule, Schedule, differ, folded_stage, two_chunks
 
 
-def order(p: int, m: int, v: int = 2) -> Order:
+def order(p: int, m: int, v: int) -> Order:
     """m >= 2p microbatches."""
     return [numbered(_program(p, m, rank)) for rank in range(p)]
 

@@ -22,7 +22,7 @@ from .dealt import Dealt
 from .types import Action, Order, Schedule, looped_stage, one_chunk
 
 
-def order(p: int, m: int, v: int = 1) -> Order:
+def order(p: int, m: int, v: int) -> Order:
     """F0 F1 ... then B0 B1 ..., the same on every rank."""
     return [
         [Action(kind, 0, k) for kind in "FB" for k in range(m)]

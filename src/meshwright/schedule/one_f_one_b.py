@@ -32,7 +32,7 @@ from .looped import looped_order
 from .types import Order, Schedule, looped_stage, one_chunk
 
 
-def order(p: int, m: int, v: int = 1) -> Order:
+def order(p: int, m: int, v: int) -> Order:
     """Rank r: p - 1 - r forwards ahead, then F B F B ..."""
     return looped_order(p, m, 1, hop=1, split=False)
 
@@ -118,7 +118,7 @@ def _left(d: Dealt, x: Rank, microbatches: Num) -> Num:
     return microbatches * x.at.total - ahead * x.at.f
 
 
-def in_flight(p: Num, m: Num, v: Num = 1) -> Num:
+def in_flight(p: Num, m: Num, v: Num) -> Num:
     """min(p, m)."""
     return minimum(p, m)
 

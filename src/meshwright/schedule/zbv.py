@@ -57,7 +57,7 @@ from .folded import (
 from .types import Order, Schedule, differ, folded_stage, two_chunks
 
 
-def order(p: int, m: int, v: int = 2) -> Order:
+def order(p: int, m: int, v: int) -> Order:
     """The order of at least 2p - 1 microbatches, less those that do not exist."""
     return [
         [
@@ -230,7 +230,7 @@ def _begin(d: Dealt, first: Pass) -> Num:
     """To the end of the first F of the last stage: one microbatch through all; or down to the last
     rank that runs all m forwards of its first chunk ahead, with the last of them, and up with the
     first."""
-    r = minimum(maximum(floor(d.p - (d.m + 1) / 2), 0.0), d.q)
+    r = maximum(floor(d.p - (d.m + 1) / 2), 0.0)
     ahead = minimum(d.m, 2 * (d.p - r) - 1) - 1
     up = 2 * d.p - 1 - r
     behind = (

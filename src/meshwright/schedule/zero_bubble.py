@@ -63,7 +63,7 @@ NEVER = 1e6
 """Microbatches: what a path that there is not falls behind any other."""
 
 
-def h1_order(p: int, m: int, v: int = 1) -> Order:
+def h1_order(p: int, m: int, v: int) -> Order:
     """Rank r: p - 1 - r forwards ahead; the k-th W after the (k + r)-th I."""
     return looped_order(p, m, 1, hop=1, split=True)
 
@@ -119,7 +119,7 @@ class _Pipe(NamedTuple):
         ]
         paths = [self._rounds(first, last), self._two_rounds(first, last)]
         if fuller and not d.more:
-            paths.append(self._fuller_rounds(first, fuller[0], last))
+            paths.append(self._fuller_rounds(first, last))
         for x in (first, last, *second, *fuller):
             turned = reduce(maximum, [self._turned(x, to) for to in turns])
             late = self._late(
@@ -319,7 +319,7 @@ class _Pipe(NamedTuple):
             0.0,
         )
 
-    def _fuller_rounds(self, first: Place, fuller: Place, last: Place) -> Num:
+    def _fuller_rounds(self, first: Place, last: Place) -> Num:
         """Rounds of the n ranks that hold the most layers, between the first and the last
         microbatch through all stages; these turn back before the first rank, if it is no fuller
         one."""
@@ -329,15 +329,17 @@ class _Pipe(NamedTuple):
         n = d.p - d.spare
         top = where(d.spare >= 2, 1.0, 0.0)
         between = d.m - 1 - (h * (d.q - top) + 1)
-        each = maximum(n, 1.0) - 1.0
-        once = h * (maximum(n, 1.0) - 1.0) + 1.0
+        each = n - 1.0
+        once = h * each + 1.0
         k = floor(maximum(between, 0.0) / once)
         most = d.cut.most
         rounds = k * (
-            most * ((each + 1.0) * (layer.f + layer.i) + layer.w)
-            + 2 * each * d.send
+            most * (n * (layer.f + layer.i) + layer.w) + 2 * each * d.send
         )
-        rest = (between - k * once) * most * layer.total
+        rest = between - k * once
+        # a rank that holds back h weight gradients has none after its first I
+        weights = minimum(rest, maximum(between + 1 - h * top, 0.0))
+        rest = most * (rest * (layer.f + layer.i) + weights * layer.w)
         ends = 2 * self._through(first, last) + first.at.w
         ends = ends + where(
             top > 0, -(first.at.f + first.at.i + 2 * d.send), first.at.w
@@ -350,12 +352,12 @@ class _Pipe(NamedTuple):
         return first.at.f + first.below(last) + first.at.i
 
 
-def h1_in_flight(p: Num, m: Num, v: Num = 1) -> Num:
+def h1_in_flight(p: Num, m: Num, v: Num) -> Num:
     """min(p, m)."""
     return minimum(p, m)
 
 
-def h2_order(p: int, m: int, v: int = 1) -> Order:
+def h2_order(p: int, m: int, v: int) -> Order:
     """Rank r: 2 (p - 1 - r) forwards ahead; the k-th W after the (k + 2r)-th I."""
     return looped_order(p, m, 1, hop=2, split=True)
 
@@ -381,7 +383,7 @@ def _filled(p: Num, m: Num, f: Num, w: Num, pair: Num, odd: Num) -> Num:
     return minimum(a * minimum(f, w), pairs * pair + (a - 2 * pairs) * odd)
 
 
-def h2_in_flight(p: Num, m: Num, v: Num = 1) -> Num:
+def h2_in_flight(p: Num, m: Num, v: Num) -> Num:
     """min(2p - 1, m)."""
     return minimum(2 * p - 1, m)
 
@@ -399,7 +401,7 @@ ZB_H1 = Schedule(
     span=h1_span,
     in_flight=h1_in_flight,
     heads=lambda p, m, v: 1,
-    heads_late=lambda p, m, v: h1_in_flight(p, m) - 1,
+    heads_late=lambda p, m, v: h1_in_flight(p, m, v) - 1,
     bubble_in_run=h1_in_run,
     needs=(one_chunk("zb-h1"),),
     waits=lambda d, seconds: waits.zero_bubble(d, 1.0),
@@ -418,7 +420,7 @@ ZB_H2 = Schedule(
     span=h2_span,
     in_flight=h2_in_flight,
     heads=lambda p, m, v: 1,
-    heads_late=lambda p, m, v: h2_in_flight(p, m) - 1,
+    heads_late=lambda p, m, v: h2_in_flight(p, m, v) - 1,
     bubble_in_run=h2_in_run,
     needs=(one_chunk("zb-h2"),),
     waits=lambda d, seconds: waits.zero_bubble(d, 2.0),
