@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +25,25 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
+from meshwright.prediction.certainty import resolution
 from meshwright.schedule import get
 from meshwright.schedule.waits import Wait
-from meshwright.search import laws, nearby, placement, relaxed, several, unfit
+from meshwright.search import (
+    grid,
+    laws,
+    nearby,
+    placement,
+    relaxed,
+    several,
+    unfit,
+)
+from meshwright.search import ranked as ranking
 from meshwright.search.best import NEARLY, Best
 from meshwright.search.cascade import search
+from meshwright.search.degrees import shards
+from meshwright.search.described import described
 from meshwright.search.evaluate import brute, smallest
-from meshwright.search.kinds import Kind
+from meshwright.search.kinds import Fullest, Kind, deals, holders_of
 from meshwright.search.nearest import Nearest
 from meshwright.search.options import options, shardings
 from meshwright.search.plan import (
@@ -40,11 +53,13 @@ from meshwright.search.plan import (
     _together,
     plan,
 )
+from meshwright.search.ranked import Ranked
 from meshwright.search.selectors import changed, choices_of, neighbours
 from meshwright.search.space import Space
 from meshwright.search.strategies import strategies
-from meshwright.search.table import distinct
+from meshwright.search.table import distinct, length
 
+plans = import_module("meshwright.search.plan")
 NODES = Network(
     "nodes", (Dim("node", 1e30, 0.0, size=4), Dim("net", 1e30, 0.0, size=999))
 )
@@ -451,3 +466,166 @@ def test_a_plan_takes_what_a_framework_proposes() -> None:
         assert found == [schedules(profile.proposes) or every, every]
         usual, _ = strategies(at, Space())
         assert schedules(one.choices for one in usual) == found[0]
+
+
+def test_uneven_batches_are_tried_where_strict_ones_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = []
+
+    def fits(j: Job, space: Space, idle: bool) -> bool:
+        tried.append((space.relaxed, idle))
+        return idle
+
+    monkeypatch.setattr(unfit, "fits", fits)
+    said = unfit._would_fit(job(), Space(zero=(0,), recompute=("none",)))
+    assert (True, True) in tried
+    assert f"{unfit.UNEVEN} would make it fit" in said
+    again = unfit._would_fit(job(), Space(zero=(0,), relaxed=True))
+    assert not any(unfit.UNEVEN in each for each in again)
+
+
+def test_ports_of_the_nearest_dimension_only() -> None:
+    """Three of each eight chips, whatever size the next dimension has."""
+    for size in (0, 4):
+        dims = Dim("node", 1e30, 0.0, size=8), Dim("net", 1e30, 0.0, size=size)
+        at = job(16, network=Network("n", dims))
+        found = nearby.on(at, 6, 3).cluster
+        assert [d.size for d in found.network.dims] == [3, size]
+        assert found.chips == 6
+        whole = nearby.on(at, 8, 8).cluster.network
+        assert whole.dims[0].size == 8
+        assert nearby.on(at, 8).cluster.network.dims[0].size == 8
+
+
+def test_what_is_in_no_part_has_nothing_before_it() -> None:
+    """The last number is of rows that the space does not hold."""
+    best = Best(1, options(job(), Space()))
+    assert best.firsts.tolist() == [np.inf, 0.0]
+    assert best.kept.tolist() == [np.inf, 0.0]
+
+
+def test_what_was_searched_names_its_schedules() -> None:
+    space = Space(schedule=("1f1b", "gpipe"), zero=(0, 1), recompute=("none",))
+    tried, left = described(job(), [space])
+    assert "schedules 1f1b, gpipe" in tried and "ZeRO 0, 1" in tried
+    assert "interleaved" in left and "1f1b" not in left
+
+
+def test_a_dense_model_has_no_experts_to_cut() -> None:
+    for values, some in (((1,), True), ((2,), False), ((1, 2), True)):
+        for name in ("ep", "etp"):
+            space = Space(**{name: values}, tp=(1,), cp=(1,))
+            assert bool(length(shards(job(), space, False))) is some
+
+
+def test_devices_between_the_ends_where_they_may_hold_more() -> None:
+    """Six layers over three ranks are alike everywhere, over four they are not; two kinds of layers
+    never are."""
+    space = Space(schedule=("1f1b",), zero=(0,), recompute=("none",))
+    for layers, between in ((6, False), (7, True)):
+        at = job(layers=layers)
+        choice = options(at, space)
+        near = Layout(pp=np.array([3.0]), interleave=np.array([1.0]))
+        by = [holders_of(at, near, deal) for deal in {*deals(choice)}]
+        found = grid._devices(at, choice, near.pp, near.interleave, by)
+        assert all((len(names) > 2) is between for names in found)
+
+
+def test_kinds_of_layers_share_a_device_on_average() -> None:
+    """Two layers of one kind and six of another on four devices: one of the one or two of the other
+    at least on some; a half and one and a half on average."""
+    at = job(layers=8, pattern=("full",) * 3 + ("sliding",), window=16)
+    found = Fullest.of(at, np.array([4.0]))
+    assert [x.tolist() for x in found.kinds] == [[1.0], [2.0]]
+    assert [float(x[0]) for x in found.mean] == pytest.approx([0.5, 1.5])
+    assert found.seconds([np.array([1.0]), np.array([1.0])]) == 2.0
+    assert found.seconds([np.array([0.9]), np.array([1.0])]) == pytest.approx(2.0)  # fmt: skip
+    assert found.seconds([np.array([1.6]), np.array([0.9])]) == pytest.approx(2.15)  # fmt: skip
+    assert Fullest.of(job(layers=8), np.array([4.0])).mean == ()
+
+
+def test_nothing_is_read_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tables that are made empty hold what nobody may use."""
+    space = Space(
+        schedule=("1f1b", "gpipe"), zero=(0, 1, 2, 3), microbatch=(1,), tp=(1, 2)
+    )  # fmt: skip
+    at = job(how=assumptions("realistic"), vocab=128)
+    plain = brute(at, space, 10**3).rows
+    empty = np.empty
+
+    def full(shape: Any, dtype: Any = float, **more: Any) -> Any:
+        found = empty(shape, dtype, **more)
+        if found.dtype == float:
+            found[...] = np.nan
+        return found
+
+    monkeypatch.setattr(np, "empty", full)
+    assert brute(at, space, 10**3).rows == plain and plain
+
+
+def test_a_plan_that_is_walked_asks_again_only_where_nothing_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The chosen that fit a walk; else once more, with room for what the closed form lacks."""
+    asked: list[Job] = []
+
+    def ask(at: Job) -> Any:
+        asked.append(at)
+        return []
+
+    cases: tuple[Any, ...] = (True, ("a",), 0), (True, (), 1), (False, (), 0)
+    for some, fit, times in cases:
+        asked.clear()
+        monkeypatch.setattr(
+            plans, "walk_checked", lambda each, fit=fit: (fit, ["said"])
+        )
+        first = SimpleNamespace(job=job(), relaxed=False)
+        _, predicted, said = plans._walked(
+            first, ask, str, lambda _, some=some: ["a", "b"] * some
+        )  # type: ignore[arg-type]
+        assert (len(asked), predicted, said) == (times, fit, ["said"])
+
+
+def test_layouts_of_other_conventions_are_no_slower_than_what_is_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Searched for within the best less what predictions cannot tell apart."""
+    at = job(how=assumptions("realistic"), vocab=128)
+    one = plan(at, Space(tp=(1, 2), zero=(0,)), top=1)
+    asked = []
+
+    def none(*_: Any, within: float) -> Any:
+        asked.append(within)
+        return SimpleNamespace(layouts=lambda *_: [])
+
+    monkeypatch.setattr(plans, "search", none)
+    assert plans._outside(at, Space(tp=(1, 2), zero=(0,)), one) == ()
+    assert one.best is not None and asked
+    wanted = one.best.merit_s / (1.0 + resolution(at))
+    assert asked == pytest.approx([wanted] * len(asked))
+
+
+def test_replays_go_on_as_long_as_a_closed_form_is_below_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twenty rows of closed forms 1, 2, ..., replayed eight at a time: the second is 12, so those
+    up to 12 are replayed; no row's other numbers matter."""
+    rows = [(float(k), 0.5, k, -k) for k in range(1, 21)]
+    best = Best(20, None, rows=rows)  # type: ignore[arg-type]
+    ranked_ = Ranked(job(), [(Space(), best)], False)
+    ranked_.exact, ranked_.weigh = True, None
+    took: list[int] = []
+
+    def replayed(_: Any, layouts: list[int]) -> list[float]:
+        took.extend(layouts)
+        return [{1: 30.0, 2: 12.0}.get(k, 12.0 + k) for k in layouts]
+
+    monkeypatch.setattr(ranking, "replayed", replayed)
+    monkeypatch.setattr(Ranked, "_layout", lambda self, number, row: row[2])
+    monkeypatch.setattr(Best, "complete", lambda self, limit: True)
+    (first,) = ranked_.best(1)
+    assert first.merit == 12.0 and first.layout == 2
+    assert took == [*range(1, 13)]

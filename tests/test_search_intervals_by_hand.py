@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from importlib import import_module
 from math import ceil, gcd
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from meshwright.search.pieces import Bound
 from meshwright.search.space import Space
 from meshwright.search.split import NONE, Split
 
+plans = import_module("meshwright.search.plan")
 NODES = Network(
     "nodes", (Dim("node", 1e30, 0.0, size=4), Dim("net", 1e30, 0.0, size=999))
 )
@@ -255,3 +257,30 @@ def test_columns_behind_each_other() -> None:
     assert holds_columns({"k": (1.0, same)}) and not holds_columns((1.0, "x"))
     assert pick((1.0, same), slice(0, 0))[1].tolist() == []
     assert pick("x", 0) == "x" and pick(a[0], 1) == 1.0
+
+
+def test_kinds_of_rows_are_told_apart_by_both_sides() -> None:
+    """By tp and pp: no two kinds whose parts differ on either side have a number."""
+    tp, pp = np.array([1.0, 2.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0, 2.0])
+    for of in (((0, 1), (1, 1), (1, 0), (0, 0)), ((0, 1), (2, 1), (1, 0), (1, 2))):  # fmt: skip
+        assert len({*Split(of).kinds(tp, pp).tolist()}) == 4
+    same = Split(((0, 1), (0, 1), (1, 0), (1, 0))).kinds(tp, pp)
+    assert same[0] == same[1] != same[2] == same[3]
+
+
+def test_the_simplest_is_asked_for_among_what_is_no_slower_than_noise() -> (
+    None
+):
+    """A tenth more than the best; the simplest comes first, and the best are as many as asked."""
+    asked = []
+    a, b, c = (SimpleNamespace(merit=x, layout=x) for x in (10.0, 10.5, 11.0))
+
+    def simplest(within: float) -> Any:
+        asked.append(within)
+        return b
+
+    ranked = SimpleNamespace(best=lambda k: [a, b, c][:k], simplest=simplest)
+    assert plans._chosen(ranked, 3, 0.1) == [b, a, c]
+    assert plans._chosen(ranked, 1, 0.1) == [b]
+    assert asked == pytest.approx([11.0, 11.0])
+    assert plans._chosen(ranked, 2, 0.0) == [a, b] and len(asked) == 2

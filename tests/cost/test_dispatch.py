@@ -157,3 +157,9 @@ def test_a_job_that_names_its_dispatcher() -> None:
     once = replace(job, software=Software(dispatcher="deepep"))
     a, b = (predict(j).time_s["ep_comm"] for j in (job, once))
     assert 0 < b < 0.7 * a
+
+
+def test_two_ranks_send_to_each_other_and_one_to_nobody() -> None:
+    two, one = (once_a_node(H100, 1e9, (n, 1), 2, "deepep") for n in (2, 1))
+    assert two.seconds > 0.0 and two.latency > 0.0
+    assert (one.seconds, one.latency) == (0.0, 0.0)

@@ -264,7 +264,7 @@ def test_where_a_group_lies() -> None:
 def test_loads_add_up_and_stand_beside_each_other() -> None:
     a, b = Load(3.0, 1.0, Busy((2.0, 1.0))), Load(5.0, 4.0, Busy((1.0, 3.0)))
     assert a + b == Load(8.0, 5.0, Busy((3.0, 4.0)))
-    assert a + NOTHING == a == NOTHING + a
+    assert a + NOTHING is a is NOTHING + a
     assert a * 2.0 == Load(6.0, 2.0, Busy((4.0, 2.0))) and a * 1.0 is a
     assert NOTHING * 7.0 is NOTHING
     assert a.busy.most == 2.0 and Busy().most == 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from math import ceil, log2
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP
-from meshwright.cost import chip, shapes
+from meshwright.cost import chip, fit, host, measured, offload, shapes
 from meshwright.cost.free import Free
 from meshwright.cost.network import Fabric
-from meshwright.count.work import Message, Op, Pass
+from meshwright.count.work import Message, Op, Pass, Product
 from meshwright.describe.assumptions import ChipTime, NetworkTime
 from meshwright.describe.kernels import kernels
 from meshwright.describe.measured import Table
@@ -134,3 +134,62 @@ def test_nothing_goes_round_a_ring_in_no_time() -> None:
     found = net.load("ring", W0, (4,))
     assert found.latency == pytest.approx(3 * A0)
     assert found.seconds == pytest.approx(3 / 4 + 3 * A0)
+
+
+def test_what_is_counted_at_best_does_not_change() -> None:
+    """It is part of what caches know a network by."""
+    net = one_switch("ring").bound
+    with pytest.raises(FrozenInstanceError):
+        net.algorithm.of = None  # type: ignore[misc, attr-defined]
+
+
+def test_a_floor_has_no_part_that_bytes_do_not_pay() -> None:
+    net = one_switch("nccl")
+    floor = net.bound.load("all_gather", 1e6, (4.0,))
+    assert floor.seconds > 0.0 and floor.latency == 0.0
+    assert net.bound.load("all_gather", 0.0, (4.0,)).seconds == 0.0
+
+
+def test_products_without_levels_take_their_arithmetic_or_their_bytes() -> (
+    None
+):
+    """Two products of 4 FLOPs in 2 FLOP/s and 6 bytes in 1 B/s, launched in 1 s each."""
+    r = chip.Rates(2.0, 1.0, 1.0, 1.0, 1.0, (1.0, 1.0))
+    work = Pass(4.0, 0.0, 6.0, products=(Product(1.0, 2.0, 1.0, 1.0),))
+    assert chip.pass_time([work, work], r) == 2 * 6.0
+
+
+def test_copies_to_the_host_reach_a_share_of_the_link() -> None:
+    link = replace(CHIP, host_bandwidth=10.0, host_reached=0.5)
+    assert offload.seconds(link, 20.0) == 4.0
+
+
+def test_no_seconds_of_the_host_show() -> None:
+    assert host.split(3.0, 1.0, 0.0) == (0.0, 0.0)
+    assert host.added(3.0, 0.0) == 0.0
+
+
+def test_sizes_outside_what_was_measured() -> None:
+    table = Table(("bytes",), ((1.0, 10.0, 100.0),), (1.0, 2.0, 3.0))
+    for size, outside in ((1.0, False), (50.0, False), (100.0, False), (200.0, True), (0.1, True)):  # fmt: skip
+        assert bool(measured.outside(table, (size,))) is outside, size
+
+
+def test_what_a_fit_leaves_is_a_share_of_the_largest_seconds() -> None:
+    """1 + m l milliseconds but for one that is 10 % longer than the largest."""
+    rows = [
+        (l, m, 1e-3 * (1 + l * m)) for l in (1.0, 2.0, 4.0) for m in (1.0, 3.0)
+    ]
+    _, none = fit.bilinear(rows)
+    assert none < 1e-9
+    l, m, t = rows[-1]
+    found, error = fit.bilinear([*rows[:-1], (l, m, 2 * t)])
+    least = [found[0] + m * found[1] + l * found[2] + l * m * found[3] for l, m, _ in rows]  # fmt: skip
+    took = [t for *_, t in rows[:-1]] + [2 * t]
+    missed = max(abs(a - b) for a, b in zip(least, took, strict=True))
+    assert error == pytest.approx(missed / max(took)) and error > 0.01
+
+
+def test_nothing_that_takes_no_time_is_fitted_exactly() -> None:
+    rows = [(l, m, 0.0) for l in (1.0, 2.0) for m in (1.0, 3.0)]
+    assert fit.bilinear(rows) == ((0.0, 0.0, 0.0, 0.0), 0.0)

@@ -11,12 +11,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from meshwright.num import Item
 from meshwright.schedule import SCHEDULES, get, held, waits
 from meshwright.schedule.controllable import half, least
 from meshwright.schedule.cut import Cut
 from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import GROUPS, longest
 from meshwright.schedule.order import in_flight_rank
+from meshwright.schedule.replays import seconds
 from meshwright.schedule.timeline import step_in_run_s
 from meshwright.schedule.types import Costs
 from meshwright.schedule.waits import Wait
@@ -314,3 +316,32 @@ def test_many_microbatches_are_the_replay_of_all(name: str) -> None:
         order = kind.order(p, m, v)
         ranks = [in_flight_rank(order, r) for r in range(p)]
         assert float(kind.in_flight(p, m, v)) == pytest.approx(max(ranks))
+
+
+def test_what_is_left_at_the_end_of_a_step_within_a_limit() -> None:
+    """Three ranks, ZB-1p, seven microbatches with short weight gradients: on the last rank all but
+    W of three, then up and the first rank's own."""
+    layer, none = Pass(1.0, 2.0, 0.25), Pass(0.0, 0.0, 0.0)
+    d = Dealt(Cut.of(3, 3.0, 1.0, False), 7.0, layer, none, none, (), 0.5)
+    found = float(get("zb-1p").span(d, True))
+    down, up = 2 * (1.0 + 0.5), 2 * (2.0 + 0.5)
+    assert found == pytest.approx(down + 7 * 3.0 + 4 * 0.25 + up + 0.25)
+
+
+def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
+    """What rounding leaves of the sum of its terms is added, not taken off."""
+    rng = random.Random(3)
+    for name in ("v-half", "zbv", "1f1b"):
+        v = float(get(name).chunks(1))
+        for _ in range(20):
+            plain = [rng.uniform(0.01, 1.0) for _ in range(4)]
+            layer = Pass(*(Item.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
+            none = Pass(0.0, 0.0, 0.0)
+            cut = Cut.of(int(3 * v), 3.0, v, get(name).folded)
+            told = Dealt(cut, 7.0, layer, none, none, (), Item.called("send", plain[3]))  # fmt: skip
+            alone = told._replace(layer=Pass(*plain[:3]), send=plain[3])
+            for barrier in (True, False):
+                args = get(name), (3.0, 7.0, v)
+                found = seconds(*args, told.at, told.send, barrier)
+                exact = seconds(*args, alone.at, alone.send, barrier)
+                assert float(found) == exact

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL
-from meshwright import assumptions, predict
+from meshwright import Prediction, assumptions, predict
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import Job
@@ -35,13 +35,20 @@ def always(seconds: float, *axes: str) -> Table:
     return Table(axes, points, (seconds,) * 2 ** len(axes))
 
 
-def cpu_seconds(
+def cpu_seconds(*how: Any, **more: Any) -> dict[str, float]:
+    """Of one step on the measured machine."""
+    found = on_cpu(*how, **more).cpu_time_s
+    assert found is not None
+    return found
+
+
+def on_cpu(
     layout: Layout,
     microbatches: int,
     model: Model = NORMED,
     copy: float = 0.0,
-) -> dict[str, float]:
-    """Of one step on the measured machine."""
+) -> Prediction:
+    """A step there."""
     messages = {
         "all_gather": GATHER,
         "reduce_scatter": SCATTER,
@@ -82,9 +89,7 @@ def cpu_seconds(
         assumptions=assumptions("pytorch"),
         framework=engine,
     )
-    found = predict(job).cpu_time_s
-    assert found is not None
-    return found
+    return predict(job)
 
 
 @pytest.mark.parametrize(
@@ -166,3 +171,13 @@ def test_a_message_between_stages_goes_through_the_nearest_dimension() -> None:
     )
     fabric: Any = SimpleNamespace(dims=dims)
     assert cpu.send(fabric, 64.0) == 1.0
+
+
+def test_one_device_computes_each_part_of_the_model_once() -> None:
+    """Layers, embedding and head: what its step takes in kernels, for each of two microbatches."""
+    whole = replace(NORMED, vocab=512)
+    for microbatches in (1, 2):
+        found = on_cpu(Layout(), microbatches, whole)
+        took = found.time_s["compute"] + found.time_s["memory"]
+        assert found.cpu_time_s is not None
+        assert found.cpu_time_s["compute"] == pytest.approx(took, rel=1e-12)

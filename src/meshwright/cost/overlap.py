@@ -106,8 +106,7 @@ def budgeted(work: Num, sent: Hidden) -> Num:
             continue
         exposed = outlasting(work, load.seconds, how)
         longer.append(exposed.total)
-        if len(longer) < len(sent):
-            work = work - (load.seconds - exposed.shown)
+        work = work - (load.seconds - exposed.shown)
     return reduce(add, longer)
 
 

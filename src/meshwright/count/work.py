@@ -133,7 +133,7 @@ class Local(NamedTuple):
     """Tokens in norms and residuals: tokens / tp with sequence parallelism, else tokens."""
     tp: Num
     cp: Num
-    hidden_cut: bool = False
+    hidden_cut: bool
     """Norms and residuals have all tokens and 1/tp of the hidden size (scheme gspmd)."""
 
     def part(self, hidden: Num) -> Num:

@@ -152,10 +152,7 @@ def step_in_run_s(
     one = timeline(order, stage_of, durations, send_s).makespan_s
     if barrier:
         return one
-    m = 1 + max(
-        (action.microbatch for actions in order for action in actions),
-        default=0,
-    )
+    m = len({action.microbatch for actions in order for action in actions})
     again = (
         durations
         if not callable(durations)

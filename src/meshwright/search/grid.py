@@ -85,9 +85,7 @@ def pieces(
 
     at: the job's clock, or that of a bound.
     """
-    found = _piped(job, at, rows, choice, limit)
-    if np.any(limit < np.inf):
-        found = found.within(limit)
+    found = _piped(job, at, rows, choice, limit).within(limit)
     # the unplaced row of each row
     row = rows.near.get("row", np.arange(rows.number))[found.left]
     of = np.cumsum(np.diff(row, prepend=-1.0) != 0) - 1
