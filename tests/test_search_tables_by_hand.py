@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,10 @@ from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as catalogue_framework
 from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
+from meshwright.describe.layout import AXES, Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
+from meshwright.layout.placement import placed
 from meshwright.layout.rules import EVEN_BATCH
 from meshwright.layout.stages import stage_layers
 from meshwright.prediction.certainty import resolution
@@ -175,6 +177,32 @@ def test_an_axis_does_not_leave_a_node_that_has_room_for_it() -> None:
         _, shares = placement.placements(job(), table, True, True)
         axes = (shares[axis][0].tolist() for axis in degrees)
         assert {*zip(*axes, strict=True)} == near, degrees
+
+
+@pytest.mark.parametrize("order", ["tp-cp-dp-pp", "tp-cp-pp-dp", "pp-dp-tp-cp"])  # fmt: skip
+def test_guesses_lie_where_launchers_put_them(order: str) -> None:
+    """As `layout.placed` says of each row by itself, in the first order of the launcher."""
+    by = replace(catalogue_framework("megatron-core"), orders=(order, "dp-pp-tp-cp"))  # fmt: skip
+    of = catalogue_cluster("32xh100-sxm")
+    at = Job(catalogue("llama3-8b"), of, 32, framework=by)
+    sizes, axes = at.cluster.sizes, tuple(order.split("-"))
+    count = at.cluster.chips
+    every = [
+        {"tp": a, "cp": b, "pp": c, "dp": count // (a * b * c)}
+        for a, b, c in product((1, 2, 4, 8), repeat=3)
+        if count % (a * b * c) == 0
+    ]
+    table = columns(**{a: [row[a] for row in every] for a in AXES})
+    _, shares = placement.placements(
+        at, placement.usual(at, table), True, False
+    )
+    found = [
+        tuple(tuple(float(share[i]) for share in shares[a]) for a in AXES)
+        for i in range(len(shares["tp"][0]))
+    ]
+    told = [placed(Layout(**row), sizes, axes).placement for row in every]
+    assert len(every) > 4
+    assert found == [tuple(tuple(map(float, one[a])) for a in AXES) for one in told]  # fmt: skip
 
 
 def test_stages_that_have_something_to_hold() -> None:
@@ -389,11 +417,11 @@ def test_a_plan_of_nothing_counts_nothing() -> None:
 
 
 TOGETHER = {
-    "cascade": {"FEW": 0, "FIRST": 4, "PLACED_AT_ONCE": 2},
+    "cascade": {"FEW": 0, "GUESSES": 2, "FIRST": 4, "ROUND": 6, "PLACED_AT_ONCE": 2},
     "evaluate": {"BLOCK": 40, "POINTS": 200, "PLACED_AT_ONCE": 2, "MORE_AT_ONCE": 3},
     "relaxed": {
         "FEW": 16, "FIRST": 4, "GUESSES": 2, "FIRST_INTERVALS": 4, "PROMISING": 1, "CROSSED": 5,
-        "BLOCK": 40,
+        "BLOCK": 40, "SHARDS": 30,
     },
     "times": {"TOGETHER": 16},
 }  # fmt: skip

@@ -36,14 +36,18 @@ from .merit import weigh
 from .nearest import Shapes, nearest
 from .options import options
 from .pieces import Grid, Index
-from .placement import count
+from .placement import count, usual
 from .relaxed import covered, relaxed_rounds
 from .space import Space
 from .split import WHOLE, Split
 from .table import Column, Table, cross, keep, length, take
 
+GUESSES = 64
+"""Rows of each kind that set the first limit."""
 FIRST = 512
-"""Rows of the first round."""
+"""Rows of the first round while there is none."""
+ROUND = 16384
+"""Rows of the first round once there is one."""
 FEW = 64
 """Rows that are not worth a bound."""
 GROWTH = 32
@@ -132,15 +136,20 @@ def _strict(
     progress: Progress | None,
 ) -> Iterator[Bounded]:
     """Rows in growing rounds, shortest step by law first, bounded; of each round the best are
-    placed at once, for a better limit, and what is left of all in the end. The first round takes
-    the smallest microbatches, which fit soonest."""
+    placed at once, for a better limit, and what is left of all in the end. Before there is a limit
+    the smallest microbatches come first, which fit soonest: some of them where launchers put them,
+    without a bound.
+    """
     law = laws.law(job, table, best.choice, laws.layers(shapes))
     small = table["microbatch"] == table["microbatch"].min()
     kind = best.split.kinds(table["tp"], table["pp"])
-    some = _least(law, np.flatnonzero(small), FIRST, kind)
-    open_ = np.ones(len(law), dtype=bool)
+    if np.isinf(best.limit):
+        guesses = _least(law, np.flatnonzero(small), GUESSES, kind)
+        yield usual(job, take(table, guesses)), None
+    open_ = law <= np.minimum(best.over(table), LARGEST)
+    size, first = (FIRST, small) if np.isinf(best.limit) else (ROUND, open_)
+    some = _least(law, np.flatnonzero(first), size, kind)
     found: list[tuple[Table, Grid, Ways]] = []
-    size = FIRST
     while len(some):
         if progress:
             progress("bounds", 0.0)
@@ -164,6 +173,8 @@ def _strict(
         open_ &= law <= np.minimum(best.over(table), LARGEST)
         size = size * GROWTH
         some = _least(law, np.flatnonzero(open_), size, kind)
+    if not found:
+        return
     every = {k: np.concatenate([rows[k] for rows, *_ in found]) for k in table}
     bounds = np.concatenate([bounds for _, bounds, _ in found], axis=1)
     ways = reduce(Ways.beside, [ways for *_, ways in found])

@@ -64,6 +64,8 @@ MANY = 1000
 """Intervals of which some are placed for a better limit."""
 FEW = 8192
 """So many single values of dp are bounded one by one: halving their intervals would take longer."""
+SHARDS = 65536
+"""Shards whose layers are counted at once: many have products in common."""
 CROSSED = 2048
 """Shards that are crossed with all pipeline degrees at once."""
 
@@ -108,8 +110,9 @@ class Shards(NamedTuple):
         """Of these rows, every group nearest."""
         found = []
         counts = [0]
-        for start in range(0, length(table), BLOCK):
-            part = _alone(job, pick(table, slice(start, start + BLOCK)), space)
+        for start in range(0, length(table), SHARDS):
+            at = slice(start, start + SHARDS)
+            part = _alone(job, pick(table, at), space)
             found.append(nearest(job, part, best.choice, space.scheme))
             counts.append(int(found[-1].which.max()) + 1)
         which = [
