@@ -168,26 +168,23 @@ def _held(
     at: Clock,
     blocks_: list[Block],
     holders: list[step.Shares],
-) -> list[list[Column]]:
-    """Fill in the bytes of unplaced rows; seconds of the optimizer for each way to deal layers and
-    each ZeRO stage, by row.
+) -> list[Grid]:
+    """Fill in the bytes of unplaced rows; for each ZeRO stage seconds of the optimizer: (way to
+    deal layers, row).
     """
-    updates: list[list[Column]] = []
+    updates: list[Grid] = []
     for i, block in enumerate(blocks_):
         parts = block.parts
-        owned = [
-            [step.held(job, block.near, parts, by, end) for end in p.ends]
-            for by in holders
-        ]
+        by = held.devices(holders, p.ends)
+        owned = step.held(job, block.near, parts, by, held.EVERY)
         if whole_program(job):
             held.program_memory(p, i, job, block)
         else:
             held.activations(p, i, job, block, parts, holders)
             if i == 0:
-                held.states(p, job, block, parts, holders, owned)
-        updates = updates or [
-            _updates(p, job, at, block, devices) for devices in owned
-        ]
+                held.states(p, job, block, parts, by, owned)
+        # no setting of sequence parallelism changes what a device holds
+        updates = updates or _updates(p, job, at, block, owned)
     return updates
 
 
@@ -229,11 +226,13 @@ def _updates(
     job: Job,
     at: Clock,
     unplaced: Block,
-    devices: list[step.Held],
-) -> list[Column]:
-    """Seconds of the optimizer at each ZeRO stage, by row: no setting of sequence parallelism
-    changes what a device holds.
-    """
+    owned: step.Held,
+) -> list[Grid]:
+    """Seconds of the optimizer at each ZeRO stage: (way to deal layers, row)."""
+    dense, expert = (held.apart(p, kind) for kind in owned)
+    devices = [
+        step.Held(dense[:, e], expert[:, e]) for e in range(len(p.ends))
+    ]
     each = (
         step.update(
             job,
@@ -245,7 +244,8 @@ def _updates(
         for way in p.choice.zero
     )
     return [
-        np.broadcast_to(seconds, len(unplaced.m))[p.of] for seconds in each
+        np.broadcast_to(seconds, dense[:, 0].shape)[:, p.of]
+        for seconds in each
     ]
 
 

@@ -16,7 +16,7 @@ from ..program.standing import standing
 from ..step import memory
 from .blocks import Block
 from .kinds import Kind, kinds
-from .nearest import pick
+from .nearest import abreast, pick
 from .pieces import Index, Pieces
 
 
@@ -69,46 +69,49 @@ def activations(
                     p.held[e * moments + step_][i, r, k, 0] = 0.0
 
 
+EVERY = "every"
+"""All devices that may be the fullest, however layers are dealt, side by side."""
+
+
+def devices(holders: list[step.Shares], ends: tuple[str, ...]) -> step.Shares:
+    """What they hold, one way to deal layers behind the other."""
+    every = abreast([by[end] for by in holders for end in ends])
+    return step.Shares({EVERY: every, "whole": holders[0]["whole"]})
+
+
+def apart(p: Pieces, of: Any) -> Any:
+    """What was computed of all of them: (way to deal layers, device, row)."""
+    rows = p.kept[0].shape[-1]
+    ways = p.after.shape[2]
+    every = np.broadcast_to(of, (ways * len(p.ends), rows))
+    return every.reshape(ways, len(p.ends), rows)
+
+
 def states(
     p: Pieces,
     job: Job,
     rows: Block,
     parts: step.Body,
-    holders: list[step.Shares],
-    owned: list[list[step.Held]],
+    by: step.Shares,
+    owned: step.Held,
 ) -> None:
-    """Bytes that live for the whole run."""
+    """Bytes that live for the whole run. by, owned: what all `devices` hold."""
     moments = memory.moments(job)
-    for f, (by, devices) in enumerate(zip(holders, owned, strict=True)):
-        for e, parameters in enumerate(devices):
-            own = memory.own_buffers(
-                job,
-                rows.near,
-                parts,
-                parameters,
-                by,
-                p.ends[e],
-            )
-            for z, sharding in enumerate(p.choice.zero):
-                # of an interval of dp: states are smallest with the most replicas, buffers with the
-                # fewest
-                close = rows.near
-                wide = sharding.layout(rows.far)
-                zero = sharding.zero
-                units = memory.units_in_use(
-                    job,
-                    sharding.layout(close),
-                    parts,
-                    zero,
-                    by,
-                    p.ends[e],
-                )
-                states = memory.states(job, wide, parameters, zero)
-                whole = states.total + sum(units.values(), own)
-                p.kept[e * moments][0, 0, f, z] = whole
-                for step_ in range(1, moments):
-                    copies = memory.step_copies(job, states)
-                    p.kept[e * moments + step_][0, 0, f, z] = whole + copies
+    own = memory.own_buffers(job, rows.near, parts, owned, by, EVERY)
+    for z, sharding in enumerate(p.choice.zero):
+        # of an interval of dp: states are smallest with the most replicas, buffers with the fewest
+        close = sharding.layout(rows.near)
+        wide = sharding.layout(rows.far)
+        zero = sharding.zero
+        units = memory.units_in_use(job, close, parts, zero, by, EVERY)
+        states = memory.states(job, wide, owned, zero)
+        bytes_ = states.total + sum(units.values(), own)
+        for moment in range(moments):
+            if moment:
+                bytes_ = bytes_ + memory.step_copies(job, states)
+            each = apart(p, bytes_)
+            for e in range(len(p.ends)):
+                p.kept[e * moments + moment][0, 0, :, z] = each[:, e]
 
 
 def program_memory(p: Pieces, i: int, job: Job, rows: Block) -> None:

@@ -52,10 +52,10 @@ def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         code = code * values + number
         range_ = range_ * values
     if range_ > SPARSE * rows:
-        values, number = np.unique(code, return_inverse=True)
-        first = np.empty(len(values), dtype=np.intp)
-        first[number[::-1]] = np.arange(rows)[::-1]
-        return first, number
+        different, inverse = np.unique(code, return_inverse=True)
+        index = np.empty(len(different), dtype=np.intp)
+        index[inverse[::-1]] = np.arange(rows)[::-1]
+        return index, inverse
     first = np.full(range_, -1)
     first[code[::-1]] = np.arange(rows)[::-1]
     there = first >= 0

@@ -21,11 +21,11 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..describe.stages import RULES, Stages
-from ..num import Num
+from ..num import Num, apart
 from ..program.resident import whole_program
 from ..schedule.types import Schedule
 from .kinds import Deal, Fullest, deals, holders_of, kinds
-from .nearest import pick, stacked
+from .nearest import abreast, pick, stacked
 from .options import Options, Sharding
 from .pieces import Grid, Index, Pieces
 from .split import NONE
@@ -312,13 +312,13 @@ def after(
     at: Clock,
     points: Points,
     rows: Rows,
-    updates: list[list[Column]],
+    updates: list[Grid],
     folds: list[Deal],
 ) -> None:
     """Seconds after the pipeline: synchronisation and the optimizer.
 
-    rows: of which the points are;  updates: seconds of the optimizer for each way to deal layers
-    and each ZeRO stage, by row.
+    rows: of which the points are;  updates: seconds of the optimizer at each ZeRO stage: (way to
+    deal layers, row).
     """
     if not folds:
         return
@@ -349,13 +349,14 @@ def _sharing(
     units: dict[int, step.Units],
     which: Index,
     folds: list[Deal],
-) -> dict[int, list[step.Device]]:
-    """The devices that may be the last to be done, for each number of copies; units: of each;
-    which: of them a row has.
+) -> dict[int, step.Device]:
+    """The devices that may be the last to be done, side by side, for each number of copies; units:
+    of each; which: of them a row has.
     """
     names = p.devices
     held = step.along(points.near, holders, names)
-    silent = points.devices(held)
+    silent = abreast(points.devices(held))
+    share = abreast([held[end] for end in names])
     folded = np.array([fold.folded for fold in folds])[points.deal]
     number = which[points.row]
     count = int(which.max()) + 1
@@ -363,8 +364,8 @@ def _sharing(
     for copies, found in units.items():
         sides = sorted({fold.folded for fold in folds})
         at = number + count * (folded if len(sides) > 1 else 0)
-        ends = {
-            end: pick(
+        ends = [
+            pick(
                 stacked(
                     [found.ends[side, end] for side in sides],
                     [count] * len(sides),
@@ -372,13 +373,15 @@ def _sharing(
                 at,
             )
             for end in names
-        }
-        each = pick(found._replace(ends={}), number)._replace(ends=ends)
-        shared = zip(names, silent, strict=True)
-        sharing[copies] = [
-            d.sharing(held[end], each, end) for end, d in shared
         ]
+        each = pick(found._replace(ends={}), number)
+        each = each._replace(ends={EVERY: abreast(ends)})
+        sharing[copies] = silent.sharing(share, each, EVERY)
     return sharing
+
+
+EVERY = "every"
+"""All of these devices."""
 
 
 def _after_zero(
@@ -386,49 +389,53 @@ def _after_zero(
     job: Job,
     at: Clock,
     points: Points,
-    sharing: dict[int, list[step.Device]],
-    updates: list[list[Column]],
+    sharing: dict[int, step.Device],
+    updates: list[Grid],
 ) -> None:
     """Of each ZeRO stage."""
     near = points.near
     m = points.rounds
     choice = p.choice
     how = at.overlap.dp
-    names = p.devices
     # all stages are the same, and only the first counts
     alone = (near.replicas == 1) & (not whole_program(job))
     leads = choice.leads
     parts = choice.parts(near.tp, near.pp)
+    shape = (len(p.devices), len(points.row))
     for z, sharding in enumerate(choice.zero):
         of = sharing[sharding.copies]
         zero = sharding.zero
-        every = np.array([each[z] for each in updates])
-        update = every[points.deal, points.row]
+        update = updates[z][points.deal, points.row]
         never = (alone & (not leads[z])) | (parts[z] == NONE)
         never = never | ~np.asarray(
             sharding.runs(near)
             if points.far is None
             else sharding.may_run(points.far)
         )
-        waits = [step.exposed(d, m, zero, how) for d in of]
-        done = [step.done(d, m, w) for d, w in zip(of, waits, strict=True)]
-        place = points.place(points.deal, z)
+        waits = step.exposed(of, m, zero, how)
+        done = np.broadcast_to(step.done(of, m, waits), shape)
+        place = flat(p.after, points.place(points.deal, z))
         if p.floors:
             busy = (
-                step.occupied(of, m, zero)
-                if len(p.floors) > len(names)
+                step.occupied([of], m, zero)
+                if len(p.floors) > len(done)
                 else ()
             )
-            _fill(
-                p.floors,
-                0,
-                place,
-                (*(one + update for one in done), *busy),
-            )
-            seconds = waits[0].outside
+            most = [np.broadcast_to(b, shape).max(axis=0) for b in busy]
+            _fill(p.floors, 0, place, (*(done + update), *most))
+            seconds = np.broadcast_to(waits.outside, shape)[0]
         else:  # papers add all of it up
-            seconds = step.synchronise(of, m, done)
-        p.after[place] = np.where(never, np.inf, seconds + update)
+            each = [apart(of, k, 2) for k in range(len(done))]
+            seconds = step.synchronise(each, m, [*done])
+        p.after.reshape(-1)[place] = np.where(never, np.inf, seconds + update)
+
+
+def flat(grid: Grid, place: tuple[Any, ...]) -> Index:
+    """Where the points of an index lie in a grid as one column: many grids have them there."""
+    found: Any = 0
+    for length, at in zip(grid.shape, place, strict=True):
+        found = found * length + at
+    return np.asarray(found)
 
 
 class Rows(NamedTuple):
@@ -535,15 +542,16 @@ def _ways(
         way = step.ways(job, pp, stages, hop.seconds, schedule, v, on)
         sends = step.carried(schedule.rounds(m), hop, schedule, v)
         values = (*(way[name] for name in p.devices), *sends)
-        _fill(p.floors, 1, points.place(k, 0, at=at), values)
+        place = flat(p.floors[0][1], points.place(k, 0, at=at))
+        _fill(p.floors, 1, place, values)
 
 
 def _fill(
     floors: tuple[tuple[Grid, Grid], ...],
     which: int,
-    at: tuple[Any, ...],
+    at: Index,
     seconds: Iterable[Any],
 ) -> None:
-    """Write one half of each."""
+    """Write one half of each. at: as in `flat`."""
     for floor, value in zip(floors, seconds, strict=False):
-        floor[which][at] = value
+        floor[which].reshape(-1)[at] = value
