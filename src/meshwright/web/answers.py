@@ -177,17 +177,13 @@ def changes_of(job: Job) -> Iterator[Change]:
         )
     for chip in NEXT_CHIPS:
         if chip != cluster.chip.name:
-            yield Change(chip, "on", f"{N}x{chip}", {"on": f"{N}x{chip}"})
-    for factor in (2.0, 0.5):
-        if int(N * factor) >= 1 and cluster.name:
-            chips = int(N * factor)
-            what = catalog.counted(cluster.name)[1]
-            yield Change(
-                f"{chips:,} chips",
-                "on",
-                f"{chips}x{what}",
-                {"on": f"{chips}x{what}"},
-            )
+            at = f"{N}x{chip}"  # on its own network
+            yield Change(chip, "on", at, {"on": at, "network": ""})
+    for chips in (2 * N, N // 2):
+        if chips:
+            what = cluster.name and catalog.counted(cluster.name)[1]
+            says = {"on": f"{chips}x{what}"} if what else {}
+            yield Change(f"{chips:,} chips", "chips", str(chips), says)
     if "fp8" in cluster.chip.matrix_flops and job.precision.compute != "fp8":
         yield Change("fp8", "precision", "fp8", {"precision": "fp8"})
     for seq in (job.T * 4, job.T * 2):
@@ -231,7 +227,7 @@ def planned(
     both, not their answers, which are the simplest of ties: twice a bandwidth never costs time.
     """
     try:
-        changed = vary(job, change.path, change.value)
+        changed = changed_by(job, change)
         found = best_of(changed, space, progress, top=2)
     except MeshwrightError as error:
         return {"why": str(error)}
@@ -239,6 +235,27 @@ def planned(
     if p is None:
         return {"why": (*found.notes, "nothing fits")[0]}
     return {**few(p), "slower": token_s(p) / token_s(now) - 1 if now else None}
+
+
+def changed_by(job: Job, change: Change) -> Job:
+    """The job with one thing changed."""
+    if change.path == "chips":
+        return sized(job, int(change.value))
+    return vary(job, change.path, change.value)
+
+
+def sized(job: Job, chips: int) -> Job:
+    """The job on another number of the same chips on the same network; a slice of a torus as it is
+    sold in that size.
+    """
+    own = job.cluster
+    named = own.chip.name, own.network.name
+    if all(map(catalog.has, ("chips", "networks"), named)):
+        sold = catalog.cluster(f"{own.chips}x{named[0]}", named[1])
+        if replace(sold, name="") == replace(own, name=""):
+            other = catalog.cluster(f"{chips}x{named[0]}", named[1])
+            return replace(job, cluster=other)
+    return vary(job, "chips", chips)
 
 
 def token_s(p: Prediction) -> float:
@@ -316,13 +333,13 @@ def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     for each.
     """
     job, space = ask(body.get("question"), [])
-    job = rented(job, own(job, body.get("prices", {})))
+    rate = own(job, body.get("prices", {}))
     chips = max(job.cluster.chips // 8, 1)
     most = 0.0
     while chips <= MOST_CHIPS:
         row: dict[str, Any] = {"chips": chips}
         try:
-            varied = vary(job, "chips", chips)
+            varied = rented(sized(job, chips), rate)
             found = best_of(varied, space, progress, top=2)
             p, why = found.fastest, (*found.notes, "nothing fits")[0]
         except MeshwrightError as error:
