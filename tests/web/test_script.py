@@ -308,6 +308,35 @@ def test_values_say_what_they_cost_and_what_is_a_tie(folder: Path) -> None:
     ]
 
 
+def test_what_is_fixed_costs_nothing_or_cannot_be_told_to_cost(
+    folder: Path,
+) -> None:
+    """Of another layout that is a tie it is not said that the answer has it."""
+    same, tie, more = planned(
+        folder,
+        """
+        const told = source.worker;
+        let fixed = {};
+        source.worker = async (name, body) => {
+          const found = await told(name, body);
+          return name === "plan" && body.question.tp ? { ...found, best: { ...found.best, ...fixed } } : found;
+        };
+        source.worker.lines = told.lines;
+        const said = [];
+        for (const [k, one] of [{}, { step_time_s: 0.99, layout_words: "another" }, { step_time_s: 1.1, layout_words: "another" }].entries()) {
+          fixed = one;
+          await show({ batch: `A${k}`, tp: "1" });
+          said.push(texts("answer"));
+        }
+        console.log(JSON.stringify(said));
+        """,
+    )
+    assert "costs nothing: the answer has it where all is free, too." in same
+    assert "costs nothing that anybody could tell: \u22121 %" in tie
+    assert "What you fixed costs +10 %" in more
+    assert "Where all is free, the answer is words." in more
+
+
 def test_a_wrong_price_or_budget_is_said_in_plan(folder: Path) -> None:
     told = planned(
         folder,

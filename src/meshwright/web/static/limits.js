@@ -1,6 +1,6 @@
 // The view Limits: how far training scales before data movement stops it.
 
-import { h, put, table } from "./dom.js";
+import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
 import { priced, question } from "./state.js";
@@ -9,6 +9,7 @@ import { valueOf } from "./answer.js";
 
 export const limits = { name: "limits", title: "Limits", show, skeleton };
 const $ = (id) => document.getElementById(id);
+const PAUSE = 150; // somebody who types is left alone
 const USUAL = "h100,a100,v100";
 const SLIDERS = { flops: "arithmetic of a chip", hbm: "memory bandwidth", memory: "memory", bandwidth: "network bandwidth", latency: "network latency", launch: "kernel launch" };
 
@@ -63,6 +64,7 @@ async function show(ctx) {
 // How far the question's own job scales: what a chip does on more and more of them.
 async function own(ctx) {
   const rows = [];
+  if (ctx.typing) await wait(PAUSE, ctx.signal);
   try {
     for await (const row of lines("scaling", { question: question(ctx.state), ...priced(ctx.state) }, ctx.signal)) { rows.push(row); drawOwn(ctx, rows); }
     ctx.announce(ownSentence(ctx.state, rows));

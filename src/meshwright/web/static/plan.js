@@ -214,9 +214,9 @@ async function compared(ctx, told) {
   if (!pins(ctx.state).length) return;
   const all = await ask("plan", { question: free_of(ctx.state), families: false, top: 1 }, ctx.signal).catch(() => null);
   if (!all?.best || ctx.signal.aborted) return;
-  const same = decides(told.best) <= decides(all.best) * 1.00001;
-  $("answer").append(h("p", { class: "why" }, h("b", {}, same ? "What you fixed costs nothing: " : "What you fixed costs "),
-    same ? "the best layout of all has it too." : `${differs(told.best, all.best)}. The best of all: ${all.best.layout_words}.`));
+  const [head, rest] = told.best.layout_words === all.best.layout_words ? ["What you fixed costs nothing: ", "the answer has it where all is free, too."]
+    : [tied(told.best, all) ? "What you fixed costs nothing that anybody could tell: " : "What you fixed costs ", `${differs(told.best, all.best)}. Where all is free, the answer is ${all.best.layout_words}.`];
+  $("answer").append(h("p", { class: "why" }, h("b", {}, head), rest));
 }
 
 // The best of each family of layouts, then the runners-up; what nobody can tell apart is a tie.
