@@ -266,9 +266,11 @@ class Cut:
 
     @property
     def heavy(self) -> tuple[Num, ...]:
-        """Ranks between the ends of which one has the most work, whatever each kind of layer
-        takes."""
-        return self.held.heavy if self.kinds else (self.fuller,)
+        """Ranks between the ends of which one has the most work, whatever each kind of layer takes;
+        none where all hold as many layers as the last."""
+        if self.kinds:
+            return self.held.heavy
+        return (self.fuller,) if self.uneven else ()
 
     @property
     def early(self) -> tuple[Num, ...]:

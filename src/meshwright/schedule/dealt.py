@@ -44,29 +44,39 @@ class Pass(NamedTuple):
         )
 
 
+NOTHING = Pass(0.0, 0.0, 0.0)
+
+
 class Place(NamedTuple):
     """A stage: one microbatch in it, and its way there from the first stage and back. Ways between
     two stages are differences of these."""
 
     stage: Num
     at: Pass
+    before: Pass
+    """One microbatch in the stages before."""
     down: Num
     """From the start of F in the first stage to its start here, of one microbatch that waits for
     nobody.
     """
     up: Num
     """From the end of I here to its end in the first stage."""
-    weights: Num
-    """W of the stages before."""
+
+    @property
+    def silent(self) -> Place:
+        """Where sends take no time."""
+        before = self.before
+        return Place(self.stage, self.at, before, before.f, before.i)
 
     @property
     def back(self) -> Num:
         """The way up of whole backward passes."""
-        return self.up + self.weights
+        return self.up + self.before.w
 
     def below_whole(self, to: Place) -> Num:
         """`below`, with whole backward passes."""
-        return self.below(to) + to.weights + to.at.w - self.weights - self.at.w
+        there = self.below(to) + to.before.w + to.at.w
+        return there - self.before.w - self.at.w
 
     def below(self, to: Place) -> Num:
         """From the end of F here down to another stage and back to the start of I here."""
@@ -82,6 +92,11 @@ class Rank(NamedTuple):
     last: Place
     earlier: Pass
     """One microbatch in all chunks but the last."""
+
+    @property
+    def silent(self) -> Rank:
+        """Where sends take no time."""
+        return Rank(self.first.silent, self.last.silent, self.earlier)
 
     @property
     def load(self) -> Num:
@@ -107,6 +122,16 @@ class Work(NamedTuple):
 
 class Dealt(Work):
     """The same with what follows from it, computed once."""
+
+    @property
+    def silent(self) -> Dealt:
+        """Where sends take no time; what is known already is not computed again."""
+        found = self._replace(send=0.0)
+        known = vars(self)
+        vars(found).update(known)
+        if "ranks" in known:
+            vars(found)["ranks"] = tuple(rank.silent for rank in self.ranks)
+        return found
 
     @cached_property
     def g(self) -> Num:
@@ -246,11 +271,11 @@ class Dealt(Work):
     def place(self, stage: Num) -> Place:
         """A stage with the ways to it."""
         if isinstance(stage, float) and stage == 0.0:
-            return Place(stage, self.at(stage), 0.0, 0.0, 0.0)
+            return Place(stage, self.at(stage), NOTHING, 0.0, 0.0)
         before = self._times(self.cut.layers(0.0, stage), 0.0, stage)
         hops = self.hops(0.0, stage)
         return Place(
-            stage, self.at(stage), before.f + hops, before.i + hops, before.w
+            stage, self.at(stage), before, before.f + hops, before.i + hops
         )
 
     def _times(self, n: Num, a: Num, b: Num) -> Pass:
@@ -361,7 +386,7 @@ class Dealt(Work):
             kinds = tuple(map(sub, self.cut.rank_kinds(rank), last))
         return self._layers(n, kinds).plus(self.first, (rank == 0) * 1.0)
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[Rank, ...]:
         """Those of `slow`."""
         return tuple(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cost.layer import Clock, LayerCost
@@ -144,8 +144,9 @@ class Pipeline(NamedTuple):
 
 
 class Shares(dict[str, Share]):
-    """What devices hold, each by its name: the "first", the "last", a "middle" one that may be the
-    slowest and a "second" that may be the fullest, and a device that is alone: the "whole".
+    """What devices hold, each by its name: the "first", the "last", a "middle" one that may be
+    slower than they are and a "second" that may be the fullest, and a device that is alone: the
+    "whole".
 
     With layers of several kinds there may be several of a name, "middle 2" and so on.
     """
@@ -155,8 +156,9 @@ class Shares(dict[str, Share]):
         return next(iter(self.values())).again(text)
 
     def __missing__(self, name: str) -> Share:
-        """There are fewer of this name than elsewhere: one of them again."""
-        return self[name.split()[0]]
+        """There are fewer of this name than elsewhere: one of them again, or in the middle, where
+        all hold alike, any."""
+        return self["second" if name == "middle" else name.split()[0]]
 
     def called(self, *names: str) -> tuple[str, ...]:
         """All devices of these names, name by name."""
@@ -300,7 +302,7 @@ def slowest(layout: Layout, seconds: Mapping[str, Num]) -> Choice:
     """Which device the pipeline waits for."""
     first = seconds["first"]
     last = seconds["last"]
-    middle = seconds["middle"]
+    middle = seconds.get("middle", 0.0)
     slower = []
     for name in seconds:
         if name.startswith("middle "):
@@ -316,18 +318,13 @@ def slowest(layout: Layout, seconds: Mapping[str, Num]) -> Choice:
 
 def pick(choice: Choice, values: dict[str, Any]) -> Any:
     """The value of the device that `slowest` chose."""
-    middle = values["middle"]
-    for name, slower in choice.middle:
-        middle = _choose(slower, values[name], middle)
-    return _choose(
-        choice.alone,
-        values["whole"],
-        _choose(
-            choice.end,
-            _choose(choice.last, values["last"], values["first"]),
-            middle,
-        ),
-    )
+    found = _choose(choice.last, values["last"], values["first"])
+    if "middle" in values:
+        middle = values["middle"]
+        for name, slower in choice.middle:
+            middle = _choose(slower, values[name], middle)
+        found = _choose(choice.end, found, middle)
+    return _choose(choice.alone, values["whole"], found)
 
 
 def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
@@ -384,17 +381,15 @@ def ordered(
         sends, bubble = _published(job, p, m, s, send, schedule, v)
         return Pipeline(busy, sends, bubble, busy + sends + bubble)
     d = dealt(job, p, m, s, send, schedule, v)
-    silent = isinstance(send, float) and send == 0.0
-    both = (d,) if silent else (d, d._replace(send=0.0))
+    span = schedule.span
     if refine and schedule.loose:
         from ..schedule.replays import refined, timed
 
         # one order, with sends and without
-        order = timed(schedule, p, v, d)
-        found = [refined(order, p, m, v, one, barrier(job)) for one in both]
-    else:
-        found = [schedule.span(one, barrier(job)) for one in both]
-    whole, quiet = found[0], found[-1]
+        span = partial(refined, timed(schedule, p, v, d), p, m, v)
+    whole = span(d, barrier(job))
+    silent = isinstance(send, float) and send == 0.0
+    quiet = whole if silent else span(d.silent, barrier(job))
     return Pipeline(busy, whole - quiet, quiet - busy, whole)
 
 
