@@ -195,3 +195,37 @@ def test_zero_bubble_fills_with_weight_gradients() -> None:
         )
         < 0
     )
+
+
+def test_an_optimizer_that_keeps_nothing_is_explained() -> None:
+    """Adafactor's state beside weights in fp32 is counted as none."""
+    layout = Layout(tp=2, pp=2, dp=2)
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("8xa100-80"),
+        64,
+        layout,
+        precision=PRECISIONS["fp32"],
+        optimizer="adafactor",
+    )
+    assert job.state_bytes == 0
+    p = predict(job)
+    optimizer = p.term.find("optimizer")
+    assert optimizer is not None and "its parameters" in optimizer.formula
+    assert optimizer.value == pytest.approx(p.time_s["optimizer"])
+
+
+def test_what_is_left_of_memory_is_named_as_bytes() -> None:
+    """Not as the seconds of the optimizer."""
+    job = Job(
+        catalog.model("bloom-176b"),
+        catalog.cluster("12xh800"),
+        192,
+        Layout(tp=2, cp=2, dp=3, microbatch=4, zero=2, schedule="zb-h1"),
+        precision=PRECISIONS["fp16"],
+        optimizer="adafactor",
+    )
+    kept = predict(job).memory_term.find("optimizer")
+    assert kept is not None
+    names = {part.name for part in kept.parts}
+    assert "constant" in names and not any("launch" in n for n in names)

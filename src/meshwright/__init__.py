@@ -30,7 +30,7 @@ _HOME = {
     "formats.toml": ("Job", "dump_job", "load_job"),
     "prediction": ("Prediction", "predict"),
     "prediction.table": ("Table", "table"),
-    "prediction.terms": ("Term",),
+    "prediction.term": ("Term",),
     "grid": ("Grid",),
     "sweep": ("Sweep",),
     "errors": ("BadInput", "MeshwrightError", "NoLayout"),
@@ -72,7 +72,7 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .prediction.prediction import predict as predict
     from .prediction.table import Table as Table
     from .prediction.table import table as table
-    from .prediction.terms import Term as Term
+    from .prediction.term import Term as Term
     from .search.plan import Plan as Plan
     from .search.plan import plan as plan
     from .search.space import Space as Space

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, reduce
+from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -52,13 +53,13 @@ def cache_key(*values: Any) -> tuple[Any, ...]:
     return tuple(v if isinstance(v, BY_VALUE) else Same(v) for v in values)
 
 
-def content_key(*values: Any) -> tuple[Any, ...]:
-    """The same by what arrays hold: for formulas that cost more than reading them once."""
-    return tuple(
-        [
-            v if isinstance(v, BY_VALUE) else (v.shape, v.tobytes())
-            for v in values
-        ]
+def content_key(value: Any) -> Any:
+    """The same of one of them, by what arrays hold: for formulas that cost more than reading them
+    once."""
+    return (
+        value
+        if isinstance(value, BY_VALUE)
+        else (value.shape, value.tobytes())
     )
 
 
@@ -283,6 +284,14 @@ def total(values: Collection[Num]) -> Num:
     return reduce(add, some) if some else 0.0
 
 
+def totals(rows: Collection[Sequence[Num]]) -> list[Num]:
+    """The `total` of each column."""
+    columns = zip(*rows, strict=True)
+    if FLOATS.issuperset(map(type, chain.from_iterable(rows))):
+        return [reduce(add, column, 0.0) for column in columns]
+    return [total(column) for column in columns]
+
+
 def product(values: Any) -> Num:
     """Product of a sequence of numbers or arrays (1 if it is empty)."""
     return reduce(lambda a, b: a * b, values, 1)
@@ -336,29 +345,28 @@ class Itemised(float):
     @property
     def items(self) -> dict[str, tuple[float, float]]:
         """name of an item -> (how often it is in here, item); "" -> what is left over."""
-        found: dict[str, tuple[float, float]] = {}
+        often: dict[str, float] = {}
+        item: dict[str, Item] = {}
         open_: list[tuple[float, Itemised]] = [(1.0, self)]
-        for often, each in open_:
+        for n, each in open_:
             while type(each) is not Item:
                 a, x, b, y = each.of
                 if b and isinstance(y, Itemised):
-                    open_.append((often * b, y))
-                often, each = often * a, x
-            before = found.get(each.name, (0.0,))[0]
-            found[each.name] = before + often, float(each)
-        left = float(self) - sum(
-            often * each for often, each in found.values()
-        )
-        scale = ROUNDING * (
-            abs(float(self))
-            + sum(abs(often * each) for often, each in found.values())
-        )
-        found[""] = 1.0, left
-        return {
-            name: (often, each)
-            for name, (often, each) in found.items()
-            if abs(often * each) > scale
+                    open_.append((n * b, y))
+                n, each = n * a, x
+            name = each.name
+            often[name] = often.get(name, 0.0) + n
+            item[name] = each
+        sizes = {name: n * float(item[name]) for name, n in often.items()}
+        whole = float(self)
+        left = whole - sum(sizes.values())
+        least = ROUNDING * (abs(whole) + sum(map(abs, sizes.values())))
+        found = {
+            name: (often[name], float(item[name]))
+            for name, size in sizes.items()
+            if abs(size) > least
         }
+        return found if abs(left) <= least else found | {"": (1.0, left)}
 
 
 class Item(Itemised):

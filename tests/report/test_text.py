@@ -15,7 +15,7 @@ from meshwright.describe.assumptions import MEGATRON
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
-from meshwright.prediction.terms import Term
+from meshwright.prediction.term import Term
 from meshwright.report.compare import signed
 from meshwright.report.explain import value
 from meshwright.report.limits import flops

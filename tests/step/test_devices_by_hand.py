@@ -166,8 +166,11 @@ def test_layers_of_devices(
     chunk = layers / (pp * way.chunks(v))
     assert {share.chunk for share in found.values()} == {chunk}
     assert tuple_of(found["whole"])[:3] == ((layers,), 1.0, 1.0)
-    assert [found["first"].embedding, found["middle"].embedding] == [1.0, 0.0]
-    assert found["middle"].head == 0.0
+    between = found.called("middle")
+    assert bool(between) == (layers % pp > 0), "with as many layers it is none"
+    for name in between:
+        assert found[name].parts[1:] == (0.0, 0.0)
+    assert found["first"].embedding == 1.0
     head = (0.0, 1.0) if not way.folded else (1.0, 0.0)
     assert (found["first"].head, found["last"].head) == head
     inside = 0.0 if pp > 2 else 1.0
@@ -223,7 +226,8 @@ def test_the_pipeline_waits_for_the_slowest(
     """Middle, first and last; of two devices none is in the middle, and of equal ones the later end
     is taken."""
     by = dict(zip(("middle", "first", "last"), seconds, strict=True))
-    choice = slowest(Layout(pp=pp), {**by, "whole": 99.0})
+    passes = {name: (s / 3, s - s / 3) for name, s in by.items()}
+    choice = slowest(Layout(pp=pp), {**passes, "whole": (33.0, 66.0)})
     names = {name: name for name in ("middle", "first", "last", "whole")}
     order = {name: float(i) for i, name in enumerate(names)}
     assert pick(choice, order) == order[chosen]

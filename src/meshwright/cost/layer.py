@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from operator import add
+from itertools import repeat
+from operator import add, mul
 from typing import Any, NamedTuple
 
 from ..count import recompute
 from ..count.work import Message, Op, Pass
 from ..describe.assumptions import Hide, Overlap
 from ..describe.layout import Layout
-from ..num import SCALARS, Num, content_key, total, where
+from ..num import SCALARS, Num, content_key, total, totals, where
 from . import host, overlap
 from .chip import Rates, alone, kernels
 from .load import NOTHING, Load
@@ -49,7 +50,7 @@ class Seconds(NamedTuple):
         return Seconds(*map(add, self, other))
 
     def __mul__(self, factor: Num) -> Seconds:  # type: ignore[override]
-        return Seconds(*[seconds * factor for seconds in self])
+        return Seconds(*map(mul, self, repeat(factor)))
 
     def __rmul__(self, factor: Num) -> Seconds:  # type: ignore[override]
         return self * factor
@@ -239,7 +240,7 @@ class Timer:
     def message(self, message: Message, pieces: Num = 0.0) -> Load:
         """The cost of one collective (of one of its `pieces`, if it is cut into panels)."""
         kind, axis, volume, copies = message
-        key = (kind, axis, copies, *content_key(volume, pieces))
+        key = kind, axis, copies, content_key(volume), content_key(pieces)
         known = self._loads.get(key)
         if known is not None:
             return known
@@ -259,14 +260,9 @@ class Timer:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
         waits for.
         """
-        idle = _never(work.memory)
-        compute, memory = (0.0, 0.0) if idle else alone(work, self.clock.rates)
-        return self._half(
-            op,
-            work,
-            compute,
-            memory,
-        )
+        if _never(work.memory):
+            return self._half(op, work, 0.0, 0.0)
+        return self._half(op, work, *alone(work, self.clock.rates))
 
     def back(self, op: Op) -> Half:
         """The backward pass; of a matrix with the seconds of the product that makes weight
@@ -276,10 +272,10 @@ class Timer:
         if op.kind != "matmul" or _never(work.memory):
             return self.half(op, work)
         each = kernels(work, self.clock.rates)
-        half = self._half(op, work, *added(each))
         compute, memory = each[-1]
         share = 0.5 if len(each) == 1 else 1.0
-        return Half(*half[:3], share * (compute + memory))
+        weights = share * (compute + memory)
+        return self._half(op, work, *added(each), weights)
 
     def _half(
         self,
@@ -287,9 +283,14 @@ class Timer:
         work: Pass,
         compute: Num,
         memory: Num,
+        weights: Num = 0.0,
     ) -> Half:
+        part = sublayer(op.name)
+        if not work.comm:
+            return Half(part, Seconds(compute, memory), NOTHING, weights)
         if not (isinstance(op.panels, SCALARS) and op.panels == 0):
-            return self._in_panels(op, work, compute, memory)
+            time, sent = self._in_panels(op, work, compute, memory)
+            return Half(part, time, sent, weights)
         comm: dict[str, Num] = {}
         sent = NOTHING
         for m in work.comm:
@@ -297,31 +298,24 @@ class Timer:
             cause = CAUSE_OF[m.axis]
             comm[cause] = comm.get(cause, 0.0) + load.seconds
             sent = sent + load
-        return Half(
-            sublayer(op.name),
-            Seconds(compute, memory, **comm),
-            sent,
-        )
+        return Half(part, Seconds(compute, memory, **comm), sent, weights)
 
     def _in_panels(
         self, op: Op, work: Pass, compute: Num, memory: Num
-    ) -> Half:
+    ) -> tuple[Seconds, Load]:
         panel = NOTHING
         for m in work.comm:
             panel = panel + self.message(m, op.panels)
         shown = overlap.summa(panel.seconds, compute + memory, op.panels)
-        return Half(
-            sublayer(op.name),
-            Seconds(compute, memory, shown),
-            panel * op.panels,
-        )
+        return Seconds(compute, memory, shown), panel * op.panels
 
     def with_weights(self, back: Half) -> Num:
         """Seconds of the product that makes weight gradients, and of what hides beside it and
         sticks out.
         """
         how = self.clock.overlap.tp
-        if how.scope != WEIGHT_GRADIENT or _never(back.weights):
+        nothing = _never(back.weights) or _never(back.time.tp_comm)
+        if how.scope != WEIGHT_GRADIENT or nothing:
             return back.weights
         return (
             back.weights
@@ -419,7 +413,9 @@ class Timer:
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
         """Passes of several operations (forward, backward), less what hides."""
         how = self.clock.overlap
-        found = [_sum([half.time for half in one]) for one in passes]
+        found = [
+            Seconds(*totals([half.time for half in one])) for one in passes
+        ]
         budget = Budget(passes)
         for cause, option in zip(
             HIDING, (how.cp, how.ep, how.tp), strict=True
@@ -431,6 +427,8 @@ class Timer:
             for number, (hidden, slower) in enumerate(
                 budget.spend(cause, option)
             ):
+                if _never(hidden):
+                    continue
                 one = found[number]
                 shown = {cause: getattr(one, cause) - hidden}
                 found[number] = one._replace(
@@ -534,11 +532,6 @@ def _never(seconds: Num) -> bool:
 def _share(part: Num, whole: Num) -> Num:
     """part / whole, 0 of nothing."""
     return where(whole > 0, part / where(whole > 0, whole, 1.0), 0.0)
-
-
-def _sum(parts: list[Seconds]) -> Seconds:
-    """Sum by cause, in order."""
-    return Seconds(*map(total, zip(*parts, strict=True)))
 
 
 def scaled(c: LayerCost, factor: float) -> LayerCost:

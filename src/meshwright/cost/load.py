@@ -8,6 +8,8 @@ numbers or arrays and broadcast freely.
 from __future__ import annotations
 
 from functools import reduce
+from itertools import repeat
+from operator import add, mul
 from typing import NamedTuple
 
 from ..num import Num, largest, maximum, minimum
@@ -33,10 +35,10 @@ class Busy(tuple[Num, ...]):
     def __add__(self, other: Busy) -> Busy:  # type: ignore[override]
         if not self or not other:
             return self or other
-        return Busy([a + b for a, b in zip(self, other, strict=True)])
+        return Busy(map(add, self, other))
 
     def __mul__(self, factor: Num) -> Busy:  # type: ignore[override]
-        return Busy([seconds * factor for seconds in self])
+        return Busy(map(mul, self, repeat(factor)))
 
     @property
     def most(self) -> Num:

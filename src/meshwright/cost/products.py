@@ -71,7 +71,7 @@ def paid(shape: Shape, of: Kernels) -> Num:
         and isinstance(groups, SCALARS)
     ):
         return _known(m, n, groups, of.units, of.waves)
-    key = of.units, of.waves, *content_key(m, n, groups)
+    key = of.units, of.waves, *map(content_key, (m, n, groups))
     if key not in _latest:
         if len(_latest) >= LATEST:
             _latest.clear()

@@ -14,7 +14,7 @@ from ..errors import BadInput, unknown
 from . import fitted
 from .choices import Choices, refusal
 from .fields import ASK, Checked, Object, Unit, With
-from .frozen import FrozenDict, freeze, shown
+from .frozen import FrozenDict, freeze, hashed_once, shown
 from .holding import Holding
 from .layout import Layout
 from .precision import PRECISIONS, Precision
@@ -147,6 +147,7 @@ class Host(Checked):
     """Left with one graph of the whole iteration (estimate)."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class ChipTime(Checked):
     """S2, from work to seconds on one chip."""
@@ -188,6 +189,7 @@ class ChipTime(Checked):
     """Paid once by every operation in each direction."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class NetworkTime(Checked):
     """S2, from messages to seconds."""
@@ -268,6 +270,7 @@ class Weights(Checked):
 NOT_HIDDEN = Hide()
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Overlap(Checked):
     """What hides behind what."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from ..errors import BadInput
 from .fields import Checked, Unit
-from .frozen import FrozenDict, freeze, shown
+from .frozen import FrozenDict, freeze, hashed_once, shown
 from .measured import Table
 
 THREADS = 128
@@ -50,6 +50,7 @@ class Hierarchy:
         return self.flop_per_clock * THREADS * self.sms * self.boost_hz
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Chip(Checked):
     """An accelerator as the planner sees it."""

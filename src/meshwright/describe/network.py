@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from ..num import Num, maximum, minimum
 from .fields import Checked, Unit
-from .frozen import FrozenDict, freeze, shown
+from .frozen import FrozenDict, freeze, hashed_once, shown
 from .measured import Table
 
 KINDS = ("switch", "ring", "line", "mesh")
@@ -90,6 +90,7 @@ class Dim(Checked):
         return minimum(maximum(members - 1.0, 1.0), others) / others
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Network:
     """Dimensions, fastest (nearest) first."""

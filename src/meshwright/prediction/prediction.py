@@ -42,8 +42,10 @@ from .certainty import Certainty, certainty, nearest
 from .classes import chip_family
 from .exact import replayed
 from .failures import Failures, Loss, loss, of_family
+from .memory_term import memory_term
 from .notes import chip_unmeasured, choices, corners, unmeasured
-from .terms import Term, explained, memory_term, step_term
+from .term import Term
+from .terms import explained, step_term
 
 LEAST_CHANCE = 1e-9
 """That anything fits."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..count.model import model_flops
 from ..errors import BadInput
 from ..prediction.prediction import Prediction
-from ..prediction.terms import Term
+from ..prediction.term import Term
 from ..units import show
 from .predict import plain
 from .text import percent

@@ -47,6 +47,7 @@ from .pipeline import (
     least_idle,
     least_waits,
     ordered,
+    passes_of,
     pick,
     shares,
     slowest,
@@ -197,7 +198,9 @@ def step(
         name: (d.forward, d.backward)
         for name, d in zip(names, of, strict=True)
     } | {"whole": by["whole"].passes(work)}
-    s, slow = staged(layout, work, by, passes)
+    choice = slowest(layout, passes)
+    s = staged(layout, work, by, passes_of(choice, passes), passes["whole"])
+    slow = pick(choice, {name: by[name] for name in passes})
     send = hop(layout, parts, at)
     waits = tuple(exposed(d, m, layout.zero, how) for d in of)
     busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))

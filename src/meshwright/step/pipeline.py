@@ -247,25 +247,36 @@ def _whole(dealt: Cut, every: tuple[float, ...], chunk: Num) -> Share:
 def stages(layout: Layout, parts: Body, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
     passes = {name: by[name].passes(parts) for name in by.called(*DEVICES)}
-    return staged(layout, parts, by, passes)[0]
+    return staged(
+        layout,
+        parts,
+        by,
+        passes_of(slowest(layout, passes), passes),
+        passes["whole"],
+    )
 
 
-def staged(
-    layout: Layout,
-    parts: Body,
-    by: Shares,
-    passes: Mapping[str, tuple[Num, Num]],
-) -> tuple[Stages, Share]:
-    """The same, and what the slowest holds. passes: forward and backward seconds of each device."""
-    choice = slowest(layout, {name: f + b for name, (f, b) in passes.items()})
+Passes: TypeAlias = tuple[Num, Num]
+"""Forward and backward seconds of a microbatch on a device."""
+
+
+def passes_of(choice: Choice, passes: Mapping[str, Passes]) -> Passes:
+    """Of the device that `slowest` chose."""
     f, b = (
         pick(choice, {name: each[k] for name, each in passes.items()})
         for k in (0, 1)
     )
-    whole = passes["whole"]
+    return f, b
+
+
+def staged(
+    layout: Layout, parts: Body, by: Shares, slow: Passes, whole: Passes
+) -> Stages:
+    """The same of the passes of the slowest device, and of one that is alone."""
+    f, b = slow
     others = maximum(layout.depth - 1.0, 1.0)
     layer, *more = map(_passes, parts.layers)
-    found = Stages(
+    return Stages(
         f,
         b,
         (whole[0] - f) / others,
@@ -276,7 +287,6 @@ def staged(
         _passes(parts.embedding),
         _passes(parts.head),
     )
-    return found, pick(choice, {name: by[name] for name in passes})
 
 
 def _passes(part: LayerCost) -> Pass:
@@ -298,8 +308,9 @@ class Choice(NamedTuple):
     """Further ones between the ends, where each is slower than those before."""
 
 
-def slowest(layout: Layout, seconds: Mapping[str, Num]) -> Choice:
+def slowest(layout: Layout, passes: Mapping[str, Passes]) -> Choice:
     """Which device the pipeline waits for."""
+    seconds = {name: f + b for name, (f, b) in passes.items()}
     first = seconds["first"]
     last = seconds["last"]
     middle = seconds.get("middle", 0.0)

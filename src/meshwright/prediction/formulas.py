@@ -1,0 +1,142 @@
+"""The formula of each cause of a step: of the branch that ran, with the numbers put in, and its
+source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..cost import host
+from ..cost.chip import told as compute_told
+from ..cost.network import told as comm_told
+from ..describe.layout import GRIDS
+from ..describe.offload import offload
+from ..step import barrier, by_order, every_step
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+
+def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
+    """Cause -> (formula of the branch that ran, its source)."""
+    job = p.job
+    layout = p.layout
+    m = p.microbatches
+    at = p._clock
+    arithmetic, traffic, chip = compute_told(job.how.chip, at.rates)
+    algorithm, network = comm_told(at.fabric)
+    hop = job.how.network.hop
+    dp = job.how.overlap.dp
+    ranks = {
+        axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}"
+        for axis in ("tp", "cp")
+    }
+    cut = (
+        f"{ranks['tp']}, and {ranks['cp']}"
+        if layout.scheme in GRIDS
+        else ranks["tp"]
+    )
+    sends = (
+        f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
+        " links"
+    )
+    chunks = p._schedule.chunks(layout.interleave)
+    order = f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}"
+    law = (
+        "its longest path without sends"
+        if by_order(job)
+        else "of equal stages"
+    )
+    each = job.state_bytes  # none under Adafactor with weights in fp32
+    updated = (
+        f"{p.memory_use.optimizer / each:.5g} parameters"
+        if each
+        else "its parameters"
+    )
+    return {
+        "compute": (f"{arithmetic}, x {m} microbatches", chip),
+        "memory": (f"{traffic}, x {m} microbatches", chip),
+        "host": (
+            (
+                "(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h"
+                f" those in which the host launches it, x {m} microbatches"
+            ),
+            host.SOURCE,
+        ),
+        "tp_comm": (f"collectives over {cut}: {algorithm}", network),
+        "cp_comm": (
+            f"keys and values over {ranks['cp']}: {algorithm}",
+            network,
+        ),
+        "ep_comm": (
+            f"all-to-all over ep = {layout.ep}: {algorithm}",
+            f"experts: Lepikhin et al. 2020; {network}",
+        ),
+        "pp_comm": (
+            (
+                f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'}"
+                f" does not hide them: {algorithm}"
+            ),
+            network,
+        ),
+        "dp_comm": (
+            (
+                f"ZeRO {layout.zero} over {layout.shards:g} ranks, what outlasts {dp.share:g} of"
+                f" the {dp.scope}, links {dp.links}: {algorithm}"
+            ),
+            network,
+        ),
+        "bubble": (
+            f"{order}; {law} - {m} microbatches on the slowest device",
+            p._schedule.source,
+        ),
+        "overlap_slowdown": (
+            "kernels of collectives take units and bandwidth from compute beside them: a share of"
+            " the seconds that hide, on the device that sets the end of the step",
+            p.job.profile.sources["gradient_overlap"]["source"]
+            if p.job.profile
+            else p.job.assumptions.source,
+        ),
+        "optimizer": (
+            (
+                f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read"
+                f" and written, at {at.rates.memory:.4g} B/s{_each_step(p)}{_on_host(p)}"
+            ),
+            chip,
+        ),
+        "other": ("what is not explained", ""),
+    }
+
+
+def _on_host(p: Prediction) -> str:
+    """What the host updates meanwhile."""
+    away = offload(p.layout.offload).optimizer
+    chip = p.job.cluster.chip
+    return (
+        f", or {away:g} of all parameters on the host, at {chip.host_memory_bandwidth:.4g} B/s,"
+        f" with gradients and weights copied at {chip.host_reached:g} x {chip.host_bandwidth:.4g}"
+        " B/s"
+        if away
+        else ""
+    )
+
+
+def _each_step(p: Prediction) -> str:
+    """What a step takes whatever is updated."""
+    seconds = every_step(p._clock)
+    return (
+        f", + {seconds:.3g} s of every step of {p.job.profile.name}"
+        if seconds and p.job.profile
+        else ""
+    )
+
+
+def _in_a_run(p: Prediction) -> str:
+    """Whether the bubble is that of a step by itself, where it matters."""
+    if p._schedule.bubble_in_run is None:
+        return ""
+    return (
+        ", of a step by itself"
+        if barrier(p.job)
+        else ", in a run of steps that begin rank by rank"
+    )
