@@ -237,21 +237,17 @@ class Timer:
         self._groups: dict[str, tuple[Num, ...]] = {}
         self._loads: dict[tuple[Any, ...], Load] = {}
 
-    def message(self, message: Message, pieces: Num = 0.0) -> Load:
-        """The cost of one collective (of one of its `pieces`, if it is cut into panels)."""
+    def message(self, message: Message) -> Load:
+        """The cost of one collective."""
         kind, axis, volume, copies = message
-        key = kind, axis, copies, content_key(volume), content_key(pieces)
+        key = kind, axis, copies, content_key(volume)
         known = self._loads.get(key)
         if known is not None:
             return known
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
-        load = self.clock.fabric.load(
-            kind,
-            volume if _never(pieces) else volume / pieces,
-            self._groups[axis],
-            copies,
-        )
+        group = self._groups[axis]
+        load = self.clock.fabric.load(kind, volume, group, copies)
         # a latency is paid with the seconds here, and never by itself
         self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]
@@ -305,7 +301,8 @@ class Timer:
     ) -> tuple[Seconds, Load]:
         panel = NOTHING
         for m in work.comm:
-            panel = panel + self.message(m, op.panels)
+            one = m._replace(bytes=m.bytes / op.panels)
+            panel = panel + self.message(one)
         shown = overlap.summa(panel.seconds, compute + memory, op.panels)
         return Seconds(compute, memory, shown), panel * op.panels
 

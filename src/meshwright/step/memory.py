@@ -424,6 +424,7 @@ def of_devices(
     )
     ends = by.called(*ENDS)
     several = activations(job, layout, parts, layout.recompute, by, ends)
+    copied = moments(job) > 1
     for end, held_ in zip(ends, several, strict=True):
         parameters = held(job, layout, parts, by, end)
         s = states(job, layout, parameters, layout.zero)
@@ -440,14 +441,8 @@ def of_devices(
             by,
             end,
         )
-        found[end] = Use(
-            s.weights,
-            s.gradients,
-            s.optimizer,
-            kept,
-            whole,
-        )
-        if moments(job) > 1:
+        found[end] = Use(*s, kept, whole)
+        if copied:
             copies = holding.named(
                 step_copies(job, s),
                 "gradients copied for the step",
