@@ -28,7 +28,7 @@ FEW = 2.0 ** np.arange(14, 19, 0.5)
 
 def smooth_end(scenario: Scenario) -> float:
     """The last crossing without grids."""
-    last = ends(curve(scenario.smooth, smooth_widths(scenario.law))).last_flops
+    last = ends(curve(scenario.smooth, smooth_widths())).last_flops
     assert last is not None
     return last
 

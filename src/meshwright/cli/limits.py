@@ -280,7 +280,9 @@ def whole(chosen: list[Any], real: Any) -> tuple[Any, dict[str, Any]]:
         paper.append(
             ("the paper's model, chips fail", compute(mortal, False).lines[0])
         )
-        curves = ladder(scenario, replace(real, failures=mortal.failures))
+        curves = tuple(
+            ladder(scenario, replace(real, failures=mortal.failures))
+        )
         tables.append(ladders(paper, curves))
         fields.append(
             {

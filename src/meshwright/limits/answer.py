@@ -18,7 +18,7 @@ from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
 from .crossing import Crossing, crossing
 from .curve import Curve, Point, curve, points_at
-from .laws import Law, shape
+from .laws import LEAST_WIDTH, WIDER, Law, shape
 from .scenario import Scenario, preset
 
 SMOOTH_GRID = 8
@@ -113,9 +113,7 @@ def limits(
 
 def _limit(scenario: Scenario, smooth: bool) -> Limit:
     exact = curve(scenario)
-    line = (
-        curve(scenario.smooth, smooth_widths(scenario.law)) if smooth else None
-    )
+    line = curve(scenario.smooth, smooth_widths()) if smooth else None
     closed = None
     if as_published(scenario) and not scenario.law.experts:
         on = node(scenario.chip, scenario.network, scenario.precision.compute)
@@ -144,12 +142,10 @@ def ends(line: Curve) -> Crossing:
     )
 
 
-def smooth_widths(
-    law: Law, least: float = 12288.0, most: float = 128 * 12288.0
-) -> Any:
+def smooth_widths() -> Any:
     """Widths of a smooth curve: powers of 2^(1/8) as wide as the paper's grid."""
-    steps = math.log2(most / least) * SMOOTH_GRID
-    return least * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
+    steps = math.log2(WIDER) * SMOOTH_GRID
+    return LEAST_WIDTH * 2.0 ** (np.arange(steps + 1) / SMOOTH_GRID)
 
 
 def split(p: Point) -> dict[str, float]:

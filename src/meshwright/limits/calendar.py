@@ -30,8 +30,6 @@ def years_until(
     return math.log(flops / largest) / math.log(growth)
 
 
-def year_of(
-    flops: float, largest: float = LARGEST_FLOPS, growth: float = GROWTH
-) -> float:
+def year_of(flops: float, growth: float = GROWTH) -> float:
     """The year, as a decimal number."""
-    return LARGEST_YEAR + years_until(flops, largest, growth)
+    return LARGEST_YEAR + years_until(flops, growth=growth)

@@ -23,6 +23,8 @@ from ..units import YEAR_S
 from .laws import LAWS, Law
 
 FLOP_PER_MAC = 2.0
+WORD = 2.0
+"""Bytes of an element."""
 BANDWIDTH_CONSTANT = 960.0
 """Equation 13 is X^2 / (960 E): T = 60 N^2/E, N_crit = b N/(4 L E d'^2 b'), and N_crit C t = T."""
 LATENCY_CONSTANT = 320.0 / 3.0
@@ -72,9 +74,7 @@ class Setting:
     """
 
 
-def node(
-    chip: Chip, network: Network, precision: str = "fp16", word: float = 2.0
-) -> Node:
+def node(chip: Chip, network: Network, precision: str = "fp16") -> Node:
     """The node of a chip: as many as the first network dimension joins; its link is the second one.
 
     Raises BadInput if the chip has no memory hierarchy. With three dimensions or more the second is
@@ -94,9 +94,9 @@ def node(
     macs = chip.peak(precision) / FLOP_PER_MAC
     return Node(
         chips * macs,
-        chips * far.rate() / word,
-        chips * memory / word,
-        chips * sram / word,
+        chips * far.rate() / WORD,
+        chips * memory / WORD,
+        chips * sram / WORD,
     )
 
 
@@ -129,11 +129,7 @@ def critical_flops(
     s: Setting, reach: Num, constant: float = BANDWIDTH_CONSTANT
 ) -> Num:
     """T = 2 (b/L X)^2 / (constant E) FLOPs (equations 13, 14 and 18)."""
-    return (
-        FLOP_PER_MAC
-        * (s.batch / s.layers * reach) ** 2
-        / (constant * s.experts)
-    )
+    return scaled_flops(s, reach, 0.0, constant)
 
 
 def largest_parameters(s: Setting) -> float:
@@ -146,16 +142,15 @@ def scaled_flops(
     reach: Num,
     exponent: Num,
     constant: float = BANDWIDTH_CONSTANT,
-    at: float = FIRST_FLOPS,
     macs: bool = False,
 ) -> Num:
     """T if b/L grows as (T/T0)^a (appendix 8.3): T = [ (b0/L0 T0^-a X)^2 / (constant E) ]^(1/(1 -
     2a)), in FLOPs.
 
-    exponent: a < 1/2;  at: T0 in FLOPs.  macs = False inserts T0 in FLOPs where T is in
+    exponent: a < 1/2.  macs = False inserts T0 in FLOPs where T is in
     multiply-adds, as the paper's numbers do; True puts both in multiply-adds.
     """
-    base = at / FLOP_PER_MAC if macs else at
+    base = FIRST_FLOPS / FLOP_PER_MAC if macs else FIRST_FLOPS
     power = 1 / (1 - 2 * exponent)
     return (
         FLOP_PER_MAC

@@ -97,11 +97,6 @@ class Shape(NamedTuple):
         """Optimizer steps of the run."""
         return self.tokens / self.batch
 
-    @property
-    def step_flops(self) -> Values:
-        """FLOPs of one step."""
-        return training_flops(self.L, self.D, self.F) * self.batch
-
     def at(self, index: Any) -> Shape:
         """The rows at `index`."""
         return Shape(*(column[index] for column in self))
@@ -133,14 +128,20 @@ def rounded(x: Values, mantissas: tuple[int, ...]) -> Values:
     return nearest if isinstance(x, np.ndarray) else float(nearest)
 
 
-def widths(least: float = 12288.0, most: float = 128 * 12288.0) -> Any:
+LEAST_WIDTH = 12288.0
+"""Of GPT-3."""
+WIDER = 128.0
+"""The widest model over it."""
+
+
+def widths() -> Any:
     """Model widths of the paper's curves: odd numbers up to 15 times 2^11 ... 2^21, between the
     width of GPT-3 and 128 times that."""
     grid = np.unique(np.outer(np.arange(1, 16, 2), 2.0 ** np.arange(11, 22)))
-    return grid[(grid >= least) & (grid <= most)]
+    return grid[(grid >= LEAST_WIDTH) & (grid <= WIDER * LEAST_WIDTH)]
 
 
-SPARSE = Power(8.0, 0.5, 4 * 12288.0**2)
+SPARSE = Power(8.0, 0.5, 4 * LEAST_WIDTH**2)
 """8 experts at the width of GPT-3, growing with the square root of the weights of a layer."""
 EPOCH = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137"
 LAWS = {

@@ -11,7 +11,7 @@ recomputation, zero-bubble schedules). Chips fail; the run restarts from checkpo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -316,38 +316,25 @@ OMISSIONS: dict[str, Without] = {
 """What is left out (or changed), one at a time."""
 
 
+OF_FAILURES = ("everything counted", "chips never fail", "restart in 1 minute")
+"""What changes nothing where chips never fail."""
+
+
 def ladder(
-    scenario: Scenario,
-    real: Realism = Realism(),
-    widths: Iterable[float] = WIDTHS,
-) -> tuple[RealCurve, ...]:
+    scenario: Scenario, real: Realism = Realism()
+) -> Iterator[RealCurve]:
     """How far each omission moves the limit: everything counted, then one thing after the other
     left out.
     """
-    chosen = tuple(widths)
     omissions = {
         name: change
         for name, change in OMISSIONS.items()
         if name != HIERARCHY or scenario.chip.hierarchy
     }
-    curves = [
-        real_curve(scenario, change(real), chosen, name)
-        for name, change in omissions.items()
-    ]
-    if real.failures:
-        immortal = replace(real, failures=None)
-        for name, change in omissions.items():
-            if name not in (
-                "everything counted",
-                "chips never fail",
-                "restart in 1 minute",
-            ):
-                curves.append(
-                    real_curve(
-                        scenario,
-                        change(immortal),
-                        chosen,
-                        f"chips never fail, {name}",
-                    )
-                )
-    return tuple(curves)
+    for name, change in omissions.items():
+        yield real_curve(scenario, change(real), name=name)
+    for name, change in omissions.items() if real.failures else ():
+        if name not in OF_FAILURES:
+            without = change(replace(real, failures=None))
+            called = f"chips never fail, {name}"
+            yield real_curve(scenario, without, name=called)

@@ -167,7 +167,7 @@ def simulate(
     fastest first.
     """
     ops = expert(on, s, d)
-    busy = matmul_time(on, s, d, ops)
+    busy = passes(s, d) * once(on, ops)
     idle = idle_share(on, d)
     tp = tensor(on, s, d, ops, groups)
     p2p = between(on, s, d, groups["pp"], groups["ep"])
@@ -257,11 +257,6 @@ def passes(s: Shape, d: Degrees) -> Values:
     m microbatches.
     """
     return s.L / d.pp * (s.E / d.ep) * d.microbatches
-
-
-def matmul_time(on: Machine, s: Shape, d: Degrees, ops: list[Op]) -> Values:
-    """Seconds of all matrix products of a device."""
-    return passes(s, d) * once(on, ops)
 
 
 def once(on: Machine, ops: list[Op]) -> Values:

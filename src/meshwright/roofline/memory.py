@@ -26,9 +26,9 @@ STATES: Mapping[str, float] = MappingProxyType(
 """habit -> bytes a parameter: 2 + 8, and with fp32 gradients and master weights 2 + 4 + 12."""
 
 
-def largest_model(hbm_bytes: Num, state_bytes: float = STATES["book"]) -> Num:
+def largest_model(hbm_bytes: Num) -> Num:
     """Parameters that fit on one chip without any sharding."""
-    return hbm_bytes / state_bytes
+    return hbm_bytes / STATES["book"]
 
 
 def checkpoints(

@@ -62,6 +62,11 @@ class Mesh:
         return int(product(self.shape))
 
     @property
+    def all_chips(self) -> int:
+        """Of all pods."""
+        return self.chips * self.pods
+
+    @property
     def torus(self) -> bool:
         return self.dims[0].kind in TORUS
 

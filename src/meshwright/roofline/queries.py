@@ -318,9 +318,8 @@ def _held(setting: Setting, m: Mesh, batch: float) -> Held:
         )
     )
     size = parameters(model)
-    chips = m.chips * m.pods
     states = {
-        habit: float(per_chip(size, kept, chips, m.chips, each))
+        habit: float(per_chip(size, kept, m.all_chips, m.chips, each))
         for habit, each in STATES.items()
     }
     return Held(kept, states)
@@ -347,7 +346,7 @@ def _rows(
 ) -> Iterator[schemes.Scheme]:
     """The schemes that this model and mesh have."""
     size = parameters(setting.model)
-    chips = m.chips * m.pods
+    chips = m.all_chips
     kept = held.checkpoints
     memory = held.states["book"]
     alone = float(per_chip(size, kept, chips, 1))
@@ -439,7 +438,7 @@ def _notes(
 ) -> Iterator[str]:
     """What a reader should know about the model and this mesh."""
     yield from model.notes
-    used = m.chips * m.pods
+    used = m.all_chips
     if used < cluster.chips:
         yield (
             f"{cluster.chips - used} of {cluster.chips} chips are idle: {m.pods} x {m.chips} are"

@@ -127,13 +127,12 @@ def data_parallel(
     setting: Setting, mesh: Mesh, batch: float, memory: float
 ) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
-    chips = mesh.chips * mesh.pods
     group = {"replicas": mesh.everything}
     return scheme(
         "DP",
         f"X = {mesh.chips}",
         "backward",
-        lambda b: step(setting, mesh, b / chips, group, zero=0),
+        lambda b: step(setting, mesh, b / mesh.all_chips, group, zero=0),
         batch,
         memory,
         "weights and optimizer state on every chip",
@@ -144,13 +143,12 @@ def sharded_data_parallel(
     setting: Setting, mesh: Mesh, batch: float, memory: float
 ) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
-    chips = mesh.chips * mesh.pods
     group = {"replicas": mesh.everything}
     return scheme(
         "FSDP",
         f"X = {mesh.chips}",
         "forward",
-        lambda b: step(setting, mesh, b / chips, group),
+        lambda b: step(setting, mesh, b / mesh.all_chips, group),
         batch,
         memory,
     )
@@ -189,14 +187,13 @@ def across_pods(
     setting: Setting, mesh: Mesh, batch: float, memory: float
 ) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
-    chips = mesh.chips * mesh.pods
     group = {"replicas": mesh.counterparts}
     return scheme(
         "DP across pods",
         f"{mesh.pods} pods",
         "backward",
         lambda b: step(
-            setting, mesh, b / chips, group, zero=0, shards=mesh.chips
+            setting, mesh, b / mesh.all_chips, group, zero=0, shards=mesh.chips
         ),
         batch,
         memory,
@@ -217,7 +214,7 @@ def pipeline(
 
     Idle stages are no communication: the note says how long the bubble of 1F1B is.
     """
-    chips = mesh.chips * mesh.pods / stages
+    chips = mesh.all_chips / stages
     group = farthest(mesh, stages)
     order = schedule_named("1f1b")
 
@@ -267,13 +264,12 @@ def context_parallel(
     saving).
     """
     scores = replace(setting, layer=SCORES)
-    chips = mesh.chips * mesh.pods
     group = {"cp": ring(mesh, degree)}
     return scheme(
         "context",
         f"c = {degree}",
         "forward",
-        lambda b: step(scores, mesh, b / chips, group),
+        lambda b: step(scores, mesh, b / mesh.all_chips, group),
         batch,
         memory,
         "attention scores against the exchange of keys and values",
@@ -291,7 +287,6 @@ def expert_parallel(
     """
     moe = setting.model.moe
     group = box(mesh, degree, "experts")
-    chips = mesh.chips * mesh.pods
     assert moe is not None
     inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
     units = max(1, degree // inside)
@@ -300,7 +295,9 @@ def expert_parallel(
         "expert",
         f"E over {degree}",
         "forward",
-        lambda b: step(setting, mesh, b / chips, {"ep": group}, copies=copies),
+        lambda b: step(
+            setting, mesh, b / mesh.all_chips, {"ep": group}, copies=copies
+        ),
         batch,
         memory,
         "balanced routing; expert products against two all-to-alls",

@@ -34,6 +34,7 @@ from .microbatch import (
     stage_message,
 )
 from .pipeline import (
+    DEVICES,
     Pipeline,
     Share,
     Shares,
@@ -58,7 +59,6 @@ from .pipeline import (
     ways,
 )
 from .sync import (
-    DEVICES,
     ENDS,
     Device,
     Exposed,

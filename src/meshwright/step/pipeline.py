@@ -173,8 +173,9 @@ class Shares(dict[str, Share]):
         return found
 
 
-DEVICES = ("middle", "first", "last", "whole")
-"""Among these the pipeline waits for the slowest."""
+DEVICES = ("first", "middle", "last")
+"""Of a pipeline: among these it waits for the slowest, and the last to be done; there may be
+several in the middle."""
 
 
 def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
@@ -246,7 +247,8 @@ def _whole(dealt: Cut, every: tuple[float, ...], chunk: Num) -> Share:
 
 def stages(layout: Layout, parts: Body, by: Shares) -> Stages:
     """The slowest device's microbatch and the mean of the others'."""
-    passes = {name: by[name].passes(parts) for name in by.called(*DEVICES)}
+    names = by.called(*DEVICES, "whole")
+    passes = {name: by[name].passes(parts) for name in names}
     return staged(
         layout,
         parts,

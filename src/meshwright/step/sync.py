@@ -21,7 +21,15 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, maximum, where
 from .microbatch import Body
-from .pipeline import Passed, Share, Shares, added, either, sum_of
+from .pipeline import (
+    DEVICES,
+    Passed,
+    Share,
+    Shares,
+    added,
+    either,
+    sum_of,
+)
 from .units import SILENT, Held, Unit, Units, tied, units
 
 
@@ -87,10 +95,6 @@ def _sum(units: Iterable[Unit], often: Iterable[Num]) -> Unit:
     """Of several layers, each so often."""
     found: Unit = sum_of(zip(often, units, strict=True)) or SILENT
     return found
-
-
-DEVICES = ("first", "middle", "last")
-"""Of a pipeline: among these the last to be done; there may be several in the middle."""
 
 
 def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:

@@ -34,6 +34,8 @@ class Unit(NamedTuple):
         )
 
     def __mul__(self, times: Num) -> Unit:  # type: ignore[override]
+        if isinstance(times, float) and times == 1.0:
+            return self
         return Unit(
             self.all_reduce * times, self.gather * times, self.scatter * times
         )
@@ -41,6 +43,10 @@ class Unit(NamedTuple):
 
 SILENT = Unit(NOTHING, NOTHING, NOTHING)
 """Of nothing."""
+
+
+WHOLE = {"replicas": "replicas", "edp": "edp"}
+"""Axis of a weight -> the group that its collectives run over, where all shards are one group's."""
 
 
 class Held(NamedTuple):
@@ -73,11 +79,7 @@ def unit(
         **({"edp": weights.expert} if job.model.moe else {}),
     }
     several = hybrid(layout)
-    inner = (
-        {"replicas": "shards", "edp": "edp shards"}
-        if several
-        else {"replicas": "replicas", "edp": "edp"}
-    )
+    inner = {"replicas": "shards", "edp": "edp shards"} if several else WHOLE
 
     def loads(
         kind: str, size: Num, needed: bool, groups: Mapping[str, str]
@@ -124,7 +126,7 @@ def unit(
             "all_reduce",
             p.gradient_bytes,
             0 in stages,
-            {"replicas": "replicas", "edp": "edp"},
+            WHOLE,
         ),
         gather,
         scatter,

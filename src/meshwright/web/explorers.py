@@ -200,7 +200,7 @@ def limits(body: Body, progress: Progress) -> Iterator[Answer]:
         for text in chosen:
             progress(text, 0.0)
             s = scenario(text, body)
-            line = curve(s.smooth, smooth_widths(s.law)[::every])
+            line = curve(s.smooth, smooth_widths()[::every])
             yield {"scenario": text, "curve": kind, **one(line, ends(line), s)}
     for text in chosen if body.get("grid") else ():
         progress(text, 0.0)

@@ -99,7 +99,7 @@ def ours(name: str) -> Curve:
 def smooth(name: str) -> Curve:
     """The same in smooth mode: real shapes and numbers of chips."""
     scenario = preset(name).smooth
-    return curve(scenario, smooth_widths(scenario.law))
+    return curve(scenario, smooth_widths())
 
 
 def guess(golden: Golden) -> str:
