@@ -158,7 +158,7 @@ def test_order_and_chunks_are_choices_of_pipelines() -> None:
         if c.field in ("interleave", "schedule")
     ]
     assert near and all(c.prediction is None for c in near)
-    assert all("more than one stage" in c.why for c in near)
+    assert all("changes nothing at pp 1" in c.why for c in near)
     only = FEW.but(tp=(4,), zero=(1, 3), pp=(1, 2, 4))
     one = plan(BIG, only.but(pp=(1,)), top=1).best
     assert one
@@ -171,10 +171,30 @@ def test_order_and_chunks_are_choices_of_pipelines() -> None:
     assert all(c.prediction.layout.pp > 1 for c in found if c.prediction)
     none = list(pinned(BIG, only.but(pp=(1,)), one.layout))
     assert all(
-        "more than one stage" in c.why
+        "changes nothing at pp 1" in c.why
         for c in none
         if c.field in ("interleave", "schedule")
     )
+
+
+def test_sequence_parallelism_is_a_choice_of_tp() -> None:
+    """Of one rank nothing is said to be without it; pinned, more are searched."""
+    small = Space(pp=(1,), tp=(1, 2), recompute=("none",))
+    best = plan(JOB, small, top=1).best
+    assert best and best.layout.tp == 1
+    (near,) = [
+        c
+        for c in neighbours(JOB, best.layout)
+        if c.field == "sequence_parallel"
+    ]
+    assert near.prediction is None and "nothing at tp 1" in near.why
+    (found,) = [
+        c
+        for c in pinned(JOB, small, best.layout)
+        if c.field == "sequence_parallel"
+    ]
+    assert found.prediction and found.prediction.layout.tp == 2
+    assert not found.prediction.layout.sequence_parallel
 
 
 def test_a_value_that_no_published_run_has_says_so() -> None:

@@ -337,6 +337,28 @@ def test_what_is_fixed_costs_nothing_or_cannot_be_told_to_cost(
     assert "Where all is free, the answer is words." in more
 
 
+def test_what_takes_too_long_is_said_where_it_would_stand(
+    folder: Path,
+) -> None:
+    """The answer stands without an error, and the parts that follow are drawn."""
+    error, layout, what = planned(
+        folder,
+        """
+        import { Refused } from "./ask.js";
+        const lines = source.worker.lines;
+        source.worker.lines = async function* (name, body) {
+          if (name === "choices") throw new Refused("this takes longer than 60 s");
+          yield* lines(name, body);
+        };
+        await show({ batch: "A" });
+        console.log(JSON.stringify(["plan-error", "layout", "whatif"].map(texts)));
+        """,
+    )
+    assert error == ""
+    assert "Not all of this was worked out: this takes longer than" in layout
+    assert "more chips" in what and "working" not in what
+
+
 def test_a_wrong_price_or_budget_is_said_in_plan(folder: Path) -> None:
     told = planned(
         folder,

@@ -3,8 +3,8 @@
 A *neighbour* is the layout with one field changed and the rest kept (replicas follow the degrees);
 it costs one prediction. A *pinned* value is fixed while everything else is searched again; it costs
 a plan. The two answer different questions, so nobody should show one as the other. Order and chunks
-of microbatches are choices of pipelines: where there is one stage no neighbour has others, and
-where they are pinned pipelines are searched.
+of microbatches are choices of pipelines, sequence parallelism is one of tp: where there is one
+stage or rank no neighbour has others, and where they are pinned layouts with several are searched.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ NEAR = 7
 """Values of a degree that are shown, besides 1."""
 FILLING = ("tp", "cp", "pp")
 """Degrees that leave room for fewer or more replicas."""
-OF_ONE_STAGE = {"interleave": 1, "schedule": "1f1b"}
-"""Choices of pipelines -> what they are where there is one stage."""
+NEEDS: dict[str, tuple[str, Value]] = {
+    "interleave": ("pp", 1),
+    "schedule": ("pp", "1f1b"),
+    "sequence_parallel": ("tp", True),
+}
+"""Choice -> the degree without which it changes nothing, and what it is there."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +144,9 @@ def _replayed(job: Job, choices: list[Choice]) -> list[Choice]:
 
 
 def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
-    if layout.pp == 1 and _of_pipelines(field, value):
-        why = f"{field} {value} needs more than one stage (pp)"
-        return Choice(field, value, None, None, why)
+    degree = _needed(field, value)
+    if degree and getattr(layout, degree) == 1:
+        return _unmet(field, value, degree)
     try:
         return Choice(
             field,
@@ -195,18 +199,27 @@ def _chunked(schedule: str) -> bool:
     return kind.chunks(1) != kind.chunks(2)
 
 
-def _of_pipelines(field: str, value: Value) -> bool:
-    """Only layouts with several stages have it."""
-    return value != OF_ONE_STAGE.get(field, value)
+def _needed(field: str, value: Value) -> str:
+    """The degree that must be above 1 for the value to change anything; "": none."""
+    degree, without = NEEDS.get(field, ("", value))
+    return degree if value != without else ""
 
 
-def _stages(job: Job, space: Space) -> tuple[int, ...]:
-    """The numbers of stages that the space leaves to pipelines."""
+def _unmet(field: str, value: Value, degree: str) -> Choice:
+    why = f"{field} {value} changes nothing at {degree} 1"
+    return Choice(field, value, None, None, why)
+
+
+def _several(job: Job, space: Space, degree: str) -> tuple[int, ...]:
+    """The values above 1 that the space leaves to a degree."""
     layers = job.model.layers
-    every = (
-        divisors(layers) if job.assumptions.strict else range(1, layers + 1)
-    )
-    return tuple(pp for pp in space.values("pp") or every if pp > 1)
+    every = {
+        "pp": divisors(layers)
+        if job.assumptions.strict
+        else range(1, layers + 1),
+        "tp": divisors(job.model.heads),
+    }
+    return tuple(n for n in space.values(degree) or every[degree] if n > 1)
 
 
 def pinned(
@@ -250,12 +263,11 @@ def _pinned(
             f"{field} {value} is not among those asked for",
         )
     within = space.but(**{field: (value,)})
-    if _of_pipelines(field, value):
-        stages = _stages(job, space)
-        if not stages:
-            why = f"{field} {value} needs more than one stage (pp)"
-            return Choice(field, value, None, None, why)
-        within = within.but(pp=stages)
+    if degree := _needed(field, value):
+        several = _several(job, space, degree)
+        if not several:
+            return _unmet(field, value, degree)
+        within = within.but(**{degree: several})
     try:
         found = plan(
             job,

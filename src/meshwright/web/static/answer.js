@@ -73,7 +73,7 @@ export function headline(p, price, budget) {
       time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
       time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price (Compare clusters)" : ""}`) : null) : null,
       budget ? fact(`for ${budget.text}`, bought(p, price, budget)) : null,
-      time ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
+      time && valueOf(p.energy_j) ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
       time ? null : fact("the run", h("span", { class: "note" }, "say its tokens above for days, money and energy")),
       fact("on", [`${grouped(p.chips)} chips`, `${grouped(p.batch_sequences)} sequences of ${grouped(p.seq_tokens)} a step`, p.precision, p.framework].filter(Boolean).join(", ")),
       fact("layout", p.layout_words || "")));

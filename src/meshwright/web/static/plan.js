@@ -61,11 +61,16 @@ async function show(ctx) {
     await wait(IDLE, ctx.signal);
     families(ctx, await ask("plan", { question: asked }, ctx.signal));
     ctx.drawn("families");
-    await searchedAgain(ctx, told);
-    await whatIf(ctx, told);
+    for (const [id, part] of [["layout", searchedAgain], ["whatif", whatIf]]) await part(ctx, told).catch((error) => unfinished(id, error));
   } catch (error) {
     if (!(error instanceof Refused) || !source.recorded) throw error;
   }
+}
+
+// What stands around the answer may take too long, which is said where it would stand; the rest goes on.
+function unfinished(id, error) {
+  if (!(error instanceof Refused) || source.recorded) throw error;
+  $(id).append(h("p", { class: "note" }, `Not all of this was worked out: ${error.message}`));
 }
 
 function stale() {
@@ -179,7 +184,7 @@ function fieldset(ctx, told, field, values, by) {
 const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
 
 function delta(choice, told) {
-  if (choice.step_time_s === null) return "not legal";
+  if (choice.step_time_s === null) return choice.why?.includes("changes nothing") ? "no effect" : "not legal";
   if (!choice.fits) return `${change(choice.step_time_s / decides(told.best))}, does not fit`;
   return change(slower(choice, told.best)) + (tied(choice, told) ? ", a tie" : "") + (choice.note ? ", beyond practice" : "");
 }
