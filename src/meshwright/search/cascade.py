@@ -46,7 +46,7 @@ GUESSES = 64
 """Rows of each kind that set the first limit."""
 FIRST = 512
 """Rows of the first round while there is none."""
-ROUND = 16384
+ROUND = 20480
 """Rows of the first round once there is one."""
 FEW = 64
 """Rows that are not worth a bound."""

@@ -24,7 +24,7 @@ from .space import Space
 from .split import NONE
 from .table import Column, Table, cross, keep, length, take
 
-BLOCK = 16384
+BLOCK = 24576
 """Rows whose terms are computed at once."""
 POINTS = 32768
 """Grid points evaluated at once: few enough that their arrays stay in cache."""

@@ -101,8 +101,8 @@ def legal_options(
     stages = stages & (choice.parts(table["tp"], table["pp"]) != NONE)
     stages = stages & np.array(
         [
-            np.broadcast_to(sharding.runs(rows[0]), alone.shape)
-            for sharding in choice.zero
+            np.broadcast_to(runs_so, alone.shape)
+            for runs_so in choice.sharded(rows[0])
         ]
     )
     barred = framework.barred(job, rows[0], choice)

@@ -203,6 +203,13 @@ class Options:
         """Positions of the ZeRO stages on each side of the split."""
         return self.split.sides([sharding.zero for sharding in self.zero])
 
+    def sharded(self, of: Layout) -> list[Any]:
+        """Where each ZeRO stage has its groups (`Sharding.runs`), asked once for stages that share
+        them."""
+        found = {(each.copies, each.node): each for each in self.zero}
+        runs = {groups: each.runs(of) for groups, each in found.items()}
+        return [runs[each.copies, each.node] for each in self.zero]
+
     @property
     def leads(self) -> list[bool]:
         """Of each ZeRO stage whether it is the first of its side: it stands for all where a row has

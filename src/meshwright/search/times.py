@@ -401,6 +401,7 @@ def _after_zero(
     alone = (near.replicas == 1) & (not whole_program(job))
     leads = choice.leads
     parts = choice.parts(near.tp, near.pp)
+    runs = choice.sharded(near)
     shape = (len(p.devices), len(points.row))
     for z, sharding in enumerate(choice.zero):
         of = sharing[sharding.copies]
@@ -408,9 +409,7 @@ def _after_zero(
         update = updates[z][points.deal, points.row]
         never = (alone & (not leads[z])) | (parts[z] == NONE)
         never = never | ~np.asarray(
-            sharding.runs(near)
-            if points.far is None
-            else sharding.may_run(points.far)
+            runs[z] if points.far is None else sharding.may_run(points.far)
         )
         waits = step.exposed(of, m, zero, how)
         done = np.broadcast_to(step.done(of, m, waits), shape)
