@@ -126,11 +126,13 @@ class Experts(nn.Module):
         k = choice_Nk.shape[1]
         order_M = choice_M.argsort(stable=True)
         sent_E = counted(choice_M, self.count)
-        x_MD = x_ND[order_M // k]
+        # rows have no name here: they are let go when they are sent
         y_MD = (
-            self.compute(x_MD, Rows(sent_E))
+            self.compute(x_ND[order_M // k], Rows(sent_E))
             if self.group is None
-            else exchanged(x_MD, sent_E, self.group, self.compute)
+            else exchanged(
+                x_ND[order_M // k], sent_E, self.group, self.compute
+            )
         )
         return y_MD[inverse(order_M)].view(*choice_Nk.shape, -1)
 
@@ -221,10 +223,10 @@ def exchanged(
     )
     order_M = expert_M.argsort(stable=True)
     rows = Rows(got_re.sum(0), [sum(e) for e in zip(*both[1], strict=True)])
-    y_MD = compute(x_MD[order_M], rows)
-    back_MD: Tensor = all_to_all_single_autograd(
-        y_MD[inverse(order_M)], sent, got, group
-    )
+    x_MD = x_MD[order_M]
+    y_MD = compute(x_MD, rows)
+    y_MD = y_MD[inverse(order_M)]
+    back_MD: Tensor = all_to_all_single_autograd(y_MD, sent, got, group)
     return back_MD
 
 
