@@ -28,7 +28,7 @@ from meshwright.describe.chip import Chip  # noqa: E402
 from meshwright.describe.cluster import Cluster  # noqa: E402
 from meshwright.describe.job import PRECISIONS, Job  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.describe.model import Model  # noqa: E402
+from meshwright.describe.model import Model, MoE  # noqa: E402
 from meshwright.describe.network import Dim, Network  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.program import memory as peak  # noqa: E402
@@ -49,6 +49,29 @@ WIDE = Model(
     kv_heads=4,
 )
 EIGHT = replace(WIDE, layers=8, seq=256)
+ROUTED = replace(WIDE, moe=MoE(8, 2, 1408))
+SHARED = replace(
+    WIDE,
+    moe=MoE(
+        16,
+        4,
+        704,
+        shared_ffn=1408,
+        dense_layers=1,
+        router_bias=True,
+        shared_gate=True,
+    ),
+)
+BIASED = replace(
+    WIDE,
+    gated=False,
+    bias=True,
+    norm="layernorm",
+    moe=MoE(4, 1, 2816, expert_bias=True),
+)
+MANY = replace(WIDE, seq=4096, moe=MoE(32, 8, 256))
+"""Rows on their way to experts weigh more than the experts."""
+MANY_AND_SHARED = replace(WIDE, seq=4096, moe=MoE(32, 6, 256, shared_ffn=512))
 GPT3 = replace(
     catalog.model("gpt3-175b"),
     vocab=51200,
@@ -294,6 +317,48 @@ MEMORY: dict[str, Any] = {
         8,
         1,
     ),
+    "one layer a stage, shards of gradients": (
+        Layout(pp=4, dp=2, zero=2),
+        8,
+        4,
+    ),
+    "one layer a stage, zero 3, first": (Layout(pp=4, dp=4, zero=3), 8, 0),
+    "experts, all on one rank": (Layout(), 2, 0, ROUTED),
+    "experts, zero 3": (Layout(dp=4, ep=2, zero=3), 2, 0, ROUTED),
+    "experts, interleaved, zero 3, computed again": (
+        Layout(
+            pp=2,
+            dp=4,
+            ep=2,
+            zero=3,
+            schedule="interleaved",
+            interleave=2,
+            recompute="full",
+        ),
+        4,
+        0,
+        ROUTED,
+    ),
+    "shared experts, tp2, zero 2": (
+        Layout(tp=2, dp=2, ep=4, zero=2),
+        2,
+        0,
+        SHARED,
+    ),
+    "biases of experts, cp2, attention computed again": (
+        Layout(cp=2, dp=2, ep=2, zero=1, recompute="selective"),
+        2,
+        0,
+        BIASED,
+    ),
+    "many experts, computed again": (
+        Layout(dp=4, ep=2, zero=2, recompute="full"),
+        2,
+        0,
+        MANY,
+    ),
+    "many experts, a pipeline": (Layout(pp=2, dp=4, ep=2, zero=1), 4, 0, MANY),
+    "many experts, no exchange": (Layout(dp=4, zero=3), 2, 0, MANY_AND_SHARED),
 }
 
 
@@ -303,6 +368,75 @@ def test_peak_of_memory_is_near(name: str) -> None:
     assert (
         differences(job(*(model or [WIDE]), layout, microbatches), rank) == []
     )
+
+
+LAYOUTS_OF_EXPERTS: dict[str, Any] = {
+    "dp2, every expert on both": (Layout(dp=2), 2, 0),
+    "ep2": (Layout(dp=4, ep=2), 2, 0),
+    "ep2, zero 1": (Layout(dp=4, ep=2, zero=1), 2, 0),
+    "ep2, zero 2, one microbatch": (Layout(dp=4, ep=2, zero=2), 1, 0),
+    "ep2, zero 3, computed again": (
+        Layout(dp=4, ep=2, zero=3, recompute="full"),
+        2,
+        0,
+    ),
+    "ep2, zero 2, attention computed again": (
+        Layout(dp=4, ep=2, zero=2, recompute="selective"),
+        2,
+        0,
+    ),
+    "ep4, an expert on one rank only, zero 3": (
+        Layout(dp=4, ep=4, zero=3),
+        2,
+        0,
+    ),
+    "tp4 ep4": (Layout(tp=4, ep=4), 2, 0),
+    "tp2, zero 1, every expert on both": (Layout(tp=2, zero=1), 2, 0),
+    "cp2 ep2, zero 1, computed again": (
+        Layout(cp=2, dp=2, ep=2, zero=1, recompute="full"),
+        2,
+        0,
+    ),
+    "pp2 ep2, zero 3, last": (Layout(pp=2, dp=4, ep=2, zero=3), 2, 4),
+    "one layer a stage, ep4, zero 2, last": (
+        Layout(pp=4, tp=2, dp=2, ep=4, zero=2),
+        8,
+        12,
+    ),
+    "pp2 ep2, 32 microbatches": (Layout(pp=2, dp=2, ep=2), 32, 0),
+    "one layer a stage, zero 2, 32 microbatches": (
+        Layout(pp=4, dp=2, ep=2, zero=2),
+        32,
+        4,
+    ),
+    "interleaved over tp2 ep2, zero 3, last": (
+        Layout(
+            pp=2,
+            tp=2,
+            dp=2,
+            ep=2,
+            zero=3,
+            schedule="interleaved",
+            interleave=2,
+        ),
+        4,
+        4,
+    ),
+    "zbv": (Layout(pp=2, dp=2, ep=2, schedule="zbv"), 4, 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS_OF_EXPERTS)
+@pytest.mark.parametrize(
+    "model",
+    [ROUTED, SHARED, BIASED, MANY, MANY_AND_SHARED],
+    ids=["routed", "shared", "biased", "many", "many and shared"],
+)
+def test_peak_of_experts_is_near(model: Model, layout: str) -> None:
+    """Where weights are most of it, and where rows are."""
+    of, microbatches, rank = LAYOUTS_OF_EXPERTS[layout]
+    assert differences(job(model, of, microbatches), rank) == []
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def routed(
         away,
         inner(layout, x, D, act),
         *feed_forward(job, layout, x, moe),
-        dispatch(job, layout, sent, "combine"),
+        combine(job, layout, sent),
     ]
     if not moe.latent:
         return way
@@ -117,10 +117,16 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
         )
         return [op, bias._replace(weights=here * n)]
 
-    activation = blocks.gated_activation if m.gated else blocks.gelu
+    name = "experts/activation"
+    autograd = job.how.count.backward_needs == "autograd"
+    activation = (
+        blocks.gated_activation(name, x * F, act=act, autograd=autograd)
+        if m.gated
+        else blocks.gelu(name, x * F, act=act)
+    )
     return [
         *product("up", D, F * (2 if m.gated else 1)),
-        activation("experts/activation", x * F, act=act),
+        activation,
         *product("down", F, D),
     ]
 
@@ -167,6 +173,15 @@ def dispatch(job: Job, layout: Layout, sent: Num, name: str) -> Op:
         passes = reached(layout.ep, moe.top_k) / moe.top_k + 1.0
     step = Pass(0.0, 0.0, passes * sent * width, (message,))
     return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
+
+
+def combine(job: Job, layout: Layout, sent: Num) -> Op:
+    """Tokens come back from their experts and are weighed and summed: autograd keeps each copy, for
+    the gradient of its weight.
+    """
+    op = dispatch(job, layout, sent, "combine")
+    autograd = job.how.count.backward_needs == "autograd"
+    return op._replace(saved=op.needed) if autograd else op
 
 
 def inner(layout: Layout, x: Num, D: float, act: float) -> Op:

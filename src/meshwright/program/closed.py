@@ -42,14 +42,18 @@ MOMENTS = (
     "second",
     "drained",
     "through",
+    "turned",
 )
 """Of a rank that is alone: the loss or the head, the first, the second and the last layer of the
 last backward pass, the end of the second (gradients that are reduced at once lie together in the
 products' precision), and the reduction of what is left. Of a pipeline: the moments of `points` (the
 first of several chunks is reduced: "through"), the end of a backward pass of the embedding, and the
 reduction after the last; where gradients are reduced at once, what comes after the first layer of a
-backward pass, at the fullest moment ("second") and the later one ("together"), and the embedding of
-the last group of microbatches, when all other chunks are through ("drained").
+backward pass, at the fullest moment ("second"), the later one ("together") and the turn
+("turned"), and the embedding of
+the last group of microbatches, when all other chunks are through ("drained"). Where a rank has no
+embedding, the two moments of the embedding are those of the head, whose gradient is reduced: the
+fullest and the later one; alone, "drained".
 """
 STATES = ("weights", "experts")
 """Parameters of a unit: those replicated over dp x cp, and those of experts."""
@@ -68,6 +72,8 @@ class Unit(NamedTuple):
     """The same during the first half of a split one, which lets go of nothing."""
     results: Num = 0.0
     """Bytes of the gradients that wait for the second half."""
+    copied: Num = 0.0
+    """What lives beyond those while its gradients are copied to be reduced."""
     weights: Num = 0.0
     """Parameters replicated over dp x cp."""
     experts: Num = 0.0
@@ -121,6 +127,7 @@ NAMES = {
     "rising": "tensors of a backward pass",
     "touched": "tensors of its first half",
     "results": "gradients of its first half",
+    "copied": "gradients that are reduced",
     "weights": "parameters",
     "experts": "parameters of experts",
     "foreign": "parameters of other ranks",
@@ -187,6 +194,7 @@ def unit(
         rising,
         most,
         tensors.results(job, ops),
+        tensors.copied(job, ops, redone, "none" if ends else recompute, saved),
         weights[0],
         weights[1],
     )
@@ -294,28 +302,44 @@ def flying(
         else (later[0], maximum(full[0] - of_head, full[1]))
     )
     after = at.early * of.boundary
-    # the next layer, or the gradients of the first as they were made
-    made_of_one = job.precision.activation_bytes * weights_of_one(of, at)
-    further = maximum(
-        made_of_one - of.layer(at.share, "rising"), 0.0
-    ) - of.layer(at.share, "saved")
+    further = beside_copies(of, at) - of.layer(at.share, "rising")
     ended = at.share.embedding
-    first = ended * maximum(later[2], at.points[0].ends * full[2])
+    first = maximum(later[2], at.points[0].ends * full[2])
+    only_head = at.share.head * (1.0 - ended)
     staged = (
         loss,
         fullest,
         later[1],
         maximum(*turn[:2]),
         later[1] + further,
-        first,
+        ended * first + only_head * full[3],
         after,
         maximum(full[1] + further, where(at.chunks > 1, 0.0, ended * full[2])),
-        ended * drained[2],
+        ended * drained[2] + only_head * later[3],
         through[0],
+        turn[1] + further,
     )
     return tuple(
         where(at.alone, a, b) for a, b in zip(alone, staged, strict=True)
     )
+
+
+def beside_copies(of: Units, at: Device) -> Num:
+    """What lives of a backward pass beside the copy of the larger unit of a layer: the gradients of
+    the first layer that are copied, or the next one's backward pass, when the copy is that of the
+    weights beside experts.
+    """
+    one = of.layer(at.share, "copied")
+    smaller = maximum(
+        of.layer(at.share, "experts") - of.layer(at.share, "weights"), 0.0
+    )
+    following = (
+        of.layer(at.share, "rising")
+        - of.layer(at.share, "saved")
+        - FP32 * smaller
+    )
+    several = at.layers / at.chunks > 1
+    return where(several, maximum(one, following), one)
 
 
 def made(job: Job, of: Units, at: Device) -> Num:
@@ -352,12 +376,7 @@ def alone_flying(
     last = (
         last + made(job, of, at) + maximum(of.layer(at.share, "rising"), first)
     )
-    together = (
-        kept
-        - minimum(at.layers, 2.0) * one
-        + made(job, of, at)
-        + job.precision.activation_bytes * weights_of_one(of, at)
-    )
+    together = kept + made(job, of, at) + of.layer(at.share, "copied")
     of_head = in_head(job, of, at, tensors.logits(job, of.head.loss))
     return (
         every + of_head,
@@ -365,13 +384,10 @@ def alone_flying(
         second,
         last,
         together,
-        *(0.0 * kept,) * 5,
+        *(0.0 * kept,) * 3,
+        where(tied(job, of, at) > 0, 0.0, kept + of_head_made(job, of, at)),
+        *(0.0 * kept,) * 2,
     )
-
-
-def weights_of_one(of: Units, at: Device) -> Num:
-    """Parameters of the largest layer."""
-    return of.layer(at.share, "weights") + of.layer(at.share, "experts")
 
 
 def in_head(job: Job, of: Units, at: Device, logits: Num = 0.0) -> Num:
@@ -379,6 +395,12 @@ def in_head(job: Job, of: Units, at: Device, logits: Num = 0.0) -> Num:
     return at.share.head * maximum(
         logits + tensors.in_loss(job, of.head.loss), of.head.rising
     )
+
+
+def of_head_made(job: Job, of: Units, at: Device) -> Num:
+    """The gradient of the head as it was made, which is copied to be reduced."""
+    width = job.precision.activation_bytes
+    return at.share.head * width * of.head.weights
 
 
 def of_first(job: Job, of: Units) -> Num:
@@ -394,9 +416,9 @@ def staged_flying(
     point: Point,
     schedule: Schedule,
     recompute: str,
-) -> tuple[Num, Num, Num]:
+) -> tuple[Num, ...]:
     """A moment of a pipeline: (the loss of one microbatch is being worked through, one of its
-    layers is, the embedding is).
+    layers is, the embedding is; the gradient of the head is there).
     """
     # the inputs of stages lie where they were received, or where this rank made them
     inputs = (
@@ -424,7 +446,13 @@ def staged_flying(
     first = active * (of_first(job, of) - layers / at.chunks)
     if not schedule.split_backward:
         at_loss = 0.0 if point.lossless else active * of_head
-        return waiting + at_loss, waiting + active * whole, waiting + first
+        ended = of_head_made(job, of, at) - of.head.saved * at.share.head
+        return (
+            waiting + at_loss,
+            waiting + active * whole,
+            waiting + first,
+            waiting + active * ended,
+        )
     results = of.stack(at.share, "results")
     of_root = of.root(at.share, "results")
     one = 1.0 / at.chunks
@@ -455,6 +483,7 @@ def staged_flying(
         waiting + at_loss + at_head * of_head,
         at_layer,
         waiting + pending + first,
+        0.0 * waiting,
     )
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from ..count import vocabulary
+from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
 from ..layout.stages import microbatches, schedule_of
@@ -31,6 +32,7 @@ from .messages import (
     again,
     elements,
     end_shapes,
+    expert_shapes,
     gathered,
     layer_ops,
     layer_shapes,
@@ -76,6 +78,10 @@ TERMS = {
 """Name of a term -> what it is."""
 
 
+EXPERTS = "experts"
+"""A unit inside a layer."""
+DISPATCH, COMBINE = f"{EXPERTS}/dispatch", f"{EXPERTS}/combine"
+"""The first and the last of their operations."""
 ROUNDS = 6
 """Of a pipeline, after which no more is held: what fills it, what drains it, and some between."""
 
@@ -113,7 +119,9 @@ class Unit:
     again: list[Op]
     """What is computed again in the backward pass."""
     name: str = "layer"
-    """layer, or one of the ends of the model."""
+    """layer, one of the ends of the model, or the experts of the layer that comes after them, among
+    whose operations theirs are.
+    """
 
 
 class Walk:
@@ -122,12 +130,17 @@ class Walk:
     def __init__(self, job: Job, rank: int, shards: int) -> None:
         """job: `expected.carried_out`."""
         self.job, self.layout, self.ledger = job, job.layout, Ledger()
+        self.kinds = kinds(job.model)
         self.width, self.boundary = (
             float(job.precision.activation_bytes),
             float(boundary(job, job.layout)),
         )
         copies, self.shards = replicas(self.layout, shards)
-        self.copied = tensors.mixed(job) or copies * self.shards > 1
+        others, self.shards_of_experts = replicas(self.layout, shards, True)
+        replicated = copies * self.shards > 1 or (
+            job.model.moe is not None and others * self.shards_of_experts > 1
+        )
+        self.copied = tensors.mixed(job) or replicated
         """FSDP is at work: the weights a product sees are other tensors than those the optimizer
         changes.
         """
@@ -153,18 +166,19 @@ class Walk:
     def units_of(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
         layers = [
-            Unit(
-                layer_shapes(self.job), ops, again(ops, self.layout.recompute)
+            unit
+            for i, ops in zip(
+                stage.layers, layer_ops(self.job, stage), strict=True
             )
-            for ops in layer_ops(self.job, stage)
+            for unit in self.units_of_layer(ops, self.kinds[i].moe)
         ]
-        ops = {
+        ends_ops = {
             EMBEDDING: vocabulary.embedding(self.job, self.layout),
             HEAD: vocabulary.head(self.job, self.layout),
         }
-        ops[BOTH] = ops[EMBEDDING] + ops[HEAD]
+        ends_ops[BOTH] = ends_ops[EMBEDDING] + ends_ops[HEAD]
         ends = {
-            name: [Unit(shapes, ops[name], [], name)]
+            name: [Unit(shapes, ends_ops[name], [], name)]
             for name, shapes in end_shapes(self.job, stage).items()
         }
         return [
@@ -173,6 +187,13 @@ class Walk:
             *ends.get(HEAD, []),
             *ends.get(BOTH, []),
         ]
+
+    def units_of_layer(self, ops: list[Op], moe: bool) -> list[Unit]:
+        """Its experts, if it has any, and itself."""
+        shapes = layer_shapes(self.job, moe=moe)
+        whole = Unit(shapes, ops, again(ops, self.layout.recompute))
+        of_experts = Unit(expert_shapes(self.job), [], [], EXPERTS)
+        return [of_experts, whole] if moe else [whole]
 
     def run(self, actions: list[Action]) -> Ledger:
         """The whole step."""
@@ -223,12 +244,12 @@ class Walk:
     def start(self) -> None:
         """What lives before the first microbatch."""
         every = sum(
-            elements(unit.shapes, self.shards)
+            self.padded(unit) / self.shards_of(unit)
             for units in self.units.values()
             for unit in units
         )
-        self.ledger.add("weights", FP32 * every / self.shards)
-        self.ledger.add("optimizer", 2 * FP32 * every / self.shards)
+        self.ledger.add("weights", FP32 * every)
+        self.ledger.add("optimizer", 2 * FP32 * every)
         if self.layout.pp > 1:
             end = "first" if self.rank == 0 else "last"
             early = tensors.early(
@@ -238,6 +259,14 @@ class Walk:
         if self.layout.zero < 3 and not self.chunked:
             self.move(set(), {0})
 
+    def shards_of(self, unit: Unit) -> int:
+        """Ranks that share out its state."""
+        return self.shards_of_experts if unit.name == EXPERTS else self.shards
+
+    def padded(self, unit: Unit) -> float:
+        """Its parameters, with the rows that pad them to shards."""
+        return float(elements(unit.shapes, self.shards_of(unit)))
+
     def gather(self, which: list[tuple[Stage, int]]) -> None:
         """Whole weights of these units, in the precision of the products, if they are not there."""
         for stage, index in which:
@@ -246,9 +275,8 @@ class Walk:
                 and index >= 0
                 and (key := (stage.number, index)) not in self.there
             ):
-                self.there[key] = self.width * elements(
-                    self.units[stage.number][index].shapes, self.shards
-                )
+                unit = self.units[stage.number][index]
+                self.there[key] = self.width * self.padded(unit)
                 self.ledger.add("gathered weights", self.there[key])
 
     def release(self, which: list[tuple[Stage, int]]) -> None:
@@ -332,10 +360,12 @@ class Walk:
             made = self.of_end(units[-1])
             self.ledger.add("backward", made)
         for index in reversed(range(len(units) - both)):
+            if units[index].name == EXPERTS:
+                continue
             self.gather([(stage, index), (stage, index - 1)])
             if units[index].name == HEAD:
                 self.loss_backward(stage)
-            self.unit_backward(units[index])
+            self.unit_backward(units[index], (stage, index - 1, late))
             self.finish(stage, index, late)
         self.ledger.add("backward", -made)
         if both:
@@ -384,19 +414,25 @@ class Walk:
         }
         return float(elements(rows) * (self.layout.tp - 1))
 
-    def unit_backward(self, unit: Unit) -> None:
+    def unit_backward(
+        self, unit: Unit, experts: tuple[Stage, int, bool] | None = None
+    ) -> None:
         """The operations of a unit from the last to the first; then the gradients of its weights
-        are made, but not yet added up.
+        are made, but not yet added up. experts: its own, if it has any, as `finish` is told of
+        them; those are added up as soon as their tokens' gradients have gone back.
         """
         whole = self.layout.recompute == "full" and bool(unit.again)
         redone = (
             {id(op): float(op.saved) for op in unit.again} if whole else {}
         )
         self.ledger.add("backward", sum(redone.values()))
-        made = 0.0
+        made = of_experts = 0.0
         for op in reversed(unit.ops):
             if op.name == LOSS:
                 continue
+            if op.name == COMBINE and experts:
+                stage, index, _ = experts
+                self.gather([(stage, index), (stage, index - 1)])
             weights = float(tensors.as_made(self.job, op.weights))
             if unit.name == EMBEDDING:
                 weights = self.of_end(unit) if op is unit.ops[0] else 0.0
@@ -406,6 +442,11 @@ class Walk:
             )
             self.ledger.add("backward", weights - redone.get(id(op), 0.0))
             made += weights
+            of_experts += weights if op.expert else 0.0
+            if op.name == DISPATCH and experts:
+                made -= of_experts
+                self.ledger.add("backward", -of_experts)
+                self.finish(*experts)
         self.ledger.add("activations", -self.boundary if whole else 0.0)
         self.ledger.add("backward", -made)
 
@@ -475,34 +516,44 @@ class Walk:
 
     def finish(self, stage: Stage, index: int, late: bool) -> None:
         """The gradients of a unit's weights are made: add them up, or (late) reduce them."""
+        key = (stage.number, index)
         unit = self.units[stage.number][index]
-        if late and (stage.number, index) not in self.whole and self.copied:
-            self.ledger.touch("backward", self.width * elements(unit.shapes))
+        made = 0.0
+        if late and key not in self.whole and self.copied:
+            made = self.width * elements(unit.shapes)
         else:
             self.accumulate(stage, index)
+        self.ledger.add("backward", made)
         if late:
-            self.reduce(stage, index, unit)
             if self.closing or (self.layout.zero == 3 and self.layout.pp == 1):
                 self.release([(stage, index)])
+            self.reduce(stage, index, unit, made)
 
-    def reduce(self, stage: Stage, index: int, unit: Unit) -> None:
-        """Copy a unit's gradients together and reduce them; the copy stays until the next
-        unit's.
+    def reduce(
+        self, stage: Stage, index: int, unit: Unit, made: float = 0.0
+    ) -> None:
+        """Copy a unit's gradients (`made`: bytes of those in the products' precision) together and
+        reduce them; the copy stays until the next unit's. A new shard is added to the one that is
+        there.
         """
         if not self.copied or not unit.shapes:
             return
         key = (stage.number, index)
-        padded = FP32 * elements(unit.shapes, self.shards)
+        padded = FP32 * self.padded(unit)
         self.ledger.add("reduction", -self.reducing)
         self.ledger.add("reduction", padded)
         self.reducing = padded
+        self.ledger.add("backward", -made)
         if key in self.whole:
             self.whole.discard(key)
             self.ledger.add("gradients", -FP32 * elements(unit.shapes))
             self.ledger.add("vocabulary gradient", -FP32 * self.foreign(unit))
-        if key not in self.reduced:
+        shard = padded / self.shards_of(unit)
+        if key in self.reduced:
+            self.ledger.touch("reduction", shard)
+        else:
             self.reduced.add(key)
-            self.ledger.add("gradients", padded / self.shards)
+            self.ledger.add("gradients", shard)
 
 
 def shortened(job: Job) -> Job:

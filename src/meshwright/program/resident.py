@@ -75,13 +75,13 @@ def new_block(
 
 
 def walked(job: Job, layout: Layout) -> dict[str, float] | None:
-    """Bytes by term of the fullest rank at its peak, by a walk through the program; None where the
-    walk has no counts (experts).
+    """Bytes by term of the fullest rank at its peak, by a walk through the program; None of other
+    frameworks.
 
-    layout: one that is placed.  Of a pipeline the first, the second and the last rank are walked,
+    layout: one that is placed. Of a pipeline the first, the second and the last rank are walked,
     one of which is the fullest.
     """
-    if job.model.moe or not whole_program(job):
+    if not whole_program(job):
         return None
     wanted = carried_out(replace(job, layout=layout))
     last = int(layout.pp) - 1

@@ -65,24 +65,33 @@ def standing(
     alone = alone_standing(z, at, zero)
     full, later, turn, through = (z.at_point(p, zero) for p in at.points)
     # a layer's weights are let go before its gradients are copied
-    copied = (1.0 - z.narrow) * z.one
+    copied = (1.0 - z.narrow) * z.unit
     first = where(at.points[-1].flight > 0, copied, 0.0)
     through = through._replace(reduction=first)
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
     embedding = z.at_embedding(later, at.points[0], zero)
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     if z.at_once(zero):
-        one = minimum(maximum(z.n / z.chunks - 1.0, 0.0), 1.0) * z.one
         # of several chunks another one than the head's is the last to be gathered
         of_head = where(z.chunks > 1, 0.0, later.reduction)
         later = later._replace(reduction=of_head)
-        together, second = (s._replace(reduction=one) for s in (later, full))
-        turn = turn._replace(reduction=one)
+        at_head = (s._replace(reduction=z.copied_head) for s in (full, later))
+        together, second, turned = (
+            s._replace(reduction=z.copied_together)
+            for s in (later, full, turn)
+        )
+        several = where(z.n / z.chunks > 1, 1.0, 0.0)
+        turn = turn._replace(reduction=several * z.beside_experts)
         embedding = embedding._replace(reduction=z.beside_embedding)
         drained = embedding._replace(gathered=z.of_last)
         after, through = embedding, z.fetched(through)
+        embedding, drained = (
+            chosen(z.embedding > 0, a, b)
+            for a, b in zip((embedding, drained), at_head, strict=True)
+        )
     else:
-        together = second = drained = nothing
+        embedding = chosen(z.embedding > 0, embedding, nothing)
+        together = second = drained = turned = nothing
         after = z.reduced_after(zero)
     staged = (
         loss,
@@ -95,6 +104,7 @@ def standing(
         second,
         drained,
         through,
+        turned,
     )
     return tuple(
         Standing(
@@ -106,6 +116,12 @@ def standing(
         )
         for a, b in zip(alone, staged, strict=True)
     )
+
+
+def chosen(where_: Any, a: Standing, b: Standing) -> Standing:
+    """The one or the other."""
+    pairs = zip(a, b, strict=True)
+    return Standing(*(where(where_, one, other) for one, other in pairs))
 
 
 class Sharding(NamedTuple):
@@ -123,6 +139,11 @@ class Sharding(NamedTuple):
     one: Num
     """One layer in fp32."""
     one_shard: Num
+    experts: Num
+    """Of one layer, in fp32."""
+    unit: Num
+    """What is reduced together of it: the larger of its experts and the rest."""
+    unit_shard: Num
     root: Num
     """In fp32 what the backward pass comes to last: the embedding, or the matrix that is embedding
     and head.
@@ -190,10 +211,19 @@ class Sharding(NamedTuple):
         one, one_shard = fp32(
             of.layer(share, "weights"), of.layer(share, "experts"), of_layer
         )
+        units = (
+            fp32(of.layer(share, "weights"), 0.0, of_layer),
+            fp32(0.0, of.layer(share, "experts")),
+        )
+        largest, its_shard = (
+            maximum(*pair) for pair in zip(*units, strict=True)
+        )
         foreign = FP32 * of.root(share, "foreign")
         layers_whole = fp32(of_layers[0], of_layers[1])[0]
         whole = layers_whole + fp32(sum(held), 0.0)[0] + foreign
         copied = (near.replicas > 1) | tensors.mixed(job)
+        if job.model.moe:
+            copied = copied | (near.expert_replicas > 1)
         return cls(
             layers_shard + root_shard + head_shard,
             whole,
@@ -202,6 +232,9 @@ class Sharding(NamedTuple):
             layers_shard,
             one,
             one_shard,
+            units[1][0],
+            largest,
+            its_shard,
             root,
             root_shard,
             head,
@@ -246,8 +279,13 @@ class Sharding(NamedTuple):
     def in_use(self, layers: Num) -> Num:
         """ZeRO-3: the unit in use and the one that arrives: two layers, or (0) the head."""
         of_head = where(layers > 0, 0.0, 2.0 * self.head)
+        # of two layers with experts, those of one
+        second = maximum(layers - 1.0, 0.0) * self.beside_experts
         return self.narrow * (
-            self.kept_whole + minimum(layers, 2.0) * self.one + of_head
+            self.kept_whole
+            + minimum(layers, 1.0) * self.one
+            + second
+            + of_head
         )
 
     def at_point(
@@ -290,12 +328,33 @@ class Sharding(NamedTuple):
 
     @property
     def beside_embedding(self) -> Num:
-        """Copied to be reduced while the embedding's gradient is there as it was made, or (of it)
-        in its place.
+        """Copied to be reduced while the embedding's gradient is there as it was made: that of a
+        layer, or its own, to which the rows of others do not come.
         """
-        made = self.narrow * (self.root + self.foreign)
-        own = self.root - made if self.narrow < 1 else self.one + self.root
-        return maximum(self.one, own)
+        own = self.copy_of(self.root, self.root_shard)
+        if self.narrow < 1:
+            own = own - self.narrow * self.foreign
+            return maximum(self.beside_experts, own)
+        return maximum(self.beside_experts, own) + self.root
+
+    @property
+    def copied_together(self) -> Num:
+        """The gradients of a layer are reduced at once."""
+        return self.copy_of(self.unit, self.unit_shard)
+
+    @property
+    def copied_head(self) -> Num:
+        """Those of the head are."""
+        return self.copy_of(self.head, self.head_shard)
+
+    def copy_of(self, whole: Num, shard: Num) -> Num:
+        """Gradients copied together, and the new shard where it is more than they were."""
+        return whole + maximum(shard - self.narrow * whole, 0.0)
+
+    @property
+    def beside_experts(self) -> Num:
+        """One layer without its experts, in fp32."""
+        return self.one - self.experts
 
     def at_once(self, zero: int) -> bool:
         """Gradients are reduced after each microbatch."""
@@ -350,7 +409,7 @@ class Sharding(NamedTuple):
         ends = self.whole - self.layers_whole - self.head_whole + head
         layers = one * self.layers_whole + (1.0 - one) * self.layers_shard
         whole = where(self.copied, layers + ends, self.whole)
-        first = whole + (1.0 - self.narrow) * maximum(self.one, self.root)
+        first = whole + (1.0 - self.narrow) * maximum(self.unit, self.root)
         last = self.layers_shard + 2.0 * (self.root + head) + self.foreign
         more = maximum(first, last) - whole
         return Standing(
@@ -407,17 +466,30 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
         )
         if zero == 3:
             there = z.in_use(minimum(z.n, layers))
-        reduction = where(before > 0, z.one, head * z.head)
+        reduction = where(before > 0, z.beside_experts, head * z.head)
         return Standing(z.weights, gradients, z.optimizer, there, reduction)
 
     none = 0.0 * z.n
     second = moment(minimum(z.n - 1.0, 1.0))
-    together = Standing(*(where(late, bytes_, 0.0) for bytes_ in second))
     last = moment(z.n - 1.0)
     nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
-    found = (moment(none, 0.0), moment(none), second, last, together, nothing)
+    first = moment(none)
+    # weights are let go before their gradients are copied
+    gone = z.narrow * (1.0 if zero == 3 else closing)
+    copies = ((z.copied_together, z.unit), (z.copied_head, z.head))
+    together, of_head = (
+        chosen(
+            late,
+            first._replace(
+                reduction=copied, gathered=first.gathered - gone * unit
+            ),
+            nothing,
+        )
+        for copied, unit in copies
+    )
+    found = (moment(none, 0.0), first, second, last, together, nothing)
     reduced = last_reduction(z, late, closing, zero)
-    return (*found, reduced, nothing, nothing, nothing)
+    return (*found, reduced, nothing, of_head, nothing, nothing)
 
 
 def last_reduction(
@@ -427,11 +499,11 @@ def last_reduction(
     there = where(closing > 0, z.narrow * z.root, z.gathered)
     if zero == 3:
         there = z.narrow * z.root
-    of_layer = (
-        z.one + z.narrow * z.one + where(closing > 0, z.narrow * z.one, 0.0)
-    )
+    # as they were made, beside the copy; or the new shard
+    of_layer = z.copied_together + z.narrow * z.unit
+    of_root = z.copy_of(z.root, z.root_shard) + z.narrow * z.root
     fresh = maximum(
-        of_layer, maximum(z.one + z.narrow * z.root, z.root + z.root_shard)
+        of_layer, maximum(z.beside_experts + z.narrow * z.root, of_root)
     )
     before = z.layers_shard + z.head_shard
     gradients = where(

@@ -20,6 +20,13 @@ NORM_GRADIENTS = 5.0
 NORM_SAVED = 2.0
 """fp32 tensors of that size that it keeps from its forward pass."""
 
+ROWS = ("experts/dispatch", "experts/combine")
+"""What sorts rows for experts and back."""
+SORTED = 3.0
+"""Copies of all rows in the backward pass of sorting: gradients, zeros in their place, and the sum
+of both.
+"""
+
 
 LOGITS_AT_ONCE = 2**24
 """Logits that the loss works on in fp32 together: 64 MiB."""
@@ -75,9 +82,18 @@ def moving(job: Job, boundary: Num, op: Op) -> Num:
         return boundary + NORM_GRADIENTS / NORM_SAVED * op.saved
     if op.kind == "matmul":
         width = job.precision.activation_bytes
-        return boundary + width * sum(
-            (y.out + y.inner) * y.tokens for y in op.forward.products
+        # experts come one after the other, and their gradients are stacked
+        stacked = width * op.weights if op.expert else 0.0
+        return (
+            boundary
+            + stacked
+            + width
+            * sum((y.out + y.inner) * y.tokens for y in op.forward.products)
         )
+    if op.name.startswith(ROWS):
+        # what it kept is gone by then
+        rows = sum(message.bytes for message in op.forward.comm)
+        return boundary + SORTED * rows - op.saved
     # one tensor in, one out; what is gated keeps three, and has three gradients
     pair = op.kind == "vector" and not job.model.gated
     return boundary + (2 if pair else 1) * op.saved + op.scratch
@@ -131,3 +147,25 @@ def rising(
         level = level + as_made(job, op.weights) - gone
         most.append(level)
     return reduce(maximum, most)
+
+
+def copied(
+    job: Job, ops: list[Op], again: list[Op], recompute: str, saved: Num
+) -> Num:
+    """Bytes that live beyond those before the backward pass of a layer, which kept `saved`, while
+    gradients of it are copied to be reduced: those of its experts as soon as they are made, when
+    operations before them still keep what they kept, and the others at its end.
+    """
+    width = job.precision.activation_bytes
+    end = width * sum(op.weights for op in ops if not op.expert) - saved
+    of_experts = [i for i, op in enumerate(ops) if op.expert]
+    if not of_experts:
+        return end
+    earlier = sum(
+        op.saved
+        if recompute == "full"
+        else kept(op, recompute, any(op is x for x in again))
+        for op in ops[: of_experts[0]]
+    )
+    own = width * sum(ops[i].weights for i in of_experts)
+    return maximum(end, own + earlier - (recompute != "full") * saved)

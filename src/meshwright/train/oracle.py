@@ -1,8 +1,8 @@
 """An oracle without hardware: the trainer's own program of one rank, run under a fake process
 group, beside what `expected` and `peak` say of it.
 
-Counts must agree exactly, the peak of memory within `MEMORY_TOLERANCE` (of dense models: that of
-experts is not predicted yet). Tokens go to experts evenly.
+Counts must agree exactly, the peak of memory within `MEMORY_TOLERANCE`. Tokens go to experts
+evenly.
 """
 
 from __future__ import annotations
@@ -174,16 +174,10 @@ def of_rank(
         Row("matrix FLOPs", "FLOP", flops, found.flops, flops == found.flops),
         *messages(sent, found.sent),
     ]
-    terms = dict[str, float]()
-    # the walk does not know yet what autograd keeps of experts
-    if not job.model.moe:
-        ledger = peak.peak(wanted, at, shards)
-        highest, counted = ledger.highest, found.live.peak
-        near = abs(highest - counted) <= MEMORY_TOLERANCE * counted
-        rows.append(Row("peak memory", "B", highest, counted, near))
-        terms = {
-            term: float(size) for term, size in ledger.peak.items() if size
-        }
+    ledger = peak.peak(wanted, at, shards)
+    highest, counted = ledger.highest, found.live.peak
+    near = abs(highest - counted) <= MEMORY_TOLERANCE * counted
+    rows.append(Row("peak memory", "B", highest, counted, near))
     live = tuple(
         {**site._asdict(), "bytes": size}
         for site, size in found.live.at_peak.most_common(SHOWN)
@@ -192,7 +186,7 @@ def of_rank(
         rank,
         tuple(s.number for s in expected.stages(wanted, at)),
         tuple(rows),
-        terms,
+        {term: float(size) for term, size in ledger.peak.items() if size},
         live,
     )
 

@@ -206,14 +206,9 @@ def demand_room(
 
 
 def peaks(predicted: Prediction, settings: Settings) -> list[dict[str, float]]:
-    """Bytes of each rank of the pp axis at its peak, by term: as PyTorch's engine holds them, or
-    (experts, which `peak` does not know) as the plan does, on the fullest device."""
-    job = predicted.job
+    """Bytes of each rank of the pp axis at its peak, by term, as PyTorch's engine holds them."""
     layout = predicted.layout
-    if job.model.moe:
-        kinds = ("weights", "gradients", "optimizer", "activations")
-        return [{kind: predicted.memory_bytes[kind] for kind in kinds}]
-    wanted = carried_out(replace(job, layout=layout))
+    wanted = carried_out(replace(predicted.job, layout=layout))
     return [
         dict(peak(wanted, rank, settings.shards or 0).peak)
         for rank in range(int(layout.pp))
