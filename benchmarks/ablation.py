@@ -128,6 +128,10 @@ LAWS = (
         how=network(collective="best"),
     ),
     Law("overlap of tensor parallelism", {"tp_overlap": "off"}),
+    Law(
+        "gradients of an input reduced by each of its modules (together)",
+        {"input_gradients": "together"},
+    ),
     Law("overlap of context parallelism", {"cp_overlap_share": 0.0}),
     Law("overlap of the experts' all-to-all", {"ep_overlap": False}),
     Law(

@@ -22,6 +22,7 @@ from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.network import Dim, Network
+from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 
 NOWHERE = Cluster(
@@ -281,3 +282,41 @@ def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> (
         "all_gather": whole["all_reduce"],
         "reduce_scatter": whole["all_reduce"],
     }
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence", "apart"),
+    [
+        (GROUPED, False, 2),  # gate and up
+        (DENSE, False, 1),  # one matrix reads the input
+        (GROUPED, True, 1),  # it was gathered once for both
+    ],
+)
+def test_modules_of_their_own_reduce_the_gradient_of_their_input_each(
+    model: Model, sequence: bool, apart: int
+) -> None:
+    """Ranks hold T D numbers of the input's gradient, and send them once a module; what other
+    operations send is the same.
+    """
+    layout = placed(Layout(tp=4, sequence_parallel=sequence), (4,))
+    said = Software(gathered_inputs="kept")
+    job = replace(job_of(model, layout), software=said)
+
+    def sent(how: str) -> dict[str, list[tuple[str, float]]]:
+        settings = replace(said, input_gradients=how)
+        return {
+            op.name: [
+                (m.kind, float(m.bytes))
+                for m in op.backward.comm
+                if m.axis == "tp"
+            ]
+            for op in layer(
+                replace(job, software=settings), layout, Kind(None, False)
+            )
+        }
+
+    once, each = sent("together"), sent("apart")
+    kind = "reduce_scatter" if sequence else "all_reduce"
+    T, D = 256, 512
+    assert once["ffn/up"] == [(kind, 2.0 * T * D)]
+    assert each == {**once, "ffn/up": once["ffn/up"] * apart}

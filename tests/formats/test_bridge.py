@@ -366,6 +366,15 @@ def flags_for(job: Job, name: str) -> dict[str, str]:
     return told
 
 
+PROGRAMS = (
+    "gradients",
+    "gathered_inputs",
+    "input_gradients",
+    "stage_message",
+)
+"""What a program does whatever its file says; one format may stand for several programs."""
+
+
 def described(job: Job, other: Job) -> dict[str, object]:
     """Everything of a job that a run is made of."""
     job = simplest(job)
@@ -392,7 +401,7 @@ def described(job: Job, other: Job) -> dict[str, object]:
         "software": {
             f.name: getattr(job.profile, f.name)
             for f in fields(Software)
-            if f.name != "gradients"
+            if f.name not in PROGRAMS
         },
     }
 

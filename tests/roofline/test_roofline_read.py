@@ -199,6 +199,7 @@ REFUSED = {
     "count.optimizer_step": True,
     "count.attention_output": "twice",
     "count.backward_needs": "autograd",
+    "count.input_gradients": "apart",  # schemes share the sequence out
     "count.stage_message": "whole",
     "count.selective": "op",
     "count.summa_width": object(),

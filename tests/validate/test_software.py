@@ -317,6 +317,8 @@ def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -
         row(software="AA-Scaling (Megatron-LM based)", year=2023)
     ).settings
     assert (found.logits_gathered, found.tp_overlap) == (True, "off")
+    assert found.gathered_inputs == "kept"
+    assert (found.input_gradients, found.stage_message) == ("apart", "whole")
 
 
 def test_the_words_give_only_values_that_a_job_takes() -> None:

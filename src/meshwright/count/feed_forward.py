@@ -46,7 +46,7 @@ def dense(
         m.hidden,
         F * gates,
         of=Matrix(calls=float(gates), columns=(F,) * gates),
-        entry=Entry(gathers=not shares_norm),
+        entry=Entry(gathers=not shares_norm, modules=gates),
     )
     ops = (
         [pre_norm(job, layout, size, f"{name}/norm")]

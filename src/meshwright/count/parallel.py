@@ -32,6 +32,8 @@ class Entry(NamedTuple):
     """For its own gradient."""
     reduces: bool = True
     """Backward: adds up the gradient of the input over tp."""
+    modules: int = 1
+    """Matrices side by side in it that a program may hold as modules of their own."""
 
 
 ALONE = Entry()
@@ -55,7 +57,8 @@ def column(
     inputs = job.how.count.gathered_inputs
     act = job.precision.activation_bytes
     gather, reduce = collectives(layout, size.tokens * k * act)
-    back = gather + reduce if inputs == "regathered" else reduce
+    sums = reduce * readers(job, layout, entry)
+    back = gather + sums if inputs == "regathered" else sums
     kept = size.tokens if inputs == "kept" else size.part(size.shard)
     return linear(
         job,
@@ -70,6 +73,14 @@ def column(
             backward=back if entry.reduces else (),
         ),
     )
+
+
+def readers(job: Job, layout: Layout, entry: Entry) -> int:
+    """How often the gradient of an input is added up over tp: once, or by every module that reads
+    it. A shard of the sequence is gathered once for all of them, its gradient scattered once.
+    """
+    apart = job.how.count.input_gradients == "apart"
+    return entry.modules if apart and not layout.sequence_parallel else 1
 
 
 def row(

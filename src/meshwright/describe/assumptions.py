@@ -94,6 +94,10 @@ class Counting(Checked):
     """
     selective: str = "core_attn"
     """What a layout's recompute "selective" means: a part of `describe.recompute`."""
+    input_gradients: str = "together"
+    """Without sequence parallelism the gradients of an input that the gate and the up matrix read
+    are all-reduced "together", or each by itself ("apart": matrices that are modules of their own).
+    """
 
 
 @dataclass(frozen=True)
@@ -364,6 +368,7 @@ REALISTIC = Assumptions(
     " (catalog/fitted.toml).",
     count=Counting(
         gathered_inputs=ASK,
+        input_gradients=ASK,
         gathered_keys=ASK,
         backward_needs=ASK,
         weight_gradient=ASK,

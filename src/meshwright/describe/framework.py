@@ -38,6 +38,7 @@ USUAL = "megatron-core"
 ANSWERS = {
     "count": (
         "gathered_inputs",
+        "input_gradients",
         "gathered_keys",
         "backward_needs",
         "weight_gradient",
@@ -70,6 +71,7 @@ class Framework(Checked):
 
     name: str
     gathered_inputs: str
+    input_gradients: str
     gathered_keys: str
     backward_needs: str
     weight_gradient: str

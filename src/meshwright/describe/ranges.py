@@ -202,15 +202,20 @@ SOFTWARE = {
     "tp_overlap": ("off", "backward", "all"),
     "gradients": ("fp32", "half"),
     "loss": ("own", "eager"),
+    "gathered_inputs": ("regathered", "kept"),
+    "input_gradients": ("together", "apart"),
+    "stage_message": ("scattered", "whole"),
 }
 """What a job may say of its software, and a framework does by itself."""
 ANSWERS = {
-    "gathered_inputs": ("regathered", "kept"),
+    **{
+        name: SOFTWARE[name]
+        for name in ("gathered_inputs", "input_gradients", "stage_message")
+    },
     "gathered_keys": ("regathered", "kept"),
     "backward_needs": ("fused", "autograd"),
     "weight_gradient": ("apart", "added", "one pass"),
     "rotary": ("fused", "apart"),
-    "stage_message": ("scattered", "whole"),
     "selective": tuple(PARTS),
     "send_overlap": ("none", "interleaved", "all"),
     "step_barrier": ("none", "global norm"),
@@ -260,6 +265,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "Counting.dropout": ("blocks", "lbl"),
     "Counting.output_bias": ("sharded", "replicated"),
     "Counting.gathered_inputs": (*ANSWERS["gathered_inputs"], ASK),
+    "Counting.input_gradients": (*ANSWERS["input_gradients"], ASK),
     "Counting.attention_output": ("once", "twice"),
     "Counting.weight_gradient": (*ANSWERS["weight_gradient"], ASK),
     "Counting.gathered_keys": (*ANSWERS["gathered_keys"], ASK),

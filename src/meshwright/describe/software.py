@@ -48,6 +48,19 @@ class Software(Checked):
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
 
+    gathered_inputs: str | None = None
+    """With sequence parallelism the gathered input of a column-parallel matrix is kept, or its
+    shard is gathered again in the backward pass (regathered).
+    """
+    input_gradients: str | None = None
+    """Without sequence parallelism the gradients of the input of gate and up are all-reduced
+    together, or apart (each matrix a module of its own).
+    """
+    stage_message: str | None = None
+    """Without sequence parallelism a tp rank sends its share of the activation to the next stage
+    (scattered), or all of it (whole).
+    """
+
     __repr__ = shown
 
     @property

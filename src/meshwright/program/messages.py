@@ -49,6 +49,7 @@ def carried_out(job: Job) -> Job:
     how = replace(
         job.how.count,
         gathered_inputs="kept",
+        input_gradients="together",
         gathered_keys="kept",
         backward_needs="autograd",
         causal="full",

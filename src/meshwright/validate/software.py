@@ -216,13 +216,21 @@ NORM_KERNEL = r"\b(?:rms|layer|fused)[ _-]?(?:norm)?[ _-]?(?:norm|kernel)"
 OWN = (
     (
         r"\baa-scaling|aleph[ -]alpha",
-        {"logits_gathered": True, "tp_overlap": "off"},
+        {
+            "logits_gathered": True,
+            "tp_overlap": "off",
+            "gathered_inputs": "kept",
+            "input_gradients": "apart",
+            "stage_message": "whole",
+        },
     ),
 )
 """What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's
 layers, DeepSpeed's ZeRO-1, whose gradients are all-reduced bucket by bucket after the last
 microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of the
-logits, and nn/linear/utils.py: all-reduces of both passes are waited for."""
+logits, and nn/linear/utils.py: all-reduces of both passes are waited for, and autograd keeps what
+was gathered; nn/mlp.py: gate and up are modules of their own, each with the all-reduce of its
+input's gradient; nn/parallel_module/communicator.py: stages send whole tensors."""
 LOSS_COMPILED_SINCE = 202504
 """Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull
 request 1033).
