@@ -21,7 +21,7 @@ from meshwright.catalog import model as catalogue
 from meshwright.describe.choices import Choices
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as catalogue_framework
-from meshwright.describe.job import Job
+from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
@@ -58,6 +58,7 @@ from meshwright.search.selectors import changed, choices_of, neighbours
 from meshwright.search.space import Space
 from meshwright.search.strategies import strategies
 from meshwright.search.table import distinct, length
+from meshwright.step.memory import moments
 
 plans = import_module("meshwright.search.plan")
 NODES = Network(
@@ -242,6 +243,13 @@ def test_chips_that_fill_nodes_are_named(chips: int, near: str) -> None:
         f"{chips:,} chips do not fill units of 4 (node) evenly: {near} would, or --relaxed"
     )
     assert unfit.unfilled(job(8)) == []
+
+
+def test_neighbours_say_that_they_are_asked_for() -> None:
+    """Before each of them; no share of them is known to be done."""
+    told: list[tuple[str, float]] = []
+    neighbours(job(), Layout(dp=8), lambda *at: told.append(at))
+    assert told and {*told} == {("neighbours", 0.0)}
 
 
 def test_neighbours_in_a_pipeline_take_what_their_order_takes() -> None:
@@ -548,11 +556,17 @@ def test_kinds_of_layers_share_a_device_on_average() -> None:
 def test_nothing_is_read_before_it_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Tables that are made empty hold what nobody may use."""
+    """Tables that are made empty hold what nobody may use; nor where the optimizer copies gradients,
+    which is a moment of its own."""
     space = Space(
         schedule=("1f1b", "gpipe"), zero=(0, 1, 2, 3), microbatch=(1,), tp=(1, 2)
     )  # fmt: skip
-    at = job(how=assumptions("realistic"), vocab=128)
+    at = replace(
+        job(how=assumptions("realistic"), vocab=128),
+        framework=catalogue_framework("megatron-core"),
+        precision=PRECISIONS["bf16-pure"],
+    )
+    assert moments(at) == 2
     plain = brute(at, space, 10**3).rows
     empty = np.empty
 

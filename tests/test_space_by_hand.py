@@ -384,7 +384,7 @@ def test_the_quickest_of_several_spaces(
         j: Any, space: Any, k: int, relaxed: bool, within: float
     ) -> Any:
         asked.append(within)
-        found = [(space, 0.0)] if space <= within else []
+        found = [(space, 0.0), (space, 1.0)] if space <= within else []
         return Best(1, None, rows=found)  # type: ignore[arg-type]
 
     monkeypatch.setattr(several, "search", search)
