@@ -151,7 +151,11 @@ def test_places_begin_at_the_first_stage() -> None:
             assert close(tuple(here.at), mine) and here.stage == k
             assert close(tuple(d.at(float(k))), mine)
             assert close((here.down, here.up), (f + hops, i + hops))
-            assert close((here.weights, here.back), (w, i + w + hops))
+            assert close(tuple(here.before), (f, i, w))
+            assert close(here.back, i + w + hops)
+            silent = here.silent
+            assert close((silent.down, silent.up, silent.back), (f, i, i + w))
+            assert silent.at is here.at and silent.stage == k
         f, i, w = added(passes)
         assert close(d.through, f + i + 2 * sum(at.hops))
         for r in range(len(passes) + 1):
@@ -231,6 +235,18 @@ def test_the_first_layer_of_a_stage() -> None:
             assert [*cut.kinds_before(float(k))] == [
                 flat.count(n + 1) for n in range(len(cut.kinds))
             ]
+
+
+def test_without_sends_nothing_else_changes() -> None:
+    """Whether ranks and places were asked for before or not."""
+    for at in pipelines(count=30):
+        d, none = at.d, at.d._replace(send=0.0)
+        for _ in range(2):
+            silent = d.silent
+            assert silent.through == none.through
+            assert silent.ranks == none.ranks
+            assert silent.place(float(d.q)) == none.place(float(d.q))
+            assert d.ranks  # known from now on
 
 
 NAMES = ("1f1b", "interleaved", "zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipev", "zb-1p")  # fmt: skip

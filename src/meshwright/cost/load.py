@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import repeat
-from operator import add, mul
+from operator import mul
 from typing import NamedTuple
 
 from ..num import Num, largest, maximum, minimum
@@ -35,7 +35,7 @@ class Busy(tuple[Num, ...]):
     def __add__(self, other: Busy) -> Busy:  # type: ignore[override]
         if not self or not other:
             return self or other
-        return Busy(map(add, self, other))
+        return Busy([a + b for a, b in zip(self, other, strict=True)])
 
     def __mul__(self, factor: Num) -> Busy:  # type: ignore[override]
         return Busy(map(mul, self, repeat(factor)))
