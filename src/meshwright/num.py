@@ -310,9 +310,10 @@ class Itemised(float):
     items; a maximum has those of what it picks.
     """
 
-    __slots__ = ("of",)
+    __slots__ = ("known", "of")
     of: tuple[float, Itemised, float, float]
     """(a, x, b, y)."""
+    known: dict[str, tuple[float, Item]]
 
     def __add__(self, other: float) -> float:
         found: Itemised = _new(Itemised, _add(self, other))
@@ -347,16 +348,12 @@ class Itemised(float):
         """name of an item -> (how often it is in here, item); "" -> what is left over."""
         often: dict[str, float] = {}
         item: dict[str, Item] = {}
-        open_: list[tuple[float, Itemised]] = [(1.0, self)]
-        for n, each in open_:
-            while type(each) is not Item:
-                a, x, b, y = each.of
-                if b and isinstance(y, Itemised):
-                    open_.append((n * b, y))
-                n, each = n * a, x
-            name = each.name
-            often[name] = often.get(name, 0.0) + n
-            item[name] = each
+        a, x, b, y = (1.0, self, 0.0, 0.0) if type(self) is Item else self.of
+        for times, part in ((a, x), (b, y)):
+            if times and isinstance(part, Itemised):
+                for name, (n, each) in part.counted.items():
+                    often[name] = often.get(name, 0.0) + times * n
+                    item[name] = each
         sizes = {name: n * float(item[name]) for name, n in often.items()}
         whole = float(self)
         left = whole - sum(sizes.values())
@@ -367,6 +364,26 @@ class Itemised(float):
             if abs(size) > least
         }
         return found if abs(left) <= least else found | {"": (1.0, left)}
+
+    @property
+    def counted(self) -> dict[str, tuple[float, Item]]:
+        """The same without looking at sizes; once, as differences have it in common."""
+        if not hasattr(self, "known"):
+            self.known = self._count()
+        return self.known
+
+    def _count(self) -> dict[str, tuple[float, Item]]:
+        found: dict[str, tuple[float, Item]] = {}
+        open_: list[tuple[float, Itemised]] = [(1.0, self)]
+        for n, each in open_:
+            while type(each) is not Item:
+                a, x, b, y = each.of
+                if b and isinstance(y, Itemised):
+                    open_.append((n * b, y))
+                n, each = n * a, x
+            before = found.get(each.name)
+            found[each.name] = before[0] + n if before else n, each
+        return found
 
 
 class Item(Itemised):

@@ -92,16 +92,15 @@ class Rank(NamedTuple):
     last: Place
     earlier: Pass
     """One microbatch in all chunks but the last."""
+    load: Num
+    """One microbatch in all of them."""
 
     @property
     def silent(self) -> Rank:
         """Where sends take no time."""
-        return Rank(self.first.silent, self.last.silent, self.earlier)
-
-    @property
-    def load(self) -> Num:
-        """One microbatch in all of them."""
-        return self.earlier.total + self.last.at.total
+        return Rank(
+            self.first.silent, self.last.silent, self.earlier, self.load
+        )
 
 
 class Work(NamedTuple):
@@ -389,10 +388,13 @@ class Dealt(Work):
     @cached_property
     def ranks(self) -> tuple[Rank, ...]:
         """Those of `slow`."""
-        return tuple(
-            Rank(self.place(x), self.place(self.top + x), self.earlier(x))
-            for x in self.slow
-        )
+        return tuple(map(self._rank, self.slow))
+
+    def _rank(self, x: Num) -> Rank:
+        last = self.place(self.top + x)
+        earlier = self.earlier(x)
+        load = earlier.total + last.at.total
+        return Rank(self.place(x), last, earlier, load)
 
     def to_last_chunk(self, x: Rank, ranks: tuple[Rank, ...]) -> Num:
         """To the start of rank x's first F in its last chunk (looped, v > 1): one microbatch
