@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from by_hand import BACKWARD, CHIP, FORWARD, MODEL, SET
-from meshwright import assumptions
+from meshwright import assumptions, predict
 from meshwright.catalog import chip as catalogue_chip
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
@@ -578,6 +578,21 @@ def test_nothing_is_read_before_it_is_written(
 
     monkeypatch.setattr(np, "empty", full)
     assert brute(at, space, 10**3).rows == plain and plain
+
+
+def test_rows_hold_what_their_layouts_hold() -> None:
+    """Whether passes or the optimizer need more."""
+    at = replace(
+        job(how=assumptions("realistic"), vocab=128),
+        framework=catalogue_framework("megatron-core"),
+        precision=PRECISIONS["bf16-pure"],
+    )
+    space = Space(schedule=("1f1b",), zero=(0, 1), microbatch=(1, 8))
+    found = brute(at, space, 10**3)
+    layouts = found.layouts(space.scheme, len(at.cluster.network.dims))
+    for row, layout in list(zip(found.rows, layouts, strict=True))[::4]:
+        held = predict(at, layout).memory_bytes["allocated"]
+        assert row[1] == pytest.approx(held), layout
 
 
 def test_a_plan_that_is_walked_asks_again_only_where_nothing_fits(
