@@ -19,6 +19,7 @@ from meshwright import assumptions, predict
 from meshwright.catalog import chip as catalogue_chip
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
+from meshwright.cost.load import Busy, Load
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as catalogue_framework
 from meshwright.describe.job import Job
@@ -45,7 +46,7 @@ from meshwright.search.evaluate import brute, each_dp
 from meshwright.search.kinds import Kind, differs
 from meshwright.search.legal import legal_options
 from meshwright.search.merit import burden, seconds_of
-from meshwright.search.nearest import nearest, stacked
+from meshwright.search.nearest import abreast, nearest, stacked
 from meshwright.search.options import options
 from meshwright.search.plan import Plan, plan
 from meshwright.search.ranked import Ranked
@@ -264,6 +265,20 @@ def test_what_some_rows_lack_is_nothing() -> None:
 
 
 # What a refusal names.
+
+
+def test_devices_side_by_side() -> None:
+    """A row of columns each; what is one number in all stays, and what one sends nothing of is 0."""
+    column = np.array([1.0, 2.0, 3.0])
+    assert abreast([2.0, 2.0]) == 2.0
+    assert abreast([column, column]) is column
+    assert abreast([1.0, 2.0]).tolist() == [[1.0], [2.0]]
+    assert abreast([0.0, column]).tolist() == [[0.0] * 3, [1.0, 2.0, 3.0]]
+    sent, none = Load(column, 0.0, Busy([column])), Load()
+    found = abreast([none, sent])
+    assert isinstance(found.busy, Busy) and found.latency == 0.0
+    assert found.seconds.tolist() == found.busy[0].tolist()
+    assert found.seconds.tolist() == [[0.0] * 3, [1.0, 2.0, 3.0]]
 
 
 def test_the_nearest_values_are_named() -> None:
