@@ -54,7 +54,7 @@ from meshwright.search.selectors import changed, choices_of, neighbours
 from meshwright.search.space import Space
 from meshwright.search.strategies import strategies
 from meshwright.search.table import distinct
-from meshwright.step import by_order
+from meshwright.step import by_order, step_time
 from test_search import random_job
 
 SIX = replace(MODEL, layers=6, vocab=100)
@@ -279,6 +279,24 @@ def test_devices_side_by_side() -> None:
     assert isinstance(found.busy, Busy) and found.latency == 0.0
     assert found.seconds.tolist() == found.busy[0].tolist()
     assert found.seconds.tolist() == [[0.0] * 3, [1.0, 2.0, 3.0]]
+
+
+def test_the_last_device_may_have_most_to_update() -> None:
+    """With the blocks of multi-token prediction beside the head: on the grid as in each layout."""
+    network = Network("n", (Dim("near", 2e10, 1e-6, 2), Dim("far", 1e9, 1e-5)))
+    at = Job(
+        Model("ends", 4, 256, 4, 1024, 50000, 128, mtp_layers=1),
+        Cluster(catalogue_chip("h100-sxm"), network, 8),
+        16,
+    )
+    space = Space(
+        tp=(1,), cp=(1,), pp=(2, 4), microbatch=(1,), recompute=("none",)
+    )
+    every = brute(at, space, 400)
+    assert len(every.rows) > 100
+    for row in every.rows:
+        took = step_time(at, every.layout(row, space.scheme, 2))
+        assert seconds_of(at, row) == pytest.approx(took, rel=1e-12)
 
 
 def test_the_nearest_values_are_named() -> None:
