@@ -600,6 +600,21 @@ def test_torchtitans_command_line() -> None:
     assert "balancer ptrr" in bridge.write(long, "torchtitan", PLACE)[0]
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective", "op", "full"])
+@pytest.mark.parametrize("name", ["torchtitan", "torchtitan-toml"])
+def test_torchtitans_policies_of_recomputation_read_back(
+    name: str, recompute: str, tmp_path: Path
+) -> None:
+    """Its subcommand knows no layers to skip: selective is op by op, which a file of 0.2 says."""
+    layout = Layout(dp=64, zero=3, recompute=recompute)
+    job = replace(
+        BASE, cluster="64xh100-sxm", layout=layout, framework="torchtitan"
+    )
+    text = bridge.write(job, name, PLACE)[0]
+    back = job_of(tmp_path, "file" + suffix_of(name), text, on="64xh100-sxm")
+    assert described(back, job) == described(job, job), text
+
+
 def test_torchtitans_eight_bits_are_configurations() -> None:
     """No flag says FP8: three models have a configuration that does; the file of 0.2 says it."""
     wide = replace(PRECISIONS["fp8"], gather_bytes=2.0)

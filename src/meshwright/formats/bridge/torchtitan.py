@@ -65,6 +65,7 @@ ASYNC_TP = (
 )
 """To 0.2, and from 0.3 on."""
 CHECKPOINT = "activation_checkpoint.mode"
+OPTION = "activation_checkpoint.selective_ac_option"
 POLICY = "activation-checkpoint:"
 """A subcommand of its command line, behind all flags: none, selective or full."""
 COMPILED = "compile.components"
@@ -110,6 +111,7 @@ def said(text: str, where: str) -> Said:
                 keys[name] = value if equals else True
         elif word.startswith(POLICY):
             keys[CHECKPOINT], name = word.removeprefix(POLICY), ""
+            keys[OPTION] = "op"  # its policies know no other
         elif name:
             keys[name] = word if keys[name] is True else f"{keys[name]} {word}"
     chips = launch.ranks(words, script)
@@ -282,13 +284,13 @@ def zero(k: Keys) -> int:
 
 def recomputed(k: Keys) -> str | None:
     """None, op by op, every n-th layer, or all."""
-    mode = k.word("activation_checkpoint.mode", "selective")
-    option = k.word("activation_checkpoint.selective_ac_option", SELECTIVE)
+    mode = k.word(CHECKPOINT, "selective")
+    option = k.word(OPTION, SELECTIVE)
     if mode in ("none", "full"):
         return mode
     if mode != "selective":
         k.leave(
-            "activation_checkpoint.mode",
+            CHECKPOINT,
             f"{mode} is not known: nothing is recomputed",
         )
         return "none"

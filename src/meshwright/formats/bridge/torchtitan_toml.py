@@ -49,9 +49,9 @@ def write_chunks(job: Job, out: Out) -> None:
 
 def write_recompute(job: Job, out: Out) -> None:
     mode = torchtitan.policy(job)
-    out["activation_checkpoint.mode"] = mode
+    out[torchtitan.CHECKPOINT] = mode
     if mode == "selective":
-        out["activation_checkpoint.selective_ac_option"] = "op"
+        out[torchtitan.OPTION] = "op"
 
 
 def write_precision(job: Job, out: Out) -> None:
