@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from meshwright import Job, Layout, model
 from meshwright.cli import main as cli
+from meshwright.cli.steps import target
 from meshwright.errors import STARTED, command
 
 ROOT = Path(__file__).parents[1]
@@ -250,3 +252,22 @@ def test_words_of_an_answer(
     assert cli.run(["read", script]) == 0
     told = capsys.readouterr().out
     assert "vocabulary 32,000: that of Llama2Tokenizer" in told
+
+
+@pytest.mark.parametrize(
+    ("framework", "tool"),
+    [
+        ("fsdp", "accelerate"),
+        ("deepspeed-zero3", "deepspeed"),
+        ("megatron-bridge", "megatron-bridge"),
+    ],
+)
+def test_the_file_that_is_proposed_is_the_frameworks_own(
+    framework: str, tool: str
+) -> None:
+    """Several formats hold a plan for FSDP; the one that means it first is proposed."""
+    layout = Layout(dp=64, zero=3)
+    job = Job(
+        model("llama3-8b"), "64xh100-sxm", 256, layout, framework=framework
+    )
+    assert target(job) == tool

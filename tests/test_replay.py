@@ -260,3 +260,14 @@ def test_a_table_is_refined_row_by_row(schedule: str) -> None:
 
     rows = [refine(k) for k in range(4)]
     assert np.allclose(refine(slice(None)), rows, rtol=1e-12)
+
+
+def test_one_device_is_never_less_than_idle() -> None:
+    """A device that waits for nobody is busy all the time, whatever sums of its actions round
+    to."""
+    on = cluster("64xh100-sxm")
+    for sequences in (2, 3, 5, 7, 11, 64):
+        layout = Layout(dp=64, zero=2)
+        job = Job(model("llama3-8b"), on, 64 * sequences, layout)
+        idle = replay(predict(job)).bubble_fraction
+        assert 0 <= idle < 1e-9

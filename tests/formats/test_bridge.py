@@ -761,6 +761,27 @@ def test_read_says_what_is_missing_and_what_next(
     assert "which chips" in capsys.readouterr().err
 
 
+def test_what_is_left_to_the_training_script_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """accelerate's file has no microbatch: a prediction takes one of its own, and says whose it
+    is until the flag does."""
+    from meshwright.cli.main import main
+
+    layout = Layout(dp=64, microbatch=2, zero=3, recompute="full")
+    job = replace(BASE, cluster="64xh100-sxm", layout=layout, framework="fsdp")
+    config = tmp_path / "accelerate.yaml"
+    config.write_text(bridge.write(job, "accelerate", PLACE)[0], "utf-8")
+    left = "the batch size of a process (--microbatch)"
+    rest = ["--model", "llama3-8b", "--on", "h100-sxm", "--batch", "256seq"]
+    for verb in ("read", "predict"):
+        assert main([verb, str(config), *rest]) == 0
+        assert left in " ".join(capsys.readouterr().out.split())
+        assert main([verb, str(config), *rest, "--microbatch", "2"]) == 0
+        told = capsys.readouterr().out
+        assert "--microbatch)" not in told and "(--seq)" in told
+
+
 def test_a_batch_script_starts_their_program_on_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,7 @@ def read(
         **given,
         **({"on": found.on} if found.on and "on" not in given else {}),
     }
+    found = replace(found, notes=flags.told(found, given))
     needs = flags.missing(found, full)
     notes: list[str] = []
     job = None if needs else flags.read_flags(file, given, notes)

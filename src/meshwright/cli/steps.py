@@ -74,17 +74,17 @@ def of_file(p: Any, path: str) -> list[str]:
 
 
 def target(job: Any) -> str:
-    """The first format of the job's framework that can hold it; empty if none can."""
+    """The format of the job's framework that can hold it, its own first; empty if none can."""
     framework = job.framework.name if job.framework else job.usual_framework
     if framework == OURS:
         return "sbatch"
-    for name, its in table.formats().items():
-        if framework in its.frameworks:
-            try:
-                written(job, name, None, None)
-            except MeshwrightError:
-                continue
-            return name
+    its = [f for f in table.formats().values() if framework in f.frameworks]
+    for format in sorted(its, key=lambda f: f.frameworks.index(framework)):
+        try:
+            written(job, format.name, None, None)
+        except MeshwrightError:
+            continue
+        return format.name
     return ""
 
 

@@ -321,7 +321,7 @@ def bridged(
         )
     for need in missing(found, given):
         raise BadInput(f"{file[:80]} {need}")
-    notes += found.notes
+    notes += told(found, given)
     if found.left:
         keys = ", ".join([*found.left][:NAMED]) + (
             ", ..." if len(found.left) > NAMED else ""
@@ -331,6 +331,23 @@ def bridged(
             f"not in the prediction: {keys} ({command('read')} {file} says why of {them})"
         )
     return tables, given
+
+
+def told(found: bridge.Found, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Notes on a file of another tool, with what it leaves to the training script."""
+    left = [
+        f"{cell.script} ({flag.spelled})"
+        for flag in flags()
+        if (cell := found.format.cells.get(f"{flag.table}.{flag.name}"))
+        and cell.script
+        and flag.name not in {*given, "batch"}  # without one there is no job
+    ]
+    if not left:
+        return found.notes
+    return (
+        *found.notes,
+        f"left to the training script: {', '.join(left)}",
+    )
 
 
 def chips_of(given: Mapping[str, str]) -> int | None:

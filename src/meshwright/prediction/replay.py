@@ -79,9 +79,9 @@ class Replay:
     @property
     def bubble_fraction(self) -> float:
         """Idle share of all device time in a run of steps."""
-        return 1 - sum(self.timeline.busy_s) / (
-            self.exact_s * len(self.timeline.order)
-        )
+        busy = sum(self.timeline.busy_s)
+        total = self.exact_s * len(self.timeline.order)
+        return max(1 - busy / total, 0.0)  # sums of many actions round
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `timeline --json`, without the actions."""
