@@ -31,36 +31,34 @@ def looped_order(
     forward = groups.table(m, v, each)
     backward = [(v - 1 - chunk, microbatch) for chunk, microbatch in forward]
     ahead = (v - 1) * each
+    # every rank runs the same actions, in an order of its own
+    forwards = [Action("F", *at) for at in forward]
+    backwards = [Action("I" if split else "B", *at) for at in backward]
+    weights = [Action("W", *at) for at in backward] if split else []
     return [
         _rank_order(
-            forward,
-            backward,
+            forwards,
+            backwards,
+            weights,
             min(ahead + hop * (p - 1 - rank), m * v),
             hop * rank,
-            split,
         )
         for rank in range(p)
     ]
 
 
 def _rank_order(
-    forward: list[tuple[int, int]],
-    backward: list[tuple[int, int]],
+    forwards: list[Action],
+    backwards: list[Action],
+    weights: list[Action],
     warm_up: int,
     lag: int,
-    split: bool,
 ) -> list[Action]:
     """One rank: `warm_up` forwards first; with a split backward, W runs `lag` passes behind I."""
-    total = len(forward)
-    actions = [Action("F", *at) for at in forward[:warm_up]]
-    for k in range(total):
-        if warm_up + k < total:
-            actions.append(Action("F", *forward[warm_up + k]))
-        actions.append(Action("I" if split else "B", *backward[k]))
-        if split and k >= lag:
-            actions.append(Action("W", *backward[k - lag]))
-    if split:
-        actions.extend(
-            Action("W", *at) for at in backward[max(total - lag, 0) :]
-        )
-    return actions
+    actions = forwards[:warm_up]
+    for k, backward in enumerate(backwards):
+        actions += forwards[warm_up + k : warm_up + k + 1]
+        actions.append(backward)
+        if k >= lag:
+            actions += weights[k - lag : k - lag + 1]
+    return actions + weights[max(len(backwards) - lag, 0) :]
