@@ -12,6 +12,7 @@ from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
+from meshwright.formats.toml import load_job
 from meshwright.sweep import parse, sweep, values, vary
 
 JOB = Job(
@@ -265,3 +266,30 @@ def test_a_row_has_money_and_intervals() -> None:
         row["speedup_high"] / row["speedup_low"] for row in (other, second)
     )
     assert wide > narrow, "no run of such chips was published"
+
+
+@pytest.mark.parametrize(
+    ("on", "network", "chips", "sizes"),
+    [
+        ("64xtpu-v5p", "", 512, (8, 8, 8, 1)),
+        ("64xh100-sxm", "dgx-a100", 128, (8, 16)),
+        ("64xselene", "", 16, (8, 2)),
+    ],
+)
+def test_more_chips_are_of_the_same_network(
+    on: str, network: str, chips: int, sizes: tuple[int, ...]
+) -> None:
+    """A larger slice of a torus, not more slices; the network that was asked for, not the usual."""
+    where = {"on": on} | ({"network": network} if network else {})
+    job = load_job(
+        {"model": "llama3-8b", "cluster": where, "job": {"batch": "64seq"}}
+    )
+    found = vary(job, "chips", chips).cluster
+    assert found.sizes == sizes and found.chips == chips
+    if network:
+        assert found.network == job.cluster.network
+    again = vary(vary(job, "chips", chips), "chips", job.cluster.chips)
+    assert replace(again.cluster, name="") == replace(job.cluster, name="")
+    own = replace(job.cluster.chip, name="mine")
+    mine = replace(job, cluster=replace(job.cluster, chip=own))
+    assert vary(mine, "chips", chips).cluster.chip == own

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from . import catalog
 from .describe.choices import FIELDS
 from .describe.cluster import Cluster
 from .describe.display import Displayed
@@ -260,7 +261,8 @@ def vary(job: Job, path: str, value: Value) -> Job:
     BadInput.
 
     A changed `seq` keeps the tokens of a step; `batch` is read as on the command line; `on`
-    replaces the cluster. A layout that takes all chips goes on to do so: dp follows.
+    replaces the cluster; another number of chips is a slice as it is sold, if the cluster was one.
+    A layout that takes all chips goes on to do so: dp follows.
     """
     steps = [step for step in path.replace("[", ".[").split(".") if step]
     if path in ("batch", "job.batch"):
@@ -275,6 +277,9 @@ def vary(job: Job, path: str, value: Value) -> Job:
         changed = replace(
             changed, batch=max(round(job.batch_tokens / changed.T), 1)
         )
+    if changed.cluster.chips != job.cluster.chips and path != "on":
+        sold = _sold(job.cluster, changed.cluster.chips)
+        changed = replace(changed, cluster=sold or changed.cluster)
     if changed.cluster != job.cluster:
         changed = replace(changed, cluster=_renamed(changed.cluster))
     if job.layout.chips == job.cluster.chips and steps[-1:] != ["dp"]:
@@ -394,6 +399,20 @@ def _index(things: tuple[Any, ...], step: str, path: str) -> int:
     if number.isdecimal() and int(number[:6]) < len(things):
         return int(number)
     raise unknown(f"field {brief(path)}: entry", step, names)
+
+
+def _sold(cluster: Cluster, chips: int) -> Cluster | None:
+    """So many chips of the catalogue on their network, if the cluster is some of them: a larger
+    slice of a torus has longer axes, not one more.
+    """
+    named = cluster.chip.name, cluster.network.name
+    if not all(map(catalog.has, ("chips", "networks"), named)):
+        return None
+    mine, other = (
+        catalog.cluster(f"{number}x{named[0]}", named[1])
+        for number in (cluster.chips, chips)
+    )
+    return other if replace(mine, name=cluster.name) == cluster else None
 
 
 def _renamed(cluster: Cluster) -> Cluster:

@@ -9,7 +9,6 @@ import json
 import re
 import socket
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -165,33 +164,6 @@ def test_only_networks_that_join_something_are_changed() -> None:
         "half the bandwidth of nvlink",
     ]
     assert not [name for name in names if " ib" in name]
-
-
-@pytest.mark.parametrize(
-    ("on", "network", "chips", "sizes"),
-    [
-        ("64xtpu-v5p", "", 512, (8, 8, 8, 1)),
-        ("64xh100-sxm", "dgx-a100", 128, (8, 16)),
-        ("64xselene", "", 16, (8, 2)),
-    ],
-)
-def test_more_chips_are_of_the_same_network(
-    on: str, network: str, chips: int, sizes: tuple[int, ...]
-) -> None:
-    """A larger slice of a torus, not more slices; the network that was asked for, not the usual."""
-    cluster = {"on": on, **({"network": network} if network else {})}
-    job = load_job(
-        {"model": "llama3-8b", "cluster": cluster, "job": {"batch": "64seq"}}
-    )
-    found = answers.sized(job, chips).cluster
-    assert found.sizes == sizes and found.chips == chips
-    if network:
-        assert found.network == job.cluster.network
-    again = answers.sized(answers.sized(job, chips), job.cluster.chips)
-    assert replace(again.cluster, name="") == replace(job.cluster, name="")
-    own = replace(job.cluster.chip, name="mine")
-    mine = replace(job, cluster=replace(job.cluster, chip=own))
-    assert answers.sized(mine, chips).cluster.chip == own
 
 
 def test_what_if_more_chips_keep_the_network(

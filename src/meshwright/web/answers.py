@@ -227,7 +227,7 @@ def planned(
     both, not their answers, which are the simplest of ties: twice a bandwidth never costs time.
     """
     try:
-        changed = changed_by(job, change)
+        changed = vary(job, change.path, change.value)
         found = best_of(changed, space, progress, top=2)
     except MeshwrightError as error:
         return {"why": str(error)}
@@ -235,27 +235,6 @@ def planned(
     if p is None:
         return {"why": (*found.notes, "nothing fits")[0]}
     return {**few(p), "slower": token_s(p) / token_s(now) - 1 if now else None}
-
-
-def changed_by(job: Job, change: Change) -> Job:
-    """The job with one thing changed."""
-    if change.path == "chips":
-        return sized(job, int(change.value))
-    return vary(job, change.path, change.value)
-
-
-def sized(job: Job, chips: int) -> Job:
-    """The job on another number of the same chips on the same network; a slice of a torus as it is
-    sold in that size.
-    """
-    own = job.cluster
-    named = own.chip.name, own.network.name
-    if all(map(catalog.has, ("chips", "networks"), named)):
-        sold = catalog.cluster(f"{own.chips}x{named[0]}", named[1])
-        if replace(sold, name="") == replace(own, name=""):
-            other = catalog.cluster(f"{chips}x{named[0]}", named[1])
-            return replace(job, cluster=other)
-    return vary(job, "chips", chips)
 
 
 def token_s(p: Prediction) -> float:
@@ -339,7 +318,7 @@ def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     while chips <= MOST_CHIPS:
         row: dict[str, Any] = {"chips": chips}
         try:
-            varied = rented(sized(job, chips), rate)
+            varied = rented(vary(job, "chips", chips), rate)
             found = best_of(varied, space, progress, top=2)
             p, why = found.fastest, (*found.notes, "nothing fits")[0]
         except MeshwrightError as error:
