@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
 """Cause -> its field of `Overlap`."""
+OF = "of {:.3g} s; x {:g} a step".format
 
 
 def operations(p: Prediction) -> dict[str, list[Term]]:
@@ -70,23 +71,30 @@ def _tell(
 ) -> None:
     """One pass of an operation, n times a step, under the causes of its seconds."""
     seconds = half.time
-    done = f"; x {n:g} a step"
-    if seconds.compute or seconds.memory:
-        own = (
-            f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B"
-            + done
-        )
-        for cause, value in zip(CAUSES[:2], seconds[:2], strict=True):
-            if value:
-                found[cause].append(Term(name, float(value) * n, "s", own))
+    for cause, value in zip(CAUSES[:2], seconds[:2], strict=True):
+        if value:
+            term = Term(name, float(value) * n, "s", (_done, work, n))
+            found[cause].append(term)
     for cause in OVERLAPPED if work.comm else ():
         if value := getattr(seconds, cause):
-            sent = ", ".join(
-                f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}"
-                for c in work.comm
-            )
-            term = Term(name, float(value) * n, "s", sent + done)
+            term = Term(name, float(value) * n, "s", (_sent, work, n))
             found[cause].append(term)
+
+
+def _done(work: Pass, n: float) -> str:
+    """What a pass computes, n times a step."""
+    return (
+        f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B"
+        f"; x {n:g} a step"
+    )
+
+
+def _sent(work: Pass, n: float) -> str:
+    """What it sends."""
+    sent = ", ".join(
+        f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm
+    )
+    return f"{sent}; x {n:g} a step"
 
 
 def _parts(p: Prediction) -> Iterator[tuple[str, LayerCost, bool]]:
@@ -126,7 +134,7 @@ def _host(
         passes.append(("recomputed", again.causes, times * some))
     for direction, seconds, n in passes:
         if float(seconds.host):
-            formula = f"of {float(seconds.total):.3g} s; x {n:g} a step"
+            formula = (OF, float(seconds.total), n)
             yield Term(
                 f"{label} {direction}", float(seconds.host) * n, "s", formula
             )

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
 
 from ..describe.frozen import shown
 from ..num import Itemised, Num
+
+Told: TypeAlias = "str | tuple[Any, ...]"
+"""A text, or the function that writes it and the numbers to put in."""
+
+
+class Written:
+    """A text that is written when it is first read: a tree has a hundred, of which few are."""
+
+    def __get__(self, term: Term | None, _: type[Term]) -> str:
+        if term is None:
+            return ""  # the default of the field
+        mine = term.__dict__
+        write, *numbers = mine[TOLD]
+        text: str = write(*numbers)
+        mine["formula"] = text  # from now on found before this
+        return text
+
+
+TOLD = "_told"
 
 
 @dataclass(frozen=True, init=False)
@@ -16,7 +36,7 @@ class Term:
     name: str
     value: float
     unit: str
-    formula: str = ""
+    formula: Written = Written()
     """How it was computed, with the numbers put in."""
     source: str = ""
     parts: tuple[Term, ...] = ()
@@ -26,7 +46,7 @@ class Term:
         name: str,
         value: float,
         unit: str,
-        formula: str = "",
+        formula: Told = "",
         source: str = "",
         parts: tuple[Term, ...] = (),
     ) -> None:
@@ -35,11 +55,15 @@ class Term:
         mine["name"] = name
         mine["value"] = value
         mine["unit"] = unit
-        mine["formula"] = formula
+        mine["formula" if isinstance(formula, str) else TOLD] = formula
         mine["source"] = source
         mine["parts"] = parts
 
     __repr__ = shown
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the text of the formula, not what writes it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def find(self, path: str) -> Term | None:
         """The term at a path such as "compute/ffn/up", below this one."""
@@ -59,6 +83,9 @@ class Term:
             yield from part.walk(depth + 1)
 
 
+TIMES = "{:.6g} x {:.6g}".format
+
+
 def parts_of(
     value: float, x: Num, unit: str, rest: str, source: str = ""
 ) -> tuple[Term, ...]:
@@ -67,7 +94,7 @@ def parts_of(
     """
     found = x.items if isinstance(x, Itemised) else {}
     parts = [
-        Term(name, n * each, unit, f"{n:.6g} x {each:.6g}", source)
+        Term(name, n * each, unit, (TIMES, n, each), source)
         for name, (n, each) in found.items()
         if name
     ]
