@@ -4,7 +4,9 @@ layout.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+import pickle
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -229,3 +231,36 @@ def test_what_is_left_of_memory_is_named_as_bytes() -> None:
     assert kept is not None
     names = {part.name for part in kept.parts}
     assert "constant" in names and not any("launch" in n for n in names)
+
+
+def test_a_formula_reads_the_same_on_every_way() -> None:
+    """It is written when it is first read: a tree that was pickled or copied before is the one that
+    was read here, and says so in the same words.
+    """
+    read = predicted("moe", "realistic").term
+    words = [(term.name, term.formula) for term in every(read)]
+    assert any("matrix FLOPs" in formula for _, formula in words)
+    assert any("all_to_all" in formula for _, formula in words)
+    for way in (
+        lambda term: pickle.loads(pickle.dumps(term)),
+        copy.deepcopy,
+        copy.copy,
+        replace,
+    ):
+        unread = predicted("moe", "realistic").term
+        other = way(unread)
+        assert [(t.name, t.formula) for t in every(other)] == words
+        assert other == read == unread
+        assert repr(other) == repr(read)
+        assert hash(other) == hash(read)
+    assert asdict(predicted("moe", "realistic").term) == asdict(read)
+
+
+def test_a_formula_says_what_its_number_is() -> None:
+    """Items are written as how often x how much."""
+    p = by_hand(Layout(pp=4), 5, model=replace(MODEL, layers=4, vocab=0))
+    for part in p.term.find("bubble").parts:
+        often, each = part.formula.split(" x ")
+        assert float(often) * float(each) == pytest.approx(
+            part.value, rel=1e-4
+        )
