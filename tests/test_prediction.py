@@ -58,3 +58,18 @@ def test_a_step_is_counted_once_whether_it_fits_or_not(
         assert any("runs out" in note for note in p.notes) is not fits
         assert other.to_dict() == p.to_dict() and len(counted) == 2
         counted.clear()
+
+
+def test_chunks_of_a_device_that_is_alone_are_said_to_change_nothing() -> None:
+    job = Job("llama3-70b", "64xh100-sxm", 128)
+    alone = Layout(tp=8, dp=8, zero=1)
+    chunks = {"interleave": 4, "schedule": "interleaved"}
+    plain, named = predict(job, alone), predict(job, replace(alone, **chunks))
+    assert (named.time_s, named.memory_bytes) == (
+        plain.time_s,
+        plain.memory_bytes,
+    )
+    [note] = {*named.notes} - {*plain.notes}
+    assert note.startswith("interleave 4 has no effect on time with pp 1")
+    piped = predict(job, replace(alone, dp=4, pp=2, **chunks))
+    assert not [note for note in piped.notes if "interleave" in note]

@@ -116,6 +116,16 @@ def choices(job: Job, layout: Layout) -> list[str]:
     return found + mixers(job)
 
 
+def unused(layout: Layout) -> list[str]:
+    """A sentence for what the layout names and its step never reads."""
+    if layout.pp > 1 or layout.interleave == 1:
+        return []
+    return [
+        f"interleave {layout.interleave:g} has no effect on time with pp 1: a device that is alone"
+        " runs all its layers as one stage"
+    ]
+
+
 def mixers(job: Job) -> list[str]:
     """Of models whose layers differ: what is timed without a measurement."""
     found = []

@@ -43,7 +43,7 @@ from .classes import chip_family
 from .exact import replayed
 from .failures import Failures, Loss, loss, of_family
 from .memory_term import memory_term
-from .notes import chip_unmeasured, choices, corners, unmeasured
+from .notes import chip_unmeasured, choices, corners, unmeasured, unused
 from .term import Term
 from .terms import explained, step_term
 
@@ -500,6 +500,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
             notes.append(rule.sentence(job, full))
     notes += [
         *unmeasured(job),
+        *unused(full),
         *choices(job, full),
         *corners(job, full),
         *beyond(job, full),
