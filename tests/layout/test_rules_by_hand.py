@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL
+from meshwright.catalog import cluster
 from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
@@ -100,9 +101,10 @@ PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
     ),
     "batch over dp": lambda j, l: l.dp * l.microbatch <= j.batch,
     "groups of dp": lambda j, l: (
-        even(l.dp_replicate, l.dp)
+        l.dp_replicate == 1
+        or even(l.dp_replicate, l.dp)
         and even(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
-        and (l.dp_replicate == 1 or l.zero > 0)
+        and l.zero > 0
     ),
     # all-to-all deals key/value heads to tp x cp ranks
     "exchange of keys": lambda j, l: (
@@ -686,3 +688,42 @@ def test_experts_on_one_rank_of_tp_need_no_sequence_parallelism() -> None:
     ):  # fmt: skip
         layout = Layout(tp=tp, sequence_parallel=sp)
         assert bool(rules.EXPERT_SEQUENCE.holds(at, layout)) is fine
+
+
+def test_experts_at_fault_blame_no_groups_of_dp() -> None:
+    """72 ranks have no room for 16 experts' ranks, and are one group of copies all the same."""
+    job = Job(catalogue("qwen3-30b-a3b"), cluster("72xgb200"), 1152)
+    [only] = rules.broken(job, Layout(dp=72, ep=16))
+    assert only.startswith("ep 16 x etp 1 must divide tp x cp x dp = 72")
+
+
+@pytest.mark.parametrize(
+    ("sequences", "size"),
+    # 16 ranks: 120 = 6 x 20; 113 = 5 x 19 and 18 more; 31 in no two groups of 16
+    [(120, 20), (113, 19), (31, None)],
+)
+def test_microbatches_that_stay_as_many_go_in_other_groups(
+    sequences: int, size: int | None
+) -> None:
+    job = Job(catalogue("llama3-70b"), cluster("16xh100-sxm"), sequences)
+    layout = Layout(pp=16, interleave=2, schedule="interleaved")
+    said = rules.broken(job, layout)
+    if size is None:
+        assert not said, "one group of all"
+        return
+    assert said[0].endswith(
+        f", or these {sequences} with microbatch_group {size}"
+    )
+    assert not rules.broken(job, replace(layout, microbatch_group=size))
+    assert rules.broken(job, replace(layout, microbatch_group=size - 1))
+
+
+def test_groups_of_a_size_are_no_advice_where_the_framework_has_none() -> None:
+    job = Job(
+        catalogue("llama3-70b"),
+        cluster("16xh100-sxm"),
+        120,
+        framework="torchtitan",
+    )
+    layout = Layout(pp=16, interleave=2, schedule="interleaved")
+    assert rules.broken(job, layout)[0].endswith("119 or 126")

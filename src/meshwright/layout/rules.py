@@ -8,6 +8,7 @@ sentence, the trainer refuses to start.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..describe.choices import refusal
@@ -267,9 +268,12 @@ EVEN_BATCH = Rule(
 REPLICATED = Rule(
     "groups of dp",
     lambda j, l: (
-        divides(l.dp_replicate, l.dp)
-        & divides(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
-        & ((l.dp_replicate == 1) | (l.zero > 0))
+        (l.dp_replicate == 1)
+        | (
+            divides(l.dp_replicate, l.dp)
+            & divides(l.dp_replicate * l.ep * l.etp, l.tp * l.cp * l.dp)
+            & (l.zero > 0)
+        )
     ),
     lambda j, l: (
         f"dp_replicate {l.dp_replicate} must divide dp {l.dp} (and the replicas of an expert), with"
@@ -287,13 +291,37 @@ EXCHANGE = Rule(
         f" {_kv_heads(j.model)} of tp {l.tp} x cp {l.cp}: take gather or ring"
     ),
 )
+
+
+def _regrouped(job: Job, l: Layout) -> str:
+    """The smallest groups in which the schedule takes its microbatches as many as they are, if the
+    framework cuts groups of a size that is given; empty if there are none.
+    """
+    if l.microbatch_group or schedule_of(l).grouped is None:
+        return ""
+    m = int(microbatches(job, l))
+    sizes = range(int(l.pp), m + 1)
+    found = (replace(l, microbatch_group=size) for size in sizes)
+    for other in found:
+        if not schedule_of(other).legal(l.pp, m, l.interleave):
+            continue
+        choices = job.profile.choices if job.profile else {}
+        if any(refusal(choices, other, "")):
+            return ""
+        return f", or these {m} with microbatch_group {other.microbatch_group}"
+    return ""
+
+
 SCHEDULE = Rule(
     "schedule",
     lambda j, l: schedule_of(l).legal(l.pp, microbatches(j, l), l.interleave),
-    lambda j, l: "; ".join(
-        schedule_of(l).rules(
-            int(l.pp), int(microbatches(j, l)), int(l.interleave)
+    lambda j, l: (
+        "; ".join(
+            schedule_of(l).rules(
+                int(l.pp), int(microbatches(j, l)), int(l.interleave)
+            )
         )
+        + _regrouped(j, l)
     ),
 )
 GROUPS = Rule(
