@@ -450,6 +450,10 @@ WRONG = [
         describe(job__batch=512),
         "batch of 512 tokens is less than one sequence of 8,192; for sequences write '512seq'",
     ),
+    (
+        describe(job__batch="8000", job__seq=10_485_760),
+        "batch must be at least 10,485,760 .'1seq'., or seq at most 8,000",
+    ),
     (describe(job__batch="0seq"), "batch '0seq' must be between 1"),
     (describe(job__batch="1.5seq"), "whole number of sequences"),
     (describe(job__batch="seq"), "batch 'seq' has no number"),

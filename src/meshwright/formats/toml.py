@@ -42,6 +42,8 @@ ROUNDED = 0.025
 SHARED = 0.05
 """And by this one, so that all chips do: 1M is often said for 2^20 (4.9 % more), as 128 sequences
 of 8,192 are."""
+MOST_TOKENS = 1e9
+"""More than the batches of all published runs: so many sequences that nobody meant them."""
 TABLES = ("model", "cluster", "layout", "software", "job")
 NAMED = ("precision", "optimizer", "assumptions")
 """Choices of a job that have names: written even where they are the default, which may change."""
@@ -143,10 +145,7 @@ def parse_batch(
         )
     tokens = parse(text, "token", "batch")
     if 0 < tokens < seq:
-        raise BadInput(
-            f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}; for sequences"
-            f" write '{tokens:.0f}seq'"
-        )
+        raise BadInput(_less_than_one(tokens, seq))
     count = int(_in_range(round(tokens / seq), text))
     if count * seq == tokens:
         return count, None
@@ -167,6 +166,18 @@ def parse_batch(
         count,
         f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)",
     )
+
+
+def _less_than_one(tokens: float, seq: int) -> str:
+    """Why so few tokens are no batch, and what may have been meant: as many sequences, where such
+    a batch could be.
+    """
+    would = (
+        f"; for sequences write '{tokens:.0f}seq'"
+        if tokens * seq <= MOST_TOKENS
+        else f": batch must be at least {seq:,} ('1seq'), or seq at most {tokens:,.0f}"
+    )
+    return f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}{would}"
 
 
 def shared(sequences: float, chips: int) -> int:
