@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -197,6 +198,29 @@ def test_zero_bubble_fills_with_weight_gradients() -> None:
         )
         < 0
     )
+
+
+def test_the_optimizer_is_the_bytes_it_names() -> None:
+    """fp32 master, two moments and gradient, bf16 weight: 2 x (4 + 12) + 2 B a parameter."""
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("8xh100-sxm"),
+        8,
+        Layout(dp=8),
+    )
+    optimizer = predict(job).term.find("optimizer")
+    assert optimizer is not None and " 34 B of each " in optimizer.formula
+    parameters, times, rate, step_s = (
+        float(re.search(before + r"([\d.e+]+)" + after, optimizer.formula)[1])
+        for before, after in (
+            ("^", " parameters"),
+            (", x ", " as the optimizer"),
+            ("at ", " B/s"),
+            (r"\+ ", " s of every step"),
+        )
+    )
+    seconds = parameters * 34 * times / rate + step_s
+    assert optimizer.value == pytest.approx(seconds, rel=1e-3)
 
 
 def test_an_optimizer_that_keeps_nothing_is_explained() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..cost import host
 from ..cost.chip import told as compute_told
 from ..cost.network import told as comm_told
+from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
 from ..step import barrier, by_order, every_step
@@ -99,13 +100,29 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         ),
         "optimizer": (
             (
-                f"{updated}: the slower of their arithmetic and {job.state_bytes:g} B of state read"
-                f" and written, at {at.rates.memory:.4g} B/s{_each_step(p)}{_on_host(p)}"
+                f"{updated}: the slower of their arithmetic and {_moved(p)}, at"
+                f" {at.rates.memory:.4g} B/s{_each_step(p)}{_on_host(p)}"
             ),
             chip,
         ),
         "other": ("what is not explained", ""),
     }
+
+
+def _moved(p: Prediction) -> str:
+    """Bytes of a parameter that is updated, and how many times they are moved."""
+    job = p.job
+    shapes = p._clock.rates.shapes
+    again = (
+        f", x {shapes.how.optimizer:g} as the optimizer moves them"
+        if shapes
+        else ""
+    )
+    return (
+        f"{optimizer.update(job, 1.0).memory:g} B of each ({job.state_bytes:g} B of state read and"
+        f" written, {job.precision.gradient_bytes:g} B of gradient read twice, for its norm too,"
+        f" {job.precision.weight_bytes:g} B of weight written{again})"
+    )
 
 
 def _on_host(p: Prediction) -> str:
