@@ -678,6 +678,8 @@ MISTAKES = {
     "timeline gpt3-175b --on 1xa100-80 --batch 999999999seq": "actions",
     "catalog bogus": "bogus",
     "catalog chips bogus": "bogus",
+    "catalog llama3-8b": "meshwright catalog models llama3-8b",
+    "catalog h100": "meshwright catalog chips h100",
     "reproduce bogus": "bogus",
     "validate nowhere.json": "nowhere.json",
 }

@@ -20,7 +20,7 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import read
 from ..describe.slices import axes, shape_for, sliced
-from ..errors import BadInput, unknown
+from ..errors import BadInput, command, unknown
 
 KINDS = {"chips": Chip, "networks": Network, "models": Model}
 COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$", re.ASCII)
@@ -99,9 +99,14 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
 
 def names(kind: str) -> tuple[str, ...]:
     """Names of all "chips", "networks" or "models", in the order of their files."""
-    if kind not in KINDS:
-        raise unknown("catalogue", kind, KINDS)
-    return tuple(_tables(kind))
+    if kind in KINDS:
+        return tuple(_tables(kind))
+    if lies := [known for known in KINDS if has(known, kind)]:
+        raise BadInput(
+            f"catalogue {kind!r} is one of its {lies[0]}:"
+            f" {command(f'catalog {lies[0]} {kind}')}"
+        )
+    raise unknown("catalogue", kind, KINDS)
 
 
 def aliases(kind: str) -> dict[str, str]:
