@@ -27,7 +27,7 @@ from meshwright.web import app as web
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
-from meshwright.web.prices import by_chip
+from meshwright.web.prices import by_chip, rented
 from meshwright.web.question import OPENING
 
 
@@ -605,6 +605,24 @@ def test_a_price_changes_the_money_and_nothing_else(served) -> None:
     assert told["best"]["cost_usd"] == dear["cost_usd"]
     assert told["best"]["step_time_s"] == usual["step_time_s"]
     assert "yours" not in ask("plan", body, served).json["price"]
+
+
+def test_a_price_of_ones_own_does_not_stand_under_anothers_name() -> None:
+    """The catalogue's source is that of the catalogue's price; a job file would repeat it."""
+    job = load_job(
+        {
+            "model": "llama3-8b",
+            "cluster": "64xh100-sxm",
+            "job": {"batch": "64seq"},
+        }
+    )
+    theirs = job.cluster.chip.sources["usd_per_hour"]["source"]
+    mine = rented(job, 2.5).cluster.chip
+    assert mine.usd_per_hour == 2.5
+    assert mine.sources["usd_per_hour"]["source"] != theirs
+    assert "one's own" in mine.sources["usd_per_hour"]["source"]
+    assert mine.sources["hbm_bytes"] == job.cluster.chip.sources["hbm_bytes"]
+    assert rented(job, None) is job
 
 
 def test_a_price_is_of_a_chip_as_on_has_it() -> None:

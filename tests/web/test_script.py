@@ -222,6 +222,28 @@ def test_every_size_planned_has_a_marker(folder: Path) -> None:
     assert count == [10, 5]
 
 
+def test_what_does_not_fit_says_why(folder: Path) -> None:
+    """With less needed than there is, it is the headroom that lacks."""
+    said = run(
+        folder,
+        """
+        import { fits } from "./answer.js";
+        import { bestOf, fields } from "./state.js";
+        import "./document.mjs";
+        fields.layout = ["tp", "pp"];
+        const of = (needed, risk, well) => fits({ fits: well, risk_of_oom: risk, memory_bytes: { needed: needed * 2 ** 30, capacity: 80 * 2 ** 30 } });
+        console.log(JSON.stringify([of(60, 0.02, true)[0], of(75, 0.2, false)[0], of(90, 0.9, false)[0], bestOf({ tp: "8", pp: "4" }, "The best layout"), bestOf({}, "The best layout")]));
+        """,
+    )
+    assert said == [
+        "fits",
+        "does NOT fit, too little headroom",
+        "does NOT fit",
+        "The best layout with tp 8 pp 4 fixed",
+        "The best layout",
+    ]
+
+
 def test_words_of_numbers(folder: Path) -> None:
     said = run(
         folder,

@@ -86,5 +86,8 @@ def rented(job: Job, rate: float | None) -> Job:
     if rate is None:
         return job
     cluster = job.cluster
-    chip = replace(cluster.chip, usd_per_hour=rate)
+    chip = cluster.chip
+    mine = {"source": "a price of one's own"}
+    sources = {**chip.sources, "usd_per_hour": mine}
+    chip = replace(chip, usd_per_hour=rate, sources=sources)
     return replace(job, cluster=replace(cluster, chip=chip))

@@ -44,7 +44,8 @@ export const along = (p, value) => p.interval_s && value !== null && value !== u
 export function fits(p) {
   const memory = p.memory_bytes;
   const risk = p.risk_of_oom > 0 && p.risk_of_oom < 1 ? `, risk of running out ${p.risk_of_oom < 0.01 ? "below 1 %" : percent(p.risk_of_oom)}` : "";
-  return [p.fits ? "fits" : "does NOT fit", `${gib(memory.needed)} of ${gib(memory.capacity)}${risk}`];
+  const short = memory.needed > memory.capacity ? "does NOT fit" : "does NOT fit, too little headroom";
+  return [p.fits ? "fits" : short, `${gib(memory.needed)} of ${gib(memory.capacity)}${risk}`];
 }
 
 // One sentence for people who do not see the page.

@@ -3,7 +3,7 @@
 import { h, put, table, withRange } from "./dom.js";
 import { Refused, lines } from "./ask.js";
 import { figure, lines as curves, bars } from "./chart.js";
-import { prices, question, unpriced } from "./state.js";
+import { bestOf, prices, question, unpriced } from "./state.js";
 import { count, energy, grouped, plural, range, seconds, sig, step, usd } from "./format.js";
 import { CAUSES, along, valueOf } from "./answer.js";
 
@@ -83,7 +83,7 @@ function cells(r) {
 
 function listed(ctx, rows) {
   put($("clusters-table"), h("p", { class: "why" }, sentence(rows)),
-    table(HEAD, rows.map((r) => (r.why ? [r.cluster, ...Array(8).fill("–"), h("span", { class: "bad" }, r.why)] : cells(r))), "The best layout on each cluster"));
+    table(HEAD, rows.map((r) => (r.why ? [r.cluster, ...Array(8).fill("–"), h("span", { class: "bad" }, r.why)] : cells(r))), `${bestOf(ctx.state, "The best layout")} on each cluster`));
 }
 
 function shares(rows) {

@@ -3,7 +3,7 @@
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines } from "./ask.js";
 import { figure, lines as curves } from "./chart.js";
-import { priced, question } from "./state.js";
+import { bestOf, priced, question } from "./state.js";
 import { count, flop, grouped, percent, seconds, sig, step, usd } from "./format.js";
 import { valueOf } from "./answer.js";
 
@@ -106,7 +106,7 @@ function drawOwn(ctx, rows) {
   const said = ownSentence(ctx.state, rows);
   const at = scales(rows, least(ctx.state));
   put($("limits-own"), ownTitle(ctx.state), h("p", { class: "why" }, said),
-    h("p", { class: "note" }, "The same batch on more and more chips, the fastest layout on each. A larger batch goes further: change it above."),
+    h("p", { class: "note" }, `The same batch on more and more chips, ${bestOf(ctx.state, "the fastest layout")} on each. A larger batch goes further: change it above.`),
     good.length > 1 && figure({ id: "limits-own", title: "What a chip does, against chips", source: job(ctx.state),
       draw: curves({ series: [{ name: job(ctx.state), marked: true, points: good.map((r) => [r.chips, r.tokens_per_s_per_chip / most(rows)]) }], height: 260, x: { name: "chips", log: true, write: (x) => count(x, 2) },
         y: { name: "share of its best", write: (x) => percent(x), range: [0, 1] }, across: [{ y: least(ctx.state), name: `linear down to ${percent(least(ctx.state))}` }], down: at ? [{ x: at, name: `${about(at)} chips` }] : [], label: said }),
