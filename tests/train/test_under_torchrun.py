@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from torch.distributed import TCPStore  # noqa: E402
+from torch.distributed import HashStore, TCPStore  # noqa: E402
 
 from meshwright.train import elastic  # noqa: E402
 
@@ -144,3 +144,29 @@ def test_the_first_rank_of_a_try_asks_and_no_other(
             elastic.no_more_tries()
             assert len(asked) == attempt + 1
     assert set(asked) == {os.getppid()}
+
+
+def test_of_two_accusers_one_speaks(tmp_path: Path) -> None:
+    """The first two ranks may both find who hangs, each when the other has said nothing for a
+    while.
+    """
+    told: list[tuple[str, bool]] = []
+
+    class Accuser(elastic.Vigil):
+        def say(self) -> None:
+            pass
+
+        def look(self) -> str | None:
+            return "rank 1 hangs"
+
+        def end(self, sentence: str, first: bool) -> None:
+            told.append((sentence, first))
+            self.over.set()
+
+    store = HashStore()
+    vigils = [Accuser(store, rank, 2, 0.1, tmp_path) for rank in range(2)]
+    for vigil in vigils:
+        vigil.start()
+    for vigil in vigils:
+        vigil.join(30)
+    assert sorted(told) == [("rank 1 hangs", False), ("rank 1 hangs", True)]

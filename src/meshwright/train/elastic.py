@@ -109,9 +109,15 @@ class Vigil(threading.Thread):
             while not self.over.wait(self.watch.every_s):
                 self.say()
                 if self.rank < 2 and (sentence := self.look()):
-                    self.store.compare_set(ACCUSED, "", sentence)
+                    # of two accusers the store takes the first
+                    self.store.compare_set(
+                        ACCUSED, "", f"{self.rank} {sentence}"
+                    )
                 if self.store.check([ACCUSED]):
-                    self.end(self.store.get(ACCUSED).decode())
+                    accuser, _, told = (
+                        self.store.get(ACCUSED).decode().partition(" ")
+                    )
+                    self.end(told, first=int(accuser) == self.rank)
 
     def say(self) -> None:
         """A sign of this rank; where it has not moved, with what it is at."""
@@ -134,11 +140,10 @@ class Vigil(threading.Thread):
         mine = self.rank == 0 or self.signs.silent[0] >= SILENT
         return found if mine else None
 
-    def end(self, sentence: str) -> None:
-        """Leave the last collectives, and the sentence, and end."""
+    def end(self, sentence: str, first: bool) -> None:
+        """Leave the last collectives, and the sentence, and end.  first: it is this rank's own."""
         dump(self.folder, self.rank)
         last_words(sentence, again=True)
-        first = self.rank == 0 or (self.rank == 1 and self.signs.silent[0])
         if first:
             print(f"meshwright: {sentence}", file=sys.stderr, flush=True)
         # when all have heard of it; the first one first, for torchrun then ends the others
