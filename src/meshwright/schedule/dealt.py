@@ -124,7 +124,9 @@ class Dealt(Work):
 
     @property
     def silent(self) -> Dealt:
-        """Where sends take no time; what is known already is not computed again."""
+        """Where sends take no time; what is known already is not computed again: of it the ranks
+        alone hold sends.
+        """
         found = self._replace(send=0.0)
         known = vars(self)
         vars(found).update(known)

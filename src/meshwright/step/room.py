@@ -23,7 +23,7 @@ from ..describe.holding import Holding
 from ..describe.job import Job
 from ..num import Num, maximum, minimum, where
 from ..units import show
-from .holding import of
+from . import holding
 
 FARTHEST = 1e9
 """Ratio of capacity and need beyond which the risk is 0 or 1 to the last digit of a float."""
@@ -33,7 +33,7 @@ def reserved(job: Job, allocated: Num, new: Num = 0.0) -> Num:
     """Bytes that the allocator holds. new: of a block larger than any cached
     (`holding.new_block`).
     """
-    return allocated * (1.0 + of(job).allocator_share) + new
+    return allocated * (1.0 + holding.of(job).allocator_share) + new
 
 
 def device(job: Job, allocated: Num, new: Num = 0.0) -> Num:
@@ -43,12 +43,12 @@ def device(job: Job, allocated: Num, new: Num = 0.0) -> Num:
 
 def needed(job: Job, allocated: Num) -> Num:
     """Bytes that a device must have."""
-    return allocated * (1.0 + of(job).allocator_need) + own_bytes(job)
+    return allocated * (1.0 + holding.of(job).allocator_need) + own_bytes(job)
 
 
 def unusable(job: Job) -> float:
     """Share of the bytes of tensors that the allocator needs and cannot use."""
-    return of(job).allocator_need
+    return holding.of(job).allocator_need
 
 
 def own_bytes(job: Job) -> float:
