@@ -233,6 +233,16 @@ def beside(columns: Sequence[Num]) -> NDArray[np.float64] | None:
     return np.array(np.broadcast_arrays(*columns))
 
 
+def highest(x: Num, axes: int) -> Num:
+    """The largest of the columns that an array with more axes than these has side by side."""
+    if getattr(x, "ndim", 0) <= axes:
+        return x
+    import numpy as np
+
+    found: Num = np.asarray(x).max(axis=0)
+    return found
+
+
 def apart(of: Any, row: int, axes: int) -> Any:
     """One of the columns that were computed `beside` others, of tuples of them; what all share has
     fewer axes, and stays.

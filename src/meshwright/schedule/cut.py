@@ -173,17 +173,22 @@ class Cut:
         return where(self.spare >= 2, self.spare - 1.0, self.spare)
 
     @cached_property
+    def _full(self) -> Num:
+        """Stages before these."""
+        return self.stages - self._end
+
+    @cached_property
     def _begin(self) -> Num:
         """Layers that the first stage lacks."""
         return where(self.spare >= 2, 1.0, 0.0) + self.first
 
     def layers(self, a: Num, b: Num) -> Num:
         """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
-        return (
-            self._before(b) - self._before(a)
-            if self.uneven
-            else (b - a) * self.most
-        )
+        if not self.uneven:
+            return (b - a) * self.most
+        if isinstance(a, float) and a == 0.0:
+            return self._before(b)
+        return self._before(b) - self._before(a)
 
     def _before(self, stage: Num) -> Num:
         if not self.uneven:
@@ -194,10 +199,12 @@ class Cut:
                 self.before,
                 index.astype(int) if hasattr(index, "dtype") else int(index),
             )
-        light = maximum(stage - (self.stages - self._end), 0.0)
-        last = maximum(stage - (self.stages - 1.0), 0.0) * self.last
+        light = maximum(stage - self._full, 0.0)
         first = minimum(stage, 1.0) * self._begin
-        return stage * self.most - light - first - last
+        found = stage * self.most - light - first
+        if self.plain is True:
+            return found
+        return found - maximum(stage - (self.stages - 1.0), 0.0) * self.last
 
     def rank_layers(self, rank: Num) -> Num:
         """Layers of a rank."""
@@ -217,9 +224,9 @@ class Cut:
                 rank >= 2 * p - e, 1.0, 0.0
             )
         ends = where(rank == 0, self._begin, 0.0)
-        ends = ends + where(
-            rank == (0.0 if self.folded else self.q), self.last, 0.0
-        )
+        if self.plain is not True:
+            end = 0.0 if self.folded else self.q
+            ends = ends + where(rank == end, self.last, 0.0)
         return self.v * self.most - light - ends
 
     def _stage(self, rank: Num, chunk: int) -> Num:

@@ -8,13 +8,18 @@ the way up belongs to other ranks (`crosses`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, reduce
+from itertools import chain
 from operator import mul, sub
 from typing import Any, NamedTuple
 
-from ..num import Num, maximum, minimum, where
+from ..num import Num, apart, beside, highest, maximum, minimum, where
 from . import groups
 from .cut import Cut
+
+SHORT = 8192
+"""Numbers for which one operation costs less than several of fewer."""
 
 
 class Pass(NamedTuple):
@@ -85,6 +90,14 @@ class Place(NamedTuple):
         return there - here
 
 
+class Places(NamedTuple):
+    """Several stages."""
+
+    each: tuple[Place, ...]
+    together: tuple[Place, ...]
+    """All of them: of short columns one that has them side by side, (which, row)."""
+
+
 class Rank(NamedTuple):
     """The chunks of a rank (looped)."""
 
@@ -124,12 +137,11 @@ class Dealt(Work):
 
     @property
     def silent(self) -> Dealt:
-        """Where sends take no time; what is known already is not computed again: of it the ranks
-        alone hold sends.
-        """
+        """Where sends take no time; what is known already is not computed again."""
         found = self._replace(send=0.0)
         known = vars(self)
         vars(found).update(known)
+        vars(found).pop("sent", None)
         if "ranks" in known:
             vars(found)["ranks"] = tuple(rank.silent for rank in self.ranks)
         return found
@@ -279,6 +291,36 @@ class Dealt(Work):
             stage, self.at(stage), before, before.f + hops, before.i + hops
         )
 
+    def places(self, stages: Sequence[Num]) -> Places:
+        """Several stages."""
+        together = tuple(map(self.place, self.abreast(stages)))
+        return Places(self.alone(together, len(stages)), together)
+
+    def abreast(self, columns: Sequence[Num]) -> Sequence[Num]:
+        """Short columns as one that has them side by side, (which, row); others as they are."""
+        every = beside(columns) if len(columns) > 1 else None
+        # what they are put together with may have more axes
+        if every is None or every.ndim != self.axes + 1 or every.size > SHORT:
+            return columns
+        return (every,)
+
+    def alone(self, of: Sequence[Any], number: int) -> tuple[Any, ...]:
+        """What was computed of so many columns `abreast`, one by one."""
+        if len(of) == number:
+            return tuple(of)
+        return tuple(apart(of[0], k, self.axes + 1) for k in range(number))
+
+    def longest(self, paths: Sequence[Num]) -> Num:
+        """The longest of paths, some of which are several abreast."""
+        return reduce(maximum, (highest(path, self.axes) for path in paths))
+
+    @cached_property
+    def axes(self) -> int:
+        """The most that a column has; 0: all are plain numbers."""
+        layers = (self.layer, self.first, self.last, *self.more)
+        numbers = (self.p, self.m, self.v, self.send, *chain(*layers))
+        return max(getattr(x, "ndim", 0) for x in numbers)
+
     def _times(self, n: Num, a: Num, b: Num) -> Pass:
         """n layers and what the stages from a up to b have besides."""
         first, last = self._ends(a, b)
@@ -326,12 +368,15 @@ class Dealt(Work):
 
     def hops(self, a: Num, b: Num) -> Num:
         """Seconds of the sends between stages a and b."""
-        turn: Num = (
-            where((a < self.p) & (b >= self.p), 1.0, 0.0)
-            if self.cut.folded and not self.cut.crosses
-            else 0.0
-        )
-        return (b - a - turn) * where(self.p > 1, self.send, 0.0)
+        number = b - a
+        if self.cut.folded and not self.cut.crosses:  # none at the turn
+            number = number - where((a < self.p) & (b >= self.p), 1.0, 0.0)
+        return number * self.sent
+
+    @cached_property
+    def sent(self) -> Num:
+        """Seconds of one send; a device that is alone sends nothing."""
+        return where(self.p > 1, self.send, 0.0)
 
     def down(self, a: Num, b: Num) -> Num:
         """From the start of F in stage a to its start in stage b, of one microbatch that waits for

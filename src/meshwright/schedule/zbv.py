@@ -206,7 +206,7 @@ def span(d: Dealt, barrier: bool) -> Num:
             fullest_never_waits(d, barrier),
             *(
                 where(d.cut.alike, 0.0, path)
-                for x in ranks[1:3]
+                for x in d.abreast(ranks[1:3])
                 for path in _around(d, x, begin)
             ),
             *_by_second(d, ranks, begin, barrier),
@@ -223,7 +223,7 @@ def span(d: Dealt, barrier: bool) -> Num:
             - leaves
         )
         paths.append(_turn_ends(d, begin))
-    return where(p == 1, d.busy(0.0), reduce(maximum, paths))
+    return where(p == 1, d.busy(0.0), d.longest(paths))
 
 
 def _begin(d: Dealt, first: Pass) -> Num:
@@ -287,14 +287,15 @@ def _by_second(
     end = d.stages - 1
     # besides the last whose first I0 comes after all its I1
     below = (*ranks[1:], minimum(maximum(d.p - d.m, 2.0), d.q))
-    tails = [_second_ends(d, z, y) for z in below]
     up = d.up(y, 0.0) + d.w(0.0, 1.0)
     again = begin
     if not barrier:
         again = begins(d, 0.0, y) - d.down(0.0, y)
-    ends = [maximum(begin + b + up, again + a) for a, b in tails]
+    tails = [_second_ends(d, z, y) for z in d.abreast(below)]
+    some = [maximum(begin + b + up, again + a) for a, b in tails]
+    ends = d.alone(some, len(below))
     found = []
-    for x in ranks:
+    for x in d.abreast(ranks):
         ways = [
             where(z >= x, e, 0.0) for z, e in zip(below, ends, strict=True)
         ]

@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..num import Num, ceil, floor, largest, maximum, minimum, where
 from . import waits
@@ -100,43 +100,22 @@ class _Pipe(NamedTuple):
     def span(self, barrier: bool) -> Num:
         """The longest path."""
         d = self.d
-        first = d.place(0.0)
-        last = d.place(d.q)
-        second = tuple(map(d.place, d.second))
-        fuller = tuple(map(d.place, d.between))
-        all_ahead = [maximum(d.q - k, 0.0) for k in self._all()]
-        all_left = [minimum(k, d.q) for k in self._all()]
-        turns = (last, *map(d.place, all_ahead))
-        ends = (first, *second, *map(d.place, all_left))
-        idle = [
-            d.place(
-                minimum(
-                    ceil(maximum(d.m - 1 - self.ahead(x), 0.0) / self.h),
-                    x.stage,
-                )
-            )
-            for x in fuller
-        ]
+        slow = d.places([0.0, d.q, *d.second, *d.between])
+        first, last, *more = slow.each
+        second = tuple(more[: len(d.second)])
+        fuller = tuple(more[len(d.second) :])
+        all_ahead = d.places([maximum(d.q - k, 0.0) for k in self._all()])
+        all_left = d.places([minimum(k, d.q) for k in self._all()])
+        turns = (last, *all_ahead.each)
+        ends = (first, *second, *all_left.each)
+        idle = [(x, d.place(self._idle(x))) for x in fuller]
         paths = [self._rounds(first, last), self._two_rounds(first, last)]
         if fuller and not d.more:
             paths.append(self._fuller_rounds(first, last))
-        for x in (first, last, *second, *fuller):
+        between = (*((first,) if fuller else ()), *second, *fuller)
+        for x in slow.together:
             turned = reduce(maximum, [self._turned(x, to) for to in turns])
-            late = self._late(
-                x,
-                ends,
-                (
-                    *((first,) if fuller else ()),
-                    *second,
-                    *fuller,
-                    *(
-                        at
-                        for one, at in zip(fuller, idle, strict=True)
-                        if one is x
-                    ),
-                ),
-                last,
-            )
+            late = self._late(x, ends, between, idle, last)
             after = late + self._early(x, first, (*second, *fuller))
             via = [(z, self._via(z, x, last)) for z in (first, *second)]
             via.append(
@@ -164,7 +143,12 @@ class _Pipe(NamedTuple):
                 ]
                 around = maximum(turned, reduce(maximum, ways))
             paths.append(d.m * x.at.total + around)
-        return reduce(maximum, paths)
+        return d.longest(paths)
+
+    def _idle(self, x: Place) -> Num:
+        """The rank that the first microbatch after x's last forward leaves for the first one."""
+        behind = maximum(self.d.m - 1 - self.ahead(x), 0.0)
+        return minimum(ceil(behind / self.h), x.stage)
 
     def _all(self) -> tuple[Num, Num]:
         """Ranks from an end on which all microbatches run ahead, or all are held back: the last of
@@ -218,6 +202,7 @@ class _Pipe(NamedTuple):
         x: Place,
         ends: tuple[Place, ...],
         between: tuple[Place, ...],
+        idle: list[tuple[Place, Place]],
         last: Place,
     ) -> list[tuple[Place, Num]]:
         """(y, gain): up from x with the last microbatch, or the first after x's last forward, to
@@ -235,9 +220,13 @@ class _Pipe(NamedTuple):
             )
             for y in ends
         ]
-        return found + self._leaves(
-            x, ends[0], between, lambda y: maximum(m - 1 - self.ahead(x), 0.0)
-        )
+        first = ends[0]
+        none_left = maximum(m - 1 - self.ahead(x), 0.0)
+        found += self._leaves(x, first, between, lambda y: none_left)
+        for rank, y in idle:
+            mine = x.stage == rank.stage
+            found += self._leaves(x, first, (y,), lambda _: none_left, mine)
+        return found
 
     def _early(
         self, x: Place, first: Place, between: tuple[Place, ...]
@@ -256,9 +245,10 @@ class _Pipe(NamedTuple):
         first: Place,
         between: tuple[Place, ...],
         when: Callable[[Place], Num],
+        can: Any = True,
     ) -> list[tuple[Place, Num]]:
         """Up from x with such a microbatch to y, which it may leave for the first rank after its
-        last one.
+        last one. can: for which x.
         """
         found = []
         for y in between:
@@ -266,7 +256,7 @@ class _Pipe(NamedTuple):
                 j = when(y)
                 gain = x.up - y.up + self.left(y, j) - self.left(x, j)
                 on = gain + y.up - self.owed(y) + self.owed(first)
-                before = (y.stage < x.stage) & (self.d.spare >= 1)
+                before = (y.stage < x.stage) & (self.d.spare >= 1) & can
                 nowhere = -NEVER * x.at.total
                 found += [
                     (y, where(before, gain, nowhere)),
