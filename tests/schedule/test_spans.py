@@ -15,11 +15,12 @@ import pytest
 from meshwright.layout.stages import stage_layers
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.cut import Cut
-from meshwright.schedule.dealt import Dealt, Pass
+from meshwright.schedule.dealt import SHORT, Dealt, Pass
 from meshwright.schedule.longest import GROUPS, longest
 from meshwright.schedule.replays import refined
 from meshwright.schedule.timeline import step_in_run_s
 from meshwright.schedule.types import Costs
+from meshwright.search.nearest import pick
 
 CLOSED = [name for name, schedule in SCHEDULES.items() if not schedule.costed]
 """Those with an order of their own, whatever passes take (`test_cost_aware` has the others)."""
@@ -483,15 +484,16 @@ def test_more_work_is_never_faster(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_table_gives_the_spans_of_its_rows(name: str) -> None:
-    """The same to the last bit, whatever else is in the table."""
+    """The same to the last bit, whatever else is in the table; long ones are not put abreast."""
     rng = random.Random(f"table {name}")
     rows = [
         draw(rng, name, uneven=rng.random() < 0.5).dealt for _ in range(40)
     ]
     rows = [d for d in rows if d.v == rows[0].v]
+    many = SHORT // 2 // len(rows) + 1
 
     def column(pick) -> np.ndarray:
-        return np.array([pick(d) for d in rows])
+        return np.tile([pick(d) for d in rows], many)
 
     def parts(name_: str) -> Pass:
         return Pass(
@@ -515,10 +517,17 @@ def test_a_table_gives_the_spans_of_its_rows(name: str) -> None:
         (),
         column(lambda d: d.send),
     )
+    few = slice(len(rows))
+    short = Dealt(*pick(tuple(table), few))._replace(
+        cut=replace(
+            cut, p=cut.p[few], most=cut.most[few], spare=cut.spare[few]
+        )
+    )
     for barrier in (True, False):
-        spans = get(name).span(table, barrier)
+        spans = [get(name).span(d, barrier) for d in rows]
+        assert np.array_equal(get(name).span(short, barrier), spans)
         assert np.array_equal(
-            spans, [get(name).span(d, barrier) for d in rows]
+            get(name).span(table, barrier), np.tile(spans, many)
         )
 
 
@@ -564,7 +573,7 @@ def test_ranks_hold_the_layers_of_their_stages(folded: bool) -> None:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_fast_replay_is_the_plain_one(name: str) -> None:
     """With so many microbatches that groups are multiplied, and with stages for which they must not
-    be.
+    be. One layout is replayed action by action, several level by level: to the last bit the same.
     """
     rng = random.Random(f"fast {name}")
     for _ in range(25):
@@ -586,6 +595,16 @@ def test_the_fast_replay_is_the_plain_one(name: str) -> None:
                 get(name), at.p, m, at.v, np.array(scaled), sends, barrier
             )
             for passes, send, seconds in zip(scaled, sends, fast, strict=True):
+                alone = longest(
+                    get(name),
+                    at.p,
+                    m,
+                    at.v,
+                    passes[None],
+                    np.array([send]),
+                    barrier,
+                )
+                assert alone[0] == seconds
                 one = at._replace(
                     m=m,
                     passes=[tuple(x) for x in passes],

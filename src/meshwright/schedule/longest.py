@@ -17,6 +17,7 @@ order is replayed in full.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +38,12 @@ until it repeats.
 """
 REACH = 2
 """Groups that must be shifted evenly: no action needs one of more groups before."""
+FEW = 2
+"""Layouts for which an operation on all actions of a level takes longer than each on its own."""
 SHIFTED = 1e-12
 """Of the time so far: rounding of a group's shift."""
+NOTHING = -1
+"""No action: the place behind all that there are."""
 STEPS = 2
 """Of a run: what the second adds to the first is the time of a step."""
 
@@ -107,7 +112,7 @@ def longest(
         # what holds for these costs is asked once
         program = _program.__wrapped__ if schedule.costed else _program
         ends, even = _replay(
-            program(schedule, p, few, v, steps),
+            program(schedule, p, few, v, steps, few < m),
             passes[left],
             send[left],
             (m - few) // each,
@@ -136,20 +141,17 @@ def _replay(
     """(ends of the steps: (steps, layouts), whether groups were shifted evenly), with so many
     groups put between.
     """
-    count = len(program.lasts)
     # F, I, W, B
     seconds = np.concatenate(
         [passes, passes[..., 1:2] + passes[..., 2:]], axis=2
     )
     lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
-    end = np.zeros((count + 2, len(send)))
-    end[count + 1] = -np.inf
     hops = np.where(program.sent[:, None], send, 0.0)
-    for at in program.levels:
-        ready = end[program.needs[at]] + hops[at]
-        np.maximum(ready, end[program.before[at]], out=ready)
-        ready += lasts[program.lasts[at]]
-        end[at] = ready
+    if len(send) <= FEW:
+        each = zip(hops.T, lasts.T, strict=True)
+        end = np.array([_one_by_one(program, *one) for one in each]).T
+    else:
+        end = _by_level(program, hops, lasts)
     even = np.full(len(send), bool(program.cut))
     later = np.zeros(len(send))
     ends = []
@@ -163,114 +165,131 @@ def _replay(
     return np.array(ends), even
 
 
+def _by_level(program: Program, hops: Floats, lasts: Floats) -> Floats:
+    """The end of each action of many layouts: (action, layout), and of what is none."""
+    count = len(program.lasts)
+    end = np.zeros((count + 2, lasts.shape[1]))
+    end[count + 1] = -np.inf
+    for at in program.levels:
+        ready = end[program.needs[at]] + hops[at]
+        np.maximum(ready, end[program.before[at]], out=ready)
+        ready += lasts[program.lasts[at]]
+        end[at] = ready
+    return end
+
+
+def _one_by_one(program: Program, hops: Floats, lasts: Floats) -> list[float]:
+    """The same of one layout."""
+    count = len(program.lasts)
+    end = [0.0] * count + [0.0, -np.inf]
+    each = program.before, program.needs, hops, lasts[program.lasts]
+    actions = zip(*(column.tolist() for column in each), strict=True)
+    for k, (before, need, hop, last) in enumerate(actions):
+        own = end[before]
+        ready = end[need] + hop
+        end[k] = (ready if ready > own else own) + last
+    return end
+
+
 @lru_cache(maxsize=64)
 def _program(
-    schedule: Schedule, p: int, m: int, v: int, steps: int
+    schedule: Schedule, p: int, m: int, v: int, steps: int, repeats: bool
 ) -> Program:
-    """The order of a schedule, steps of it one behind the other, by level."""
+    """The order of a schedule, steps of it one behind the other, by level.
+
+    repeats: groups are put between.
+    """
     order = schedule.order(p, m, v)
-    each = group_size(schedule, p, m)
     whole = order if steps == 1 else twice(order, m)
-    chunks = int(schedule.chunks(v))
-    stages = int(schedule.stage_count(p, v))
-    stage = [
-        [schedule.stage_of(rank, chunk, p, v) for chunk in range(chunks)]
-        for rank in range(p)
-    ]
-    actions = [(rank, a) for rank, row in enumerate(whole) for a in row]
     first = np.cumsum([0, *(len(row) for row in whole)])
-    level, needs, sent = _levels(
-        whole, stage, stages, m * steps, first.tolist()
-    )
+    needs, sent, lasts = _actions(schedule, whole, m * steps, (p, v))
+    level = np.array(_levels(first.tolist(), needs.tolist()), dtype=np.intp)
+    count = len(level)
     by_level = np.argsort(level, kind="stable")
-    number = np.empty(len(by_level) + 2, dtype=np.intp)
-    number[by_level] = np.arange(len(by_level))
-    # nothing before, nothing needed
-    number[-2:] = (
-        len(by_level),
-        len(by_level) + 1,
-    )
-    before = np.arange(len(by_level)) - 1
-    before[first[:-1][np.diff(first) > 0]] = len(by_level)
+    number = np.empty(count + 2, dtype=np.intp)
+    number[by_level] = np.arange(count)
+    number[-2:] = count, count + 1  # nothing before, nothing needed
+    before = np.arange(count) - 1
+    before[first[:-1][np.diff(first) > 0]] = count
     bounds = np.searchsorted(
-        np.sort(level), np.arange(max(level, default=-1) + 2)
-    )
-    lasts = np.array(
-        [
-            KINDS.index(a.kind) * stages + stage[rank][a.chunk]
-            for rank, a in actions
-        ]
-    )
-    lengths = [len(row) for row in order]
+        level[by_level], np.arange(level.max(initial=-1) + 2)
+    ).tolist()
+    lengths = np.array([len(row) for row in order])
+    cut: tuple[tuple[Index, Index], ...] = ()
+    if repeats:
+        each = group_size(schedule, p, m)
+        longer = schedule.order(p, m + each, v)
+        cut = _cuts(order, longer, each, first, number, steps)
     return Program(
-        tuple(
-            slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-        ),
+        tuple(map(slice, bounds[:-1], bounds[1:])),
         number[before[by_level]],
-        number[np.array(needs, dtype=np.intp)[by_level]],
-        np.array(sent)[by_level],
+        number[needs[by_level]],
+        sent[by_level],
         lasts[by_level],
         tuple(
-            number[first[:-1] + np.array(lengths) * (step + 1) - 1]
+            number[first[:-1] + lengths * (step + 1) - 1]
             for step in range(steps)
         ),
-        ()
-        if schedule.costed
-        else _cuts(
-            order, schedule.order(p, m + each, v), each, first, number, steps
-        ),
+        cut,
     )
 
 
-def _levels(
-    order: Order, stage: list[list[int]], stages: int, m: int, first: list[int]
-) -> tuple[list[int], list[int], list[bool]]:
-    """(level, the action needed of another stage or -1, whether that one is sent) of each action,
-    rank by rank.
+def _actions(
+    schedule: Schedule, order: Order, m: int, at: tuple[int, int]
+) -> tuple[Index, NDArray[np.bool_], Index]:
+    """(the action needed of another stage or -1, whether that one is sent, which of (kind, stage)
+    it is) of each action, rank by rank. at: (p, v).
     """
-    count = first[-1]
-    level = [0] * count
-    needs = [-1] * count
-    sent = [False] * count
-    made: dict[int, tuple[int, int]] = {}  # what -> (action, rank)
-    waiting: dict[int, int] = {}  # what -> the rank that waits for it
-    at = [0] * len(order)
-    ready = list(range(len(order)))[::-1]
+    p, v = at
+    stages = int(schedule.stage_count(p, v))
+    chunks = range(int(schedule.chunks(v)))
+    kinds, chunk, microbatch = zip(*chain(*order), strict=True)
+    rank = np.repeat(np.arange(p), [len(row) for row in order])
+    kind = np.array([*map(KINDS.index, kinds)])
+    stage = np.array(
+        [[schedule.stage_of(r, c, p, v) for c in chunks] for r in range(p)]
+    )[rank, list(chunk)]
+    down = kind == KINDS.index("F")
+    # what comes in and goes out: the stages' outputs, then the gradients of their inputs
+    comes = np.where(down, stage - 1, stages + stage + 1)
+    goes = np.where(down, stage, stages + stage)
+    alone = np.where(down, stage == 0, stage == stages - 1)
+    weights = kind == KINDS.index("W")
+    made = np.full(2 * stages * m + 1, NOTHING, dtype=np.intp)
+    of = np.array(microbatch)
+    some = np.flatnonzero(~weights)
+    made[goes[some] * m + of[some]] = some
+    needs = made[np.where(alone | weights, -1, comes * m + of)]
+    return needs, (needs >= 0) & (rank[needs] != rank), kind * stages + stage
+
+
+def _levels(first: list[int], needs: list[int]) -> list[int]:
+    """The level of each action, rank by rank.
+
+    first: the first action of each rank, and how many there are;  needs: as in `_actions`.
+    """
+    level = [NOTHING] * first[-1]
+    waiting: dict[int, int] = {}  # action -> the rank that waits for it
+    at = first[:-1]
+    ready = list(range(len(at)))[::-1]
     while ready:
         rank = ready.pop()
-        row = order[rank]
         k = at[rank]
-        begin = first[rank]
-        depth = level[begin + k - 1] + 1 if k else 0
-        while k < len(row):
-            kind, chunk, microbatch = row[k]
-            s = stage[rank][chunk]
-            here = begin + k
-            if kind == "F":
-                key = (s - 1) * m + microbatch if s else -1
-            else:
-                key = (
-                    (stages + s + 1) * m + microbatch
-                    if s < stages - 1 and kind != "W"
-                    else -1
-                )
-            if key >= 0:
-                if key not in made:
-                    waiting[key] = rank
+        depth = level[k - 1] + 1 if k > first[rank] else 0
+        while k < first[rank + 1]:
+            need = needs[k]
+            if need >= 0:
+                if level[need] < 0:
+                    waiting[need] = rank
                     break
-                needs[here], maker = made[key]
-                sent[here] = maker != rank
-                depth = max(depth, level[needs[here]] + 1)
-            level[here] = depth
+                depth = max(depth, level[need] + 1)
+            level[k] = depth
+            if k in waiting:
+                ready.append(waiting.pop(k))
             depth += 1
             k += 1
-            if kind != "W":
-                made_key = (s if kind == "F" else stages + s) * m + microbatch
-                made[made_key] = here, rank
-                if made_key in waiting:
-                    ready.append(waiting.pop(made_key))
         at[rank] = k
-    return level, needs, sent
+    return level
 
 
 def _cuts(
