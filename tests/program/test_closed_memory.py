@@ -4,6 +4,7 @@ against one layout after the other.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -19,7 +20,7 @@ from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.layout.stages import microbatches
-from meshwright.program import closed
+from meshwright.program import closed, resident
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.program.standing import standing
@@ -29,6 +30,8 @@ from meshwright.step import ENDS, shares
 
 NEAR = 0.05
 """What the walk is held to against the program itself."""
+ASKED = 0.995
+"""Of folded pipelines a rank between the second and the last may be fuller by a hair."""
 MODELS = (
     "llama3.2-1b",
     "llama3-8b",
@@ -102,8 +105,8 @@ def drawn(rng: random.Random, schedule: str) -> tuple[Job, int]:
     ), m
 
 
-def runs(job: Job, m: int) -> bool:
-    """PyTorch runs it, on stages of equal chunks."""
+def runs(job: Job, m: int, even: bool = True) -> bool:
+    """PyTorch runs it, on stages of equal chunks (even)."""
     layout, schedule = job.layout, schedule_named(job.layout.schedule)
     halves = schedule.split_backward and (
         layout.zero == 3 or layout.recompute == "full"
@@ -113,7 +116,7 @@ def runs(job: Job, m: int) -> bool:
     starved = layout.pp > 1 and schedule.name != "gpipe" and m < layout.pp
     return not (
         halves
-        or uneven
+        or (uneven and even)
         or starved
         or job.model.K % layout.tp
         or broken(job, layout)
@@ -144,7 +147,7 @@ def totals(
         closed.units(job, layout, recompute),
     )
     found = {}
-    for end in ENDS:
+    for end in by.called(*ENDS):
         at = closed.device(job, layout, schedule, layout.interleave, by, end)
         flying = closed.flying(job, layout, of, at, schedule, recompute)
         states = standing(job, layout, layout, of, at, zero)
@@ -173,16 +176,56 @@ def test_the_closed_form_is_near_the_walk(schedule: str) -> None:
 
 @pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
 def test_so_it_is_with_experts(schedule: str) -> None:
-    """Whose gradients are reduced in the middle of a layer. Halved passes of several chunks leave
-    most behind on ranks between the second and the last, which the closed form does not look at.
-    """
+    """Whose gradients are reduced in the middle of a layer."""
     rng = random.Random(f"memory of {schedule}")
-    near = 2 * NEAR if schedule == "interleaved-zb" else NEAR
     for job in jobs(rng, schedule, 40, experts=True):
         l = job.layout
         walked = max(peak(job, rank).highest for rank in range(int(l.pp)))
         known = f"{job.model.name} {l} {job.batch} {job.seq}"
-        assert fullest(job) == pytest.approx(walked, rel=near), known
+        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
+
+
+@pytest.mark.parametrize("experts", [False, True])
+def test_halved_passes_of_few_microbatches(experts: bool) -> None:
+    """Of the ranks that hold weight gradients back the last may be the fullest or the one before
+    it; with one or two groups of microbatches no moment is like that of many: not all chunks have
+    gradients while the most activations wait.
+    """
+    rng = random.Random("halved passes of few microbatches")
+    found = (
+        job
+        for job in jobs(rng, "interleaved-zb", 400, experts)
+        if microbatches(job, job.layout) < 3 * job.layout.pp
+    )
+    for job in itertools.islice(found, 60):
+        every = [peak(job, rank) for rank in range(int(job.layout.pp))]
+        walked = max(rank.highest for rank in every)
+        known = f"{job.model.name} {job.layout} {job.batch} {job.seq}"
+        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
+
+
+@pytest.mark.parametrize("schedule", RUNNABLE)
+def test_the_fullest_rank_is_asked(schedule: str) -> None:
+    """Of chunks that hold as many layers and of others, of one kind of layer and of two."""
+    rng = random.Random(f"fullest rank of {schedule}")
+    base = catalog.model("qwen3-30b-a3b")
+    assert base.moe
+    mixed = replace(
+        base, layers=47, ffn=6144, moe=replace(base.moe, dense_layers=9)
+    )
+    for number in range(40):
+        job, m = drawn(rng, schedule)
+        while not runs(job, m, even=False):
+            job, m = drawn(rng, schedule)
+        if number % 4 == 0 and job.layout.tp <= mixed.K:
+            job = replace(job, model=mixed)
+        layout = placed(job.layout, job.cluster.sizes)
+        job = replace(job, layout=layout, framework="meshwright")
+        ranks = range(int(layout.pp))
+        every = [peak(carried_out(job), rank).highest for rank in ranks]
+        asked = resident.walked(job, layout)
+        assert asked
+        assert sum(asked.values()) >= ASKED * max(every), f"{job}"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +300,7 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
         )
         for i, row in enumerate(rows):
             one = totals(job, row, first.layout.recompute, zero)
-            for end in ENDS:
+            for end in one:
                 assert [
                     float(np.broadcast_to(x, len(rows))[i]) for x in table[end]
                 ] == [float(x) for x in one[end]]

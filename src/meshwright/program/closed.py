@@ -242,7 +242,7 @@ def device(
     chunks = schedule.chunks(v)
     # the trainer leaves no stage empty
     layers = maximum(share.number, 1.0)
-    moments = points(schedule, p, m, v, end, flight, layers)
+    moments = points(schedule, p, m, v, end, flight, layers, share.rank)
     if end == "second":  # of two ranks: the first
         others = points(
             schedule,
@@ -252,6 +252,7 @@ def device(
             "first",
             in_flight(p, m, schedule, v, "first"),
             layers,
+            0.0 * p,
         )
         moments = tuple(
             merged(p > 2, a, b) for a, b in zip(moments, others, strict=True)
@@ -471,6 +472,7 @@ def staged_flying(
         own * results + touched, at_head * at.share.head * of.head.touched
     )
     second_half = waiting + own * results + pending + at_head * of_root
+    second_half = second_half + point.joined * largest_unit(job, of, at)
     whole = waiting + pending + active * whole if point.in_one else before
     # with others between the halves, the chunk of the head has none left
     at_loss = where(
@@ -485,6 +487,15 @@ def staged_flying(
         waiting + pending + first,
         0.0 * waiting,
     )
+
+
+def largest_unit(job: Job, of: Units, at: Device) -> Num:
+    """Gradients in the products' precision of the largest unit: of a layer, its experts or what is
+    beside them, or the head.
+    """
+    units = [of.layer(at.share, k) for k in STATES]
+    head = at.share.head * of.head.weights
+    return job.precision.activation_bytes * reduce(maximum, units, head)
 
 
 def left(

@@ -37,6 +37,8 @@ class Point(NamedTuple):
     reduced: Num = 0.0
     """Share of the rank's layers in chunks that all microbatches are through: their gradients are
     shards."""
+    joined: Num = 0.0
+    """1 where the second half of a backward pass makes a gradient beside the one that waits."""
     in_one: bool = False
     """The backward pass at this moment may be one that is not split."""
     lossless: bool = False
@@ -50,7 +52,7 @@ class Point(NamedTuple):
         return where(self.late > 0, 0.0, 1.0)
 
 
-NUMBERS = 9
+NUMBERS = 10
 """Fields of a point that are numbers; the rest are words of its schedule."""
 
 
@@ -71,13 +73,14 @@ def points(
     end: str,
     flight: Num,
     layers: Num,
+    rank: Num,
 ) -> tuple[Point, ...]:
     """The moments of the first, second or last rank; flight: the most microbatches in flight there
-    (`memory.in_flight`). The last: the first of several chunks is reduced.
+    (`memory.in_flight`); rank: which one it is. The last: the first of several chunks is reduced.
     """
     none = Point(0.0 * m, 0.0, whole=0.0, ends=0.0, lossless=True)
     if schedule.split_backward:
-        return (*split(schedule, p, m, v, end, flight), none)
+        return (*split(schedule, p, m, v, end, flight, rank), none)
     chunks = schedule.chunks(v)
     return (
         in_chunks(schedule, p, m, v, end, flight, chunks, layers)
@@ -176,16 +179,20 @@ def in_chunks(
 
 
 def split(
-    schedule: Schedule, p: Num, m: Num, v: Num, end: str, flight: Num
+    schedule: Schedule,
+    p: Num,
+    m: Num,
+    v: Num,
+    end: str,
+    flight: Num,
+    rank: Num,
 ) -> tuple[Point, ...]:
     """Zero bubble: the second half of a backward pass leaves gradients to be added up in the next
     first half.
     """
     one = 1.0 / schedule.chunks(v)
-    # the first stage has one half: no gradient to hand on
-    alone = 1.0 - one if end == "first" else 1.0
     if not schedule.folded:
-        return held_back(schedule, p, m, v, end, flight, one, alone)
+        return held_back(schedule, p, m, v, end, flight, rank)
     if schedule.bubble_in_run is None:
         return in_pairs(p, m, end, flight, one)
     if end == "first":
@@ -252,67 +259,67 @@ def held_back(
     v: Num,
     end: str,
     flight: Num,
-    one: Num,
-    alone: Num,
+    rank: Num,
 ) -> tuple[Point, ...]:
-    """Interleaved zero bubble: rank r holds r weight gradients back."""
-    lag = {"first": 1.0 + 0.0 * p, "second": minimum(2.0, p), "last": 1.0 * p}[
-        end
-    ]
+    """Interleaved zero bubble: rank r holds r weight gradients back, so that later ranks hold more.
+
+    The moments: the first weight gradient of all; a `later` one; the second of all. In one group of
+    microbatches each chunk is through before the next one has gradients.
+    """
+    one = 1.0 / schedule.chunks(v)
+    last = 1.0 * (end == "last")
     g = groups.size(p, m, schedule.group)
-    last = end == "last"
-    heads_late = schedule.heads_late(p, m, v) if last else 0.0
-    # microbatches until every chunk has its gradients: those that the last rank holds back wait for
-    # another group where none is longer than what it holds back
-    ready = g + where(g > p, 0.0, p) if last else g
-    early = where(m > g, 2 * g - 1, g - 1) * one if last else (g - 1) * one
-    after = where(m > ready, flight, early)
-    split = end != "first"
-    heads = 1.0 * (end == "last")
-    ended = where(m > p, 1.0, 0.0) if end == "last" else 1.0
-    soon = alone - where(m > ready, 0.0, one) if split else alone
-    begun = where(m > p, one, 0.0)
-    left = where(m > g, alone, one)
-    of_end = 0.0 * p if end == "first" else where(m > p, 1.0, 0.0)
-    few = (
-        m <= g
-    )  # all of them are through a chunk before the next one has a gradient
-    through = where(few, 1.0 - one, 0.0)
-    at_end = where(few, one, 1.0) * ended
-    return (
-        Point(
-            flight,
-            heads,
-            lag * one,
-            heads_late,
-            begun,
-            of_end,
-            left,
-            in_one=not split,
-        ),
-        Point(
-            after,
-            heads,
-            lag * one,
-            heads_late,
-            at_end,
-            ended,
-            soon if split else where(few, 0.0, soon),
-            reduced=0.0 if split else through,
-            in_one=not split,
-        ),
-        Point(
-            lag * one,
-            heads,
-            lag * one,
-            heads_late,
-            at_end,
-            ended,
-            where(few, one, alone),
-            reduced=through,
-            in_one=not split,
-        ),
+    few = m <= g
+    # with no more microbatches than ranks all forward passes are over by the first of all
+    more = where(m > p, 1.0, 0.0)
+    # the first stage has one half: no gradient to hand on
+    halved = 1.0 - one if end == "first" else 1.0
+    begin = Point(
+        flight,
+        last,
+        (rank + 1.0) * one,
+        schedule.heads_late(p, m, v) if last else 0.0,
+        more * one,
+        more * last,
+        where(few, one, halved),
     )
+    # by the end of the first group: if it is longer than what the rank holds back
+    soon = rank + 2.0 <= g
+    begun = where(soon, 1.0, 0.0)
+    second = begin._replace(
+        flight=where(m > p, flight, flight - one),
+        heads=last * more,
+        whole=begun * one,
+        ends=begun * last,
+    )
+    later = begin._replace(whole=1.0)
+    if end == "first":
+        # the chunk of the embedding at work
+        alone = begin._replace(
+            flight=(g - 1.0) * one, whole=one, pending=0.0, reduced=1.0 - one
+        )
+        later = merged(few, alone, later)._replace(ends=1.0, in_one=True)
+        return begin, later, second
+    # else a chunk has whole gradients from the second group on: of two groups, two chunks have them
+    # when forward passes end
+    in_second = begin._replace(
+        flight=flight - one,
+        heads=0.0,
+        whole=2.0 * one,
+        pending=1.0 - one,
+        joined=1.0,
+    )
+    # the chunk of the head, with as many weight gradients to come as are held back
+    several = where(m - rank > 1, 1.0, 0.0)
+    in_first = begin._replace(
+        flight=m - (m - rank) * one,
+        heads=0.0,
+        whole=several * one,
+        ends=several * last,
+        joined=1.0,
+    )
+    later = merged(soon | (m > 2 * g), later, in_second)
+    return begin, merged(few, in_first, later), second
 
 
 def in_pairs(

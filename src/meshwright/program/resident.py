@@ -14,6 +14,7 @@ from functools import reduce
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..layout.stages import schedule_of
 from ..num import Item, Num
 from ..schedule.types import Schedule
 from ..step import ENDS, Body, labels, memory, shares
@@ -36,8 +37,8 @@ def whole_program(job: Job) -> bool:
 def of_devices(
     job: Job, layout: Layout, parts: Body, schedule: Schedule
 ) -> dict[str, Use]:
-    """Bytes by kind on the first, the second (any in the middle) and the last device of the
-    pipeline, at its fullest moment.
+    """Bytes by kind on the first, the second (any in the middle; those before the last, where
+    weight gradients are held back) and the last device of the pipeline, at its fullest moment.
     """
     if not whole_program(job):
         return memory.of_devices(job, layout, parts, schedule)
@@ -78,14 +79,15 @@ def walked(job: Job, layout: Layout) -> dict[str, float] | None:
     """Bytes by term of the fullest rank at its peak, by a walk through the program; None of other
     frameworks.
 
-    layout: one that is placed. Of a pipeline the first, the second and the last rank are walked,
-    one of which is the fullest.
+    layout: one that is placed. Of a pipeline those ranks are walked of which one is the fullest,
+    as `of_devices` asks them.
     """
     if not whole_program(job):
         return None
     wanted = carried_out(replace(job, layout=layout))
-    last = int(layout.pp) - 1
-    found = [peak(wanted, rank) for rank in sorted({0, min(1, last), last})]
+    by = shares(wanted, layout, schedule_of(layout), layout.interleave)
+    ranks = {int(by[end].rank) for end in by.called(*ENDS)}
+    found = [peak(wanted, rank) for rank in sorted(ranks)]
     fullest = max(found, key=lambda ledger: ledger.highest)
     return {term: float(size) for term, size in fullest.peak.items() if size}
 

@@ -287,6 +287,19 @@ class Cut:
             return self.held.early
         return (minimum(self.q, 1.0),)
 
+    @property
+    def late(self) -> tuple[Num, ...]:
+        """The same where later ones hold more: of those with the most layers the last, and the last
+        of all, which may have fewer."""
+        if self.before or self.kinds:
+            return self.held.late
+        inner = maximum(self.q - 1.0, 0.0)
+        if not self.uneven:
+            return (inner,)
+        e = self._end
+        full = self.q - (e - self.p * floor(e / self.p))
+        return minimum(maximum(full, minimum(inner, 1.0)), inner), inner
+
     @cached_property
     def fuller(self) -> Num:
         """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""

@@ -26,6 +26,7 @@ class Held(NamedTuple):
     """All stages hold as many layers of each kind."""
     heavy: tuple[int, ...]
     early: tuple[int, ...]
+    late: tuple[int, ...]
     kinds: NDArray[np.float64]
     """Layers of each further kind, by rank."""
 
@@ -58,6 +59,7 @@ class Held(NamedTuple):
             alike,
             tuple(_heavy(counts, inner)),
             tuple(_early(counts, inner)),
+            tuple(_early(counts, reversed(inner))),
             ranks[1:],
         )
 
@@ -73,7 +75,7 @@ def _heavy(counts: Sequence[Counts], inner: Iterable[int]) -> list[int]:
 
 
 def _early(counts: Sequence[Counts], inner: Iterable[int]) -> list[int]:
-    """Ranks that hold more of some kind than each one before."""
+    """Ranks that hold more of some kind than each one before, in this order."""
     found: list[int] = []
     for rank in inner:
         if not any(_within(counts[rank], counts[one]) for one in found):
@@ -91,6 +93,7 @@ class Ranks(NamedTuple):
     alike: Any
     heavy: tuple[Num, ...]
     early: tuple[Num, ...]
+    late: tuple[Num, ...]
     begin: Any
     """Where the ranks of a pipeline begin among those of all."""
     counts: NDArray[np.float64]
@@ -106,8 +109,10 @@ class Ranks(NamedTuple):
 
 def alone(one: Held) -> Ranks:
     """Of one pipeline."""
-    heavy, early = (tuple(map(float, some)) for some in (one.heavy, one.early))
-    return Ranks(one.alike, heavy, early, 0.0, one.kinds)
+    heavy, early, late = (
+        tuple(map(float, some)) for some in (one.heavy, one.early, one.late)
+    )
+    return Ranks(one.alike, heavy, early, late, 0.0, one.kinds)
 
 
 def columns(p: Num, v: Num, kinds: int, each: Callable[[Any], Held]) -> Ranks:
@@ -137,6 +142,7 @@ def columns(p: Num, v: Num, kinds: int, each: Callable[[Any], Held]) -> Ranks:
         column(np.array([one.alike for one in every], dtype=bool)),
         padded([one.heavy for one in every]),
         padded([one.early for one in every]),
+        padded([one.late for one in every]),
         column(begin),
         counts,
     )

@@ -204,6 +204,11 @@ class Schedule:
         """The first device holds the last stage too."""
         return self.stage_of in (folded_stage, mirrored_stage)
 
+    @property
+    def holds_back(self) -> bool:
+        """Later ranks hold more weight gradients back, with what they are made of."""
+        return self.split_backward and not self.folded
+
     def __hash__(self) -> int:
         """Of what names it; the rest follows, or tells them apart."""
         return hash((self.name, self.stages, self.group))

@@ -24,7 +24,7 @@ from ..program.resident import whole_program
 from ..step import memory
 from . import framework, held, times
 from .blocks import Block, Rows, blocks, chosen
-from .kinds import Deal, deals, holders_of, runs
+from .kinds import Deal, deals, holders_of, holding_back, runs
 from .nearest import pick
 from .options import Options
 from .pieces import Grid, Index, Pieces
@@ -97,7 +97,10 @@ def pieces(
         for each in unplaced[:1]
         for fold in _folds(found.choice)
     ]
-    p = _empty(job, found, rows.near, holders, of)
+    more = (
+        holding_back(job, unplaced[0].near, found.choice) if unplaced else []
+    )
+    p = _empty(job, found, rows.near, [*holders, *more], of)
     if step.by_order(job):
         shared = rows.shares is not None and step.shared(at.overlap)
         links = len(job.cluster.sizes) if shared else 0

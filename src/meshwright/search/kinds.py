@@ -17,6 +17,7 @@ from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..layout.stages import schedule_with
 from ..num import ceil_div
+from ..program.resident import whole_program
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
@@ -181,6 +182,17 @@ def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
         folded if deal.folded else "interleaved", deal.stages
     )
     return step.shares(job, layout, schedule, layout.interleave)
+
+
+def holding_back(
+    job: Job, layout: Layout, choice: Options
+) -> list[step.Shares]:
+    """The same of the trainer's program under schedules whose later ranks hold more."""
+    return [
+        step.shares(job, layout, kind.schedule, layout.interleave)
+        for kind in kinds(choice)
+        if whole_program(job) and kind.schedule.holds_back
+    ]
 
 
 class Fullest(NamedTuple):

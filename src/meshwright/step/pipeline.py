@@ -185,13 +185,13 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
     """
     dealt = cut(job, layout.pp, schedule, v)
     held = _held if isinstance(dealt.p, SCALARS) else _held.__wrapped__
-    return held(dealt, totals(job.model))
+    return held(dealt, totals(job.model), schedule.holds_back)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _held(dealt: Cut, every: tuple[float, ...]) -> Shares:
+def _held(dealt: Cut, every: tuple[float, ...], back: bool) -> Shares:
     """The same of a cut; a cut of numbers is the same one each time. every: layers of the model, of
-    each kind.
+    each kind; back: later ranks hold more of a microbatch.
     """
     ends = 1.0 if dealt.folded else 0.0
     chunk = sum(every) / dealt.stages
@@ -213,8 +213,9 @@ def _held(dealt: Cut, every: tuple[float, ...]) -> Shares:
     first = share(0.0, 1.0, ends)
     inside = dealt.p > 2
     # the second device: as full as any in the middle, and with nearly as many microbatches in
-    # flight as the first
-    second = [either(inside, share(rank), first) for rank in dealt.early]
+    # flight as the first; or the one before the last, with as many gradients held back
+    fullest = dealt.late if back else dealt.early
+    second = [either(inside, share(rank), first) for rank in fullest]
     return Shares(
         {
             **_numbered("middle", [share(rank) for rank in dealt.heavy]),
