@@ -15,7 +15,7 @@ from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
-from meshwright.layout.stages import microbatches
+from meshwright.layout.stages import microbatches, schedule_of
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
 from meshwright.schedule import SCHEDULES
@@ -151,6 +151,42 @@ def test_the_fullest_device_under_every_schedule(
     )
     found = float(memory.use(job, layout, body(job, layout), schedule).total)
     assert found == pytest.approx(every_device(job, layout), rel=1e-9)
+
+
+@pytest.mark.parametrize("group", [0, 8])
+@pytest.mark.parametrize("v", [1, 2, 4])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_device_that_is_alone_has_no_chunks(
+    name: str, v: int, group: int
+) -> None:
+    """Whatever the schedule, it holds what 1F1B does on one stage; unless the order of one chunk
+    runs more than one microbatch ahead: forward passes first, or twice the memory. Or it is refused
+    with a sentence.
+    """
+    schedule = schedule_named(name)
+    layout = Layout(
+        dp=8, schedule=name, interleave=v, microbatch_group=group, zero=1
+    )
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("8xh100-sxm"),
+        8 * 16,
+        layout,
+        assumptions=PLAIN,
+    )
+    layout = placed(layout, job.cluster.sizes)
+    if sentences := broken(job, layout):
+        assert all(sentences)
+        return
+    whole = {"breadth-first": "gpipe"}.get(name, "1f1b")
+    one = name if schedule.chunks(2) == 1 else whole
+    simple = replace(layout, schedule=one, interleave=1, microbatch_group=0)
+    parts = body(job, layout)
+    found = memory.use(job, layout, parts, schedule_of(layout)).total
+    assert found == pytest.approx(every_device(job, simple), rel=1e-9)
+    more = one in ("gpipe", "zb-2p")
+    least = every_device(job, replace(simple, schedule="1f1b"))
+    assert (found > least * 1.001) == more
 
 
 def test_gpipe_keeps_the_logits_of_every_microbatch() -> None:

@@ -270,17 +270,20 @@ def in_flight(
     rank: of another between the ends.
 
     A folded schedule has both ends of the model on the first device; the others hold as many as
-    any.
+    any. A device that is alone has no chunks that others wait for: one stage, and none is folded.
     """
     end = end.split()[0]
+    alone = p == 1
     if schedule.folded:
         both = schedule.in_flight_last(p, m, v)
         others = schedule.in_flight(p, m, v)
-        return {
+        many = {
             "first": both,
             "second": where(p > 2, others, both),
             "last": others,
         }[end]
+        return where(alone, minimum(m, 1.0), many)
+    v = where(alone, 1.0, v)
     if end == "second":
         return schedule.in_flight_second(p, m, v, rank)
     count = {
