@@ -446,7 +446,14 @@ def test_a_search_stops_at_its_next_round(served) -> None:
     def stopped(what: str, share: float) -> None:
         raise Stopped
 
-    for name in ("plan", "beside", "choices", "what_if", "clusters"):
+    for name in (
+        "plan",
+        "plan_lines",
+        "beside",
+        "choices",
+        "what_if",
+        "clusters",
+    ):
         used = {key: body[key] for key in asked[name].fields if key in body}
         with pytest.raises(Stopped):
             found = asked[name].ask(used, stopped)
@@ -497,6 +504,31 @@ def test_the_same_question_is_answered_once(served) -> None:
     assert ask("plan", {"question": QUESTION}, api).json == one, (
         "elapsed_s too"
     )
+
+
+def test_the_best_by_closed_forms_comes_before_the_plan(served) -> None:
+    """On fewer chips another is faster, which comes last, and is kept for who asks for it alone."""
+    question = {
+        "model": "llama3-8b",
+        "on": "256xh100-sxm",
+        "batch": "112seq",
+    }
+    body = {"question": question, "families": False, "top": 1}
+    api = app()
+    first, last = ask("plan_lines", body, api).lines
+    best = first["closed_form"]
+    assert set(first) == {"closed_form", "price"}
+    asked = {"question": question, "layout": best["layout"]}
+    assert best == {
+        k: v
+        for k, v in ask("predict", asked, served).json.items()
+        if k in best
+    }
+    assert last["best"]["step_time_s"] < best["step_time_s"]
+    assert ask("plan", body, api).json == last, "elapsed_s too"
+    assert ask("plan_lines", body, api).lines == [last], "nothing to wait for"
+    wrong = ask("plan_lines", {"question": {**question, "batch": "x"}}, api)
+    assert wrong.status == 422 and set(wrong.json) == {"error"}
 
 
 def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made(

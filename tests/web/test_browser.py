@@ -268,8 +268,9 @@ def test_typing_redraws(page: Page) -> None:
     page.wait("beside")
     assert tab.inner_text("#answer .big") != before
     drawn = [name for name, _ in tab.evaluate("window.meshwright.timings")]
-    assert "plan" in drawn
-    assert "predict" not in drawn[drawn.index("plan") :], "the best stays"
+    assert drawn.index("closed") < drawn.index("plan")
+    assert "closed form" not in tab.inner_text("#answer")
+    assert "predict" not in drawn[drawn.index("closed") :], "the best stays"
     assert "batch=128seq" in tab.evaluate("location.hash")
     tab.fill("#q-batch", "nonsense")
     tab.wait_for_selector(".error")
@@ -427,7 +428,7 @@ def test_back_and_forth(page: Page) -> None:
 
 FAKE = """export const loadPyodide = async () => ({ loadPackage: async () => {}, unpackArchive() {}, runPython() {},
   globals: { get: (kind) => kind === "answer" ? (name, body) => JSON.stringify({ error: "asked " + name + body })
-    : function* () { yield JSON.stringify({ error: "no lines" }); } } });"""
+    : function* (name, body) { yield JSON.stringify({ error: "asked " + name + body }); } } });"""
 """In place of Pyodide: says what it was asked."""
 
 
@@ -458,7 +459,7 @@ def test_a_static_folder(
     page.forget()
     page.tab.fill("#q-batch", "8Mi")
     page.tab.wait_for_selector(".error")
-    assert 'asked plan{"question":' in page.tab.inner_text(".error")
+    assert 'asked plan_lines{"question":' in page.tab.inner_text(".error")
     assert "8Mi" in page.tab.inner_text(".error")
     page.fine()
     page.context.close()

@@ -70,6 +70,10 @@ source.worker = async (name, body) => {
   return answer(body.question);
 };
 source.worker.lines = async function* (name, body) {
+  if (name === "plan_lines") {
+    yield { closed_form: { ...answer(body.question), layout_words: "closed" } };
+    yield { schema: 1, ...await source.worker("plan", body) };
+  }
   if (name === "what_if") {
     yield { name: "more chips", set: { on: "16" }, ...answer(body.question), slower: -0.9 };
     yield { name: "twice the bandwidth", set: {}, ...answer(body.question), slower: -0.01 };
@@ -112,6 +116,31 @@ def test_what_is_copied_is_the_answer_that_is_shown(folder: Path) -> None:
     assert "words" in at and "m on 8xc" in again["words"]
     script = (STATIC / "main.js").read_text("utf-8")
     assert "page.shown === plan && shown.answer" in script
+
+
+def test_the_best_by_closed_forms_is_drawn_first_and_says_so(
+    folder: Path,
+) -> None:
+    """Until the plan is there; what is known already needs no first."""
+    first, last, known = planned(
+        folder,
+        """
+        let drawn = [];
+        const draw = (batch) => plan.show({ state: { model: "m", on: "8xc", batch }, set() {}, announce() {}, signal: new AbortController().signal, catalogue: {},
+          drawn: (what) => drawn.push([what, texts("answer"), shown.answer.layout.tp]) });
+        await draw("B");
+        const both = drawn.slice(0, 2);
+        drawn = [];
+        await draw("B");
+        console.log(JSON.stringify([...both, drawn.map(([what]) => what)]));
+        """,
+    )
+    assert first[0] == "closed" and last[0] == "plan"
+    assert "the best layout by closed forms; still replaying" in first[1]
+    assert "layoutclosed" in first[1]
+    assert "layoutwords" in last[1] and "closed" not in last[1]
+    assert first[2] == last[2] == 2
+    assert "plan" in known and "closed" not in known
 
 
 def test_what_if_never_stands_beside_another_answer(folder: Path) -> None:

@@ -50,6 +50,7 @@ def read(task: Job | Here) -> list[bytes]:
     ("name", "body"),
     [
         ("plan", PLAN),
+        ("plan_lines", PLAN),
         ("roofline", {"question": QUESTION}),
         ("clusters", {"question": QUESTION, "clusters": ["8xh200", "8xb200"]}),
     ],

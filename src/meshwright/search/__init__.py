@@ -6,7 +6,7 @@ plan
 
 from .cascade import search
 from .evaluate import brute
-from .plan import Plan, plan
+from .plan import Plan, plan, planning
 from .space import Space
 
-__all__ = ["Plan", "Space", "brute", "plan", "search"]
+__all__ = ["Plan", "Space", "brute", "plan", "planning", "search"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from textwrap import indent
@@ -154,6 +154,39 @@ class Plan(Displayed):
         }
 
 
+@dataclass(frozen=True)
+class Closed:
+    """The answer by closed forms on all chips: the first that a search knows."""
+
+    job: Job
+    ranked: Ranked
+    slack: float
+
+    @property
+    def best(self) -> Prediction | None:
+        """The simplest of those that the first does not clearly beat; None: nothing fits, as far
+        as is known.
+        """
+        layout = self.ranked.closed(self.slack)
+        found = (predict(self.job, layout),) if layout else ()
+        fitting, _ = walk_checked(found)
+        return fitting[0] if fitting else None
+
+
+Steps = Generator[Closed, None, Plan]
+"""What a search knows before its answer, and its answer."""
+
+
+def finished(steps: Steps) -> Plan:
+    """The answer alone."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            answer: Plan = done.value
+            return answer
+
+
 def plan(
     job: Job,
     space: Space | None = None,
@@ -172,6 +205,20 @@ def plan(
     published practice. Nothing that fits is not an error: `best` is None, `closest` and `notes` say
     what is missing.
     """
+    return finished(planning(job, space, top, progress, pareto, families))
+
+
+def planning(
+    job: Job,
+    space: Space | None = None,
+    top: int = 10,
+    progress: Progress | None = None,
+    pareto: bool = False,
+    families: bool = True,
+) -> Steps:
+    """`plan`, told in between what is the answer by closed forms on all chips, before pipelines are
+    replayed and fewer chips are tried.
+    """
     demand(job)
     start = time.perf_counter()
     asked = space or Space()
@@ -185,7 +232,7 @@ def plan(
         batches=families,
     )
     if resolution(job):
-        one = _practised(
+        one = yield from _practised(
             job,
             asked,
             spaces,
@@ -193,7 +240,7 @@ def plan(
             ask,
         )
     else:
-        found = [ask(job, [each], False) for each in spaces]
+        found = [finished(ask(job, [each], False)) for each in spaces]
         schemes = [str(each.scheme) for each in spaces]
         one = found[0] if len(found) == 1 else _together(found, schemes, top)
         if one.best is None:
@@ -214,14 +261,14 @@ def _practised(
     asked: Space,
     spaces: list[Space],
     split: bool,
-    ask: Any,
-) -> Plan:
+    ask: Callable[..., Steps],
+) -> Steps:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
     conventions = practice.kept(job, asked.choices)
     usual = practice.keeping(job, conventions)
-    one: Plan = ask(usual, spaces, split)
+    one = yield from ask(usual, spaces, split)
     if one.best:
         kept = tuple(each.words for each in conventions)
         if not split:
@@ -239,7 +286,7 @@ def _practised(
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
-    one = ask(job, every, split)
+    one = yield from ask(job, every, split)
     if one.best is None:
         return _unfit(job, every[0], one)
     broken = practice.broken(job, one.best.layout)
@@ -310,7 +357,7 @@ def _searched(
     progress: Progress | None,
     pareto: bool,
     batches: bool,
-) -> Plan:
+) -> Steps:
     """The plan of some spaces.
 
     usual: the job as it is searched, which may run less than `job` does;  split: the best of each
@@ -326,13 +373,11 @@ def _searched(
         return several(of, whole, top, relaxed, progress, slack, split)
 
     look = partial(_look, whole)
-    used, found, idle = _on_chips(
-        job,
-        usual,
-        ask,
-        look,
-        whole[0].relaxed is None,
-    )
+    all_chips = ask(usual)
+    yield Closed(job, Ranked(usual, all_chips, relaxed), slack)
+    used, found, idle = usual, all_chips, ""
+    if whole[0].relaxed is None:
+        used, found, idle = _on_chips(job, usual, ask, look, all_chips)
     told = partial(_told, job, used is usual)
     ranked, predicted, fuller = _walked(
         Ranked(used, found, relaxed),
@@ -387,14 +432,13 @@ def _on_chips(
     usual: Job,
     ask: Callable[[Job], Found],
     look: Look,
-    fewer: bool,
+    found: Found,
 ) -> tuple[Job, Found, str]:
-    """The job on all its chips or, where that is allowed and faster, on a cleaner number of them;
-    what was found there, and why chips are idle.
+    """The job on all its chips, with what was found there, or, where that is faster, on a cleaner
+    number of them; and why chips are idle.
     """
-    found = ask(usual)
     all_chips = first(found)
-    used = on_fewer(usual, look, all_chips) if fewer else usual
+    used = on_fewer(usual, look, all_chips)
     if used is usual:
         return usual, found, ""
     found = ask(used)

@@ -103,6 +103,21 @@ class Ranked:
                 return self.seen[fine[0][2]]
         return None
 
+    def closed(self, slack: float) -> Layout | None:
+        """By closed forms alone: of the layouts that the first beats by no more than `slack` the
+        one with the least burden, then the best.
+        """
+        rows = self._rows(None)
+        layers = self.job.model.layers
+        within = rows[0][1][0] * (1.0 + slack) * ROUNDING if rows else 0.0
+        near = [
+            (burden(layout, layers), row, layout)
+            for number, row in rows
+            if row[0] <= within and (layout := self._layout(number, row))
+        ]
+        least = min(near, key=lambda each: each[:2], default=None)
+        return least and least[2]
+
     def of(self, number: int) -> list[Placed]:
         """The layouts of a space that were replayed."""
         return self._sorted(number)

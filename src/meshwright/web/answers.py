@@ -4,9 +4,9 @@ told by `progress` when to stop; those of many parts give them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from .. import catalog
 from .._version import __version__
@@ -27,9 +27,10 @@ from ..prediction.prediction import predict as compute_step
 from ..report.console import SCHEMA, envelope
 from ..report.text import layout_words
 from ..schedule import SCHEDULES
-from ..search import Plan, Space
+from ..search import Plan, Space, planning
 from ..search import plan as search
 from ..search.evaluate import Progress
+from ..search.plan import Steps
 from ..search.selectors import choices_of, neighbours, pinned
 from ..sweep import vary
 from .prices import by_chip, own, rented
@@ -61,12 +62,21 @@ def predict(body: Body, progress: Progress) -> Answer:
 
 def plan(body: Body, progress: Progress) -> Answer:
     """The fastest layouts, why the best wins, and what was searched."""
+    *_, answer = plan_lines(body, progress)
+    return answer
+
+
+def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
+    """The best layout by closed forms as soon as it is known, then the plan, whose best may be
+    another: replays decide, and fewer chips may be faster.
+    """
     notes: list[str] = []
     job, space = ask(body.get("question"), notes)
     rate = own(job, body.get("prices", {}))
     job = rented(job, rate)
+    paid = {**price(job), **({"yours": True} if rate else {})}
     top = body.get("top", 5)
-    found = search(
+    steps = planning(
         job,
         space,
         top=max(top, 2),
@@ -74,6 +84,7 @@ def plan(body: Body, progress: Progress) -> Answer:
         pareto=bool(body.get("pareto")),
         families=bool(body.get("families", True)),
     )
+    found = yield from closed_forms(steps, paid, notes)
     tied = ties(job, found.fastest)
     said = (*notes, *found.notes) if found.best else (*found.notes, *notes)
     found = replace(
@@ -82,8 +93,20 @@ def plan(body: Body, progress: Progress) -> Answer:
     told = found.to_dict()
     for p, one in shown(found, told):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
-    paid = {**price(job), **({"yours": True} if rate else {})}
-    return envelope("plan", {**told, "price": paid, **tied})
+    yield envelope("plan", {**told, "price": paid, **tied})
+
+
+def closed_forms(
+    steps: Steps, paid: Mapping[str, Any], notes: Sequence[str]
+) -> Generator[Answer, None, Plan]:
+    """A line of what a search knows before its answer; returns that."""
+    while True:
+        try:
+            p = next(steps).best
+        except StopIteration as done:
+            return cast("Plan", done.value)
+        if p:
+            yield {"closed_form": settled(p, notes), "price": paid}
 
 
 def shown(

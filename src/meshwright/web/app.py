@@ -45,6 +45,7 @@ MOST_WAITING = 64
 """Requests under way; more are told to come back."""
 KEPT, KEPT_BYTES = 128, 2**18
 """Answers that are kept, and the largest of them."""
+LINES = "application/x-ndjson"
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -307,19 +308,25 @@ class Api:
         request: Request,
     ) -> Response:
         """An answer of many lines: what is wrong with the question is said before the first."""
+        key = asked.last and digest(asked.last, body)
+        if key and (found := self.kept.get(key)):
+            return Response(found + b"\n", 200, HEADERS, LINES)
         task = self.task(name, asked, body)
         first = await self.computed(task, asked, request)
         return StreamingResponse(
-            self.lines(first, task, asked),
+            self.lines(first, task, asked, key),
             200,
             HEADERS,
-            "application/x-ndjson",
+            LINES,
         )
 
     async def lines(
-        self, first: bytes, task: Task, asked: Endpoint
+        self, first: bytes, task: Task, asked: Endpoint, key: str
     ) -> AsyncIterator[bytes]:
-        """The lines of an answer; a sentence in place of what cannot be answered."""
+        """The lines of an answer; a sentence in place of what cannot be answered.
+
+        key: by which the last is kept, if it is.
+        """
 
         def next_line() -> bytes:
             try:
@@ -330,17 +337,20 @@ class Api:
                 return written({"error": str(error)})
 
         self.under_way += 1
-        line = first
+        line = last = first
         try:
             while line:
                 yield line + b"\n"
                 if line.startswith(b'{"error":'):
                     return
+                last = line
                 line = await to_thread.run_sync(
                     next_line,
                     limiter=self.limiter(asked, task),
                     abandon_on_cancel=True,
                 )
+            if key:
+                self.kept.put(key, last)
         finally:
             task.stop()
             self.under_way -= 1

@@ -71,6 +71,8 @@ class Endpoint:
     """It takes a few milliseconds, and never waits behind a search."""
     kept: bool = True
     """The same body has the same answer as long as the server runs."""
+    last: str = ""
+    """Whose answer its last line is."""
 
     @property
     def says(self) -> str:
@@ -82,20 +84,21 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
     """Name -> endpoint; runs: name -> folder of the runs that may be shown."""
     asked = {"question": TEXTS}
     laid_out = {**asked, "layout": LAYOUT}
+    planned: dict[str, Mapping[str, Any]] = {
+        **asked,
+        "top": TOP,
+        "pareto": YES,
+        "families": YES,
+        "prices": NUMBERS,
+    }
     folders = Folders(runs or {})
     quick = partial(Endpoint, quick=True)
     return {
         "catalogue": quick(answers.catalogue),
         "predict": quick(answers.predict, {**laid_out, "prices": NUMBERS}),
-        "plan": Endpoint(
-            answers.plan,
-            {
-                **asked,
-                "top": TOP,
-                "pareto": YES,
-                "families": YES,
-                "prices": NUMBERS,
-            },
+        "plan": Endpoint(answers.plan, planned),
+        "plan_lines": Endpoint(
+            answers.plan_lines, planned, streams=True, last="plan"
         ),
         "beside": Endpoint(answers.beside, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),

@@ -48,12 +48,28 @@ export async function* lines(name, body, signal) {
   const known = held.get(key(name, body)) || source.first?.[key(name, body)] || (source.recorded && recorded(name, body));
   if (known) { yield* known; return; }
   const all = [];
-  for await (const line of source.worker ? source.worker.lines(name, body, signal) : streamed(name, body, signal)) {
-    if (line.error) throw new Refused(line.error);
+  for await (const line of unkept(name, body, signal)) {
     all.push(line);
     yield line;
   }
   keep(name, body, all);
+}
+
+// The answer that is the last line of many; those before it are told as they come.
+export async function settled(name, body, signal, early) {
+  if (held.has(key(name, body)) || source.recorded || source.first?.[key(name, body)]) return ask(name, body, signal);
+  for await (const line of unkept(`${name}_lines`, body, signal)) {
+    if (line.schema) { keep(name, body, line); return line; }
+    early(line);
+  }
+  throw new Refused("the answer ended before its last line: ask again");
+}
+
+async function* unkept(name, body, signal) {
+  for await (const line of source.worker ? source.worker.lines(name, body, signal) : streamed(name, body, signal)) {
+    if (line.error) throw new Refused(line.error);
+    yield line;
+  }
 }
 
 async function* streamed(name, body, signal) {

@@ -1,7 +1,7 @@
 // The view Plan: the answer, what each other choice costs, what each change would bring.
 
 import { h, put, table, wait } from "./dom.js";
-import { Refused, ask, lines, source } from "./ask.js";
+import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
 import { change, gib, grouped, percent, seconds, step, usd } from "./format.js";
 import { WORDS, binding, causes, decides, differs, fits, headline, memoryFigure, notesList, slower, spoken, tied, timeFigure, valueOf, waits } from "./answer.js";
@@ -44,9 +44,9 @@ async function show(ctx) {
   const body = { question: asked, families: false, top: 1, ...priced(ctx.state) };
   const [, odd] = budgeted(ctx.state);
   put($("plan-error"), [unpriced(ctx.state), odd].filter(Boolean).map((said) => h("p", { class: "error", role: "alert" }, said)));
-  wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.planned || stale(), () => null);
+  wait(DIM, ctx.signal).then(() => ctx.shownAgain || ctx.closed || stale(), () => null);
   const before = last.layout && !ctx.first ? predicted(ctx, asked) : null;
-  const search = ask("plan", body, ctx.signal);
+  const search = settled("plan", body, ctx.signal, (told) => shownFirst(ctx, told));
   before?.then((told) => shownAgain(ctx, told), () => null);
   const told = await search;
   draw(ctx, told);
@@ -87,10 +87,18 @@ function predicted(ctx, asked) {
 }
 
 function shownAgain(ctx, told) {
-  if (ctx.signal.aborted || ctx.planned) return;
+  if (ctx.signal.aborted || ctx.closed) return;
   ctx.shownAgain = true;
   drawAnswer(ctx, told, null, "the layout shown before, predicted for this question; searching for better ones …");
   ctx.drawn("predict");
+}
+
+// The best layout by closed forms, while pipelines are replayed and fewer chips tried.
+function shownFirst(ctx, told) {
+  if (ctx.signal.aborted) return;
+  ctx.closed = true;
+  drawn(ctx, told.closed_form, told.price, "the best layout by closed forms; still replaying pipelines and trying fewer chips, which may change it …");
+  ctx.drawn("closed");
 }
 
 function drawAnswer(ctx, p, price, said) {
@@ -101,12 +109,16 @@ function drawAnswer(ctx, p, price, said) {
 
 function draw(ctx, told) {
   const best = told.best;
-  ctx.planned = true;
+  ctx.closed = true;
   if (!best) return nothing(ctx, told);
-  Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
-  drawAnswer(ctx, best, told.price, null);
+  drawn(ctx, best, told.price, null);
   held(ctx, best, told.price);
   ctx.announce(spoken(best));
+}
+
+function drawn(ctx, best, price, said) {
+  Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
+  drawAnswer(ctx, best, price, said);
 }
 
 // What a JOB.toml says, in the fields that could replace it.
