@@ -15,13 +15,13 @@ from ablation import written
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, REALISTIC, SETS
+from meshwright.describe.frozen import scaled
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.limits.answer import ends
 from meshwright.limits.borrowed import borrowed
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
-from meshwright.limits.sensitivity import bandwidth
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
 from meshwright.reproduce.megatron import formulas
@@ -156,8 +156,11 @@ def surer() -> Iterator[str]:
     for size in (FEW_DOMAINS[0], *FEW_DOMAINS[-2:]):
         ranges = [
             " to ".join(
-                f"{reached(bandwidth(scenario, factor))[0]:.1e}"
-                for factor in WRONG_BY
+                f"{reached(links(scenario))[0]:.1e}"
+                for links in (
+                    scaled("network.dims.bandwidth", factor)
+                    for factor in WRONG_BY
+                )
             )
             for scenario in (
                 joined(under(name), size, smooth=False) for name in OTHER_SETS

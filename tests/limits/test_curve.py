@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright import BadInput, NoLayout
+from meshwright.describe.frozen import scaled
 from meshwright.limits import (
     bill,
     curve,
@@ -20,7 +21,7 @@ from meshwright.limits.answer import ends, smooth_widths
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import exactly, months
 from meshwright.limits.scenario import MONTH_S, Scenario
-from meshwright.limits.sensitivity import CHANGES, bandwidth, latency
+from meshwright.limits.sensitivity import CHANGES
 
 H100 = preset("h100")
 FEW = 2.0 ** np.arange(14, 19, 0.5)
@@ -58,11 +59,13 @@ def test_limits_move_as_they_should() -> None:
         > smooth_end(replace(H100, duration_s=MONTH_S))
     )
     assert (
-        smooth_end(bandwidth(H100, 2.0))
+        smooth_end(scaled("network.dims.bandwidth", 2.0)(H100))
         > base
-        > smooth_end(bandwidth(H100, 0.5))
+        > smooth_end(scaled("network.dims.bandwidth", 0.5)(H100))
     )
-    assert smooth_end(latency(H100, 100.0)) <= base * 1.001
+    assert (
+        smooth_end(scaled("network.dims.latency", 100.0)(H100)) <= base * 1.001
+    )
     # latency sets the wall: with more of it less can be trained, with a tenth much more
     wall = curve(H100).points[-1].flops
     assert curve(preset("h100-low-latency")).points[-1].flops > 100 * wall

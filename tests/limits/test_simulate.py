@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from meshwright import network
 from meshwright.describe.assumptions import HidePass
+from meshwright.describe.frozen import put, scaled
 from meshwright.limits.laws import LAWS, SPARSE, shape
 from meshwright.limits.scenario import preset
-from meshwright.limits.sensitivity import bandwidth, how, latency
+from meshwright.limits.sensitivity import bandwidth
 from meshwright.limits.simulate import (
     AXES,
     Degrees,
@@ -92,10 +93,7 @@ def test_zero_bubble_needs_steps_that_overlap() -> None:
     """
     d = Degrees(1, 1, 1, 8, 1, 16, 1, 1)
     assert idle_share(H100.machine, d) == pytest.approx(0, abs=1e-15)
-    barrier = how(
-        H100,
-        overlap=replace(H100.assumptions.overlap, step_barrier="global norm"),
-    )
+    barrier = put("assumptions.overlap.step_barrier", "global norm")(H100)
     assert idle_share(barrier.machine, d) == pytest.approx(7 / 3 / 16)
 
 
@@ -109,15 +107,8 @@ def test_too_few_microbatches_cost_more_in_the_paper() -> None:
 
 def test_gradients_overlap_or_add_up() -> None:
     apart = step(H100, D)
-    beside = step(
-        how(
-            H100,
-            overlap=replace(
-                H100.assumptions.overlap, dp=HidePass("step", links="free")
-            ),
-        ),
-        D,
-    )
+    free = put("assumptions.overlap.dp", HidePass("step", links="free"))
+    beside = step(free(H100), D)
     assert apart.total == pytest.approx(
         max(apart.matmul, apart.tp + apart.p2p) + apart.dp + apart.dp_wait
     )
@@ -144,13 +135,13 @@ def test_faster_parts_are_never_slower(zero_bubble: int) -> None:
     d = D._replace(zero_bubble=zero_bubble)
     base = step(H100, d).total
     for better in (
-        bandwidth(H100, 2.0),
+        scaled("network.dims.bandwidth", 2.0)(H100),
         bandwidth(H100, 2.0, 0),
         bandwidth(H100, 2.0, 1),
-        latency(H100, 0.5),
+        scaled("network.dims.latency", 0.5)(H100),
     ):
         assert step(better, d).total <= base
-    assert step(bandwidth(H100, 0.5), d).total > base
+    assert step(scaled("network.dims.bandwidth", 0.5)(H100), d).total > base
 
 
 def test_memory_of_the_cluster_is_the_papers() -> None:

@@ -86,6 +86,43 @@ def changed(instance: T, **fields: Any) -> T:
     return other
 
 
+def altered(thing: T, path: str, change: Callable[[Any], Any]) -> T:
+    """A copy with the field at a dotted path changed: of a tuple on the way in all its members;
+    what is not there (None) stays away.
+    """
+    name, _, rest = path.partition(".")
+    old: Any = getattr(thing, name)
+
+    def inside(member: Any) -> Any:
+        return member and altered(member, rest, change)
+
+    if not rest:
+        new = change(old)
+    elif isinstance(old, tuple):
+        new = tuple(map(inside, old))
+    else:
+        new = inside(old)
+    of: Any = thing
+    found: T = dataclasses.replace(of, **{name: new})
+    return found
+
+
+def put(path: str, value: Any) -> Callable[[T], T]:
+    """What gives a thing another value at a dotted path (`altered`)."""
+    return lambda thing: altered(thing, path, lambda _: value)
+
+
+def scaled(path: str, factor: float) -> Callable[[T], T]:
+    """What multiplies the number at a path, or all numbers of a table there."""
+
+    def times(known: Any) -> Any:
+        if isinstance(known, Mapping):
+            return {name: times(each) for name, each in known.items()}
+        return known * factor
+
+    return lambda thing: altered(thing, path, times)
+
+
 def shown(instance: Any) -> str:
     """A dataclass in at most five lines: the fields that differ from their defaults, things that
     have a name by it.

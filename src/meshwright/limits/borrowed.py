@@ -10,6 +10,7 @@ passes, so that forward passes short of work borrow from backward ones.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from ..describe.assumptions import (
@@ -22,6 +23,7 @@ from ..describe.assumptions import (
 )
 from ..describe.chip import Chip
 from ..describe.framework import answered, asked, framework, usual
+from ..describe.frozen import put
 from ..errors import BadInput
 from .scenario import BY_SHAPE, READ
 
@@ -56,7 +58,7 @@ def borrowed(
     fields = (*READ, *(BY_SHAPE if kept.chip.model == "by-shape" else ()))
     taken: Any = EPOCH
     for path in fields:
-        taken = _with(taken, kept, path.split("."))
+        taken = put(path, attrgetter(path)(kept))(taken)
     hidden = {
         axis: in_step(getattr(taken.overlap, axis)) for axis in ("tp", "ep")
     }
@@ -85,12 +87,3 @@ def in_step(how: Hide) -> Hide:
             most=how.most * BACKWARD_SENT,
         )
     return Hide("step", how.share, how.slow, most=how.most)
-
-
-def _with(taken: Any, of: Any, path: list[str]) -> Any:
-    """With one field as `of` has it."""
-    first, *rest = path
-    value = getattr(of, first)
-    if rest:
-        value = _with(getattr(taken, first), value, rest)
-    return replace(taken, **{first: value})

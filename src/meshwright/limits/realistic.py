@@ -19,6 +19,7 @@ from ..count.model import model_flops, parameters
 from ..describe.assumptions import REALISTIC, Assumptions, Hide, HidePass
 from ..describe.cluster import Cluster
 from ..describe.framework import Framework
+from ..describe.frozen import altered, put
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
 from ..prediction.failures import Failures, Loss, loss
@@ -275,43 +276,27 @@ def why(p: Prediction) -> str:
 
 
 Without = Callable[[Realism], Realism]
-
-
-def _assume(**joints: Any) -> Without:
-    """Another choice at some joints."""
-
-    def change(r: Realism) -> Realism:
-        a = r.assumptions
-        return replace(
-            r,
-            assumptions=replace(
-                a,
-                **{k: replace(getattr(a, k), **v) for k, v in joints.items()},
-            ),
-        )
-
-    return change
-
-
 HIERARCHY = "products on the memory hierarchy"
 """Of chips whose memories are known."""
 OMISSIONS: dict[str, Without] = {
     "everything counted": lambda r: r,
-    "chips never fail": lambda r: replace(r, failures=None),
-    "restart in 1 minute": lambda r: replace(
-        r, failures=replace(r.failures, restart_s=60.0) if r.failures else None
+    "chips never fail": put("failures", None),
+    "restart in 1 minute": put("failures.restart_s", 60.0),
+    "no attention scores": put("attention", False),
+    "no embedding, head and loss": put("vocabulary", 0),
+    "endless memory": put("assumptions.memory.capacity_share", ENDLESS),
+    "data-parallel traffic not overlapped": put(
+        "assumptions.overlap.dp", HidePass()
     ),
-    "no attention scores": lambda r: replace(r, attention=False),
-    "no embedding, head and loss": lambda r: replace(r, vocabulary=0),
-    "endless memory": _assume(memory={"capacity_share": ENDLESS}),
-    "data-parallel traffic not overlapped": _assume(
-        overlap={"dp": HidePass()}
+    "tensor-parallel traffic overlapped": lambda r: altered(
+        r,
+        "assumptions.overlap",
+        lambda how: replace(how, tp=Hide("layer"), ep=Hide("layer"), pp="all"),
     ),
-    "tensor-parallel traffic overlapped": _assume(
-        overlap={"tp": Hide("layer"), "ep": Hide("layer"), "pp": "all"}
+    HIERARCHY: put("assumptions.chip.model", "hierarchy"),
+    "collectives level by level": put(
+        "assumptions.network.collective", "levels"
     ),
-    HIERARCHY: _assume(chip={"model": "hierarchy"}),
-    "collectives level by level": _assume(network={"collective": "levels"}),
 }
 """What is left out (or changed), one at a time."""
 

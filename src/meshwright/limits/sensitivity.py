@@ -7,11 +7,11 @@ Schneider-Joseph 2024, arXiv 2411.01137.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ..describe.assumptions import ChipTime, HidePass, Overlap
-from ..describe.chip import Chip, Hierarchy
+from ..describe.assumptions import HidePass
+from ..describe.frozen import put, scaled
 from .answer import ends
 from .crossing import Crossing
 from .curve import curve
@@ -22,98 +22,50 @@ ENDLESS = 1e30
 """Stands for an infinite rate."""
 
 
-def chip(s: Scenario, **fields: Any) -> Scenario:
-    """With another chip."""
-    changed: Chip = replace(s.chip, **fields)
-    return replace(s, chip=changed)
-
-
-def memories(s: Scenario, **fields: Any) -> Scenario:
-    """With other memories on the chip; nothing changes if they are not known."""
-    changed: Hierarchy | None = (
-        replace(s.chip.hierarchy, **fields) if s.chip.hierarchy else None
-    )
-    return chip(s, hierarchy=changed)
-
-
-def scaled(s: Scenario, field: str, factor: float) -> Scenario:
-    """With a field of the chip's memories scaled."""
-    return (
-        memories(s, **{field: factor * getattr(s.chip.hierarchy, field)})
-        if s.chip.hierarchy
-        else s
-    )
-
-
-def bandwidth(s: Scenario, factor: float, *levels: int) -> Scenario:
-    """With the bandwidth of some levels of the network scaled (none named: all)."""
-    n = len(s.network.dims)
-    chosen = [i % n for i in levels] or range(n)
-    dims = tuple(
-        replace(d, bandwidth=d.bandwidth * factor) if i in chosen else d
-        for i, d in enumerate(s.network.dims)
-    )
-    return replace(s, network=replace(s.network, dims=dims))
-
-
-def latency(s: Scenario, factor: float) -> Scenario:
-    """With the latency of the whole network scaled."""
-    dims = tuple(
-        replace(d, latency=d.latency * factor) for d in s.network.dims
-    )
-    return replace(s, network=replace(s.network, dims=dims))
-
-
-def how(s: Scenario, **fields: ChipTime | Overlap) -> Scenario:
-    """With other assumptions."""
-    return replace(s, assumptions=replace(s.assumptions, **fields))  # type: ignore[arg-type]
-
-
-def gradients(s: Scenario, hide: HidePass) -> Scenario:
-    """With gradients behind the step."""
-    return how(s, overlap=replace(s.assumptions.overlap, dp=hide))
+def bandwidth(s: Scenario, factor: float, level: int) -> Scenario:
+    """With the bandwidth of one level of the network scaled."""
+    dims = list(s.network.dims)
+    dims[level] = scaled("bandwidth", factor)(dims[level])
+    return put("network.dims", tuple(dims))(s)
 
 
 def endless_memories(s: Scenario) -> Scenario:
     """Only the arithmetic, its padding and the launches are left."""
-    return chip(
-        memories(s, l2_bandwidth=ENDLESS, smem_bytes_per_clock=ENDLESS),
-        hbm_bandwidth=ENDLESS,
-    )
+    for path in (
+        "hierarchy.l2_bandwidth",
+        "hierarchy.smem_bytes_per_clock",
+        "hbm_bandwidth",
+    ):
+        s = put(f"chip.{path}", ENDLESS)(s)
+    return s
 
 
 CHANGES: dict[str, Change] = {
     "base": lambda s: s,
-    "data-parallel traffic overlapped": lambda s: gradients(
-        s, HidePass("step", links="free")
+    "data-parallel traffic overlapped": put(
+        "assumptions.overlap.dp", HidePass("step", links="free")
     ),
-    "... on the same links": lambda s: gradients(s, HidePass("step")),
-    "bandwidth not halved (all levels x 2)": lambda s: bandwidth(s, 2.0),
+    "... on the same links": put("assumptions.overlap.dp", HidePass("step")),
+    "bandwidth not halved (all levels x 2)": scaled(
+        "network.dims.bandwidth", 2.0
+    ),
     "slowest level x 0.5": lambda s: bandwidth(s, 0.5, -1),
-    "no zero bubble": lambda s: replace(s, schedules=("1f1b",)),
-    "no throttling (sustained = boost clock)": lambda s: chip(
-        s, sustained=1.0
-    ),
+    "no zero bubble": put("schedules", ("1f1b",)),
+    "no throttling (sustained = boost clock)": put("chip.sustained", 1.0),
     "no memory hierarchy": endless_memories,
-    "L2 bandwidth x 0.5": lambda s: scaled(s, "l2_bandwidth", 0.5),
-    "L2 bandwidth x 2": lambda s: scaled(s, "l2_bandwidth", 2.0),
-    "shared-memory bandwidth x 0.5": lambda s: scaled(
-        s, "smem_bytes_per_clock", 0.5
+    "L2 bandwidth x 0.5": scaled("chip.hierarchy.l2_bandwidth", 0.5),
+    "L2 bandwidth x 2": scaled("chip.hierarchy.l2_bandwidth", 2.0),
+    "shared-memory bandwidth x 0.5": scaled(
+        "chip.hierarchy.smem_bytes_per_clock", 0.5
     ),
-    "HBM bandwidth x 0.5": lambda s: chip(
-        s, hbm_bandwidth=0.5 * s.chip.hbm_bandwidth
-    ),
-    "HBM bandwidth x 2": lambda s: chip(
-        s, hbm_bandwidth=2.0 * s.chip.hbm_bandwidth
-    ),
-    "no distributed shared memory": lambda s: memories(s, dsmem=False),
-    "usable share of L2 and registers 0.5": lambda s: memories(s, usable=0.5),
-    "kernel latency 0": lambda s: how(
-        s, chip=replace(s.assumptions.chip, launch_s=0.0)
-    ),
-    "network latency x 4": lambda s: latency(s, 4.0),
-    "1 month": lambda s: replace(s, duration_s=MONTH_S),
-    "6 months": lambda s: replace(s, duration_s=6 * MONTH_S),
+    "HBM bandwidth x 0.5": scaled("chip.hbm_bandwidth", 0.5),
+    "HBM bandwidth x 2": scaled("chip.hbm_bandwidth", 2.0),
+    "no distributed shared memory": put("chip.hierarchy.dsmem", False),
+    "usable share of L2 and registers 0.5": put("chip.hierarchy.usable", 0.5),
+    "kernel latency 0": put("assumptions.chip.launch_s", 0.0),
+    "network latency x 4": scaled("network.dims.latency", 4.0),
+    "1 month": put("duration_s", MONTH_S),
+    "6 months": put("duration_s", 6 * MONTH_S),
 }
 
 

@@ -7,14 +7,20 @@ All for the layout as it is: a machine that differs may have another best one. W
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from ..describe.cluster import Cluster
-from ..describe.network import Dim
+from ..describe.frozen import put, scaled
 from .prediction import Prediction, predict
 
 TIMES = 2.0
 """How many times as good a number is taken to be."""
+CHIP = (
+    ("flops", "twice the FLOP/s", "chip.matrix_flops"),
+    ("hbm", "twice the HBM bandwidth", "chip.hbm_bandwidth"),
+    ("memory", "twice the memory", "chip.hbm_bytes"),
+)
+"""Name, words, and the number of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -28,52 +34,36 @@ class Elasticity:
 
     def to_dict(self) -> dict[str, object]:
         """The fields of one of `elasticities` of `plan --json`."""
-        return {"name": self.name, "words": self.words, "change": self.change}
+        return asdict(self)
 
 
 def elasticities(p: Prediction) -> tuple[Elasticity, ...]:
     """What each number of the machine would change, the most first."""
     found = []
     for name, words, cluster in better(p.job.cluster):
-        other = predict(replace(p.job, cluster=cluster), p.layout)
+        unnamed = replace(cluster, name="")
+        other = predict(replace(p.job, cluster=unnamed), p.layout)
         found.append(Elasticity(name, words, other.merit_s / p.merit_s - 1.0))
     return tuple(sorted(found, key=lambda each: each.change))
 
 
 def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     """(name, words, the cluster with that number twice as good)."""
-    chip = cluster.chip
-    net = cluster.network
-    flops = {k: v * TIMES for k, v in chip.matrix_flops.items()}
-    changed = {
-        "flops": ("twice the FLOP/s", replace(chip, matrix_flops=flops)),
-        "hbm": (
-            "twice the HBM bandwidth",
-            replace(chip, hbm_bandwidth=chip.hbm_bandwidth * TIMES),
-        ),
-        "memory": (
-            "twice the memory",
-            replace(chip, hbm_bytes=chip.hbm_bytes * TIMES),
-        ),
-    }
-    for name, (words, other) in changed.items():
-        yield name, words, replace(cluster, chip=other, name="")
-    for i, (dim, size) in enumerate(zip(net.dims, cluster.sizes, strict=True)):
+    for name, words, path in CHIP:
+        yield name, words, scaled(path, TIMES)(cluster)
+    dims = cluster.network.dims
+    for i, (dim, size) in enumerate(zip(dims, cluster.sizes, strict=True)):
         if size > 1:
-            faster = replace(dim, bandwidth=dim.bandwidth * TIMES)
-            dims = (*net.dims[:i], faster, *net.dims[i + 1 :])
-            yield dim.name, f"twice the {dim.name}", _on(cluster, dims)
-    if any(dim.latency for dim in net.dims):
-        dims = tuple(
-            replace(dim, latency=dim.latency / TIMES) for dim in net.dims
-        )
-        yield "latency", "half the latency", _on(cluster, dims)
-
-
-def _on(cluster: Cluster, dims: tuple[Dim, ...]) -> Cluster:
-    return replace(
-        cluster, network=replace(cluster.network, dims=dims), name=""
-    )
+            faster = scaled("bandwidth", TIMES)(dim)
+            others = (*dims[:i], faster, *dims[i + 1 :])
+            yield (
+                dim.name,
+                f"twice the {dim.name}",
+                put("network.dims", others)(cluster),
+            )
+    if any(dim.latency for dim in dims):
+        shorter = scaled("network.dims.latency", 1 / TIMES)
+        yield "latency", "half the latency", shorter(cluster)
 
 
 def split(mine: Prediction, best: Prediction) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..describe.assumptions import BOOK_MAX
-from ..describe.chip import Chip
+from ..describe.frozen import scaled as times
 from ..describe.read import brief
 from ..describe.slices import parse_shape
 from ..errors import BadInput
@@ -45,10 +45,18 @@ from .question import ask, checked, laid_out
 MOST_SHOWN = 60_000
 """Actions of a timeline that a page draws."""
 SCALED = {
-    "hbm": "hbm_bandwidth",
-    "memory": "hbm_bytes",
+    "flops": (
+        "chip.matrix_flops",
+        "chip.vector_flops",
+        "chip.hierarchy.flop_per_clock",
+    ),
+    "hbm": ("chip.hbm_bandwidth",),
+    "memory": ("chip.hbm_bytes",),
+    "bandwidth": ("network.dims.bandwidth",),
+    "latency": ("network.dims.latency",),
+    "launch": ("assumptions.chip.launch_s",),
 }
-"""Slider -> field of the chip that it multiplies."""
+"""Slider -> numbers of a scenario that it multiplies."""
 COARSE = 4
 """Of so many points of a smooth curve one is drawn at once."""
 FACTORS = (1e-3, 1e6)
@@ -143,52 +151,25 @@ def scaled(found: Scenario, factors: object) -> Scenario:
     """
     if not isinstance(factors, Mapping):
         raise BadInput(f"factors must be a table, not {brief(factors)}")
-    chip = found.chip
-    net = found.network
-    how = found.assumptions
+    changed = found
     for name in factors:
         by = number(factors, str(name), 1.0)
         if not FACTORS[0] <= by <= FACTORS[1]:
             raise BadInput(
                 f"factors.{name} must be between {FACTORS[0]:g} and {FACTORS[1]:g}"
             )
-        if name == "flops":
-            chip = arithmetic(chip, by)
-        elif name in SCALED:
-            chip = replace(
-                chip, **{SCALED[name]: getattr(chip, SCALED[name]) * by}
-            )
-        elif name in ("bandwidth", "latency"):
-            dims = [
-                replace(d, **{name: getattr(d, name) * by}) for d in net.dims
-            ]
-            net = replace(net, dims=tuple(dims))
-        elif name == "launch":
-            how = replace(
-                how, chip=replace(how.chip, launch_s=how.chip.launch_s * by)
-            )
-        else:
+        if name not in SCALED:
             raise BadInput(
                 f"factors.{brief(name)} is not known: flops, hbm, memory, bandwidth, latency or"
                 " launch"
             )
+        for path in SCALED[name]:
+            changed = times(path, by)(changed)
     marks = ", ".join(
         f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1
     )
     label = f"{found.name} ({marks})" if marks else found.name
-    return replace(found, name=label, chip=chip, network=net, assumptions=how)
-
-
-def arithmetic(chip: Chip, by: float) -> Chip:
-    """The chip with faster matrix and vector units."""
-    inner = chip.hierarchy
-    return replace(
-        chip,
-        matrix_flops={k: v * by for k, v in chip.matrix_flops.items()},
-        vector_flops=chip.vector_flops * by,
-        hierarchy=inner
-        and replace(inner, flop_per_clock=inner.flop_per_clock * by),
-    )
+    return replace(changed, name=label)
 
 
 def limits(body: Body, progress: Progress) -> Iterator[Answer]:

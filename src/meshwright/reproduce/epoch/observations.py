@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...describe.frozen import put, scaled
 from ...limits.curve import Point, curve
 from ...limits.scenario import Scenario, preset
-from ...limits.sensitivity import bandwidth, chip, latency, scaled
 from ..report import Check, relative
 from .golden import ours
 
@@ -21,14 +21,19 @@ BASE = "h100"
 
 def slow_memories(s: Scenario) -> Scenario:
     """With HBM, L2 and shared memory at a tenth of their bandwidth."""
-    for field in ("l2_bandwidth", "smem_bytes_per_clock"):
-        s = scaled(s, field, 1 / FACTOR)
-    return chip(s, hbm_bandwidth=s.chip.hbm_bandwidth / FACTOR)
+    for path in (
+        "hierarchy.l2_bandwidth",
+        "hierarchy.smem_bytes_per_clock",
+        "hbm_bandwidth",
+    ):
+        s = scaled(f"chip.{path}", 1 / FACTOR)(s)
+    return s
 
 
 def slow_links(s: Scenario) -> Scenario:
     """With a tenth of the network's bandwidth, and nothing to wait for."""
-    return bandwidth(latency(s, 0.0), 1 / FACTOR)
+    slower = scaled("network.dims.bandwidth", 1 / FACTOR)(s)
+    return put("network.dims.latency", 0.0)(slower)
 
 
 def one_bubble(s: Scenario) -> Scenario:
@@ -89,7 +94,8 @@ def checks() -> Iterator[Check]:
         f"the same at {links[-1].flops:.1e} FLOP: {words(large)}",
     )
     near = one_bubble(preset(BASE))
-    before, after = (curve(s).points for s in (near, latency(near, FACTOR)))
+    far = scaled("network.dims.latency", FACTOR)(near)
+    before, after = (curve(s).points for s in (near, far))
     told = f"1F1B, ten times the latency: {words(mean(after))}; as it is: {words(mean(before))}"
     yield _holds(
         "network latency favours dp over tp and pp",
