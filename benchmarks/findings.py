@@ -18,7 +18,6 @@ from meshwright.describe.assumptions import LBL, REALISTIC, SETS
 from meshwright.describe.frozen import scaled
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
-from meshwright.limits.answer import ends
 from meshwright.limits.borrowed import borrowed
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
@@ -177,7 +176,7 @@ def surer() -> Iterator[str]:
 def reached(scenario: Scenario) -> tuple[float, float]:
     """(training FLOPs at the last crossing of the threshold, of the largest run at all)."""
     line = curve(scenario)
-    return ends(line).last_flops or 0.0, line.points[-1].flops
+    return line.crossing.last_flops or 0.0, line.points[-1].flops
 
 
 def restarts() -> Iterator[str]:

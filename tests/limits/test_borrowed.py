@@ -11,7 +11,6 @@ from meshwright.cli.main import main
 from meshwright.cost.overlap import outlasting
 from meshwright.describe.assumptions import EPOCH, SETS, Hide, HidePass
 from meshwright.limits import preset
-from meshwright.limits.answer import ends
 from meshwright.limits.borrowed import borrowed, in_step
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario
@@ -61,7 +60,7 @@ def test_behind_weight_gradients_as_behind_a_step(
 def test_traffic_that_shows_ends_scaling_earlier() -> None:
     """LBL hides no tensor traffic, Epoch all of it; without any, only launches end it."""
     lbl, epoch, free = (
-        ends(curve(under(name)))
+        curve(under(name)).crossing
         for name in ("lbl-2024", "epoch-2024", "megatron-2021")
     )
     assert lbl.last_flops and epoch.last_flops

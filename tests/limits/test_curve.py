@@ -17,7 +17,7 @@ from meshwright.limits import (
     smallest_cluster,
     split,
 )
-from meshwright.limits.answer import ends, smooth_widths
+from meshwright.limits.answer import smooth_widths
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import exactly, months
 from meshwright.limits.scenario import MONTH_S, Scenario
@@ -29,7 +29,7 @@ FEW = 2.0 ** np.arange(14, 19, 0.5)
 
 def smooth_end(scenario: Scenario) -> float:
     """The last crossing without grids."""
-    last = ends(curve(scenario.smooth, smooth_widths())).last_flops
+    last = curve(scenario.smooth, smooth_widths()).crossing.last_flops
     assert last is not None
     return last
 

@@ -214,7 +214,7 @@ def dates(found: Any, growth: float) -> list[str]:
     said = []
     for line in found.lines:
         ends = {
-            "linear scaling ends": line.crossing.last_flops,
+            "linear scaling ends": line.curve.crossing.last_flops,
             "the largest run": line.largest.flops
             if line.largest and line.curve.ends
             else None,

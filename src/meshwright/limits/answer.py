@@ -16,7 +16,6 @@ from ..describe.frozen import shown
 from ..errors import BadInput, NoLayout
 from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
-from .crossing import Crossing, crossing
 from .curve import Curve, Point, curve, points_at
 from .laws import LEAST_WIDTH, WIDER, Law, shape
 from .scenario import Scenario, preset
@@ -34,10 +33,8 @@ class Limit:
 
     curve: Curve
     """The paper's grids: chips in doublings, rounded shapes."""
-    crossing: Crossing
     smooth: Curve | None
     """Real shapes and numbers of chips, exactly the time there is."""
-    smooth_crossing: Crossing | None
     closed: ClosedForms | None
     """Closed forms of dense models; None for sparse ones, and if the chip's memories are not
     known.
@@ -57,20 +54,16 @@ class Limit:
     def to_dict(self) -> dict[str, Any]:
         """The fields of one scenario of `limits --json`."""
         largest = self.largest
+        smooth = self.smooth and self.smooth.to_dict()
         return {
             **self.curve.to_dict(),
             "sustained_utilisation": self.scenario.sustained,
             "duration_s": self.scenario.duration_s,
-            "crossing": self.crossing.to_dict(),
             "largest_flops": largest.flops if largest else None,
             "largest_parameters": largest.parameters if largest else None,
             "bills": [bill(p, self.scenario) for p in self.curve.points],
-            "smooth_points": [p.to_dict() for p in self.smooth.points]
-            if self.smooth
-            else None,
-            "smooth_crossing": self.smooth_crossing.to_dict()
-            if self.smooth_crossing
-            else None,
+            "smooth_points": smooth and smooth["points"],
+            "smooth_crossing": smooth and smooth["crossing"],
             "closed_forms": self.closed.to_dict() if self.closed else None,
         }
 
@@ -119,9 +112,7 @@ def _limit(scenario: Scenario, smooth: bool) -> Limit:
         on = node(scenario.chip, scenario.network, scenario.precision.compute)
         s = under_law(Setting(duration_s=scenario.duration_s), scenario.law)
         closed = closed_forms(on, s)
-    return Limit(
-        exact, ends(exact), line, ends(line) if line else None, closed
-    )
+    return Limit(exact, line, closed)
 
 
 def as_published(scenario: Scenario) -> bool:
@@ -130,15 +121,6 @@ def as_published(scenario: Scenario) -> bool:
     return (how.chip.model, how.network.collective) == (
         EPOCH.chip.model,
         EPOCH.network.collective,
-    )
-
-
-def ends(line: Curve) -> Crossing:
-    """Where linear scaling ends on a curve."""
-    return crossing(
-        [p.flops for p in line.points],
-        [p.utilisation for p in line.points],
-        line.scenario.threshold,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -28,7 +28,7 @@ class Crossing:
     """No model is above the threshold."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__}
+        return asdict(self)
 
 
 def crossing(
@@ -49,3 +49,37 @@ def crossing(
                 math.log(flops[i]) + share * math.log(flops[i + 1] / flops[i])
             )
     return Crossing(threshold, first, last, bool(flops) and not any(above))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole training run on the smallest cluster that does it in time."""
+
+    flops: float
+    parameters: float
+    batch_tokens: float
+    chips: float
+    utilisation: float
+    """FLOPs of the model over what the chips could have done at their boost clock in the whole
+    time, failures included."""
+    duration_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """SI units, keys that end in their unit."""
+        return {f.name: getattr(self, f.name) for f in fields(Run)}
+
+
+class Line:
+    """Utilisation against training compute."""
+
+    points: tuple[Run, ...]
+    threshold: float
+
+    @property
+    def crossing(self) -> Crossing:
+        """Both ends of linear scaling."""
+        return crossing(
+            [p.flops for p in self.points],
+            [p.utilisation for p in self.points],
+            self.threshold,
+        )

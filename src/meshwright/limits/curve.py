@@ -16,6 +16,7 @@ import numpy as np
 from ..cost.chip import launches
 from ..count.mlp2d import unit
 from ..num import ceil, log2
+from .crossing import Line, Run
 from .laws import Shape, shape, widths
 from .placing import Lower, group
 from .scenario import MONTH_S, Scenario
@@ -35,20 +36,12 @@ LATE = 2.0
 
 
 @dataclass(frozen=True)
-class Point:
-    """One model on the smallest cluster that trains it in time."""
+class Point(Run):
+    """A run of the paper's model."""
 
-    flops: float
     hidden: float
     layers: float
     experts: float
-    parameters: float
-    batch_tokens: float
-    chips: float
-    utilisation: float
-    """Of the peak at boost clock."""
-    duration_s: float
-    """Of the whole run."""
     degrees: Degrees
     lower: Lower
     """For each axis (dp, tp_model, tp_ff, pp, ep) its ranks in every network level but the last."""
@@ -56,37 +49,23 @@ class Point:
 
     def to_dict(self) -> dict[str, Any]:
         """SI units, keys that end in their unit."""
-        d = {k: float(v) for k, v in self.degrees._asdict().items()}
         seconds = {
             ("bubble_share" if k == "bubble" else f"{k}_s"): float(v)
             for k, v in self.step._asdict().items()
         }
-        plain = {
-            k: float(getattr(self, k))
-            for k in (
-                "flops",
-                "hidden",
-                "layers",
-                "experts",
-                "parameters",
-                "batch_tokens",
-                "chips",
-                "utilisation",
-                "duration_s",
-            )
-        }
         return {
-            **plain,
-            "degrees": d,
-            "lower": {
-                a: list(x) for a, x in zip(AXES, self.lower, strict=True)
-            },
+            **super().to_dict(),
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "experts": self.experts,
+            "degrees": self.degrees._asdict(),
+            "lower": dict(zip(AXES, map(list, self.lower), strict=True)),
             "step": seconds,
         }
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Line):
     """The points of a scenario, by growing training compute."""
 
     scenario: Scenario
@@ -94,11 +73,16 @@ class Curve:
     ends: bool
     """The next model cannot be trained (or hardly); False: the grid of widths ends first."""
 
+    @property
+    def threshold(self) -> float:  # type: ignore[override]
+        return self.scenario.threshold
+
     def to_dict(self) -> dict[str, Any]:
         """The fields of one curve of `limits --json`."""
         return {
             "scenario": self.scenario.name,
-            "threshold": self.scenario.threshold,
+            "threshold": self.threshold,
+            "crossing": self.crossing.to_dict(),
             "ends": self.ends,
             "points": [p.to_dict() for p in self.points],
         }
@@ -258,14 +242,14 @@ def point(
     used = float(utilisation(s.flops, on.peak, chips, took))
     return Point(
         s.flops,
-        s.D,
-        s.L,
-        s.E,
         s.parameters,
         s.batch,
         chips,
         used,
         took,
+        s.D,
+        s.L,
+        s.E,
         d,
         lower,
         step,

@@ -25,7 +25,7 @@ from ..describe.model import Model, MoE
 from ..prediction.failures import Failures, Loss, loss
 from ..prediction.prediction import Prediction, predict
 from ..search import Space, search
-from .crossing import Crossing, crossing
+from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION
 from .laws import Law, rounded, shape
 from .scenario import Scenario
@@ -64,41 +64,22 @@ class Realism:
 
 
 @dataclass(frozen=True)
-class RealPoint:
-    """A whole run of a transformer on the smallest cluster that does it in time."""
+class RealPoint(Run):
+    """A run of a transformer."""
 
-    flops: float
-    parameters: float
-    batch_tokens: float
-    chips: int
-    utilisation: float
-    """FLOPs of the model over what the chips could have done at their boost clock in the whole
-    time, failures included."""
-    duration_s: float
     loss: Loss | None
     prediction: Prediction
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {
-            k: getattr(self, k)
-            for k in (
-                "flops",
-                "parameters",
-                "batch_tokens",
-                "chips",
-                "utilisation",
-                "duration_s",
-            )
-        }
         return {
-            **plain,
+            **super().to_dict(),
             "failures": self.loss.to_dict() if self.loss else None,
             "prediction": self.prediction.to_dict(),
         }
 
 
 @dataclass(frozen=True)
-class RealCurve:
+class RealCurve(Line):
     """Utilisation against training compute of transformers."""
 
     name: str
@@ -106,15 +87,6 @@ class RealCurve:
     points: tuple[RealPoint, ...]
     reason: str = ""
     """Why the next larger one cannot be trained."""
-
-    @property
-    def crossing(self) -> Crossing:
-        """Both ends of linear scaling."""
-        return crossing(
-            [p.flops for p in self.points],
-            [p.utilisation for p in self.points],
-            self.threshold,
-        )
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -9,8 +9,8 @@ best time found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from ..cost.floors import any_links
 from ..cost.links import Group
 from ..cost.load import Busy, Load
 from ..cost.network import Fabric
-from ..cost.overlap import Hidden, added, together
+from ..cost.overlap import added, together
 from ..count.work import Op
 from ..describe.cluster import Cluster
 from ..describe.network import Network
@@ -137,7 +137,12 @@ def fastest(
         _best_first(
             on,
             s,
-            joined(parts),
+            Cells(
+                *(
+                    np.concatenate(column, axis=-1)
+                    for column in zip(*parts, strict=True)
+                )
+            ),
             placings(
                 size,
                 exchangeable(scenario.joined),
@@ -177,8 +182,7 @@ def exchangeable(network: Network) -> tuple[int, ...]:
     return tuple(same.index(d) if i < torus else i for i, d in enumerate(same))
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(NamedTuple):
     """Cells worth placing, flat, sorted by model and bound."""
 
     model: NDArray[np.int64]
@@ -186,19 +190,8 @@ class Cells:
     """Position among the cells of the same model."""
     bound: Column
     busy: Column
-    degrees: Degrees
-
-
-def joined(parts: list[Cells]) -> Cells:
-    """Cells of several grids, in their order."""
-    columns = zip(*(part.degrees for part in parts), strict=True)
-    return Cells(
-        np.concatenate([part.model for part in parts]),
-        np.concatenate([part.rank for part in parts]),
-        np.concatenate([part.bound for part in parts]),
-        np.concatenate([part.busy for part in parts]),
-        Degrees(*(np.concatenate(each) for each in columns)),
-    )
+    degrees: Column
+    """A row each."""
 
 
 def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
@@ -214,24 +207,24 @@ def candidates(on: Machine, g: Grid, rows: Any, budget: Column) -> Cells:
     alike = Degrees(*(x[first] for x in d))
     ops = expert(on, Shape(*(x[first] for x in s)), alike)
     busy = passes(s, d) * np.asarray(once(on, ops))[which]
-    seconds, latency, _ = visited(on, alike, ops)
-    visit = Load(np.asarray(seconds)[which], np.asarray(latency)[which])
-    sent, reduced, wait = floors(on, s, d, visit)
-    together_s = step_time(
+    least = visited(on, alike, ops)
+    visit = Load(
+        np.asarray(least.seconds)[which], np.asarray(least.latency)[which]
+    )
+    seconds = step_time(
         on,
         busy,
-        sent,
-        reduced,
         idle_share(on, d),
-        wait,
+        d.zero_bubble,
         beside_gradients(on, s, d),
+        *floors(on, s, d, visit),
     )
-    bound = together_s * (1 - SLACK)
+    bound = seconds * (1 - SLACK)
     kept = np.flatnonzero(bound < budget[rows][model])
     kept = kept[np.lexsort((bound[kept], model[kept]))]
     model = model[kept]
     rank = np.arange(len(model)) - np.searchsorted(model, model)
-    degrees = Degrees(*(x[kept] for x in d))
+    degrees = np.stack([x[kept] for x in d])
     return Cells(rows[model], rank, bound[kept], busy[kept], degrees)
 
 
@@ -257,8 +250,10 @@ def visited(on: Machine, d: Degrees, ops: list[Op]) -> Load:
 
 def floors(
     on: Machine, s: Shape, d: Degrees, visit: Load
-) -> tuple[Hidden, Load, Column]:
-    """(tensor traffic, gradients, latency) at least, wherever the ranks lie.  visit: `visited`."""
+) -> tuple[Sent, Sent, Sent]:
+    """Tensor traffic, messages (their latency alone) and gradients at least, wherever the ranks
+    lie.  visit: `visited`.
+    """
     held = floor(
         on.fabric, s.parameters / d.shards * on.precision.gradient_bytes, d.dp
     )
@@ -268,13 +263,11 @@ def floors(
         2 * (s.L - 1),
         np.where(d.pp > 1, 2 * (d.interleave * d.pp - 1), 0.0),
     )
-    wait = 2 * s.L * visit.latency + crossed * hop
-    traffic = 2 * passes(s, d) * visit.seconds
-    waits: Column = np.where(d.zero_bubble > 0, 0.0, wait)
+    traffic = Load(2 * passes(s, d) * visit.seconds)
     return (
-        {on.overlap.tp: Load(traffic)},
-        Load(held.seconds),
-        waits + held.latency,
+        Sent({on.overlap.tp: traffic}, 2 * s.L * visit.latency),
+        Sent({}, crossed * hop),
+        Sent({on.overlap.dp: Load(held.seconds)}, held.latency),
     )
 
 
@@ -330,12 +323,16 @@ def _place(
     only what may still be the fastest goes on."""
     models = cells.model[mine]
     busy = cells.busy[mine]
-    d = Degrees(*(x[mine, None] for x in cells.degrees))
-    shapes = Shape(*(x[models, None] for x in s))
-    parts = tables(on, shapes, d, places, whole)
-    idle = idle_share(on, d)[:, 0]
-    portions = beside_gradients(on, shapes, d)
-    zero_bubble = d.zero_bubble[:, 0] > 0
+    flat = Degrees(*cells.degrees[:, mine])
+    idle = idle_share(on, flat)
+    portions = beside_gradients(on, s.at(models), flat)
+    parts = tables(
+        on,
+        Shape(*(x[models, None] for x in s)),
+        Degrees(*(x[:, None] for x in flat)),
+        places,
+        whole,
+    )
     limit = found.seconds[models] * (1 + SLACK)
     open_ = np.ones((len(mine), 1), dtype=bool)
     for entries, before in places.rounds:
@@ -344,15 +341,15 @@ def _place(
             _at(x, (row, entry[place]))
             for x, entry in zip(parts, entries, strict=True)
         )
-        wait = np.where(zero_bubble[row], 0.0, tp.wait + p2p.wait) + dp.wait
         seconds = step_time(
             on,
             busy[row],
-            together([tp.loads, p2p.loads]),
-            dp.load,
             idle[row],
-            wait,
+            flat.zero_bubble[row],
             _at_rows(portions, row),
+            tp,
+            p2p,
+            dp,
         )
         fast = (seconds <= limit[row]) & (seconds < IMPOSSIBLE)
         open_ = np.zeros((len(mine), len(before)), dtype=bool)
@@ -363,9 +360,7 @@ def _place(
         )[fast]
         row = row[fast]
         place = place[fast]
-        degrees = Degrees(
-            *(np.broadcast_to(x, (len(mine), 1))[row, 0] for x in d)
-        )
+        degrees = Degrees(*(x[row] for x in flat))
         found.improve(
             models[row],
             seconds[fast],
@@ -380,29 +375,25 @@ def tables(
 ) -> tuple[Sent, Sent, Sent]:
     """Tensor traffic, messages, gradients of every cell in every placement of their axes."""
     ops = expert(on, s, d)
-    return (
-        _table(
-            d,
-            whole,
-            places.tensor,
-            AXES[1:3],
-            lambda a, b: tensor(on, s, d, ops, {"tp_model": a, "tp_ff": b}),
-        ),
-        _table(
-            d,
-            whole,
-            places.between,
-            AXES[3:],
-            lambda pp, ep: between(on, s, d, pp, ep),
-        ),
-        _table(
-            d,
-            whole,
-            places.single,
-            AXES[:1],
-            lambda dp: gradients(on, s, d, dp),
-        ),
+    tp, p2p, dp = (
+        _table(d, whole, which, axes, send)
+        for which, axes, send in (
+            (
+                places.tensor,
+                AXES[1:3],
+                lambda a, b: tensor(
+                    on, s, d, ops, {"tp_model": a, "tp_ff": b}
+                ),
+            ),
+            (
+                places.between,
+                AXES[3:],
+                lambda pp, ep: between(on, s, d, pp, ep),
+            ),
+            (places.single, AXES[:1], lambda dp: gradients(on, s, d, dp)),
+        )
     )
+    return tp, p2p, dp
 
 
 def _table(
@@ -437,11 +428,11 @@ def _table(
 
 def _at_rows(portions: Portions, row: Any) -> Portions:
     """Of some cells."""
-    return tuple((_of(part, row), _of(share, row)) for part, share in portions)
 
+    def of(x: Values) -> Values:
+        return x if isinstance(x, float) else x[row]
 
-def _of(x: Any, row: Any) -> Any:
-    return x if isinstance(x, float) else x[row, 0]
+    return tuple((of(part), of(share)) for part, share in portions)
 
 
 def _at(sent: Sent, entry: Any) -> Sent:

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..describe.assumptions import HidePass
 from ..describe.frozen import put, scaled
-from .answer import ends
 from .crossing import Crossing
 from .curve import curve
 from .scenario import MONTH_S, Scenario
@@ -91,7 +90,7 @@ def sensitivity(
 ) -> Sensitivity:
     """The end of linear scaling of each scenario under each change."""
     rows = [
-        (name, tuple(ends(curve(change(s))) for s in scenarios))
+        (name, tuple(curve(change(s)).crossing for s in scenarios))
         for name, change in changes.items()
     ]
     return Sensitivity(tuple(s.name for s in scenarios), tuple(rows))

@@ -172,15 +172,15 @@ def simulate(
     tp = tensor(on, s, d, ops, groups)
     p2p = between(on, s, d, groups["pp"], groups["ep"])
     dp = gradients(on, s, d, groups["dp"])
-    wait = where(d.zero_bubble > 0, 0.0, tp.wait + p2p.wait)
     total = step_time(
         on,
         busy,
-        together([tp.loads, p2p.loads]),
-        dp.load,
         idle,
-        wait + dp.wait,
+        d.zero_bubble,
         beside_gradients(on, s, d),
+        tp,
+        p2p,
+        dp,
     )
     seconds = tp.load.seconds, dp.load.seconds, p2p.load.seconds
     return Step(
@@ -213,26 +213,25 @@ def beside_gradients(on: Machine, s: Shape, d: Degrees) -> Portions:
 def step_time(
     on: Machine,
     busy: Values,
-    sent: Hidden,
-    gradients: Load,
     idle: Values,
-    wait: Values,
+    zero_bubble: Values,
     portions: Portions,
+    tp: Sent,
+    p2p: Sent,
+    dp: Sent,
 ) -> Values:
-    """The sum: products and what of the traffic outlasts them, longer by the idle share, then
-    gradients and latencies.
-
-    sent: tensor and point-to-point traffic. Gradients come after it on the same links.
+    """The sum: products and what of the tensor traffic and the messages between blocks outlasts
+    them, longer by the idle share, then gradients, on the same links, and latencies.
     """
+    sent = together([tp.loads, p2p.loads])
     work = (busy + budgeted(busy, sent)) * (1 + idle)
+    wait = where(zero_bubble > 0, 0.0, tp.wait + p2p.wait) + dp.wait
     how = on.overlap.dp
     if how.scope == "none":
-        return work + gradients.seconds + wait
+        return work + dp.load.seconds + wait
     own = added(sent)
     for part, share in portions:
-        work_there = work * share
-        sent_there = own * share
-        exposed = behind(work_there, sent_there, gradients * part, how)
+        exposed = behind(work * share, own * share, dp.load * part, how)
         wait = wait + exposed.total
     return work + wait
 

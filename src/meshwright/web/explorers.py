@@ -17,14 +17,11 @@ from ..formats import perfetto
 from ..formats.scenario import load_scenario
 from ..limits.answer import (
     bill,
-    ends,
     largest_run,
     smallest_cluster,
     smooth_widths,
     split,
 )
-from ..limits.answer import limits as compute_limits
-from ..limits.crossing import Crossing
 from ..limits.curve import Curve, curve
 from ..limits.scenario import MONTH_S, Scenario, presets
 from ..prediction.exact import actions_of
@@ -182,31 +179,26 @@ def limits(body: Body, progress: Progress) -> Iterator[Answer]:
             progress(text, 0.0)
             s = scenario(text, body)
             line = curve(s.smooth, smooth_widths()[::every])
-            yield {"scenario": text, "curve": kind, **one(line, ends(line), s)}
+            yield {**one(line), "scenario": text, "curve": kind}
     for text in chosen if body.get("grid") else ():
         progress(text, 0.0)
-        found = compute_limits(scenario(text, body), False).lines[0]
-        yield {
-            "scenario": text,
-            "curve": "grid",
-            **one(found.curve, found.crossing, found.scenario),
-        }
+        line = curve(scenario(text, body))
+        yield {**one(line), "scenario": text, "curve": "grid"}
 
 
-def one(line: Curve, crossing: Crossing, s: Scenario) -> dict[str, Any]:
+def one(line: Curve) -> dict[str, Any]:
     """The fields of one curve."""
+    s = line.scenario
     points = [
         {**p.to_dict(), **bill(p, s), "split": split(p)} for p in line.points
     ]
     return {
+        **line.to_dict(),
         "name": s.name,
         "chip": s.chip.name,
-        "threshold": s.threshold,
         "sustained_utilisation": s.sustained,
         "duration_s": s.duration_s,
-        "ends": line.ends,
         "points": points,
-        "crossing": crossing.to_dict(),
     }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ...describe.network import Dim, Network
-from ...limits.answer import ends
 from ...limits.calendar import GROWTH, WORLD_ENERGY_J, years_until
 from ...limits.closed_forms import closed_forms, node, under_law
 from ...limits.laws import LAWS, Shape, gain, shape
@@ -240,7 +239,7 @@ def laws() -> Table:
         law = scenario.law
         on = node(scenario.chip, scenario.network)
         found = closed_forms(on, under_law(published.SETTING, law))
-        end = ends(ours(name))
+        end = ours(name).crossing
         rows.append(
             (
                 law.name,

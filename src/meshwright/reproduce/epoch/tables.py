@@ -11,7 +11,7 @@ from ...catalog import chip, network
 from ...cost.hierarchy import levels, product_time
 from ...count.work import Product
 from ...describe.assumptions import EPOCH
-from ...limits.answer import bill, ends, smallest_cluster
+from ...limits.answer import bill, smallest_cluster
 from ...limits.closed_forms import (
     LATENCY_CONSTANT,
     Node,
@@ -84,12 +84,12 @@ def linear_scaling() -> Iterator[Check]:
     for name, rows in published.LINEAR.items():
         for base, both in rows.items():
             for kind, text in zip(("", "/sparse"), both, strict=True):
-                first = ends(ours(base + kind)).first_flops
+                first = ours(base + kind).crossing.first_flops
                 yield rounds(
                     f"{name}/{base}{kind or '/dense'}", text, first or math.nan
                 )
     limit = {
-        name: ends(ours(name)).first_flops or math.nan
+        name: ours(name).crossing.first_flops or math.nan
         for name in published.FIGURE_9
     }
     for name, text in published.FIGURE_9.items():
@@ -248,8 +248,8 @@ def linear_table() -> Table:
             for kind, text in zip(("", "/sparse"), both, strict=True):
                 if not text:
                     continue
-                exact = ends(ours(base + kind))
-                free = ends(smooth(base + kind))
+                exact = ours(base + kind).crossing
+                free = smooth(base + kind).crossing
                 rows.append(
                     (
                         name,
