@@ -307,6 +307,24 @@ def product(values: Any) -> Num:
     return reduce(lambda a, b: a * b, values, 1)
 
 
+def crossing(
+    gap: Callable[[float], float], low: float = 1.0, high: float = 1e13
+) -> float | None:
+    """Where a gap that grows with its argument turns positive, by bisection; None if it never does
+    before `high`.
+    """
+    if gap(high) <= 0:
+        return None
+    if gap(low) > 0:
+        return low
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if gap(middle) > 0 else (middle, high)
+    return high
+
+
 def divisors(n: int) -> list[int]:
     """All divisors of n >= 1, ascending."""
     low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]

@@ -127,12 +127,12 @@ def test_pods_need_73440_tokens_each_and_two_of_them_half():
     ten = mesh(
         cluster("40960xbook-tpu-v5p"), "bf16", BOOK_SUM, shape=(16, 16, 16)
     )
-    row = schemes.across_pods(Setting(TOY), ten, 1e7, 0.0)
+    row = schemes.across_pods(schemes.Asked(Setting(TOY), ten, 1e7))
     assert ten.pods == 10 and row.least_batch_sum_tokens == pytest.approx(
         10 * 73440, rel=1e-9
     )
     two = mesh(cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16))
-    row = schemes.across_pods(Setting(TOY), two, 1e7, 0.0)
+    row = schemes.across_pods(schemes.Asked(Setting(TOY), two, 1e7))
     assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
 
 
@@ -142,7 +142,9 @@ def test_experts_over_nodes_of_gpus(degree):
     book.
     """
     m, batch = mesh(cluster("1024xbook-h100"), "bf16", EXACT), 16e6
-    row = schemes.expert_parallel(Setting(OSS), m, batch, 0.0, degree)
+    row = schemes.expert_parallel(
+        schemes.Asked(Setting(OSS), m, batch), degree
+    )
     tokens, k, Z = batch / 1024 * degree, OSS.moe.top_k, degree
     assert row.comm_sum_s == pytest.approx(
         4 * tokens * OSS.hidden * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1)
@@ -156,7 +158,9 @@ def test_context_ring_is_bound_by_the_length_not_the_batch():
     """(T/c) H/K FLOPs for each byte."""
     m = mesh(cluster("64xbook-tpu-v5p"), "bf16", BOOK_SUM)
     for seq in (8192, 131072):
-        row = schemes.context_parallel(Setting(LLAMA, seq=seq), m, 1e7, 0.0, 4)
+        row = schemes.context_parallel(
+            schemes.Asked(Setting(LLAMA, seq=seq), m, 1e7), 4
+        )
         assert row.compute_s / row.comm_sum_s == pytest.approx(
             seq / 4 * 64 / 8 / (4.59e14 / 0.9e11)
         )
@@ -165,7 +169,7 @@ def test_context_ring_is_bound_by_the_length_not_the_batch():
 def test_pipeline_hops():
     """N_mb + N_stages - 2 hops of 2 B D/(N_mb W) for one chip's tokens."""
     m = mesh(cluster("1024xbook-h100"), "bf16", BOOK_SUM)
-    row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
+    row = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e6), 8, 32)
     assert row.comm_sum_s == pytest.approx(
         (32 + 8 - 2) * 2 * (1e6 / 128 / 32) * 8192 / 50e9
     )
@@ -263,9 +267,9 @@ def test_a_stage_sends_to_its_neighbour(name, rate):
     stages.
     """
     m = mesh(cluster(name), "bf16", BOOK_SUM)
-    row = schemes.pipeline(Setting(TOY), m, 1e6, 0.0, 8, 32)
+    row = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e6), 8, 32)
     assert row.comm_sum_s == pytest.approx(
         38 * 2 * (1e6 / (m.chips / 8) / 32) * 8192 / rate
     )
-    short = schemes.pipeline(Setting(TOY), m, 1e-3, 0.0, 8, 32)
+    short = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e-3), 8, 32)
     assert short.comm_sum_s == pytest.approx(38 * m.fabric.latencies[0])

@@ -19,7 +19,11 @@ from meshwright.describe.assumptions import (
     HidePass,
 )
 from meshwright.roofline.mesh import mesh, place
-from meshwright.roofline.schemes import data_parallel, sharded_data_parallel
+from meshwright.roofline.schemes import (
+    Asked,
+    data_parallel,
+    sharded_data_parallel,
+)
 from meshwright.roofline.splits import splits
 from meshwright.roofline.times import EDITIONS, step
 from meshwright.roofline.work import Setting
@@ -112,7 +116,7 @@ def test_the_rows_of_data_parallelism_are_steps(how: Assumptions) -> None:
         Setting(ONE, "block", assumptions=how),
     )
     for row, zero in ((data_parallel, 0), (sharded_data_parallel, 3)):
-        ours = row(setting, m, 32 * 4096, 0.0).step_s
+        ours = row(Asked(setting, m, 32 * 4096)).step_s
         assert ours == pytest.approx(seconds(how, 32, zero, 1, 16), rel=1e-12)
 
 

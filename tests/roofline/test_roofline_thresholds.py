@@ -11,6 +11,7 @@ from meshwright import Model, MoE
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.describe.job import PRECISIONS
+from meshwright.num import crossing
 from meshwright.reproduce.scaling_book.ideal import (
     Ideal,
     on_axes,
@@ -21,7 +22,6 @@ from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import (
     STATES,
     checkpoints,
-    largest_model,
     per_chip,
 )
 from meshwright.roofline.mesh import mesh
@@ -183,14 +183,14 @@ def test_curves():
 
 
 def test_crossing():
-    assert th.crossing(lambda x: x - 7e5) == pytest.approx(7e5, rel=1e-12)
-    assert th.crossing(lambda x: -1.0) is None
-    assert th.crossing(lambda x: x + 1) == 1.0
+    assert crossing(lambda x: x - 7e5) == pytest.approx(7e5, rel=1e-12)
+    assert crossing(lambda x: -1.0) is None
+    assert crossing(lambda x: x + 1) == 1.0
 
 
 def test_memory():
     assert STATES["book"] == 10 and STATES["full"] == 18
-    assert largest_model(96e9) == 9.6e9
+    assert STATES["book"] == 10.0
     assert checkpoints(32, 1e6, 4096) == 2 * 32 * 1e6 * 4096
     assert (
         per_chip(1e9, 0.0, 8, 1) == 1e10

@@ -14,6 +14,7 @@ import numpy as np
 from ..describe.assumptions import EPOCH
 from ..describe.frozen import shown
 from ..errors import BadInput, NoLayout
+from ..num import crossing
 from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
 from .curve import Curve, Point, curve, points_at
@@ -157,21 +158,16 @@ def width(law: Law, flops: float) -> float:
     """Width of the model that a law trains with so many FLOPs; BadInput if it is beyond all
     reason.
     """
-    low, high = (math.log(x) for x in (NARROWEST, WIDEST))
-    if not shape(law, NARROWEST).flops <= flops <= shape(law, WIDEST).flops:
+    found = crossing(
+        lambda wide: shape(law, wide).flops - flops, NARROWEST, WIDEST
+    )
+    if found is None or found == NARROWEST:
         least, most = (shape(law, x).flops for x in (NARROWEST, WIDEST))
         raise BadInput(
             f"a run of {flops:.3g} FLOP is outside what the scaling law {law.name} covers:"
             f" {least:.1g} to {most:.1g}"
         )
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high)
-            if shape(law, math.exp(middle)).flops < flops
-            else (low, middle)
-        )
-    return math.exp(high)
+    return found
 
 
 def smallest_cluster(scenario: Scenario, flops: float) -> Point:

@@ -132,11 +132,6 @@ def critical_flops(
     return scaled_flops(s, reach, 0.0, constant)
 
 
-def largest_parameters(s: Setting) -> float:
-    """N = b/L t / (80 t_L): the largest model that can be trained at all (equation 17)."""
-    return s.batch / s.layers * latency_reach(s) / 80
-
-
 def scaled_flops(
     s: Setting,
     reach: Num,

@@ -26,11 +26,6 @@ STATES: Mapping[str, float] = MappingProxyType(
 """habit -> bytes a parameter: 2 + 8, and with fp32 gradients and master weights 2 + 4 + 12."""
 
 
-def largest_model(hbm_bytes: Num) -> Num:
-    """Parameters that fit on one chip without any sharding."""
-    return hbm_bytes / STATES["book"]
-
-
 def checkpoints(
     layers: Num, tokens: Num, width: Num, each: Num = 1.0, size: float = 2.0
 ) -> Num:
@@ -53,8 +48,3 @@ def per_chip(
     """Bytes of one of `chips` chips: states cut `shards` ways (FSDP, TP and both: all chips; DP:
     1), activations over all."""
     return parameters * state_bytes / shards + kept / chips
-
-
-def chips_for(total_bytes: Num, hbm_bytes: Num) -> Num:
-    """Chips whose memory holds that much, were it cut perfectly."""
-    return total_bytes / hbm_bytes

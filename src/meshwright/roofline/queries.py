@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from math import inf
-from typing import Any, NamedTuple
+from math import inf, prod
+from typing import Any
 
-from ..count.model import parameters
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
 from ..describe.frozen import shown
@@ -27,7 +26,6 @@ from ..errors import BadInput, unknown
 from ..step.room import most, offered
 from . import schemes
 from . import thresholds as th
-from .memory import STATES, checkpoints, per_chip
 from .mesh import Mesh, bandwidth, mesh
 from .splits import Split, best, largest_tensor, least_batch, splits
 from .times import EDITIONS
@@ -172,32 +170,21 @@ class Roofline:
 
     @property
     def chips(self) -> int:
-        n = self.pods
-        for side in self.shape:
-            n *= side
-        return n
+        return self.pods * prod(self.shape)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `roofline --json`."""
-        data = {
-            k: getattr(self, k)
-            for k in self.__dataclass_fields__
-            if k not in ("schemes", "theory", "whole", "per_token")
-        }
+        data = asdict(self)
+        del data["per_token"]
         return {
             "schema": SCHEMA,
-            **{
-                k: list(v) if isinstance(v, tuple) else v
-                for k, v in data.items()
-            },
+            **data,
             "chips": self.chips,
             "tokens_per_chip": self.batch_tokens / self.chips,
             "flops_per_token": self.per_token.flops,
             "weight_bytes": self.per_token.weight_bytes,
             "effective_width": self.per_token.width,
             "schemes": [s.to_dict() for s in self.schemes],
-            "theory": [asdict(t) for t in self.theory],
-            "whole": [asdict(w) for w in self.whole],
         }
 
 
@@ -238,14 +225,9 @@ def roofline(
     setting = Setting(model, layer, numbers, how, seq)
     m = mesh(cluster, numbers.compute, how, shape)
     found = list(splits(setting, m, batch / m.pods))
-    held = _held(setting, m, batch)
+    on = schemes.Asked(setting, m, batch)
     rows = _rows(
-        setting,
-        m,
-        batch,
-        found,
-        held,
-        Degrees(stages, microbatches or 4 * stages, context, experts),
+        on, found, stages, microbatches or 4 * stages, context, experts
     )
     one = setting.per_token
     whole_pod = th.intensity(m.flops, bandwidth(m, m.everything))
@@ -268,8 +250,8 @@ def roofline(
         tuple(_whole(found, e, m.pods) for e in EDITIONS),
         tensor.y if tensor else 1,
         tensor.text if tensor else "",
-        held.states["book"],
-        held.states["full"],
+        on.memory(m.chips),
+        on.memory(m.chips, "full"),
         most(offered(cluster.chip, how.memory), how.memory),
         tuple(_notes(model, setting, m, batch, cluster)),
     )
@@ -298,78 +280,31 @@ def _as_asked(how: Assumptions, exact: bool | None) -> Assumptions:
     return replace(how, network=replace(how.network, ring_factor=factor))
 
 
-class Held(NamedTuple):
-    """Bytes of the whole model."""
-
-    checkpoints: float
-    states: dict[str, float]
-    """On a chip, by habit (`STATES`)."""
-
-
-def _held(setting: Setting, m: Mesh, batch: float) -> Held:
-    """Checkpoints of a batch, and what a chip holds where all is sharded."""
-    model = setting.model
-    kept = float(
-        checkpoints(
-            model.layers,
-            batch,
-            model.hidden,
-            size=setting.precision.activation_bytes,
-        )
-    )
-    size = parameters(model)
-    states = {
-        habit: float(per_chip(size, kept, m.all_chips, m.chips, each))
-        for habit, each in STATES.items()
-    }
-    return Held(kept, states)
-
-
-class Degrees(NamedTuple):
-    """Of the rows of these names."""
-
-    stages: int
-    microbatches: int
-    context: int
-    """0 = the nearest dimension."""
-    experts: int
-    """0 = the nearest dimension."""
-
-
 def _rows(
-    setting: Setting,
-    m: Mesh,
-    batch: float,
+    on: schemes.Asked,
     found: list[Split],
-    held: Held,
-    degrees: Degrees,
+    stages: int,
+    microbatches: int,
+    context: int,
+    experts: int,
 ) -> Iterator[schemes.Scheme]:
-    """The schemes that this model and mesh have."""
-    size = parameters(setting.model)
-    chips = m.all_chips
-    kept = held.checkpoints
-    memory = held.states["book"]
-    alone = float(per_chip(size, kept, chips, 1))
-    yield schemes.data_parallel(setting, m, batch, alone)
-    yield schemes.sharded_data_parallel(setting, m, batch, memory)
-    yield schemes.tensor_parallel(setting, m, batch, memory)
+    """The schemes that this model and mesh have.  context, experts: 0 = the nearest dimension."""
+    m = on.mesh
+    model = on.setting.model
+    yield schemes.data_parallel(on)
+    yield schemes.sharded_data_parallel(on)
+    yield schemes.tensor_parallel(on)
     for edition in EDITIONS:
-        yield schemes.mixed(best(found, edition), edition, m.pods, memory)
+        yield schemes.mixed(on, best(found, edition), edition)
     if m.pods > 1:
-        yield schemes.across_pods(setting, m, batch, memory)
-    stages, microbatches, context, experts = degrees
-    if setting.model.layers >= stages > 1 and chips % stages == 0:
-        cut = float(per_chip(size, kept, chips, chips))
-        yield schemes.pipeline(setting, m, batch, cut, stages, microbatches)
+        yield schemes.across_pods(on)
+    if model.layers >= stages > 1 and m.all_chips % stages == 0:
+        yield schemes.pipeline(on, stages, microbatches)
     near = m.shape[m.nearest]
     if context or near > 1:
-        yield schemes.context_parallel(
-            setting, m, batch, memory, context or near
-        )
-    if setting.model.moe:
-        yield schemes.expert_parallel(
-            setting, m, batch, memory, experts or near
-        )
+        yield schemes.context_parallel(on, context or near)
+    if model.moe:
+        yield schemes.expert_parallel(on, experts or near)
 
 
 def _theory(one: Layer, m: Mesh, batch: float) -> Iterator[Theory]:

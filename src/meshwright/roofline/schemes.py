@@ -8,16 +8,18 @@ To Scale Your Model, parts 5 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cost.layer import scaled
 from ..cost.load import Load
+from ..count.model import parameters
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
 from ..step import Stages, ordered, stage_message
-from .mesh import Mesh, box, farthest, ring
+from .memory import STATES, checkpoints, per_chip
+from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
 from .times import Passes, Step, Times, bound_from, busy, step
 from .work import SCORES, Setting
@@ -26,7 +28,8 @@ POINTS = 49
 """Batches of a curve."""
 
 
-class Curve(NamedTuple):
+@dataclass(frozen=True)
+class Curve:
     """Times of a scheme at batches around the one asked for."""
 
     batch_tokens: tuple[float, ...]
@@ -71,43 +74,79 @@ class Scheme:
         bound = {
             f"compute_bound_{e}": self.compute_bound(e) for e in ("sum", "max")
         }
-        return {**asdict(self), "curve": self.curve._asdict(), **bound}
+        return {**asdict(self), **bound}
 
 
 Evaluate = Callable[[Num], Step | Passes]
 """Tokens of all pods -> seconds."""
 
 
-def scheme(
-    name: str,
-    degrees: str,
-    binds: str,
-    at: Evaluate,
-    batch: float,
-    memory_bytes: float,
-    note: str = "",
-) -> Scheme:
-    """The row of a scheme at one batch, with its thresholds."""
+@dataclass(frozen=True)
+class Asked:
+    """A batch on a mesh, and what of a layer counts."""
 
-    def shown(tokens: Num) -> Times:
-        both = at(tokens)
-        return both.forward if binds == "forward" else both.backward
+    setting: Setting
+    mesh: Mesh
+    batch: float
+    """Tokens of all pods."""
 
-    t = shown(batch)
-    return Scheme(
-        name,
-        degrees,
-        binds,
-        float(t.compute),
-        float(t.comm("sum")),
-        float(t.comm("max")),
-        float(at(batch).step_s),
-        bound_from(shown, "sum"),
-        bound_from(shown, "max"),
-        memory_bytes,
-        curve(shown, batch),
-        note,
-    )
+    def memory(self, shards: float, habit: str = "book") -> float:
+        """Bytes of one chip with states cut over so many, in a habit of `STATES`."""
+        model = self.setting.model
+        kept = checkpoints(
+            model.layers,
+            self.batch,
+            model.hidden,
+            size=self.setting.precision.activation_bytes,
+        )
+        return float(
+            per_chip(
+                parameters(model),
+                kept,
+                self.mesh.all_chips,
+                shards,
+                STATES[habit],
+            )
+        )
+
+    def spread(
+        self, chips: int, groups: Mapping[str, Ranks], **how: Any
+    ) -> Evaluate:
+        """A step whose tokens are dealt to so many chips.  groups, how: as in `times.step`."""
+        return lambda batch: step(
+            self.setting, self.mesh, batch / chips, groups, **how
+        )
+
+    def scheme(
+        self,
+        name: str,
+        degrees: str,
+        binds: str,
+        at: Evaluate,
+        note: str = "",
+        shards: float = 0.0,
+    ) -> Scheme:
+        """The row of a scheme, with its thresholds.  shards: 0 = a pod."""
+
+        def shown(tokens: Num) -> Times:
+            both = at(tokens)
+            return both.forward if binds == "forward" else both.backward
+
+        t = shown(self.batch)
+        return Scheme(
+            name,
+            degrees,
+            binds,
+            float(t.compute),
+            float(t.comm("sum")),
+            float(t.comm("max")),
+            float(at(self.batch).step_s),
+            bound_from(shown, "sum"),
+            bound_from(shown, "max"),
+            self.memory(shards or self.mesh.chips),
+            curve(shown, self.batch),
+            note,
+        )
 
 
 def curve(at: Callable[[Num], Times], batch: float) -> Curve:
@@ -123,97 +162,74 @@ def curve(at: Callable[[Num], Times], batch: float) -> Curve:
     )
 
 
-def data_parallel(
-    setting: Setting, mesh: Mesh, batch: float, memory: float
-) -> Scheme:
+def data_parallel(on: Asked) -> Scheme:
     """DP over all chips of a pod: gradients all-reduced in the backward pass."""
-    group = {"replicas": mesh.everything}
-    return scheme(
+    mesh = on.mesh
+    return on.scheme(
         "DP",
         f"X = {mesh.chips}",
         "backward",
-        lambda b: step(setting, mesh, b / mesh.all_chips, group, zero=0),
-        batch,
-        memory,
+        on.spread(mesh.all_chips, {"replicas": mesh.everything}, zero=0),
         "weights and optimizer state on every chip",
+        shards=1,
     )
 
 
-def sharded_data_parallel(
-    setting: Setting, mesh: Mesh, batch: float, memory: float
-) -> Scheme:
+def sharded_data_parallel(on: Asked) -> Scheme:
     """FSDP over all chips of a pod: weights gathered just in time."""
-    group = {"replicas": mesh.everything}
-    return scheme(
+    mesh = on.mesh
+    return on.scheme(
         "FSDP",
         f"X = {mesh.chips}",
         "forward",
-        lambda b: step(setting, mesh, b / mesh.all_chips, group),
-        batch,
-        memory,
+        on.spread(mesh.all_chips, {"replicas": mesh.everything}),
     )
 
 
-def tensor_parallel(
-    setting: Setting, mesh: Mesh, batch: float, memory: float
-) -> Scheme:
+def tensor_parallel(on: Asked) -> Scheme:
     """TP over all chips of a pod, whether or not shards come out whole."""
-    group = {"tp": mesh.everything}
-    return scheme(
+    mesh = on.mesh
+    return on.scheme(
         "TP",
         f"Y = {mesh.chips}",
         "forward",
-        lambda b: step(setting, mesh, b / mesh.pods, group),
-        batch,
-        memory,
+        on.spread(mesh.pods, {"tp": mesh.everything}),
         "its ratio does not depend on the batch",
     )
 
 
-def mixed(split: Split, edition: str, pods: int, memory: float) -> Scheme:
+def mixed(on: Asked, split: Split, edition: str) -> Scheme:
     """FSDP and TP on the real axes, best for an edition."""
-    return scheme(
+    return on.scheme(
         f"FSDP+TP, best {edition}",
         f"X = {split.x}, Y = {split.y}",
         "forward",
-        lambda b: split.at(b / pods),
-        split.batch * pods,
-        memory,
+        lambda batch: split.at(batch / on.mesh.pods),
         split.text,
     )
 
 
-def across_pods(
-    setting: Setting, mesh: Mesh, batch: float, memory: float
-) -> Scheme:
+def across_pods(on: Asked) -> Scheme:
     """DP between pods: every chip all-reduces its shard of the gradients with its counterparts."""
+    mesh = on.mesh
     group = {"replicas": mesh.counterparts}
-    return scheme(
+    return on.scheme(
         "DP across pods",
         f"{mesh.pods} pods",
         "backward",
-        lambda b: step(
-            setting, mesh, b / mesh.all_chips, group, zero=0, shards=mesh.chips
-        ),
-        batch,
-        memory,
+        on.spread(mesh.all_chips, group, zero=0, shards=mesh.chips),
         "beside FSDP or TP inside a pod",
     )
 
 
-def pipeline(
-    setting: Setting,
-    mesh: Mesh,
-    batch: float,
-    memory: float,
-    stages: int,
-    microbatches: int,
-) -> Scheme:
+def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
     """All layers in `stages` stages: one chip's activations of a microbatch pass N_mb + N_stages -
     2 hops.
 
     Idle stages are no communication: the note says how long the bubble of 1F1B is.
     """
+    setting = on.setting
+    mesh = on.mesh
     chips = mesh.all_chips / stages
     group = farthest(mesh, stages)
     order = schedule_named("1f1b")
@@ -243,62 +259,52 @@ def pipeline(
         float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0))
         / microbatches
     )
-    return scheme(
+    return on.scheme(
         "pipeline",
         f"{stages} stages, {microbatches} microbatches",
         "forward",
         at,
-        batch,
-        memory,
         f"whole model; the bubble adds {bubble:.0%} of idle time",
+        shards=mesh.all_chips,
     )
 
 
-def context_parallel(
-    setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int
-) -> Scheme:
+def context_parallel(on: Asked, degree: int) -> Scheme:
     """Attention of one layer with each sequence cut over a ring of chips: keys and values travel
     once round it.
 
     Bound by the length: (T/c) H/K FLOPs for each byte, c chips a sequence (attention without causal
     saving).
     """
-    scores = replace(setting, layer=SCORES)
-    group = {"cp": ring(mesh, degree)}
-    return scheme(
+    mesh = on.mesh
+    scores = replace(on, setting=replace(on.setting, layer=SCORES))
+    return on.scheme(
         "context",
         f"c = {degree}",
         "forward",
-        lambda b: step(scores, mesh, b / mesh.all_chips, group),
-        batch,
-        memory,
+        scores.spread(mesh.all_chips, {"cp": ring(mesh, degree)}),
         "attention scores against the exchange of keys and values",
     )
 
 
-def expert_parallel(
-    setting: Setting, mesh: Mesh, batch: float, memory: float, degree: int
-) -> Scheme:
+def expert_parallel(on: Asked, degree: int) -> Scheme:
     """Experts spread over `degree` chips: two all-to-alls a pass against the products of the
     experts.
 
     A token goes to a node once, however many of its k experts live there: min(k, nodes) copies
     cross node borders.
     """
-    moe = setting.model.moe
+    mesh = on.mesh
+    moe = on.setting.model.moe
     group = box(mesh, degree, "experts")
     assert moe is not None
     inside = 1 if mesh.torus or len(mesh.shape) == 1 else group[0]
     units = max(1, degree // inside)
     copies = minimum(moe.top_k, units) / moe.top_k if units > 1 else 1.0
-    return scheme(
+    return on.scheme(
         "expert",
         f"E over {degree}",
         "forward",
-        lambda b: step(
-            setting, mesh, b / mesh.all_chips, {"ep": group}, copies=copies
-        ),
-        batch,
-        memory,
+        on.spread(mesh.all_chips, {"ep": group}, copies=copies),
         "balanced routing; expert products against two all-to-alls",
     )

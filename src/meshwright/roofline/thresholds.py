@@ -15,9 +15,6 @@ larger counts). All functions take numbers or arrays. Source: How To Scale Your 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 from ..num import Num, maximum, sqrt, where
 from .work import Layer
 
@@ -77,21 +74,3 @@ def compute_bound_splits(
     room = 1 - 4 * least / most
     root = where(room < 0, -1.0, sqrt(maximum(room, 0.0)))
     return most * (1 - root) / 2, most * (1 + root) / 2
-
-
-def crossing(
-    gap: Callable[[float], float], low: float = 1.0, high: float = 1e13
-) -> float | None:
-    """Where a gap that grows with its argument turns positive, by bisection; None if it never does
-    before `high`.
-    """
-    if gap(high) <= 0:
-        return None
-    if gap(low) > 0:
-        return low
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if gap(middle) > 0 else (middle, high)
-    return high

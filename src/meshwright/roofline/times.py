@@ -23,10 +23,9 @@ from ..cost.load import Load
 from ..cost.overlap import behind
 from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
-from ..num import Num, maximum, product, where
+from ..num import Num, crossing, maximum, product, where
 from ..step import Device, Held, Unit, exposed, unit
 from .mesh import Mesh, Ranks
-from .thresholds import crossing
 from .work import On, Setting
 
 EDITIONS = {"sum": BOOK_SUM.overlap.dp, "max": BOOK_MAX.overlap.dp}

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...num import Num, ceil, log2, maximum
+from ...num import Num, ceil, crossing, log2, maximum
 from ...roofline import thresholds as th
 from ...roofline.mesh import Mesh, ideal
-from ...roofline.thresholds import crossing
 from ...roofline.times import EDITIONS, Times, bound_from, step
 from ...roofline.work import Setting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...catalog import chip
 from ...num import floor
 from ...roofline import thresholds as th
-from ...roofline.memory import STATES, checkpoints, chips_for, per_chip
+from ...roofline.memory import STATES, checkpoints, per_chip
 from ...units import DAY_S, YEAR_S
 from .runs import days, flops_per_parameter, seconds, training_flops
 from .training import F70B, Case, mixed, x_opt
@@ -54,7 +54,7 @@ def on_chips(chips: float) -> float:
 
 def few() -> float:
     """Chips that hold the states and three checkpoints a layer."""
-    return float(floor(chips_for(total(3), chip(V5P).hbm_bytes)))
+    return float(floor(total(3) / chip(V5P).hbm_bytes))
 
 
 CASES: dict[str, Case] = {
@@ -72,8 +72,8 @@ CASES: dict[str, Case] = {
     "P6-10N": lambda: kept(2),
     "P6-11": lambda: total(4),
     "P6-11N": lambda: total(2),
-    "P6-12": lambda: float(chips_for(21.6e12, chip(V5P).hbm_bytes)),
-    "P6-12N": lambda: float(chips_for(11.2e12, chip(V5P).hbm_bytes)),
+    "P6-12": lambda: 21.6e12 / chip(V5P).hbm_bytes,
+    "P6-12N": lambda: 11.2e12 / chip(V5P).hbm_bytes,
     "P6-13": lambda: on_chips(few()),
     "P6-13b": lambda: on_chips(225) * DAY_S / YEAR_S,
     "P6-13N": lambda: on_chips(117),

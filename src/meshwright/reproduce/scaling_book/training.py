@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...catalog import chip, network
+from ...num import crossing
 from ...roofline import thresholds as th
-from ...roofline.memory import STATES, checkpoints, largest_model, per_chip
+from ...roofline.memory import STATES, checkpoints, per_chip
 from .ideal import Ideal, on_axes, overtakes
 from .runs import days, seconds, training_flops
 from .world import (
@@ -100,7 +101,7 @@ def phantom() -> float | None:
         )
         return float(mixture.times(s, m, batch).comm("sum") - alone)
 
-    return th.crossing(gap)
+    return crossing(gap)
 
 
 def kept(tokens: float) -> float:
@@ -137,7 +138,7 @@ CASES: dict[str, Case] = {
     "P5-01": lambda: float(
         th.intensity(chip(V5E).peak("bf16"), chip(V5E).hbm_bandwidth)
     ),
-    "P5-02": lambda: float(largest_model(chip(V5P).hbm_bytes)),
+    "P5-02": lambda: chip(V5P).hbm_bytes / STATES["book"],
     "P5-03": lambda: alpha(V5P),
     "P5-03b": lambda: float(
         th.intensity(4.6e14, network(V5P).dims[0].bandwidth)
