@@ -120,13 +120,18 @@ def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
 
 
 @cache
-def of_family(family: str) -> Failures:
-    """What interrupts runs on a family of chips (catalog/failures.toml)."""
+def known() -> dict[str, Any]:
+    """What interrupts runs, by family of chips (catalog/failures.toml)."""
     text = (resources.files("meshwright.catalog") / "failures.toml").read_text(
         "utf-8"
     )
-    said = tomllib.loads(text)
-    found = {**said["usual"], **said.get(family, {})}
+    return tomllib.loads(text)
+
+
+@cache
+def of_family(family: str) -> Failures:
+    """What interrupts runs on a family of chips."""
+    found = {**known()["usual"], **known().get(family, {})}
     units = {"storage_bytes_per_s": "B/s", "state_bytes": ""}
     numbers = {
         k: parse(v["value"], units.get(k, "s"), f"failures.{k}")
@@ -137,7 +142,4 @@ def of_family(family: str) -> Failures:
 
 def published(family: str) -> bool:
     """Whether a rate of interruptions was published for a family of chips."""
-    text = (resources.files("meshwright.catalog") / "failures.toml").read_text(
-        "utf-8"
-    )
-    return family in tomllib.loads(text)
+    return family in known()
