@@ -91,6 +91,6 @@ def test_each_law_has_its_own_closed_form(name: str) -> None:
     assert found.closed
     assert (
         0.5
-        < found.closed.critical_flops / found.curve.crossing.first_flops
+        < found.closed.critical_flops / found.crossing.first_flops
         < 2
     )

@@ -151,6 +151,7 @@ def described(
 ) -> Any:
     """The scenario a word names, with the options of the command line."""
     from ..describe.assumptions import HidePass
+    from ..describe.frozen import put
     from ..formats.scenario import load_scenario
     from ..limits.scenario import MONTH_S
     from ..prediction.failures import Failures
@@ -167,13 +168,8 @@ def described(
     if failures:
         found = replace(found, failures=found.failures or Failures())
     if overlap:
-        how = found.assumptions
-        found = replace(
-            found,
-            assumptions=replace(
-                how, overlap=replace(how.overlap, dp=HidePass("step"))
-            ),
-        )
+        beside = put("assumptions.overlap.dp", HidePass("step"))
+        found = beside(found)
     return found
 
 
@@ -214,7 +210,7 @@ def dates(found: Any, growth: float) -> list[str]:
     said = []
     for line in found.lines:
         ends = {
-            "linear scaling ends": line.curve.crossing.last_flops,
+            "linear scaling ends": line.crossing.last_flops,
             "the largest run": line.largest.flops
             if line.largest and line.curve.ends
             else None,

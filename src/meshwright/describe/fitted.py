@@ -9,13 +9,12 @@ catalogue's own files keep the priors; what they say is replaced, or multiplied,
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Any, TypeVar
 
+from . import shipped
 from .frozen import FrozenDict
 
 T = TypeVar("T")
@@ -62,8 +61,7 @@ class Parameter:
 @cache
 def table() -> dict[str, Any]:
     """catalog/fitted.toml as it stands."""
-    folder = resources.files("meshwright") / "catalog"
-    return tomllib.loads((folder / "fitted.toml").read_text("utf-8"))
+    return shipped.table("fitted.toml")
 
 
 @cache

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from ..describe import shipped
 from ..describe.read import brief
 from ..errors import BadInput
 
@@ -124,9 +124,7 @@ SHOWN = 8
 @cache
 def classes() -> Mapping[str, Any]:
     """model_type -> its class, the aliases of its keys and their defaults."""
-    text = (
-        resources.files("meshwright.catalog") / "transformers.json"
-    ).read_text("utf-8")
+    text = shipped.text("transformers.json")
     found: Mapping[str, Any] = json.loads(text)["families"]
     return found
 

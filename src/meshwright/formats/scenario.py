@@ -22,6 +22,7 @@ from typing import Any
 from .. import catalog
 from ..describe.assumptions import EPOCH, Assumptions
 from ..describe.chip import Chip
+from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
 from ..describe.read import read
@@ -64,7 +65,7 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
         precision=precision(chip),
     )
     return (
-        replace(found, law=replace(found.law, experts=SPARSE))
+        put("law.experts", SPARSE)(found)
         if kind.lower() == "sparse"
         else found
     )
@@ -97,7 +98,7 @@ def fitting(chip: Chip, how: Assumptions) -> Assumptions:
     """The set, with a roofline where a chip's memories are not known."""
     if chip.hierarchy or how.chip.model != "hierarchy":
         return how
-    return replace(how, chip=replace(how.chip, model="roofline"))
+    return put("chip.model", "roofline")(how)
 
 
 def known(cls: type, name: str) -> Any:

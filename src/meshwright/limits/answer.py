@@ -17,6 +17,7 @@ from ..errors import BadInput, NoLayout
 from ..num import crossing
 from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
+from .crossing import Crossing
 from .curve import Curve, Point, curve, points_at
 from .laws import LEAST_WIDTH, WIDER, Law, shape
 from .scenario import Scenario, preset
@@ -44,6 +45,11 @@ class Limit:
     @property
     def scenario(self) -> Scenario:
         return self.curve.scenario
+
+    @property
+    def crossing(self) -> Crossing:
+        """Both ends of linear scaling on the paper's grids."""
+        return self.curve.crossing
 
     @property
     def largest(self) -> Point | None:

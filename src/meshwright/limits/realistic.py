@@ -219,15 +219,13 @@ def fastest(
 ) -> Prediction | None:
     """The fastest layout that fits."""
     cluster = Cluster(scenario.chip, scenario.joined, chips)
-    launch = replace(
-        real.assumptions.chip, launch_s=scenario.assumptions.chip.launch_s
-    )
+    launched = put("chip.launch_s", scenario.assumptions.chip.launch_s)
     job = Job(
         model,
         cluster,
         batch,
         precision=real.precision,
-        assumptions=replace(real.assumptions, chip=launch),
+        assumptions=launched(real.assumptions),
         framework=real.framework,
     )
     layouts = search(job, real.space, 1).layouts(

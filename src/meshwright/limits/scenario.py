@@ -13,6 +13,7 @@ from .. import catalog
 from ..describe.assumptions import EPOCH, Assumptions, demand_read
 from ..describe.chip import Chip
 from ..describe.fields import Checked, Unit
+from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
@@ -130,7 +131,7 @@ class Scenario(Checked):
     @property
     def smooth(self) -> Scenario:
         """The same scenario with a law that does not round."""
-        return replace(self, law=replace(self.law, mantissas=()))
+        return put("law.mantissas", ())(self)
 
     @property
     def sustained(self) -> float:
@@ -200,7 +201,7 @@ def preset(name: str) -> Scenario:
         if kind == "sparse"
         else LAWS[p.law]
     )
-    how = replace(EPOCH, chip=replace(EPOCH.chip, launch_s=p.launch_s))
+    how = put("chip.launch_s", p.launch_s)(EPOCH)
     name = base + ("/sparse" if kind == "sparse" else "")
     return Scenario(
         name,

@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import csv
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from importlib import resources
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_type_hints
 
 from ..count.model import parameters
-from ..describe import fitted
+from ..describe import fitted, shipped
 from ..describe.job import Job
 from ..describe.layout import Layout
 from .classes import DENSE, EXPERTS, chip_family, class_of, framework_family
@@ -85,19 +83,14 @@ class Run(NamedTuple):
     chips: int
     parameters: float
     tokens: int
-    step_s: float
-    ratio: float
+    step_s: float = 0.0
+    ratio: float = 1.0
 
     def __str__(self) -> str:
         return (
             f"{self.model} on {self.chips} x {self.chip} in {self.precision} ({self.source}): took"
             f" {self.ratio:.2f} of what is predicted"
         )
-
-
-WHOLE = ("chips", "tokens")
-REAL = ("parameters", "step_s", "ratio")
-"""Fields of a run that are numbers."""
 
 
 class Certainty(NamedTuple):
@@ -283,41 +276,27 @@ def resolution(job: Job) -> float:
     )
 
 
-class Asked(NamedTuple):
-    """What the distance of a run from a job depends on."""
-
-    chip: str
-    family: str
-    framework: str
-    kind: str
-    precision: str
-    chips: int
-    parameters: float
-    tokens: int
-
-    @classmethod
-    def by(cls, job: Job) -> Asked:
-        """Of a job."""
-        chip = job.cluster.chip
-        return cls(
-            chip.name,
-            chip_family(chip),
-            job.profile.name if job.profile else "",
-            EXPERTS if job.model.moe else DENSE,
-            job.precision.compute,
-            job.cluster.chips,
-            parameters(job.model),
-            job.T,
-        )
-
-
 def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
     """The published runs nearest to a job, one of each configuration."""
-    return _nearest(Asked.by(job), count)
+    chip = job.cluster.chip
+    mine = Run(
+        "",
+        "",
+        "",
+        chip.name,
+        chip_family(chip),
+        job.profile.name if job.profile else "",
+        EXPERTS if job.model.moe else DENSE,
+        job.precision.compute,
+        job.cluster.chips,
+        parameters(job.model),
+        job.T,
+    )
+    return _nearest(mine, count)
 
 
 @lru_cache(maxsize=64)
-def _nearest(asked: Asked, count: int) -> tuple[Run, ...]:
+def _nearest(asked: Run, count: int) -> tuple[Run, ...]:
     found: list[Run] = []
     for run in sorted(runs(), key=lambda run: (apart(asked, run), run.id)):
         if not any(run[1:11] == other[1:11] for other in found):
@@ -327,7 +306,7 @@ def _nearest(asked: Asked, count: int) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def apart(asked: Asked, run: Run) -> float:
+def apart(asked: Run, run: Run) -> float:
     """How far a run is from a job: chips, software and kind of model first, then sizes."""
     found = 3.0
     if run.family == asked.family:
@@ -350,24 +329,19 @@ def apart(asked: Asked, run: Run) -> float:
 @cache
 def evidence() -> dict[str, dict[str, Any]]:
     """Set of assumptions -> how measured step times compare with what it predicts."""
-    folder = resources.files("meshwright.catalog")
-    return tomllib.loads((folder / "evidence.toml").read_text("utf-8"))
+    return shipped.table("evidence.toml")
 
 
 @cache
 def runs() -> tuple[Run, ...]:
     """The published runs that the evidence is made of."""
-    text = (
-        resources.files("meshwright.catalog") / "runs" / "seen.csv"
-    ).read_text("utf-8")
     lines = csv.DictReader(
-        line for line in text.splitlines() if not line.startswith("#")
+        line
+        for line in shipped.text("runs/seen.csv").splitlines()
+        if not line.startswith("#")
     )
-    make: dict[str, type] = {
-        **dict.fromkeys(WHOLE, int),
-        **dict.fromkeys(REAL, float),
-    }
+    kinds = get_type_hints(Run)
     return tuple(
-        Run(**{k: make.get(k, str)(v) for k, v in line.items()})
+        Run(**{name: kinds[name](said) for name, said in line.items()})
         for line in lines
     )

@@ -14,12 +14,11 @@ interval", equations 20 and 37.
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Annotated, Any
 
+from ..describe import shipped
 from ..describe.fields import Unit
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num, maximum, minimum, sqrt, where
@@ -122,10 +121,7 @@ def loss(f: Failures, chips: Num, parameters: Num) -> Loss:
 @cache
 def known() -> dict[str, Any]:
     """What interrupts runs, by family of chips (catalog/failures.toml)."""
-    text = (resources.files("meshwright.catalog") / "failures.toml").read_text(
-        "utf-8"
-    )
-    return tomllib.loads(text)
+    return shipped.table("failures.toml")
 
 
 @cache

@@ -50,7 +50,7 @@ def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
         "of",
     )
     for line in found.lines:
-        first, last = end(line.curve.crossing)
+        first, last = end(line.crossing)
         relaxed = end(line.smooth.crossing)[1] if line.smooth else "-"
         largest = line.largest if line.curve.ends else None
         size = (
@@ -216,7 +216,7 @@ def ladders(
         p = line.largest
         table.add_row(
             name,
-            *end(line.curve.crossing),
+            *end(line.crossing),
             flops(p.flops if p else None),
             f"{p.chips:.2g}" if p else "-",
             "",

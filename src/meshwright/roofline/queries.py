@@ -12,13 +12,13 @@ the other, and `max`, beside each other (a lower bound).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import inf, prod
 from typing import Any
 
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
-from ..describe.frozen import shown
+from ..describe.frozen import put, shown
 from ..describe.job import PRECISIONS, Precision, usual_precision
 from ..describe.model import Model
 from ..describe.slices import Shape
@@ -33,9 +33,7 @@ from .work import Layer, Setting
 
 SCHEMA = 2
 """Version of `Roofline.to_dict`."""
-EXACT = replace(
-    BOOK_SUM, network=replace(BOOK_SUM.network, ring_factor="exact")
-)
+EXACT = put("network.ring_factor", "exact")(BOOK_SUM)
 """The book's set with the factor (n-1)/n of collectives, which it leaves out: what a roofline takes
 if none is named.
 """
@@ -276,8 +274,7 @@ def _as_asked(how: Assumptions, exact: bool | None) -> Assumptions:
         raise BadInput(
             f"exact belongs to collectives of the book: leave it out under {how.name}"
         )
-    factor = "exact" if exact else "one"
-    return replace(how, network=replace(how.network, ring_factor=factor))
+    return put("network.ring_factor", "exact" if exact else "one")(how)
 
 
 def _rows(

@@ -9,12 +9,13 @@ To Scale Your Model, parts 5 and 12.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..cost.layer import scaled
 from ..cost.load import Load
 from ..count.model import parameters
+from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
 from ..step import Stages, ordered, stage_message
@@ -277,7 +278,7 @@ def context_parallel(on: Asked, degree: int) -> Scheme:
     saving).
     """
     mesh = on.mesh
-    scores = replace(on, setting=replace(on.setting, layer=SCORES))
+    scores = put("setting.layer", SCORES)(on)
     return on.scheme(
         "context",
         f"c = {degree}",

@@ -14,11 +14,11 @@ needed <= capacity (h / (1 - h))^w: a plain limit of bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..describe.assumptions import MemoryCount
 from ..describe.chip import Chip
+from ..describe.frozen import put
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..num import Num, maximum, minimum, where
@@ -118,8 +118,7 @@ def just_fitting(job: Job, allocated: float) -> Job:
         * needed(job, allocated)
         / needed(job, limit(job))
     )
-    tight = replace(job.assumptions.memory, capacity_share=float(share))
-    return replace(job, assumptions=replace(job.assumptions, memory=tight))
+    return put("assumptions.memory.capacity_share", float(share))(job)
 
 
 def too_big(job: Job, allocated: float) -> str:

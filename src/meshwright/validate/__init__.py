@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..describe import shipped
 from ..describe.assumptions import REALISTIC, Assumptions
 from ..errors import BadInput
 from ..prediction.certainty import kind_of
@@ -61,13 +62,7 @@ def validate(
 
 def published() -> list[Row]:
     """The measurements that ship with the catalogue."""
-    from importlib import resources
-
-    return rows.parse(
-        (
-            resources.files("meshwright.catalog") / "runs" / "published.json"
-        ).read_text("utf-8")
-    )
+    return rows.parse(shipped.text("runs/published.json"))
 
 
 def out_of_scope(row: Row) -> str:

@@ -13,14 +13,13 @@ and a field without a cell cannot be said: a writer refuses every other value th
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from ...describe import shipped
 from ...errors import unknown
 
 UNSAID = object()
@@ -89,8 +88,7 @@ class Format:
 
 @cache
 def _data() -> dict[str, Any]:
-    file = resources.files("meshwright") / "catalog" / "bridges.toml"
-    return tomllib.loads(file.read_text("utf-8"))
+    return shipped.table("bridges.toml")
 
 
 @cache

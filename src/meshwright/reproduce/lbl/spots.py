@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from importlib import resources
 from typing import Any
 
 from ... import catalog
 from ...cost.layer import Timer
 from ...count.model import layer
 from ...count.work import Op
+from ...describe import shipped
 from ...describe.assumptions import LBL, Assumptions
 from ...describe.cluster import Cluster
 from ...describe.job import Job
@@ -68,11 +68,7 @@ PRINTED = 1e-6
 @cache
 def published() -> dict[str, Any]:
     """The three cases as shipped."""
-    text = (
-        resources.files("meshwright.catalog")
-        / "published"
-        / "lbl_spot_checks.json"
-    ).read_text("utf-8")
+    text = shipped.text("published/lbl_spot_checks.json")
     return {k: v for k, v in json.loads(text).items() if not k.startswith("_")}
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from ... import catalog
 from ...count import model as counted
+from ...describe import shipped
 from ...describe.assumptions import REALISTIC
 from ...describe.cluster import Cluster
 from ...describe.framework import framework
@@ -34,15 +34,7 @@ BIASES = 3e-6
 @cache
 def published() -> dict[str, Any]:
     """The two tables as shipped."""
-    return dict(
-        json.loads(
-            (
-                resources.files("meshwright.catalog")
-                / "published"
-                / "megatron.json"
-            ).read_text("utf-8")
-        )
-    )
+    return dict(json.loads(shipped.text("published/megatron.json")))
 
 
 def shaped(name: str, layers: int, hidden: int, heads: int) -> Model:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ...describe import shipped as catalogue
 from ...errors import BadInput
 from ..report import Check, relative
 from ..sources import read_json
@@ -49,11 +49,7 @@ def read(file: Path) -> list[Case]:
 @cache
 def shipped() -> list[Case]:
     """The cases that come with the catalogue."""
-    text = (
-        resources.files("meshwright.catalog")
-        .joinpath("published/scaling_book.json")
-        .read_text("utf-8")
-    )
+    text = catalogue.text("published/scaling_book.json")
     return parse(json.loads(text), "scaling_book.json")
 
 

@@ -1,0 +1,18 @@
+"""Data that comes with the package, in its catalogue."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any
+
+
+def text(path: str) -> str:
+    """A file of the catalogue, such as runs/seen.csv."""
+    folder = resources.files("meshwright") / "catalog"
+    return folder.joinpath(path).read_text("utf-8")
+
+
+def table(path: str) -> dict[str, Any]:
+    """A TOML file of the catalogue."""
+    return tomllib.loads(text(path))
