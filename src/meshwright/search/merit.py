@@ -43,7 +43,8 @@ def burden(layout: Layout, layers: int) -> tuple[int, ...]:
     """How involved a (scalar, placed) layout of so many layers is, compared from left to right: its
     axes, tp outside the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1
     are as simple), tp without sequence parallelism, layers dealt in a way that has to be named,
-    microbatches that are no power of two, stages that do not divide the layers, chunks.
+    microbatches that are no power of two, pieces that do not divide the layers, pieces (stages times
+    chunks: what a microbatch passes through, and messages between them).
     """
     l = layout
     axes = sum(
@@ -55,8 +56,8 @@ def burden(layout: Layout, layers: int) -> tuple[int, ...]:
     dealt = l.stages != "even"
     uneven = log2(l.microbatch) % 1 > 0
     zero = max(int(l.zero), 1)
-    unlike = (layers + 2 * (l.stages == "slots")) % stage_count(l) > 0
-    chunks = int(l.interleave)
+    pieces = stage_count(l)
+    unlike = (layers + 2 * (l.stages == "slots")) % pieces > 0
     return (
         axes,
         int(outside),
@@ -66,5 +67,5 @@ def burden(layout: Layout, layers: int) -> tuple[int, ...]:
         int(dealt),
         int(uneven),
         int(unlike),
-        chunks,
+        pieces,
     )
