@@ -26,8 +26,9 @@ from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import ROUNDED, SHARED, parse_batch
 from meshwright.layout import rules
 from meshwright.num import divisors
-from meshwright.search import Space, brute, search
+from meshwright.search import Space, brute, cascade, search, unfit
 from meshwright.search.nearby import LEAST_CHIPS, fewer_chips
+from meshwright.search.strategies import strategies
 from meshwright.step import room
 from test_search import random_job
 
@@ -513,3 +514,34 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
         "schedule may be " in note and note.endswith("not dualpipev")
         for note in found.notes
     )
+
+
+@pytest.mark.parametrize(
+    "asked", [Space(), Space(zero=(3,)), Space(offload=("optimizer",))]
+)
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
+def test_what_states_alone_exceed_is_not_searched(
+    name: str, asked: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some stage of every layout holds at least that share of weights and states; where it has no
+    room, nothing fits, and no search is asked.
+    """
+    job = Job(name, "32xh100-sxm", 64)
+    space = strategies(job, asked, proposals=False)[0][0]
+    least = unfit.least_states(job, space)
+    found = search(job, space, 20)
+    assert found.rows
+    for layout in found.layouts(space.scheme, 2):
+        p = predict(job, layout)
+        stages = [m.weights + m.optimizer for m in p.memory_by_stage.values()]
+        assert least <= max(stages) * (1 + 1e-12)
+        assert max(stages) <= p.memory_bytes["allocated"]
+    tight = room.just_fitting(job, least * 0.99)
+    assert not cascade.fits(tight, space)
+    searched = []
+    monkeypatch.setattr(
+        unfit, "searched", lambda *asked: searched.append(asked) or True
+    )
+    assert not unfit.fits(tight, space, False) and not searched
+    roomy = room.just_fitting(job, least * 1.01)
+    assert unfit.fits(roomy, space, False) and searched

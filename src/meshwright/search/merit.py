@@ -43,8 +43,8 @@ def burden(layout: Layout, layers: int) -> tuple[int, ...]:
     """How involved a (scalar, placed) layout of so many layers is, compared from left to right: its
     axes, tp outside the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1
     are as simple), tp without sequence parallelism, layers dealt in a way that has to be named,
-    microbatches that are no power of two, pieces that do not divide the layers, pieces (stages times
-    chunks: what a microbatch passes through, and messages between them).
+    microbatches that are no power of two, pieces that do not divide the layers, pieces (stages
+    times chunks: what a microbatch passes through, and messages between them).
     """
     l = layout
     axes = sum(

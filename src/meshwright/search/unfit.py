@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..count.model import parameters
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
@@ -17,7 +18,7 @@ from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
 from ..step import room
-from .cascade import fits
+from .cascade import fits as searched
 from .evaluate import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on
@@ -184,6 +185,24 @@ def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
                 )
             )
     return ways
+
+
+def fits(job: Job, space: Space, relaxed: bool) -> bool:
+    """Whether some layout of the space fits: a search, where the states alone leave room."""
+    roomy = least_states(job, space) <= room.limit(job)
+    return roomy and searched(job, space, relaxed)
+
+
+def least_states(job: Job, space: Space) -> float:
+    """Bytes of weights and of optimizer state that the fullest chip holds at least: P (w + s) / N,
+    what each of N chips holds on average if nothing is kept twice; what is offloaded does not
+    count.
+    """
+    away = space.away
+    weight = 0.0 if away.weights else job.precision.weight_bytes
+    state = job.state_bytes * (1.0 - away.optimizer)
+    P = parameters(job.model)
+    return P * (weight + state) / job.cluster.chips
 
 
 def _would_fit(job: Job, space: Space) -> list[str]:
