@@ -614,9 +614,11 @@ def test_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_catalog(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(capsys, "catalog", "chips", "h100-sxm")["hbm_bytes"] > 79e9
-    for kind in ("chips", "networks", "models"):
+    for kind in ("chips", "networks", "models", "frameworks"):
         assert len(ask(capsys, "catalog", kind)[kind]) > 3
         assert cli.run(["catalog", kind]) == 0
+    assert cli.run(["catalog", "framework", "torchtitan"]) == 0
+    assert "arXiv 2410.06511" in capsys.readouterr().out
     assert cli.run(["catalog", "networks", "dgx-h100"]) == 0
     assert "450 GB/s" in capsys.readouterr().out
 

@@ -461,7 +461,7 @@ NOWHERE_LEGAL = {
     ),
     "a microbatch that does not divide the batch": (
         {"microbatch": (3,)},
-        ["microbatch may be 1, 2, 4, 8 here, not 3"],
+        ["microbatch may be 1, 2, 4, 8 (the nearest) here, not 3"],
     ),
     "experts that a dense model has not": (
         {"ep": (2,)},

@@ -303,7 +303,7 @@ def test_the_nearest_values_are_named() -> None:
     """pp 17 of 24 layers on 64 chips."""
     at = job(64, 64, replace(SIX, layers=24))
     said = named.at_fault(at, Space(pp=(17,)), False)
-    assert said == ["pp may be 2, 4, 8, 16 here, not 17"]
+    assert said == ["pp may be 2, 4, 8, 16 (the nearest) here, not 17"]
 
 
 def test_the_twelve_nearest_values_are_tried(

@@ -22,6 +22,7 @@ from meshwright.cli.main import main
 from meshwright.cli.serve import bound
 from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
+from meshwright.prediction import certainty
 from meshwright.web import answers, page
 from meshwright.web import app as web
 from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
@@ -218,6 +219,45 @@ def test_a_plan_tells_up_to_where_layouts_are_a_tie(served) -> None:
     for row in many["alternatives"]:
         worth = row["replayed_s"] / (1 - row["risk_of_oom"])
         assert row["tie"] == (worth <= many["tie_s"])
+
+
+def test_a_plan_says_why_its_answer_wins(served) -> None:
+    """Of ties what is simpler about it; else that it takes least; and what the best of the families
+    that are no ties takes more. The command says the same.
+    """
+    mixtral = {"model": "mixtral-8x7b", "on": "128xh100-sxm", "batch": "4Mi"}
+    tie = ask("plan", {"question": mixtral}, served).json
+    fastest = min(tie["alternatives"], key=lambda p: p["slower"])
+    assert fastest["slower"] < 0
+    assert "the simplest of those within 3 % of the fastest" in tie["why"]
+    assert "fewer ways to cut the model than" in tie["why"]
+    clear = [f for f in tie["families"] if f["slower"] > 0 and not f["tie"]]
+    nearest = min(clear, key=lambda f: f["slower"])
+    assert f"the next family ({nearest['name']})" in tie["why"]
+    assert f"would take {100 * nearest['slower']:+.1f} %" in tie["why"]
+    least = ask("plan", {"question": QUESTION}, served).json
+    assert least["best"] and not any(
+        p["slower"] < 0 for p in least["alternatives"]
+    )
+    assert "it takes the least time over the chance to fit" in least["why"]
+    words = [word for k, v in QUESTION.items() for word in (f"--{k}", v)][1:]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main(["plan", *words])
+    assert least["why"].split(":")[1][:40] in " ".join(out.getvalue().split())
+
+
+def test_runs_of_the_class_of_a_question_are_told(served) -> None:
+    """Those on which its interval rests: as many as the evidence counts, among all runs."""
+    found = ask("nearest", {"question": QUESTION}, served).json
+    best = ask("plan", {"question": QUESTION, "top": 1}, served).json["best"]
+    assert found["class"] == best["evidence"]["class"]
+    marked = [row for row in found["rows"] if row["of_class"]]
+    assert marked and {r["source"] for r in marked} <= {
+        *best["evidence"]["sources"]
+    }
+    of_class = [r for r in certainty.runs() if r.class_ == found["class"]]
+    assert len(of_class) == best["evidence"]["rows"]
 
 
 def test_a_price_of_no_chip_is_refused(served) -> None:

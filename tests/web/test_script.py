@@ -331,6 +331,153 @@ def test_a_timeline_says_whose_layout_it_draws(folder: Path) -> None:
     assert mine.endswith(", under zb-h1: pp 1.")
 
 
+def test_every_value_says_what_choosing_it_costs(folder: Path) -> None:
+    """For the mouse and for screen readers: seconds, memory and the chance to fit, or why not; what
+    changes nothing is not marked as the answer.
+    """
+    titles, waiting, shown = planned(
+        folder,
+        """
+        const told = source.worker, lines = source.worker.lines;
+        const GiB = 2 ** 30;
+        const choice = (field, value, seconds, more) => ({ field, value, step_time_s: seconds, fits: true, risk_of_oom: 0.05, needed_bytes: 50 * GiB, why: "", note: "", ...more });
+        const values = { tp: [1, 2, 3], sequence_parallel: [true, false] };
+        source.worker = async (name, body) => {
+          if (name === "beside") return { values, choices: [choice("tp", 2, 1.01), choice("tp", 3, null, { why: "heads over 3" }), choice("sequence_parallel", false, null, { why: "changes nothing" })] };
+          const found = await told(name, body);
+          if (name === "plan") Object.assign(found.best.layout, { sequence_parallel: true });
+          return found;
+        };
+        source.worker.lines = async function* (name, body) {
+          if (name === "choices") yield choice("tp", 2, 0.98, { layout_words: "tp 2 pp 4", risk_of_oom: 0 });
+          else yield* lines(name, body);
+        };
+        const title = (id) => document.getElementById(`opt-${id}`).getAttribute("title");
+        await show({ batch: "A" }, "plan");
+        const waiting = title("tp-1");
+        await show({ batch: "A" });
+        console.log(JSON.stringify([["tp-", "tp-1", "tp-2", "tp-3", "sequence_parallel-true", "sequence_parallel-false"].map(title), waiting, texts("delta-sequence_parallel-true")]));
+        """,
+    )
+    chosen, answer, both, odd, idle, other = titles
+    assert chosen == "The search chooses tp." and waiting == answer
+    assert answer.startswith("The answer: a step of 1.00 s, needs")
+    assert both == (
+        "The rest searched again (tp 2 pp 4): a step of 980 ms, needs 50.0 GiB, fits with a chance"
+        " of 100 %: expected 980 ms, \u22122 %. This alone changed: a step of 1.01 s, needs 50.0 GiB,"
+        " fits with a chance of 95.0 %: expected 1.06 s, +6.3 %."
+    )
+    assert odd == "heads over 3" and other == "changes nothing"
+    assert idle == "The answer has tp 1, where this changes nothing."
+    assert shown == "no effect"
+
+
+def test_why_the_answer_wins_and_what_is_idle_stand_first(
+    folder: Path,
+) -> None:
+    """Both as the server says them; the reason of all families takes the place of the first."""
+    first, then, below = planned(
+        folder,
+        """
+        const told = source.worker;
+        source.worker = async (name, body) => {
+          const found = await told(name, body);
+          return name === "plan" ? { ...found, why: body.families === false ? "Why this one: A." : "Why this one: B.", idle: "8 chips are", notes: ["8 chips are", "another"] } : found;
+        };
+        source.worker.lines = told.lines;
+        await show({ batch: "A" }, "plan");
+        const first = texts("answer");
+        await show({ batch: "A" });
+        console.log(JSON.stringify([first, texts("answer"), texts("searched")]));
+        """,
+    )
+    assert "Some chips are idle. 8 chips are." in first
+    assert "Why this one: A." in first and "Why this one: B." in then
+    assert "another" in below and "8 chips are" not in below
+
+
+def test_alternatives_say_what_is_counted(folder: Path) -> None:
+    """Step time, chance and expected time are columns of their own."""
+    head, row = planned(
+        folder,
+        """
+        const told = source.worker;
+        source.worker = async (name, body) => {
+          const found = await told(name, body);
+          if (name !== "plan") return found;
+          const other = { ...found.best, layout_words: "others", step_time_s: 1.2, risk_of_oom: 0.04 };
+          return { ...found, families: [{ name: "FSDP", prediction: other, tie: false, note: "" }], alternatives: [] };
+        };
+        source.worker.lines = told.lines;
+        await show({ batch: "A" });
+        const cells = document.getElementById("families").nodes.filter((n) => ["TH", "TD"].includes(n.tagName)).map((n) => n.textContent);
+        const at = cells.findIndex((text) => text.startsWith("FSDP"));
+        console.log(JSON.stringify([cells.slice(0, 8), cells.slice(at, at + 6)]));
+        """,
+    )
+    assert head[1:5] == [
+        "step time",
+        "chance it fits",
+        "expected time",
+        "against the answer",
+    ]
+    assert row[1:5] == ["1.20 s", "96.0 %", "1.25 s", "+25 %"]
+
+
+def test_the_price_of_the_own_chip_is_one_of_the_prices(
+    folder: Path,
+) -> None:
+    found = run(
+        folder,
+        """
+        import { priceOf, withPrice } from "./state.js";
+        const state = { prices: "A100 80GB:1.8, b200 : $4" };
+        console.log(JSON.stringify([priceOf(state, "B200"), priceOf(state, "h100"), withPrice(state, "b200", "3"), withPrice(state, "h100", "2.5"), withPrice(state, "b200", ""), withPrice({}, "h100", "2")]));
+        """,
+    )
+    assert found == [
+        "$4",
+        "",
+        "A100 80GB:1.8,b200:3",
+        "A100 80GB:1.8,b200 : $4,h100:2.5",
+        "A100 80GB:1.8",
+        "h100:2",
+    ]
+
+
+def test_sources_have_marks_of_their_own(folder: Path) -> None:
+    """By shape alone, without colours."""
+    marks = run(
+        folder,
+        """
+        import "./document.mjs";
+        import { marker } from "./chart.js";
+        const mark = (i) => { const { fill, stroke, ...shape } = marker(i, 0, 0, "red").attributes; return JSON.stringify([shape, fill === "none"]); };
+        console.log(JSON.stringify([...Array(14).keys()].map(mark)));
+        """,
+    )
+    assert len({*marks}) == 14
+
+
+def test_runs_of_the_class_are_marked_in_words(folder: Path) -> None:
+    said, cells, classes = planned(
+        folder,
+        """
+        import { sure } from "./sure.js";
+        const row = (model, of_class) => ({ id: model, model, of_class, chips: 8, chip: "c", precision: "bf16", predicted_s: 1, step_s: 1, source: "s" });
+        source.worker = async (name) => (name === "plan" ? {} : name === "runs" ? { rows: [] } : { class: "Hopper, FSDP, dense", rows: [row("a", true), row("b", false)] });
+        put(main, sure.skeleton());
+        await sure.show({ state: { model: "m" }, set() {}, announce() {}, drawn() {} });
+        const near = document.getElementById("sure-near");
+        const rows = near.nodes.filter((n) => n.tagName === "TR").slice(1);
+        console.log(JSON.stringify([near.textContent, rows.map((r) => r.children[1].textContent), rows.map((r) => r.getAttribute("class"))]));
+        """,
+    )
+    assert cells == ["\u2713 of its class", "another"]
+    assert classes == ["picked", None]
+    assert "Hopper, FSDP, dense" in said and "1 of these 2" in said
+
+
 def test_values_say_what_they_cost_and_what_is_a_tie(folder: Path) -> None:
     """Up to the seconds, over the chance to fit, that the server tells; ties and what no published
     run does are said to be that.
@@ -339,7 +486,7 @@ def test_values_say_what_they_cost_and_what_is_a_tie(folder: Path) -> None:
         folder,
         """
         const told = source.worker, lines = source.worker.lines;
-        const choice = (value, seconds, more) => ({ field: "tp", value, step_time_s: seconds, fits: true, risk_of_oom: 0, why: "", note: "", ...more });
+        const choice = (value, seconds, more) => ({ field: "tp", value, step_time_s: seconds, fits: true, risk_of_oom: 0, needed_bytes: 1, why: "", note: "", ...more });
         source.worker = async (name, body) => (name === "beside" ? { values: { tp: [1, 2, 3, 4, 5, 6] }, choices: [choice(2, 1.01), choice(3, null, { why: "odd" })] } : told(name, body));
         source.worker.lines = async function* (name, body) {
           if (name === "choices") yield* [choice(4, 1.03), choice(5, 1.01, { risk_of_oom: 0.05 }), choice(6, 0.99, { note: "no run has it" })];

@@ -117,7 +117,7 @@ Column = Annotated[
 Fixed = Annotated[
     bool, word("Predict the given layout at every value instead of searching.")
 ]
-Kind = Annotated[str, Parameter(help="chips, networks or models.")]
+Kind = Annotated[str, Parameter(help="chips, networks, models or frameworks.")]
 Name = Annotated[
     str | None,
     Parameter(

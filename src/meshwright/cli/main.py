@@ -374,7 +374,9 @@ def catalog(
     *,
     json: Json = False,
 ) -> int:
-    """List chips, networks and models, or show one of them with the source of every number."""
+    """List chips, networks, models or frameworks, or show one of them with the source of every
+    number.
+    """
     from ..report import console
     from ..report.catalog import report, to_dict
 

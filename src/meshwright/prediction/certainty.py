@@ -26,7 +26,14 @@ from ..count.model import parameters
 from ..describe import fitted, shipped
 from ..describe.job import Job
 from ..describe.layout import Layout
-from .classes import DENSE, EXPERTS, chip_family, class_of, framework_family
+from .classes import (
+    DENSE,
+    EXPERTS,
+    chip_family,
+    class_named,
+    class_of,
+    framework_family,
+)
 
 PARTS = (
     "step",
@@ -85,6 +92,11 @@ class Run(NamedTuple):
     tokens: int
     step_s: float = 0.0
     ratio: float = 1.0
+
+    @property
+    def class_(self) -> str:
+        """Its class (`kind` is that of its model)."""
+        return class_named(self.family, self.framework, self.kind)
 
     def __str__(self) -> str:
         return (

@@ -48,9 +48,12 @@ def class_of(chip: Chip, framework: str, experts: bool) -> str:
     """The class of a run: chips, software and kind of model. framework: the name of its profile, ""
     if the set of assumptions asks none.
     """
-    names = (
-        chip_family(chip),
-        framework_family(framework),
-        EXPERTS if experts else DENSE,
+    return class_named(
+        chip_family(chip), framework, EXPERTS if experts else DENSE
     )
+
+
+def class_named(family: str, framework: str, kind: str) -> str:
+    """The class of a family of chips, the name of a framework and a kind of model."""
+    names = (family, framework_family(framework), kind)
     return ", ".join(name for name in names if name)

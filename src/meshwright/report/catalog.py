@@ -14,6 +14,7 @@ from .. import catalog
 from ..count.model import parameters
 from ..describe.chip import Chip
 from ..describe.fields import Unit
+from ..describe.framework import Framework, framework, frameworks
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import to_dict as plain_data
@@ -25,18 +26,28 @@ FINDERS: dict[str, Callable[[str], Any]] = {
     "chips": catalog.chip,
     "networks": catalog.network,
     "models": catalog.model,
+    "frameworks": framework,
 }
+
+
+def names_of(kind: str) -> Sequence[str]:
+    """All names of a kind; profiles of frameworks are described, not catalogued."""
+    return [*frameworks()] if kind == "frameworks" else catalog.names(kind)
 
 
 def report(kind: str, name: str | None = None) -> RenderableType:
     """All things of a kind, or one of them with all its fields."""
     kind = plural(kind)
-    names = catalog.names(kind)
+    names = names_of(kind)
     if name is not None:
         return details(FINDERS[kind](name))
-    return {"chips": chips, "networks": networks, "models": models}[kind](
-        names
-    )
+    table = {
+        "chips": chips,
+        "networks": networks,
+        "models": models,
+        "frameworks": profiles,
+    }
+    return table[kind](names)
 
 
 def plural(kind: str) -> str:
@@ -47,7 +58,7 @@ def plural(kind: str) -> str:
 def to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
     """The fields of `catalog --json`."""
     kind = plural(kind)
-    names = catalog.names(kind)
+    names = names_of(kind)
     if name is not None:
         return plain_data(FINDERS[kind](name))
     return {kind: [plain_data(FINDERS[kind](each)) for each in names]}
@@ -135,7 +146,30 @@ def models(names: Sequence[str]) -> Table:
     return table
 
 
-def details(thing: Chip | Network | Model) -> RenderableType:
+def profiles(names: Sequence[str]) -> Table:
+    """What each runs and keeps."""
+    table = plain(
+        "framework",
+        "attention",
+        "compiled",
+        "memory of its own",
+        "launch of a layer",
+        "fp8",
+    )
+    table.columns[1].justify = table.columns[-1].justify = "left"
+    for each in map(framework, names):
+        table.add_row(
+            each.name,
+            each.attention,
+            "yes" if each.compiled else "no",
+            show(each.framework_bytes, "GiB"),
+            show(each.host_s, "s"),
+            each.float8,
+        )
+    return table
+
+
+def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     """One thing: every field with unit and origin."""
     kind = type(thing).__name__.lower()
     rows = list(_rows(thing, ""))

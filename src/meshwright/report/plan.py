@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..layout import practice
+from ..prediction.certainty import resolution
 from ..prediction.elastic import elasticities, split
 from ..prediction.prediction import Prediction
+from ..search.merit import simpler
 from ..units import show
 from .lines import Line, noted
 from .predict import answer, memory_table, notes, plain, time_table
@@ -40,6 +42,10 @@ SEEN = 0.0005
 """Differences of two layouts below this share of a step are none: they would print as +0.0 %."""
 RISKS = 0.01
 """Chances to run out that differ by less are alike."""
+NAMED = 2
+"""Causes that the reason names."""
+MEMORY = 0.03
+"""Differences of memory below this share are not named."""
 SAID = 3
 """Differences of two layouts that are named."""
 
@@ -93,6 +99,75 @@ def report(
     return Group(*parts)
 
 
+def reason(plan: Plan) -> str:
+    """Why the best layout is the answer: it takes least, or is the simplest of ties; and what the
+    next one that is no tie would take more.
+    """
+    best = plan.best
+    fastest = plan.fastest
+    if best is None or fastest is None:
+        return ""
+    said = (
+        "it takes the least time over the chance to fit of all that was searched, and nothing that"
+        " is as good as far as the model can tell is simpler"
+    )
+    if best is not fastest:
+        layers = best.job.model.layers
+        has = simpler(best.layout, fastest.layout, layers)
+        said = (
+            f"it is the simplest of those within {percent(resolution(best.job), 0)} of the fastest,"
+            " which nobody can tell apart ("
+            f"{has and has + ' than '}{short_words(fastest.layout)}, {beside(plan, fastest)}:"
+            f" {versus(best, fastest)})"
+        )
+    after = following(plan)
+    if after:
+        name, p = after
+        said += (
+            f"; {name}, {short_words(p.layout)}, would take {100 * plan.slower(p):+.1f} %:"
+            f" {versus(best, p)}"
+        )
+    return f"Why this one: {said}."
+
+
+def following(plan: Plan) -> tuple[str, Prediction] | None:
+    """The best layout of another family, else another one, that is slower and no tie."""
+    families = [
+        (f"the next family ({f.name})", f.prediction)
+        for f in plan.families
+        if f.prediction
+    ]
+    others = [("the next layout", p) for p in plan.alternatives]
+    for name, p in families or others:
+        if plan.slower(p) > 0 and not plan.tie(p):
+            return name, p
+    return None
+
+
+def versus(best: Prediction, other: Prediction) -> str:
+    """What another layout takes more and less, by cause; its memory and its risk where they
+    differ.
+    """
+    changes = [
+        (CAUSES[cause], other.time_s[cause] - s)
+        for cause, s in best.time_s.items()
+    ]
+    largest = sorted(changes, key=lambda item: -abs(item[1]))[:NAMED]
+    parts = [
+        f"{name} {'+' if d > 0 else '-'}{show(abs(d), 's')}"
+        for name, d in largest
+        if abs(d) >= SEEN * best.step_time_s
+    ]
+    need = [p.memory_bytes["needed"] for p in (other, best)]
+    if abs(need[0] - need[1]) > MEMORY * need[1]:
+        parts.append(
+            f"needs {show(need[0], 'GiB')} instead of {show(need[1], 'GiB')}"
+        )
+    if abs(other.risk_of_oom - best.risk_of_oom) >= RISKS:
+        parts.append(f"risk of running out {risk_words(other.risk_of_oom)}")
+    return ", ".join(parts) or "the same in every cause"
+
+
 def why(plan: Plan) -> Iterator[RenderableType]:
     """What binds the best layout, and what the next one gains or loses."""
     best = plan.best
@@ -108,6 +183,7 @@ def why(plan: Plan) -> Iterator[RenderableType]:
         f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.step_time_s)})"
         for cause, s in binding
     )
+    yield Line(reason(plan))
     share = percent(best.time_s["compute"] / best.step_time_s, 0)
     yield Line(
         f"{share} of the step is compute."

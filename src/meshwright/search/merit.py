@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import log2
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -39,13 +39,45 @@ def seconds_of(job: Job, row: tuple[Any, ...]) -> float:
     return float(row[0] / by(1.0, row[1])) if by else float(row[0])
 
 
-def burden(layout: Layout, layers: int) -> tuple[int, ...]:
-    """How involved a (scalar, placed) layout of so many layers is, compared from left to right: its
-    axes, tp outside the nearest dimension, schedules that few frameworks have, ZeRO stage (0 and 1
-    are as simple), tp without sequence parallelism, layers dealt in a way that has to be named,
-    microbatches that are no power of two, pieces that do not divide the layers, pieces (stages
-    times chunks: what a microbatch passes through, and messages between them).
-    """
+class Burden(NamedTuple):
+    """How involved a layout is, compared from left to right."""
+
+    axes: int
+    """Axes that are used."""
+    outside: int
+    """tp leaves the nearest dimension."""
+    odd: int
+    """A schedule that few frameworks have."""
+    zero: int
+    """ZeRO stage; 0 and 1 are as simple."""
+    whole: int
+    """tp without sequence parallelism."""
+    dealt: int
+    """Layers dealt in a way that has to be named."""
+    uneven: int
+    """Microbatches that are no power of two."""
+    unlike: int
+    """Pieces that do not divide the layers."""
+    pieces: int
+    """Stages times chunks: what a microbatch passes through, with messages between them."""
+
+
+SIMPLER = {
+    "axes": "fewer ways to cut the model",
+    "outside": "tp inside the nearest switch",
+    "odd": "a schedule that all frameworks have",
+    "zero": "a lower ZeRO stage",
+    "whole": "sequence parallelism with tp",
+    "dealt": "layers dealt evenly",
+    "uneven": "a microbatch that is a power of two",
+    "unlike": "pieces of as many layers each",
+    "pieces": "fewer pieces of the pipeline",
+}
+"""What the less involved of two layouts has, in words."""
+
+
+def burden(layout: Layout, layers: int) -> Burden:
+    """That of a (scalar, placed) layout of so many layers."""
     l = layout
     axes = sum(
         int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate)
@@ -58,7 +90,7 @@ def burden(layout: Layout, layers: int) -> tuple[int, ...]:
     zero = max(int(l.zero), 1)
     pieces = stage_count(l)
     unlike = (layers + 2 * (l.stages == "slots")) % pieces > 0
-    return (
+    return Burden(
         axes,
         int(outside),
         int(odd),
@@ -69,3 +101,16 @@ def burden(layout: Layout, layers: int) -> tuple[int, ...]:
         int(unlike),
         pieces,
     )
+
+
+def simpler(layout: Layout, other: Layout, layers: int) -> str:
+    """What makes a layout simpler than another one, in words; "": it is not."""
+    for name, mine, its in zip(
+        Burden._fields,
+        burden(layout, layers),
+        burden(other, layers),
+        strict=True,
+    ):
+        if mine != its:
+            return SIMPLER[name] if mine < its else ""
+    return ""

@@ -43,7 +43,7 @@ def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
         if not _legal(job, _but(free, name, values), relaxed)
     }
     said = [
-        f"{name} may be {listed(near)} here, not {listed(values)}"
+        f"{name} may be {near} here, not {listed(values)}"
         for name, values in alone.items()
         if (
             near := _near(
@@ -56,7 +56,7 @@ def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
         )
     ]
     return said or [
-        f"{name} may be {listed(near)} beside the rest, not {listed(values)}"
+        f"{name} may be {near} beside the rest, not {listed(values)}"
         for name, values in asked.items()
         if (
             near := _near(
@@ -90,16 +90,24 @@ def _near(
     name: str,
     asked: Values,
     relaxed: bool,
-) -> list[Value]:
-    """The nearest values of a field with which some layout of the space is legal."""
-    others = _others(job, name, asked)[:TRIED]
+) -> str:
+    """The nearest values of a field with which some layout of the space is legal, in words that
+    say whether there may be more; "": none of those tried.
+    """
+    others = _others(job, name, asked)
     legal = (
         value
-        for value in others
+        for value in others[:TRIED]
         if _legal(job, _but(space, name, (value,)), relaxed)
     )
-    found = [value for _, value in zip(range(NEAREST), legal, strict=False)]
-    return sorted(found, key=lambda v: (isinstance(v, str), v))
+    found = [
+        value for _, value in zip(range(NEAREST + 1), legal, strict=False)
+    ]
+    if not found:
+        return ""
+    more = len(found) > NEAREST or len(others) > TRIED
+    near = sorted(found[:NEAREST], key=lambda v: (isinstance(v, str), v))
+    return listed(near) + (" (the nearest)" if more else "")
 
 
 def _others(job: Job, name: str, asked: Values) -> list[Value]:

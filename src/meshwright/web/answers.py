@@ -25,6 +25,7 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
 from ..report.console import SCHEMA, envelope
+from ..report.plan import reason
 from ..report.text import layout_words
 from ..schedule import SCHEDULES
 from ..search import Plan, Space, planning
@@ -85,7 +86,11 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
         families=bool(body.get("families", True)),
     )
     found = yield from closed_forms(steps, paid, notes)
-    tied = ties(job, found.fastest)
+    tied = {
+        **ties(job, found.fastest),
+        "why": reason(found),
+        "idle": found.idle,
+    }
     said = (*notes, *found.notes) if found.best else (*found.notes, *notes)
     found = replace(
         found, alternatives=found.alternatives[: top - 1], notes=said
@@ -169,7 +174,9 @@ def choices(body: Body, progress: Progress) -> Iterator[Answer]:
     job, space = ask(body.get("question"), [])
     layout = laid_out(job, body.get("layout", {}))
     for choice in pinned(job, space, layout, progress):
-        yield choice.to_dict()
+        p = choice.prediction
+        words = {"layout_words": layout_words(p.layout)} if p else {}
+        yield {**choice.to_dict(), **words}
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,14 @@ def nearest(body: Body, progress: Progress) -> Answer:
     """The published runs nearest to a question, with how they were made."""
     job, _ = ask(body.get("question"), [])
     near = certainty.nearest(job, NEAREST)
+    kind = certainty.kind_of(job)
     return {
         "schema": SCHEMA,
-        "rows": [{**told(run), **made(run.id)} for run in near],
+        "class": kind,
+        "rows": [
+            {**told(run), "of_class": run.class_ == kind, **made(run.id)}
+            for run in near
+        ],
     }
 
 

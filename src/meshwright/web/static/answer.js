@@ -33,9 +33,10 @@ export const valueOf = (x) => (x && typeof x === "object" && !Array.isArray(x) ?
 export const decides = (p) => p.replayed_s || p.step_time_s;
 
 // What ranks layouts: seconds over the chance to fit; and how many times that of another one it is.
-const worth = (p) => decides(p) / Math.max(1 - (p.risk_of_oom || 0), 1e-9);
-export const slower = (p, other) => worth(p) / worth(other);
-export const tied = (p, told) => Boolean(told.tie_s) && worth(p) <= told.tie_s;
+export const expected = (p) => decides(p) / Math.max(1 - (p.risk_of_oom || 0), 1e-9);
+export const chance = (p) => (p.risk_of_oom < 0.0005 ? "100 %" : p.risk_of_oom < 0.1 ? percent(1 - p.risk_of_oom, 1) : percent(1 - p.risk_of_oom));
+export const slower = (p, other) => expected(p) / expected(other);
+export const tied = (p, told) => Boolean(told.tie_s) && expected(p) <= told.tie_s;
 
 // Ends of an interval of something proportional to the step time.
 export const along = (p, value) => p.interval_s && value !== null && value !== undefined
@@ -72,7 +73,7 @@ export function headline(p, price, budget) {
       fact("memory", h("span", { class: p.fits ? "good" : "bad" }, word), `: ${room}`),
       fact("speed", `${count(p.tokens_per_s)} tokens/s, MFU ${percent(p.mfu)}`),
       time ? fact("the run", seconds(time), ...within(time, seconds)) : null,
-      time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price (Compare clusters)" : ""}`) : null) : null,
+      time ? fact("cost", usd(cost), ...(cost ? within(cost, usd) : []), price?.usd_per_hour ? h("small", { class: "note" }, ` at ${sig(price.usd_per_hour)} USD/h a chip${price.yours ? ", your price" : ""}`) : null) : null,
       budget ? fact(`for ${budget.text}`, bought(p, price, budget)) : null,
       time && valueOf(p.energy_j) ? fact("energy", energy(valueOf(p.energy_j)), h("small", { class: "note" }, " at the power limit")) : null,
       time ? null : fact("the run", h("span", { class: "note" }, "say its tokens above for days, money and energy")),
@@ -83,7 +84,7 @@ export function headline(p, price, budget) {
 // What a budget of days or of dollars is enough for.
 function bought(p, price, { days, usd: money }) {
   const rate = p.chips * (price?.usd_per_hour || 0) / 3600; // dollars a second
-  if (money && !rate) return "no price of this chip is known: say one in Compare clusters";
+  if (money && !rate) return "no price of this chip is known: say one above";
   const time = days ? days * 86400 : money / rate;
   const tokens = p.tokens_per_s * time;
   const ends = range(p.interval_s?.map((end) => tokens * p.step_time_s / end).reverse(), count);

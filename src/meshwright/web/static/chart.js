@@ -230,11 +230,17 @@ function places(points, levels, [left, right, top, bottom]) {
 const colourOf = (one, i) => one.colour || COLOURS[i % COLOURS.length];
 const dashOf = (one, i) => one.dash ?? DASHES[i % DASHES.length];
 
-function marker(i, x, y, colour, r = 3.2) {
+// Marks that differ by their shape alone: seven filled, then the same seven hollow; colours repeat sooner.
+export function marker(i, x, y, colour, r = 3.2) {
+  const [a, b] = [r + 1, r / 2.5];
+  const plus = `v${b - a}h${2 * b}v${a - b}h${a - b}v${2 * b}h${b - a}v${a - b}h${-2 * b}v${b - a}h${b - a}v${-2 * b}z`;
   const shapes = [["circle", { cx: x, cy: y, r }], ["rect", { x: x - r, y: y - r, width: 2 * r, height: 2 * r }],
-    ["path", { d: `M${x} ${y - r - 1}l${r + 1} ${2 * r}h${-2 * r - 2}z` }], ["path", { d: `M${x} ${y - r - 1}l${r + 1} ${r + 1}l${-r - 1} ${r + 1}l${-r - 1} ${-r - 1}z` }]];
+    ["path", { d: `M${x} ${y - a}l${a} ${2 * r}h${-2 * a}z` }], ["path", { d: `M${x} ${y - a}l${a} ${a}l${-a} ${a}l${-a} ${-a}z` }],
+    ["path", { d: `M${x} ${y + a}l${a} ${-2 * r}h${-2 * a}z` }], ["path", { d: `M${x - b} ${y - b}${plus}` }],
+    ["path", { d: `M${x - b} ${y - b}${plus}`, transform: `rotate(45 ${x} ${y})` }]];
   const [tag, props] = shapes[i % shapes.length];
-  return s(tag, { ...props, fill: colour });
+  const hollow = Math.floor(i / shapes.length) % 2;
+  return s(tag, { ...props, fill: hollow ? "none" : colour, ...(hollow ? { stroke: colour, "stroke-width": 1.4 } : {}) });
 }
 
 function drawn(one, i, px, py, [left, right, top, bottom]) {

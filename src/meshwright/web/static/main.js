@@ -2,7 +2,7 @@
 
 import { h, put, save } from "./dom.js";
 import { Refused, answers, ask, source } from "./ask.js";
-import { address, fields, know, parse, priced, question } from "./state.js";
+import { address, fields, know, parse, priceOf, priced, question, withPrice } from "./state.js";
 import { engine } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan, shown } from "./plan.js";
@@ -246,6 +246,8 @@ function form() {
     field("tokens", "run, tokens", "number", input("tokens", { placeholder: "15T" })),
     field("framework", "framework", "short", select("framework", c.frameworks, "usual")),
     field("budget", "budget", "number", input("budget", { placeholder: "30 d, 5M$", title: "Days or dollars: how many tokens they are enough for" })),
+    field("price", "USD/h a chip", "number", h("input", { id: "q-price", inputmode: "decimal", placeholder: "as listed", title: "Your price of a chip for an hour: what the run costs; in Compare clusters prices of other chips can be said, too",
+      oninput: (e) => set({ prices: withPrice(page.state, ownChip(), e.target.value.trim().replace(",", ".")) }, true) })),
     h("details", { id: "more" }, h("summary", {}, "More of the question"),
       h("div", { class: "more" },
         field("assumptions", "assumptions", "", select("assumptions", c.assumptions, "realistic")),
@@ -254,12 +256,15 @@ function form() {
       h("p", { id: "job-note", class: "note" })));
 }
 
+// Whose price it is: a job of a file does not say its chip here.
+const ownChip = () => cluster()[1] || shown.chip || "";
+
 // The controls show the state; the one that is being typed in is left alone.
 function fill() {
   const [n, chip] = cluster();
-  const shown = { ...page.state, count: n, chip, model: page.state.model?.startsWith("{") ? "(a config.json)" : page.state.model || (page.state.job ? "(a JOB.toml)" : "") };
+  const texts = { ...page.state, count: n, chip, price: priceOf(page.state, ownChip()), model: page.state.model?.startsWith("{") ? "(a config.json)" : page.state.model || (page.state.job ? "(a JOB.toml)" : "") };
   for (const node of document.querySelectorAll("#question [id^=q-]")) {
-    const value = shown[node.id.slice(2)] || "";
+    const value = texts[node.id.slice(2)] || "";
     if (node !== document.activeElement && node.value !== value) {
       if (node.tagName === "SELECT" && value && ![...node.options].some((o) => o.value === value)) node.append(h("option", { value }, value));
       node.value = value;

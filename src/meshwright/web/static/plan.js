@@ -3,8 +3,8 @@
 import { h, put, table, wait } from "./dom.js";
 import { Refused, ask, lines, settled, source } from "./ask.js";
 import { bestOf, budgeted, fields, pins, priced, question, unpriced, words } from "./state.js";
-import { change, gib, grouped, percent, seconds, step, usd } from "./format.js";
-import { WORDS, binding, causes, decides, differs, fits, headline, memoryFigure, notesList, slower, spoken, tied, timeFigure, valueOf, waits } from "./answer.js";
+import { change, gib, grouped, percent, seconds, sig, step, usd } from "./format.js";
+import { WORDS, binding, causes, chance, decides, differs, expected, fits, headline, memoryFigure, notesList, slower, spoken, tied, timeFigure, valueOf, waits } from "./answer.js";
 
 const NAMES = {
   tp: "tensor parallel", cp: "context parallel", pp: "pipeline stages", ep: "expert parallel", microbatch: "sequences at once",
@@ -18,7 +18,7 @@ const WAITING = "Worked out after the other choices …";
 const last = { layout: null, on: "", network: "", model: "", asked: "" };
 
 // The answer on the screen: its question, its layout and both in words.
-export const shown = { answer: null };
+export const shown = { answer: null, chip: "" };
 
 export const plan = { name: "plan", title: "Plan", show, skeleton };
 
@@ -101,9 +101,11 @@ function shownFirst(ctx, told) {
   ctx.drawn("closed");
 }
 
-function drawAnswer(ctx, p, price, said) {
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function drawAnswer(ctx, p, price, said, { why, idle } = {}) {
   shown.answer = { question: question(ctx.state), layout: p.layout, words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": ") };
-  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price, budgeted(ctx.state)[0]), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
+  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price, budgeted(ctx.state)[0]), idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`), why && h("p", { class: "why", id: "why" }, why), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
   put($("bars"), timeFigure(p), memoryFigure(p));
 }
 
@@ -111,18 +113,20 @@ function draw(ctx, told) {
   const best = told.best;
   ctx.closed = true;
   if (!best) return nothing(ctx, told);
-  drawn(ctx, best, told.price, null);
+  drawn(ctx, best, told.price, null, told);
   held(ctx, best, told.price);
   ctx.announce(spoken(best));
 }
 
-function drawn(ctx, best, price, said) {
+function drawn(ctx, best, price, said, reasons) {
   Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
-  drawAnswer(ctx, best, price, said);
+  drawAnswer(ctx, best, price, said, reasons);
 }
 
 // What a JOB.toml says, in the fields that could replace it.
 function held(ctx, p, price) {
+  shown.chip = price?.chip;
+  $("q-price")?.setAttribute("placeholder", price?.usd_per_hour && !price.yours ? sig(price.usd_per_hour) : "none known");
   const says = { count: grouped(p.chips), chip: price?.chip, batch: `${p.batch_sequences}seq`, seq: p.seq_tokens };
   for (const [name, text] of Object.entries(says)) $(`q-${name}`)?.setAttribute("placeholder", ctx.state.job ? text : name === "seq" ? "model's" : "");
 }
@@ -138,7 +142,7 @@ function around(ctx, told) {
     h("p", { class: "note" }, told.space?.tried ? `Fastest of: ${told.space.tried}. ` : "", told.space?.not_tried ? `Not tried: ${told.space.not_tried}.` : ""),
     table(["why a layout was left out", "combinations"], Object.entries(told.rejected || {}).filter(([, n]) => n).map(([why, n]) => [
       why === "memory" ? "does not fit in memory" : why === "bound" ? "a bound shows that it cannot be the fastest" : why, grouped(n)]), "Why layouts were left out")),
-    notesList([...(told.notes || []), ...(told.best.notes || [])]));
+    notesList([...(told.notes || []).filter((note) => note !== told.idle), ...(told.best.notes || [])]));
 }
 
 function nothing(ctx, told) {
@@ -166,7 +170,7 @@ function selectors(ctx, told, found) {
   put($("layout"),
     h("h2", { id: "layout-title" }, "Layout ", pins(ctx.state).length ? free(ctx) : null),
     h("p", { class: "note" }, "Marked: the answer. Choose a value to fix it. ",
-      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Counted are seconds over the chance to fit. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.` : "",
+      h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Counted is the expected time: that of a step over the chance that it fits. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.` : "",
       " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that, or the framework does not run it. Rest on a value to read why."),
     names.map((field) => fieldset(ctx, told, field, values[field] || [best.layout[field]], by)), h("details", {}, h("summary", {}, "Words of a layout"),
       h("dl", { class: "facts" }, Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))));
@@ -177,21 +181,32 @@ function fieldset(ctx, told, field, values, by) {
   const pinned = (ctx.state[field] || "").split(",").filter(Boolean);
   const option = (value, shown, extra, cls, why) => {
     const id = `opt-${field}-${value}`;
-    return h("label", { class: `option ${cls}`, title: why || null },
-      h("input", { type: "radio", name: field, id, value, checked: value === "" ? !pinned.length : pinned.length === 1 && pinned[0] === String(value),
+    return h("label", { class: `option ${cls}` },
+      h("input", { type: "radio", name: field, id, value, title: why, checked: value === "" ? !pinned.length : pinned.length === 1 && pinned[0] === String(value),
         onchange: () => ctx.set({ [field]: String(value) }) }),
       h("span", {}, shown), extra);
   };
   return h("fieldset", { class: "choice" },
     h("legend", {}, field.replace("_", " "), h("small", {}, NAMES[field] || "")),
-    option("", "any", h("span", { class: "delta" }, "free"), ""),
+    option("", "any", h("span", { class: "delta" }, "free"), "", `The search chooses ${field.replace("_", " ")}.`),
     values.map((value) => {
-      const now = value === best.layout[field];
+      const own = value === best.layout[field];
+      const idle = own && best.layout[NEEDS[field]] === 1;
+      const now = own && !idle;
       const c = by.get(`${field}=${value}`);
-      return option(value, worded(value), h("span", { class: "delta first", id: `delta-${field}-${value}` }, now ? "the answer" : c ? delta(c, told) : "…"),
-        now ? "now" : c?.why ? "not" : "", c?.why || c?.note);
+      return option(value, worded(value), h("span", { class: "delta first", id: `delta-${field}-${value}` }, now ? "the answer" : idle ? "no effect" : c ? delta(c, told) : "…"),
+        now ? "now" : c?.why ? "not" : "", idle ? `The answer has ${NEEDS[field]} 1, where this changes nothing.` : now ? `The answer: ${costs(best)}.` : c ? changedAlone(c, best) : "Being worked out …");
     }));
 }
+
+// Choices that change nothing where this degree is 1.
+const NEEDS = { interleave: "pp", schedule: "pp", sequence_parallel: "tp" };
+
+// What a layout costs, in words.
+const costs = (p) => `a step of ${step(decides(p))}, needs ${gib(p.needed_bytes ?? p.memory_bytes.needed)}, fits with a chance of ${chance(p)}`;
+const costsBeside = (c, best) => `${costs(c)}: expected ${step(expected(c))}, ${change(slower(c, best))}${c.fits ? "" : "; does not fit"}${c.note ? `; beyond practice: ${c.note}` : ""}`;
+const changedAlone = (c, best) => (c.step_time_s === null ? c.why : `This alone changed: ${costsBeside(c, best)}.`);
+const searchedToo = (c, best) => (c.step_time_s === null ? c.why : `The rest searched again${c.layout_words ? ` (${c.layout_words})` : ""}: ${costsBeside(c, best)}.`);
 
 const worded = (value) => (value === true ? "yes" : value === false ? "no" : String(value));
 
@@ -219,8 +234,8 @@ async function searchedAgain(ctx, told) {
     node.className = "delta sure";
     node.textContent = c.step_time_s === null ? "nothing fits" : delta(c, told);
     label.classList.toggle("not", c.step_time_s === null);
-    if (c.why || c.note) label.title = c.why || c.note;
-    else label.removeAttribute("title");
+    const input = $(`opt-${c.field}-${c.value}`);
+    input.setAttribute("title", [searchedToo(c, told.best), c.step_time_s !== null && input.getAttribute("title")].filter(Boolean).join(" "));
   }
   ctx.drawn("choices");
 }
@@ -240,16 +255,18 @@ async function compared(ctx, told) {
 function families(ctx, told) {
   const best = told.best;
   const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
-    p ? (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : "") : "–",
-    p ? step(p.step_time_s) : "–", p ? gib(p.memory_bytes.needed) : "–", p ? percent(p.mfu) : "–", h("span", { class: "note" }, p && i ? causes(p, best) : ""),
+    ...(p ? [step(p.step_time_s), chance(p), step(expected(p)), (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : ""), gib(p.memory_bytes.needed)] : Array(5).fill("–")),
+    h("span", { class: "note" }, p && i ? causes(p, best) : ""),
     p && h("button", { type: "button", "aria-label": `fix this layout: ${p.layout_words || ""}`, onclick: () => ctx.set(fixed(p.layout)) }, "fix")];
-  const head = ["layout", "slower by", "step", "memory", "MFU", "what differs", ""];
+  const head = ["layout", "step time", "chance it fits", "expected time", "against the answer", "memory", "what differs in a step", ""];
+  const what = "Expected time: the step time over the chance that it fits (what runs out of memory is started again with another layout). The answer against which the others are compared has the least of it, or is the simplest of ties.";
   const answers = (f) => f.prediction?.layout_words === best.layout_words;
   const others = (told.families || []).filter((f) => !answers(f)).map((f) => row(f.note ? `${f.name} (${f.note})` : f.name, f.prediction, 1, f.tie));
   const own = told.families?.find(answers)?.name;
-  const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts; slower by: seconds over the chance to fit") : null;
-  const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told)))], "The best layouts; slower by: seconds over the chance to fit");
-  put($("families"), h("h2", { id: "families-title" }, "What else"), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
+  const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts") : null;
+  const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told)))], "The best layouts");
+  if ($("why") && told.why) $("why").textContent = told.why;
+  put($("families"), h("h2", { id: "families-title" }, "What else"), h("p", { class: "note" }, what), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
 }
 
 const brief = (l) => ["tp", "cp", "pp", "dp", "ep"].filter((a) => l[a] > 1).map((a) => `${a} ${l[a]}`).join(" · ");

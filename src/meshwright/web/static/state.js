@@ -54,6 +54,12 @@ export function prices(state) {
   return [found, wrong];
 }
 
+// The price of one chip in the text of all prices, and that text with another one; names are as "of" has them.
+const same = (chip) => (piece) => piece.replace(/\s*[:=][^:=]*$/, "").trim().toLowerCase() === chip.toLowerCase();
+const pieces = (state) => (state.prices || "").split(",").map((text) => text.trim()).filter(Boolean);
+export const priceOf = (state, chip) => (chip && pieces(state).find(same(chip))?.replace(/^.*[:=]\s*/, "")) || "";
+export const withPrice = (state, chip, usd) => [...pieces(state).filter((piece) => !same(chip)(piece)), ...(usd ? [`${chip}:${usd}`] : [])].join(",");
+
 // The sentence for a piece of the prices that is none.
 export function unpriced(state) {
   const [, wrong] = prices(state);

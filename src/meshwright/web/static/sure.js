@@ -37,10 +37,12 @@ function said(ctx, p) {
 }
 
 function nearest(ctx, told) {
+  const same = told.rows.filter((r) => r.of_class).length;
   put($("sure-near"), h("h2", {}, "The published runs nearest to this question"),
-    table(["run", "", "chips", "precision", "predicted", "measured", "off by", "software and source", "layout"], told.rows.map((r) => [
-      r.model, r.question && h("button", { type: "button", "aria-label": `Load ${r.model} on ${r.chips} ${r.chip}`, onclick: () => load(ctx, r.question) }, "load"),
-      `${grouped(r.chips)} × ${r.chip}`, r.precision, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s), h("span", {}, r.software || r.framework, h("br"), h("small", { class: "note", title: r.id }, r.source_ref || r.source)), h("span", { class: "note" }, r.layout_words || "")]), "Nearest published runs"));
+    h("p", { class: "note" }, h("b", {}, "✓ of its class"), `: the same kind of chip, software and model (${told.class}), on which the interval rests; ${same ? `${same} of these ${told.rows.length}` : "none of these"}.`),
+    table(["run", "class", "", "chips", "precision", "predicted", "measured", "off by", "software and source", "layout"], told.rows.map((r) => ({ props: { class: r.of_class ? "picked" : null }, cells: [
+      r.model, r.of_class ? h("b", {}, "✓ of its class") : h("span", { class: "note" }, "another"), r.question && h("button", { type: "button", "aria-label": `Load ${r.model} on ${r.chips} ${r.chip}`, onclick: () => load(ctx, r.question) }, "load"),
+      `${grouped(r.chips)} × ${r.chip}`, r.precision, step(r.predicted_s), step(r.step_s), change(r.predicted_s / r.step_s), h("span", {}, r.software || r.framework, h("br"), h("small", { class: "note", title: r.id }, r.source_ref || r.source)), h("span", { class: "note" }, r.layout_words || "")] })), "Nearest published runs"));
 }
 
 // Their configuration becomes the question; their layout becomes "mine".

@@ -67,7 +67,7 @@ function under(layout, schedule) {
 }
 
 function whose(state, several) {
-  const layout = several ? "the best layout with a pipeline (the best of all has one stage)" : state.mine ? "your layout (empty Why not mine? in Plan to draw the best)" : bestOf(state, "the best layout");
+  const layout = several ? `the best layout with a pipeline of ${STAGES.replace(/,/g, ", ").replace(/, (?=\d+$)/, " or ")} stages (Plan's answer has one stage and nothing to draw; with pp fixed to these Plan answers this one)` : state.mine ? "your layout (empty Why not mine? in Plan to draw the best)" : bestOf(state, "the best layout");
   return layout + (state.schedule1 ? `, under ${state.schedule1}` : "");
 }
 
