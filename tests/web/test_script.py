@@ -386,9 +386,9 @@ def test_why_the_answer_wins_and_what_is_idle_stand_first(
         };
         source.worker.lines = told.lines;
         await show({ batch: "A" }, "plan");
-        const first = texts("answer");
+        const first = texts("answer") + texts("why");
         await show({ batch: "A" });
-        console.log(JSON.stringify([first, texts("answer"), texts("searched")]));
+        console.log(JSON.stringify([first, texts("why"), texts("searched")]));
         """,
     )
     assert "Some chips are idle. 8 chips are." in first
@@ -457,6 +457,26 @@ def test_sources_have_marks_of_their_own(folder: Path) -> None:
         """,
     )
     assert len({*marks}) == 14
+
+
+def test_a_roofline_says_what_binds_each_scheme(folder: Path) -> None:
+    said = planned(
+        folder,
+        """
+        import { roofline } from "./roofline.js";
+        const scheme = (name, sent, least) => ({ name, compute_s: 1, comm_sum_s: sent, compute_bound_sum: sent <= 1, least_batch_sum_tokens: least, memory_bytes: 1, curve: { batch_tokens: [], compute_s: [], comm_sum_s: [] } });
+        source.worker = async () => ({ batch_tokens: 4000, tokens_per_chip: 8, model: "m", chip: "c", chips: 8, intensity: [], hbm_tokens: 1, largest_tensor: 1, schemes: [scheme("DP", 0.5, 1), scheme("FSDP", 2, 8000), scheme("TP", 21, null)] });
+        put(main, roofline.skeleton());
+        await roofline.show({ state: { model: "m" }, set() {}, announce() {}, drawn() {} });
+        console.log(JSON.stringify(texts("roofline-sentence")));
+        """,
+    )
+    assert "DP is bound by compute." in said
+    assert (
+        "Bound by communication: FSDP (messages take 2.0 times as long as the arithmetic, which"
+        " binds from 8,000 tokens on); TP (messages take 21 times as long as the arithmetic, and no"
+        " batch is large enough)." in said
+    )
 
 
 def test_runs_of_the_class_are_marked_in_words(folder: Path) -> None:

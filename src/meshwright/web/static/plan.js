@@ -30,6 +30,7 @@ function skeleton() {
     h("div", { class: "cards" },
       h("section", { class: "card", id: "answer", "aria-label": "The answer" }),
       h("section", { class: "card", id: "bars", "aria-label": "Time and memory" })),
+    h("p", { class: "why", id: "why" }),
     h("section", { id: "layout", "aria-labelledby": "layout-title" }),
     h("section", { id: "mine", "aria-labelledby": "mine-title" }),
     h("section", { id: "families", "aria-labelledby": "families-title" }),
@@ -101,11 +102,14 @@ function shownFirst(ctx, told) {
   ctx.drawn("closed");
 }
 
+// Why it wins; with families, against the next of them too.
+const reason = (told) => put($("why"), (told.why || "").replace(/(?<= )-(?=\d)/g, "−"));
+
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-function drawAnswer(ctx, p, price, said, { why, idle } = {}) {
+function drawAnswer(ctx, p, price, said, idle = "") {
   shown.answer = { question: question(ctx.state), layout: p.layout, words: [p.model && `${p.model} on ${p.cluster}`, p.layout_words].filter(Boolean).join(": ") };
-  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price, budgeted(ctx.state)[0]), idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`), why && h("p", { class: "why", id: "why" }, why), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
+  put($("answer"), h("h2", { class: "hidden" }, "The answer"), headline(p, price, budgeted(ctx.state)[0]), idle && h("p", { class: "warn" }, h("b", {}, "Some chips are idle. "), `${capital(idle)}.`), h("p", { class: "why" }, binding(p)), said && h("p", { class: "note" }, said));
   put($("bars"), timeFigure(p), memoryFigure(p));
 }
 
@@ -118,9 +122,10 @@ function draw(ctx, told) {
   ctx.announce(spoken(best));
 }
 
-function drawn(ctx, best, price, said, reasons) {
+function drawn(ctx, best, price, said, told = {}) {
   Object.assign(last, { layout: best.layout, on: ctx.state.on, network: ctx.state.network, model: ctx.state.model });
-  drawAnswer(ctx, best, price, said, reasons);
+  drawAnswer(ctx, best, price, said, told.idle);
+  reason(told);
 }
 
 // What a JOB.toml says, in the fields that could replace it.
@@ -153,7 +158,7 @@ function nothing(ctx, told) {
   put($("answer"), h("p", { class: "big bad" }, said), notesList(told.notes),
     told.closest && h("p", { class: "note" }, `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`));
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
-  for (const id of ["families", "whatif", "searched", "mine"]) put($(id));
+  for (const id of ["why", "families", "whatif", "searched", "mine"]) put($(id));
   put($("layout"), pins(ctx.state).length ? free(ctx) : null);
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
 }
@@ -232,7 +237,7 @@ async function searchedAgain(ctx, told) {
     if (!node || ctx.signal.aborted) continue;
     const label = node.closest("label");
     node.className = "delta sure";
-    node.textContent = c.step_time_s === null ? "nothing fits" : delta(c, told);
+    node.textContent = c.step_time_s === null ? (/ legal/.test(c.why) ? "not legal" : "nothing fits") : delta(c, told);
     label.classList.toggle("not", c.step_time_s === null);
     const input = $(`opt-${c.field}-${c.value}`);
     input.setAttribute("title", [searchedToo(c, told.best), c.step_time_s !== null && input.getAttribute("title")].filter(Boolean).join(" "));
@@ -265,7 +270,7 @@ function families(ctx, told) {
   const own = told.families?.find(answers)?.name;
   const kinds = others.length ? table(head, [row(own ? `the answer, ${own}` : "the answer", best, 0), ...others], "The best of each family of layouts") : null;
   const rest = table(head, [row("", best, 0), ...(told.alternatives || []).map((p) => row("", p, 1, p.tie ?? tied(p, told)))], "The best layouts");
-  if ($("why") && told.why) $("why").textContent = told.why;
+  reason(told);
   put($("families"), h("h2", { id: "families-title" }, "What else"), h("p", { class: "note" }, what), kinds, kinds ? h("details", {}, h("summary", {}, "The best layouts of all families"), rest) : rest);
 }
 

@@ -49,9 +49,9 @@ function draw(ctx, told) {
   const least = (one) => one[`least_batch_${edition}_tokens`];
   const bound = (one) => one[`compute_bound_${edition}`];
   const free = told.schemes.filter((one) => bound(one)).map((one) => one.name);
-  const times = (one) => { const [sent, work] = [one[`comm_${edition}_s`], one.compute_s]; return `${one.name} (messages take ${sig(sent / work, 2)} times the arithmetic${least(one) === null ? ", at any batch" : `; from ${count(least(one))} tokens on by compute`})`; };
+  const times = (one) => { const [sent, work] = [one[`comm_${edition}_s`], one.compute_s]; return `${one.name} (messages take ${sig(sent / work, 2)} times as long as the arithmetic, ${least(one) === null ? "and no batch is large enough" : `which binds from ${count(least(one))} tokens on`})`; };
   const bind = told.schemes.filter((one) => !bound(one)).map(times);
-  const said = `At ${count(told.batch_tokens)} tokens a step, ${sig(told.tokens_per_chip)} a chip, ${free.length ? `${free.join(", ")} ${free.length > 1 ? "are" : "is"} bound by compute` : "no scheme is bound by compute"}.${bind.length ? ` Bound by communication: ${bind.join(", ")}.` : ""}`;
+  const said = `At ${count(told.batch_tokens)} tokens a step, ${sig(told.tokens_per_chip)} a chip, ${free.length ? `${free.join("; ")} ${free.length > 1 ? "are" : "is"} bound by compute` : "no scheme is bound by compute"}.${bind.length ? ` Bound by communication: ${bind.join("; ")}.` : ""}`;
   $("roofline-sentence").textContent = said;
   ctx.announce(said);
   const series = used.flatMap((one, i) => {
