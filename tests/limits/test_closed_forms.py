@@ -89,8 +89,4 @@ def test_each_law_has_its_own_closed_form(name: str) -> None:
     """Within a factor of two of what the search finds for that law (`limits h100-deepseek`)."""
     (found,) = limits(name, smooth=False).lines
     assert found.closed
-    assert (
-        0.5
-        < found.closed.critical_flops / found.crossing.first_flops
-        < 2
-    )
+    assert 0.5 < found.closed.critical_flops / found.crossing.first_flops < 2
