@@ -116,6 +116,14 @@ class Rank(NamedTuple):
         )
 
 
+class Ranks(NamedTuple):
+    """Several ranks."""
+
+    each: tuple[Rank, ...]
+    together: tuple[Rank, ...]
+    """As in `Places`."""
+
+
 class Work(NamedTuple):
     """Of m microbatches on a cut model."""
 
@@ -143,7 +151,8 @@ class Dealt(Work):
         vars(found).update(known)
         vars(found).pop("sent", None)
         if "ranks" in known:
-            vars(found)["ranks"] = tuple(rank.silent for rank in self.ranks)
+            together = tuple(rank.silent for rank in self.ranks.together)
+            vars(found)["ranks"] = self._ranks(together)
         return found
 
     @cached_property
@@ -214,7 +223,7 @@ class Dealt(Work):
             found = found.plus(more, often)
         return found
 
-    @property
+    @cached_property
     def slow(self) -> tuple[Num, ...]:
         """Ranks that may have the most work: the first, the last, and between them the last fuller
         one and the second; of several kinds of layers, those that hold most of any.
@@ -298,9 +307,12 @@ class Dealt(Work):
 
     def abreast(self, columns: Sequence[Num]) -> Sequence[Num]:
         """Short columns as one that has them side by side, (which, row); others as they are."""
-        every = beside(columns) if len(columns) > 1 else None
+        number = max(getattr(column, "size", 0) for column in columns)
+        if not 0 < number <= SHORT // len(columns) or len(columns) == 1:
+            return columns
+        every = beside(columns)
         # what they are put together with may have more axes
-        if every is None or every.ndim != self.axes + 1 or every.size > SHORT:
+        if every is None or every.ndim != self.axes + 1:
             return columns
         return (every,)
 
@@ -433,9 +445,12 @@ class Dealt(Work):
         return self._layers(n, kinds).plus(self.first, (rank == 0) * 1.0)
 
     @cached_property
-    def ranks(self) -> tuple[Rank, ...]:
+    def ranks(self) -> Ranks:
         """Those of `slow`."""
-        return tuple(map(self._rank, self.slow))
+        return self._ranks(tuple(map(self._rank, self.abreast(self.slow))))
+
+    def _ranks(self, together: tuple[Rank, ...]) -> Ranks:
+        return Ranks(self.alone(together, len(self.slow)), together)
 
     def _rank(self, x: Num) -> Rank:
         last = self.place(self.top + x)

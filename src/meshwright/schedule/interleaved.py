@@ -25,7 +25,7 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
 from __future__ import annotations
 
 from functools import cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..num import Num, floor, maximum, minimum, where
 from . import groups, waits
@@ -48,32 +48,48 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
-    ranks = d.ranks
+    ranks, together = d.ranks
     first = ranks[0]
     end = ranks[1]
     paths = [where(d.usual, _rounds(d, first, end), 0.0)]
     more = _passed_on(d, ranks) if d.uneven and not d.cut.free else {}
-    ways = [
-        (d.to_last_chunk(x, ranks), _from_last_chunk(d, x, ranks))
-        for x in ranks
-    ]
-    for k, x in enumerate(ranks):
+    ways = d.alone([_ways(d, x, ranks) for x in together], len(ranks))
+    for k, (x, way) in enumerate(zip(ranks, ways, strict=True)):
+        before, after = way.before, way.after
         own = (
             d.m * x.load
             - d.g * x.earlier.f
             - d.late * x.earlier.b
             + more.get(k, 0.0)
         )
-        before = ways[k][0] + maximum(_turned(d, x, end), 0.0)
-        after = ways[k][1]
-        beside = [_beside_last_chunks(d, x, first)] if d.uneven else []
         if k == 0:
-            beside.append(_by_last_rank(d, first, end, *ways[1]))
-        for to, back in beside:
+            to, back = _by_last_rank(d, first, end, ways[1])
             before = maximum(before, to)
             after = maximum(after, back)
         paths.append(before + own + after)
     return where(d.p == 1, d.busy(0.0), reduce(maximum, paths))
+
+
+class Ways(NamedTuple):
+    """Before and after a rank's own work."""
+
+    there: Num
+    """To its last chunk's first microbatch."""
+    back: Num
+    """From its last one there."""
+    before: Num
+    """The longest of all ways to it."""
+    after: Num
+
+
+def _ways(d: Dealt, x: Rank, ranks: tuple[Rank, ...]) -> Ways:
+    there = d.to_last_chunk(x, ranks)
+    back = _from_last_chunk(d, x, ranks)
+    before = there + maximum(_turned(d, x, ranks[1]), 0.0)
+    if not d.uneven:
+        return Ways(there, back, before, back)
+    to, on = _beside_last_chunks(d, x, ranks[0])
+    return Ways(there, back, maximum(before, to), maximum(back, on))
 
 
 def loose(d: Dealt) -> Any:
@@ -119,7 +135,7 @@ def _turned(d: Dealt, x: Rank, end: Rank) -> Num:
 
 
 def _by_last_rank(
-    d: Dealt, first: Rank, end: Rank, there: Num, back: Num
+    d: Dealt, first: Rank, end: Rank, way: Ways
 ) -> tuple[Num, Num]:
     """To the first rank by the last: a group in the last chunk there, and its next F, which goes on
     to the first rank; and back by it. Less what the first rank does meanwhile."""
@@ -127,8 +143,8 @@ def _by_last_rank(
     last = first.last.at
     on = end.first.at
     group = d.p * end.last.at.total + where(d.p > 1, d.send, 0.0)
-    forward = there + group + on.f - d.p * (last.f + here.f) - 2 * last.b
-    backward = back + group + on.b - d.p * (last.b + here.b) - 2 * last.f
+    forward = way.there + group + on.f - d.p * (last.f + here.f) - 2 * last.b
+    backward = way.back + group + on.b - d.p * (last.b + here.b) - 2 * last.f
     can = (d.m >= 2 * d.p) & (d.p > 1) & d.usual
     return where(can, forward, 0.0), where(can, backward, 0.0)
 

@@ -62,7 +62,7 @@ def _with_few(
 
 def span(d: Dealt, barrier: bool) -> Num:
     """The longest of the paths above; a device that is alone waits for nobody."""
-    ranks = d.ranks
+    ranks = d.ranks.each
     first = ranks[0]
     end = ranks[1]
     paths = [where(d.usual, path, 0.0) for path in _rounds(d, first, end)]
