@@ -19,6 +19,7 @@ from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import longest
 from meshwright.schedule.replays import refined
+from meshwright.schedule.timeline import timeline
 
 Column = NDArray[np.float64]
 ROWS = 24
@@ -275,3 +276,40 @@ def test_bubbles_that_are_the_replays(name: str) -> None:
                 lacks += float(less.sum())
     most, most_below = LAWS.get(name, (0, 0.0))
     assert (other, lacks) == (most, pytest.approx(most_below, abs=1e-5))
+
+
+def test_a_second_step_may_take_less_than_those_that_follow() -> None:
+    """Three ranks of 1, 3 and 1 layers, each F 0, I 3, W 9; the embedding F 5, the head W 40, sends
+    25. The closed form is what every step from the third on takes, and so above what the second
+    adds to the first.
+    """
+    schedule = get("zb-h2")
+    cut = schedule.cut(5, 3.0, 1.0, True)
+    layer, first, last = (
+        Pass(0.0, 3.0, 9.0),
+        Pass(5.0, 0.0, 0.0),
+        Pass(0.0, 0.0, 40.0),
+    )
+    d = Dealt(cut, 3.0, layer, first, last, (), 25.0)
+    seconds = ((5.0, 3.0, 9.0), (0.0, 9.0, 27.0), (0.0, 3.0, 49.0))
+    order = schedule.order(3, 3, 1)
+
+    def whole(steps: int) -> float:
+        more = [
+            [
+                action._replace(microbatch=action.microbatch + 3 * step)
+                for step in range(steps)
+                for action in actions
+            ]
+            for actions in order
+        ]
+        place = schedule.placement(3, 1)
+        passes_of = dict(zip("FIW", zip(*seconds, strict=True), strict=True))
+        return timeline(
+            more, place, lambda kind, stage, _: passes_of[kind][stage], 25.0
+        ).makespan_s
+
+    ends = [whole(steps) for steps in range(6)]
+    taken = [b - a for a, b in itertools.pairwise(ends)]
+    assert taken == pytest.approx([215.0, 157.0, 161.0, 161.0, 161.0])
+    assert schedule.span(d, False) == pytest.approx(161.0)
