@@ -58,10 +58,9 @@ class Ways(NamedTuple):
     ) -> None:
         """The bound of rows on one side of the ZeRO stages."""
         parts = self.whole.split.rows(table["tp"], table["pp"])[side]
-        found = np.unique(parts)
-        for part in found[found != NONE]:
-            one = len(found) == 1
-            some = least if one else least.rows(np.flatnonzero(parts == part))
+        for part in range(self.whole.split.parts):
+            here = parts == part
+            some = least if here.all() else least.rows(np.flatnonzero(here))
             columns = zip(
                 self.least,
                 mine.numbers,
@@ -69,8 +68,8 @@ class Ways(NamedTuple):
                 strict=True,
             )
             for axis, numbers, seconds in columns:
-                here = np.array(numbers, dtype=np.intp)
-                axis[part, here] = np.minimum(axis[part, here], seconds)
+                at = np.array(numbers, dtype=np.intp)
+                axis[part, at] = np.minimum(axis[part, at], seconds)
 
     def within(self, limits: Column) -> Options:
         """Those that may stay within the limit of some part."""
@@ -317,7 +316,7 @@ def places(best: Best, table: Table, bounds: Grid) -> Column:
     parts = best.split.rows(table["tp"], table["pp"])
     fine = bounds <= np.minimum(best.limits, LARGEST)[parts]
     found = np.full(bounds.shape, np.inf)
-    for part in np.unique(parts):
+    for part in range(best.split.parts):
         mine = np.nonzero(fine & (parts == part))
         order = np.argsort(bounds[mine], kind="stable")
         found[mine[0][order], mine[1][order]] = np.arange(len(order))

@@ -46,7 +46,7 @@ from .pieces import Grid, Index, bound
 from .placement import spread
 from .space import PLACED, Space
 from .split import NONE
-from .table import Column, Table, cross, keep, length, take
+from .table import Column, Table, cross, distinct, keep, length, take
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -473,23 +473,12 @@ def covered(job: Job, table: Table, degrees: Table, choice: Options) -> int:
 
 def _every_dp(job: Job, table: Table, pp: Column) -> int:
     """How many rows these shards have with any dp."""
-    total = 0.0
-    for model_parallel, times in zip(
-        *np.unique(
-            table["tp"] * table["cp"] * 2.0**20 + table["microbatch"],
-            return_counts=True,
-        ),
-        strict=True,
-    ):
-        ranks, micro = divmod(model_parallel, 2.0**20)
-        total += (
-            times
-            * np.minimum(
-                np.floor(job.cluster.chips / (ranks * pp)),
-                job.batch // micro,
-            ).sum()
-        )
-    return int(total)
+    ranks, micro = table["tp"] * table["cp"], table["microbatch"]
+    index, number = distinct([ranks, micro])
+    chips = np.floor(job.cluster.chips / (ranks[index, None] * pp))
+    sequences = job.batch // micro[index, None]
+    each = np.minimum(chips, sequences).sum(axis=1)
+    return int((np.bincount(number) * each).sum())
 
 
 def _intervals(

@@ -38,9 +38,10 @@ class Split(NamedTuple):
         return np.array(self.of).T[:, kind]
 
     def kinds(self, tp: Any, pp: Any) -> NDArray[np.intp]:
-        """A number of each row, the same for those that are in the same parts."""
+        """A number from 0 of each row, the same for those that are in the same parts."""
         parts = self.rows(tp, pp)
-        found: NDArray[np.intp] = parts[0] * self.parts + parts[-1]
+        first, last = parts[0] - NONE, parts[-1] - NONE
+        found: NDArray[np.intp] = first * (self.parts + 1) + last
         return found
 
     def sides(self, stages: Sequence[int]) -> list[NDArray[np.intp]]:
