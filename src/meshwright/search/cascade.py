@@ -183,7 +183,9 @@ def _strict(
 
 def _least(values: Column, rows: Index, number: int, kind: Index) -> Index:
     """Of each kind of some rows those with the smallest values."""
-    each = (rows[kind[rows] == one] for one in np.flatnonzero(np.bincount(kind)))
+    each = (
+        rows[kind[rows] == one] for one in np.flatnonzero(np.bincount(kind))
+    )
     return np.concatenate(
         [
             mine[np.argpartition(values[mine], number)[:number]]

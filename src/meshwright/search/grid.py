@@ -24,7 +24,7 @@ from ..program.resident import whole_program
 from ..step import memory
 from . import framework, held, times
 from .blocks import Block, Rows, blocks, chosen
-from .kinds import Deal, deals, holders_of, holding_back, runs
+from .kinds import Deal, Dealt, deals, holding_back, runs
 from .nearest import pick
 from .options import Options
 from .pieces import Grid, Index, Pieces
@@ -42,6 +42,8 @@ class Piped(NamedTuple):
     blocks: list[Block]
     costs: step.Body
     """Of the distinct rows of all blocks under each recomputation."""
+    held: Dealt
+    """What the devices of the rows hold."""
     pipe: Grid
     """See `Pieces.pipe`."""
     barred: Mask | None
@@ -67,6 +69,7 @@ class Piped(NamedTuple):
                 if use
             ],
             pick(self.costs, kept),
+            self.held.rows(index),
             self.pipe[sp][:, rec][:, :, sched][..., index],
             None
             if barred is None
@@ -92,11 +95,8 @@ def pieces(
     new = np.flatnonzero(np.diff(of, prepend=-1))
     unplaced = [block.rows(new) for block in found.blocks]
     # no setting of sequence parallelism deals layers otherwise
-    holders = [
-        holders_of(job, each.near, fold)
-        for each in unplaced[:1]
-        for fold in _folds(found.choice)
-    ]
+    by_row = found.held.rows(new)
+    holders = [by_row.under(fold) for fold in _folds(found.choice)]
     more = (
         holding_back(job, unplaced[0].near, found.choice) if unplaced else []
     )
@@ -113,11 +113,14 @@ def pieces(
             p,
             job,
             at,
-            _points(found.blocks, found.costs, found.choice, where),
+            _points(
+                found.blocks, found.costs, found.held, found.choice, where
+            ),
             times.Rows.of(
                 first.near,
                 None if first.exact else first.far,
                 lambda at: pick(first.costs, first.which[at]),
+                found.held,
             ),
             updates,
             _folds(found.choice),
@@ -144,10 +147,11 @@ def _piped(
     )
     barred = framework.barred(job, near, choice)
     costs = chosen(each, choice)
+    held = Dealt.of(job, near, _folds(choice))
     times.pipelines(
         job,
         at,
-        _points(each, costs, choice, fine),
+        _points(each, costs, held, choice, fine),
         choice,
         runs(job, choice, near, m),
         limit,
@@ -157,7 +161,8 @@ def _piped(
     if barred is not None:
         never = barred.all(axis=3, keepdims=True)
         np.putmask(pipe, np.broadcast_to(never, pipe.shape), np.inf)
-    return Piped(np.arange(rows.number), choice, each, costs, pipe, barred)
+    every = np.arange(rows.number)
+    return Piped(every, choice, each, costs, held, pipe, barred)
 
 
 def _folds(choice: Options) -> list[Deal]:
@@ -175,30 +180,31 @@ def _held(
     """Fill in the bytes of unplaced rows; for each ZeRO stage seconds of the optimizer: (way to
     deal layers, row).
     """
-    updates: list[Grid] = []
-    for i, block in enumerate(blocks_):
-        parts = block.parts
-        by = held.devices(holders, p.ends)
-        owned = step.held(job, block.near, parts, by, held.EVERY)
-        if whole_program(job):
+    if not blocks_:
+        return []
+    # no setting of sequence parallelism changes what a device holds for the whole run
+    first = blocks_[0]
+    parts = first.parts
+    by = held.devices(holders, p.ends)
+    owned = step.held(job, first.near, parts, by, held.EVERY)
+    if whole_program(job):
+        for i, block in enumerate(blocks_):
             held.program_memory(p, i, job, block)
-        else:
-            held.activations(p, i, job, block, parts, holders)
-            if i == 0:
-                held.states(p, job, block, parts, by, owned)
-        # no setting of sequence parallelism changes what a device holds
-        updates = updates or _updates(p, job, at, block, owned)
-    return updates
+    else:
+        held.activations(p, job, blocks_, holders)
+        held.states(p, job, first, parts, by, owned)
+    return _updates(p, job, at, first, owned)
 
 
 def _points(
     blocks: list[Block],
     costs: step.Body,
+    devices: Dealt,
     choice: Options,
     where: Mask,
 ) -> times.Points:
     """The rows of blocks under each recomputation, where a mask (sp, recompute, row) holds; costs:
-    of all blocks under each.
+    of all blocks under each;  devices: what those of the rows hold.
     """
     said = [times.left_to_say(text) for text in choice.recompute]
     texts = tuple(dict.fromkeys(said))
@@ -221,6 +227,7 @@ def _points(
         row,
         texts,
         of[rec],
+        devices,
     )
 
 

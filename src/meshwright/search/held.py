@@ -22,51 +22,48 @@ from .pieces import Index, Pieces
 
 def activations(
     p: Pieces,
-    i: int,
     job: Job,
-    rows: Block,
-    parts: step.Body,
+    blocks: list[Block],
     holders: list[step.Shares],
 ) -> None:
-    """Bytes of activations under one setting of sequence parallelism."""
-    near = rows.near
-    m = rows.m
-    every = kinds(p.choice)
+    """Bytes of activations under each setting of sequence parallelism."""
     moments = memory.moments(job)
-    v = near.interleave
-    flights = [
-        [
-            memory.in_flight(
-                near.pp,
-                m,
-                x.schedule,
-                v,
-                end,
-                by[end].rank,
-            )
-            for end in p.ends
-        ]
-        for x, by in zip(
-            every, (holders[fold] for fold in p.folded), strict=True
+    every = _flights(p, blocks[0], holders)
+    for i, rows in enumerate(blocks):
+        parts = rows.parts
+        for r, text in enumerate(p.choice.recompute):
+            bytes_ = [
+                memory.activations(job, rows.near, parts, text, by, p.ends)
+                for by in holders
+            ]
+            for k, flights in enumerate(every):
+                for e, kept in enumerate(bytes_[p.folded[k]]):
+                    p.held[e * moments][i, r, k, 0] = kept.kept(*flights[e])
+    # activations are gone when the optimizer runs
+    for at, grid in enumerate(p.held):
+        if at % moments:
+            grid[:] = 0.0
+
+
+def _flights(
+    p: Pieces, rows: Block, holders: list[step.Shares]
+) -> list[list[tuple[Any, Any, Any]]]:
+    """Of each schedule, on each device, microbatches in flight and in either half of the head's
+    backward pass.
+    """
+    pp, v, m = rows.near.pp, rows.near.interleave, rows.m
+    found = []
+    for kind, fold in zip(kinds(p.choice), p.folded, strict=True):
+        schedule = kind.schedule
+        heads = schedule.heads(pp, m, v), schedule.heads_late(pp, m, v)
+        ranks = [holders[fold][end].rank for end in p.ends]
+        found.append(
+            [
+                (memory.in_flight(pp, m, schedule, v, end, rank), *heads)
+                for end, rank in zip(p.ends, ranks, strict=True)
+            ]
         )
-    ]
-    heads = [
-        (x.schedule.heads(near.pp, m, v), x.schedule.heads_late(near.pp, m, v))
-        for x in every
-    ]
-    for r, text in enumerate(p.choice.recompute):
-        bytes_ = [
-            memory.activations(job, near, parts, text, by, p.ends)
-            for by in holders
-        ]
-        for k, flight in enumerate(flights):
-            for e, kept in enumerate(bytes_[p.folded[k]]):
-                p.held[e * moments][i, r, k, 0] = kept.kept(
-                    flight[e], *heads[k]
-                )
-                # activations are gone when the optimizer runs
-                for step_ in range(1, moments):
-                    p.held[e * moments + step_][i, r, k, 0] = 0.0
+    return found
 
 
 EVERY = "every"

@@ -21,9 +21,10 @@ from ..program.resident import whole_program
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
-from .nearest import pick
+from .nearest import pick, stacked
 from .options import Options, Way
-from .table import Column
+from .pieces import Index
+from .table import Column, distinct
 
 Mask = NDArray[np.bool_]
 
@@ -193,6 +194,49 @@ def holding_back(
         for kind in kinds(choice)
         if whole_program(job) and kind.schedule.holds_back
     ]
+
+
+class Dealt(NamedTuple):
+    """What the devices of rows hold, worked out once for pipelines of as many chunks."""
+
+    shares: dict[Deal, step.Shares]
+    """In each way to deal layers, of each distinct pipeline."""
+    distinct: int
+    """How many of these there are."""
+    which: Index
+    """Which of them a row has."""
+
+    @classmethod
+    def of(cls, job: Job, rows: Layout, ways: Sequence[Deal]) -> Dealt:
+        """Of rows under all of these ways."""
+        pp = np.asarray(rows.pp)
+        chunks = np.asarray(rows.interleave)
+        first, number = distinct([pp, chunks])
+        pipes = Layout(
+            pp=pp[first],
+            interleave=chunks[first],
+            schedule=rows.schedule,
+        )
+        shares = {way: holders_of(job, pipes, way) for way in ways}
+        return cls(shares, len(first), number)
+
+    def rows(self, at: Any) -> Dealt:
+        """Some of the rows."""
+        return self._replace(which=self.which[at])
+
+    def under(self, way: Deal) -> step.Shares:
+        """In every row, under one way."""
+        found: step.Shares = pick(self.shares[way], self.which)
+        return found
+
+    def mixed(self, ways: Sequence[Deal], deal: Index) -> step.Shares:
+        """The same, each row under one of these ways."""
+        mine = [self.shares[way] for way in ways]
+        names = dict.fromkeys(name for by in mine for name in by)
+        same = [step.Shares({name: by[name] for name in names}) for by in mine]
+        every = stacked(same, [self.distinct] * len(ways))
+        found: step.Shares = pick(every, deal * self.distinct + self.which)
+        return found
 
 
 class Fullest(NamedTuple):

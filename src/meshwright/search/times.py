@@ -24,7 +24,7 @@ from ..describe.stages import RULES, Stages
 from ..num import Num, apart
 from ..program.resident import whole_program
 from ..schedule.types import Schedule
-from .kinds import Deal, Fullest, deals, holders_of, kinds
+from .kinds import Deal, Dealt, Fullest, deals, kinds
 from .nearest import abreast, pick, stacked
 from .options import Options, Sharding
 from .pieces import Grid, Index, Pieces
@@ -57,6 +57,8 @@ class Points:
     """What is left to say of recomputation: that of all layers is in their costs."""
     text: Index
     """Which of these texts a point has, ascending."""
+    held: Dealt
+    """What the devices of the rows hold."""
     deal: Index | None = None
     """Which of several ways to deal layers it has, once it has one."""
 
@@ -71,7 +73,6 @@ class Points:
 
     def dealt(
         self,
-        job: Job,
         ways: list[Deal],
         where: list[Mask],
     ) -> tuple[Points, step.Shares]:
@@ -81,20 +82,7 @@ class Points:
         deal = np.repeat(np.arange(len(ways)), [len(part) for part in parts])
         order = np.argsort(self.text[index], kind="stable")
         some = replace(self.some(index[order]), deal=deal[order])
-        pp = np.asarray(some.near.pp)
-        chunks = np.asarray(some.near.interleave)
-        first, number = distinct([pp, chunks])
-        pipes = Layout(
-            pp=pp[first],
-            interleave=chunks[first],
-            schedule=some.near.schedule,
-        )
-        each = [holders_of(job, pipes, way) for way in ways]
-        names = dict.fromkeys(name for by in each for name in by)
-        same = [step.Shares({name: by[name] for name in names}) for by in each]
-        every = stacked(same, [len(first)] * len(ways))
-        held: step.Shares = pick(every, deal[order] * len(first) + number)
-        return some, held
+        return some, self.held.rows(some.row).mixed(ways, deal[order])
 
     @cached_property
     def parts(self) -> step.Body:
@@ -271,7 +259,7 @@ def pipelines(
         within & np.any([can_run[k][points.row] for k in mine], axis=0)
         for mine in ways.values()
     ]
-    some, holders = points.dealt(job, list(ways), where)
+    some, holders = points.dealt(list(ways), where)
     if not len(some.row):
         return
     near = some.near
@@ -327,7 +315,7 @@ def after(
         for mine in grouped(p.choice).values()
     ]
     where = [can[points.sp, points.rec, points.row] for can in runs]
-    points, holders = points.dealt(job, folds, where)
+    points, holders = points.dealt(folds, where)
     if not len(points.row):
         return
     units = rows.units(job, at, folds, p.devices, p.choice)
@@ -444,6 +432,7 @@ class Rows(NamedTuple):
     far: Layout | None
     """Its dp counts in sharding, where it is another one."""
     parts: step.Body
+    held: Dealt
     number: Index
     """Which of them each row is."""
 
@@ -453,10 +442,18 @@ class Rows(NamedTuple):
         near: Layout,
         far: Layout | None,
         parts: Callable[[Index], step.Body],
+        held: Dealt,
     ) -> Rows:
-        """parts: what a microbatch costs in some of the rows."""
+        """parts: what a microbatch costs in some of the rows;  held: what the devices of all rows
+        hold."""
         index, number = distinct(_groups(near, far))
-        return cls(pick(near, index), pick(far, index), parts(index), number)
+        return cls(
+            pick(near, index),
+            pick(far, index),
+            parts(index),
+            held.rows(index),
+            number,
+        )
 
     def units(
         self,
@@ -477,7 +474,7 @@ class Rows(NamedTuple):
             (folded, end): share
             for folded, fold in ways.items()
             for end, share in step.along(
-                near, holders_of(job, near, fold), names
+                near, self.held.under(fold), names
             ).items()
         }
         found = {}
