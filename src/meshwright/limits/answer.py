@@ -52,6 +52,11 @@ class Limit:
         return self.curve.crossing
 
     @property
+    def smooth_crossing(self) -> Crossing | None:
+        """The same without grids."""
+        return self.smooth.crossing if self.smooth else None
+
+    @property
     def largest(self) -> Point | None:
         """The largest run on the grid that can be trained at all (the latency wall, if the grid
         goes on).
