@@ -244,6 +244,10 @@ def test_words_of_an_answer(
     assert cli.run(["predict", "llama3-8b", *words]) == 0
     told = capsys.readouterr().out
     assert "dp: 8 inside nvlink x 2 over ib\n" in told
+    odd = ["--on", "12xh100-sxm", "--batch", "48seq", "--tp", "4"]
+    assert cli.run(["predict", "llama3-8b", *odd, "--zero", "1"]) == 0
+    half = capsys.readouterr().out
+    assert "dp: 2 inside nvlink x 1.5 over ib\n" in half, "3 replicas, not 2"
     assert "(measured " in told and "the allocator can give back" in told
     text = SCRIPT.replace(
         "--vocab-size 32000", "--tokenizer-type Llama2Tokenizer"

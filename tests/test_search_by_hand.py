@@ -295,36 +295,61 @@ def row(merit: float, dp: int) -> tuple[float, ...]:
 
 
 def test_where_chips_and_batch_bind_dp() -> None:
-    """96 and 64 have 32 in common: a dp of 8 is no less than a quarter of it."""
+    """128 and 32 have 32 in common: a dp of 8 is no less than a quarter of it. 96 and 64 have as
+    much, but of the third that is left other axes must take 3."""
     from meshwright.search.space import DEGREES
 
     assert (2, *DEGREES)[nearby.DP - 1] == "dp"
-    at = job(96, 64)
+    at = job(128, 32)
     assert nearby.dp_is_bound(at, None)
     assert not nearby.dp_is_bound(at, row(1.0, 8))
     assert nearby.dp_is_bound(at, row(1.0, 9))
+    assert nearby.dp_is_bound(job(96, 64), row(1.0, 1))
 
 
-def test_fewer_chips_are_used_where_that_is_faster() -> None:
-    """By more than 1 %; of several the fastest."""
-    at, asked = job(100), []
+def test_the_fewest_chips_that_are_as_fast_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As fast: up to what the model can tell, here 5 %."""
+    monkeypatch.setattr(nearby, "resolution", lambda job: 0.05)
+    at, asked, took = job(100), [], {96: 9.0, 64: 8.0}
 
     def look(j: Job, within: float) -> Any:
         asked.append((j.cluster.chips, within))
-        took = {96: 9.0, 64: 8.0}[j.cluster.chips]
-        return row(took, 32) if took <= within else None
+        mine = took[j.cluster.chips]
+        return row(mine, 32) if mine <= within else None
 
-    best = row(10.0, 4)
-    assert nearby.on_fewer(at, look, best).cluster.chips == 64
-    assert asked == [(96, pytest.approx(10 / 1.01)), (64, 9.0)]
-    assert nearby.on_fewer(at, look, row(9.05, 4)).cluster.chips == 64
-    assert nearby.on_fewer(at, look, row(8.05, 4)) is at
-    assert nearby.on_fewer(at, look, None).cluster.chips == 64
-    said = nearby.why_fewer(at, nearby.on(at, 64), row(8.0, 1), best)
-    assert said.startswith("64 of 100 chips: ") and "1.25 times" in said
-    assert "no layout" in nearby.why_fewer(at, at, best, None)
-    part = nearby.why_fewer(at, nearby.on(at, 48, 6), best, best)
-    assert part.startswith("48 of 100 chips (6 of each 8): ")
+    def used(best: Any) -> int:
+        return nearby.on_fewer(at, look, best).cluster.chips
+
+    assert used(row(10.0, 4)) == 64
+    assert asked == [(96, 10.5), (64, pytest.approx(9.45))]
+    assert used(row(7.7, 4)) == 64, "8 within 5 % of 7.7"
+    assert used(row(7.6, 4)) == 100
+    assert used(None) == 64
+    took[64] = 9.4
+    assert used(row(10.0, 4)) == used(None) == 64
+    took[64] = 9.5
+    assert used(row(10.0, 4)) == used(None) == 96
+
+
+def test_why_fewer_chips_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearby, "resolution", lambda job: 0.05)
+
+    def why(chips: int, ports: int, best: float, every: Any) -> str:
+        at = job(chips)
+        less = nearby.on(at, 48, ports)
+        return nearby.why_fewer(at, less, row(best, 1), every)
+
+    assert why(96, 6, 8.0, row(10.0, 1)).startswith(
+        "48 of 96 chips (6 of each 8): the fastest layout that uses all 96"
+        " evenly takes 1.25 times as long; "
+    )
+    for as_fast in (0.96, 1.0, 1.04):
+        said = why(96, 8, 1.0, row(as_fast, 1))
+        assert "is no faster, as far as the model can tell" in said
+    assert "no layout that fits uses all 96" in why(96, 8, 1.0, None)
+    assert "100 do not fill units of 8" in why(100, 8, 1.0, None)
 
 
 def test_batches_near_the_one_asked_for() -> None:
@@ -341,18 +366,36 @@ def test_batches_near_the_one_asked_for() -> None:
         took = {96: 8.0, 104: 7.0}[j.batch]
         return row(took, 8) if took <= within else None
 
-    said = nearby.better_batch(at, look, row(10.0, 4))
+    said = nearby.better_batch(at, at, look, row(10.0, 4))
     # 10 / 7 x 104 / 102 times as many tokens a second
     assert said is not None and "104" in said
     assert "(+2.0%)" in said and "1.46 times" in said and "7 s" in said
-    few = nearby.better_batch(at, lambda j, within: None, row(10.0, 4))
+    few = nearby.better_batch(at, at, lambda j, within: None, row(10.0, 4))
     assert few is None
     limits = []
     nearby.better_batch(
-        at, lambda j, within: limits.append(within), row(10.0, 4)
+        at, at, lambda j, within: limits.append(within), row(10.0, 4)
     )
     assert limits == pytest.approx([960 / 102 / 1.05, 1040 / 102 / 1.05])
-    assert nearby.better_batch(job(64, 64), look, row(1.0, 1)) is None
+    even = job(64, 64)
+    assert nearby.better_batch(even, even, look, row(1.0, 1)) is None
+
+
+def test_a_batch_that_all_whole_nodes_share_is_named_with_its_chips() -> None:
+    """100 chips, 62 sequences, answered on 64 chips: the 12 nodes that 96 chips fill share 64."""
+    at = job(100, 62)
+    used = nearby.on(at, 64)
+    assert nearby.whole(at).cluster.chips == 96
+    assert nearby.whole(used) is used
+
+    def look(j: Job, within: float) -> Any:
+        mine = 7.0 if (j.cluster.chips, j.batch) == (96, 64) else 99.0
+        return row(mine, 8) if mine <= within else None
+
+    said = nearby.better_batch(at, used, look, row(8.0, 2))
+    # 8 / 7 x 64 / 62 times as many tokens a second
+    assert said is not None and "64 sequences (+3.2%) on 96 chips" in said
+    assert "1.18 times" in said and "62 and 96 chips have only 2" in said
 
 
 # Recipes and several spaces.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from math import gcd
+from math import gcd, inf
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,12 @@ from meshwright.describe.network import Dim, Network
 from meshwright.formats.toml import ROUNDED, SHARED, parse_batch
 from meshwright.layout import rules
 from meshwright.num import divisors
+from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute, cascade, search, unfit
 from meshwright.search.nearby import LEAST_CHIPS, fewer_chips
 from meshwright.search.strategies import strategies
 from meshwright.step import room
+from meshwright.sweep import vary
 from test_search import random_job
 
 EXACT = replace(REALISTIC, name="exact")
@@ -217,6 +219,40 @@ def test_fewer_chips_are_those_that_batch_and_network_divide() -> None:
             and chips >= LEAST_CHIPS * 4096
         )
     assert not fewer_chips(job_of("llama3-70b", "1024xh100-sxm", 512))
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b"])
+def test_an_odd_number_of_nodes_takes_no_pipeline_of_as_many_stages(
+    name: str,
+) -> None:
+    """31 nodes and 512 sequences: on 28 nodes a step takes no longer, and a batch of 496 trains
+    faster on all.
+    """
+    odd = plan(job_of(name, "248xh100-sxm", 512), top=1)
+    fewer = plan(job_of(name, "224xh100-sxm", 512), top=1)
+    assert odd.best.layout == fewer.best.layout
+    assert odd.idle.startswith("224 of 248 chips: ")
+    (said,) = (note for note in odd.notes if "times as many tokens" in note)
+    assert "496 sequences (-3.1%) on 248 chips" in said
+    even = plan(job_of(name, "248xh100-sxm", 496), top=1).best
+    told = float(said.split("would train ")[1].split(" times")[0])
+    times = even.tokens_per_s / odd.best.tokens_per_s
+    assert told == pytest.approx(times, rel=0.06), "ties are 3 % apart"
+
+
+def test_faster_links_slow_no_answer_by_more_than_a_tie() -> None:
+    """The simplest of a tie may be slower on a faster machine than that of a slower one, the
+    fastest of all layouts never.
+    """
+    job = job_of("llama3-70b", "512xh100-sxm", 512)
+    fastest = answer = inf
+    tie = 1 + resolution(job)
+    for gbit in (200, 400, 800, 1600):
+        rate = f"{gbit} Gbit/s"
+        found = plan(vary(job, "network.ib.bandwidth", rate), top=2)
+        assert found.fastest.merit_s <= fastest * (1 + 1e-12)
+        assert found.best.merit_s <= min(fastest, answer) * tie
+        fastest, answer = found.fastest.merit_s, found.best.merit_s
 
 
 @pytest.mark.parametrize("tokens", [15e6, 4e6, 1e6, 123456789.0])

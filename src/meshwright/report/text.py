@@ -171,11 +171,11 @@ def placement_words(p: Prediction) -> str:
         (near, *_) = shares
         (first, *_) = dims
         rest = [
-            f"{int(n)} over {dim.name}"
+            f"{n:g} over {dim.name}"
             for n, dim in zip(shares[1:], dims[1:], strict=True)
             if n != 1
         ]
-        here = [f"{int(near)} inside {first.name}"] if near != 1 else []
+        here = [f"{near:g} inside {first.name}"] if near != 1 else []
         if here or rest:
             words.append(f"{axis}: {' x '.join((*here, *rest))}")
     return " · ".join(words)

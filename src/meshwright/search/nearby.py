@@ -17,13 +17,12 @@ import numpy as np
 from ..describe.job import Job
 from ..describe.slices import axes
 from ..num import divisors
+from ..prediction.certainty import resolution
 from .merit import seconds_of
 from .space import DEGREES
 
 LEAST_CHIPS = 0.5
 """Fewer chips than this share of those asked for are not tried."""
-FASTER = 1.01
-"""Idle chips must make the step faster than all chips do by this factor."""
 BATCHES = 0.125
 """Batches that differ by up to this share are near."""
 TRIED = 4
@@ -43,11 +42,12 @@ Look = Callable[[Job, float], Row | None]
 
 
 def dp_is_bound(job: Job, best: Row | None) -> bool:
-    """The best layout has nearly the largest dp that divides chips and batch, or there is none:
-    others may do better.
+    """The best layout has nearly the largest dp that divides chips and batch, or its other axes
+    must take a share of the chips that is no power of two, or there is none: others may do better.
     """
     common = math.gcd(job.cluster.chips, job.batch)
-    return best is None or bool(FREE * best[DP] > common)
+    odd = math.log2(job.cluster.chips // common) % 1 > 0
+    return best is None or odd or bool(FREE * best[DP] > common)
 
 
 def fewer_chips(job: Job) -> list[Job]:
@@ -116,15 +116,17 @@ def on(job: Job, chips: int, ports: int | None = None) -> Job:
 
 
 def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
-    """The job on all its chips (`best`: the best layout there) or on a cleaner number of them,
-    where that is the fastest.
+    """The job on all its chips (`best`: the best layout there) or on a cleaner number of them: the
+    fewest that are as fast as any, as far as the model can tell.
     """
-    used = job
-    within = best[0] / FASTER if best else np.inf
+    tie = 1.0 + resolution(job)
+    found = [(best[0], job)] if best else []
+    within = best[0] * tie if best else np.inf
     for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
         if row := look(fewer, within):
-            used, within = fewer, row[0]
-    return used
+            found.append((row[0], fewer))
+            within = min(within, row[0] * tie)
+    return next((used for t, used in reversed(found) if t <= within), job)
 
 
 def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
@@ -135,15 +137,25 @@ def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
     part = f" ({ports} of each {size})" if ports < size else ""
     head = f"{used.cluster.chips:,} of {N:,} chips{part}: "
     more = "; --relaxed also looks at batches cut unevenly"
+    unit, name = partly_used(job)
+    if unit:
+        return (
+            f"{head}{N:,} do not fill units of {unit:,} ({name}) evenly, and fewer than these are"
+            f" slower{more}"
+        )
     if not all_chips:
         return (
             f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut"
             f" evenly{more}"
         )
     times = all_chips[0] / best[0]
+    slower = (
+        "is no faster, as far as the model can tell"
+        if times <= 1.0 + resolution(job)
+        else f"takes {times:.3g} times as long"
+    )
     return (
-        f"{head}the fastest layout that uses all {N:,} evenly takes"
-        f" {times:.3g} times as long{more}"
+        f"{head}the fastest layout that uses all {N:,} evenly {slower}{more}"
     )
 
 
@@ -165,30 +177,45 @@ def batches(job: Job) -> Iterator[int]:
             yield near
 
 
-def better_batch(job: Job, look: Look, best: Row) -> str | None:
-    """A batch near the job's that would train far more tokens a second than the best layout, as a
-    sentence.
+def better_batch(job: Job, used: Job, look: Look, best: Row) -> str | None:
+    """A batch near the job's that would train far more tokens a second than the best layout, on the
+    chips that it uses or on all that fill whole units of the network, as a sentence.
     """
-    if not dp_is_bound(job, best):
-        return None
     merit = float(best[0])
-    better = None
-    for batch, _ in zip(batches(job), range(TRIED), strict=False):
-        within = (
-            merit * batch / job.batch / (better[0] if better else WORTH_SAYING)
-        )
-        if row := look(replace(job, batch=batch), within):
-            better = (
-                merit / row[0] * batch / job.batch,
-                batch,
-                seconds_of(job, row),
-            )
-    if not better:
+    times, better, row = WORTH_SAYING, used, None
+    bound = [used] if dp_is_bound(used, best) else []
+    for at in bound if used is job else [*bound, whole(job)]:
+        for batch, _ in zip(batches(at), range(TRIED), strict=False):
+            near = replace(at, batch=batch)
+            if found := look(near, merit * batch / job.batch / times):
+                times = merit / found[0] * batch / job.batch
+                better, row = near, found
+    if not row:
         return None
-    times, batch, took = better
+    chips = better.cluster.chips
+    on_these = f" on {chips:,} chips" if chips != used.cluster.chips else ""
     return (
-        f"a batch of {batch:,} sequences ({batch / job.batch - 1:+.1%}) would train {times:.3g}"
-        f" times as many tokens a second ({took:.3g} s a step): {job.batch:,} and"
-        f" {job.cluster.chips:,} chips have only {math.gcd(job.batch, job.cluster.chips):,} in"
+        f"a batch of {better.batch:,} sequences ({better.batch / job.batch - 1:+.1%}){on_these}"
+        f" would train {times:.3g} times as many tokens a second ({seconds_of(better, row):.3g} s a"
+        f" step): {job.batch:,} and {chips:,} chips have only {math.gcd(chips, job.batch):,} in"
         " common, which bounds dp"
     )
+
+
+def whole(job: Job) -> Job:
+    """The job on the most of its chips that fill whole units of its network."""
+    unit, _ = partly_used(job)
+    return next(iter(fewer_chips(job)), job) if unit else job
+
+
+def partly_used(job: Job) -> tuple[int, str]:
+    """(chips, name) of the smallest unit of the network of which the job's chips leave one partly
+    used; (0, ""): they fill all.
+    """
+    near = zip(job.cluster.network.dims[:-1], job.cluster.sizes, strict=False)
+    unit = 1
+    for dim, size in near:
+        unit *= size
+        if job.cluster.chips % unit:
+            return unit, dim.name
+    return 0, ""

@@ -397,7 +397,7 @@ def _searched(
         return seen
     row = first(found)
     if batches and not relaxed and row:
-        better = better_batch(used, look, row)
+        better = better_batch(usual, used, look, row)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
     one = replace(
         seen,

@@ -21,7 +21,7 @@ from ..step import room
 from .cascade import fits as searched
 from .evaluate import smallest
 from .named import at_fault
-from .nearby import fewer_chips, on
+from .nearby import fewer_chips, on, partly_used
 from .space import Fixed, Space
 from .table import Column, cross
 
@@ -141,21 +141,16 @@ def unfilled(job: Job) -> list[str]:
     """The sentence for chips that leave a unit of the network partly used: strict layouts fill
     all.
     """
+    unit, name = partly_used(job)
+    if not unit:
+        return []
     N = job.cluster.chips
-    unit = 1
-    for dim, size in zip(
-        job.cluster.network.dims[:-1], job.cluster.sizes, strict=False
-    ):
-        unit *= size
-        if N % unit:
-            near = ", ".join(
-                f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n
-            )
-            return [
-                f"{N:,} chips do not fill units of {unit:,} ({dim.name}) evenly: {near} would, or"
-                " --relaxed"
-            ]
-    return []
+    near = ", ".join(
+        f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n
+    )
+    return [
+        f"{N:,} chips do not fill units of {unit:,} ({name}) evenly: {near} would, or --relaxed"
+    ]
 
 
 def _lighter(job: Job, space: Space) -> list[tuple[str, Job, Space]]:
