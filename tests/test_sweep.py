@@ -238,6 +238,19 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     assert note.startswith("note: unmeasured") and note.endswith(": mi300x")
 
 
+def test_a_sweep_says_that_its_lines_are_ties(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where layouts were chosen, and not the same for all."""
+    words = ["sweep", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq"]
+    over = ["--over", "network.ib.bandwidth=50 Gbit/s,3200 Gbit/s"]
+    assert cli.main([*words, *over]) == 0
+    assert "answered by the simplest" in capsys.readouterr().out
+    fixed = ["--over", "tp=1,2", "--fixed", "--zero", "3"]
+    assert cli.main([*words, *fixed]) == 0
+    assert "answered by the simplest" not in capsys.readouterr().out
+
+
 def test_a_row_has_money_and_intervals() -> None:
     """Days and dollars are those of the plan; a ratio is surer than either of its steps."""
     job = Job(

@@ -61,6 +61,8 @@ class Sweep(Displayed):
     points: tuple[Point, ...]
     interrupted: bool = False
     """Some points are missing."""
+    fixed: bool = False
+    """The layout is the job's own, not the best of each point."""
 
     __repr__ = shown
 
@@ -197,8 +199,8 @@ def sweep(
             if progress:
                 progress(f"{over} = {point.value}", len(points) / len(chosen))
     except KeyboardInterrupt:
-        return Sweep(over, tuple(points), interrupted=True)
-    return Sweep(over, tuple(points))
+        return Sweep(over, tuple(points), interrupted=True, fixed=fixed)
+    return Sweep(over, tuple(points), fixed=fixed)
 
 
 def _points(

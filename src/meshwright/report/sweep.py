@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
@@ -89,6 +90,14 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         yield Line(
             "speed-up: tokens a second over those of the first value, with the 90 % interval of the"
             " ratio",
+            "dim",
+        )
+    tie = max((resolution(p.job) for _, p in sweep.found), default=0.0)
+    if tie and not sweep.fixed and len({p.layout for _, p in sweep.found}) > 1:
+        yield Line(
+            "layouts whose steps differ by less than the model can tell are ties, answered by the"
+            f" simplest: for that alone a line may be some {percent(tie, 0)} slower than the one"
+            " before",
             "dim",
         )
     unsure: dict[str, list[str]] = {}
