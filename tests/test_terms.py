@@ -223,6 +223,27 @@ def test_the_optimizer_is_the_bytes_it_names() -> None:
     assert optimizer.value == pytest.approx(seconds, rel=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_the_optimizer_names_all_of_its_seconds(precision: str) -> None:
+    """In FP8 weights are quantised once a step too, where the framework keeps them so."""
+    job = Job(
+        catalog.model("llama3-70b"),
+        catalog.cluster("64xh100-sxm"),
+        128,
+        Layout(tp=4, pp=4, dp=4, zero=1),
+        precision=PRECISIONS[precision],
+    )
+    optimizer = predict(job).term.find("optimizer")
+    assert optimizer is not None
+    said = optimizer.formula
+    parameters = float(said.split(" parameters")[0])
+    rate = float(said.split("at ")[1].split(" B/s")[0])
+    added = [float(x) for x in re.findall(r"\+ ([\d.e+-]+) s ", said)]
+    assert len(added) == {"bf16": 1, "fp8": 2}[precision]
+    seconds = parameters * 34 * 1.5 / rate + sum(added)
+    assert optimizer.value == pytest.approx(seconds, rel=2e-3)
+
+
 def test_an_optimizer_that_keeps_nothing_is_explained() -> None:
     """Adafactor's state beside weights in fp32 is counted as none."""
     layout = Layout(tp=2, pp=2, dp=2)

@@ -12,7 +12,7 @@ from ..cost.network import told as comm_told
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import barrier, by_order, every_step
+from ..step import barrier, by_order, every_step, owners, quantised
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -101,7 +101,7 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         "optimizer": (
             (
                 f"{updated}: the slower of their arithmetic and {_moved(p)}, at"
-                f" {at.rates.memory:.4g} B/s{_each_step(p)}{_on_host(p)}"
+                f" {at.rates.memory:.4g} B/s{_narrowed(p)}{_each_step(p)}{_on_host(p)}"
             ),
             chip,
         ),
@@ -134,6 +134,17 @@ def _on_host(p: Prediction) -> str:
         f" with gradients and weights copied at {chip.host_reached:g} x {chip.host_bandwidth:.4g}"
         " B/s"
         if away
+        else ""
+    )
+
+
+def _narrowed(p: Prediction) -> str:
+    """What it takes to quantise the weights for the microbatches of a step."""
+    owned = owners(p.job, p.layout, p._body, p._shares)
+    seconds = quantised(owned, p._clock)
+    return (
+        f", + {float(seconds):.4g} s to quantise the device's weights once"
+        if seconds
         else ""
     )
 

@@ -70,6 +70,7 @@ from .sync import (
     exposed,
     held,
     occupied,
+    quantised,
     synchronise,
     update,
 )
@@ -168,13 +169,13 @@ def updated(
     job: Job, layout: Layout, parts: Body, by: Shares, at: Clock
 ) -> Num:
     """Seconds of the optimizer."""
-    return update(
-        job,
-        layout,
-        [held(job, layout, parts, by, end) for end in by.called(*ENDS)],
-        layout.zero,
-        at,
-    )
+    owned = owners(job, layout, parts, by)
+    return update(job, layout, owned, layout.zero, at)
+
+
+def owners(job: Job, layout: Layout, parts: Body, by: Shares) -> list[Held]:
+    """What the devices hold that may have the most to update."""
+    return [held(job, layout, parts, by, end) for end in by.called(*ENDS)]
 
 
 def step(
@@ -301,8 +302,10 @@ __all__ = [
     "least_waits",
     "occupied",
     "ordered",
+    "owners",
     "pick",
     "pipelined",
+    "quantised",
     "recomputed",
     "recomputing",
     "redo",

@@ -293,9 +293,7 @@ def update(
     whatever it holds (`Stack.step_s`); ends: what the candidates hold."""
     if not job.how.count.optimizer_step:
         return 0.0
-    dense, expert = (
-        reduce(maximum, [end[kind] for end in ends]) for kind in (0, 1)
-    )
+    dense, expert = _most(ends)
     mine = dense / (layout.shards if zero else 1.0)
     if job.model.moe:
         mine = mine + expert / (layout.expert_shards if zero else 1.0)
@@ -307,8 +305,21 @@ def update(
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
         busy = maximum(busy, on_host(job, mine * away))
-    narrowed = step_quantises(dense + expert, r.shapes) if r.shapes else 0.0
-    return busy + narrowed + every_step(at)
+    return busy + quantised(ends, at) + every_step(at)
+
+
+def quantised(ends: Sequence[Held], at: Clock) -> Num:
+    """Seconds in which the device with the most parameters quantises them, where that is done once
+    a step.
+    """
+    shapes = at.rates.shapes
+    return step_quantises(sum(_most(ends)), shapes) if shapes else 0.0
+
+
+def _most(ends: Sequence[Held]) -> tuple[Num, Num]:
+    """Parameters (dense, expert) of the device with the most of each."""
+    dense, expert = zip(*ends, strict=True)
+    return reduce(maximum, dense), reduce(maximum, expert)
 
 
 def every_step(at: Clock) -> float:
