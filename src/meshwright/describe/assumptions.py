@@ -170,9 +170,9 @@ class ChipTime(Checked):
     host: Annotated[Host, BY_SHAPE] = Host()
     """What a layer costs the host."""
     optimizer: Annotated[float, BY_SHAPE] = 1.5
-    """Bytes that the optimizer moves over those that it needs (estimate: Megatron-LM scales gradients
-    in place, 8 B, and reads the master weights again for the 16-bit copy, 4 B: 46 / 34 = 1.35; it
-    zeroes gradients besides. Published runs do not tell 1 from 1.5).
+    """Bytes that the optimizer moves over those that it needs (estimate: Megatron-LM scales
+    gradients in place, 8 B, and reads the master weights again for the 16-bit copy, 4 B:
+    46 / 34 = 1.35; it zeroes gradients besides. Published runs do not tell 1 from 1.5).
     """
     kernels: Object = None
     """In place of those of the catalogue: constants of kernels (`describe.kernels.Kernels`). An
