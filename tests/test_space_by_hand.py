@@ -19,7 +19,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
-from meshwright.search import placement, several
+from meshwright.search import placement, search, several
 from meshwright.search.best import Best
 from meshwright.search.degrees import pipelines, shards, splits
 from meshwright.search.described import ranges
@@ -374,23 +374,21 @@ def test_counts_of_a_grid() -> None:
     assert (best.searched, best.feasible, best.too_big) == (10, 8, 12)
 
 
-def test_the_quickest_of_several_spaces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each is asked for what is no slower than what was found before."""
-    asked = []
-
-    def search(
-        j: Any, space: Any, k: int, relaxed: bool, within: float
-    ) -> Any:
-        asked.append(within)
-        found = [(space, 0.0), (space, 1.0)] if space <= within else []
-        return Best(1, None, rows=found)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(several, "search", search)
-    found = several.quickest([7.0, 9.0, 5.0, 6.0], job(), 8.0)  # type: ignore[list-item]
-    assert found == (5.0, 0.0) and asked == [8.0, 7.0, 7.0, 5.0]
-    assert several.quickest([9.0], job(), 8.0) is None  # type: ignore[list-item]
+def test_the_quickest_of_several_spaces() -> None:
+    """Searched as one where they can be; it is that of each by itself, within a limit."""
+    spaces = [
+        Space(pp=(2,), zero=(0, 1)),
+        Space(pp=(1,), zero=(3,)),
+        Space(pp=(4,), zero=(1,)),
+    ]
+    assert len(several.joined(spaces)) == 2
+    rows = [each.rows[0] for s in spaces for each in [search(job(), s, 1)]]
+    for those in ([0], [0, 1], [1, 0, 2], [2, 1]):
+        least = min(rows[i] for i in those)
+        some = [spaces[i] for i in those]
+        assert several.quickest(some, job()) == least
+        assert several.quickest(some, job(), least[0]) == least
+        assert several.quickest(some, job(), least[0] * 0.999) is None
 
 
 @pytest.mark.parametrize(

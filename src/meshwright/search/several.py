@@ -31,13 +31,13 @@ def several(
     progress: Progress | None = None,
     slack: float = 0.0,
     split: bool = False,
+    within: float = np.inf,
 ) -> Found:
     """The k best layouts of all spaces together, and those that the first beats by no more than
     `slack`; split: each of their families as a space of its own (`families.parts`), with its first
     in any case.
     """
     found: Found = []
-    within = np.inf
     for space, whole in joined(spaces):
         each = [part for _, part in parts(job, whole, split)]
         best = search(
@@ -55,7 +55,7 @@ def several(
         found += [(space, best)] if one else parted(job, each, best)
         merits = sorted(row[0] for _, best in found for row in best.rows)
         if len(merits) >= k:
-            within = reach(merits[k - 1], merits[0], slack)
+            within = min(within, reach(merits[k - 1], merits[0], slack))
     return found
 
 
@@ -132,16 +132,4 @@ def quickest(
     relaxed: bool = False,
 ) -> Row | None:
     """The best row of all spaces whose merit is within a limit."""
-    best: Row | None = None
-    for space in spaces:
-        rows = search(
-            job,
-            space,
-            1,
-            relaxed,
-            within=within,
-        ).rows
-        if rows and (best is None or rows[0] < best):
-            best = rows[0]
-            within = min(within, rows[0][0])
-    return best
+    return first(several(job, spaces, 1, relaxed, within=within))
