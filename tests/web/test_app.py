@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import io
 import json
 import re
@@ -765,3 +766,26 @@ def test_idle_is_fill_and_drain_and_waiting_for_a_longer_stage() -> None:
     drain = p["time_s"]["bubble"] / drawn["exact_s"]
     assert uneven > 0.1, "the last has the head"
     assert drawn["bubble_fraction"] == pytest.approx(uneven + drain, abs=0.02)
+
+
+def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Notes, memory and the replay all ask the same of it."""
+    asked: list[object] = []
+    for name in ("prediction", "exact"):
+        module = importlib.import_module(f"meshwright.prediction.{name}")
+        body = module.body
+
+        def counted(*args: object, body=body, **more: object) -> object:
+            asked.append(args)
+            return body(*args, **more)
+
+        monkeypatch.setattr(module, "body", counted)
+    question = {**QUESTION, "batch": "531000"}  # to be rounded, which is noted
+    layout = {"tp": 2, "pp": 2, "zero": 1}
+    told = answers.predict(
+        {"question": question, "layout": layout}, lambda *said: None
+    )
+    assert told["replayed_s"] > 0 and told["notes"]
+    assert len(asked) == 1

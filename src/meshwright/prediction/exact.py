@@ -76,9 +76,13 @@ class Replayed(NamedTuple):
     """
 
 
-def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
+def replayed(
+    job: Job, layouts: Sequence[Layout], bodies: Sequence[Body] = ()
+) -> list[float | None]:
     """Seconds of a step of each (placed) layout with its pipeline replayed, all of one order at
     once.
+
+    bodies: what is known of each already.
 
     None if there are too many actions, or if the assumption set is a paper's: there the closed form
     is the answer.
@@ -89,7 +93,8 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
         tuple[Schedule, int, int, int], list[tuple[int, Replayed]]
     ] = {}
     for k, layout in enumerate(layouts):
-        if one := _prepared(job, layout, at):
+        parts = bodies[k] if bodies else None
+        if one := _prepared(job, layout, at, parts):
             by_order_of.setdefault(one.order, []).append((k, one))
     for (schedule, p, m, v), group in by_order_of.items():
         passes, send = (
@@ -102,14 +107,16 @@ def replayed(job: Job, layouts: Sequence[Layout]) -> list[float | None]:
     return found
 
 
-def _prepared(job: Job, layout: Layout, at: Clock) -> Replayed | None:
+def _prepared(
+    job: Job, layout: Layout, at: Clock, parts: Body | None
+) -> Replayed | None:
     schedule = schedule_of(layout)
     m = int(microbatches(job, layout))
     p = int(layout.pp)
     v = int(layout.interleave)
     if not by_order(job) or actions_of(schedule, p, m, v) > MOST_ACTIONS:
         return None
-    parts = body(job, layout, at)
+    parts = parts or body(job, layout, at)
     closed = step(job, layout, parts, at)
     rest = float(closed.outside + closed.update)
     least = max(

@@ -69,9 +69,9 @@ class Prediction(Displayed):
             getattr(self, field.name) for field in fields(self)
         )
 
-    def _noted(self, note: str) -> Prediction:
-        """With one more note, and all that was computed already: no note changes it."""
-        known = self.__dict__ | {"notes": (*self.notes, note)}
+    def noted(self, notes: tuple[str, ...]) -> Prediction:
+        """With these notes, and all that was computed already: no note changes it."""
+        known = self.__dict__ | {"notes": notes}
         found = replace(self, notes=known["notes"])
         found.__dict__.update(known)
         return found
@@ -166,7 +166,7 @@ class Prediction(Displayed):
     def replayed_s(self) -> float | None:
         """Seconds of the step with its pipeline replayed action by action; None under a paper's
         set, whose closed form is the answer, and where there are too many actions."""
-        alone = replayed(self.job, [self.layout])[0]
+        alone = replayed(self.job, [self.layout], [self._body])[0]
         return (
             None
             if alone is None
@@ -508,7 +508,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     prediction = Prediction(job.laid_out(full), full, tuple(notes))
     if not prediction.fits:
         note = room.too_big(job, prediction.memory_bytes["allocated"])
-        return prediction._noted(note)
+        return prediction.noted((*prediction.notes, note))
     return prediction
 
 

@@ -45,7 +45,7 @@ MOST_ROWS = 64
 
 def settled(found: Prediction, notes: Sequence[str]) -> dict[str, Any]:
     """A prediction's fields, with what was rounded among its notes, and its layout in words."""
-    said = replace(found, notes=(*notes, *found.notes))
+    said = found.noted((*notes, *found.notes))
     return {
         **said.to_dict(),
         "layout_words": layout_words(found.layout, found.microbatches),
