@@ -214,14 +214,12 @@ def _points(
     (rec, sp, row) = np.nonzero(where.transpose(1, 0, 2)[order])
     rec = order[rec]
     which = (rec * len(blocks) + sp) * first.distinct + first.which[row]
-    far = None if first.exact else pick(first.far, row)
-    near = pick(first.near, row)
     return times.Points(
-        near,
-        far,
+        first.near,
+        None if first.exact else first.far,
+        first.m,
         costs,
         which,
-        first.m[row],
         sp,
         rec,
         row,

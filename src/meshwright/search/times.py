@@ -40,15 +40,16 @@ TOGETHER = 65536
 class Points:
     """Rows under settings of sequence parallelism and recomputation."""
 
-    near: Layout
-    """Its dp counts in time."""
-    far: Layout | None
-    """Its dp counts in sharding, where it is another one (of a bound)."""
+    rows: Layout
+    """All rows; their dp counts in time."""
+    wide: Layout | None
+    """Their dp counts in sharding, where it is another one (of a bound)."""
+    counts: Column
+    """Microbatches of all rows."""
     costs: step.Body
     """Of distinct rows under each setting of recomputation and of sequence parallelism."""
     which: Index
     """Which of them a point has."""
-    m: Column
     sp: Index
     rec: Index
     row: Index
@@ -64,7 +65,7 @@ class Points:
 
     def some(self, at: Any) -> Points:
         """Some of them."""
-        columns = ("near", "far", "which", "m", "sp", "rec", "row", "text")
+        columns = ("which", "sp", "rec", "row", "text")
         return replace(
             self,
             **{name: pick(getattr(self, name), at) for name in columns},
@@ -83,6 +84,23 @@ class Points:
         order = np.argsort(self.text[index], kind="stable")
         some = replace(self.some(index[order]), deal=deal[order])
         return some, self.held.rows(some.row).mixed(ways, deal[order])
+
+    @cached_property
+    def near(self) -> Layout:
+        """The row of each; its dp counts in time."""
+        near: Layout = pick(self.rows, self.row)
+        return near
+
+    @cached_property
+    def far(self) -> Layout | None:
+        """The same with the dp that counts in sharding."""
+        far: Layout | None = pick(self.wide, self.row)
+        return far
+
+    @cached_property
+    def m(self) -> Column:
+        """Microbatches."""
+        return self.counts[self.row]
 
     @cached_property
     def parts(self) -> step.Body:
@@ -112,15 +130,15 @@ class Points:
     @property
     def rounds(self) -> Column:
         """Microbatches that a device runs through each of its chunks."""
-        return self.m if self.near.copies == 1 else self.m / self.near.copies
+        return self.m if self.rows.copies == 1 else self.m / self.rows.copies
 
     def busy(self, job: Job) -> Column:
         """Seconds of all microbatches in the layers of the slowest device at least."""
         each = [
             pick(c.forward + c.backward, self.which) for c in self.costs.layers
         ]
-        pp = np.asarray(self.near.pp)
-        most = Fullest.of(job, pp, self.near.copies)
+        pp = np.asarray(self.rows.pp)[self.row]
+        most = Fullest.of(job, pp, self.rows.copies)
         return np.asarray(self.m * most.seconds(each))
 
     def stages(self, holders: step.Shares) -> step.Stages:
