@@ -91,6 +91,7 @@ function shownAgain(ctx, told) {
   if (ctx.signal.aborted || ctx.closed) return;
   ctx.shownAgain = true;
   drawAnswer(ctx, told, null, "the layout shown before, predicted for this question; searching for better ones …");
+  reason({});
   ctx.drawn("predict");
 }
 
