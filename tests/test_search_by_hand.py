@@ -350,6 +350,8 @@ def test_why_fewer_chips_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "is no faster, as far as the model can tell" in said
     assert "no layout that fits uses all 96" in why(96, 8, 1.0, None)
     assert "100 do not fill units of 8" in why(100, 8, 1.0, None)
+    every = nearby.on(job(100), 48)
+    assert not nearby.why_fewer(every, every, row(1.0, 1), None)
 
 
 def test_batches_near_the_one_asked_for() -> None:

@@ -240,6 +240,19 @@ def test_an_odd_number_of_nodes_takes_no_pipeline_of_as_many_stages(
     assert told == pytest.approx(times, rel=0.06), "ties are 3 % apart"
 
 
+@pytest.mark.parametrize("chips", [896, 1000])
+def test_leaves_that_are_not_full_keep_no_node_idle(chips: int) -> None:
+    """125 nodes in leaves of 32 with a spine that is no slower are as good as 125 nodes on one
+    network, and 112 are used without leave: 28 in each leaf.
+    """
+    flat = plan(job_of("llama3-70b", f"{chips}xh100-sxm", 512), top=1)
+    leaves = plan(job_of("llama3-70b", f"{chips}xsuperpod-h100", 512), top=1)
+    assert leaves.best.layout.chips == flat.best.layout.chips == 896
+    tie = 1 + resolution(leaves.best.job)
+    assert leaves.best.step_time_s <= tie * flat.best.step_time_s
+    assert bool(leaves.idle) == (chips > 896)
+
+
 def test_faster_links_slow_no_answer_by_more_than_a_tie() -> None:
     """The simplest of a tie may be slower on a faster machine than that of a slower one, the
     fastest of all layouts never.

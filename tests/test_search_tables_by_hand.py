@@ -322,12 +322,32 @@ def test_the_twelve_nearest_values_are_tried(
 
 
 def test_units_between_node_and_network() -> None:
-    """Nodes of 4 in racks of 12: 24 of 40 chips fill racks and have 24 in common with the batch, of
-    which 40 have 8."""
+    """Nodes of 4 in racks of 12. 40 chips leave a rack partly used, and 10 nodes are no even number
+    in each of 4 racks; 36 and 24 chips fill racks.
+    """
     dims = ("node", 4), ("rack", 3), ("net", 999)
     racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
     found = nearby.fewer_chips(job(40, 24, network=racks))
-    assert [j.cluster.chips for j in found] == [24]
+    assert [j.cluster.chips for j in found] == [36, 24]
+    assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
+
+
+def test_nodes_spread_evenly_over_racks_that_they_do_not_fill() -> None:
+    """Nodes of 4 in racks of at most 5: 8 nodes are 2 racks of 4 and 6 are 2 of 3; 9 would be 3 of
+    3, and 36 chips are in 2 racks. A ring of 5 nodes is whole or not used.
+    """
+
+    def sizes(chips: int, kind: str) -> list[tuple[int, ...]]:
+        rack = Dim("rack", 1e9, 0.0, size=5, kind=kind)
+        node, net = Dim("node", 1e9, 0.0, size=4), Dim("net", 1e9, 0.0)
+        at = job(chips, 48, network=Network("r", (node, rack, net)))
+        return [each.cluster.sizes for each in nearby.fewer_chips(at)]
+
+    assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]
+    assert sizes(32, "switch") == [(4, 4, 2), (4, 3, 2)], "all, spread anew"
+    assert sizes(48, "switch") == [(4, 4, 3)]
+    assert sizes(40, "switch") == [(4, 4, 2), (4, 3, 2)]
+    assert sizes(45, "ring") == [(4, 5, 2)]
 
 
 # What would help.

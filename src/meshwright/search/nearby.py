@@ -51,64 +51,79 @@ def dp_is_bound(job: Job, best: Row | None) -> bool:
 
 
 def fewer_chips(job: Job) -> list[Job]:
-    """The job on fewer chips that fill whole units of its network and have twice as much in common
-    with the batch, most chips first.
+    """The job on fewer chips, or on all spread anew, that fill whole units of its network and have
+    twice as much in common with the batch (all of it where its own do not fill them), most first.
 
     Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each
     divisor of the batch the largest multiple.
     """
     network = job.cluster.network
     N = job.cluster.chips
-    B = job.batch
     if axes(network):  # another slice of a torus is another network
         return []
     near = network.dims[0]
     first = job.cluster.sizes[0]
     power = 2 ** math.floor(math.log2(first))
-    common = math.gcd(N, B) if N % first == 0 else 0
-    found = dict.fromkeys(_multiples(job, first, N, common), first)
+    found = dict.fromkeys(_multiples(job, first, N), first)
     if near.kind == "switch" and near.size == first > power:
-        found = (
-            dict.fromkeys(
-                _multiples(job, power, power * math.ceil(N / first), common),
-                power,
-            )
-            | found
-        )
-    return [
-        on(job, n, ports) for n, ports in sorted(found.items(), reverse=True)
-    ]
+        most = power * math.ceil(N / first)
+        found = dict.fromkeys(_multiples(job, power, most), power) | found
+    ways = (
+        (n, spread(job, n, ports))
+        for n, ports in sorted(found.items(), reverse=True)
+    )
+    return [on(job, n, *sizes) for n, sizes in ways if sizes]
 
 
-def _multiples(job: Job, ports: int, most: int, common: int) -> set[int]:
-    """Numbers of chips, up to `most`, that fill units of so many ports and have twice `common` in
-    common with the batch.
+def _multiples(job: Job, ports: int, most: int) -> set[int]:
+    """Numbers of chips, up to `most`, of units of so many ports that have twice as much in common
+    with the batch as the job's, if these fill the network.
     """
     N = job.cluster.chips
-    unit = ports
-    units = [ports]
-    for dim in job.cluster.network.dims[1:-1]:
-        unit *= dim.size or 1
-        units.append(unit)
-    unit = max(u for u in units if u <= N)
+    part, _ = partly_used(job)
+    common = 0 if part else math.gcd(N, job.batch)
+    near = zip(job.cluster.network.dims, job.cluster.sizes, strict=False)
+    rings = [n for dim, n in near if dim.kind != "switch"]
+    unit = ports * math.prod(rings)
     steps = [math.lcm(d, unit) for d in divisors(job.batch) if d <= most]
     found = {most // step * step for step in steps}
     return {
         n
         for n in found
-        if LEAST_CHIPS * N <= n < N
+        if LEAST_CHIPS * N <= n <= N
         and math.gcd(n, job.batch) >= max(2 * common, 1)
     }
 
 
-def on(job: Job, chips: int, ports: int | None = None) -> Job:
-    """The job on so many chips; ports: of the nearest dimension only so many are used."""
+def spread(job: Job, chips: int, ports: int) -> tuple[int, ...]:
+    """Members of each dimension but the last with which so many chips fill the job's network
+    evenly (124 nodes are 4 leaves of 31), on no more of its units than it has; (): none.
+    """
+    left = chips // ports
+    sizes = [ports]
+    dims = job.cluster.network.dims
+    for place, dim in enumerate(dims[1:-1], 1):
+        units = math.prod(job.cluster.sizes[place + 1 :])
+        most = min(dim.size or left, left)
+        least = 1 if dim.kind == "switch" else most
+        even = range(most, max(least, -(-left // units)) - 1, -1)
+        size = next((m for m in even if left % m == 0), 0)
+        if not size:
+            return ()
+        sizes.append(size)
+        left //= size
+    return tuple(sizes)
+
+
+def on(job: Job, chips: int, *sizes: int) -> Job:
+    """The job on so many chips; sizes: of the nearest dimensions only so many ports are used."""
     network = job.cluster.network
-    if ports and network.dims[0].size and ports < network.dims[0].size:
-        network = replace(
-            network,
-            dims=(replace(network.dims[0], size=ports), *network.dims[1:]),
-        )
+    near = zip(network.dims, sizes, strict=False)
+    dims = tuple(
+        replace(dim, size=size) if dim.size and size < dim.size else dim
+        for dim, size in near
+    )
+    network = replace(network, dims=(*dims, *network.dims[len(dims) :]))
     return replace(
         job,
         cluster=replace(job.cluster, chips=chips, network=network, name=""),
@@ -130,8 +145,10 @@ def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
 
 
 def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
-    """The sentence for an answer that leaves chips idle."""
+    """The sentence for an answer that leaves chips idle; "": none are."""
     N = job.cluster.chips
+    if used.cluster.chips == N:
+        return ""
     ports = used.cluster.sizes[0]
     size = job.cluster.sizes[0]
     part = f" ({ports} of each {size})" if ports < size else ""
@@ -140,8 +157,8 @@ def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
     unit, name = partly_used(job)
     if unit:
         return (
-            f"{head}{N:,} do not fill units of {unit:,} ({name}) evenly, and fewer than these are"
-            f" slower{more}"
+            f"{head}{N:,} do not fill units of {unit:,} ({name}), and of numbers that spread evenly"
+            f" over them none is faster, as far as the model can tell{more}"
         )
     if not all_chips:
         return (
