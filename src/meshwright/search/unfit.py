@@ -138,13 +138,13 @@ def nearest_fit(
 
 
 def unfilled(job: Job) -> list[str]:
-    """The sentence for chips that leave a unit of the network partly used, however they are spread:
-    strict layouts fill all.
+    """The sentence for chips that leave a unit of the network partly used: strict layouts fill
+    all.
     """
     unit, name = partly_used(job)
-    N = job.cluster.chips
-    if not unit or any(each.cluster.chips == N for each in fewer_chips(job)):
+    if not unit:
         return []
+    N = job.cluster.chips
     near = ", ".join(
         f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n
     )
