@@ -134,7 +134,9 @@ def test_the_quickest_is_asked_for_strict_layouts(
 ) -> None:
     asked = []
 
-    def none(j: Any, space: Any, k: int, relaxed: bool, within: float) -> Any:
+    def none(
+        j: Any, space: Any, k: int, relaxed: bool, *_: Any, **__: Any
+    ) -> Any:
         asked.append(relaxed)
         return Best(k, None)  # type: ignore[arg-type]
 
