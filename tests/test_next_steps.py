@@ -275,3 +275,24 @@ def test_the_file_that_is_proposed_is_the_frameworks_own(
         model("llama3-8b"), "64xh100-sxm", 256, layout, framework=framework
     )
     assert target(job) == tool
+
+
+@pytest.mark.parametrize(
+    ("zero", "framework"), [(1, "megatron-deepspeed"), (3, "deepspeed-zero3")]
+)
+def test_an_export_names_a_framework_that_runs_the_plan(
+    zero: int,
+    framework: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What it names predicts the plan: one of DeepSpeed's profiles has no ZeRO-3."""
+    plan = str(tmp_path / "plan.toml")
+    asked = "llama3-8b --on 64xh100-sxm --batch 64seq --recompute full"
+    cli.run(["predict", *asked.split(), "--zero", str(zero), "-o", plan])
+    cli.run(
+        ["export", plan, "--to", "deepspeed", "-o", str(tmp_path / "d.json")]
+    )
+    assert f"--framework {framework} to see" in capsys.readouterr().err
+    cli.run(["predict", plan, "--framework", framework])
+    assert f"framework {framework}" in capsys.readouterr().out

@@ -44,6 +44,7 @@ def test_a_deadline_takes_the_fewest_chips_that_end_in_time(
         n for n, (seconds, _) in runs.items() if seconds <= days * DAY
     )
     assert f"{found.chips} chips" in found.why and f"{days} days" in found.why
+    assert "of the numbers tried the fewest that end in time" in found.why
 
 
 def test_a_budget_takes_the_most_chips_that_it_pays_for(runs) -> None:

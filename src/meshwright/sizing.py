@@ -252,9 +252,9 @@ def _why(
     late = deadline_s is not None and ends is not None and ends[1] > deadline_s
     sure = "; the upper end of the interval is later" if late else ""
     few = (
-        "the fewest that end in time"
+        "of the numbers tried the fewest that end in time"
         if deadline_s is not None
-        else "the most it pays for"
+        else "of the numbers tried the most it pays for"
     )
     return f"within {goal}: {words} ({few}{sure})"
 

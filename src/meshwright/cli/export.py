@@ -16,6 +16,7 @@ from .command import Json, output, verb, word
 if TYPE_CHECKING:
     from ..describe.job import Job
     from ..formats.bridge.launch import Place
+    from ..formats.bridge.table import Format
     from ..formats.sbatch import Slurm
     from ..formats.torchrun import Launch
 
@@ -270,13 +271,26 @@ def theirs(
     ):
         notes.append(
             f"this plan is for {job.usual_framework}: predict it with --framework"
-            f" {table.get(name).frameworks[0]} to see what it takes there"
+            f" {runs(job, table.get(name))} to see what it takes there"
         )
     if script:
         notes.append(f"the training script says itself: {', '.join(script)}")
     for note in notes:
         print(note, file=sys.stderr)
     return text, nodes, ranks, onto
+
+
+def runs(job: Job, format: Format) -> str:
+    """The framework of the format that runs the job's layout; the first, if none does."""
+    from ..describe.choices import refusal
+    from ..describe.framework import framework
+
+    able = (
+        name
+        for name in format.frameworks
+        if not any(refusal(framework(name).choices, job.layout, name))
+    )
+    return next(able, format.frameworks[0])
 
 
 def written(
