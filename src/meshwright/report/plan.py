@@ -117,8 +117,8 @@ def reason(plan: Plan) -> str:
         said = (
             f"it is the simplest of those within {percent(resolution(best.job), 0)} of the fastest,"
             " which nobody can tell apart ("
-            f"{has and has + ' than '}{short_words(fastest.layout)}, {beside(plan, fastest)}:"
-            f" {versus(best, fastest)})"
+            f"{has and f'it has {has}; '}the fastest, {short_words(fastest.layout)},"
+            f" {beside(plan, fastest)}: {versus(best, fastest)})"
         )
     after = following(plan)
     if after:
