@@ -204,6 +204,21 @@ def test_halved_passes_of_few_microbatches(experts: bool) -> None:
         assert fullest(job) == pytest.approx(walked, rel=NEAR), known
 
 
+def test_chunks_that_are_gathered_and_reduced() -> None:
+    """ZeRO-2 and ZeRO-3 on interleaved chunks: three are gathered while the first microbatches go
+    forward, fewer beside a backward pass; those that all microbatches are through leave shards.
+    """
+    rng = random.Random("A")
+    found = (
+        job for job in jobs(rng, "interleaved", 250) if job.layout.zero >= 2
+    )
+    for job in found:
+        every = [peak(job, rank) for rank in range(int(job.layout.pp))]
+        walked = max(rank.highest for rank in every)
+        known = f"{job.model.name} {job.layout} {job.batch} {job.seq}"
+        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
+
+
 @pytest.mark.parametrize("schedule", RUNNABLE)
 def test_the_fullest_rank_is_asked(schedule: str) -> None:
     """Of chunks that hold as many layers and of others, of one kind of layer and of two."""

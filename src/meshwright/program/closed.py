@@ -43,6 +43,7 @@ MOMENTS = (
     "drained",
     "through",
     "turned",
+    "arriving",
 )
 """Of a rank that is alone: the loss or the head, the first, the second and the last layer of the
 last backward pass, the end of the second (gradients that are reduced at once lie together in the
@@ -50,10 +51,11 @@ products' precision), and the reduction of what is left. Of a pipeline: the mome
 first of several chunks is reduced: "through"), the end of a backward pass of the embedding, and the
 reduction after the last; where gradients are reduced at once, what comes after the first layer of a
 backward pass, at the fullest moment ("second"), the later one ("together") and the turn
-("turned"), and the embedding of
-the last group of microbatches, when all other chunks are through ("drained"). Where a rank has no
-embedding, the two moments of the embedding are those of the head, whose gradient is reduced: the
-fullest and the later one; alone, "drained".
+("turned"), and the embedding of the last group of microbatches, when all other chunks are through
+("drained"). Where a rank has no embedding, the two moments of the embedding are those of the head,
+whose gradient is reduced: the fullest and the later one; alone, "drained". Under ZeRO-3, while the
+first microbatches go forward: the end of the last chunk but one ("through") and of the one before
+it ("arriving").
 """
 STATES = ("weights", "experts")
 """Parameters of a unit: those replicated over dp x cp, and those of experts."""
@@ -303,6 +305,7 @@ def flying(
         else (later[0], maximum(full[0] - of_head, full[1]))
     )
     after = at.early * of.boundary
+    of_group = at.group / at.chunks * in_flight_each(job, of, at, recompute)
     further = beside_copies(of, at) - of.layer(at.share, "rising")
     ended = at.share.embedding
     first = maximum(later[2], at.points[0].ends * full[2])
@@ -319,6 +322,7 @@ def flying(
         ended * drained[2] + only_head * later[3],
         through[0],
         turn[1] + further,
+        maximum(through[0] - of_group, 0.0),
     )
     return tuple(
         where(at.alone, a, b) for a, b in zip(alone, staged, strict=True)
@@ -387,7 +391,7 @@ def alone_flying(
         together,
         *(0.0 * kept,) * 3,
         where(tied(job, of, at) > 0, 0.0, kept + of_head_made(job, of, at)),
-        *(0.0 * kept,) * 2,
+        *(0.0 * kept,) * 3,
     )
 
 
@@ -409,6 +413,20 @@ def of_first(job: Job, of: Units) -> Num:
     return tensors.as_made(job, of.embedding.weights + of.embedding.foreign)
 
 
+def in_flight_each(job: Job, of: Units, at: Device, recompute: str) -> Num:
+    """Bytes that a microbatch in flight holds, without the head."""
+    # the inputs of stages lie where they were received, or where this rank made them
+    inputs = (
+        (at.chunks - at.first)
+        if tensors.input_is_saved(job, recompute)
+        else 0.0
+    )
+    arrived = at.chunks - at.first - at.local
+    outputs = at.chunks - at.share.head
+    layers = of.stack(at.share, "saved")
+    return layers + of.boundary * (outputs + arrived - inputs)
+
+
 def staged_flying(
     job: Job,
     layout: Layout,
@@ -421,16 +439,8 @@ def staged_flying(
     """A moment of a pipeline: (the loss of one microbatch is being worked through, one of its
     layers is, the embedding is; the gradient of the head is there).
     """
-    # the inputs of stages lie where they were received, or where this rank made them
-    inputs = (
-        (at.chunks - at.first)
-        if tensors.input_is_saved(job, recompute)
-        else 0.0
-    )
-    arrived = at.chunks - at.first - at.local
-    outputs = at.chunks - at.share.head
     layers = of.stack(at.share, "saved")
-    each = layers + of.boundary * (outputs + arrived - inputs)
+    each = in_flight_each(job, of, at, recompute)
     logits = tensors.logits(job, of.head.loss) * at.share.head
     head = of.head.saved * at.share.head + logits
     waiting = point.flight * each + (point.heads + point.late_heads) * head

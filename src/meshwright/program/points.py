@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..num import Num, floor, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.types import Schedule
+from .messages import ACTIVE
 
 
 class Point(NamedTuple):
@@ -144,6 +145,11 @@ def in_chunks(
         )
         + 1.0 / layers
     )
+    # ZeRO-3: forward passes let go of a chunk; those of the next group run ahead, or the chunk that
+    # went back last is there
+    beside = where(
+        before > g, chunks - 2.0, maximum(floor((chunks - 1) / 2), 1.0)
+    )
     # its head is in the chunk whose gradients are the first, and forward passes follow them
     last = end == "last"
     return (
@@ -152,7 +158,7 @@ def in_chunks(
             schedule.heads(p, m, v),
             whole=fresh,
             ends=fresh,
-            gathered=fresh * floor((chunks - 1) / 2) * one,
+            gathered=fresh * beside * one,
         ),
         Point(
             where(few, (g - 1) * one, emptied),
@@ -173,6 +179,7 @@ def in_chunks(
             0.0,
             whole=where(few, one, 1.0),
             ends=1.0 if last else fresh,
+            gathered=where(few | (chunks <= ACTIVE), one, 2.0 * one),
             lossless=True,
         ),
     )

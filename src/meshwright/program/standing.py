@@ -68,9 +68,9 @@ def standing(
     copied = (1.0 - z.narrow) * z.unit
     first = where(at.points[-1].flight > 0, copied, 0.0)
     through = through._replace(reduction=first)
+    arriving = nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     loss = z.at_point(at.points[0 if at.points[1].lossless else 1], zero, 0.0)
     embedding = z.at_embedding(later, at.points[0], zero)
-    nothing = Standing(*(0.0 * z.m for _ in Standing._fields))
     if z.at_once(zero):
         # of several chunks another one than the head's is the last to be gathered
         of_head = where(z.chunks > 1, 0.0, later.reduction)
@@ -84,11 +84,13 @@ def standing(
         turn = turn._replace(reduction=several * z.beside_experts)
         embedding = embedding._replace(reduction=z.beside_embedding)
         drained = embedding._replace(gathered=z.of_last)
-        after, through = embedding, z.fetched(through)
+        after, through = embedding, nothing
         embedding, drained = (
             chosen(z.embedding > 0, a, b)
             for a, b in zip((embedding, drained), at_head, strict=True)
         )
+        if zero == 3:
+            through, arriving = z.fetched(at.points[-1])
     else:
         embedding = chosen(z.embedding > 0, embedding, nothing)
         together = second = drained = turned = nothing
@@ -105,6 +107,7 @@ def standing(
         drained,
         through,
         turned,
+        arriving,
     )
     return tuple(
         Standing(
@@ -309,10 +312,11 @@ class Sharding(NamedTuple):
         ends = self.whole - self.layers_whole
         if self.at_once(zero):
             of_first = 1.0 if layers else 0.0
+            foreign = where(self.copied, 0.0, self.foreign)
             return Standing(
                 self.weights,
-                point.whole * self.layers_shard
-                + point.ends * self.root_shard
+                (point.whole + point.reduced) * self.layers_shard
+                + point.ends * (self.root_shard + foreign)
                 + maximum(point.ends, of_first) * self.head_shard,
                 self.optimizer,
                 there,
@@ -360,13 +364,29 @@ class Sharding(NamedTuple):
         """Gradients are reduced after each microbatch."""
         return zero >= 2 and not self.halves
 
-    def fetched(self, through: Standing) -> Standing:
-        """While the first microbatches go forward, two chunks or more wait for them."""
-        two = minimum(2.0 / self.chunks, 1.0) * self.layers
-        return through._replace(
-            gradients=0.0 * self.m,
-            gathered=self.narrow * (two + self.root + self.head),
-            reduction=0.0 * self.m,
+    def fetched(self, point: Point) -> tuple[Standing, Standing]:
+        """ZeRO-3, while the first microbatches go forward: the last but one chunk has this share of
+        others beside it, and the one before it as many as may be; the chunk of the embedding is
+        among as many as may be.
+        """
+        most = minimum(ACTIVE / self.chunks, 1.0)
+        share = minimum(point.gathered + 1.0 / self.chunks, most)
+        return (
+            self.going_forward(share, share >= most),
+            self.going_forward(most, most >= 1),
+        )
+
+    def going_forward(self, share: Num, embedding: Any) -> Standing:
+        """This share of the layers is gathered, and one of them as it arrived, too."""
+        layers = share * self.layers + self.beside_experts
+        root = where(embedding, self.root, 0.0)
+        none = 0.0 * self.m
+        return Standing(
+            self.weights,
+            none,
+            self.optimizer,
+            self.narrow * (layers + root + self.head),
+            none,
         )
 
     @property
@@ -393,8 +413,8 @@ class Sharding(NamedTuple):
         """
         if zero < 3:
             return later
-        before = self.narrow * (
-            full.gathered * self.layers + self.root + self.head
+        before = self.of_chunks(
+            minimum(full.gathered, 1.0 / self.chunks), full
         )
         there = where(self.chunks > 1, before, self.gathered)
         return later._replace(gathered=there)
@@ -489,7 +509,7 @@ def alone_standing(z: Sharding, at: Device, zero: int) -> tuple[Standing, ...]:
     )
     found = (moment(none, 0.0), first, second, last, together, nothing)
     reduced = last_reduction(z, late, closing, zero)
-    return (*found, reduced, nothing, of_head, nothing, nothing)
+    return (*found, reduced, nothing, of_head, *(nothing,) * 3)
 
 
 def last_reduction(
