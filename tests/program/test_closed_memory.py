@@ -204,13 +204,14 @@ def test_halved_passes_of_few_microbatches(experts: bool) -> None:
         assert fullest(job) == pytest.approx(walked, rel=NEAR), known
 
 
-def test_chunks_that_are_gathered_and_reduced() -> None:
+@pytest.mark.parametrize("seed", ["A", "B"])
+def test_chunks_that_are_gathered_and_reduced(seed: str) -> None:
     """ZeRO-2 and ZeRO-3 on interleaved chunks: three are gathered while the first microbatches go
     forward, fewer beside a backward pass; those that all microbatches are through leave shards.
     """
-    rng = random.Random("A")
+    rng = random.Random(seed)
     found = (
-        job for job in jobs(rng, "interleaved", 250) if job.layout.zero >= 2
+        job for job in jobs(rng, "interleaved", 200) if job.layout.zero >= 2
     )
     for job in found:
         every = [peak(job, rank) for rank in range(int(job.layout.pp))]

@@ -319,7 +319,8 @@ def flying(
         ended * first + only_head * full[3],
         after,
         maximum(full[1] + further, where(at.chunks > 1, 0.0, ended * full[2])),
-        ended * drained[2] + only_head * later[3],
+        ended * drained[2]
+        + only_head * where(at.chunks > 1, turn[3], later[3]),
         through[0],
         turn[1] + further,
         maximum(through[0] - of_group, 0.0),

@@ -75,7 +75,8 @@ def standing(
         # of several chunks another one than the head's is the last to be gathered
         of_head = where(z.chunks > 1, 0.0, later.reduction)
         later = later._replace(reduction=of_head)
-        at_head = (s._replace(reduction=z.copied_head) for s in (full, later))
+        again = chosen(z.chunks > 1, turn, later)
+        at_head = (s._replace(reduction=z.copied_head) for s in (full, again))
         together, second, turned = (
             s._replace(reduction=z.copied_together)
             for s in (later, full, turn)
@@ -308,7 +309,10 @@ class Sharding(NamedTuple):
             in_use = self.in_use(minimum(self.n / self.chunks, layers))
             head = self.narrow * self.head if layers else 0.0
             alone = minimum(in_use + head + earlier, self.gathered)
-            there = where(self.chunks > 1, there, alone)
+            # before a gradient of its chunk the embedding is not there
+            early = (point.whole == 0) & (self.chunks > 1)
+            absent = where(early, self.narrow * self.root, 0.0)
+            there = where(self.chunks > 1, there - absent, alone)
         ends = self.whole - self.layers_whole
         if self.at_once(zero):
             of_first = 1.0 if layers else 0.0
