@@ -1,0 +1,104 @@
+"""Edges of small functions: equality, one of something, defaults that nobody writes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshwright import Job, Layout, cluster, model, predict
+from meshwright.cost.layer import LayerCost, _share
+from meshwright.count.model import parameters
+from meshwright.describe.assumptions import assumptions
+from meshwright.describe.model import RopeScaling
+from meshwright.layout import trainable
+from meshwright.prediction.certainty import resolution
+from meshwright.schedule import SCHEDULES
+from meshwright.search import Plan, Space, nearby, selectors
+from meshwright.search.kinds import Deal
+from meshwright.search.named import WORDS
+from meshwright.step import memory, microbatch
+
+LLAMA = Job(model("llama3-8b"), cluster("64xh100-sxm"), 32)
+
+
+def test_twice_the_common_chips_are_a_power_of_two() -> None:
+    """64 chips and 32 sequences share 32: the other axes take 2."""
+    row = (1.0, *[0.0] * nearby.DP)
+    assert not nearby.dp_is_bound(LLAMA, row)
+    odd = replace(LLAMA, cluster=cluster("96xh100-sxm"))
+    assert nearby.dp_is_bound(odd, row), "32 of 96: they take 3"
+
+
+def test_all_parameters_unless_the_active_ones_are_asked_for() -> None:
+    """8 experts of three matrices each in 32 layers, of which a token passes 2."""
+    mixtral = model("mixtral-8x7b")
+    experts = 32 * 8 * 3 * 4096 * 14336
+    all_, active = parameters(mixtral), parameters(mixtral, active=True)
+    assert all_ - active == pytest.approx(experts * 6 / 8)
+
+
+@pytest.mark.parametrize(("high", "refused"), [(4.0, False), (1.0, True)])
+def test_rope_scaling_needs_two_frequencies(
+    high: float, refused: bool
+) -> None:
+    """Between low and high positions are blended: there must be something between them."""
+    scaling = RopeScaling("llama3", 8.0, 1.0, high, 8192)
+    said = trainable.model(replace(LLAMA.model, rope_scaling=scaling))
+    assert any("high must be more than low" in why for why in said) is refused
+
+
+@pytest.mark.parametrize(("tp", "named"), [(1, False), (2, True)])
+def test_a_sequence_that_cannot_be_cut_names_what_cuts_it(
+    tp: int, named: bool
+) -> None:
+    """Sequence parallelism cuts nothing where tp is 1."""
+    job = replace(LLAMA, seq=4098)
+    said = trainable.SEQUENCES.sentence(job, Layout(tp=tp, cp=4))
+    assert ("(sequence_parallel)" in said) is named
+
+
+def test_nothing_is_copied_at_the_step_where_no_framework_says_so() -> None:
+    states = memory.States(1.0, 2.0, 12 * 50.0)
+    papers = replace(LLAMA, assumptions=assumptions("lbl-2024"))
+    assert memory.step_copies(papers, states) == 0.0
+
+
+def test_a_pipeline_may_have_as_many_stages_as_layers() -> None:
+    """Where layers need not divide."""
+    relaxed = selectors._several(LLAMA, Space(), "pp")
+    assert not LLAMA.assumptions.strict
+    assert relaxed == tuple(range(2, 33))
+
+
+def test_the_best_ties_with_itself() -> None:
+    """Also where the model can tell everything apart, as the sums of papers can."""
+    job = replace(LLAMA, assumptions=assumptions("lbl-2024"))
+    assert resolution(job) == 0.0
+    one = predict(replace(job, layout=Layout(tp=8, dp=8)))
+    plan = object.__new__(Plan)
+    object.__setattr__(plan, "best", one)
+    object.__setattr__(plan, "alternatives", ())
+    assert plan.tie(one)
+
+
+def test_schedules_that_hold_every_stage_twice_are_asked_for_by_name() -> None:
+    assert set(SCHEDULES) - set(WORDS["schedule"]) == {"dualpipe"}
+
+
+def test_a_layer_run_again_keeps_no_input_unless_it_is_said() -> None:
+    again = microbatch.redo(LayerCost(forward=2.0), "full")
+    assert again and (again.time, again.saved) == (2.0, 0.0)
+    kept = microbatch.redo(LayerCost(forward=2.0), "full", 3.0)
+    assert kept and kept.saved == 3.0
+
+
+def test_a_share_of_nothing_is_nothing() -> None:
+    found = _share(np.array([3.0, 5.0]), np.array([6.0, 0.0]))
+    assert found.tolist() == [0.5, 0.0]
+
+
+def test_layers_are_dealt_straight_unless_folding_is_asked_for() -> None:
+    assert not Deal().folded
+    assert Deal().copies == 1
