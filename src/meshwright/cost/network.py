@@ -103,7 +103,13 @@ class Fabric(Links):
         kinds of ONCE_A_NODE: tokens to `copies` experts each by kernels that send them once to a
         node, not by the algorithm.
         """
-        return self._once(self._load, V, group, kind, copies)
+        return self._once(
+            self._load,
+            V,
+            group,
+            kind,
+            copies,
+        )
 
     def _once(
         self, of: Callable[..., Load], V: Num, group: Group, *more: Any

@@ -70,7 +70,13 @@ def paid(shape: Shape, of: Kernels) -> Num:
         and isinstance(n, SCALARS)
         and isinstance(groups, SCALARS)
     ):
-        return _known(m, n, groups, of.units, of.waves)
+        return _known(
+            m,
+            n,
+            groups,
+            of.units,
+            of.waves,
+        )
     key = of.units, of.waves, *map(content_key, (m, n, groups))
     if key not in _latest:
         if len(_latest) >= LATEST:
@@ -98,7 +104,15 @@ def _known(
     m: float, n: float, groups: float, units: int, waves: float
 ) -> float:
     """The same of numbers: a layer has few shapes, and a job many layers."""
-    return float(_paid(m, n, groups, units, waves))
+    return float(
+        _paid(
+            m,
+            n,
+            groups,
+            units,
+            waves,
+        )
+    )
 
 
 def arithmetic(

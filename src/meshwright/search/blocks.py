@@ -101,7 +101,16 @@ def blocks(job: Job, at: Clock, rows: Rows, choice: Options) -> list[Block]:
     ]
     distinct = int(which.max(initial=-1)) + 1
     return [
-        Block(n, w, c, distinct, which, m, f, rows.exact)
+        Block(
+            n,
+            w,
+            c,
+            distinct,
+            which,
+            m,
+            f,
+            rows.exact,
+        )
         for n, w, c, f in zip(near, wide, costs, fine, strict=True)
     ]
 

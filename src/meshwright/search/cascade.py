@@ -70,7 +70,14 @@ def search(
     choice = replace(options(job, space), split=split)
     best = Best(k, choice, **{"weigh": weigh(job), **limits})
     for table, ways in _rounds(job, space, best, relaxed, progress):
-        evaluate(job, space, best, table, relaxed, ways)
+        evaluate(
+            job,
+            space,
+            best,
+            table,
+            relaxed,
+            ways,
+        )
     return best
 
 
@@ -78,7 +85,14 @@ def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
     """Whether some layout of the space fits."""
     best = Best(1, options(job, space), weigh=weigh(job))
     for table, ways in _rounds(job, space, best, relaxed, None):
-        evaluate(job, space, best, table, relaxed, ways)
+        evaluate(
+            job,
+            space,
+            best,
+            table,
+            relaxed,
+            ways,
+        )
         if best.rows:
             return True
     return False
@@ -124,7 +138,14 @@ def _rounds(
     again = best.choice.recompute
     shapes = nearest(job, rows, best.choice, space.scheme, again)
     shapes = shapes._replace(which=shapes.which[whose])
-    yield from _strict(job, space, best, table, shapes, progress)
+    yield from _strict(
+        job,
+        space,
+        best,
+        table,
+        shapes,
+        progress,
+    )
 
 
 def _strict(

@@ -162,7 +162,15 @@ def _piped(
         never = barred.all(axis=3, keepdims=True)
         np.putmask(pipe, np.broadcast_to(never, pipe.shape), np.inf)
     every = np.arange(rows.number)
-    return Piped(every, choice, each, costs, held, pipe, barred)
+    return Piped(
+        every,
+        choice,
+        each,
+        costs,
+        held,
+        pipe,
+        barred,
+    )
 
 
 def _folds(choice: Options) -> list[Deal]:
@@ -192,7 +200,14 @@ def _held(
             held.program_memory(p, i, job, block)
     else:
         held.activations(p, job, blocks_, holders)
-        held.states(p, job, first, parts, by, owned)
+        held.states(
+            p,
+            job,
+            first,
+            parts,
+            by,
+            owned,
+        )
     return _updates(p, job, at, first, owned)
 
 

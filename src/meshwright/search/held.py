@@ -33,7 +33,14 @@ def activations(
         parts = rows.parts
         for r, text in enumerate(p.choice.recompute):
             bytes_ = [
-                memory.activations(job, rows.near, parts, text, by, p.ends)
+                memory.activations(
+                    job,
+                    rows.near,
+                    parts,
+                    text,
+                    by,
+                    p.ends,
+                )
                 for by in holders
             ]
             for k, flights in enumerate(every):
@@ -59,7 +66,17 @@ def _flights(
         ranks = [holders[fold][end].rank for end in p.ends]
         found.append(
             [
-                (memory.in_flight(pp, m, schedule, v, end, rank), *heads)
+                (
+                    memory.in_flight(
+                        pp,
+                        m,
+                        schedule,
+                        v,
+                        end,
+                        rank,
+                    ),
+                    *heads,
+                )
                 for end, rank in zip(p.ends, ranks, strict=True)
             ]
         )
@@ -94,13 +111,27 @@ def states(
 ) -> None:
     """Bytes that live for the whole run. by, owned: what all `devices` hold."""
     moments = memory.moments(job)
-    own = memory.own_buffers(job, rows.near, parts, owned, by, EVERY)
+    own = memory.own_buffers(
+        job,
+        rows.near,
+        parts,
+        owned,
+        by,
+        EVERY,
+    )
     for z, sharding in enumerate(p.choice.zero):
         # of an interval of dp: states are smallest with the most replicas, buffers with the fewest
         close = sharding.layout(rows.near)
         wide = sharding.layout(rows.far)
         zero = sharding.zero
-        units = memory.units_in_use(job, close, parts, zero, by, EVERY)
+        units = memory.units_in_use(
+            job,
+            close,
+            parts,
+            zero,
+            by,
+            EVERY,
+        )
         states = memory.states(job, wide, owned, zero)
         bytes_ = states.total + sum(units.values(), own)
         for moment in range(moments):

@@ -205,7 +205,16 @@ def plan(
     published practice. Nothing that fits is not an error: `best` is None, `closest` and `notes` say
     what is missing.
     """
-    return finished(planning(job, space, top, progress, pareto, families))
+    return finished(
+        planning(
+            job,
+            space,
+            top,
+            progress,
+            pareto,
+            families,
+        )
+    )
 
 
 def planning(
@@ -370,7 +379,15 @@ def _searched(
     slack = resolution(job)
 
     def ask(of: Job) -> Found:
-        return several(of, whole, top, relaxed, progress, slack, split)
+        return several(
+            of,
+            whole,
+            top,
+            relaxed,
+            progress,
+            slack,
+            split,
+        )
 
     look = partial(_look, whole)
     all_chips = ask(usual)

@@ -557,11 +557,25 @@ def _halve(
             )
             low = keep(low, fine)
             high = keep(high, fine)
-        bounds, ways = lower(job, space, best, low, high, choice)
+        bounds, ways = lower(
+            job,
+            space,
+            best,
+            low,
+            high,
+            choice,
+        )
         alive = best.alive(low, bounds)
         # few are all placed soon
         if length(low) > MANY and np.count_nonzero(alive) > PROMISING:
-            yield _promising(job, space, best, low, bounds, ways)
+            yield _promising(
+                job,
+                space,
+                best,
+                low,
+                bounds,
+                ways,
+            )
             alive = best.alive(low, bounds)
         choice = ways.within(best.limits)
         sides = {f"bound{side}": each for side, each in enumerate(bounds)}

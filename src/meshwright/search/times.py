@@ -297,7 +297,14 @@ def pipelines(
                 (near.pp, near.interleave, m, s, send), at
             )
             least = schedule.rounds(n) * (stages.forward + stages.backward)
-            least = least + step.least_idle(job, p, n, stages, schedule, v)
+            least = least + step.least_idle(
+                job,
+                p,
+                n,
+                stages,
+                schedule,
+                v,
+            )
             place = some.place(k, 0, at=at)
             # tight enough, but for sends
             if bounds and not schedule.split_backward:
@@ -309,7 +316,15 @@ def pipelines(
             )
             if len(few):
                 schedule = orders.schedule(k)
-                seconds[place] = step.span(job, p, n, stages, hop, schedule, v)
+                seconds[place] = step.span(
+                    job,
+                    p,
+                    n,
+                    stages,
+                    hop,
+                    schedule,
+                    v,
+                )
 
 
 def after(
@@ -337,15 +352,37 @@ def after(
     if not len(points.row):
         return
     units = rows.units(job, at, folds, p.devices, p.choice)
-    sharing = _sharing(p, points, holders, units, rows.number, folds)
-    _after_zero(p, job, at, points, sharing, updates)
+    sharing = _sharing(
+        p,
+        points,
+        holders,
+        units,
+        rows.number,
+        folds,
+    )
+    _after_zero(
+        p,
+        job,
+        at,
+        points,
+        sharing,
+        updates,
+    )
     choice = p.choice
     if p.floors:
         send = step.hop(points.near, points.parts, at)
         s = points.stages(holders)
         ranks = {name: holders[name].rank for name in p.devices}
         for orders in Orders.each(choice, p.folded):
-            _ways(p, job, points, s, send, ranks, orders)
+            _ways(
+                p,
+                job,
+                points,
+                s,
+                send,
+                ranks,
+                orders,
+            )
 
 
 def _sharing(
@@ -553,7 +590,15 @@ def _ways(
         pp, v, m, stages, hop, on = pick(
             (near.pp, near.interleave, points.m, s, send, ranks), at
         )
-        way = step.ways(job, pp, stages, hop.seconds, schedule, v, on)
+        way = step.ways(
+            job,
+            pp,
+            stages,
+            hop.seconds,
+            schedule,
+            v,
+            on,
+        )
         sends = step.carried(schedule.rounds(m), hop, schedule, v)
         values = (*(way[name] for name in p.devices), *sends)
         place = flat(p.floors[0][1], points.place(k, 0, at=at))
