@@ -1,5 +1,5 @@
-"""What a framework holds, one law switched off in turn: what each is worth on published memory and on
-runs that ran out of it.
+"""What a framework holds, one law switched off in turn: what each is worth on published memory and
+on runs that ran out of it.
 
     python benchmarks/memory.py                 the table of docs/memory.md to stdout
     python benchmarks/memory.py -o docs/memory.md    written between its markers

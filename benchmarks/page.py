@@ -71,7 +71,9 @@ TYPE = """async (text) => {
         await new Promise((go) => setTimeout(go, 10));
     return window.drawn.map(([what, at, seen]) => [what, [at - start, seen - start]]);
 }"""
-"""A key, and what was drawn until nothing changes the best any more: milliseconds to the drawing and to its frame."""
+"""A key, and what was drawn until nothing changes the best any more: milliseconds to the drawing
+and to its frame.
+"""
 
 
 @contextmanager

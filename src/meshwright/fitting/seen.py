@@ -12,9 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..count.model import parameters
 from ..prediction.certainty import PARTS, Run, kind_of, parts
-from ..prediction.classes import DENSE, EXPERTS, chip_family
 from ..prediction.prediction import Prediction
 
 Column: TypeAlias = NDArray[np.float64]
@@ -53,23 +51,9 @@ def seen(
     """A run beside the prediction of it."""
     job = prediction.job
     step = prediction.step_time_s
-    chip = job.cluster.chip
-    run = Run(
-        id,
-        source,
-        job.model.name,
-        chip.name,
-        chip_family(chip),
-        job.profile.name if job.profile else "",
-        EXPERTS if job.model.moe else DENSE,
-        job.precision.compute,
-        job.cluster.chips,
-        float(parameters(job.model)),
-        job.T,
-        measured,
-        measured / step,
-    )
-    error = math.log(measured / step)
+    ratio = measured / step
+    run = Run.of(job, id, source, step_s=measured, ratio=ratio)
+    error = math.log(ratio)
     of = parts(job, prediction.time_s)
     return Seen(run, laboratory(source), kind_of(job), error, of, workload)
 

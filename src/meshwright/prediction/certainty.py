@@ -93,6 +93,27 @@ class Run(NamedTuple):
     step_s: float = 0.0
     ratio: float = 1.0
 
+    @classmethod
+    def of(
+        cls, job: Job, id: str = "", source: str = "", **took: float
+    ) -> Run:
+        """Of a job; took: seconds of a step, and their ratio to those predicted."""
+        chip = job.cluster.chip
+        return cls(
+            id,
+            source,
+            job.model.name,
+            chip.name,
+            chip_family(chip),
+            job.profile.name if job.profile else "",
+            EXPERTS if job.model.moe else DENSE,
+            job.precision.compute,
+            job.cluster.chips,
+            float(parameters(job.model)),
+            job.T,
+            **took,
+        )
+
     @property
     def class_(self) -> str:
         """Its class (`kind` is that of its model)."""
@@ -290,21 +311,7 @@ def resolution(job: Job) -> float:
 
 def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
     """The published runs nearest to a job, one of each configuration."""
-    chip = job.cluster.chip
-    mine = Run(
-        "",
-        "",
-        "",
-        chip.name,
-        chip_family(chip),
-        job.profile.name if job.profile else "",
-        EXPERTS if job.model.moe else DENSE,
-        job.precision.compute,
-        job.cluster.chips,
-        parameters(job.model),
-        job.T,
-    )
-    return _nearest(mine, count)
+    return _nearest(Run.of(job), count)
 
 
 @lru_cache(maxsize=64)

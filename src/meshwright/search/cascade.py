@@ -69,6 +69,25 @@ def search(
     """
     choice = replace(options(job, space), split=split)
     best = Best(k, choice, **{"weigh": weigh(job), **limits})
+    for _ in _found(job, space, best, relaxed, progress):
+        pass
+    return best
+
+
+def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
+    """Whether some layout of the space fits."""
+    best = Best(1, options(job, space), weigh=weigh(job))
+    return any(best.rows for _ in _found(job, space, best, relaxed, None))
+
+
+def _found(
+    job: Job,
+    space: Space,
+    best: Best,
+    relaxed: bool,
+    progress: Progress | None,
+) -> Iterator[None]:
+    """Layouts enter the best, round by round."""
     for table, ways in _rounds(job, space, best, relaxed, progress):
         evaluate(
             job,
@@ -78,24 +97,7 @@ def search(
             relaxed,
             ways,
         )
-    return best
-
-
-def fits(job: Job, space: Space, relaxed: bool = False) -> bool:
-    """Whether some layout of the space fits."""
-    best = Best(1, options(job, space), weigh=weigh(job))
-    for table, ways in _rounds(job, space, best, relaxed, None):
-        evaluate(
-            job,
-            space,
-            best,
-            table,
-            relaxed,
-            ways,
-        )
-        if best.rows:
-            return True
-    return False
+        yield
 
 
 def _rounds(
