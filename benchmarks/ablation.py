@@ -139,7 +139,8 @@ LAWS = (
         {
             "gradient_overlap": profiles.framework(
                 "megatron-core"
-            ).gradient_overlap
+            ).gradient_overlap,
+            "dp_overlap": "all",
         },
     ),
     Law(

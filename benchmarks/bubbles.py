@@ -99,7 +99,7 @@ def layouts(ranks: Sequence[int]) -> Iterator[Layout]:
     """Every schedule on every number of ranks."""
     for p in ranks:
         for name, v in SCHEDULES:
-            yield Layout(pp=p, microbatch=2, schedule=name, interleave=v)
+            yield Layout(pp=p, dp=1, microbatch=2, schedule=name, interleave=v)
 
 
 def sides(layout: Layout, b: Bubble) -> tuple[float, float, str]:

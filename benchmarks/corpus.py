@@ -169,7 +169,8 @@ def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
     )
     space = inside("Space")(scheme=layout["scheme"])
     # a bound of seconds alone: everything fits
-    roomy = replace(job.assumptions.memory, capacity_share=1e9)
+    roomy = replace(job.assumptions.memory)
+    object.__setattr__(roomy, "capacity_share", 1e9)  # no set has so much
     easy = replace(job, assumptions=replace(job.assumptions, memory=roomy))
     bound, _ = inside("lower")(
         easy, space, inside("Best")(10, options), row, row

@@ -18,13 +18,14 @@ from meshwright.describe.assumptions import LBL, REALISTIC, SETS
 from meshwright.describe.frozen import scaled
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
+from meshwright.limits.answer import limits
 from meshwright.limits.borrowed import borrowed
 from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
 from meshwright.reproduce.megatron import formulas
-from meshwright.reproduce.megatron.tables import selene, shaped
+from meshwright.reproduce.megatron.tables import selene
 from meshwright.search.plan import plan
 
 BEGIN = "<!-- made by: python benchmarks/findings.py -->"
@@ -60,6 +61,8 @@ def answers() -> str:
         "\n".join(part)
         for part in (
             domains(),
+            failing(),
+            experts(),
             restarts(),
             sensitivity(),
             joints(),
@@ -90,14 +93,60 @@ def domains() -> Iterator[str]:
     )
 
 
-def joined(scenario: Scenario, size: int, smooth: bool = True) -> Scenario:
-    """The scenario with that many chips in the first dimension of its network; smooth: real
-    shapes.
+FAILING = (600.0, 60.0, 10.0)
+"""Seconds to restart for which the domains are asked again."""
+
+
+def failing() -> Iterator[str]:
+    """The same domains when chips fail as in Llama 3's run."""
+    yield "### The NVLink domain when chips fail\n"
+    yield (
+        "| chips of a domain | "
+        + " | ".join(f"{s:g} s to restart" for s in FAILING)
+        + " | chips never fail |"
+    )
+    yield "|--:|" + "--:|" * (len(FAILING) + 1)
+    for size in FEW_DOMAINS:
+        scenario = joined(preset("h100"), size)
+        ends = [
+            reached(replace(scenario, failures=failures))[0]
+            for failures in (*(Failures(restart_s=s) for s in FAILING), None)
+        ]
+        yield f"| {size} | " + " | ".join(f"{e:.2g}" for e in ends) + " |"
+
+
+def experts() -> Iterator[str]:
+    """Mixtures of experts, as `meshwright limits` prints them: by the paper's rule of grids, and
+    without grids.
     """
+    yield "### A mixture of experts\n"
+    yield (
+        "| chip | no grid, dense | no grid, sparse | sparse over dense | paper's grid rule, dense |"
+        " paper's grid rule, sparse | sparse over dense |"
+    )
+    yield "|---|" + "--:|" * 6
+    for chip in ("v100", "a100", "h100"):
+        both = limits([chip, f"{chip}/sparse"]).lines
+        smooth = [x.smooth_crossing for x in both]
+        rows = (
+            [x.last_flops for x in smooth if x],
+            [x.crossing.first_flops for x in both],
+        )
+        cells = [
+            f"{dense:.1e} | {sparse:.1e} | {sparse / dense:.1f}x"
+            for dense, sparse in rows
+            if dense and sparse
+        ]
+        yield f"| {chip} | " + " | ".join(cells) + " |"
+
+
+def joined(scenario: Scenario, size: int) -> Scenario:
+    """The scenario without grids, with that many chips in the first dimension of its network."""
     near, *far = scenario.network.dims
     dims = (replace(near, size=size), *far)
-    found = replace(scenario, network=replace(scenario.network, dims=dims))
-    return found.smooth if smooth else found
+    return replace(
+        scenario, network=replace(scenario.network, dims=dims)
+    ).smooth
 
 
 OTHER_SETS = ("epoch-2024", "lbl-2024", "realistic")
@@ -117,7 +166,7 @@ def under(name: str) -> Scenario:
 
 
 def sensitivity() -> Iterator[str]:
-    """The first two answers under other sets, on the paper's grid: last crossings."""
+    """The first two answers under other sets."""
     yield "### The same under other sets\n"
     yield (
         "| linear scaling ends at [FLOP], by set | "
@@ -127,8 +176,7 @@ def sensitivity() -> Iterator[str]:
     yield "|---|" + "--:|" * len(OTHER_SETS)
     for size in FEW_DOMAINS:
         ends_at = [
-            reached(joined(under(name), size, smooth=False))[0]
-            for name in OTHER_SETS
+            reached(joined(under(name), size))[0] for name in OTHER_SETS
         ]
         yield (
             f"| domain of {size} | "
@@ -139,7 +187,7 @@ def sensitivity() -> Iterator[str]:
     for seconds in (*FEW_RESTARTS, None):
         failures = Failures(restart_s=seconds) if seconds else None
         most = [
-            reached(replace(under(name), failures=failures))[1]
+            reached(replace(under(name), failures=failures).smooth)[1]
             for name in OTHER_SETS
         ]
         what = f"{seconds:g} s to restart" if seconds else "no failures"
@@ -161,9 +209,7 @@ def surer() -> Iterator[str]:
                     for factor in WRONG_BY
                 )
             )
-            for scenario in (
-                joined(under(name), size, smooth=False) for name in OTHER_SETS
-            )
+            for scenario in (joined(under(name), size) for name in OTHER_SETS)
         ]
         low, high = WRONG_BY
         yield (
@@ -202,7 +248,7 @@ def restarts() -> Iterator[str]:
 
 def joints() -> Iterator[str]:
     """One job under every set, and from lbl-2024 to realistic one joint after the other."""
-    job = selene(shaped("175B", 96, 12288, 96), 1024, 1536)
+    job = selene(catalog.model("gpt3-175b"), 1024, 1536)
     printed = formulas.flops(job.model, job.batch) / (
         140e12 * job.cluster.chips
     )
@@ -247,8 +293,8 @@ def steps(job: Job) -> Iterator[tuple[str, float, float]]:
 def survivors() -> Iterator[str]:
     """GPT3-1T on thousands of chips: the plan of the paper's set, and of the default since."""
     yield "### GPT3-1T, then and now\n"
-    yield "| plan | cluster | precision | step | layout |"
-    yield "|---|---|---|--:|---|"
+    yield "| plan | cluster | precision | step | nine of ten | layout |"
+    yield "|---|---|---|--:|--:|---|"
     model = catalog.model("gpt3-1t")
     for on, of, precision in ASKED:
         job = Job(
@@ -262,7 +308,12 @@ def survivors() -> Iterator[str]:
         assert best
         l = best.job.layout
         layout = f"tp {l.tp} cp {l.cp} pp {l.pp} dp {l.dp}, ZeRO-{l.zero}, {l.schedule}"
-        yield f"| {of.name} | {on} | {precision} | {best.step_time_s:.2f} s | {layout} |"
+        ends = best.interval_s
+        likely = f"{ends[0]:.1f} to {ends[1]:.1f} s" if ends else ""
+        yield (
+            f"| {of.name} | {on} | {precision} | {best.step_time_s:.2f} s | {likely} |"
+            f" {layout} |"
+        )
 
 
 def picture(

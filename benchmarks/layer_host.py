@@ -32,9 +32,9 @@ FEW, MANY = 2, 8
 """Layers."""
 WARM_UP = 5
 KINDS = {
-    "tp 1": Layout(microbatch=1),
-    "tp 2, sequence parallel": Layout(tp=2, microbatch=1),
-    "tp 2": Layout(tp=2, microbatch=1, sequence_parallel=False),
+    "tp 1": Layout(microbatch=1, dp=1),
+    "tp 2, sequence parallel": Layout(tp=2, microbatch=1, dp=1),
+    "tp 2": Layout(tp=2, microbatch=1, sequence_parallel=False, dp=1),
 }
 LIMIT = 2.5
 """A layer under tp may take so many times that of tp 1."""

@@ -31,7 +31,7 @@ from meshwright.train.settings import Settings
 from meshwright.train.storage import Reader
 
 WRITTEN = Layout(dp=4, zero=3, microbatch=1)
-READ = Layout(tp=2, pp=2, microbatch=1)
+READ = Layout(tp=2, pp=2, dp=1, microbatch=1)
 BYTES = 12
 """Of a parameter in a checkpoint: weight and two moments in fp32."""
 SPARE = 1.2

@@ -30,7 +30,7 @@ from meshwright.layout.stages import microbatches
 from meshwright.program.memory import peak, shortened
 from meshwright.program.messages import carried_out
 from meshwright.train import rules
-from meshwright.train.settings import load
+from meshwright.train.settings import settings
 
 JOBS = {
     1: "llama3-8b --on 64xh100-sxm --batch 256seq",
@@ -88,8 +88,8 @@ def loop(
     again_code, again, _ = ask("predict", str(file), "--json")
     best = planned["best"]
     differs = [key for key in best if best[key] != again.get(key)]
-    job, settings = load_job(file), load(str(file))
-    rules.demand(job, settings, int(job.layout.chips))
+    job = load_job(file)
+    rules.demand(job, settings(job.train), int(job.layout.chips))
     exported, _, refused = ask("export", str(file), "--to", "torchrun")
     wanted = carried_out(job)
     walked = [peak(wanted, rank).highest for rank in range(int(job.layout.pp))]
@@ -103,16 +103,16 @@ def loop(
     }
     found |= {"predict": again_code, "differs": differs}
     if oracle:
-        found |= beside_program(job if whole else shortened(job), file, need)
+        found |= beside_program(job if whole else shortened(job), need)
     return found
 
 
-def beside_program(job: Job, file: Path, need: float) -> dict[str, Any]:
+def beside_program(job: Job, need: float) -> dict[str, Any]:
     """The program of the job's ranks beside the bytes of the plan."""
     from meshwright.train import oracle as program
 
     start = time.process_time()
-    ranks = program.compare(job, load(str(file)))
+    ranks = program.compare(job, settings(job.train))
     counted = max(
         row.counted
         for rank in ranks

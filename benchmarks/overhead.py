@@ -58,10 +58,10 @@ from meshwright.train.settings import Settings
 
 JOB = Path(__file__).parents[1] / "examples" / "quickstart.toml"
 LAYOUTS = {
-    "1 process": Layout(microbatch=4),
+    "1 process": Layout(microbatch=4, dp=1),
     "dp2 zero1": Layout(dp=2, zero=1, microbatch=4),
-    "tp2": Layout(tp=2, microbatch=4),
-    "pp2 1f1b": Layout(pp=2, microbatch=4),
+    "tp2": Layout(tp=2, microbatch=4, dp=1),
+    "pp2 1f1b": Layout(pp=2, microbatch=4, dp=1),
 }
 WARM_UP = 3
 LIMIT = 1.03

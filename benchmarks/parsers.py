@@ -1,11 +1,13 @@
 """Files of `export` through the readers of the tools that they are for.
 
     python benchmarks/parsers.py                       every format that installs (needs torch and pip)
+    python benchmarks/parsers.py --best                ten best plans of five models instead
     python benchmarks/parsers.py torchtitan axolotl    these
     python benchmarks/parsers.py megatron --source megatron=Megatron-LM      a checkout, nothing installed
 
-Ten best plans of five models on 256 chips are written in each format, and the tool itself reads
-them (benchmarks/parsers_of.py says what of it). The tools are installed without their dependencies,
+One plan for each value of each field (benchmarks/values.py), or the ten best plans of five models on
+256 chips, are written in each format, and the tool itself reads them; what it would do is held
+against the plan (benchmarks/parsers_of.py says what of it). The tools are installed without their dependencies,
 each in a folder of its own; no GPU. Prints accepted of written, why others are refused, and what
 our writer would not write; exit 1 if a file is refused.
 """
@@ -86,7 +88,11 @@ TOOLS = {
     "accelerate": Tool(
         "fsdp",
         SHARDED,
-        ("accelerate==1.15.0", "huggingface-hub", "psutil", *HUB),
+        (
+            *("accelerate==1.15.0", "transformers==5.16.1", "safetensors"),
+            *("tokenizers==0.23.1", "huggingface-hub==1.17.0", "hf-xet"),
+            *("psutil", *HUB),
+        ),
     ),
     "axolotl": Tool(
         "fsdp",
@@ -137,16 +143,62 @@ def plans(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
             except BadInput as error:
                 refused[str(error)] += 1
                 continue
-            yield {
-                "plan": f"{model} {l}",
-                "text": text,
-                "chips": CHIPS,
-                "batch": job.batch,
-                "layers": job.model.layers,
-                "microbatch": int(l.microbatch),
-                "dp": int(l.dp),
-                "pp": int(l.pp),
-            }
+            yield row(f"{model} {l}", replace(job, layout=l), text)
+
+
+def by_value(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
+    """The same of one plan for each value of each field (benchmarks/values.py)."""
+    import values
+
+    from meshwright import BadInput
+    from meshwright.formats import bridge
+    from meshwright.formats.bridge.launch import Place
+
+    for said, job in values.plans(name):
+        place = Place(values.CHIPS // NODE, NODE)
+        try:
+            if isinstance(job, str):
+                raise BadInput(job)
+            text, _ = bridge.write(job, name, place)
+        except BadInput as error:
+            refused[str(error)] += 1
+            continue
+        yield row(str(said), job, text)
+
+
+def row(plan: str, job: Any, text: str) -> dict[str, Any]:
+    """A file, and what its tool must make of it."""
+    from meshwright.describe.recompute import recompute
+    from meshwright.layout.stages import stage_count, stage_layers
+
+    l = job.layout
+    stages = stage_layers(job.model.layers, stage_count(l), l.stages)
+    names = (
+        "tp",
+        "cp",
+        "pp",
+        "dp",
+        "ep",
+        "etp",
+        "dp_replicate",
+        "microbatch",
+        "zero",
+    )
+    return {
+        "plan": plan,
+        "text": text,
+        "chips": int(l.chips),
+        "batch": job.batch,
+        "seq": job.T,
+        "layers": job.model.layers,
+        **{n: int(getattr(l, n)) for n in names},
+        "experts": job.model.moe is not None,
+        "microbatches": int(job.batch // (l.dp * l.microbatch)),
+        "stages": [len(stage) for stage in stages],
+        "interleave": int(l.interleave),
+        "recompute": l.recompute,
+        "recomputed": recompute(l.recompute).layers,
+    }
 
 
 def install(name: str, folder: Path) -> None:
@@ -167,10 +219,14 @@ def install(name: str, folder: Path) -> None:
         done.touch()
 
 
-def checked(name: str, source: str | None, work: Path) -> tuple[int, int]:
-    """(Accepted, written); prints what was refused, and by whom."""
+def checked(
+    name: str, source: str | None, work: Path, best: bool = False
+) -> tuple[int, int]:
+    """(Accepted, written) of the ten best plans of some models, or of one plan for each value;
+    prints what was refused, and by whom.
+    """
     refused: Counter[str] = Counter()
-    rows = [*plans(name, refused)]
+    rows = [*(plans if best else by_value)(name, refused)]
     written = work / f"{name}.json"
     written.write_text(json.dumps(rows), "utf-8")
     folder = Path(source) if source else work / name
@@ -203,12 +259,17 @@ def main() -> int:
     reader.add_argument("formats", nargs="*", help=", ".join(TOOLS))
     reader.add_argument("--source", action="append", default=[])
     reader.add_argument("--work", help="a folder that keeps what is installed")
+    reader.add_argument(
+        "--best", action="store_true", help="ten best plans of five models"
+    )
     given = reader.parse_args()
     sources = dict(pair.split("=", 1) for pair in given.source)
     names = given.formats or [n for n, t in TOOLS.items() if t.packages]
     work = Path(given.work or tempfile.mkdtemp(prefix="parsers-"))
     work.mkdir(parents=True, exist_ok=True)
-    found = [checked(name, sources.get(name), work) for name in names]
+    found = [
+        checked(name, sources.get(name), work, given.best) for name in names
+    ]
     return int(any(accepted < written for accepted, written in found))
 
 

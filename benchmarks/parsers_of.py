@@ -3,6 +3,7 @@
 Run by benchmarks/parsers.py in an environment that has the tool; imports nothing of ours:
 
     python benchmarks/parsers_of.py FORMAT ROWS.json FOLDER
+    python benchmarks/parsers_of.py arguments tests/formats/megatron_arguments.json Megatron-LM
 
 FOLDER holds the tool. What it imports and a configuration does not need (triton, datasets, ...) is
 replaced by modules that hold nothing. Prints JSON: how many are accepted, and why others are not.
@@ -10,11 +11,13 @@ replaced by modules that hold nothing. Prints JSON: how many are accepted, and w
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import inspect
 import io
 import json
@@ -36,7 +39,10 @@ Reader = Callable[[Row], None]
 """Raises whatever the tool raises."""
 LAUNCHED = ("ACCELERATE_", "FSDP_", "PARALLELISM_", "TORCH_", "WORLD_SIZE")
 """Names of the environment that a launcher sets."""
-TOPOLOGY = {256: "v5p-512"}
+MEGATRON = "NVIDIA/Megatron-LM d98e8a6 (2026-08-22), BSD-3-Clause: names, words and types alone"
+REST = "$@"
+"""The arguments of the script itself, of which it is given none here."""
+TOPOLOGY = {64: "v5p-128", 256: "v5p-512"}
 """Chips -> what Google calls the slice, which counts cores."""
 
 
@@ -96,7 +102,8 @@ def file(text: str, suffix: str) -> Iterator[str]:
 
 def words(text: str, program: str) -> list[str]:
     """The arguments behind a program in a script."""
-    return shlex.split(text.partition(program)[2].replace("\\\n", " "))
+    said = shlex.split(text.partition(program)[2].replace("\\\n", " "))
+    return [word for word in said if word != REST]
 
 
 def demand(got: Any, wanted: Any, what: str) -> None:
@@ -129,6 +136,7 @@ def megatron(folder: str) -> Reader:
     from megatron.training import arguments  # type: ignore[import-not-found]
 
     arguments.get_device_arch_version = lambda: 9
+    arguments.is_te_min_version = lambda *a, **k: True
 
     def read(row: Row) -> None:
         os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
@@ -140,9 +148,80 @@ def megatron(folder: str) -> Reader:
                 os.environ[name] = value
         sys.argv = ["x.py", *words(row["text"], "pretrain_gpt.py")]
         known = {"tokenizer_type": "NullTokenizer"}
-        arguments.validate_args(arguments.parse_args(), known)
+        args = arguments.validate_args(arguments.parse_args(), known)
+        names = {
+            "tensor_model_parallel_size": "tp",
+            "context_parallel_size": "cp",
+            "pipeline_model_parallel_size": "pp",
+            "data_parallel_size": "dp",
+            "expert_model_parallel_size": "ep",
+            "micro_batch_size": "microbatch",
+            "global_batch_size": "batch",
+            "num_distributed_optimizer_instances": "dp_replicate",
+        }
+        for theirs, ours in names.items():
+            demand(getattr(args, theirs), row[ours], theirs)
+        if row["experts"]:
+            demand(args.expert_tensor_parallel_size, row["etp"], "etp")
+        sharded = args.use_distributed_optimizer or args.use_megatron_fsdp
+        sharded |= args.use_layer_wise_distributed_optimizer  # Muon's own
+        demand(bool(sharded), row["zero"] > 0, "sharded")
+        if row["recompute"].startswith("full"):
+            demand(args.recompute_granularity, "full", "recomputed")
+            block = args.recompute_method == "block"
+            count = args.recompute_num_layers if block else 0
+            demand(count, row["recomputed"], "recomputed layers of a stage")
+        _stages(args, row)
 
     return read
+
+
+def megatron_arguments(folder: str) -> dict[str, Any]:
+    """Names of Megatron's arguments -> the words that each takes, or how many values of what type."""
+    megatron(folder)
+    from megatron.training import arguments
+
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    arguments.add_megatron_arguments(parser)
+    found: dict[str, Any] = {}
+    for action in parser._actions:
+        kind = (
+            getattr(action.type, "__name__", "str") if action.type else "str"
+        )
+        words = [str(getattr(c, "name", c)) for c in action.choices or ()]
+        takes = words or (kind if action.nargs != 0 else "nothing")
+        for flag in action.option_strings:
+            if flag.startswith("--") and action.dest != "help":
+                found[flag[2:]] = (
+                    [*words, "..."] if words and action.nargs else takes
+                )
+    return {"": MEGATRON, **dict(sorted(found.items()))}
+
+
+def _stages(args: Any, row: Row) -> None:
+    """The layers of each stage, as Megatron's layout of a pipeline has them, or its even share."""
+    chunks = args.virtual_pipeline_model_parallel_size or 1
+    demand(chunks, row["interleave"] if row["pp"] > 1 else 1, "chunks")
+    layout = args.pipeline_model_parallel_layout
+    if layout is not None:
+        from megatron.core.transformer.pipeline_parallel_layer_layout import (  # type: ignore[import-not-found]
+            PipelineParallelLayerLayout,
+        )
+
+        layout = PipelineParallelLayerLayout.from_str(str(layout), row["pp"])
+        flat = [
+            layout.layout[rank][chunk]
+            for chunk in range(chunks)
+            for rank in range(row["pp"])
+        ]
+        found = [sum(kind.name == "decoder" for kind in part) for part in flat]
+    else:
+        ends = [0] * (row["pp"] * chunks)
+        ends[0] += bool(args.account_for_embedding_in_pipeline_split)
+        ends[-1] += bool(args.account_for_loss_in_pipeline_split)
+        each = (args.num_layers + sum(ends)) // len(ends)
+        found = [each - end for end in ends]
+    demand(found, row["stages"], "layers of each stage")
 
 
 def torchtitan_flags(folder: str) -> Reader:
@@ -163,10 +242,30 @@ def torchtitan_flags(folder: str) -> Reader:
         model = found.model_spec.model
         demand(len(model.layers), row["layers"], "layers")
         demand(found.training.global_batch_size, row["batch"], "batch")
-        if row["pp"] > 1 and said.module_fqns_per_model_part is None:
-            pipeline_parallel._get_pipeline_metadata(dims, said, model)
+        parts = said.module_fqns_per_model_part
+        if row["pp"] > 1 and parts is None:
+            count, layers, ends = _pipeline(
+                pipeline_parallel, dims, said, model
+            )
+            parts = pipeline_parallel._generate_llm_fqn_per_model_part(
+                count, layers, *ends
+            )
+        if row["pp"] > 1:
+            stages = [sum(n.startswith("layers.") for n in p) for p in parts]
+            demand(stages, row["stages"], "layers of each stage")
+            local = found.training.local_batch_size
+            each = said.pipeline_parallel_microbatch_size
+            demand(local // each, row["microbatches"], "microbatches")
 
     return read
+
+
+def _pipeline(module: Any, dims: Any, said: Any, model: Any) -> Any:
+    """(Stages, layers, weights of both ends) as its pipelines are cut."""
+    count, layers, first, last = module._get_pipeline_metadata(
+        dims, said, model
+    )
+    return count, layers, (first, last)
 
 
 def torchtitan_toml(folder: str) -> Reader:
@@ -207,7 +306,13 @@ def _dims(kind: Any, said: Any, row: Row) -> Any:
     }
     wanted = inspect.signature(kind).parameters
     found = {n: getattr(said, w) for n, w in names.items() if n in wanted}
-    return kind(**found, world_size=row["chips"])
+    dims = kind(**found, world_size=row["chips"])
+    for name in ("tp", "cp", "pp", "ep"):
+        demand(getattr(dims, name), row[name], name)
+    demand(dims.dp_replicate * dims.dp_shard, row["dp"], "dp")
+    if row["zero"]:
+        demand(dims.dp_replicate, row["dp_replicate"], "copies")
+    return dims
 
 
 def deepspeed(folder: str) -> Reader:
@@ -226,6 +331,12 @@ def deepspeed(folder: str) -> Reader:
         demand(found.train_batch_size, row["batch"], "batch")
         each = found.train_micro_batch_size_per_gpu
         demand(each, row["microbatch"], "microbatch")
+        demand(
+            found.gradient_accumulation_steps,
+            row["microbatches"],
+            "microbatches",
+        )
+        demand(found.zero_optimization_stage, row["zero"], "stage")
 
     return read
 
@@ -241,6 +352,10 @@ def accelerate(folder: str) -> Reader:
         prepare_multi_gpu_env,
     )
 
+    sys.modules[prepare_multi_gpu_env.__module__].is_fp8_available = lambda: (
+        True
+    )  # type: ignore[attr-defined]
+
     def read(row: Row) -> None:
         for name in [n for n in os.environ if n.startswith(LAUNCHED)]:
             del os.environ[name]
@@ -251,11 +366,44 @@ def accelerate(folder: str) -> Reader:
         told = prepare_multi_gpu_env(args)
         os.environ |= {name: str(value) for name, value in told.items()}
         if told.get("ACCELERATE_USE_FSDP") == "true":
-            utils.FullyShardedDataParallelPlugin()
+            plugin = utils.FullyShardedDataParallelPlugin()
+            demand(_units(plugin), 4, "layers that are units of FSDP, of 4")
+            demand(
+                bool(plugin.reshard_after_forward), row["zero"] == 3, "ZeRO-3"
+            )
         if told.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true":
             demand(ParallelismConfig().total_size, row["chips"], "ranks")
 
     return read
+
+
+def _module(path: Path) -> Any:
+    """A file of Python by itself, without its package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def _units(plugin: Any) -> int:
+    """How many layers of a Llama of four accelerate makes units of FSDP2."""
+    import torch
+    from accelerate.utils.fsdp_utils import (  # type: ignore[import-not-found]
+        fsdp2_prepare_auto_wrap_policy,
+    )
+    from transformers import (  # type: ignore[import-not-found]
+        LlamaConfig,
+        LlamaForCausalLM,
+    )
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 128}
+    heads = {"num_attention_heads": 4, "num_hidden_layers": 4}
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**sizes, **heads))
+    plugin.set_auto_wrap_policy(model)
+    policy = fsdp2_prepare_auto_wrap_policy(plugin, model)
+    return sum(bool(policy(m)) for m in model.model.layers) if policy else 0
 
 
 def axolotl(folder: str) -> Reader:
@@ -263,13 +411,33 @@ def axolotl(folder: str) -> Reader:
     import yaml
     from axolotl.utils.schemas import config  # type: ignore[import-not-found]
 
+    sys.modules["ring_flash_attn"] = Empty("ring_flash_attn")  # it needs CUDA
+    plugin = _module(
+        Path(folder) / "axolotl/integrations/expert_parallel/args.py"
+    )
+    config.is_fp8_available = lambda: True
     able = {"bf16": True, "fp8": True, "compute_capability": "sm_90"}
     known = set(config.AxolotlConfigWCapabilities.model_fields)
+    added = set(plugin.ExpertParallelArgs.model_fields)
 
     def read(row: Row) -> None:
         keys = yaml.safe_load(row["text"])
-        demand(sorted(set(keys) - known), [], "unknown keys")
+        with_experts = bool(keys.get("plugins"))
+        names = known | (added if with_experts else set())
+        demand(sorted(set(keys) - names), [], "unknown keys")
         config.AxolotlInputConfig(**keys)
+        if with_experts:
+            plugin.ExpertParallelArgs(
+                **{k: v for k, v in keys.items() if k in added}
+            )
+        axes = ("expert_parallel_size", "dp_shard_size", "dp_replicate_size")
+        axes += ("tensor_parallel_size", "context_parallel_size")
+        ranks = 1
+        for axis in axes:
+            ranks *= keys.get(axis) or 1
+        demand(ranks, row["chips"] if row["zero"] else 1, "ranks of its mesh")
+        parts = keys["gradient_accumulation_steps"]
+        demand(parts, row["microbatches"], "microbatches")
         gpus = {**able, "n_gpu": row["chips"], "n_node": row["chips"] // 8}
         versions = {"torch_version": "2.9.0"}
         config.AxolotlConfigWCapabilities(
@@ -296,6 +464,24 @@ def maxtext(folder: str) -> Reader:
         with file(row["text"], ".yml") as path:
             found = pyconfig._initialize_pydantic(["x.py", path, *more])
         demand(found.global_batch_size_to_train_on, row["batch"], "batch")
+        policy = found.remat_policy or "full"  # it is none of jax.checkpoint's
+        if row["recompute"] in ("none", "full"):
+            demand(policy, row["recompute"], "remat_policy")
+        for name, degree in (
+            ("context", "cp"),
+            ("pipeline", "pp"),
+            ("expert", "ep"),
+        ):
+            axis = [
+                getattr(found, f"{net}_{name}_parallelism")
+                for net in ("ici", "dcn")
+            ]
+            demand(axis[0] * axis[1], row[degree], name)
+        if row["pp"] > 1:
+            count = found.num_pipeline_microbatches
+            demand(count, row["microbatches"], "microbatches")
+            layers = found.num_layers_per_pipeline_stage
+            demand({layers}, {*row["stages"]}, "layers of each stage")
 
     return read
 
@@ -386,6 +572,13 @@ def main() -> None:
     sys.path[0] = folder
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
+    if name == "arguments":
+        lines = (
+            f"  {json.dumps(k)}: {json.dumps(v)}"
+            for k, v in megatron_arguments(folder).items()
+        )
+        Path(rows).write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+        return
     read = READERS[name](folder)
     plans = json.loads(Path(rows).read_text("utf-8"))
     why = {row["plan"]: refused(read, row) for row in plans}

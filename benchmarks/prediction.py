@@ -60,45 +60,47 @@ SETS: dict[str, tuple[Model, int, list[Layout]]] = {
         LLAMA,
         16,
         [
-            Layout(microbatch=4),
-            Layout(microbatch=1),
-            Layout(microbatch=4, recompute="full"),
+            Layout(microbatch=4, dp=1),
+            Layout(microbatch=1, dp=1),
+            Layout(microbatch=4, recompute="full", dp=1),
             Layout(dp=2, microbatch=4),
             Layout(dp=2, microbatch=4, zero=1),
             Layout(dp=2, microbatch=2, zero=2),
             Layout(dp=2, microbatch=2, zero=3),
             Layout(dp=4, microbatch=4, zero=3),
-            Layout(tp=2, microbatch=4),
-            Layout(tp=2, microbatch=8, sequence_parallel=False),
-            Layout(cp=2, microbatch=4),
-            Layout(pp=2, microbatch=4),
-            Layout(pp=4, microbatch=2, schedule="gpipe"),
-            Layout(pp=2, microbatch=2, schedule="interleaved", interleave=2),
-            Layout(pp=2, microbatch=2, schedule="zbv"),
-            Layout(tp=2, pp=2, microbatch=4),
+            Layout(tp=2, microbatch=4, dp=1),
+            Layout(tp=2, microbatch=8, sequence_parallel=False, dp=1),
+            Layout(cp=2, microbatch=4, dp=1),
+            Layout(pp=2, microbatch=4, dp=1),
+            Layout(pp=4, microbatch=2, schedule="gpipe", dp=1),
+            Layout(
+                pp=2, microbatch=2, schedule="interleaved", interleave=2, dp=1
+            ),
+            Layout(pp=2, microbatch=2, schedule="zbv", dp=1),
+            Layout(tp=2, pp=2, microbatch=4, dp=1),
             Layout(tp=2, dp=2, microbatch=4),
             Layout(pp=2, dp=2, microbatch=2, zero=1),
-            Layout(tp=4, microbatch=8),
+            Layout(tp=4, microbatch=8, dp=1),
         ],
     ),
     "held out": (
         GPT,
         16,
         [
-            Layout(microbatch=2),
-            Layout(microbatch=8),
-            Layout(microbatch=2, recompute="full"),
+            Layout(microbatch=2, dp=1),
+            Layout(microbatch=8, dp=1),
+            Layout(microbatch=2, recompute="full", dp=1),
             Layout(dp=2, microbatch=8),
             Layout(dp=2, microbatch=4, zero=2),
             Layout(dp=2, microbatch=8, zero=3),
             Layout(dp=4, microbatch=2),
             Layout(dp=4, microbatch=4, zero=1),
-            Layout(tp=2, microbatch=8),
-            Layout(cp=2, microbatch=2),
-            Layout(pp=2, microbatch=2),
-            Layout(pp=2, microbatch=4, schedule="gpipe"),
-            Layout(pp=3, microbatch=2),
-            Layout(tp=2, pp=2, microbatch=4),
+            Layout(tp=2, microbatch=8, dp=1),
+            Layout(cp=2, microbatch=2, dp=1),
+            Layout(pp=2, microbatch=2, dp=1),
+            Layout(pp=2, microbatch=4, schedule="gpipe", dp=1),
+            Layout(pp=3, microbatch=2, dp=1),
+            Layout(tp=2, pp=2, microbatch=4, dp=1),
             Layout(pp=2, dp=2, microbatch=2),
             Layout(cp=2, dp=2, microbatch=4, zero=1),
         ],
@@ -120,7 +122,7 @@ def job(machine: Cluster, model: Model, batch: int, layout: Layout) -> Job:
 
 def name(layout: Layout) -> str:
     """The fields that are not the default."""
-    plain = Layout()
+    plain = Layout(dp=1)
     return (
         ", ".join(
             f"{k} {v}"

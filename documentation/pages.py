@@ -34,6 +34,7 @@ GUIDES = {
     "Start": ("index.md", "tutorial.md", "how-to.md", "glossary.md"),
     "Use": (
         "plan.md",
+        "sweep.md",
         "page.md",
         "train.md",
         "compare.md",

@@ -83,7 +83,9 @@ def carried_out(markdown: str, folder: Path) -> str:
             below = f"\n\n```text\n{printed}\n```" if printed else ""
             return f"```{one.language}\n{one.text}```{below}"
         if one.label:
-            (folder / one.label).write_text(one.text, "utf-8")
+            file = folder / one.label
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(one.text, "utf-8")
             return f"`{one.label}`:\n\n```{one.language}\n{one.text}```"
         return found[0]
 

@@ -23,6 +23,7 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.fields import left_out, usual
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -88,12 +89,13 @@ def by_hand(
     hardware: Chip = CHIP,
     **joints: Any,
 ) -> Prediction:
-    """The prediction of a job in which every replica has so many microbatches, on one switch of
-    `rate` B/s.
+    """The prediction of a job in which every replica (one, if the layout does not say) has so many
+    microbatches, on one switch of `rate` B/s.
 
     joints: other joints of the assumption set.
     """
     network = Network("by hand", (Dim("switch", rate, 0.0),))
+    layout = layout.filling(1)
     batch = microbatches * int(layout.dp) * int(layout.microbatch)
     cluster = Cluster(hardware, network, int(layout.chips))
     return predict(
@@ -106,3 +108,20 @@ def by_hand(
             assumptions=replace(SET, **joints),
         )
     )
+
+
+def switched(thing: Any, **fields: Any) -> Any:
+    """A description made anew with other values, without those of the options that it loses by
+    them. Raises BadInput."""
+    every = {name: getattr(thing, name) for name in usual(type(thing))}
+    lost = {*left_out(type(thing), every | fields)} - {*fields}
+    given = {k: v for k, v in (every | fields).items() if k not in lost}
+    return type(thing)(**given)
+
+
+def set_to(thing: Any, path: str, value: Any) -> Any:
+    """A description with the field at a dotted path given as in a file: without what another option
+    had. Raises BadInput."""
+    first, _, rest = path.partition(".")
+    inner = set_to(getattr(thing, first), rest, value) if rest else value
+    return switched(thing, **{first: inner})

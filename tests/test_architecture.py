@@ -8,7 +8,6 @@ import ast
 import re
 import subprocess
 import sys
-import tokenize
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -219,46 +218,3 @@ def test_nothing_dangerous() -> None:
                 assert not {"pickle", "shelve", "marshal", "dill"} & set(
                     names
                 ), file
-
-
-LAYOUT = (
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-)
-DENSEST = 8.5
-"""Tokens a line of code."""
-
-
-def code(file: Path) -> tuple[int, int]:
-    """Tokens and lines of code, without comments, docstrings and blank lines."""
-    with file.open("rb") as lines:
-        tokens = list(tokenize.tokenize(lines.readline))
-    many, used = 0, set[int]()
-    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
-        alone = token.line.lstrip().startswith(('"', 'r"'))
-        ends = after is not None and after.type == tokenize.NEWLINE
-        if token.type in LAYOUT or (
-            token.type == tokenize.STRING and alone and ends
-        ):
-            continue
-        many += 1
-        used.update(range(token.start[0], token.end[0] + 1))
-    return many, len(used)
-
-
-@pytest.mark.parametrize("room", ["count", "cost", "step", "search"])
-def test_formulas_have_room_to_breathe(room: str) -> None:
-    found = [code(file) for file in sorted((SOURCE / room).glob("*.py"))]
-    tokens, lines = (sum(column) for column in zip(*found, strict=True))
-    assert tokens <= DENSEST * lines, f"{tokens / lines:.2f} tokens a line"
-
-
-def test_tokens_are_counted_without_words(tmp_path: Path) -> None:
-    file = tmp_path / "one.py"
-    file.write_text('"""A sentence."""\n\nx = f(1)  # why\n"""Another."""\n')
-    assert code(file) == (6, 1)

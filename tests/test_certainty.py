@@ -5,6 +5,7 @@ nearest runs.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from meshwright import Job, Prediction, cluster, model, predict
 from meshwright.describe.framework import framework
+from meshwright.describe.job import PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
@@ -59,12 +61,12 @@ def test_an_interval_is_quantiles_times_the_width(
     told(monkeypatch)
     sure = dense.certainty
     assert sure is not None and dense.interval_s is not None
-    assert (sure.width, sure.kind, sure.rows, sure.note) == (
+    assert (sure.width, sure.kind, sure.rows) == (
         pytest.approx(0.1),
         CLASS,
         7,
-        "",
     )
+    assert "sources" not in sure.note
     assert dense.interval_s == pytest.approx(
         (dense.step_time_s * math.exp(-0.1), dense.step_time_s * math.exp(0.2))
     )
@@ -257,3 +259,60 @@ def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
     first = evidence(p)[0]
     assert first.startswith("interval from published runs of other kinds")
     assert "no published run used such chips" in first
+
+
+@pytest.mark.parametrize(
+    ("precision", "said"),
+    [
+        # the ten runs of the class (Bridge's recipes) are all in FP8
+        ("bf16", "; no run of its class is in bf16"),
+        ("fp8", ""),
+    ],
+)
+def test_runs_in_other_numbers_are_not_called_a_jobs_own(
+    precision: str, said: str
+) -> None:
+    seen = [run for run in certainty.runs() if run.class_ == CLASS]
+    assert {run.precision for run in seen} == {"fp8"}
+    job = Job(
+        "llama3-8b",
+        "64xh100-sxm",
+        64,
+        Layout(tp=8, dp=8),
+        precision=PRECISIONS[precision],
+    )
+    first = evidence(predict(job))[0]
+    assert (
+        f"{len(seen)} published runs of its class ({CLASS}: all in fp8)"
+        in (first)
+    )
+    assert first.endswith(f"(megatron-bridge){said}")
+
+
+def test_fp16_and_bf16_are_one_width() -> None:
+    """Tensor cores take both at one rate: an fp16 job on A100 beside bf16 runs has runs of its own."""
+    job = Job(
+        "llama3-8b",
+        "64xa100-80",
+        64,
+        Layout(dp=64, zero=3),
+        precision=PRECISIONS["fp16"],
+        framework=framework("llm-foundry"),
+    )
+    p = predict(job)
+    assert p.certainty and set(p.certainty.precisions) == {"bf16"}
+    assert "no run of its class is in" not in p.certainty.note
+
+
+def test_runs_of_several_precisions_are_counted_apart() -> None:
+    """Those of Blackwell are in three."""
+    p = predict(Job("llama3-8b", "64xb200", 64, Layout(tp=8, dp=8)))
+    assert p.certainty
+    count = Counter(
+        run.precision
+        for run in certainty.runs()
+        if run.class_ == p.certainty.kind
+    )
+    assert sum(count.values()) == p.certainty.rows
+    assert f"{count['bf16']} in bf16" in evidence(p)[0]
+    assert f"{count['fp4']} in fp4" in evidence(p)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -199,7 +200,11 @@ def ends_well(words: list[str], stdin: str = "") -> int:
             err.getvalue().startswith("meshwright: ")
             and err.getvalue().count("\n") == 1
         ), err.getvalue()
-        assert len(err.getvalue()) < 3000 and out.getvalue() == ""
+        assert len(err.getvalue()) < 3000
+        if "--json" in words:
+            assert json.loads(out.getvalue()).keys() == {"error"}
+        else:
+            assert out.getvalue() == ""
     else:
         started = err.getvalue().startswith("the page is at ")
         assert code in (0, 1) and (

@@ -132,7 +132,9 @@ def test_the_tutorial_ends_with_a_run(tmp_path: Path) -> None:
     with snippets.within(tmp_path):
         for one in found:
             if one.label not in ("", "run"):
-                (tmp_path / one.label).write_text(one.text, "utf-8")
+                file = tmp_path / one.label
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(one.text, "utf-8")
         for one in found:
             if one.language == "sh" and not one.label:
                 for command in one.commands:

@@ -7,28 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import Job, Layout, cluster, model, predict
+from meshwright import Job, Layout, cluster, model
 from meshwright.cost.layer import LayerCost, _share
 from meshwright.count.model import parameters
 from meshwright.describe.assumptions import assumptions
 from meshwright.describe.model import RopeScaling
 from meshwright.layout import trainable
-from meshwright.prediction.certainty import resolution
-from meshwright.schedule import SCHEDULES
-from meshwright.search import Plan, Space, nearby, selectors
-from meshwright.search.kinds import Deal
-from meshwright.search.named import WORDS
 from meshwright.step import memory, microbatch
 
 LLAMA = Job(model("llama3-8b"), cluster("64xh100-sxm"), 32)
-
-
-def test_twice_the_common_chips_are_a_power_of_two() -> None:
-    """64 chips and 32 sequences share 32: the other axes take 2."""
-    row = (1.0, *[0.0] * nearby.DP)
-    assert not nearby.dp_is_bound(LLAMA, row)
-    odd = replace(LLAMA, cluster=cluster("96xh100-sxm"))
-    assert nearby.dp_is_bound(odd, row), "32 of 96: they take 3"
 
 
 def test_all_parameters_unless_the_active_ones_are_asked_for() -> None:
@@ -65,28 +52,6 @@ def test_nothing_is_copied_at_the_step_where_no_framework_says_so() -> None:
     assert memory.step_copies(papers, states) == 0.0
 
 
-def test_a_pipeline_may_have_as_many_stages_as_layers() -> None:
-    """Where layers need not divide."""
-    relaxed = selectors._several(LLAMA, Space(), "pp")
-    assert not LLAMA.assumptions.strict
-    assert relaxed == tuple(range(2, 33))
-
-
-def test_the_best_ties_with_itself() -> None:
-    """Also where the model can tell everything apart, as the sums of papers can."""
-    job = replace(LLAMA, assumptions=assumptions("lbl-2024"))
-    assert resolution(job) == 0.0
-    one = predict(replace(job, layout=Layout(tp=8, dp=8)))
-    plan = object.__new__(Plan)
-    object.__setattr__(plan, "best", one)
-    object.__setattr__(plan, "alternatives", ())
-    assert plan.tie(one)
-
-
-def test_schedules_that_hold_every_stage_twice_are_asked_for_by_name() -> None:
-    assert set(SCHEDULES) - set(WORDS["schedule"]) == {"dualpipe"}
-
-
 def test_a_layer_run_again_keeps_no_input_unless_it_is_said() -> None:
     again = microbatch.redo(LayerCost(forward=2.0), "full")
     assert again and (again.time, again.saved) == (2.0, 0.0)
@@ -97,8 +62,3 @@ def test_a_layer_run_again_keeps_no_input_unless_it_is_said() -> None:
 def test_a_share_of_nothing_is_nothing() -> None:
     found = _share(np.array([3.0, 5.0]), np.array([6.0, 0.0]))
     assert found.tolist() == [0.5, 0.0]
-
-
-def test_layers_are_dealt_straight_unless_folding_is_asked_for() -> None:
-    assert not Deal().folded
-    assert Deal().copies == 1

@@ -222,7 +222,7 @@ def test_one_replica_needs_the_same_under_every_zero_stage(
     degrees: dict[str, int],
 ) -> None:
     job = Job(catalog.model("llama3-70b"), catalog.cluster("8xgb200"), 64)
-    first, *others = uses(job, Layout(**degrees))
+    first, *others = uses(job, Layout(**{"dp": 1, **degrees}))
     assert all(other == first for other in others)
 
 
@@ -406,7 +406,7 @@ def test_framework_bytes_are_those_of_the_assumption_set() -> None:
         Layout(tp=2, dp=4),
         Layout(pp=4, dp=2),
         Layout(pp=4, dp=2, schedule="gpipe", zero=3),
-        Layout(tp=4, pp=2, schedule="zbv"),
+        Layout(tp=4, pp=2, dp=1, schedule="zbv"),
     ],
     ids=lambda layout: repr(layout)[7:-1],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from by_hand import by_hand
 from meshwright import Job, predict
+from meshwright.describe.assumptions import assumptions
 from meshwright.describe.layout import Layout
 
 module = importlib.import_module("meshwright.prediction.prediction")
@@ -73,3 +74,52 @@ def test_chunks_of_a_device_that_is_alone_are_said_to_change_nothing() -> None:
     assert note.startswith("interleave 4 has no effect on time with pp 1")
     piped = predict(job, replace(alone, dp=4, pp=2, **chunks))
     assert not [note for note in piped.notes if "interleave" in note]
+
+
+def test_an_mfu_above_the_peak_says_what_the_set_does_not_time() -> None:
+    """Olmo 2 7B: of a token's FLOPs 6 V D are the head's, 6 L (4 D^2 + 3 D F) those of the layers'
+    matrices, 12 L T D those of attention.
+    """
+    layout = Layout(tp=4, cp=2, microbatch=4, zero=3)
+    job = Job("olmo2-7b", "8xa100-80", 64, layout, seq=4096)
+    p = predict(replace(job, assumptions="scaling-book-sum"))
+    V, L, D, F, T = 100_352, 32, 4096, 11_008, 4096
+    head = 6 * V * D
+    layers = 6 * L * (4 * D * D + 3 * D * F) + 12 * L * T * D
+    share = f"{100 * head / (head + layers):.1f} %"
+    (note,) = (n for n in p.notes if n.startswith("MFU is above 100 %"))
+    assert p.mfu > 1 and "scaling-book-sum time no embedding" in note
+    assert share in note
+    assert not any("MFU" in note for note in predict(job).notes)
+
+
+def test_an_optimizer_on_the_host_that_nobody_times_is_said() -> None:
+    layout = Layout(tp=4, dp=16, zero=1, offload="optimizer")
+    job = Job("llama3-8b", "64xh100-sxm", 64, layout)
+    free = "time no optimizer step"
+    said = predict(replace(job, assumptions="lbl-2024")).notes
+    assert any(free in note for note in said)
+    assert not any(free in note for note in predict(job).notes)
+    here = replace(job, layout=replace(layout, offload="none"))
+    said = predict(replace(here, assumptions="lbl-2024")).notes
+    assert not any(free in note for note in said)
+
+
+def test_a_set_without_communication_is_no_advice_on_where_degrees_go() -> (
+    None
+):
+    """Under megatron-2021 tensor parallelism across nodes costs what it costs inside one."""
+
+    def asked(name: str, **layout: Any) -> list[str]:
+        job = Job("gpt3-175b", "64xselene", 64, assumptions=assumptions(name))
+        return [
+            note
+            for note in predict(job, Layout(**layout)).notes
+            if "no advice" in note
+        ]
+
+    wide = {"tp": 32, "pp": 2, "sequence_parallel": False}
+    (said,) = asked("megatron-2021", **wide)
+    assert "megatron-2021 have no communication" in said and "tp 32" in said
+    assert not asked("megatron-2021", tp=1, pp=8, dp=8)
+    assert not asked("realistic", **wide)

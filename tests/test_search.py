@@ -205,7 +205,9 @@ def every_layout(job: Job, space: Space, relaxed: bool):
     m, N, B, T = job.model, job.cluster.chips, job.batch, job.T
     choice = options(job, space)
     contexts = [
-        cp for cp in divisors(T) if cp == 1 or T // cp >= SMALLEST_SHARD
+        cp
+        for cp in space.values("cp") or divisors(T)
+        if cp == 1 or T // cp >= SMALLEST_SHARD
     ]
     widths = divisors(m.heads)
     if space.scheme == "mlp2d":  # cuts both sides of its matrices
@@ -217,7 +219,7 @@ def every_layout(job: Job, space: Space, relaxed: bool):
         for dp, ep, etp, b in itertools.product(
             replicas if relaxed else replicas[-1:],
             divisors(m.moe.experts) if m.moe else [1],
-            sorted({1, tp}) if m.moe else [1],
+            space.values("etp") or (sorted({1, tp}) if m.moe else [1]),
             range(1, min(B, RELAXED_MICROBATCH if relaxed else B) + 1),
         ):
             degrees = {
@@ -492,6 +494,33 @@ def test_search_equals_brute_force_of_hybrids(seed: int) -> None:
         same_by_loop(
             replace(job, model=hybrid(rng, job.model)), space, relaxed
         )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_search_equals_brute_force_of_named_widths_and_padded_sequences(
+    seed: int,
+) -> None:
+    """Experts cut otherwise than tp, and sequences that cp does not divide."""
+    rng = random.Random(4000 + seed)
+    compared = 0
+    while compared < 2:
+        job, space, relaxed = random_job(rng)
+        m = job.model
+        if job.cluster.chips * job.batch > (100 if relaxed else 250):
+            continue
+        moe = MoE(4, 2, m.hidden // 2)
+        job = replace(
+            job,
+            model=replace(m, moe=moe, mtp_layers=0),
+            seq=rng.choice([500, 514, 768]),
+            assumptions=SETS["realistic"],
+        )
+        space = space.but(
+            etp=rng.choice([(2,), (1, 2), (2, 4)]),
+            cp=rng.choice([(1, 2), (2, 3), (1, 4)]),
+        )
+        same_by_loop(job, space, relaxed)
+        compared += bool(search(job, space, 1, relaxed).rows)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -1,14 +1,11 @@
-"""Pieces of the search by themselves: what ranks layouts, what is kept, bounds of small grids,
-numbers near those asked for, recipes near a job.
-"""
+"""What ranks layouts, numbers near those asked for, recipes near a job: worked out on paper."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import gcd, inf
+from math import gcd
 from typing import Any
 
-import numpy as np
 import pytest
 
 from by_hand import CHIP, MODEL, SET
@@ -20,13 +17,8 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
-from meshwright.schedule.dealt import Cut
-from meshwright.search import families, nearby, recipes, several
-from meshwright.search.best import MOST_TIES, NEARLY, Best
+from meshwright.search import Space, nearby, plan, recipes
 from meshwright.search.merit import burden, merit, seconds_of, weigh
-from meshwright.search.nearest import Nearest
-from meshwright.search.pieces import Pieces, bound, exact
-from meshwright.search.space import Space
 
 TWO = Network(
     "n", (Dim("node", 1e9, 0.0, size=8), Dim("net", 1e9, 0.0, size=4096))
@@ -100,158 +92,6 @@ def test_the_simpler_of_equals(
     assert burden(Layout(**fields), 12) == expected
 
 
-# What is kept.
-
-
-def kept(*merits: float, **fields: Any) -> Best:
-    rows = [(merit, 0.0) for merit in merits]
-    return Best(choice=None, rows=rows, **{"k": 2, **fields})  # type: ignore[arg-type]
-
-
-def test_limits_of_newcomers() -> None:
-    """The second of two; with a slack of a half up to 1.5 times the first, and what replays may
-    make as good as these; never beyond `within`, unless the first is sure.
-    """
-    near = pytest.approx
-    assert kept().limit == inf and kept().first == inf
-    assert kept(2.0).limit == inf
-    assert kept(2.0, within=5.0).limit == near(5.0)
-    assert kept(2.0, 7.0, 9.0).limit == near(7.0)
-    assert kept(2.0, 7.0, 9.0, within=3.0).limit == near(3.0)
-    assert kept(2.0, 2.5, 9.0, slack=0.5).limit == near(3.0 * NEARLY)
-    assert kept(2.0, 7.0, 9.0, slack=0.5).limit == near(7.0 * NEARLY)
-    assert kept(2.0, 7.0, within=1.0, sure=True).limit == near(2.0 * NEARLY)
-    assert kept(2.0, 7.0, trial=2.5).limit == 2.5
-    full = kept(*[2.0] * MOST_TIES, slack=0.5)
-    assert full.limit == near(2.0), "no room for more"
-    nearly = kept(*[2.0] * (MOST_TIES - 1), slack=0.5)
-    assert nearly.limit == near(3.0 * NEARLY)
-
-
-def test_a_trial_drops_nothing_that_was_found() -> None:
-    """What is looked for among other rows says nothing of those before."""
-    best = kept(2.0, 7.0, k=5, trial=2.5)
-    assert best.limits[0] == 2.5
-    assert best.kept[0] == inf
-
-
-def test_what_was_left_out() -> None:
-    assert kept(2.0).complete(100.0), "fewer than asked for"
-    assert kept(2.0, 7.0).complete(6.0)
-    assert not kept(2.0, 7.0).complete(7.0)
-    assert not kept(2.0, within=5.0).complete(6.0)
-    assert kept(2.0, within=5.0).complete(5.0)
-    sure = kept(2.0, within=1.0, sure=True)
-    assert sure.complete(2.0 * NEARLY) and not sure.complete(2.1)
-    ties = kept(2.0, 2.5, slack=0.5)
-    assert ties.complete(2.6) and not ties.complete(3.1)
-    assert not kept(*[2.0] * MOST_TIES, slack=0.5).complete(2.0)
-
-
-# Grids: 1 x 1 x (an unfolded and a folded schedule) x (two ZeRO stages) x 3 rows.
-
-
-class Both:
-    """Options of two schedules and two ZeRO stages."""
-
-    shape = (1, 1, 2, 2)
-
-    def part(self, at: Any) -> Both:
-        return self
-
-
-def pieces(barred: np.ndarray | None = None) -> Pieces:
-    pipe = np.array([[3.0, 5.0, np.inf], [4.0, 2.0, 9.0]])
-    after = np.array(
-        [
-            [[1.0, 2.0, 3.0], [0.5, 4.0, 1.0]],
-            [[2.0, 1.0, 1.0], [6.0, 3.0, 0.0]],
-        ]
-    )
-    return Pieces(
-        left=np.arange(3),
-        choice=Both(),  # type: ignore[arg-type]
-        pipe=pipe[None, None, :, None],
-        after=after[None, None],
-        kept=(np.array([[[10.0, 20.0]], [[30.0, 5.0]]])[None, ..., 0, :].reshape(1, 1, 1, 2, 2),),
-        held=(np.array([[1.0, 2.0], [3.0, 4.0]])[None, None, :, None],),
-        of=np.array([0, 1, 1]),
-        folded=np.array([0, 1]),
-        place=np.array([0, 0]),
-        barred=barred,
-        ends=("first",),
-    )  # fmt: skip
-
-
-def test_a_grid_is_the_sum_of_its_terms() -> None:
-    """Seconds of the order and of what follows, by ZeRO stage; bytes of states and activations; at
-    most 24.
-    """
-    p = pieces()
-    seconds, use = exact(p, 24.0)
-    assert use[0, 0].tolist() == [
-        [[11.0, 22.0], [31.0, 7.0]], [[13.0, 24.0], [33.0, 9.0]],
-    ]  # fmt: skip
-    assert seconds[0, 0].tolist() == [
-        [[4.0, 7.0, inf], [inf, 9.0, inf]], [[6.0, 3.0, 10.0], [inf, 5.0, 9.0]],
-    ]  # fmt: skip
-    assert p.legal == 4 + 6, "whether they fit or not"
-    floor = np.full((1, 1, 2, 1, 3), 3.0), np.full((1, 1, 2, 1, 3), 2.5)
-    seconds, _ = exact(p._replace(floors=(floor,)), 24.0)
-    assert seconds[0, 0, 0, 0].tolist() == [5.5, 7.0, inf]
-    barred = np.zeros((1, 1, 2, 2, 3), dtype=bool)
-    barred[0, 0, 1, 0, 1] = True
-    seconds, _ = exact(pieces(barred), 24.0)
-    assert seconds[0, 0, 1, 0].tolist() == [6.0, inf, 10.0]
-    assert pieces(barred).legal == 9
-
-
-@pytest.mark.parametrize("capacity", [4.0, 9.0, 24.0, 100.0])
-def test_bounds_are_below_the_grid(capacity: float) -> None:
-    for p in pieces().by_fold():
-        seconds, _ = exact(p, capacity)
-        found = bound(p, capacity)
-        least = seconds.min(axis=(0, 1, 2, 3))
-        assert np.all(found.seconds <= least)
-        assert np.all(found.by_schedule[:, :, :, 0] <= seconds.min(axis=3))
-        assert np.all(found.by_zero[:, :, 0] <= seconds.min(axis=2))
-        for limit in (3.0, 4.5, 9.0):
-            good = seconds <= limit
-            for axis, least_of in enumerate(found.by_option):
-                mine = least_of <= limit
-                others = tuple(i for i in range(5) if i != axis)
-                assert np.all(mine >= good.any(axis=others))
-                if capacity == 100.0:  # nothing is in its way
-                    assert np.all(mine == good.any(axis=others))
-        if capacity == 100.0:
-            assert np.array_equal(found.seconds, least)
-
-
-def test_folded_schedules_by_themselves() -> None:
-    """Each with what follows it; the same points as the whole grid."""
-    p = pieces(np.arange(12).reshape(1, 1, 2, 2, 3) == 7)
-    whole, use = exact(p, 24.0)
-    parts = [exact(part, 24.0) for part in p.by_fold()]
-    assert np.array_equal(whole, np.concatenate([s for s, _ in parts], 2))
-    assert np.array_equal(use, np.concatenate([u for _, u in parts], 2))
-    both = bound(p._replace(barred=None), 24.0)
-    assert both.bytes.tolist() == [11.0, 7.0, 7.0]
-
-
-def test_rows_of_a_grid() -> None:
-    """The last two rows share the memory of the second unplaced one."""
-    p = pieces()
-    some = p.rows(np.array([1, 2]))
-    assert some.of.tolist() == [0, 0] and some.left.tolist() == [1, 2]
-    whole, part = exact(p, 24.0), exact(some, 24.0)
-    assert np.array_equal(whole[0][..., 1:], part[0])
-    assert np.array_equal(whole[1][..., 1:], part[1])
-    both = p.rows(np.array([0, 1]))
-    assert np.array_equal(exact(both, 24.0)[0], whole[0][..., :2])
-    none = p.rows(np.array([], dtype=int))
-    assert none.kept[0].shape[-1] == 0 and none.pipe.shape[-1] == 0
-
-
 # Numbers near those asked for.
 
 
@@ -286,6 +126,32 @@ def test_ports_of_a_switch_that_is_no_power_of_two() -> None:
     assert used.cluster.network.dims[1:] == rack.dims[1:]
     same = nearby.on(job(144, 128, network=rack), 128)
     assert same.cluster.network == rack
+
+
+def sizes(chips: int, kind: str) -> list[tuple[int, ...]]:
+    """Of fewer chips: nodes of 4 in racks of 5."""
+    rack = Dim("rack", 1e9, 0.0, size=5, kind=kind)
+    node, net = Dim("node", 1e9, 0.0, size=4), Dim("net", 1e9, 0.0)
+    at = job(chips, 48, network=Network("r", (node, rack, net)))
+    return [each.cluster.sizes for each in nearby.fewer_chips(at)]
+
+
+def test_units_between_node_and_network() -> None:
+    """Nodes of 4 in racks of 12. 40 chips leave a rack partly used, and 10 nodes are no even number
+    in each of 4 racks; 36 and 24 chips fill racks. In racks of at most 5 nodes, 8 nodes are 2 racks
+    of 4 and 6 are 2 of 3; 9 would be 3 of 3, and 36 chips are in 2 racks. A ring of 5 nodes is
+    whole or not used.
+    """
+    dims = ("node", 4), ("rack", 3), ("net", 999)
+    racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
+    found = nearby.fewer_chips(job(40, 24, network=racks))
+    assert [j.cluster.chips for j in found] == [36, 24]
+    assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
+    assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]
+    assert sizes(32, "switch") == [(4, 4, 2), (4, 3, 2)], "all, spread anew"
+    assert sizes(48, "switch") == [(4, 4, 3)]
+    assert sizes(40, "switch") == [(4, 4, 2), (4, 3, 2)]
+    assert sizes(45, "ring") == [(4, 5, 2)]
 
 
 def row(merit: float, dp: int) -> tuple[float, ...]:
@@ -379,8 +245,20 @@ def test_batches_near_the_one_asked_for() -> None:
         at, at, lambda j, within: limits.append(within), row(10.0, 4)
     )
     assert limits == pytest.approx([960 / 102 / 1.05, 1040 / 102 / 1.05])
+    assert list(nearby.batches(job(2, 9))) == [8]
     even = job(64, 64)
     assert nearby.better_batch(even, even, look, row(1.0, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("chips", "near"), [(10, "8, 16"), (12, "8, 16"), (1001, "1,000, 1,008")]
+)  # fmt: skip
+def test_chips_that_fill_nodes_are_named(chips: int, near: str) -> None:
+    found = plan(job(chips), Space(relaxed=False))
+    assert found.best is None
+    assert found.notes[0].endswith(
+        f": {chips:,} chips do not fill units of 8 (node) evenly: {near} would, or --relaxed"
+    )
 
 
 def test_a_batch_that_all_whole_nodes_share_is_named_with_its_chips() -> None:
@@ -398,130 +276,6 @@ def test_a_batch_that_all_whole_nodes_share_is_named_with_its_chips() -> None:
     # 8 / 7 x 64 / 62 times as many tokens a second
     assert said is not None and "64 sequences (+3.2%) on 96 chips" in said
     assert "1.18 times" in said and "62 and 96 chips have only 2" in said
-
-
-# Recipes and several spaces.
-
-
-def test_the_nearest_recipe() -> None:
-    """In precision, then in the kind of chip, then in chips and twice in the sequence."""
-    some = recipes.recipes()
-    one = some[0]
-    net = catalogue_cluster(f"{one.chips}x{one.chip}")
-    kind = {"bf16": "bf16", "fp8": "fp8"}.get(one.precision, "bf16")
-    at = Job(
-        catalogue(one.model), net, 512, seq=one.seq, precision=PRECISIONS[kind]
-    )
-    found = recipes.nearest(at)
-    assert found is not None and found.model == one.model
-
-    def apart(r: recipes.Recipe) -> tuple[Any, ...]:
-        from math import log2
-
-        far = abs(log2(one.chips / r.chips)) + 2 * abs(log2(one.seq / r.seq))
-        return r.precision != kind, r.chip != one.chip, far
-
-    mine = apart(found)
-    for r in some:
-        if r.model == one.model and apart(r)[2] <= recipes.MOST_APART:
-            assert mine <= apart(r) or r.chip != one.chip
-    laid = recipes.layout(at, found)
-    assert laid.chips <= one.chips
-    assert laid.sequence_parallel is (found.tp > 1)
-    assert laid.schedule == ("interleaved" if found.v > 1 else "1f1b")
-    far = replace(at, seq=one.seq * 2**20)
-    assert recipes.nearest(far) is None
-    plain = found._replace(tp=1, cp=1, pp=2, v=1)
-    assert recipes.layout(at, plain).dp == one.chips // 2
-    many = found._replace(tp=one.chips * 2)
-    assert recipes.layout(at, many).dp == 1
-
-
-def test_the_first_of_several_spaces() -> None:
-    one, two = kept(3.0, 4.0), kept(2.0, 5.0)
-    assert several.first([(None, one), (None, two)]) == (2.0, 0.0)  # type: ignore[list-item]
-    assert several.first([(None, kept())]) is None  # type: ignore[list-item]
-
-
-# Groups as near as can be, families, fronts, walks.
-
-
-def test_groups_that_lie_as_near_as_can_be() -> None:
-    """Nodes of 8: alone in the network each axis fills nodes first; a placed tp of 2 in a node
-    leaves room for 4 of dp, and pp never shares a group with tp or cp."""
-    free = Nearest(
-        tp=4, cp=2, pp=3, dp=16, ep=2, zero=3, dp_replicate=2, sizes=(8, 64)
-    )
-    for axis, ranks in (
-        ("tp", (4, 1)), ("dp", (8, 2)), ("pp", (3, 1)), ("replicas", (8, 4)),
-        ("shards", (8, 2)), ("copies", (2, 1)), ("ep", (2, 1)), ("edp", (8, 8)),
-        ("edp shards", (8, 4)), ("edp copies", (2, 1)), ("etp", (1, 1)),
-    ):  # fmt: skip
-        assert free.group(axis) == ranks, axis
-    at = replace(free, placement={"tp": (2, 2)})
-    assert at.group("tp") == (2, 2)
-    assert at.group("dp") == (4, 4) and at.group("replicas") == (4, 8)
-    assert at.group("pp") == (3, 1) and at.group("shards") == (4, 4)
-    assert at.group("edp") == (8, 8), "experts mix tp and dp"
-    staged = replace(free, placement={"pp": (3, 1)})
-    assert staged.group("ep") == (2, 1)
-    assert staged.group("edp") == pytest.approx((8 / 3, 24))
-    three = replace(free, sizes=(2, 4, 64))
-    assert three.group("dp") == (2, 4, 2)
-
-
-def test_families_are_a_whole_space_without_overlap() -> None:
-    """Each layout is in one: by pipelines, tp and what ZeRO shards."""
-    from itertools import product
-
-    base = job()
-    found = families.families(base, Space())
-    assert list(found) == list(families.NAMES.values())
-    for pp, tp, zero in product((1, 2), (1, 2, 4), (0, 1, 2, 3)):
-        mine = [
-            name
-            for name, space in found.items()
-            if all(
-                space.values(axis) is None or value in space.values(axis)
-                for axis, value in (("pp", pp), ("tp", tp), ("zero", zero))
-            )
-        ]
-        big = "ZeRO-2 or 3" if zero >= 2 else "ZeRO-0 or 1"
-        expected = f"pipelines, {big}"
-        if pp == 1:
-            expected = f"no {expected}"
-            if zero >= 2:
-                expected = "FSDP with tp" if tp > 1 else "FSDP only"
-        assert mine == [expected], (pp, tp, zero)
-    only = families.families(base, Space(zero=(0,), pp=(1,)))
-    assert list(only) == ["no pipelines, ZeRO-0 or 1"]
-    assert families.parts(base, [Space()], False) == [("", Space())]
-    assert len(families.parts(base, [Space(), Space()], True)) == 10
-
-
-class Shown:
-    """A prediction as fronts see it."""
-
-    def __init__(self, seconds: float, bytes_: float) -> None:
-        self.step_time_s = seconds
-        self.memory_bytes = {"allocated": bytes_}
-
-
-def test_a_front_of_several_plans() -> None:
-    """By time; each needs a tenth less than the one before; at most eight."""
-    from meshwright.search.plan import _thinned
-
-    class Plan:
-        def __init__(self, *pareto: Shown) -> None:
-            self.pareto = pareto
-
-    one = Plan(Shown(1.0, 100.0), Shown(4.0, 81.1), Shown(3.0, 90.0))
-    two = Plan(Shown(2.0, 95.0), Shown(5.0, 80.9), Shown(6.0, 79.0))
-    found = _thinned([one, two])  # type: ignore[list-item]
-    assert [x.step_time_s for x in found] == [1.0, 3.0, 5.0]
-    many = Plan(*(Shown(k, 0.5**k) for k in range(20)))
-    assert len(_thinned([many])) == 8  # type: ignore[list-item]
-    assert _thinned([Plan()]) == ()  # type: ignore[list-item]
 
 
 def test_recipes_are_near_by_chips_and_twice_by_tokens(
@@ -556,24 +310,3 @@ def test_recipes_are_near_by_chips_and_twice_by_tokens(
     assert nearest(fine._replace(chips=8)) is None
     assert nearest(fine._replace(model="another")) is None
     assert nearest() is None
-
-
-def test_rows_of_one_table_may_be_dealt_by_different_rules() -> None:
-    """Ten layers, with embedding and loss as layers in every other row: each row is dealt as by
-    itself."""
-    p, v = (
-        np.array([1.0, 2, 4, 4, 5, 5, 2, 2]),
-        np.array([1.0, 1, 1, 1, 1, 1, 3, 3]),
-    )
-    slots = np.array([False, True] * 4)
-    for folded in (False, True):
-        every = Cut.of(10, p, v, folded, slots)
-        for row in range(len(p)):
-            one = Cut.of(10, p[row], v[row], folded, bool(slots[row]))
-            for name in ("most", "spare", "first", "last", "plain"):
-                of = np.broadcast_to(getattr(every, name), p.shape)
-                assert of[row] == getattr(one, name), (row, name)
-            assert np.broadcast_to(every.fuller, p.shape)[row] == one.fuller
-            for rank in range(int(p[row])):
-                found = every.rank_layers(float(rank))
-                assert found[row] == one.rank_layers(float(rank))

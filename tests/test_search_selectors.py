@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, Space, plan, predict
+from meshwright import Job, Layout, Space, plan, predict
 from meshwright.search.selectors import changed, choices_of, neighbours, pinned
 
 JOB = Job("llama3-8b", "8xh100-sxm", batch=32)
@@ -16,7 +16,9 @@ BEST = FOUND.layout
 
 
 def test_neighbours_are_the_predictions_of_the_changed_layouts() -> None:
-    found = neighbours(JOB, BEST)
+    told: list[tuple[str, float]] = []
+    found = neighbours(JOB, BEST, lambda *at: told.append(at))
+    assert told and {*told} == {("neighbours", 0.0)}
     assert {c.field for c in found} >= {
         "tp",
         "cp",
@@ -50,6 +52,9 @@ def test_replicas_take_the_chips_that_degrees_leave() -> None:
     for field in ("tp", "cp", "pp"):
         for value in (1, 2, 4):
             assert changed(BEST, field, value).chips == BEST.chips
+    # and are one where a degree takes more than there are
+    assert changed(Layout(tp=2, dp=4), "tp", 4).dp == 2
+    assert changed(Layout(tp=2, dp=4), "tp", 16).dp == 1
 
 
 def test_chunks_go_with_the_schedule() -> None:
@@ -70,6 +75,16 @@ def test_chunks_go_with_the_schedule() -> None:
     )
     assert changed(one, "interleave", 4).schedule == "interleaved"
     assert changed(one, "schedule", "zbv").interleave == 2
+
+    # one that may have any keeps its name; a V has two
+    for name, becomes in (
+        ("interleaved-zb", "interleaved-zb"),
+        ("1f1b", "interleaved"),
+    ):
+        at = Layout(pp=2, dp=1, schedule=name, interleave=2)
+        for chunks in (2, 4):
+            assert changed(at, "interleave", chunks).schedule == becomes
+        assert changed(at, "interleave", 1).schedule == "1f1b"
 
 
 def test_pinned_values_are_plans_with_that_value() -> None:
@@ -214,3 +229,21 @@ def test_the_values_hold_the_layouts_own() -> None:
     for field, values in choices_of(JOB, BEST).items():
         assert getattr(BEST, field) in values
         assert len(values) == len({*values})
+    # six layers on eight stages have one chunk; on two, three too
+    few = replace(JOB, model=replace(JOB.model, layers=6))
+    for pp, chunks in ((8, (1,)), (2, (1, 3))):
+        assert choices_of(few, Layout(pp=pp, dp=1))["interleave"] == chunks
+
+
+def test_values_to_choose_from_are_those_near_a_layouts_own() -> None:
+    """By the factor between them; and 1."""
+    at = Job("llama3-70b", "4096xh100-sxm", batch=4096)
+    found = choices_of(at, Layout(tp=64, dp=64))["tp"]
+    every = [2**k for k in range(13)]
+
+    def far(n: int) -> float:
+        return max(n / 64, 64 / n)
+
+    left = [far(n) for n in every if n not in found]
+    assert {1, 64} <= {*found} < {*every}
+    assert max(far(n) for n in found if n != 1) <= min(left)

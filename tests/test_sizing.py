@@ -88,7 +88,9 @@ def test_what_cannot_be_is_said() -> None:
         sizing(replace(JOB, tokens=0.0), deadline_s=DAY)
     with pytest.raises(BadInput, match="has no price"):
         sizing(replace(JOB, cluster="8xmi300x"), budget_usd=1e6)
-    with pytest.raises(BadInput, match="a deadline must be above 0, not -86"):
+    with pytest.raises(
+        BadInput, match="a deadline must be above 0, not -1 days"
+    ):
         sizing(JOB, SMALL, deadline_s=-DAY)
     with pytest.raises(BadInput, match="a budget must be above 0"):
         sizing(JOB, SMALL, budget_usd=0.0)

@@ -19,18 +19,11 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
-from meshwright.search import placement, search, several
-from meshwright.search.best import Best
+from meshwright.search import placement
 from meshwright.search.degrees import pipelines, shards, splits
 from meshwright.search.described import ranges
-from meshwright.search.options import (
-    Options,
-    Sharding,
-    Way,
-    options,
-    shardings,
-)
-from meshwright.search.space import DEGREES, Space
+from meshwright.search.options import Sharding, Way, options, shardings
+from meshwright.search.space import Space
 from meshwright.search.table import distinct
 
 DENSE = replace(
@@ -144,26 +137,6 @@ def test_pipelines_with_their_chunks(relaxed: bool) -> None:
     assert rows(papers, "pp", "interleave") == sorted(even)
 
 
-@pytest.mark.parametrize("size", [1, 4, 6, 12])
-@pytest.mark.parametrize("exact", [True, False])
-def test_shares_of_a_dimension(size: int, exact: bool) -> None:
-    found = placement.triples(size, exact)
-    every = product(range(1, size + 1), repeat=3)
-    expected = [
-        (a, b, c)
-        for a, b, c in every
-        if (size % (a * b * c) == 0 if exact else a * b * c <= size)
-    ]
-    assert sorted(found) == sorted(expected)
-
-
-def test_largest_divisors() -> None:
-    n = np.array([12.0, 12.0, 7.0, 8.0, 1.0])
-    most = np.array([5.0, 12.0, 6.0, 8.0, 3.0])
-    found = placement.largest_divisor(n, most)
-    assert found.tolist() == [4.0, 12.0, 1.0, 8.0, 1.0]
-
-
 def degrees() -> dict[str, np.ndarray]:
     """All tp x cp x pp x dp of 24 chips."""
     every = [
@@ -219,38 +192,20 @@ def test_rows_that_differ() -> None:
         assert every[index[number[i]]] == mine
     single = distinct([np.array([5.0, 5.0, 7.0]), 1.0])
     assert single[1].tolist() == [0, 0, 1]
+    index, number = distinct([np.array([0.5, 0.25, 0.75, 0.5])])
+    assert len(index) == 3 and number[0] == number[3]
 
 
-# ZeRO and its groups.
+def test_columns_whose_product_is_beyond_64_bits() -> None:
+    """Five of 2^16 values each: a whole number of 80 bits, of which 64 would lose the first."""
+    bits = np.array(
+        [[n >> bit & 1 for n in range(32)] for bit in range(5)], float
+    )
+    index, number = distinct([65535.0 * column for column in bits])
+    assert sorted(number.tolist()) == list(range(32)) and len(index) == 32
 
 
-def test_groups_that_shard() -> None:
-    """Of a node of 4: dp tp cp / 4 groups hold copies, if they are whole, several, and of several
-    ranks."""
-    inside, two, plain = Sharding(3, 0, 4), Sharding(1, 2), Sharding(2)
-    assert str(plain) == "2" and str(two) == "1 in 2 groups"
-    assert str(inside) == "3 inside a node"
-    assert plain.layout(Layout(dp=8)).dp_replicate == 1
-    assert plain.layout(Layout(dp=8)).zero == 2
-    assert two.layout(Layout(dp=8)).dp_replicate == 2
-    assert inside.layout(Layout(dp=8, tp=2)).dp_replicate == 4
-    assert plain.runs(Layout()) is True and plain.may_run(Layout()) is True
-    assert inside.of(1.0, 1.0, 2.0) == 1.0, "half a node is one group"
-    for layout, runs, may in (
-        (Layout(dp=8), True, True),
-        (Layout(dp=4), False, False),  # one group
-        (Layout(dp=6), False, True),  # one and a half
-        (Layout(dp=8, tp=4), False, True),  # groups of one rank
-        (Layout(dp=8, tp=2), True, True),
-        (Layout(dp=3, cp=4), True, True),
-        (Layout(dp=2, cp=4, tp=4), False, True),  # 8 groups, 2 replicas x 4
-        (Layout(dp=8, ep=8), False, True),  # an expert has one replica
-        (Layout(dp=8, ep=2), True, True),
-    ):
-        assert bool(inside.runs(layout)) is runs, layout
-        assert bool(inside.may_run(layout)) is may, layout
-    assert not two.runs(Layout(dp=3)) and two.runs(Layout(dp=4))
-    assert not two.runs(Layout(dp=2)), "groups of one rank"
+# Options.
 
 
 def test_stages_that_a_node_may_shard() -> None:
@@ -302,93 +257,6 @@ def test_chunks_that_are_tried() -> None:
     assert found == ((2, 3, 4, 5, 6, 7, 8, 12, 24),)
     asked = space.but(interleave=(9, 26, 27))
     assert options(job(deep, how=how), asked).chunks == ((9, 26),)
-
-
-def test_parts_of_options_know_their_numbers() -> None:
-    ways = (Way("1f1b"), Way("zbv"), Way("gpipe"))
-    whole = Options(
-        (True, False), ("none", "full"), ways, (Sharding(0), Sharding(3)), ((1,), (2,), (1,))
-    )  # fmt: skip
-    assert whole.shape == (2, 2, 3, 2) and whole.count == 24
-    part = whole.part(
-        [np.array(x) for x in ([0, 1], [1, 0], [0, 1, 1], [1, 1])]
-    )  # fmt: skip
-    assert part.axes == (
-        (False,), ("none",), ways[1:], (Sharding(0), Sharding(3)),
-    )  # fmt: skip
-    assert part.numbers == ((1,), (0,), (1, 2), (0, 1))
-    marks = [np.array(x) for x in ([1], [1], [0, 1], [0, 1])]
-    assert part.part(marks).numbers == (
-        (1,), (0,), (2,), (1,),
-    )  # fmt: skip
-    assert part.chunks == whole.chunks and part.all is whole
-    assert [way.chunked for way in ways] == [False] * 3
-    assert Way("interleaved").chunked
-
-
-# What was found.
-
-
-def test_a_row_is_a_layout() -> None:
-    """Seconds and bytes, degrees, numbers of options, shares of tp, cp, dp, pp."""
-    choice = Options(
-        (True, False), ("none", "full"),
-        (Way("1f1b"), Way("interleaved", "slots")),
-        (Sharding(0), Sharding(3, 2)),
-    )  # fmt: skip
-    numbers = {
-        "tp": 2,
-        "cp": 1,
-        "pp": 3,
-        "dp": 4,
-        "ep": 1,
-        "etp": 1,
-        "microbatch": 5,
-        "panels": 1,
-        "interleave": 2,
-    }
-    row = (
-        1.5, 2.5, *(float(numbers[name]) for name in DEGREES), 1, 1, 1, 1,
-        2.0, 1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 3.0,
-    )  # fmt: skip
-    found = Best(1, choice, rows=[row]).layouts("megatron", 2)
-    assert found == [
-        Layout(
-            **numbers, schedule="interleaved", stages="slots", zero=3, dp_replicate=2,
-            recompute="full", sequence_parallel=False,
-            placement={"tp": (2, 1), "cp": (1, 1), "dp": (2, 2), "pp": (1, 3)},
-        )
-    ]  # fmt: skip
-
-
-def test_counts_of_a_grid() -> None:
-    """Of ten legal points four fit; those of a covered grid were not counted before."""
-
-    class Legal:
-        legal = 10
-
-    seconds = np.array([1.0, np.inf, 2.0, 3.0, 4.0])
-    best = Best(1, None)  # type: ignore[arg-type]
-    best.count(Legal(), seconds, True)  # type: ignore[arg-type]
-    best.count(Legal(), seconds, False)  # type: ignore[arg-type]
-    assert (best.searched, best.feasible, best.too_big) == (10, 8, 12)
-
-
-def test_the_quickest_of_several_spaces() -> None:
-    """Searched as one where they can be; it is that of each by itself, within a limit."""
-    spaces = [
-        Space(pp=(2,), zero=(0, 1)),
-        Space(pp=(1,), zero=(3,)),
-        Space(pp=(4,), zero=(1,)),
-    ]
-    assert len(several.joined(spaces)) == 2
-    rows = [each.rows[0] for s in spaces for each in [search(job(), s, 1)]]
-    for those in ([0], [0, 1], [1, 0, 2], [2, 1]):
-        least = min(rows[i] for i in those)
-        some = [spaces[i] for i in those]
-        assert several.quickest(some, job()) == least
-        assert several.quickest(some, job(), least[0]) == least
-        assert several.quickest(some, job(), least[0] * 0.999) is None
 
 
 @pytest.mark.parametrize(

@@ -192,9 +192,10 @@ def test_a_framework_proposes_what_its_released_version_runs() -> None:
     assert asked.values("schedule") == ("zb-h1",) and asked.values("zero") == (
         2,
     )
-    assert [sentence.split(" is searched")[0] for sentence in said] == [
-        "schedule zb-h1",
-        "zero 2",
+    assert said == [
+        "pp 2 with schedule zb-h1 and zero 2 is searched as asked; megatron-core itself searches"
+        " pp 2 with schedule 1f1b, interleaved and zero 0, 1 or pp 1 with schedule 1f1b,"
+        " interleaved and zero 2"
     ]
 
 

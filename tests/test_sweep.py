@@ -238,6 +238,19 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     assert note.startswith("note: unmeasured") and note.endswith(": mi300x")
 
 
+def test_a_bandwidth_without_a_unit_is_no_point_of_a_sweep(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was 400 bytes a second, 33 days a step, without a word."""
+    words = ["sweep", "llama3-8b", "--on", "64xh100", "--batch", "64seq"]
+    assert cli.main([*words, "--over", "network.ib.bandwidth=400"]) == 2
+    assert capsys.readouterr().err == (
+        "meshwright: network.ib.bandwidth 400 has no unit: say '400 GB/s' or '400 Gbit/s'\n"
+    )
+    job = Job(model("llama3-8b"), cluster("64xh100-sxm"), 64)
+    assert vary(job, "network.ib.bandwidth", 4e10) != job
+
+
 def test_a_sweep_says_that_its_lines_are_ties(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

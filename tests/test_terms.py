@@ -12,7 +12,16 @@ from dataclasses import asdict, replace
 import pytest
 
 from by_hand import MODEL, SET, by_hand
-from meshwright import BadInput, Layout, Prediction, Term, catalog, predict
+from meshwright import (
+    BadInput,
+    Layout,
+    Prediction,
+    Term,
+    catalog,
+    cluster,
+    model,
+    predict,
+)
 from meshwright.describe.assumptions import SETS, HidePass, Overlap
 from meshwright.describe.job import PRECISIONS, Job
 
@@ -171,6 +180,20 @@ def test_the_bubble_by_hand() -> None:
         {f"layers {w}": 3 * one[w] for w in WAYS}
     )
     assert bubble.parts[0].formula.startswith("3 x ")
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_what_zero_cuts_says_over_how_many_ranks(zero: int) -> None:
+    """Rajbhandari et al. 2020: stage 1 cuts the states of the optimizer, 2 gradients too, 3 weights
+    too; activations never."""
+    job = Job(model("llama3-8b"), cluster("16xh100-sxm"), 16)
+    tree = predict(job, Layout(tp=2, dp=8, zero=zero)).memory_term
+    cut = [
+        kind
+        for kind in ("optimizer", "gradients", "weights", "activations")
+        if (term := tree.find(kind)) and "cut over 8 ranks" in term.formula
+    ]
+    assert cut == ["optimizer", "gradients", "weights"][:zero]
 
 
 def test_memory_by_hand() -> None:

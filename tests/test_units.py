@@ -17,7 +17,11 @@ READ = [
     ("50 GB/s", "B/s", 5e10),
     ("50 GBps", "B/s", 5e10),
     ("3.35 TB/s", "B/s", 3.35e12),
-    ("900e9", "B/s", 9e11),
+    (900e9, "B/s", 9e11),
+    ("900e9 B/s", "B/s", 9e11),
+    ("0", "s", 0),
+    ("2.5", "USD/h", 2.5),
+    ("4000000", "token", 4e6),
     ("3352 GB/s", "B/s", 3.352e12),
     ("80 GB", "B", 8e10),
     ("80 GiB", "B", 80 * 2**30),
@@ -88,8 +92,34 @@ def test_the_example_in_an_error_is_of_the_size_that_is_asked():
         with pytest.raises(BadInput, match="'60d'"):
             parse(text, "s", "--deadline", like="'60d'")
     assert parse("60d", "s", like="'60d'") == 60 * 86400
+    with pytest.raises(BadInput, match="has no unit: say '30 d'"):
+        parse("30", "s", "--deadline", like="'60d'")
     with pytest.raises(BadInput, match="'5M'"):
         parse("lots", "USD", "--budget")
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "says"),
+    [
+        ("400", "B/s", "say '400 GB/s' or '400 Gbit/s'"),
+        ("5e10", "B/s", "say '5e10 B/s'"),
+        ("80", "B", "say '80 GB' or '80 GiB'"),
+        ("2.5", "s", "say '2.5 us' or '2.5 s'"),
+        ("5e-6", "s", "say '5e-6 s'"),
+        ("989", "FLOP/s", "say '989 TFLOP/s' or '989 GFLOP/s'"),
+        ("1.8", "Hz", "say '1.8 GHz' or '1.8 MHz'"),
+    ],
+)
+def test_a_text_without_a_unit_is_refused_with_what_it_may_mean(
+    text, unit, says
+):
+    with pytest.raises(BadInput) as caught:
+        parse(text, unit, "network.ib.bandwidth")
+    told = f"network.ib.bandwidth {text} has no unit: {says}"
+    assert str(caught.value) == told
+    # each of the proposals is read
+    for proposal in says.removeprefix("say ").split(" or "):
+        assert parse(proposal.strip("'"), unit) > 0
 
 
 @pytest.mark.parametrize(

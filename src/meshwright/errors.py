@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 STARTED = "MESHWRIGHT_COMMAND"
 """Variable in which run.py says how it was started: "python3 run.py"."""
@@ -37,6 +38,9 @@ class NoLayout(MeshwrightError):
     exit_code = 1
 
 
+NO_ALIASES: Mapping[str, str] = MappingProxyType({})
+
+
 def article(word: str) -> str:
     """A word behind "a" or "an"."""
     return f"{'an' if word[:1].lower() in VOWELS else 'a'} {word}"
@@ -45,14 +49,22 @@ def article(word: str) -> str:
 VOWELS = {*"aeiou"}
 
 
-def unknown(what: str, name: object, known: Iterable[str]) -> BadInput:
+def unknown(
+    what: str,
+    name: object,
+    known: Iterable[str],
+    aliases: Mapping[str, str] = NO_ALIASES,
+) -> BadInput:
     """The sentence for a name that is not among the known ones, with the nearest of them.
 
-    what: the field, as the user knows it;  name: what was given;  known: the valid values.
+    what: the field, as the user knows it;  name: what was given;  known: the valid values;
+    aliases: other spellings of them, such as {"h100": "h100-sxm"}.
     """
     known = sorted({*known})
     text = str(name)[:80]
-    near = difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
+    spelled = {**aliases, **{one: one for one in known}}
+    close = difflib.get_close_matches(text.lower(), spelled, n=9, cutoff=0.5)
+    near = [*dict.fromkeys(spelled[one] for one in close)][:3]
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near

@@ -13,9 +13,11 @@ import contextlib
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
+    BrokenExecutor,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -42,11 +44,18 @@ if TYPE_CHECKING:
 MOST = 100_000
 """Points of a grid."""
 AT_ONCE = 64
-"""Points that a process takes at a time."""
+"""Most points that a process takes at a time; fewer, where all workers would not get some."""
+PER_WORKER = 4
+"""Parts under way for each worker: none waits for its next one, and Ctrl-C is quick."""
+UNKNOWN_WORKERS = 64
+"""Of an executor that does not say how many it has: those it has not wait in its queue."""
 VERSION = 1
 """Of the file's lines."""
 Axis = tuple[str, Sequence[Value]]
 Row = dict[str, Any]
+Part = Sequence[tuple[int, Mapping[str, Value]]]
+"""Some points with their numbers."""
+Work = Callable[[Part], list[tuple[int, Row]]]
 Compute = Callable[[Job, Mapping[str, Value], "Space | None", bool], Row]
 
 
@@ -178,14 +187,28 @@ def _rows(
     space: Space | None,
     fixed: bool,
     compute: Compute,
-    points: Sequence[tuple[int, Mapping[str, Value]]],
+    points: Part,
 ) -> list[tuple[int, Row]]:
-    """The rows of some points, in a process of their own."""
-    return [(i, compute(job, point, space, fixed)) for i, point in points]
+    """The rows of some points, in a process of their own; of one that fails, its error."""
+
+    def safe(point: Mapping[str, Value]) -> Row:
+        try:
+            return compute(job, point, space, fixed)
+        except Exception as error:
+            return _failed(point, error)
+
+    return [(i, safe(point)) for i, point in points]
+
+
+def _failed(point: Mapping[str, Value], error: BaseException) -> Row:
+    """The row of a point that has no answer."""
+    return {**point, "note": f"{type(error).__name__}: {error}"}
 
 
 class _Here(Executor):
     """An executor that computes at once, in this process."""
+
+    _max_workers = 1
 
     def submit(
         self, fn: Callable[..., Any], /, *args: Any, **named: Any
@@ -201,11 +224,15 @@ def _pool(workers: int | None, points: int) -> Executor:
     return ProcessPoolExecutor(count) if count > 1 else _Here()
 
 
+class EngineFailed(MeshwrightError):
+    """The processes that compute a grid have ended; the points that were done are kept."""
+
+    exit_code = 3
+
+
 def _run(
     pool: Executor,
-    work: Callable[
-        [Sequence[tuple[int, Mapping[str, Value]]]], list[tuple[int, Row]]
-    ],
+    work: Work,
     points: Sequence[Mapping[str, Value]],
     left: list[int],
     done: dict[int, Row],
@@ -213,52 +240,85 @@ def _run(
     progress: Callable[[str, float], None] | None,
 ) -> bool:
     """Compute what is left into `done` and the file; True if Ctrl-C ended it."""
-    parts = [
-        [(i, points[i]) for i in left[at : at + AT_ONCE]]
-        for at in range(0, len(left), AT_ONCE)
-    ]
-    waiting: set[Future[list[tuple[int, Row]]]] = set()
-    try:
-        for part in _few_at_once(pool, work, parts, waiting):
-            for i, found in part:
-                done[i] = found
-                if out:
-                    out.write(json.dumps({"i": i, "row": found}) + "\n")
+
+    def keep(part: list[tuple[int, Row]]) -> None:
+        for i, found in part:
+            done[i] = found
             if out:
-                out.flush()
-            if progress:
-                progress(
-                    f"{len(done):,} of {len(points):,} points",
-                    len(done) / len(points),
-                )
-    except KeyboardInterrupt:
+                out.write(json.dumps({"i": i, "row": found}) + "\n")
+        if out:
+            out.flush()
+        if progress:
+            progress(
+                f"{len(done):,} of {len(points):,} points",
+                len(done) / len(points),
+            )
+
+    waiting: dict[Future[list[tuple[int, Row]]], Part] = {}
+    try:
+        for part in _results(
+            pool, work, [(i, points[i]) for i in left], waiting
+        ):
+            keep(part)
+    except (KeyboardInterrupt, BrokenExecutor) as error:
+        # before what was computed meanwhile is kept, nothing new begins
         for future in waiting:
             future.cancel()
+        for future in waiting:
+            if future.done() and not (
+                future.cancelled() or future.exception()
+            ):
+                keep(future.result())
+        if isinstance(error, BrokenExecutor):
+            raise EngineFailed(
+                f"the processes of the sweep ended ({error}); {len(done):,} of {len(points):,}"
+                f" points are done{': the same command goes on' if out else ''}"
+            ) from None
         return True
     return False
 
 
-def _few_at_once(
-    pool: Executor, work: Any, parts: list[Any], waiting: set[Future[Any]]
+def _results(
+    pool: Executor,
+    work: Work,
+    left: Part,
+    waiting: dict[Future[list[tuple[int, Row]]], Part],
 ) -> Iterator[list[tuple[int, Row]]]:
-    """Results as they come, with a few parts under way for each worker, so that Ctrl-C is quick."""
-    most = 4 * (getattr(pool, "_max_workers", None) or 1)
-    ahead = iter(parts)
-    for part in ahead:
-        waiting.add(pool.submit(work, part))
-        if len(waiting) < most:
-            continue
-        yield from _finished(waiting)
-    while waiting:
-        yield from _finished(waiting)
+    """Rows as they come; `waiting` holds the parts under way.
+
+    A part that fails as a whole is tried again point by point, so that a point that ends its worker
+    takes no other along.
+    """
+    size = min(-(-len(left) // (PER_WORKER * workers_of(pool))), AT_ONCE)
+    queue = deque(
+        left[at : at + size] for at in range(0, len(left), max(size, 1))
+    )
+    while queue or waiting:
+        # asked each time: clusters grow
+        most = PER_WORKER * workers_of(pool) if queue else 0
+        while queue and len(waiting) < most:
+            part = queue.popleft()
+            waiting[pool.submit(work, part)] = part
+        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            error = future.exception()
+            if isinstance(error, BrokenExecutor):
+                raise error
+            part = waiting.pop(future)
+            if error is None:
+                yield future.result()
+            elif len(part) > 1:
+                queue.extend([point] for point in part)
+            else:
+                yield [(i, _failed(point, error)) for i, point in part]
 
 
-def _finished(waiting: set[Future[Any]]) -> Iterator[list[tuple[int, Row]]]:
-    """What is ready of the parts under way, at least one."""
-    ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
-    for future in ready:
-        waiting.discard(future)
-        yield future.result()
+def workers_of(pool: Executor) -> int:
+    """Tasks that an executor works on at a time, at least 1; Dask's asks its scheduler."""
+    if isinstance(pool, _Ray):
+        return pool.workers()
+    if client := getattr(pool, "_client", None):
+        return max(int(sum(client.nthreads().values())), 1)
+    return int(getattr(pool, "_max_workers", 0)) or UNKNOWN_WORKERS
 
 
 # ---------------------------------------------------------------- the file
@@ -357,9 +417,8 @@ def engine_at(address: str) -> Executor:
         ray.init(address)
         return _Ray(ray)
     except ImportError:
-        package = {"dask": "distributed", "ray": "ray[client]"}[kind]
         raise BadInput(
-            f"--engine {kind} needs its package: pip install '{package}'"
+            f"--engine {kind} needs its package: pip install 'meshwright[{kind}]'"
         ) from None
     except (OSError, TimeoutError, RuntimeError) as error:
         raise BadInput(
@@ -372,6 +431,10 @@ class _Ray(Executor):
 
     def __init__(self, ray: Any) -> None:
         self.ray = ray
+
+    def workers(self) -> int:
+        """A task takes one CPU of the cluster."""
+        return max(int(self.ray.cluster_resources().get("CPU", 1)), 1)
 
     def submit(
         self, fn: Callable[..., Any], /, *args: Any, **named: Any

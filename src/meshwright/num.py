@@ -428,12 +428,27 @@ class Item(Itemised):
         return found
 
 
-def itemised(found: Any, label: str, names: Mapping[str, str]) -> Any:
+Naming: TypeAlias = Callable[[str, Num], Any]
+"""What makes a number one that has a name, as `Item.called` does."""
+
+
+def naming(x: Any) -> Naming | None:
+    """How the numbers beside x are named in an explanation: as its kind does; None of plain
+    ones."""
+    return getattr(type(x), "called", None)
+
+
+def itemised(
+    found: Any,
+    label: str,
+    names: Mapping[str, str],
+    called: Naming = Item.called,
+) -> Any:
     """A named tuple with these fields as items, called by the label and the field's name."""
     numbers = {field: getattr(found, field) for field in names}
     return found._replace(
         **{
-            field: Item.called(f"{label} {names[field]}", x) if x else x
+            field: called(f"{label} {names[field]}", x) if x else x
             for field, x in numbers.items()
         }
     )

@@ -102,9 +102,14 @@ def sizing(
         )
     if deadline_s is None and budget_usd is None:
         raise BadInput("sizing needs a deadline or a budget")
-    for name, limit in (("deadline", deadline_s), ("budget", budget_usd)):
+    for name, limit, unit in (
+        ("deadline", deadline_s, "s"),
+        ("budget", budget_usd, "USD"),
+    ):
         if limit is not None and limit <= 0:
-            raise BadInput(f"a {name} must be above 0, not {limit:g}")
+            raise BadInput(
+                f"a {name} must be above 0, not {show(limit, unit)}"
+            )
     sizes = counts(job)
     seen = dict[int, Size]()
 

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import catalog
-from .describe.choices import FIELDS
+from .describe.choices import FIELDS, listed
 from .describe.cluster import Cluster
 from .describe.display import Displayed
-from .describe.fields import ASK, belonging
+from .describe.fields import belonging, usual
 from .describe.frozen import shown
-from .describe.job import Job
+from .describe.job import Job, demand
 from .describe.layout import Layout
 from .describe.ranges import check
-from .describe.read import brief, read
-from .errors import BadInput, MeshwrightError, unknown
+from .describe.read import brief, demand_meant, read
+from .describe.values import demand_text
+from .errors import BadInput, MeshwrightError, article, unknown
 from .formats import resolve
 from .formats.toml import known, parse_batch
 from .prediction.certainty import ratio
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 MOST = 1000
 """Points of a sweep."""
 DOUBLING = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
+CHUNKED = ("1f1b", "interleaved")
+"""One order, for one chunk of the model on a device and for more."""
 Value = str | int | float
 
 
@@ -64,7 +67,20 @@ class Sweep(Displayed):
     fixed: bool = False
     """The layout is the job's own, not the best of each point."""
 
-    __repr__ = shown
+    def __post_init__(self) -> None:
+        if not isinstance(self.over, str) or not all(
+            isinstance(point, Point) for point in self.points
+        ):
+            raise BadInput(
+                "a Sweep is what meshwright.sweep.sweep gives: sweep(job, 'chips', [64, 128])"
+            )
+
+    def __repr__(self) -> str:
+        idle = [str(point.value) for point, p in self.found if p.idle]
+        return (
+            f"Sweep: {len(self.points)} points over {self.over}, {len(self.found)} with a layout"
+            + (f"; chips are idle at {listed(idle)}" if idle else "")
+        )
 
     @property
     def found(self) -> tuple[tuple[Point, Prediction], ...]:
@@ -116,6 +132,7 @@ class Sweep(Displayed):
         ]
         return {
             "over": self.over,
+            "fixed": self.fixed,
             "interrupted": self.interrupted,
             "points": points,
         }
@@ -145,6 +162,10 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
     """The values of texts: "64..4096" doubles from 64 to at most 4096, the rest stands for
     itself.
     """
+    if not isinstance(texts, Iterable) or isinstance(texts, (str, Mapping)):
+        raise BadInput(
+            f"a sweep needs a list of values, such as [64, 128], not {brief(texts)}"
+        )
     found: list[Value] = []
     for text in texts:
         if isinstance(text, str) and (match := DOUBLING.fullmatch(text[:100])):
@@ -191,7 +212,9 @@ def sweep(
     assumptions; space: constraints of the search (a `Space`);  progress: told what is done.  Raises
     BadInput if no value can be set.
     """
+    demand(job)
     chosen = values(texts)
+    demand_text(over, "the field of a sweep")
     points: list[Point] = []
     try:
         for point in _points(job, over, chosen, space, fixed):
@@ -264,7 +287,7 @@ def vary(job: Job, path: str, value: Value) -> Job:
 
     A changed `seq` keeps the tokens of a step; `batch` is read as on the command line; `on`
     replaces the cluster; another number of chips is a slice as it is sold, if the cluster was one.
-    A layout that takes all chips goes on to do so: dp follows.
+    A layout that takes all chips goes on to do so: dp follows. The schedule follows interleave.
     """
     steps = [step for step in path.replace("[", ".[").split(".") if step]
     if path in ("batch", "job.batch"):
@@ -274,7 +297,12 @@ def vary(job: Job, path: str, value: Value) -> Job:
     if path == "on":
         changed = replace(job, cluster=resolve.cluster(str(value)))
     else:
-        changed = _set(job, _rooted(steps, path), value, path)
+        steps = _rooted(steps, path)
+        changed = _set(job, steps, value, path)
+        given: Any = value
+        for step in reversed(steps):
+            given = {step: given}
+        demand_meant(changed, given, "job")
     if changed.T != job.T:
         changed = replace(
             changed, batch=max(round(job.batch_tokens / changed.T), 1)
@@ -284,19 +312,16 @@ def vary(job: Job, path: str, value: Value) -> Job:
         changed = replace(changed, cluster=sold or changed.cluster)
     if changed.cluster != job.cluster:
         changed = replace(changed, cluster=_renamed(changed.cluster))
-    if job.layout.chips == job.cluster.chips and steps[-1:] != ["dp"]:
-        changed = replace(changed, layout=_filling(changed))
-    return changed
-
-
-def _filling(job: Job) -> Layout:
-    """The job's layout with as many replicas as there is room for."""
-    l = job.layout
-    return replace(
-        l,
-        dp=max(job.cluster.chips // int(l.tp * l.cp * l.pp), 1),
-        placement={},
-    )
+    if steps[-1:] == ["interleave"] and job.layout.schedule in CHUNKED:
+        carrying = CHUNKED[changed.layout.interleave > 1]
+        changed = replace(
+            changed, layout=replace(changed.layout, schedule=carrying)
+        )
+    layout, stated = changed.layout, job.layout.dp is not None
+    full = stated and job.layout.chips == job.cluster.chips
+    if full and steps[-1:] != ["dp"]:
+        layout = layout.refilling(changed.cluster.chips)
+    return replace(changed, layout=layout)
 
 
 def _rooted(steps: list[str], path: str) -> list[str]:
@@ -348,10 +373,17 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
     ):
         name, rest = named[0], steps  # network.ib for network.dims[1]
     if name not in fields:
+        entries = [
+            entry.name
+            for v in fields.values()
+            if isinstance(v, tuple)
+            for entry in v
+            if hasattr(entry, "name")
+        ]
         raise unknown(
-            f"field {path!r}: {name!r} is not a field of {type(thing).__name__.lower()},",
+            f"field {path!r}: in {article(type(thing).__name__.lower())}",
             name,
-            fields,
+            (rest and entries) or fields,
         )
     inner = fields[name]
     if not rest or isinstance(inner, Mapping):
@@ -372,17 +404,17 @@ def _given(thing: Any, name: str, value: Any) -> dict[str, Any]:
     options that it lost.
     """
     cls: Any = type(thing)
-    usual = {f.name: f.default for f in dataclasses.fields(cls)}
+    defaults = usual(cls)
     said = {
         n: v
-        for n in usual
-        if (v := getattr(thing, n)) is not usual[n] and v != usual[n]
+        for n, default in defaults.items()
+        if (v := getattr(thing, n)) is not default and v != default
     }
-    changed = {**{n: getattr(thing, n) for n in usual}, name: value}
+    changed = {**{n: getattr(thing, n) for n in defaults}, name: value}
     lost = {
         n
         for n, _, only in belonging(cls)
-        if changed[only.option] not in (*only.values, ASK)
+        if not only.allows(changed.get(only.option, dataclasses.MISSING))
     }
     return {**{n: v for n, v in said.items() if n not in lost}, name: value}
 

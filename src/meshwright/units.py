@@ -8,7 +8,7 @@ Grammar: a number, an optional SI (k M G T P E, and m u n p) or IEC (Ki Mi Gi Ti
 an optional "/s". Units: B, bit (b), FLOP (also FLOPs, FLOPS = FLOP/s), s, min, h, day, W, Wh, J,
 Hz, USD, token. GB = 1e9 B, GiB = 2^30 B, 8 bit = 1 B. "Gbps" is Gbit/s and "GBps" is GB/s. The
 field says which dimension it wants, so "80 GiB" is refused as a bandwidth; of tokens, 100B is 100
-billion.
+billion. A text without a unit is refused where people write several (`MEANT`): 400 is no bandwidth.
 """
 
 from __future__ import annotations
@@ -86,6 +86,17 @@ LENGTH = "tokens of a sequence"
 128k and 1M.
 """
 LENGTHS = {"": 1.0, "k": KIB, "K": KIB, "Ki": KIB, "M": MIB, "Mi": MIB}
+MEANT = {
+    "B": ("GB", "GiB"),
+    "B/s": ("GB/s", "Gbit/s"),
+    "FLOP/s": ("TFLOP/s", "GFLOP/s"),
+    "Hz": ("GHz", "MHz"),
+    "s": ("us", "s"),
+}
+"""Dimensions in which a bare number is not understood, and what it may mean there."""
+SI_SIZED = {"s": (1e-30, 0.1)}
+"""Bare numbers that were meant in the SI unit itself: seconds of a machine, all others in millions
+and more."""
 BILLION = ("B", "Btoken", "Btokens")
 """Of tokens, as people write 100B; nobody counts them in bytes."""
 PER_SECOND = {"FLOPS": (1.0, "FLOP"), "bps": (0.125, "B"), "Bps": (1.0, "B")}
@@ -100,9 +111,10 @@ def parse(
     """The number that `text` means, in SI `unit` ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h",
     "token", LENGTH, or "" for a pure number).
 
-    text: "400 Gbit/s", or a bare number, taken to be in `unit` already;  field: named in the error;
-    like: the example there, where the unit's usual one is of another size.
-    Raises BadInput if the text has no number, an unknown unit, or another dimension than asked for.
+    text: "400 Gbit/s", or a Python number, taken to be in `unit` already;  field: named in the
+    error;  like: the example there, where the unit's usual one is of another size.
+    Raises BadInput if the text has no number, an unknown unit, another dimension than asked for, or
+    none where `MEANT` has several.
     """
     such = like or example(unit)
     if isinstance(text, bool):
@@ -123,6 +135,10 @@ def parse(
     number = finite(match[1].replace(",", "").replace("_", ""), field)
     rest = match[2]
     if not rest:
+        if number and unit in MEANT:
+            raise BadInput(
+                f"{field} {match[1][:40]} has no unit: say {_meant(match[1], unit, like)}"
+            )
         return number
     known = _unit(rest, unit)
     if known is None:
@@ -137,6 +153,17 @@ def parse(
         )
     # decimal: 2.5 us is 2.5e-6 exactly
     return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)
+
+
+def _meant(number: str, unit: str, like: str) -> str:
+    """What a number without a unit may mean: "'400 GB/s' or '400 Gbit/s'"."""
+    low, high = SI_SIZED.get(unit, (1e6, math.inf))
+    usual = NUMBER.match(like.strip("'"))
+    if low <= abs(float(number.replace(",", "").replace("_", ""))) <= high:
+        units: tuple[str, ...] = (unit,)
+    else:
+        units = (usual[2],) if usual else MEANT[unit]
+    return " or ".join(f"'{number[:40]} {name}'" for name in units)
 
 
 def finite(number: str | float | int, field: str) -> float:

@@ -25,7 +25,9 @@ OPTIMIZER_S = 0.25
 
 
 def job(layout: Layout, batch: int = 8) -> Job:
-    """On an invented machine with as many chips as the layout has."""
+    """On an invented machine with as many chips as the layout has: one replica, if it does not
+    say."""
+    layout = layout.filling(1)
     chip, network = (
         Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10),
         Network("host", (Dim("host", 1e9, 1e-4),)),

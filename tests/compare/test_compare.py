@@ -22,12 +22,14 @@ from meshwright.formats.run_folder import read
 from meshwright.schedule import SCHEDULES, get
 
 LAYOUTS = {
-    "gpipe": Layout(pp=4, schedule="gpipe"),
-    "1f1b": Layout(pp=4, schedule="1f1b"),
-    "interleaved": Layout(pp=4, schedule="interleaved", interleave=2),
-    "interleaved-zb": Layout(pp=4, schedule="interleaved-zb", interleave=2),
-    "zbv": Layout(pp=4, schedule="zbv"),
-    "dualpipev": Layout(pp=4, schedule="dualpipev"),
+    "gpipe": Layout(pp=4, dp=1, schedule="gpipe"),
+    "1f1b": Layout(pp=4, dp=1, schedule="1f1b"),
+    "interleaved": Layout(pp=4, dp=1, schedule="interleaved", interleave=2),
+    "interleaved-zb": Layout(
+        pp=4, dp=1, schedule="interleaved-zb", interleave=2
+    ),
+    "zbv": Layout(pp=4, dp=1, schedule="zbv"),
+    "dualpipev": Layout(pp=4, dp=1, schedule="dualpipev"),
 }
 
 

@@ -327,11 +327,11 @@ def test_a_better_machine_is_never_slower(model: str) -> None:
 
 def test_one_chip_waits_for_nobody() -> None:
     job = job_of("llama3-8b", REALISTIC, chips=1)
-    parts = ours.body(job, placed(Layout(), (1, 1)), details=True)
+    parts = ours.body(job, placed(Layout(dp=1), (1, 1)), details=True)
     for part in (parts.typical, parts.embedding, parts.head):
         for seconds in part.causes:
             assert seconds.tp_comm == seconds.cp_comm == seconds.ep_comm == 0
-    layout = placed(Layout(), (1, 1))
+    layout = placed(Layout(dp=1), (1, 1))
     busy = float(ours.step_time(job, layout))
     silent = replace(
         job,

@@ -19,7 +19,7 @@ from meshwright.num import cache_key
 
 SET = assumptions("realistic")
 FABRIC = Fabric.of(network("dgx-h100"), SET.network)
-EIGHT = placed(Layout(tp=8), (8, 1))
+EIGHT = placed(Layout(tp=8, dp=1), (8, 1))
 
 
 def timer() -> Timer:

@@ -60,7 +60,9 @@ def test_memory_shows_what_outlasts_arithmetic(
 
 
 def test_peak_counts_matrices_alone() -> None:
-    r = rates(CHIP, "bf16", replace(HOW, model="peak", launch_s=0.0))
+    r = rates(
+        CHIP, "bf16", ChipTime("peak", matrix_efficiency=1.0, launch_s=0.0)
+    )
     work = Pass(300.0, 1e9, 1e9)
     assert compute_time(work, r) == pytest.approx(3.0)
     assert exposed_memory(work, 3.0, r) == 0
@@ -76,7 +78,11 @@ def test_the_share_of_the_peak_is_the_set_s_then_the_chip_s_then_the_default(
     r = rates(
         replace(CHIP, sustained=of_chip),
         "bf16",
-        replace(HOW, matrix_efficiency=of_set, sustained=0.75),
+        replace(
+            HOW,
+            matrix_efficiency=of_set,
+            **({} if of_set else {"sustained": 0.75}),
+        ),
     )
     assert r.matrix == pytest.approx(share * PEAK)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meshwright.cost.links import Group
 from meshwright.cost.load import KINDS, Busy, Load, beside, least, stream
-from meshwright.cost.network import Fabric
+from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
@@ -24,9 +24,7 @@ RATES, WAITS, BYTES = (
     st.floats(0, 1e-4),
     st.floats(1.0, 1e11),
 )
-COLLECTIVE = st.sampled_from(
-    ["nccl", "ring", "best", "levels", "book", "free"]
-)
+COLLECTIVE = st.sampled_from(list(NAMED))
 SIZES = (4, 3, 8)
 
 
@@ -89,9 +87,9 @@ def test_a_floor_holds_for_every_place_and_every_larger_group(
     for group in (few, many):
         load = fabric.load(kind, V, group)
         assert floor.seconds <= load.seconds * (1 + 1e-9)
-    stages: Group = Nearest(pp=prod(few), placement={}, sizes=SIZES).group(
-        "pp"
-    )
+    stages: Group = Nearest(
+        pp=prod(few), dp=1, placement={}, sizes=SIZES
+    ).group("pp")
     assert fabric.bound.hop(V, stages).seconds <= fabric.hop(
         V, few
     ).seconds * (1 + 1e-9)
@@ -159,6 +157,10 @@ def test_sums() -> None:
     assert Load() + a == a
 
 
+HERE = dict.fromkeys(("tp", "cp", "dp", "pp"), (1, 1))
+"""Where the ranks of one device lie."""
+
+
 def test_free_far_hops_have_no_floor() -> None:
     """The defect of the LBL code makes a pipeline that is farther away the faster one."""
     net = Network("two", (Dim("near", 1e10, 1e-6, 4), Dim("far", 1e9, 1e-5)))
@@ -169,8 +171,8 @@ def test_free_far_hops_have_no_floor() -> None:
         ),
     )
     far, near = (
-        Layout(pp=8, placement={"pp": (2, 4)}),
-        Layout(pp=8, placement={"pp": (4, 2)}),
+        Layout(pp=8, dp=1, placement={**HERE, "pp": (2, 4)}),
+        Layout(pp=8, dp=1, placement={**HERE, "pp": (4, 2)}),
     )
     assert (
         fabric.hop(1e9, far.group("pp")).seconds

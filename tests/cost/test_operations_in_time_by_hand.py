@@ -370,7 +370,10 @@ def clock(overlap: Overlap | None = None) -> Clock:
 
 
 LAYOUT = Layout(
-    tp=2, cp=2, placement={"tp": (2,), "cp": (2,), "dp": (1,), "pp": (1,)}
+    tp=2,
+    cp=2,
+    dp=1,
+    placement={"tp": (2,), "cp": (2,), "dp": (1,), "pp": (1,)},
 )
 
 
@@ -541,7 +544,7 @@ def test_layers_add_and_scale() -> None:
 
 def test_sizes_on_a_device() -> None:
     job = Job(Model("m", 1, 10, 2, 16, vocab=0, seq=96), NOWHERE, 3)
-    layout = Layout(tp=2, cp=4, microbatch=3)
+    layout = Layout(tp=2, cp=4, dp=1, microbatch=3)
     assert local(job, layout) == (3, 96, 72, 36, 2, 4, False)
     assert local(job, replace(layout, sequence_parallel=False)).shard == 72
     # all tokens and half of the hidden size

@@ -79,8 +79,8 @@ def test_summa_writes_its_output_once_a_panel() -> None:
 def test_a_loss_over_split_words_needs_three_numbers_a_token() -> None:
     """The largest logit, the sum of exponentials and the target's logit, 4 bytes each, over tp."""
     model = Model("loss", 2, 64, 4, 256, vocab=1000, seq=128)
-    job = replace(by_hand(Layout()).job, model=model)
-    ops = vocabulary.head(job, placed(Layout(tp=2), (2,)))
+    job = replace(by_hand(Layout(dp=1)).job, model=model)
+    ops = vocabulary.head(job, placed(Layout(tp=2, dp=1), (2,)))
     loss = next(op for op in ops if op.name == "head/loss")
     sent = [m for m in loss.forward.comm if m.axis == "tp"]
     assert [m.kind for m in sent] == ["all_reduce"] * 3
@@ -89,7 +89,7 @@ def test_a_loss_over_split_words_needs_three_numbers_a_token() -> None:
 
 def test_rotation_apart_turns_all_heads() -> None:
     """Queries and keys: (H + K) heads of width q; unlike the product it is a pass of its own."""
-    base = by_hand(Layout()).job
+    base = by_hand(Layout(dp=1)).job
     model = replace(catalog.model("llama3-8b"), layers=2, seq=64)
     how = replace(
         base.assumptions, count=replace(base.assumptions.count, rotary="apart")
@@ -97,13 +97,15 @@ def test_rotation_apart_turns_all_heads() -> None:
     job = replace(base, model=model, assumptions=how)
     ops = {
         op.name: op
-        for op in layer(job, placed(Layout(), (1,)), Kind(None, False))
+        for op in layer(job, placed(Layout(dp=1), (1,)), Kind(None, False))
     }
     half = replace(model, kv_heads=model.heads)
     more = {
         op.name: op
         for op in layer(
-            replace(job, model=half), placed(Layout(), (1,)), Kind(None, False)
+            replace(job, model=half),
+            placed(Layout(dp=1), (1,)),
+            Kind(None, False),
         )
     }
     turned, all_heads = ops["attention/rotary"], more["attention/rotary"]
@@ -114,7 +116,7 @@ def test_rotation_apart_turns_all_heads() -> None:
 
 def test_a_biased_gate_has_two_biases() -> None:
     """SUMMA's feed-forward: F numbers for the way up, and F more for the gate."""
-    base = by_hand(Layout()).job
+    base = by_hand(Layout(dp=1)).job
     how = replace(
         base.assumptions,
         count=replace(base.assumptions.count, summa_width=None),
@@ -123,7 +125,7 @@ def test_a_biased_gate_has_two_biases() -> None:
     for gated in (False, True):
         model = replace(base.model, bias=True, gated=gated)
         job = replace(base, model=model, assumptions=how)
-        lay = placed(Layout(tp=1, scheme="summa"), (1,))
+        lay = placed(Layout(tp=1, dp=1, scheme="summa"), (1,))
         ops = layer(job, lay, Kind(None, False))
         found.append(
             next(op.weights for op in ops if op.name == "ffn/up bias")

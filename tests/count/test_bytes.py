@@ -45,10 +45,10 @@ def test_the_loss_goes_over_its_scores_more_than_once() -> None:
     """The largest score must be known before the exponentials are summed up: fp32 scores are read
     at least twice, and backward reads each and writes its gradient."""
     model = Model("loss", 2, 64, 4, 256, vocab=1000, seq=128)
-    job = replace(by_hand(Layout()).job, model=model)
+    job = replace(by_hand(Layout(dp=1)).job, model=model)
     loss = next(
         op
-        for op in vocabulary.head(job, placed(Layout(), (1,)))
+        for op in vocabulary.head(job, placed(Layout(dp=1), (1,)))
         if op.name == "head/loss"
     )
     scores = 128 * 1000 * 4.0
@@ -60,9 +60,9 @@ def test_a_look_up_reads_rows_and_writes_activations() -> None:
     """Rows in weight bytes; the result is written and read once more for its sum over tp. Backward
     alike.
     """
-    job = by_hand(Layout(), model=Model("m", 1, 64, 4, 256, 1000, 128)).job
+    job = by_hand(Layout(dp=1), model=Model("m", 1, 64, 4, 256, 1000, 128)).job
     job = replace(job, assumptions=assumptions("realistic"))
-    op = vocabulary.embedding(job, placed(Layout(), (1,)))[0]
+    op = vocabulary.embedding(job, placed(Layout(dp=1), (1,)))[0]
     numbers = 128 * 64
     assert op.forward.memory == op.backward.memory == numbers * (2 * 2 + 2)
 
@@ -73,10 +73,10 @@ def test_multi_token_prediction_shares_the_head() -> None:
     """
     model = Model("m", 2, 64, 4, 256, 1000, 128, mtp_layers=1)
     job = replace(
-        by_hand(Layout(), model=model).job,
+        by_hand(Layout(dp=1), model=model).job,
         assumptions=assumptions("realistic"),
     )
-    layout = placed(Layout(), (1,))
+    layout = placed(Layout(dp=1), (1,))
     own = sum(op.weights for op in next_token(job, layout))
     one = sum(op.weights for op in layer(job, layout, kinds(model)[0]))
     assert own == one + 2 * 64 * 64 + 3 * 64, (

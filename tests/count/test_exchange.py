@@ -85,7 +85,7 @@ def test_heads_that_cannot_be_cut_are_refused_by_name() -> None:
     with pytest.raises(
         BadInput, match="did you mean ring|gather, ring, all-to-all"
     ):
-        Layout(cp_exchange="rings")
+        Layout(dp=1, cp_exchange="rings")
     trained = Layout(tp=8, cp=2, dp=4, cp_exchange="ring")
     why = broken(replace(JOB, framework="meshwright"), trained)
     assert "layout.cp_exchange ring is not trained: take gather" in why

@@ -46,14 +46,14 @@ def test_backward_moves_the_gradient_in_fp32_and_reads_it_too_when_it_is_added_u
 
 def test_gradients_in_16_bits_move_half():
     op = linear(
-        job(64, precision=PRECISIONS["bf16-pure"]), Layout(), "x", T, K, N
+        job(64, precision=PRECISIONS["bf16-pure"]), Layout(dp=1), "x", T, K, N
     )
     assert op.backward.memory == 2 * TOKENS + (2 + 2 + 2) * K * N
 
 
 def test_every_expert_has_a_gradient_of_its_own():
     op = linear(
-        job(64), Layout(), "x", T, K, N, Matrix(copies=16.0, expert=True)
+        job(64), Layout(dp=1), "x", T, K, N, Matrix(copies=16.0, expert=True)
     )
     assert op.backward.memory == 2 * TOKENS + 16 * (2 + 4 + 4) * K * N
 
@@ -111,7 +111,7 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
 
 
 def test_papers_write_dW_as_wide_as_W_in_one_pass():
-    op = linear(job(64, assumptions=LBL), Layout(), "x", T, K, N)
+    op = linear(job(64, assumptions=LBL), Layout(dp=1), "x", T, K, N)
     assert op.backward.memory == 2 * (TOKENS + 2 * K * N)
     assert not op.backward.parts
 
@@ -164,7 +164,9 @@ BLOCKS = {"fp8": 1 + 1 / 32, "fp4": 0.5 + 1 / 16}
 def test_inputs_of_linear_layers_are_kept_in_low_precision_with_their_scales(
     precision,
 ):
-    op = linear(job(precision=PRECISIONS[precision]), Layout(), "x", T, K, N)
+    op = linear(
+        job(precision=PRECISIONS[precision]), Layout(dp=1), "x", T, K, N
+    )
     assert op.saved == T * K * BLOCKS[precision]
 
 
@@ -178,7 +180,7 @@ def test_low_precision_saves_only_on_inputs_of_linear_layers():
     def saved(precision):
         ops = layer(
             job(precision=PRECISIONS[precision]),
-            placed(Layout(), (8, 1)),
+            placed(Layout(dp=1), (8, 1)),
             Kind(None, False),
         )
         return {op.name: op.saved for op in ops}

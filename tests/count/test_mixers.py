@@ -116,7 +116,9 @@ def test_products_of_a_scan_by_hand(name: str) -> None:
 def ops(name: str, **degrees: int) -> list[Op]:
     job = Job(MODELS[name], "8xh100-sxm", 8)
     return layer(
-        job, placed(Layout(**degrees), job.cluster.sizes), kinds(job.model)[0]
+        job,
+        placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes),
+        kinds(job.model)[0],
     )
 
 
@@ -139,7 +141,7 @@ def test_sparse_attention_reads_the_chosen_keys_only() -> None:
     """With fused kernels the core's work is that of a window of top_k keys."""
     model = replace(MODELS["sparse"], seq=1024)
     job = Job(model, "8xh100-sxm", 8)
-    at = placed(Layout(), job.cluster.sizes)
+    at = placed(Layout(dp=1), job.cluster.sizes)
     core = {
         op.name: op
         for op in layer(job, at, Kind(None, False, "sparse", False))
@@ -180,7 +182,7 @@ def test_layouts_that_nothing_runs_are_refused_by_name(
 ) -> None:
     job = Job(replace(MODELS[name], vocab=1000), "8xh100-sxm", 8)
     with pytest.raises(BadInput, match=reason):
-        demand(job, placed(Layout(**degrees), job.cluster.sizes))
+        demand(job, placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes))
 
 
 def test_a_hybrid_is_cheaper_on_long_sequences_than_full_attention() -> None:

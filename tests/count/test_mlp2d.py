@@ -137,7 +137,7 @@ def test_a_plane_that_carries_it_out_moves_as_many_words(
     assert np.allclose(h.transpose(turned) @ dy, on.cut(H.T @ dY, "f", "m"))
     assert np.allclose(x.transpose(turned) @ dh, on.cut(X.T @ dH, "m", "f"))
     layout = placed(
-        Layout(scheme="mlp2d", cp=m, tp=f, microbatch=1), (1, m * f)
+        Layout(scheme="mlp2d", cp=m, tp=f, dp=1, microbatch=1), (1, m * f)
     )
     job = Job(MLP, NOWHERE, 1, layout, assumptions="epoch-2024")
     ops = layer(job, layout, kinds(MLP)[0])
@@ -188,11 +188,13 @@ def test_it_is_predicted_and_searched_as_any_scheme() -> None:
 def test_what_mlp2d_does_not_count() -> None:
     job = Job(MLP, "8xh100-sxm", 8, assumptions="epoch-2024")
     # 3 does not divide 10 tokens, which are not cut, but 24 features and 48
-    layout = Layout(tp=2, cp=3, scheme="mlp2d")
+    layout = Layout(tp=2, cp=3, dp=1, scheme="mlp2d")
     assert broken(job, layout) == []
     (why,) = broken(job, replace(layout, cp=4, tp=1, dp=2, microbatch=5))
     assert "batch of 8 sequences" in why
     assert "hidden 24" in broken(job, replace(layout, cp=5, tp=1))[0]
     for other in ("llama3-8b", replace(MLP, gated=True)):
-        (why,) = broken(replace(job, model=other), Layout(scheme="mlp2d"))
+        (why,) = broken(
+            replace(job, model=other), Layout(dp=1, scheme="mlp2d")
+        )
         assert why.startswith("scheme mlp2d is defined for feed-forwards")

@@ -35,7 +35,7 @@ S = N // TP
 A, W, G = 2, 2, 4
 """Bytes of an activation, a weight and a gradient."""
 LLAMA = Model("llama", 2, D, 12, F, V, T, kv_heads=4, norm="rmsnorm")
-HERE = Layout(tp=TP, cp=CP, microbatch=B)
+HERE = Layout(tp=TP, cp=CP, dp=1, microbatch=B)
 WHOLE = replace(HERE, sequence_parallel=False)
 
 
@@ -489,7 +489,7 @@ def test_a_parallel_block_has_one_norm() -> None:
 
 def test_few_key_heads_are_copied_and_values_may_be_keys() -> None:
     of = replace(LLAMA, kv_heads=2)
-    four = Layout(tp=4, microbatch=B)
+    four = Layout(tp=4, dp=1, microbatch=B)
     found = rows(of_layer(of, four))["attention/qkv"]
     assert found.weights == D * (3 + 1 + 1) * 8
     shared = replace(LLAMA, key_is_value=True)
@@ -604,7 +604,8 @@ def test_experts_in_parts_latent_or_idle() -> None:
     found = rows(of_layer(idle, SPREAD))
     assert found["experts/router"].weights == 16 * D + 16
     assert found["experts/up"].matrix[0] == 2 * (2 * S * 12 / 16) * D * 80
-    none = replace(EXPERTS, moe=replace(EXPERTS.moe, shared_ffn=0))
+    alone = replace(EXPERTS.moe, shared_ffn=0, shared_gate=False)
+    none = replace(EXPERTS, moe=alone)
     assert rows(of_layer(none, SPREAD))["ffn/norm"].back == ""
     beside = replace(none, norms_per_layer=1)
     assert "ffn/norm" not in rows(of_layer(beside, SPREAD))
@@ -741,7 +742,7 @@ def test_other_linear_attention(kind: str) -> None:
         output_gate="none", norm="whole", chunk=24,
     )  # fmt: skip
     # heads cannot be cut here, so on one device
-    alone = Layout(microbatch=B)
+    alone = Layout(dp=1, microbatch=B)
     found = rows(of_layer(of, alone))
     padded, h, k, v, c = B * T, 4, 16, 24, 24
     more = 2 * k if kind == "gated" else 0
@@ -891,13 +892,13 @@ def test_a_kept_share_of_the_layer_is_a_gated_one() -> None:
         window=24,
         sliding=Heads(6, 3, 10, v_head_dim=14, sinks=True),
     )
-    alone = Layout(microbatch=B)
+    alone = Layout(dp=1, microbatch=B)
     sliding, full = (rows(of_layer(of, alone, i)) for i in (0, 1))
     assert sliding["attention/qkv"].weights == D * (60 + 30 + 42)
     assert sliding["attention/core"].weights == 6
     assert full["attention/qkv"].weights == D * 20 * 8
     assert full["attention/core"].weights == 0
-    three = Layout(tp=6, microbatch=B)
+    three = Layout(tp=6, dp=1, microbatch=B)
     assert rows(of_layer(of, three))["attention/qkv"].weights == D * (
         10 + 10 + 14
     ), "key heads are copied"

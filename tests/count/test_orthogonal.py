@@ -65,7 +65,9 @@ def test_muon_says_what_it_leaves_out() -> None:
         )  # type: ignore[arg-type]
         return [
             note
-            for note in predict(job, Layout(tp=8, pp=8)).to_dict()["notes"]
+            for note in predict(job, Layout(tp=8, pp=8, dp=1)).to_dict()[
+                "notes"
+            ]
             if "Newton-Schulz" in note
         ]
 
@@ -83,9 +85,9 @@ def test_muon_says_what_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     ("name", "layout", "said"),
     [
-        ("gemma3-27b", Layout(cp=8), True),
-        ("gemma3-27b", Layout(tp=8), False),
-        ("llama3-8b", Layout(cp=8), False),
+        ("gemma3-27b", Layout(cp=8, dp=1), True),
+        ("gemma3-27b", Layout(tp=8, dp=1), False),
+        ("llama3-8b", Layout(cp=8, dp=1), False),
     ],
 )
 def test_keys_of_windows_are_gathered_whole_and_it_is_said(

@@ -70,3 +70,15 @@ def test_norms_without_parameters_have_none() -> None:
         parameters(model) - parameters(bare)
         == (2 * model.layers + 1) * model.hidden
     )
+
+
+def test_shared_experts_have_the_biases_of_a_dense_feed_forward() -> None:
+    """Gate, up and down, each with its bias (Ernie4_5_MoeMLP of transformers with use_bias: no
+    published model sets it).
+    """
+    biased = replace(catalog.model("mixtral-8x7b"), bias=True)
+    D, F, L = biased.hidden, 2816, biased.layers
+    assert biased.moe
+    shared = replace(biased, moe=replace(biased.moe, shared_ffn=F))
+    more = parameters(shared) - parameters(biased)
+    assert more == L * (3 * D * F + 2 * F + D)

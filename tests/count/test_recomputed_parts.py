@@ -27,7 +27,7 @@ V3 = Job("deepseek-v3", "8xh100-sxm", 8)
 
 def ops(job: Job, **layout: int) -> tuple[list[Op], float]:
     """Operations of the last layer, and bytes of its input."""
-    at = placed(Layout(**layout), job.cluster.sizes)
+    at = placed(Layout(**{"dp": 1, **layout}), job.cluster.sizes)
     return layer(job, at, kinds(job.model)[-1]), float(boundary(job, at))
 
 
@@ -46,7 +46,9 @@ def test_names_of_operations_are_known() -> None:
         for kind in {*kinds(job.model)}:
             found = {
                 op.name
-                for op in layer(job, placed(Layout(), job.cluster.sizes), kind)
+                for op in layer(
+                    job, placed(Layout(dp=1), job.cluster.sizes), kind
+                )
             }
             assert found <= {*OPERATIONS}, name
 
@@ -206,7 +208,7 @@ def test_the_first_layers_of_each_chunk() -> None:
 
 def test_words_are_read_once_and_refused_by_name() -> None:
     assert (
-        Layout(recompute="moe_act + layernorm:2").recompute
+        Layout(dp=1, recompute="moe_act + layernorm:2").recompute
         == "layernorm+moe_act:2"
     )
     assert recompute("none:3") == recompute("none")
@@ -218,6 +220,6 @@ def test_words_are_read_once_and_refused_by_name() -> None:
         (None, "must be a text"),
     ):
         with pytest.raises(BadInput, match=says):
-            Layout(recompute=wrong)  # type: ignore[arg-type]
+            Layout(dp=1, recompute=wrong)  # type: ignore[arg-type]
     assert all(PARTS[name].again for name in PARTS)
     assert Kind(None, False) in kinds(LLAMA.model)

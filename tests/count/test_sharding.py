@@ -127,12 +127,13 @@ def test_work_and_weights_of_all_ranks_are_the_whole(
     """tp cuts the matrices of heads and feed-forward, cp their tokens; what tp does not cut is done
     once with sequence parallelism.
     """
-    one = ops_of(model, Layout(microbatch=b))
+    one = ops_of(model, Layout(dp=1, microbatch=b))
     for name, op in ops_of(
         model,
         Layout(
             tp=tp,
             cp=cp,
+            dp=1,
             microbatch=b,
             sequence_parallel=sequence or model.moe is not None,
         ),
@@ -178,7 +179,7 @@ def test_experts_of_all_ranks_are_the_whole(
 ) -> None:
     dp = max(dp, ep * etp)
     one, cut = (
-        ops_of(SPARSE, Layout()),
+        ops_of(SPARSE, Layout(dp=1)),
         ops_of(SPARSE, Layout(tp=tp, dp=dp, ep=ep, etp=etp)),
     )
     for name in ("experts/up", "experts/down"):
@@ -193,9 +194,9 @@ def test_experts_of_all_ranks_are_the_whole(
 @given(POWERS, POWERS)
 def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
     plain = replace(DENSE, qkv_bias=False)
-    one = ops_of(plain, Layout(scheme="summa"))
+    one = ops_of(plain, Layout(dp=1, scheme="summa"))
     for name, op in ops_of(
-        plain, Layout(tp=n1, cp=n2, scheme="summa", panels=2)
+        plain, Layout(tp=n1, cp=n2, dp=1, scheme="summa", panels=2)
     ).items():
         if op.kind == "matmul" and name.split("/")[0] != "head":
             assert op.weights * n1 * n2 == one[name].weights
@@ -205,7 +206,8 @@ def test_summa_cuts_weights_both_ways(n1: int, n2: int) -> None:
 def test_on_one_device_every_scheme_holds_the_same() -> None:
     held = {
         scheme: sum(
-            op.weights for op in ops_of(DENSE, Layout(scheme=scheme)).values()
+            op.weights
+            for op in ops_of(DENSE, Layout(dp=1, scheme=scheme)).values()
         )
         for scheme in ("megatron", "summa")
     }
@@ -247,7 +249,7 @@ def test_share_of_keys_seen(
 ) -> None:
     """Against counting them one by one."""
     job = replace(
-        job_of(replace(DENSE, attention=attention), Layout()),
+        job_of(replace(DENSE, attention=attention), Layout(dp=1)),
         seq=T,
         assumptions=REALISTIC,
     )
@@ -256,8 +258,8 @@ def test_share_of_keys_seen(
         pairs = sum(min(i + 1, w) for i in range(T))
     else:
         pairs = T * min(2 * window + 1, T) if window else T * T
-    assert seen(job, window) * T * T == pytest.approx(pairs)
-    assert seen(replace(job, assumptions=FULL), window) == 1
+    assert seen(job, window, T) * T * T == pytest.approx(pairs)
+    assert seen(replace(job, assumptions=FULL), window, T) == 1
 
 
 def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> (
@@ -265,7 +267,7 @@ def test_sequence_parallel_moves_the_bytes_of_an_all_reduce_in_two_halves() -> (
 ):
     def volume(sequence: bool) -> dict[str, float]:
         found: dict[str, float] = {}
-        layout = placed(Layout(tp=4, sequence_parallel=sequence), (4,))
+        layout = placed(Layout(tp=4, dp=1, sequence_parallel=sequence), (4,))
         kept = replace(FULL, count=replace(FULL.count, gathered_inputs="kept"))
         for op in layer(
             replace(job_of(DENSE, layout), assumptions=kept),
@@ -298,7 +300,7 @@ def test_modules_of_their_own_reduce_the_gradient_of_their_input_each(
     """Ranks hold T D numbers of the input's gradient, and send them once a module; what other
     operations send is the same.
     """
-    layout = placed(Layout(tp=4, sequence_parallel=sequence), (4,))
+    layout = placed(Layout(tp=4, dp=1, sequence_parallel=sequence), (4,))
     said = Software(gathered_inputs="kept")
     job = replace(job_of(model, layout), software=said)
 

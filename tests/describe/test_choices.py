@@ -85,6 +85,7 @@ def test_every_text_has_its_list_or_is_free() -> None:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "NetworkTime": {"collective": "book"},
     "HidePass": {"scope": "pass"},
     "Model": {
         "name": "m",
@@ -158,7 +159,9 @@ def test_every_listed_text_can_be_made(field: str) -> None:
     kind = str(typing.get_type_hints(cls)[name])
     for text in CHOICES[field]:
         value: Any = (
-            {text: 1.0}
+            dict.fromkeys(CHOICES[field], (1,))
+            if name == "placement"
+            else {text: 1.0}
             if "Mapping" in kind
             else (text,)
             if "tuple" in kind

@@ -12,6 +12,7 @@ import pytest
 from meshwright import BadInput, Layout
 from meshwright.describe.choices import FIELDS, Choices, refusal
 from meshwright.describe.frozen import FrozenDict
+from meshwright.describe.job import ONE_DEVICE
 
 
 def test_a_field_that_is_not_named_may_be_anything() -> None:
@@ -144,6 +145,6 @@ def test_every_field_of_a_layout_can_be_chosen() -> None:
     assert {*FIELDS} | {"placement"} == {
         f.name for f in dataclasses.fields(Layout)
     }
-    for field in dataclasses.fields(Layout):
-        if field.name != "placement":
-            assert Choices({field.name: (field.default,)}).allows(Layout())
+    for name in FIELDS:
+        usual = getattr(ONE_DEVICE, name)
+        assert Choices({name: (usual,)}).allows(ONE_DEVICE)

@@ -95,14 +95,14 @@ def test_a_wrong_job_is_told_at_once(
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"tp": 0}, "layout.tp must be at least 1, not 0"),
-        ({"pp": -2}, "layout.pp must be at least 1, not -2"),
+        ({"tp": 0}, "layout.tp must be between 1 and 1e.09, not 0"),
+        ({"pp": -2}, "layout.pp must be between 1 and 1e.09, not -2"),
         ({"dp": -2.5}, "layout.dp must be at least 1, not -2.5"),
         ({"ep": "eight"}, "layout.ep must be a whole number, not 'eight'"),
         ({"cp": None}, "layout.cp must be a whole number"),
         ({"tp": [1, 2]}, "layout.tp must be a whole number"),
         ({"microbatch": True}, "layout.microbatch must be a whole number"),
-        ({"zero": 4}, "layout.zero must be one of 0, 1, 2, 3, not '4'"),
+        ({"zero": 4}, "layout.zero must be between 0 and 3, not 4"),
         (
             {"recompute": "some"},
             "recompute .some. is not known; did you mean moe or none",

@@ -45,7 +45,7 @@ def printed(part: RenderableType) -> str:
 
 
 def predicted(layout: Layout) -> Prediction:
-    return Prediction(JOB, placed(layout, JOB.cluster.sizes))
+    return Prediction(JOB, placed(layout.filling(1), JOB.cluster.sizes))
 
 
 JOB = Job("llama3-8b", "64xh100-sxm", 64)
@@ -115,7 +115,7 @@ def test_a_field_of_tomorrow() -> None:
     """JSON, text, tables, flags and files derive from the fields of the layout; a search that knows
     nothing of it refuses.
     """
-    wide = Wider(tp=2, exchange="ulysses")
+    wide = Wider(tp=2, dp=1, exchange="ulysses")
     p = predicted(wide)
     assert p.to_dict()["layout"]["exchange"] == "ulysses"
     assert "exchange ulysses" in layout_words(wide)

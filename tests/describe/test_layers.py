@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright import catalog
 from meshwright.describe.layers import Kind, kinds, leading, mix, written
-from meshwright.describe.mixers import Linear
+from meshwright.describe.mixers import Linear, StateSpace
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.read import read
 from meshwright.errors import BadInput
@@ -22,6 +22,9 @@ HYBRID = replace(
     linear=Linear(4, 16, 16),
     moe=MoE(4, 2, 32, dense_layers=1),
 )
+
+
+SSM = StateSpace(64, 16, heads=4)
 
 
 def test_a_pattern_is_repeated_and_leaves_the_feed_forward_to_the_model() -> (
@@ -52,7 +55,8 @@ def test_leading_layers_are_those_before_experts_in_all_others() -> None:
 def test_a_pattern_says_what_it_was_written_from(
     every: list[tuple[str, str]],
 ) -> None:
-    model = replace(PLAIN, layers=len(every), pattern=written(every))
+    pattern = written(every)
+    model = replace(PLAIN, layers=len(every), pattern=pattern, ssm=SSM)
     assert [(kind.mixer, "dense") for kind in kinds(model)] == every
 
 

@@ -123,3 +123,27 @@ def test_what_cannot_be_calibrated_is_said(
     Path("job.toml").write_text(dump_job(JOB))
     assert main(["calibrate", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_script_of_another_tool_is_a_job_with_its_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As every other verb takes it: what the file does not say, its chips, stands in --on.  Steps
+    as long as predicted there are a scale of one.
+    """
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32"
+        " --seq-length 4096 --global-batch-size 64 --vocab-size 32000 --micro-batch-size 1 --bf16"
+        " --tensor-model-parallel-size 8\n"
+    )
+    on = ["--on", "8xh100-sxm"]
+    assert main(["predict", str(script), *on, "--json"]) == 0
+    step_s = told(capsys)["step_time_s"]
+    ours = tmp_path / "ours.toml"
+    words = ["calibrate", "--from", str(script), "-o", str(ours), "--json"]
+    seconds = ["--steps", ",".join([str(step_s)] * 3)]
+    assert main([*words, *on, *seconds]) == 0
+    assert told(capsys)["scale"] == pytest.approx(1.0, rel=1e-6)
+    assert main([*words, *seconds]) == 2
+    assert "--on" in capsys.readouterr().err

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright import BadInput, Job, Layout, model, predict
-from meshwright.describe.job import PRECISIONS
-from meshwright.describe.recompute import resolved
+from meshwright.describe.job import ONE_DEVICE, PRECISIONS
+from meshwright.describe.recompute import recompute, resolved
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
-from meshwright.formats.bridge import launch, shell, table
+from meshwright.formats.bridge import deepspeed, launch, shell, table
 from meshwright.formats.bridge.megatron import pipeline, stages_of
 from meshwright.layout import rules
 from meshwright.schedule import get as schedule_named
@@ -309,10 +309,19 @@ def sayable(job: Job, name: str) -> Job:
             "dp",
         ):
             l = replace(l, **{f.name: f.default})
+    if name == "axolotl":  # experts inside one node, packed sequences by one
+        l = replace(l, ep=1, microbatch=1 if l.cp > 1 else l.microbatch)
+        told = replace(told, dispatcher=None)
+    if name == "maxtext" and l.recompute == "none":
+        l = replace(l, recompute="full")
     for g in fields(Software):
         if f"software.{g.name}" not in cells:
             told = replace(told, **{g.name: None})
     by = table.get(name).frameworks[0]
+    if (
+        name == "deepspeed"
+    ):  # its stages wait or not, each a profile of its own
+        by = deepspeed.PROFILES[l.zero]
     l = replace(l, dp=64 // (l.tp * l.pp * l.cp))
     return replace(job, layout=l, software=told, framework=by)
 
@@ -387,6 +396,7 @@ def described(job: Job, other: Job) -> dict[str, object]:
     return {
         **{name: getattr(job.layout, name) for name in names},
         "recompute": resolved(job.layout.recompute, other.profile.selective),
+        "recomputed layers": recompute(job.layout.recompute).layers,
         "model": {
             **shape,
             "kv_heads": job.model.K,
@@ -397,7 +407,9 @@ def described(job: Job, other: Job) -> dict[str, object]:
         "seq": job.T,
         "precision": job.precision,
         "optimizer": job.optimizer,
-        "kernel": job.attention_kernel,
+        "kernel": other.profile.attention
+        if job.attention_kernel == "framework"
+        else job.attention_kernel,
         "software": {
             f.name: getattr(job.profile, f.name)
             for f in fields(Software)
@@ -427,7 +439,7 @@ def test_a_field_is_written_or_refused_with_a_sentence(
     name: str, field: str
 ) -> None:
     """Whatever a layout says is in the text, or refused by the name of the field: never dropped."""
-    plain = next(f.default for f in fields(Layout) if f.name == field)
+    plain = getattr(ONE_DEVICE, field)
     other = OTHER.get(field, 2 if isinstance(plain, int) else plain)
     if field == "sequence_parallel":
         job = replace(BASE, layout=replace(BASE.layout, tp=2, dp=4))
@@ -625,7 +637,10 @@ def test_torchtitans_eight_bits_are_configurations() -> None:
         framework="torchtitan",
     )
     big = replace(job, model=model("llama3-405b"))
-    text = bridge.write(big, "torchtitan", PLACE)[0]
+    with pytest.raises(BadInput, match="tensorwise.*means rowwise"):
+        bridge.write(big, "torchtitan", PLACE)
+    by_row = replace(big, software=Software(float8="rowwise"))
+    text = bridge.write(by_row, "torchtitan", PLACE)[0]
     assert "--config llama3_405b" in text
     back = bridge.read("a.sh", text)
     assert back.tables["job"]["precision"] == {

@@ -31,9 +31,9 @@ OF_A_FOLDER = replace(
 
 def written(own: Model, to: str) -> tuple[str, list[str]]:
     """The file, and what the training script must say."""
-    job = Job(own, "8xh100-sxm", 64, Layout(dp=8, zero=3))
+    job = Job(own, "8xh100-sxm", 64, Layout(dp=8, zero=3, recompute="full"))
     if to == "megatron-bridge":
-        job = replace(job, layout=Layout(dp=8, zero=1))
+        job = replace(job, layout=Layout(dp=8, zero=1, recompute="full"))
     return bridge.write(job, to, PLACE)
 
 
@@ -65,9 +65,11 @@ def test_a_near_model_is_named_with_what_it_has_otherwise() -> None:
 
 @pytest.mark.parametrize("to", ["megatron", *NAMED])
 def test_a_file_says_what_it_was_made_of_and_what_it_lacks(to: str) -> None:
-    job = Job(OF_A_FOLDER, "8xh100-sxm", 64, Layout(dp=8, zero=3))
+    job = Job(
+        OF_A_FOLDER, "8xh100-sxm", 64, Layout(dp=8, zero=3, recompute="full")
+    )
     if "megatron" in to:
-        job = replace(job, layout=Layout(dp=8, zero=1))
+        job = replace(job, layout=Layout(dp=8, zero=1, recompute="full"))
     place = replace(PLACE, path="plan\n.toml")
     head = bridge.write(job, to, place)[0].splitlines()[:6]
     told = next(line for line in head if "my folder on 8 x h100-sxm" in line)

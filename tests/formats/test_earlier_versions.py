@@ -53,7 +53,7 @@ def test_a_result_is_its_question_on_the_page(version: str) -> None:
     from meshwright.web.dropped import taken
 
     text = (HERE / version / "predict.json").read_text()
-    question, said = taken(text, {})
+    question, said = taken(text, {}, lambda *_: None)
     assert said == "a result of meshwright predict"
     assert question["model"] == "quickstart" and question["batch"] == "16seq"
 

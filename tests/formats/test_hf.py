@@ -391,7 +391,7 @@ def alike(model: Model) -> Model:
         seq=1,
         notes=at_length(model).notes,
         kv_heads=model.K,
-        head_dim=0 if model.mla else model.h,
+        head_dim=None if model.mla else model.h,
     )
     return replace(
         shapes,

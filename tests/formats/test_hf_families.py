@@ -196,7 +196,7 @@ def test_the_head_of_a_bert_is_whole_on_every_tensor_parallel_rank() -> None:
     job = Job(m, NOWHERE, 1)
 
     def held(tp: int) -> dict[str, float]:
-        layout = placed(Layout(tp=tp), (tp,))
+        layout = placed(Layout(tp=tp, dp=1), (tp,))
         return {
             op.name: float(op.weights) for op in vocabulary.head(job, layout)
         }

@@ -229,7 +229,7 @@ def test_messages_are_counted_between_ranks(
     found = busy(
         job,
         placed(
-            Layout(pp=2, microbatch=2, schedule=schedule, **chunks),
+            Layout(pp=2, dp=1, microbatch=2, schedule=schedule, **chunks),
             job.cluster.sizes,
         ),
     )
@@ -246,7 +246,7 @@ def test_messages_are_counted_between_ranks(
             {"layout": Layout(dp=2, zero=3, microbatch=4)},
             "has no engine 'zero3'",
         ),
-        ({"layout": Layout(pp=2, microbatch=1)}, "has no engine '1f1b'"),
+        ({"layout": Layout(pp=2, dp=1, microbatch=1)}, "has no engine '1f1b'"),
         (
             {
                 "model": replace(

@@ -124,8 +124,6 @@ def test_a_script_keeps_its_words(tmp_path: Path) -> None:
         *same.changed
     } == {  # Megatron's defaults, or what a plan counts on
         "norm_epsilon",
-        "overlap_grad_reduce",
-        "overlap_param_gather",
         "CUDA_DEVICE_MAX_CONNECTIONS",
     }
     assert {*EXAMPLE.splitlines()} <= {*same.text.splitlines()}
@@ -163,8 +161,6 @@ def test_a_script_keeps_its_words(tmp_path: Path) -> None:
         '    --sequence-parallel"',
         "torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py \\",
         "    --norm-epsilon 1e-05 \\",
-        "    --overlap-grad-reduce \\",
-        "    --overlap-param-gather \\",
         "    --recompute-granularity full \\",
         "    --recompute-method uniform \\",
         "    --recompute-num-layers 1 \\",

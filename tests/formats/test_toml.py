@@ -23,15 +23,17 @@ from meshwright.describe import (
     network,
     transport,
 )
-from meshwright.describe.ranges import CHOICES, RANGES
+from meshwright.describe.ranges import CHOICES, MOST_USD, RANGES
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
+from meshwright.formats.flags import read_flags
 from meshwright.formats.toml import dump_job, load_job, parse_batch
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.limits import laws, scenario
 from meshwright.prediction import failures
 from meshwright.train import settings as train_settings
+from meshwright.web import question
 
 TEXT = st.text(
     st.characters(categories=("L", "N", "P", "S"), include_characters=" "),
@@ -115,7 +117,7 @@ CHIPS = st.builds(
     ).map(MappingProxyType),
     sustained=st.none() | SHARE,
     power_w=st.just(0.0) | POSITIVE,
-    usd_per_hour=st.just(0.0) | POSITIVE,
+    usd_per_hour=st.floats(0.0, MOST_USD),
     aliases=st.lists(TEXT, max_size=2).map(tuple),
     hierarchy=st.none()
     | st.builds(
@@ -239,8 +241,9 @@ def test_what_is_written_reads_back_equal(thing, defaults):
 @given(JOBS)
 def test_a_job_file_reads_back_equal(thing):
     text = dump_job(thing)
-    assert load_job(parse_toml(text, "job.toml")) == thing
-    assert dump_job(load_job(parse_toml(text, "job.toml"))) == text
+    back = load_job(parse_toml(text, "job.toml"), bare=False)
+    assert back == thing
+    assert dump_job(back) == text
 
 
 def test_catalogue_entries_are_written_by_name():
@@ -370,6 +373,35 @@ def test_numbers_with_their_source():
         "date": "2023-03",
         "note": "dense",
     }
+
+
+def test_a_file_needs_units_and_python_does_not(tmp_path):
+    """A bandwidth of 400 in a file may be 400 GB/s or 400 Gbit/s, and was 400 B/s."""
+    network = catalog.network("dgx-h100")
+    plain = {**describe(), "cluster": {"on": "8xh100-sxm"}}
+    fast = {**to_dict(network.dims[0]), "bandwidth": 400}
+    plain["cluster"]["network"] = {"name": "hall", "dims": [fast]}
+    assert load_job(plain).cluster.network.dims[0].bandwidth == 400
+    file = tmp_path / "job.toml"
+    said = "has no unit: say '400 GB/s' or '400 Gbit/s'"
+    fields = re.escape("cluster.network.dims[0].bandwidth 400 ")
+    fast["latency"] = "2 us"
+    file.write_text(dumps_toml(plain))
+    with pytest.raises(BadInput, match=fields + said):
+        load_job(file)
+    with pytest.raises(BadInput, match=fields + said):
+        read_flags(str(file), {})
+    with pytest.raises(BadInput, match=fields + said):
+        question.ask({"job": file.read_text()}, [])
+    fast["bandwidth"] = "400 GB/s"
+    file.write_text(dumps_toml(plain))
+    assert load_job(file).cluster.network.dims[0].bandwidth == 400e9
+    # a changed field of a named chip keeps the others, whose numbers are in SI units
+    plain["cluster"] = {"on": "8xh100-sxm", "chip": {"usd_per_hour": 2.5}}
+    file.write_text(dumps_toml(plain))
+    chip = load_job(file).cluster.chip
+    assert chip.usd_per_hour == 2.5
+    assert chip.hbm_bytes == catalog.chip("h100-sxm").hbm_bytes
 
 
 def test_files(tmp_path):

@@ -24,14 +24,14 @@ def test_the_first_degree_that_mends_everything() -> None:
 def test_dp_and_microbatch_change_alone() -> None:
     assert nearest(Layout(dp=6), lambda of: of.dp == 4) == ("dp", [4])
     assert nearest(
-        Layout(microbatch=5), lambda of: of.microbatch in (4, 8)
+        Layout(dp=1, microbatch=5), lambda of: of.microbatch in (4, 8)
     ) == ("microbatch", [4, 8])
-    assert nearest(Layout(), lambda of: False) is None
+    assert nearest(Layout(dp=1), lambda of: False) is None
 
 
 def test_a_change_never_takes_more_chips() -> None:
     """tp 4 on three chips leaves no replica: it is not offered."""
-    assert nearest(Layout(tp=3), lambda of: of.tp == 4) is None
+    assert nearest(Layout(tp=3, dp=1), lambda of: of.tp == 4) is None
 
 
 def test_one_reason_stands_alone_and_several_are_cut() -> None:

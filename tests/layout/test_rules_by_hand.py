@@ -46,6 +46,10 @@ NET = Network(
 )
 
 
+HERE = dict.fromkeys(("tp", "cp", "dp", "pp"), (1, 1))
+"""Where the ranks of one device lie in a network of two dimensions."""
+
+
 def job(model: Model = DENSE, batch: int = 24, chips: int = 64) -> Job:
     return Job(model, Cluster(CHIP, NET, chips), batch)
 
@@ -77,7 +81,8 @@ PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
     "kv heads over tp": lambda j, l: even(l.tp, 4) or even(4, l.tp),
     "feed-forward over tp": lambda j, l: even(l.tp, 260),
     "sequence over cp": lambda j, l: (
-        even(long_cut(j, l), 96 * l.microbatch) and l.cp <= 96
+        # where cp cuts it a sequence is padded
+        (l.cp > 1 or even(long_cut(j, l), 96 * l.microbatch)) and l.cp <= 96
     ),
     "hidden over the grid": lambda j, l: (
         even(l.tp, 96) and (l.scheme != "summa" or even(l.cp, 96))
@@ -219,8 +224,8 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        (Layout(tp=5), "kv heads 4 and tp 5: one must be a multiple"),
-        (Layout(tp=8), "heads 12 cannot be split 8 ways: tp may be 1, 2, 3, 4"),
+        (Layout(tp=5, dp=1), "kv heads 4 and tp 5: one must be a multiple"),
+        (Layout(tp=8, dp=1), "heads 12 cannot be split 8 ways: tp may be 1, 2, 3, 4"),
         (
             Layout(tp=3, cp=5, dp=2, dp_replicate=7, zero=1),
             "dp_replicate 7 must divide dp 2",
@@ -232,21 +237,21 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
         ),
         (Layout(pp=16, dp=2), "12 layers are too few for pp 16: a chunk needs a layer; pp may"),
         (
-            Layout(pp=4, interleave=4, schedule="interleaved"),
+            Layout(pp=4, dp=1, interleave=4, schedule="interleaved"),
             "pp 4 x 4 chunks (interleaved): a chunk needs a layer, the first and the last at least"
             " embedding and head; pp may be at most 3",
         ),
         (
-            Layout(pp=2, stages="5,6"),
+            Layout(pp=2, dp=1, stages="5,6"),
             "layout.stages 5,6 deals 11 layers to 2 stages, but pp 2 has 2 and the model 12",
         ),
         (
-            Layout(pp=2, interleave=2, schedule="interleaved", stages="6,6"),
+            Layout(pp=2, dp=1, interleave=2, schedule="interleaved", stages="6,6"),
             "deals 12 layers to 2 stages, but pp 2 x 2 chunks (interleaved) has 4",
         ),
         (
-            Layout(cp=5),
-            "a microbatch of 1 x 96 tokens cannot be split over cp 5 and tp 1 (sequence_parallel):"
+            Layout(tp=5, dp=1),
+            "a microbatch of 1 x 96 tokens cannot be split over cp 1 and tp 5 (sequence_parallel):"
             " cp x tp may be 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96",
         ),
         (
@@ -256,16 +261,21 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
         ),
         (Layout(dp=65, microbatch=1), "needs 65 chips, but the cluster has 64"),
         (
-            Layout(dp=2, tp=2, placement={"dp": (1, 1), "tp": (2, 1)}),
+            Layout(dp=2, tp=2, placement={**HERE, "dp": (1, 1), "tp": (2, 1)}),
             "placement dp = [1, 1] must multiply up to dp = 2",
         ),
         (
-            Layout(dp=4, tp=4, placement={"dp": (4, 1), "tp": (4, 1)}),
+            Layout(dp=4, tp=4, placement={**HERE, "dp": (4, 1), "tp": (4, 1)}),
             "placement puts 16 ranks in network dimension 1 (node), which joins 8",
         ),
-        (Layout(dp=2, placement={"dp": (2,)}), "a number for each of the 2"),
         (
-            Layout(dp=2, placement={"dp": (4, 0.5)}),
+            Layout(
+                dp=2, placement={**dict.fromkeys(HERE, (1,)), "dp": (2,)}
+            ),
+            "a number for each of the 2",
+        ),
+        (
+            Layout(dp=2, placement={**HERE, "dp": (4, 0.5)}),
             "placement dp = [4, 0.5] must multiply up",
         ),
     ],
@@ -276,7 +286,10 @@ def test_sentences_name_the_numbers(layout: Layout, says: str) -> None:
 
 def test_nothing_is_said_of_what_holds() -> None:
     fine = Layout(
-        tp=4, dp=8, pp=2, placement={"dp": (2, 4), "tp": (4, 1), "pp": (1, 2)}
+        tp=4,
+        dp=8,
+        pp=2,
+        placement={**HERE, "dp": (2, 4), "tp": (4, 1), "pp": (1, 2)},
     )
     assert rules.broken(job(), fine) == []
     full = Layout(dp=64, microbatch=1)
@@ -285,10 +298,10 @@ def test_nothing_is_said_of_what_holds() -> None:
 
 def test_slots_need_a_vocabulary() -> None:
     none = job(replace(DENSE, vocab=0))
-    slots = Layout(pp=4, stages="slots")
+    slots = Layout(pp=4, dp=1, stages="slots")
     assert "needs a vocabulary" in rules.broken(none, slots)[0]
     assert rules.broken(job(replace(DENSE, vocab=1)), slots) == []
-    assert rules.broken(none, Layout(pp=4)) == []
+    assert rules.broken(none, Layout(pp=4, dp=1)) == []
     chunked = Layout(pp=7, schedule="zbv", dp=1)
     assert "too few" in rules.broken(none, chunked)[0]
 
@@ -306,7 +319,7 @@ def test_degrees_are_positive_numbers_of_a_table() -> None:
         "interleave",
         "panels",
     ]:
-        layout = Layout()
+        layout = Layout(dp=1)
         assert rules.POSITIVE.holds(job(), layout)
         object.__setattr__(layout, name, 0)
         assert not rules.POSITIVE.holds(job(), layout), name
@@ -335,27 +348,29 @@ def test_lists_of_divisors_end() -> None:
 def test_conventions_at_their_edges() -> None:
     long = job(replace(DENSE, seq=3 * 4096))
     for cp, fine in ((1, True), (3, True), (4, False)):
-        assert bool(practice.LONG.holds(long, Layout(cp=cp))) is fine
-    assert practice.LONG.holds(job(), Layout()), "short, but not cut"
-    assert "leaves 3,072 tokens" in practice.LONG.sentence(long, Layout(cp=4))
+        assert bool(practice.LONG.holds(long, Layout(cp=cp, dp=1))) is fine
+    assert practice.LONG.holds(job(), Layout(dp=1)), "short, but not cut"
+    assert "leaves 3,072 tokens" in practice.LONG.sentence(
+        long, Layout(cp=4, dp=1)
+    )
     many = job(replace(DENSE, moe=MoE(experts=96, top_k=2, expert_ffn=60)))
     for ep, fine in ((2, False), (3, True), (6, True)):
         assert bool(practice.SPREAD.holds(many, Layout(ep=ep, dp=6))) is fine
     assert practice.SPREAD.sentence(many, Layout(ep=2, dp=2)).startswith(
         "48 experts on each rank"
     )
-    assert "ep 3 or more" in practice.SPREAD.sentence(many, Layout())
+    assert "ep 3 or more" in practice.SPREAD.sentence(many, Layout(dp=1))
     for experts, fine in ((64, True), (66, False)):
         more = replace(DENSE, moe=MoE(experts, top_k=2, expert_ffn=60))
         holds = practice.SPREAD.holds(job(more), Layout(ep=2, dp=2))
         assert bool(holds) is fine, "32 a rank are DeepSeek-V3's"
-    assert practice.SPREAD.holds(job(), Layout())
-    inside = Layout(tp=4, placement={"tp": (4, 1)})
-    outside = Layout(tp=4, placement={"tp": (2, 2)})
+    assert practice.SPREAD.holds(job(), Layout(dp=1))
+    inside = Layout(tp=4, dp=1, placement={**HERE, "tp": (4, 1)})
+    outside = Layout(tp=4, dp=1, placement={**HERE, "tp": (2, 2)})
     assert practice.INSIDE.holds(job(), inside)
     assert not practice.INSIDE.holds(job(), outside)
     assert "tp 12 leaves the node domain of 8 chips" in practice.NEAR.sentence(
-        job(), Layout(tp=12)
+        job(), Layout(tp=12, dp=1)
     )
 
 
@@ -441,7 +456,10 @@ def test_numbers_that_are_trained() -> None:
     ):
         at = replace(job(), precision=PRECISIONS[name])
         assert (trainable.numbers(at) == []) is fine, name
-        assert bool(rules.NAMED["trained numbers"].holds(at, Layout())) is fine
+        assert (
+            bool(rules.NAMED["trained numbers"].holds(at, Layout(dp=1)))
+            is fine
+        )
     narrow = replace(PRECISIONS["fp32"], gradient_bytes=2.0)
     assert trainable.numbers(replace(job(), precision=narrow)) == []
 
@@ -471,8 +489,8 @@ def test_learned_positions_are_as_many_as_tokens() -> None:
     rule = rules.NAMED["learned positions"]
     for seq, fine in ((95, True), (96, True), (97, False)):
         at = replace(job(replace(DENSE, positions="learned")), seq=seq)
-        assert bool(rule.holds(at, Layout())) is fine
-        assert rule.holds(replace(at, model=DENSE), Layout())
+        assert bool(rule.holds(at, Layout(dp=1))) is fine
+        assert rule.holds(replace(at, model=DENSE), Layout(dp=1))
 
 
 # Where ranks lie.
@@ -491,7 +509,7 @@ def test_learned_positions_are_as_many_as_tokens() -> None:
             {"tp": (3, 1), "cp": (1, 1), "dp": (2, 2), "pp": (1, 2)},
         ),
         (
-            Layout(tp=2, cp=2, pp=2),
+            Layout(tp=2, cp=2, pp=2, dp=1),
             {"tp": (2, 1), "cp": (2, 1), "dp": (1, 1), "pp": (2, 1)},
         ),
     ],
@@ -508,7 +526,7 @@ def test_ranks_that_fill_no_nodes_are_numbered_through() -> None:
     assert placed(Layout(dp=97), (8, 97)).placement["dp"] == (1, 97)
     both = placed(Layout(tp=2, dp=7), (8, 2)).placement
     assert both["tp"] == (2, 1) and both["dp"] == (4, 1.75)
-    given = Layout(dp=4, placement={"dp": (1, 4)})
+    given = Layout(dp=4, placement={**HERE, "dp": (1, 4)})
     assert placed(given, (8, 16)) is given
 
 
@@ -538,10 +556,10 @@ def test_layers_of_each_stage(
 def test_chunks_of_a_rank() -> None:
     from meshwright.layout.stages import stage_count, stage_numbers
 
-    looped = Layout(pp=4, interleave=3, schedule="interleaved")
+    looped = Layout(pp=4, dp=1, interleave=3, schedule="interleaved")
     assert stage_numbers(looped, 1) == [1, 5, 9]
     assert stage_count(looped) == 12
-    folded = Layout(pp=4, schedule="zbv")
+    folded = Layout(pp=4, dp=1, schedule="zbv")
     assert stage_numbers(folded, 1) == [1, 6] and stage_count(folded) == 8
     assert stage_numbers(replace(folded, pp=1), 0) == [0]
     assert stage_count(replace(folded, pp=1)) == 1
@@ -627,7 +645,7 @@ def test_what_tensor_and_context_parallelism_cut(
             for n in exchanged.values():
                 both = both and (cp == 1 or n % (tp * cp) == 0)
             assert bool(cuts.over_cp(of, tp, cp)) is both, (tp, cp)
-            layout = Layout(tp=tp, cp=cp)
+            layout = Layout(tp=tp, cp=cp, dp=1)
             rule = rules.NAMED["states over tp and cp"]
             assert bool(rule.holds(job(of), layout)) is both
 
@@ -644,15 +662,15 @@ def test_a_device_that_is_alone_has_one_stage() -> None:
 def test_every_stage_needs_a_layer() -> None:
     rule = rules.FILLED
     for pp, fine in ((12, True), (11, True), (13, False)):
-        assert bool(rule.holds(job(), Layout(pp=pp))) is fine
-    slots = Layout(pp=14, stages="slots")
+        assert bool(rule.holds(job(), Layout(pp=pp, dp=1))) is fine
+    slots = Layout(pp=14, dp=1, stages="slots")
     assert not rule.holds(job(), slots), "ends that are slots alone"
 
 
 def test_a_plan_says_what_its_framework_lacks() -> None:
-    assert practice.not_proposed(job(), Layout()) == []
+    assert practice.not_proposed(job(), Layout(dp=1)) == []
     asked = replace(job(), framework="megatron-core")
-    strange = Layout(pp=2, schedule="zbv")
+    strange = Layout(pp=2, dp=1, schedule="zbv")
     by = asked.profile
     assert by is not None and by.proposes
     assert not practice.not_proposed(asked, Layout(tp=2, dp=4, zero=1))
@@ -668,7 +686,7 @@ def test_a_plan_says_what_its_framework_lacks() -> None:
 def test_stages_are_named_with_their_chunks() -> None:
     """One chunk on a device, several, or copies of them."""
     found = [
-        rules._stages(Layout(pp=4, interleave=v, schedule=name))
+        rules._stages(Layout(pp=4, dp=1, interleave=v, schedule=name))
         for name, v in (("1f1b", 1), ("interleaved", 3), ("dualpipe", 2))
     ]
     assert found == [
@@ -686,7 +704,7 @@ def test_experts_on_one_rank_of_tp_need_no_sequence_parallelism() -> None:
         (moe, 1, False, True), (moe, 2, False, False), (moe, 2, True, True),
         (job(), 2, False, True),
     ):  # fmt: skip
-        layout = Layout(tp=tp, sequence_parallel=sp)
+        layout = Layout(tp=tp, dp=1, sequence_parallel=sp)
         assert bool(rules.EXPERT_SEQUENCE.holds(at, layout)) is fine
 
 
@@ -706,7 +724,7 @@ def test_microbatches_that_stay_as_many_go_in_other_groups(
     sequences: int, size: int | None
 ) -> None:
     job = Job(catalogue("llama3-70b"), cluster("16xh100-sxm"), sequences)
-    layout = Layout(pp=16, interleave=2, schedule="interleaved")
+    layout = Layout(pp=16, dp=1, interleave=2, schedule="interleaved")
     said = rules.broken(job, layout)
     if size is None:
         assert not said, "one group of all"
@@ -725,5 +743,5 @@ def test_groups_of_a_size_are_no_advice_where_the_framework_has_none() -> None:
         120,
         framework="torchtitan",
     )
-    layout = Layout(pp=16, interleave=2, schedule="interleaved")
+    layout = Layout(pp=16, dp=1, interleave=2, schedule="interleaved")
     assert rules.broken(job, layout)[0].endswith("119 or 126")

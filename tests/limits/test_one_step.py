@@ -20,7 +20,8 @@ from meshwright.describe.assumptions import (
     Hide,
     HidePass,
 )
-from meshwright.describe.cluster import Cluster
+from meshwright.describe.cluster import NOWHERE
+from meshwright.describe.frozen import changed
 from meshwright.describe.job import Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
@@ -124,7 +125,8 @@ def as_job(
             "pp": lie["pp"],
         },
     )
-    cluster = Cluster(H100.chip, on, layout.chips)
+    # more chips than a description may have
+    cluster = changed(NOWHERE, chip=H100.chip, network=on, chips=layout.chips)
     job = Job(
         model,
         cluster,

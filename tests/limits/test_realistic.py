@@ -151,3 +151,17 @@ def test_without_attention_scores_and_vocabulary() -> None:
     assert flops / tokens == pytest.approx(6 * parameters(bare), rel=2e-3)
     flops, tokens, _ = run_of(H100.law, full)
     assert flops / tokens > 6.1 * parameters(bare)
+
+
+def test_what_is_left_out_may_leave_the_range_of_a_description() -> None:
+    """Endless memory is no share of a chip's: a question of what if, not a set."""
+    from meshwright.describe.assumptions import SETS
+    from meshwright.describe.frozen import put
+
+    endless = put("memory.capacity_share", 1e30)(SETS["realistic"])
+    assert endless.memory.capacity_share == 1e30
+    assert hash(endless) != hash(SETS["realistic"])
+    at_peak = put("chip.model", "peak")(SETS["epoch-2024"])
+    assert (
+        at_peak.chip.memory_efficiency == type(at_peak.chip).memory_efficiency
+    )

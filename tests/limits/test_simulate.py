@@ -50,7 +50,8 @@ def test_a_flat_hierarchy_is_a_single_level(
     """Two levels with everything in one of them do what one level does."""
     d = Degrees(dp, up, ff, pp, SHAPE.E, 2 * pp, 1, 0)
     one = replace(H100, network=network("epoch-h100-global-nvlink"))
-    dims = (replace(one.network.dims[0], size=8), one.network.dims[0])
+    (flat_dim,) = one.network.dims
+    dims = (replace(flat_dim, size=8, name="near"), flat_dim)
     two = replace(H100, network=replace(one.network, dims=dims))
     flat = simulate(one.machine, SHAPE, d, {a: (getattr(d, a),) for a in AXES})
     upper = simulate(

@@ -68,7 +68,7 @@ def test_tensor_parallel(
     model: Model, tp: int, b: int, sequence: bool
 ) -> None:
     model = replace(model, kv_heads=max(model.K, tp))
-    layout = Layout(tp=tp, microbatch=b, sequence_parallel=sequence)
+    layout = Layout(tp=tp, dp=1, microbatch=b, sequence_parallel=sequence)
     record, ops = (
         run_tp(model, tp, b, sequence),
         operations(job_of(model, layout, b)),
@@ -100,7 +100,7 @@ def test_experts_over_tensor_parallel_ranks(model: Model) -> None:
     dense feed-forward.
     """
     model = replace(model, mtp_layers=0)
-    ops = operations(job_of(model, Layout(tp=2, ep=2), 1))
+    ops = operations(job_of(model, Layout(tp=2, dp=1, ep=2), 1))
     with fake_cluster(tp=2) as (mesh, record):
         stage = whole(model)
         expert_parallel(stage, model, mesh.get_group("tp"))
@@ -130,7 +130,7 @@ def test_experts_cut_in_two() -> None:
 @pytest.mark.parametrize("model", [known.GPT, known.LLAMA, LATENT[0]], **NAME)
 def test_context_parallel(model: Model) -> None:
     """Each rank computes on T/cp tokens; keys and values travel, twice."""
-    layout = Layout(tp=2, cp=2)
+    layout = Layout(tp=2, cp=2, dp=1)
     with fake_cluster(cp=2, tp=2) as (mesh, record):
         stage = whole(model)
         context_parallel(stage, mesh.get_group("cp"))

@@ -98,7 +98,9 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
     """
     model, pp, m = known.LLAMA, 2, 4
     record = run(model, name, rank, pp, m, v, sequence)
-    layout = Layout(tp=2, pp=pp, interleave=v, sequence_parallel=sequence)
+    layout = Layout(
+        tp=2, pp=pp, dp=1, interleave=v, sequence_parallel=sequence
+    )
     job = job_of(model, layout, m)
     # of the 2 v stages' 2 v - 1 boundaries a rank sends forward over some, back over the others
     boundaries = 2 * v - 1

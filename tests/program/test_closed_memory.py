@@ -347,7 +347,7 @@ def test_numbers_worked_out_by_hand() -> None:
 def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
     """That is what these schedules are for: what waits is bounded by the pipeline."""
     v = 2 if schedule.startswith("interleaved") else 1
-    layout = Layout(pp=4, schedule=schedule, interleave=v)
+    layout = Layout(pp=4, dp=1, schedule=schedule, interleave=v)
     on = catalog.cluster("4xh100-sxm")
     few, many = (
         carried_out(Job(catalog.model("llama3-8b"), on, m, layout, seq=2048))

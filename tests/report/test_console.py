@@ -70,9 +70,12 @@ def test_json_has_one_schema(capsys: pytest.CaptureFixture[str]) -> None:
         show_json({"x": float("nan")})
 
 
-def test_progress_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_needs_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with progress() as told:
-        assert told is None
+        told("soon", 0.5)
+    assert capsys.readouterr().err == ""  # a line comes after a while
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")

@@ -90,6 +90,7 @@ def test_validated_shows_errors_and_skips() -> None:
                 "overall": overall,
                 "sources": {"someone": stats},
                 "skipped": {"no chip": 4},
+                "fitted": 5,
             }
         )
     )
@@ -98,6 +99,8 @@ def test_validated_shows_errors_and_skips() -> None:
         "-10.0 %",
         "someone",
         "skipped 4: no chip",
+        "fitted to 5 of these step times",
+        "docs/accuracy.md",
         "accuracy 0.5",
         "groups 2",
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -25,11 +26,13 @@ from meshwright.report.text import (
     CAUSES,
     bar,
     between,
+    chance,
     count,
     evidence,
     headline,
     layout_words,
     percent,
+    room,
     seconds,
     whole_run,
 )
@@ -222,3 +225,25 @@ def test_a_price_that_nobody_could_look_up_is_said_to_be_so(
     said = whole_run(predict(job, Layout(dp=8)))
     assert " USD at " in said
     assert said.count(", an unverified price") == int(unverified)
+
+
+def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
+    """Less memory needed than there is, at a risk that is not accepted: the sentence says the
+    risk, and what is accepted.
+    """
+    job = Job(
+        model("llama3-8b"), cluster("8xmi300x"), batch=64, layout=Layout(dp=8)
+    )
+    p = predict(job)
+    assert 0.1 < p.risk_of_oom < 0.5 and not p.fits
+    needed = p.memory_bytes["needed"]
+    assert needed < p.memory_bytes["capacity"]
+    words = room(p)
+    assert words.startswith("may run out: memory") and "NOT" not in words
+    assert words.endswith(
+        f"risk of running out {chance(p.risk_of_oom)}, above the 10 % accepted"
+    )
+    asked = predict(replace(job, headroom=0.5))
+    assert asked.fits and ": fits (" in room(asked)
+    short = predict(replace(job, model=model("llama3-70b")))
+    assert room(short).startswith("does NOT fit") and "short" in room(short)

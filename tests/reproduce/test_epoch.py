@@ -23,7 +23,12 @@ def test_tables_and_worked_numbers() -> None:
         *tables.products(),
         *tables.example(),
     ]
-    assert {c.status for c in checks} <= {"match", "explained", "erratum"}
+    assert {c.status for c in checks} <= {
+        "match",
+        "loose",
+        "explained",
+        "erratum",
+    }
     assert (
         sum(
             c.id.startswith(("table 3", "table 4")) and c.status == "match"
@@ -34,7 +39,11 @@ def test_tables_and_worked_numbers() -> None:
     assert {c.id for c in checks if c.status == "erratum"} == {
         "appendix 8.3/limit in consistent units"
     }
-    assert sum(c.status == "explained" for c in checks) == 5
+    assert sum(c.status == "explained" for c in checks) == 4
+    # "about three orders": 2.2 on V100 has no defect that would explain it
+    assert [c.id for c in checks if c.status == "loose"] == [
+        "appendix 8.3/orders of magnitude/v100"
+    ]
 
 
 def test_digits() -> None:
@@ -166,7 +175,8 @@ def test_against_a_file(tmp_path: Path) -> None:
     curve = [c for c in report.checks if c.id.startswith("fig6_a100_dense/")]
     # as many digits as the file has
     assert max(abs(c.rel_diff) for c in curve) <= 1e-7
-    assert {c.source for c in curve} == {"printed"}
+    # the paper prints its curves as pictures: a file's points are nobody's printed numbers
+    assert {c.source for c in curve} == {"own"}
 
 
 def test_what_is_printed_with_one_digit_keeps_its_difference() -> None:

@@ -77,8 +77,10 @@ def test_the_noise_scale_is_the_critical_batch() -> None:
 
 def test_the_largest_run_of_all_takes_more_than_the_worlds_energy() -> None:
     (c,) = sentences.energy()
-    assert c.status == "match" and c.computed and c.published
-    assert c.computed > 1000 * c.published
+    assert c.status == "match"
+    # the paper prints no joules: what is printed is the statement
+    assert (c.published, c.computed) == (1.0, 1.0)
+    assert "3.0e+24 J" in c.note  # 700 W x 3e36 FLOP / 692.6 TFLOP/s
 
 
 @pytest.mark.parametrize("curve", shipped(), ids=lambda g: g.name)

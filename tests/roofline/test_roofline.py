@@ -273,3 +273,19 @@ def test_a_stage_sends_to_its_neighbour(name, rate):
     )
     short = schemes.pipeline(schemes.Asked(Setting(TOY), m, 1e-3), 8, 32)
     assert short.comm_sum_s == pytest.approx(38 * m.fabric.latencies[0])
+
+
+@pytest.mark.parametrize(
+    ("on", "crosses"), [("1536xselene", True), ("4096xtpu-v5p", False)]
+)
+def test_tensor_parallelism_across_switches_is_said(on, crosses):
+    """175B on Selene: the best split has Y = ib2, InfiniBand, where no run has it; a torus has no
+    switch to leave.
+    """
+    found = roofline(model("gpt3-175b"), cluster(on), 3.1e6)
+    assert all(whole.y > 1 for whole in found.whole)
+    said = [note for note in found.notes if "nearest switch" in note]
+    assert len(said) == crosses
+    if crosses:
+        assert all("Y = ib" in whole.placement for whole in found.whole)
+        assert "over ib" in said[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from by_hand import set_to
 from meshwright import BadInput, assumptions, cluster, model
 from meshwright.cost.free import Free
 from meshwright.describe.assumptions import (
@@ -67,13 +68,7 @@ def leaves(option: Any, name: str) -> Iterator[str]:
 
 def changed(how: Any, name: str, value: Any) -> Any:
     """The same with one field changed: "overlap.dp.links"."""
-    first, _, rest = name.partition(".")
-    return replace(
-        how,
-        **{
-            first: changed(getattr(how, first), rest, value) if rest else value
-        },
-    )
+    return set_to(how, name, value)
 
 
 def answer(
@@ -179,7 +174,9 @@ BASES = {
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
     # half of the runs at the limit fit at any width
-    "memory.risk_width": changed(RICH, "memory.headroom", 0.1),
+    "memory.risk_width": replace(
+        RICH, memory=replace(RICH.memory, risk_width=0.1, headroom=0.1)
+    ),
     "memory.headroom": changed(RICH, "memory.risk_width", 0.05),
     "network.ring_factor": replace(
         RICH, network=replace(RICH.network, collective="book")
@@ -317,5 +314,8 @@ def test_the_factor_of_rings_is_that_of_the_set() -> None:
 def test_sets_of_others_are_refused_by_name(name: str) -> None:
     with pytest.raises(
         BadInput, match=f"assumptions {name}: roofline would ignore"
-    ):
+    ) as refused:
         answer(assumptions(name), "llama3-8b", V5P, LOW)
+    # one sentence, with the sets that it takes
+    assert len(str(refused.value)) < 300
+    assert str(refused.value).endswith("scaling-book-sum and scaling-book-max")

@@ -1,158 +1,25 @@
-"""What a schedule waits at least, what no order within a limit undercuts, and which ranks may have
-the most work: as sums over lists of stages. Orders of few microbatches, word by word.
+"""Which ranks may have the most work, orders of few microbatches word by word, and replays of many
+and of explained ones.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pytest
 
 from meshwright.num import Item
-from meshwright.schedule import SCHEDULES, get, held, waits
+from meshwright.schedule import SCHEDULES, get, held
 from meshwright.schedule.controllable import half, least
 from meshwright.schedule.cut import Cut
 from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import GROUPS, longest
 from meshwright.schedule.order import in_flight_rank
-from meshwright.schedule.replays import seconds
+from meshwright.schedule.replays import one
 from meshwright.schedule.timeline import step_in_run_s
 from meshwright.schedule.types import Costs
-from meshwright.schedule.waits import Wait
-
-Three = tuple[float, float, float]
-
-
-def equal(p: int, layers: int, m: int, send: float = 0.0) -> tuple[Dealt, list[Three]]:  # fmt: skip
-    """Even layers, a light embedding and a head; and each stage's F, I and W."""
-    layer, first, last = (
-        Pass(1.0, 1.5, 0.75),
-        Pass(0.25, 0.125, 0.5),
-        Pass(2.0, 1.0, 3.0),
-    )
-    cut = Cut.of(layers, float(p), 1.0, False)
-    d = Dealt(cut, float(m), layer, first, last, (), send)
-    stages = []
-    for k in range(p):
-        each = (layers / p, float(k == 0), float(k == p - 1))
-        stages.append(
-            tuple(
-                sum(
-                    a * b[i]
-                    for a, b in zip(each, (layer, first, last), strict=True)
-                )  # fmt: skip
-                for i in range(3)
-            )
-        )
-    return d, stages
-
-
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("send", [0.0, 0.7])
-def test_no_order_within_the_limit_undercuts(times: int, send: float) -> None:
-    """Of the first and the last rank: down to it, to the end and back less the forwards that the
-    limit lets it run, and all its work; or all but W of as many as it may hold, and up."""
-    kind = get(f"zb-{times}p")
-    for p, m in product((2, 3, 5), (1, 2, 3, 7, 20)):
-        d, stages = equal(p, 2 * p, m, send)
-        limit = min(times * p, m)
-        alone, run = [], []
-        for x in (0, p - 1):
-            f, i, w = stages[x]
-            way = sum(a + b for a, b, _ in stages[x + 1 :])
-            turned = max(way + 2 * (p - 1 - x) * send - (limit - 1) * f, 0.0)
-            up = sum(b for _, b, _ in stages[:x]) + x * send
-            late = m * (f + i) + (m - limit) * w + up + stages[0][2]
-            down = sum(a for a, _, _ in stages[:x]) + x * send
-            alone.append(down + turned + max(m * (f + i + w), late))
-            run.append(m * (f + i + w) + (turned if x == 0 else 0.0))
-        assert float(kind.span(d, True)) == pytest.approx(max(alone))
-        assert float(kind.span(d, False)) == pytest.approx(max(run))
-        # what it waits at least of a run, all sends free
-        assert kind.waits
-        slowest = max(map(sum, stages))
-        (wait,) = kind.waits(d, slowest)
-        sooner = slowest - sum(stages[0])
-        below = sum(a + b for a, b, _ in stages[1:])
-        most = times * p - 1 if sooner <= 0 else np.inf
-        less = (stages[0][0] + sooner) * min(most, m - 1)
-        assert float(wait.of(float(m))) == pytest.approx(
-            max(below - sooner - less, 0.0)
-        )
-
-
-def test_a_wait_falls_with_the_number_of_microbatches() -> None:
-    wait, other = Wait(7.0, 2.0, 2.0), Wait(5.0, 3.0, 1.0)
-    assert [wait.of(m) for m in (1.0, 2.0, 3.0, 4.0)] == [7.0, 5.0, 3.0, 3.0]
-    assert [other.of(m) for m in (1.0, 2.0, 9.0)] == [5.0, 2.0, 2.0]
-    assert (
-        Wait(4.0, 3.0, waits.ALL).of(3.0) == 0.0 and Wait(4.0).of(9.0) == 4.0
-    )
-    assert wait.under(other) == Wait(5.0, 3.0, 2.0)
-    assert other.under(wait) == Wait(5.0, 3.0, 2.0)
-    assert (
-        wait.where(True, other) == wait and wait.where(False, other) == other
-    )
-    both = wait.where(np.array([True, False]), other)
-    assert [x.tolist() for x in both] == [[7, 5], [2, 3], [2, 1]]
-
-
-@pytest.mark.parametrize(("head", "x"), [(0.0, 0), (9.0, 4)])
-def test_waits_of_the_slowest_rank(head: float, x: int) -> None:
-    """Five ranks, the first or the last with the most work: the ways before it, below it, and what
-    it does meanwhile."""
-    layer, first = Pass(2.0, 3.0, 1.0), Pass(0.25, 0.5, 0.125)
-    last = Pass(head, head / 2, head / 4)
-    d = Dealt(Cut.of(5, 5.0, 1.0, False), 1.0, layer, first, last, (), 0.0)
-    loads = [list(layer) for _ in range(5)]
-    for i in range(3):
-        loads[0][i] += first[i]
-        loads[4][i] += last[i]
-    f, i, w = (sum(each) for each in zip(*loads[:x], [0.0] * 3, strict=True))
-    below = [sum(each) for each in zip(*loads[x + 1 :], [0.0] * 3, strict=True)]  # fmt: skip
-    mine = loads[x]
-    assert waits.slowest(d) == x
-    to, turned = waits.one_f_one_b(d)
-    assert tuple(to) == (f + i + w, 0.0, 0.0)
-    assert tuple(turned) == (sum(below), mine[0], 4 - x)
-    for h in (1.0, 2.0):
-        around, turned = waits.zero_bubble(d, h)
-        assert tuple(around) == (
-            f + i + loads[0][2] - mine[2],
-            mine[2],
-            h * x,
-        )
-        assert tuple(turned) == (below[0] + below[1], mine[0], h * (4 - x))
-
-
-@pytest.mark.parametrize(("head", "x"), [(0.0, 0), (9.0, 2)])
-def test_waits_of_chunks(head: float, x: int) -> None:
-    """Three ranks with three chunks of one layer each."""
-    layer, first = Pass(2.0, 3.0, 1.0), Pass(0.25, 0.5, 0.125)
-    last = Pass(head, head / 2, head / 4)
-    d = Dealt(Cut.of(9, 3.0, 3.0, False), 1.0, layer, first, last, (), 0.0)
-    stages = [list(layer) for _ in range(9)]
-    for i in range(3):
-        stages[0][i] += first[i]
-        stages[8][i] += last[i]
-
-    def through(a: int, b: int, kinds: Sequence[int]) -> float:
-        return sum(stages[k][i] for k in range(a, b) for i in kinds)
-
-    early = [sum(stages[k][i] for k in (x, x + 3)) for i in range(3)]
-    top = x + 6
-    once, to, back, end = waits.interleaved(d)
-    assert tuple(once) == (through(0, x, (0, 1, 2)), 0.0, 0.0)
-    assert tuple(to) == (through(x, top, (0,)) - early[0], early[0], waits.ALL)
-    behind = early[1] + early[2]
-    assert tuple(back) == (
-        through(x, top, (1, 2)) - behind, behind, waits.ALL,
-    )  # fmt: skip
-    ahead = max(stages[x][0], stages[top][0])
-    assert tuple(end) == (through(top + 1, 9, (0, 1, 2)), ahead, 2 * (2 - x))
 
 
 def test_ranks_that_no_other_exceeds() -> None:
@@ -318,30 +185,32 @@ def test_many_microbatches_are_the_replay_of_all(name: str) -> None:
         assert float(kind.in_flight(p, m, v)) == pytest.approx(max(ranks))
 
 
-def test_what_is_left_at_the_end_of_a_step_within_a_limit() -> None:
-    """Three ranks, ZB-1p, seven microbatches with short weight gradients: on the last rank all but
-    W of three, then up and the first rank's own."""
-    layer, none = Pass(1.0, 2.0, 0.25), Pass(0.0, 0.0, 0.0)
-    d = Dealt(Cut.of(3, 3.0, 1.0, False), 7.0, layer, none, none, (), 0.5)
-    found = float(get("zb-1p").span(d, True))
-    down, up = 2 * (1.0 + 0.5), 2 * (2.0 + 0.5)
-    assert found == pytest.approx(down + 7 * 3.0 + 4 * 0.25 + up + 0.25)
-
-
 def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
     """What rounding leaves of the sum of its terms is added, not taken off."""
     rng = random.Random(3)
     for name in ("v-half", "zbv", "1f1b"):
-        v = float(get(name).chunks(1))
+        v = int(get(name).chunks(1))
         for _ in range(20):
             plain = [rng.uniform(0.01, 1.0) for _ in range(4)]
             layer = Pass(*(Item.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
             none = Pass(0.0, 0.0, 0.0)
-            cut = Cut.of(int(3 * v), 3.0, v, get(name).folded)
-            told = Dealt(cut, 7.0, layer, none, none, (), Item.called("send", plain[3]))  # fmt: skip
-            alone = told._replace(layer=Pass(*plain[:3]), send=plain[3])
+            cut = Cut.of(3 * v, 3.0, float(v), get(name).folded)
+            named = Dealt(cut, layer, none, none, (), Item.called("send", plain[3]))  # fmt: skip
+            alone = named._replace(layer=Pass(*plain[:3]), send=plain[3])
             for barrier in (True, False):
-                args = get(name), (3.0, 7.0, v)
-                found = seconds(*args, told.at, told.send, barrier)
-                exact = seconds(*args, alone.at, alone.send, barrier)
+                at = get(name), (3, 7, v)
+                found = one(*at, named, barrier)
+                exact = one(*at, alone, barrier)
                 assert float(found) == exact
+
+
+def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
+    """1F1B of three equal stages and eight microbatches: ten forwards and ten backwards, four sends."""
+    none = Pass(0.0, 0.0, 0.0)
+    layer = Pass(*(Item.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
+    cut = Cut.of(3, 3.0, 1.0, False)
+    d = Dealt(cut, layer, none, none, (), Item.called("send", 0.001))
+    found = one(get("1f1b"), (3, 8, 1), d, True)
+    often = {name: times for name, (times, _) in found.items.items()}
+    assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]
+    assert float(found) == pytest.approx(10 * 3.5 + often["send"] * 0.001)

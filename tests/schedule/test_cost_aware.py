@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_spans import draw
 
 from meshwright import Layout, cluster, model, predict
 from meshwright.describe.assumptions import REALISTIC
@@ -116,32 +115,21 @@ def test_no_rank_runs_ahead_of_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("name", COSTED)
-@pytest.mark.parametrize("uneven", [False, True])
-def test_the_bound_is_never_above_any_replay(name: str, uneven: bool) -> None:
-    """Of its own order; of one within the limit that is not its own, ZB-H1's or 1F1B's; and what a
-    rank holds is what was said, at most."""
-    rng = random.Random(f"{name} {uneven}")
-    schedule, errors = get(name), []
+def test_what_a_rank_holds_is_what_was_said_at_most(name: str) -> None:
+    """In its own order for any costs; and no order is shorter than what the busiest rank computes."""
+    rng = random.Random(name)
+    schedule, times = get(name), {"zb-1p": 1, "zb-2p": 2}[name]
     for _ in range(30):
-        at = draw(rng, name, uneven=uneven)
-        send = float(at.dealt.send)
-        own = schedule.timed(Costs(tuple(at.passes), send))
-        order = own.order(at.p, at.m, 1)
-        most = schedule.in_flight(at.p, at.m, 1)
-        assert most == min({"zb-1p": 1, "zb-2p": 2}[name] * at.p, at.m)
-        assert max(in_flight_rank(order, r) for r in range(at.p)) <= most
+        p, m = rng.randint(2, 6), rng.randint(1, 20)
+        passes = [tuple(rng.uniform(0.2, 2.0) for _ in range(3)) for _ in range(p)]  # fmt: skip
+        send = rng.choice((0.0, 0.1, 1.0))
+        order = schedule.timed(Costs(tuple(passes), send)).order(p, m, 1)
+        most = schedule.in_flight(p, m, 1)
+        assert most == min(times * p, m)
+        assert max(in_flight_rank(order, r) for r in range(p)) <= most
         for barrier in (True, False):
-            closed = float(schedule.span(at.dealt, barrier))
-            for other in (order, get("zb-h1").order(at.p, at.m, 1)):
-                exact = step_in_run_s(other, place, at.passes, send, barrier)
-                assert closed <= exact * (1 + 1e-9), (at, barrier)
-            whole = at.m * max(
-                float(at.dealt.load(float(r)).total) for r in range(at.p)
-            )
-            assert closed >= whole * (1 - 1e-9)
-            exact = step_in_run_s(order, place, at.passes, send, barrier)
-            errors.append(closed / exact - 1)
-    assert np.median(errors) > -0.05
+            exact = step_in_run_s(order, place, passes, send, barrier)
+            assert m * max(map(sum, passes)) <= exact * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meshwright.schedule import SCHEDULES, get, groups, waits
+from meshwright.schedule import SCHEDULES, get, groups
 from meshwright.schedule.cut import Cut
 from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.held import _distinct
@@ -70,7 +70,8 @@ def test_rounds_of_a_table() -> None:
     ]  # fmt: skip
 
 
-CLOSED = [n for n, s in SCHEDULES.items() if not (s.replayed or s.costed)]
+REPLAYED = {"v-half", "v-min", "breadth-first"}
+CLOSED = [n for n, s in SCHEDULES.items() if n not in REPLAYED and not s.costed]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -130,22 +131,6 @@ def test_fewer_microbatches_than_ranks_in_chunks(
                 assert law == pytest.approx(p * (f + i) + w / v)
 
 
-@pytest.mark.parametrize(("m", "waits"), [(1, 6.0), (3, 5.0), (7, 3.0), (50, 3.0)])  # fmt: skip
-def test_zb_h2_waits_for_what_its_weights_do_not_fill(
-    m: int, waits: float
-) -> None:
-    """p = 4, F and I of 1 s, W of 0.5 s: down and up, less a W for each of up to 2 (p - 1)
-    microbatches that are run ahead."""
-    none = Pass(0.0, 0.0, 0.0)
-    d = Dealt(
-        Cut.of(4, 4.0, 1.0, False), 1.0, Pass(1.0, 1.0, 0.5), none, none, (), 0.0
-    )  # fmt: skip
-    bound = get("zb-h2").waits
-    assert bound is not None
-    found = sum(float(wait.of(float(m))) for wait in bound(d, 2.5))
-    assert found == pytest.approx(waits)
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_orders_split_backward_passes_where_they_say_so(name: str) -> None:
     kind = get(name)
@@ -197,10 +182,9 @@ def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
         (none, more, 3.0),
         (more, more, 3.0),
     ):
-        d = Dealt(cut, 8.0, layer, first, last, (), 0.0)
-        assert float(waits.slowest(d)) == slow
+        d = Dealt(cut, layer, first, last, (), 0.0)
         for swapped in (d, d._replace(send=1.0)):
-            assert float(waits.slowest(swapped)) == slow
+            assert float(swapped.slowest) == slow
 
 
 def test_many_microbatches_are_as_many_rounds_more() -> None:

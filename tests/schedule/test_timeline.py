@@ -9,7 +9,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_schedules import layouts
@@ -19,6 +18,15 @@ from meshwright.schedule import SCHEDULES, Action, Order, get, timeline
 from meshwright.schedule.timeline import step_in_run_s
 
 PASSES = st.tuples(*[st.floats(0.01, 10)] * 3)
+
+
+def test_a_rank_that_never_waits_is_idle_for_nothing_at_all() -> None:
+    """Tenths of a second are no binary numbers: their sums differ by how they are made."""
+    alone = timeline(
+        get("gpipe").order(1, 7, 1), lambda *at: 0, [(0.1, 0.2, 0.1)]
+    )
+    assert alone.makespan_s - alone.busy_s[0] != 0.0
+    assert alone.idle_s == [0.0]
 
 
 def test_two_ranks_two_microbatches_by_hand() -> None:
@@ -122,6 +130,7 @@ def event_simulation(
     order: Order, stage_of, durations, send_s: float
 ) -> float:
     """The makespan by SimPy: ranks are processes, outputs are events that fire when they arrive."""
+    simpy = pytest.importorskip("simpy")
     env = simpy.Environment()
     last = max(
         stage_of(rank, a.chunk)

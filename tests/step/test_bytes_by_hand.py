@@ -48,7 +48,9 @@ EXPERTS = replace(
 
 
 def a_job(layout: Layout, model: Any = MODEL, **joints: Any) -> Job:
-    job = by_hand(Layout(), 2, joints.pop("rate", 1e30), model, **joints).job
+    job = by_hand(
+        Layout(dp=1), 2, joints.pop("rate", 1e30), model, **joints
+    ).job
     on = replace(job.cluster, chips=int(layout.chips))
     return replace(job, cluster=on, layout=placed(layout, on.sizes))
 
@@ -112,7 +114,7 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
 
 def test_a_device_keeps_its_layers_of_both_kinds() -> None:
     parts = body(layer(100.0), layer(300.0))
-    job = a_job(Layout(), EXPERTS)
+    job = a_job(Layout(dp=1), EXPERTS)
     share = Share((3.0, 2.0), 1.0, 1.0, 5.0)
     assert memory.held_by_layers(job, parts, "none", share) == 3 * 100 + 600
     fewer = memory.held_by_layers(job, parts, "full:1", share)
@@ -292,7 +294,7 @@ def test_logits_inputs_and_placeholder_of_the_head(
     tp: int, bytes_: int
 ) -> None:
     """128 tokens, 512/tp rows; of what the head saves the fp32 logits are counted with the loss."""
-    layout = Layout(tp=tp, cp=1, microbatch=3)
+    layout = Layout(tp=tp, cp=1, dp=1, microbatch=3)
     job, parts = framework(layout), body(layer())
     logits = 3 * TOKENS * VOCAB / tp
     parts = parts._replace(head=layer(saved=5.0 + 4 * logits))
@@ -311,7 +313,7 @@ def test_logits_inputs_and_placeholder_of_the_head(
 
 
 def test_context_parallelism_cuts_the_logits() -> None:
-    layout = Layout(cp=4)
+    layout = Layout(cp=4, dp=1)
     assert holding.logits(framework(layout), layout) == TOKENS / 4 * VOCAB
     assert holding.logits(a_job(layout), layout) == 0.0
 
@@ -319,7 +321,7 @@ def test_context_parallelism_cuts_the_logits() -> None:
 @pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
 def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     """Of 100 bytes 40 are kept: 60 come again, 25 beside; and 128 x 64 gathered over tp 4."""
-    layout = Layout(tp=4)
+    layout = Layout(tp=4, dp=1)
     job = framework(layout, gathered_twice=twice)
     found = holding.work(job, layout, 100.0, 40.0)
     assert found == {
@@ -327,12 +329,12 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
         "temporaries of the backward pass": 25.0,
         "gathered over tp": copies * 2 * TOKENS * WIDTH * 3 / 4,
     }
-    alone = Layout(tp=4, sequence_parallel=False)
+    alone = Layout(tp=4, dp=1, sequence_parallel=False)
     assert len(holding.work(job, alone, 100.0, 40.0)) == 2
 
 
 def test_the_kind_of_layer_that_takes_most() -> None:
-    layout = Layout(sequence_parallel=False)
+    layout = Layout(dp=1, sequence_parallel=False)
     job = framework(layout)
     small, large, absent = (
         holding.work(job, layout, saved, kept)
@@ -362,7 +364,7 @@ def test_buffers_of_a_run() -> None:
     }
     none = holding.buffers(job, layout, parts, 300.0, (0.0, 0.0))
     assert set(none.values()) == {0.0, 2 * 300.0}
-    one = holding.buffers(job, Layout(), parts, 300.0, (1.0, 0.0))
+    one = holding.buffers(job, Layout(dp=1), parts, 300.0, (1.0, 0.0))
     assert one["bucket of gradients"] == 0.0
     some = holding.buffers(job, layout, parts, 300.0, (0.5, 0.0))
     assert some["placeholders of weight gradients"] > 0
@@ -374,22 +376,22 @@ def test_buffers_of_a_run() -> None:
 def test_gradients_as_wide_as_the_framework_has_them(
     kind: str, bytes_: int
 ) -> None:
-    job = framework(Layout(), unit_gradient=kind)
+    job = framework(Layout(dp=1), unit_gradient=kind)
     assert holding.unit_gradient_bytes(job) == bytes_
     assert holding.gradient_bytes(job) == 2.0
     assert holding.step_bytes(job) == 4.0
-    wide = framework(Layout(), unit_gradient=kind, gradient_bytes={})
+    wide = framework(Layout(dp=1), unit_gradient=kind, gradient_bytes={})
     assert holding.gradient_bytes(wide) == 4.0
     assert holding.step_bytes(wide) == 0.0
     assert holding.unit_gradient_bytes(wide) == {
         "accumulated": 4, "activations": 2, "none": 0,
     }[kind]  # fmt: skip
-    plain = a_job(Layout(), memory=UNITS)
+    plain = a_job(Layout(dp=1), memory=UNITS)
     assert holding.unit_gradient_bytes(plain) == 4.0
     assert holding.step_bytes(plain) == 0.0
     pure = replace(job, precision=replace(job.precision, gradient_bytes=1.0))
     assert holding.gradient_bytes(pure) == 1.0, "narrower than activations"
-    less = framework(Layout(), gradient_bytes={"bf16": 1.5})
+    less = framework(Layout(dp=1), gradient_bytes={"bf16": 1.5})
     assert holding.gradient_bytes(less) == 1.5
     same = replace(less, precision=replace(job.precision, gradient_bytes=2.0))
     assert holding.gradient_bytes(same) == 2.0, "a job that says 16 bits"
@@ -397,11 +399,11 @@ def test_gradients_as_wide_as_the_framework_has_them(
 
 def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:
     """4 bytes of each parameter whose 12 bytes of state it has."""
-    job = framework(Layout())
+    job = framework(Layout(dp=1))
     states = memory.States(1.0, 2.0, 12 * 50.0)
     assert memory.step_copies(job, states) == 4 * 50.0
     assert memory.moments(job) == 2
-    assert memory.moments(a_job(Layout())) == 1
+    assert memory.moments(a_job(Layout(dp=1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -409,7 +411,7 @@ def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:
 )
 def test_a_new_block_at_the_step(copies: str, more: float) -> None:
     """Of two layers on each of two devices; the last also has a head."""
-    layout = Layout(pp=2)
+    layout = Layout(pp=2, dp=1)
     job = framework(layout, replace(MODEL, layers=4), step_copies=copies)
     parts = step.body(job, job.layout)
     way = schedule_named("1f1b")
@@ -419,10 +421,10 @@ def test_a_new_block_at_the_step(copies: str, more: float) -> None:
 def test_outputs_of_stages_are_kept_where_there_are_several() -> None:
     parts = body(layer())
     for pp, kept in ((1, 0.0), (2, 16.0)):
-        layout = Layout(pp=pp)
+        layout = Layout(pp=pp, dp=1)
         assert memory.outputs(framework(layout), layout, parts) == kept
-    off = framework(Layout(pp=2), keeps_pipeline_outputs=False)
-    assert memory.outputs(off, Layout(pp=2), parts) == 0.0
+    off = framework(Layout(pp=2, dp=1), keeps_pipeline_outputs=False)
+    assert memory.outputs(off, Layout(pp=2, dp=1), parts) == 0.0
 
 
 # Whether it fits.
@@ -436,7 +438,7 @@ def tight(width: float = 0.0, **more: Any) -> Job:
         risk_width=width,
         **more,
     )
-    return a_job(Layout(), memory=how)
+    return a_job(Layout(dp=1), memory=how)
 
 
 def test_from_tensors_to_a_device() -> None:
@@ -552,10 +554,10 @@ def test_ways_of_gradients_and_rates_of_gathers() -> None:
 @pytest.mark.parametrize(
     ("layout", "held", "sent"),
     [
-        (Layout(microbatch=3, pp=2), 3, 3),
-        (Layout(cp=2, pp=2), 1 / 2, 1 / 2),
-        (Layout(tp=4, pp=2), 1 / 4, 1 / 4),
-        (Layout(tp=4, pp=2, sequence_parallel=False), 1, 1 / 4),
+        (Layout(microbatch=3, pp=2, dp=1), 3, 3),
+        (Layout(cp=2, pp=2, dp=1), 1 / 2, 1 / 2),
+        (Layout(tp=4, pp=2, dp=1), 1 / 4, 1 / 4),
+        (Layout(tp=4, pp=2, dp=1, sequence_parallel=False), 1, 1 / 4),
     ],
 )
 def test_inputs_of_layers_and_messages_between_stages(
@@ -576,7 +578,7 @@ def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
     seconds = []
     for blocks in (0, 1, 2):
         model = replace(MODEL, vocab=128, mtp_layers=blocks)
-        job = a_job(Layout(), model)
+        job = a_job(Layout(dp=1), model)
         seconds.append(float(step.body(job, job.layout).head.forward))
     first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
     # a layer, a matrix of 2 D x D, and the logits once more
@@ -621,7 +623,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
         (2, "last", 1.0, "full", 100.0),
         (1, "first", 1.0, "full", 100.0),
     ):
-        layout = Layout(pp=pp)
+        layout = Layout(pp=pp, dp=1)
         job = a_job(layout, model, memory=UNITS)
         share = Share((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0, 1.0)
         (found,) = memory.activations(
@@ -631,7 +633,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
         late = (7.0 - 2 * logits) * head
         assert found == (each, 7.0 * head, late, once), (pp, end)
     # what a device that is alone holds is the first's
-    layout = Layout()
+    layout = Layout(dp=1)
     job = a_job(layout, model, memory=UNITS)
     share = Share((0.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(
@@ -649,7 +651,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
 def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     """The larger of the two: the head's 6 bytes a logit, its inputs and a placeholder, or what a
     layer's backward pass holds."""
-    layout = Layout(pp=2)
+    layout = Layout(pp=2, dp=1)
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
     parts = body(layer(saved=1e9))
     logits = TOKENS * VOCAB
@@ -672,7 +674,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
 @pytest.mark.parametrize(("tp", "copies"), [(1, 1.0), (2, 2.0)])
 def test_logits_gathered_over_tp(tp: int, copies: float) -> None:
     """Eager PyTorch on whole logits: 14 bytes, and 16-bit copies: one, or with tp the parts too."""
-    layout = Layout(tp=tp)
+    layout = Layout(tp=tp, dp=1)
     profile = replace(framework_named("megatron-core"), logits_gathered=True)
     eager = replace(profile, logits_gathered=False, loss="eager")
     base = replace(
@@ -702,7 +704,7 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
     """A device alone has one for both ends, the last of two its own copy for the head."""
     tied = replace(MODEL, vocab=100, tied_embeddings=True)
     at = Job(tied, NOWHERE, 8, assumptions=assumptions("realistic"))
-    layout = Layout(pp=pp)
+    layout = Layout(pp=pp, dp=1)
     table = vocabulary.table(at, layout)
     one = SimpleNamespace(weights=table, expert_weights=0.0)
     parts: Any = SimpleNamespace(embedding=one, head=one)
@@ -713,9 +715,9 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
 def test_two_layers_are_on_the_way_to_the_host() -> None:
     """One that is copied beside one that is computed, of the kind that keeps most."""
     parts = body(layer(saved=100.0), layer(saved=70.0))
-    away = Layout(offload="activations:1")
+    away = Layout(dp=1, offload="activations:1")
     assert float(memory.on_the_way(away, parts)) == 200.0
-    assert float(memory.on_the_way(Layout(), parts)) == 0.0
+    assert float(memory.on_the_way(Layout(dp=1), parts)) == 0.0
 
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:

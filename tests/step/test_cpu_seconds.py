@@ -177,7 +177,7 @@ def test_one_device_computes_each_part_of_the_model_once() -> None:
     """Layers, embedding and head: what its step takes in kernels, for each of two microbatches."""
     whole = replace(NORMED, vocab=512)
     for microbatches in (1, 2):
-        found = on_cpu(Layout(), microbatches, whole)
+        found = on_cpu(Layout(dp=1), microbatches, whole)
         took = found.time_s["compute"] + found.time_s["memory"]
         assert found.cpu_time_s is not None
         assert found.cpu_time_s["compute"] == pytest.approx(took, rel=1e-12)

@@ -335,7 +335,7 @@ def test_the_step_is_the_fullest_moment_of_small_microbatches() -> None:
         seq=128,
         cluster=catalog.cluster("1xh100-sxm"),
         batch=1,
-        layout=Layout(recompute="full"),
+        layout=Layout(dp=1, recompute="full"),
     )
     p = predict(short)
     assert p.memory_bytes["activations"] == 0

@@ -43,7 +43,10 @@ def of(pattern: str) -> Model:
 
 def predicted(pattern: str, microbatches: int, **fields: Any) -> Prediction:
     return by_hand(
-        Layout(**fields), microbatches, model=of(pattern), overlap=ORDER
+        Layout(**{"dp": 1, **fields}),
+        microbatches,
+        model=of(pattern),
+        overlap=ORDER,
     )
 
 
@@ -120,7 +123,7 @@ def test_stages_given_one_by_one_hold_what_they_are_given() -> None:
 def counts(pattern: str, pp: int, how: str) -> list[dict[str, float]]:
     """Layers of each rank by letter."""
     model = of(pattern)
-    job = by_hand(Layout(pp=pp, stages=how), 8, model=model).job
+    job = by_hand(Layout(pp=pp, dp=1, stages=how), 8, model=model).job
     dealt = cut(job, float(pp), schedule_of(job.layout), 1)
     letter = {(k.mixer, k.ffn): w for w, k in named()}
     words = [letter[k.mixer, k.ffn] for k in sorts(model)]
@@ -154,7 +157,7 @@ def test_the_device_with_most_gradients_ends_the_step() -> None:
 def test_the_first_layer_is_of_the_kind_that_stands_first() -> None:
     """What arrives before the first pass and leaves after the last is that of one layer: of an A
     where a rank begins with one, whatever else it holds."""
-    layout = Layout(pp=2)
+    layout = Layout(pp=2, dp=1)
     job = by_hand(layout, 4, model=of("ABBCAC")).job
     by = shares(job, layout, schedule_named("1f1b"), 1)
     words = [k.mixer + str(k.ffn) for k in sorts(job.model)]
@@ -192,7 +195,7 @@ def test_every_layer_is_on_the_rank_of_its_stage(
     """Counted from the list of layers, stage by stage; for one pipeline and among others."""
     model, schedule = catalogue(name), replace(schedule_named(way), stages=how)
     chunks = int(schedule.chunks(v))
-    job = by_hand(Layout(), 1).job
+    job = by_hand(Layout(dp=1), 1).job
     job = replace(job, model=model)
     every, each = kinds(model), sorts(model)
     dealt = stage_layers(model.layers, pp * chunks, how)
@@ -224,9 +227,6 @@ def test_candidates_are_all_that_may_be_the_slowest_or_the_fullest() -> None:
         bounds = np.arange(p + 1.0) * per
         found = Held.of(bounds, further, p, False)
         ranks = words.reshape(p, per)
-        assert found.alike == (
-            len({tuple(np.bincount(r, minlength=3)) for r in ranks}) == 1
-        )
         inner = range(1, p - 1)
         for _ in range(20):
             size = 10 ** rng.uniform(-1, 1, 3)
@@ -247,7 +247,9 @@ def test_experts_in_every_second_layer_are_where_they_stand() -> None:
     moe = MoE(experts=8, top_k=1, expert_ffn=256)
     pattern = ("full+dense", "full+experts")
     model = replace(MODEL, layers=4, moe=moe, pattern=pattern)
-    found = by_hand(Layout(pp=4), 8, model=model, memory=BARE).memory_by_stage
+    found = by_hand(
+        Layout(pp=4, dp=1), 8, model=model, memory=BARE
+    ).memory_by_stage
     router = 8 * 64
     experts = 4 * 64 * 64 + 8 * 2 * 64 * 256 + router
     assert found["first"].weights == 2 * WEIGHTS

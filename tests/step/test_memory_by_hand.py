@@ -100,7 +100,7 @@ def test_the_first_stage_holds_a_microbatch_for_each_in_flight(
         by_hand(layout, microbatches, model=model, memory=BARE).memory_bytes[
             "activations"
         ]
-        for layout in (Layout(), Layout(pp=4, schedule=schedule))
+        for layout in (Layout(dp=1), Layout(pp=4, dp=1, schedule=schedule))
     )
     assert many == pytest.approx(held * one / 4)
 
@@ -121,7 +121,9 @@ def test_the_ends_of_the_model_are_on_the_ends_of_the_pipeline(
     each.
     """
     model = replace(MODEL, layers=pp, vocab=512, positions="learned")
-    found = by_hand(Layout(pp=pp), 4, model=model, memory=BARE).memory_by_stage
+    found = by_hand(
+        Layout(pp=pp, dp=1), 4, model=model, memory=BARE
+    ).memory_by_stage
     assert found["first"].weights == 2 * (WEIGHTS + (512 + TOKENS) * WIDTH)
     assert found["last"].weights == 2 * (WEIGHTS + 512 * WIDTH)
     if pp > 2:

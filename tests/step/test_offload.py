@@ -57,7 +57,7 @@ def parts(
 )
 def test_words(text: str, read: Offload) -> None:
     assert offload(text) == read
-    assert Layout(offload=text).offload == read.text
+    assert Layout(dp=1, offload=text).offload == read.text
     assert offload(read.text) == read
 
 
@@ -68,7 +68,7 @@ def test_words(text: str, read: Offload) -> None:
 )
 def test_what_is_no_choice(text: str) -> None:
     with pytest.raises(BadInput, match=r"layout\.offload"):
-        Layout(offload=text)
+        Layout(dp=1, offload=text)
 
 
 def test_activations_leave_layer_by_layer() -> None:

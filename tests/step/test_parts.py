@@ -27,7 +27,7 @@ WHOLE = 2 * 2048 * 1024 * 2.0
 
 
 def described(sequence: bool, of: Assumptions) -> Job:
-    layout = Layout(tp=4, pp=2, microbatch=2, sequence_parallel=sequence)
+    layout = Layout(tp=4, pp=2, dp=1, microbatch=2, sequence_parallel=sequence)
     return Job(GPT, catalog.cluster("8xa100-80"), 16, layout, assumptions=of)
 
 

@@ -29,8 +29,7 @@ from meshwright.layout import practice
 from meshwright.layout.placement import placed
 from meshwright.program import cpu
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.cut import Cut
-from meshwright.schedule.dealt import Dealt, Pass
+from meshwright.schedule.dealt import Pass
 from meshwright.step import holding, memory
 
 
@@ -60,7 +59,7 @@ def test_masks_that_are_not_causal_alone_need_scratch(
         of, layers=1, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=256, seq=128,
         window=window, pattern=("sliding",) if window else (),
     )  # fmt: skip
-    layout = placed(Layout(cp=cp), (cp,))
+    layout = placed(Layout(cp=cp, dp=1), (cp,))
     at = Job(
         of,
         replace(cluster("8xh100-sxm"), chips=cp),
@@ -79,7 +78,7 @@ def test_masks_that_are_not_causal_alone_need_scratch(
 
 def measured(**seconds: float) -> Fabric:
     tables = {
-        kind: Table(("ranks", "bytes"), ((1.0, 64.0), (0.0, 1e9)), (s,) * 4)
+        kind: Table(("ranks", "bytes"), ((1.0, 64.0), (1.0, 1e9)), (s,) * 4)
         for kind, s in seconds.items()
     }
     dim = Dim("switch", 1e9, 0.0, collectives=tables)
@@ -94,22 +93,26 @@ def test_a_message_costs_sender_and_receiver() -> None:
 
 def test_an_engine_is_paid_for_what_a_layout_uses() -> None:
     """Feature -> ranks of its group."""
-    assert cpu.features(Layout(schedule="1f1b")) == {"plain": 1.0}
+    assert cpu.features(Layout(dp=1, schedule="1f1b")) == {"plain": 1.0}
     used = cpu.features(
         Layout(tp=2, cp=3, pp=4, dp=5, zero=2, schedule="gpipe", recompute="full")
     )  # fmt: skip
     assert used == {
         "plain": 1.0, "tp": 2, "cp": 3, "zero2": 15, "gpipe": 4, "recompute full": 1.0,
     }  # fmt: skip
-    assert cpu.features(Layout(cp=2)) == {"plain": 1.0, "cp": 2, "zero0": 2}
+    assert cpu.features(Layout(cp=2, dp=1)) == {
+        "plain": 1.0,
+        "cp": 2,
+        "zero0": 2,
+    }
 
 
 def test_when_each_device_is_done() -> None:
     """Three microbatches of 1 s forward and 2 s backward on two stages: the last begins 1 s late,
     and after it the first has 2 s to do; both have 9 s of their own."""
     order = replace(SET.overlap, pp="interleaved")
-    at = by_hand(Layout(pp=2), 3, overlap=order).job
-    layout = placed(Layout(pp=2), at.cluster.sizes)
+    at = by_hand(Layout(pp=2, dp=1), 3, overlap=order).job
+    layout = placed(Layout(pp=2, dp=1), at.cluster.sizes)
     found = step.step(at, layout, step.body(at, layout, step.clock(at)))
     assert found.busy == pytest.approx((9.0, 9.0))
     assert found.reached[0] == pytest.approx(9.0)
@@ -129,27 +132,27 @@ def test_a_node_is_what_the_nearest_switch_joins() -> None:
     dims = (("node", 4), ("rack", 3), ("net", 999))
     racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
     at = Job(MODEL, Cluster(CHIP, racks, 24), 24, assumptions=SET)
-    assert practice.NEAR.holds(at, Layout(tp=4))
-    assert not practice.NEAR.holds(at, Layout(tp=6))
-    said = practice.NEAR.sentence(at, Layout(tp=6))
+    assert practice.NEAR.holds(at, Layout(tp=4, dp=1))
+    assert not practice.NEAR.holds(at, Layout(tp=6, dp=1))
+    said = practice.NEAR.sentence(at, Layout(tp=6, dp=1))
     assert said == "tp 6 leaves the node domain of 4 chips"
     ring = tuple(
         Dim(n, 1e9, 0.0, size=s, kind="ring") for n, s in (("x", 2), ("y", 4))
     )
     torus = replace(at, cluster=Cluster(CHIP, Network("t", ring), 8))
-    assert practice.NEAR.holds(torus, Layout(tp=8))
+    assert practice.NEAR.holds(torus, Layout(tp=8, dp=1))
 
 
 def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
     """A quarter of the optimizer's state: three quarters stay; weights take their gradients with
     them."""
-    at = by_hand(Layout(), 1).job
+    at = by_hand(Layout(dp=1), 1).job
     p = at.precision
     for word, here in (
         ("none", (1.0, 1.0, 1.0)), ("optimizer:0.25", (1.0, 1.0, 0.75)),
         ("optimizer", (1.0, 1.0, 0.0)), ("weights+optimizer", (0.0, 0.0, 0.0)),
     ):  # fmt: skip
-        held = memory.states(at, Layout(offload=word), (1000.0, 0.0), 0)
+        held = memory.states(at, Layout(dp=1, offload=word), (1000.0, 0.0), 0)
         each = (
             p.weight_bytes,
             holding.gradient_bytes(at),
@@ -174,27 +177,18 @@ def test_one_microbatch_adds_up_no_gradients(dp: int, summed: float) -> None:
     assert found is not None and float(found) == summed
 
 
-def test_a_bound_knows_what_the_slowest_device_has_besides() -> None:
-    """ZB-V on four devices of 6 s of layers: 15 s of way, of which each microbatch fills 2.5; less
-    the 54 s by which one device takes longer, in which the others' work is done."""
+def test_a_bound_of_few_microbatches_is_the_way_through_all_stages() -> None:
+    """ZB-V on four devices of two layers, one microbatch: 8 s down and up, 12 s of input gradients,
+    and the first stage's own weight gradient, less the 6 s that a device computes."""
     order = replace(SET.overlap, pp="interleaved", step_barrier="none")
     at = by_hand(
-        Layout(pp=4), 4, model=replace(MODEL, layers=8), overlap=order
+        Layout(pp=4, dp=1), 4, model=replace(MODEL, layers=8), overlap=order
     ).job
     way = schedule_named("zbv")
     even = step.Stages(2.0, 4.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
-    heavy = even._replace(forward=20.0, backward=40.0)
-    least = step.least_idle(at, 4, 2.0, even, way, 1)
-    assert float(least) == pytest.approx(15.0 - 2.5)
-    assert float(step.least_idle(at, 4, 2.0, heavy, way, 1)) == 0.0
-
-
-def test_no_ranks_do_nothing() -> None:
-    """Of the last 0, 1 and 2 of three ranks: a layer of 1 and 2 s each, and two sends between."""
-    layer = Pass(1.0, 2.0, 0.5)
-    none = Pass(0.0, 0.0, 0.0)
-    d = Dealt(Cut.of(3, 3.0, 1.0, False), 4.0, layer, none, none, (), 0.25)
-    assert [float(d.last_ranks(r)) for r in (0.0, 1.0, 2.0)] == [0.0, 3.0, 6.5]
+    one = step.least_idle(at, 4, even, way, 1, 1.0)
+    assert float(one) == pytest.approx(8.0 + 12.0 + 0.5 - 6.0)
+    assert float(step.least_idle(at, 4, even, way, 1, 20.0)) == 0.0
 
 
 def test_logits_keep_their_input_in_16_bits() -> None:

@@ -16,7 +16,7 @@ HOP = 2.0 * TOKENS * WIDTH
 
 
 def test_a_device_that_is_alone_holds_everything() -> None:
-    found = by_hand(Layout(), 5).time_s
+    found = by_hand(Layout(dp=1), 5).time_s
     assert found["compute"] == pytest.approx(5 * 2 * (1 + 2))
     assert found["bubble"] == found["pp_comm"] == found["dp_comm"] == 0
 
@@ -32,7 +32,7 @@ def test_the_slowest_stage_sets_the_pace(
     """
     m = 6
     found = by_hand(
-        Layout(pp=pp), m, model=replace(MODEL, layers=layers)
+        Layout(pp=pp, dp=1), m, model=replace(MODEL, layers=layers)
     ).time_s
     assert found["compute"] == pytest.approx(m * fullest * 3)
     assert found["bubble"] == pytest.approx((layers - fullest) * 3)
@@ -41,7 +41,7 @@ def test_the_slowest_stage_sets_the_pace(
 def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
     """Narayanan et al. 2021, section 2.2.2: (p - 1)(f + b) / v."""
     model = replace(MODEL, layers=8)
-    layout = Layout(pp=2, interleave=4, schedule="interleaved")
+    layout = Layout(pp=2, dp=1, interleave=4, schedule="interleaved")
     assert by_hand(layout, 4, model=model).time_s["bubble"] == pytest.approx(
         (2 - 1) * 4 * 3 / 4
     )
@@ -63,7 +63,7 @@ def test_sends_of_every_microbatch(
     """Two stages of two layers, four microbatches."""
     m, overlap = 4, replace(SET.overlap, pp=policy)
     found = by_hand(
-        Layout(pp=2), m, rate, replace(MODEL, layers=4), overlap=overlap
+        Layout(pp=2, dp=1), m, rate, replace(MODEL, layers=4), overlap=overlap
     ).time_s
     assert found["pp_comm"] == pytest.approx(m * seconds)
     # the other stage's, and the way there and back
@@ -79,7 +79,7 @@ def test_each_round_of_a_pipeline_waits_for_its_sends() -> None:
     microbatch of 6 s is left.
     """
     found = by_hand(
-        Layout(pp=2), 4, HOP, replace(MODEL, layers=4), overlap=ORDER
+        Layout(pp=2, dp=1), 4, HOP, replace(MODEL, layers=4), overlap=ORDER
     ).time_s
     assert found["pp_comm"] == pytest.approx(2 * 2 * 1.0)
     assert found["bubble"] == pytest.approx(6)
@@ -93,7 +93,7 @@ def test_a_heavier_stage_hides_the_sends_of_the_other() -> None:
     microbatches, which wait for their way down and up, 6 + 3 + 2 s, the first stage works on one
     more."""
     found = by_hand(
-        Layout(pp=2), 4, HOP, replace(MODEL, layers=3), overlap=ORDER
+        Layout(pp=2, dp=1), 4, HOP, replace(MODEL, layers=3), overlap=ORDER
     ).time_s
     seconds = sum(found[cause] for cause in ("compute", "bubble", "pp_comm"))
     assert seconds == pytest.approx(2 * (6 + 3 + 2) + 6)
@@ -103,7 +103,7 @@ def test_the_first_microbatch_goes_through_all_chunks() -> None:
     """Interleaved, two stages of two chunks of one layer, two microbatches: four stages down and up
     again, 3 sends each way.
     """
-    layout = Layout(pp=2, interleave=2, schedule="interleaved")
+    layout = Layout(pp=2, dp=1, interleave=2, schedule="interleaved")
     found = by_hand(
         layout, 2, HOP / 0.5, replace(MODEL, layers=4), overlap=ORDER
     ).time_s
@@ -116,7 +116,7 @@ def test_a_stage_hands_on_its_shard(tp: int, cp: int) -> None:
     """With sequence parallelism each of tp x cp ranks sends its part of the tokens."""
     whole, shard = (
         by_hand(
-            Layout(pp=2, tp=t, cp=c), 1, HOP, replace(MODEL, layers=4)
+            Layout(pp=2, tp=t, cp=c, dp=1), 1, HOP, replace(MODEL, layers=4)
         ).time_s["pp_comm"]
         for t, c in ((1, 1), (tp, cp))
     )

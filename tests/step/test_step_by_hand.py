@@ -48,14 +48,14 @@ def test_each_chunk_sends_forward_and_backward(
 
 def test_a_step_ends_after_its_update() -> None:
     """Two layers of 1 s and 2 s: 6 s of passes, then the optimizer, which adds to it."""
-    p = by_hand(Layout())
+    p = by_hand(Layout(dp=1))
     assert p.step_time_s == pytest.approx(6.0 + p.time_s["optimizer"])
     assert sum(p.time_s.values()) == pytest.approx(p.step_time_s)
 
 
 def test_a_step_is_the_closed_form_unless_a_replay_is_asked_for() -> None:
     """Seventeen layers on the eight stages of a V: its order takes longer than the bound."""
-    layout = Layout(pp=4, schedule="dualpipev", interleave=2)
+    layout = Layout(pp=4, dp=1, schedule="dualpipev", interleave=2)
     at = Job(
         replace(catalogue("llama3-8b"), layers=17),
         cluster("4xh100-sxm"),

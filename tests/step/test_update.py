@@ -45,7 +45,7 @@ def test_bytes_of_an_update(
     precision: str, optimizer: str, bytes_: float
 ) -> None:
     job = replace(
-        by_hand(Layout()).job,
+        by_hand(Layout(dp=1)).job,
         precision=PRECISIONS[precision],
         optimizer=OPTIMIZERS[optimizer],
     )
@@ -55,7 +55,7 @@ def test_bytes_of_an_update(
 @pytest.mark.parametrize(
     ("layout", "parameters"),
     [
-        (Layout(), 2 * WEIGHTS),
+        (Layout(dp=1), 2 * WEIGHTS),
         (Layout(dp=4, zero=0), 2 * WEIGHTS),  # every replica updates all
         (Layout(dp=4, zero=1), 2 * WEIGHTS / 4),
         (
@@ -63,7 +63,7 @@ def test_bytes_of_an_update(
             2 * WEIGHTS / 4,
         ),  # sharded over cp as well
         (Layout(tp=2, dp=2, zero=1), WEIGHTS / 2),
-        (Layout(pp=2), WEIGHTS),
+        (Layout(pp=2, dp=1), WEIGHTS),
     ],
 )
 def test_seconds_of_an_update(layout: Layout, parameters: float) -> None:
@@ -81,7 +81,7 @@ def test_a_device_with_more_layers_updates_more() -> None:
         CHIP, matrix_flops={"bf16": 1e30}, vector_flops=1e30, hbm_bandwidth=1e6
     )
     found = by_hand(
-        Layout(pp=2),
+        Layout(pp=2, dp=1),
         1,
         model=replace(MODEL, layers=3),
         hardware=chip,

@@ -29,7 +29,7 @@ def stops(bandwidth: str) -> dict[str, float]:
     """What a layer's first gather over two tp ranks is at each stop."""
     fields = {"name": "switch", "bandwidth": bandwidth, "latency": "0 s"}
     dim: Dim = read(Dim, fields, "dim")
-    job = by_hand(Layout(tp=2), 3).job
+    job = by_hand(Layout(tp=2, dp=1), 3).job
     net = replace(job.cluster.network, dims=(dim,))
     job = replace(job, cluster=replace(job.cluster, network=net))
     p = predict(job)

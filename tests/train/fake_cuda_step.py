@@ -4,10 +4,12 @@ imported.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -34,7 +36,12 @@ from meshwright.train import loop, moe, oracle
 from meshwright.train.fake import fake_world, without_storage
 from meshwright.train.traffic import Sent, Traffic, axes_of
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import gpu  # noqa: E402
+
 EVERY = {**AXES, **PAIRS, **EIGHT, **EXPERTS, **MORE_EXPERTS}
+CHECK = "gpu-check "
+"""Before the name of a layout of benchmarks/gpu.py, which runs as it does there."""
 WAITED: list[str] = []
 WAIT = {"_local_scalar_dense", "nonzero", "masked_select", "bincount", "equal"}
 """Operations whose result the host must know."""
@@ -156,18 +163,27 @@ def waits(name: str, devices: set[str], args: Any, options: Any) -> bool:
     return name in WAIT and "cuda" in devices
 
 
+def described(name: str) -> Job:
+    """The job of a layout."""
+    if name.startswith(CHECK):
+        layout = gpu.LAYOUTS[name.removeprefix(CHECK)]
+        return gpu.strict_job(layout, gpu.precision_of(layout, "cuda"))
+    model, layout = EVERY[name]
+    return replace(
+        job(model, layout, batch(layout)), precision=PRECISIONS["bf16"]
+    )
+
+
 def ranks(name: str) -> tuple[int, ...]:
     """The first rank, and the last of a pipeline."""
-    _, layout = EVERY[name]
+    layout = described(name).layout
     return (0, int(layout.chips) - 1) if layout.pp > 1 else (0,)
 
 
 def steady(name: str, rank: int) -> Found:
     """The second step."""
-    model, layout = EVERY[name]
-    wanted = replace(
-        job(model, layout, batch(layout)), precision=PRECISIONS["bf16"]
-    )
+    wanted = described(name)
+    model, layout = wanted.model, wanted.layout
     reads: list[int] = []
     with ExitStack() as stack:
         for what, by in MODULE.items():

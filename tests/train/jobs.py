@@ -110,7 +110,9 @@ SETTINGS = Settings(steps=20, lr=1e-3, warmup=3, clip=1.0)
 
 
 def job(model: Model, layout: Layout, batch: int = BATCH) -> Job:
-    """On an invented machine with as many chips as the layout has."""
+    """On an invented machine with as many chips as the layout has: one replica, if it does not
+    say."""
+    layout = layout.filling(1)
     chip, network = (
         Chip("cpu", {"fp32": 1e11}, 1e10, 1e10, 1e10),
         Network("host", (Dim("host", 1e9, 1e-4),)),

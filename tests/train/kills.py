@@ -39,8 +39,8 @@ AGAIN = re.compile(r"again from (?:step-(\d+)|the first step)")
 PATIENCE_S = 120.0
 CHIP = {
     "name": "core",
-    "matrix_flops": {"fp32": 1e11},
-    "vector_flops": 2e9,
+    "matrix_flops": {"fp32": "100 GFLOP/s"},
+    "vector_flops": "2 GFLOP/s",
     "hbm_bytes": "4 GiB",
     "hbm_bandwidth": "15 GB/s",
 }

@@ -44,7 +44,7 @@ def written(**train: Any) -> str:
     assert cli.run(["data", "text.txt", "-o", "text"]) == 0
     said = {"steps": 3, "data": "text", "eval_every": 2, "lr": 1e-3, **train}
     lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
-    text = dump_job(job(LLAMA, Layout(microbatch=8)))
+    text = dump_job(job(LLAMA, Layout(dp=1, microbatch=8)))
     Path("job.toml").write_text(
         "\n".join([text, "[train]", *lines, ""]), "utf-8"
     )

@@ -95,7 +95,7 @@ def test_a_run_a_step_ahead_writes_the_same(
     steps they say.
     """
     monkeypatch.chdir(tmp_path)
-    text = dump_job(job(LLAMA, Layout(microbatch=4)))
+    text = dump_job(job(LLAMA, Layout(dp=1, microbatch=4)))
     said = "\n[train]\nsteps = 7\ndata = 'synthetic'\nsave_every = 3\n"
     said += "eval_every = 5\nkeep = 9\nlr = 1e-3\n"
     Path("job.toml").write_text(text + said, "utf-8")

@@ -74,7 +74,7 @@ EIGHT = (
     ),
     Layout(tp=4, dp=2, zero=3, microbatch=2),
     Layout(pp=4, dp=2, microbatch=1),
-    Layout(microbatch=8),
+    Layout(dp=1, microbatch=8),
 )
 """The chain of the acceptance: 8 ranks three times, then one."""
 
@@ -88,12 +88,13 @@ EIGHT = (
                 Layout(
                     tp=2,
                     pp=2,
+                    dp=1,
                     microbatch=2,
                     schedule="interleaved",
                     interleave=2,
                 ),
-                Layout(pp=4, microbatch=2),
-                Layout(microbatch=8),
+                Layout(pp=4, dp=1, microbatch=2),
+                Layout(dp=1, microbatch=8),
             ),
         ),
         (
@@ -101,7 +102,7 @@ EIGHT = (
             (
                 Layout(dp=2, zero=3, microbatch=4),
                 Layout(tp=2, dp=2, zero=1, microbatch=4),
-                Layout(pp=2, microbatch=2, schedule="zbv"),
+                Layout(pp=2, dp=1, microbatch=2, schedule="zbv"),
             ),
         ),
         (
@@ -160,7 +161,7 @@ def test_the_same_layout_goes_on_bit_by_bit(tmp_path: Path) -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that the tests below damage copies of."""
     folder = tmp_path_factory.mktemp("saved")
-    part(LLAMA, Layout(microbatch=8), folder, range(1))
+    part(LLAMA, Layout(dp=1, microbatch=8), folder, range(1))
     return checkpoint.complete(folder)[-1]
 
 
@@ -334,7 +335,7 @@ def test_damage_is_refused(
     shutil.copytree(saved, path)
     damage(path)
     with pytest.raises(RankFailed, match=says):
-        part(LLAMA, Layout(microbatch=8), tmp_path, range(1, 2))
+        part(LLAMA, Layout(dp=1, microbatch=8), tmp_path, range(1, 2))
 
 
 def held(folder: Path, background: bool, device: torch.device) -> list[float]:
@@ -426,7 +427,9 @@ def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     def work(device: torch.device) -> None:
-        trainer = Trainer(job(LLAMA, Layout(microbatch=8)), SHORT, device)
+        trainer = Trainer(
+            job(LLAMA, Layout(dp=1, microbatch=8)), SHORT, device
+        )
         (tmp_path / "file").write_text("in the way")
         checkpoint.save(trainer, tmp_path / "file", 1, keep=1)
 

@@ -54,9 +54,9 @@ def run(layout: Layout, compiled: bool, to: Path) -> list[float]:
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(microbatch=4, recompute="full"),
+        Layout(dp=1, microbatch=4, recompute="full"),
         Layout(dp=2, zero=3, microbatch=4),
-        Layout(pp=2, microbatch=2),
+        Layout(pp=2, dp=1, microbatch=2),
     ],
     ids=["full recomputation", "zero3", "pp2"],
 )

@@ -119,7 +119,7 @@ def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(tp=2, pp=2, microbatch=2),
+        Layout(tp=2, pp=2, dp=1, microbatch=2),
         Layout(pp=2, dp=2, schedule="zbv", zero=2, microbatch=1),
         Layout(cp=2, dp=2, zero=3, microbatch=4),
     ],
@@ -174,8 +174,8 @@ def alone(
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(cp=2, pp=2, microbatch=2),
-        Layout(tp=2, microbatch=4, recompute="full"),
+        Layout(cp=2, pp=2, dp=1, microbatch=2),
+        Layout(tp=2, dp=1, microbatch=4, recompute="full"),
     ],
     ids=["cp2 pp2", "tp2 full"],
 )

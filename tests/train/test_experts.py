@@ -141,12 +141,12 @@ def trained(model: Model, layout: Layout, folder: Path) -> dict[str, Any]:
 LAYOUTS = {
     "accumulation, full recomputation": (
         DEEPSEEK,
-        Layout(microbatch=2, recompute="full"),
+        Layout(dp=1, microbatch=2, recompute="full"),
     ),
     "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=4)),
-    "tp2": (MIXTRAL, Layout(tp=2, microbatch=8)),
-    "cp2 ep2": (MIXTRAL, Layout(cp=2, ep=2, microbatch=8)),
-    "pp2": (DEEPSEEK, Layout(pp=2, microbatch=4, schedule="1f1b")),
+    "tp2": (MIXTRAL, Layout(tp=2, dp=1, microbatch=8)),
+    "cp2 ep2": (MIXTRAL, Layout(cp=2, dp=1, ep=2, microbatch=8)),
+    "pp2": (DEEPSEEK, Layout(pp=2, dp=1, microbatch=4, schedule="1f1b")),
 }
 
 
@@ -182,7 +182,7 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     """They are in it; one without them begins with none."""
 
     def work(device: torch.device) -> None:
-        wanted = job(MIXTRAL, Layout(microbatch=8))
+        wanted = job(MIXTRAL, Layout(dp=1, microbatch=8))
         for of in (BALANCED, SETTINGS):
             first = Trainer(wanted, of, device)
             first.step(0, *share(first, tokens(0)))
@@ -200,7 +200,7 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
 def test_dense_models_have_no_loads() -> None:
     dense = replace(MIXTRAL, moe=None)
     with pytest.raises(BadInput, match="balance_loss is for the routers"):
-        rules.demand(job(dense, Layout(microbatch=8)), BALANCED)
+        rules.demand(job(dense, Layout(dp=1, microbatch=8)), BALANCED)
 
 
 @pytest.mark.parametrize("bias", [True, False])

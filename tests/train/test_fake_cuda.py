@@ -22,8 +22,10 @@ pytestmark = pytest.mark.oracle
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_steady_steps() -> None:
-    """Dense over tp and pp, ZeRO-3, and experts, whose counts are read once a layer and pass."""
-    layouts = ["tp2 pp2", "dp2 zero3", "dp2 ep2"]
+    """Dense over tp and pp, ZeRO-3, and experts, whose counts are read once a layer and pass; and
+    context parallelism as `gpu-check` runs it, in a precision that GPUs have a kernel for.
+    """
+    layouts = ["tp2 pp2", "dp2 zero3", "dp2 ep2", "gpu-check cp2"]
     told = subprocess.run(
         [sys.executable, str(SCRIPT), "--json", *layouts],
         capture_output=True,
@@ -38,6 +40,7 @@ def test_steady_steps() -> None:
         ("tp2 pp2", 3),
         ("dp2 zero3", 0),
         ("dp2 ep2", 0),
+        ("gpu-check cp2", 0),
     }
     for row in rows.values():
         assert row["waits"] == row["on_host"] == {} and row["unlike"] == []

@@ -27,7 +27,9 @@ def trained(folder: Path) -> None:
 
     def work(device: torch.device) -> None:
         s = replace(SETTINGS, steps=60, lr=3e-3, warmup=5)
-        trainer = Trainer(job(GPT, Layout(pp=2, microbatch=4)), s, device)
+        trainer = Trainer(
+            job(GPT, Layout(pp=2, dp=1, microbatch=4)), s, device
+        )
         for step in range(s.steps):
             trainer.step(step, *trainer.share(ids))
         checkpoint.save(trainer, folder, s.steps, keep=1)

@@ -51,22 +51,61 @@ def test_every_shape_is_a_job_of_one_to_eight_billion_parameters_width(
         assert script.job(s, CHIP, toy=True).model.hidden <= 128
 
 
-def test_losses_of_a_layout_are_those_of_one_process(
+@pytest.fixture(scope="module")
+def quick(script: Any) -> list[Any]:
+    """Every layout, six steps in place of twenty."""
+    return list(script.strict("cpu", script.TOY_RANKS, steps=6))
+
+
+def test_every_layout_has_the_losses_of_one_process(
+    script: Any, quick: list[Any]
+) -> None:
+    assert [row.layout for row in quick] == [*script.LAYOUTS]
+    assert {row.precision for row in quick} == {"fp32"}
+    assert max(row.difference for row in quick) <= 1e-5
+    assert all(row.fine for row in quick)
+
+
+def test_the_bound_of_bf16_tells_rounding_from_tokens_of_another_rank(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        script,
-        "LAYOUTS",
-        {name: script.LAYOUTS[name] for name in ("1", "pp2")},
-    )
-    assert [
-        name
-        for name, difference in script.strict("cpu", 2)
-        if difference <= 1e-5
-    ] == [
-        "1",
-        "pp2",
+    """Halves of the sequence, where the trainer goes by a chunk and its mirror image."""
+    cp2 = script.LAYOUTS["cp2"]
+    alone = script.losses(script.LAYOUTS["1"], "cpu", "bf16")
+
+    def difference() -> float:
+        both = zip(alone, script.losses(cp2, "cpu", "bf16"), strict=True)
+        return float(max(abs(a - b) for a, b in both))
+
+    assert difference() <= script.BOUNDS["bf16"] / 4
+
+    def halves(trainer: Any, whole: torch.Tensor) -> tuple[Any, ...]:
+        part = trainer.mesh.index("cp")
+        return tuple(
+            x.chunk(2, 1)[part] for x in (whole[:, :-1], whole[:, 1:])
+        )
+
+    monkeypatch.setattr(script.Trainer, "share", halves)
+    assert difference() >= script.BOUNDS["bf16"] * 4
+
+
+def test_a_layout_that_differs_ends_in_exit_code_1(
+    script: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And is named in the table with its bound."""
+    rows = [
+        script.Sameness("1", "fp32", 9e-6),
+        script.Sameness("cp2", "bf16", 5e-3),
     ]
+    monkeypatch.setattr(script, "strict", lambda *given: iter(rows))
+    words = ["--device", "cpu", "--shapes", "0", "--no-calibrate"]
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *words])
+    assert script.main() == 1
+    assert "| cp2 | bf16 | 5.0e-03 | 3.9e-03 |" in capsys.readouterr().out
+    del rows[1]
+    assert script.main() == 0
 
 
 @pytest.mark.slow

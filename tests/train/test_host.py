@@ -45,7 +45,7 @@ def test_a_run_collects_garbage_when_it_is_asked_to(tmp_path: Path) -> None:
         seen.write_text(str(on))
         return take(self, *args)  # type: ignore[arg-type]
 
-    wanted = job(LLAMA, Layout(microbatch=8))
+    wanted = job(LLAMA, Layout(dp=1, microbatch=8))
     settings = {
         **vars(SETTINGS),
         "steps": 2,

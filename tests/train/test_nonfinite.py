@@ -28,10 +28,10 @@ from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 
 LAYOUTS = {
-    "one process": Layout(microbatch=4),
+    "one process": Layout(dp=1, microbatch=4),
     "dp2": Layout(dp=2, zero=1, microbatch=4),
-    "tp2": Layout(tp=2, microbatch=4),
-    "pp2": Layout(pp=2, microbatch=2),
+    "tp2": Layout(tp=2, dp=1, microbatch=4),
+    "pp2": Layout(pp=2, dp=1, microbatch=2),
 }
 SMALL = replace(LLAMA, layers=2)
 
@@ -105,8 +105,8 @@ def test_one_nan_is_one_step_less(
 
 CHIP = {
     "name": "core",
-    "matrix_flops": {"fp32": 1e11},
-    "vector_flops": 2e9,
+    "matrix_flops": {"fp32": "100 GFLOP/s"},
+    "vector_flops": "2 GFLOP/s",
     "hbm_bytes": "4 GiB",
     "hbm_bandwidth": "15 GB/s",
 }

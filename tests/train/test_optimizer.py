@@ -134,7 +134,7 @@ def test_a_checkpoint_before_the_first_update_goes_on_as_if_it_were_not_there(
         losses = []
         for saved in (False, True):
             trainer = Trainer(
-                job(LLAMA, Layout(microbatch=8)), SETTINGS, device
+                job(LLAMA, Layout(dp=1, microbatch=8)), SETTINGS, device
             )
             for group in trainer.optimizer.param_groups:
                 group["fused"] = True

@@ -108,17 +108,22 @@ def differences(
 
 
 COUNTS = {
-    "tp2, sequence parallel": (LLAMA, Layout(tp=2), 2, 0),
+    "tp2, sequence parallel": (LLAMA, Layout(tp=2, dp=1), 2, 0),
     "tp2, whole sequences, full recomputation": (
         GPT,
-        Layout(tp=2, sequence_parallel=False, recompute="full"),
+        Layout(tp=2, dp=1, sequence_parallel=False, recompute="full"),
         2,
         0,
     ),
-    "tp2, full recomputation": (LLAMA, Layout(tp=2, recompute="full"), 1, 1),
+    "tp2, full recomputation": (
+        LLAMA,
+        Layout(tp=2, dp=1, recompute="full"),
+        1,
+        1,
+    ),
     "cp2, selective recomputation": (
         LLAMA,
-        Layout(cp=2, recompute="selective"),
+        Layout(cp=2, dp=1, recompute="selective"),
         2,
         1,
     ),
@@ -130,7 +135,7 @@ COUNTS = {
     ),
     "windows that cut a rank's chunks anywhere, last of cp4": (
         replace(WINDOW, window=5, full_every=0),
-        Layout(cp=4),
+        Layout(cp=4, dp=1),
         2,
         3,
     ),
@@ -160,8 +165,8 @@ COUNTS = {
         2,
         0,
     ),
-    "zbv": (LLAMA, Layout(pp=2, schedule="zbv"), 3, 1),
-    "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4), 4, 4),
+    "zbv": (LLAMA, Layout(pp=2, dp=1, schedule="zbv"), 3, 1),
+    "the middle of a pipeline": (LLAMA, Layout(tp=2, pp=4, dp=1), 4, 4),
 }
 
 
@@ -209,7 +214,7 @@ EXPERTS = {
         2,
         0,
     ),
-    "tp2, every expert on both": (DEEPSEEK, Layout(tp=2, zero=1), 2, 0),
+    "tp2, every expert on both": (DEEPSEEK, Layout(tp=2, dp=1, zero=1), 2, 0),
 }
 COUNTS |= EXPERTS
 
@@ -235,8 +240,8 @@ def test_hybrid_sharding(model: Model, layout: Layout) -> None:
 
 
 MEMORY: dict[str, Any] = {
-    "alone": (Layout(), 2, 0),
-    "tp2": (Layout(tp=2), 2, 0),
+    "alone": (Layout(dp=1), 2, 0),
+    "tp2": (Layout(tp=2, dp=1), 2, 0),
     "one microbatch, zero 3": (Layout(dp=4, zero=3), 1, 0),
     "zero 1, cp2": (Layout(dp=2, cp=2, zero=1), 2, 0),
     "zero 2, full recomputation": (
@@ -244,27 +249,31 @@ MEMORY: dict[str, Any] = {
         2,
         0,
     ),
-    "1f1b, first": (Layout(pp=4), 8, 0),
-    "1f1b, middle, selective": (Layout(pp=4, recompute="selective"), 8, 2),
+    "1f1b, first": (Layout(pp=4, dp=1), 8, 0),
+    "1f1b, middle, selective": (
+        Layout(pp=4, dp=1, recompute="selective"),
+        8,
+        2,
+    ),
     "interleaved, last, shards of gradients": (
         Layout(pp=2, dp=4, zero=2, schedule="interleaved", interleave=2),
         4,
         4,
     ),
-    "zbv, last": (Layout(pp=2, schedule="zbv"), 4, 1),
+    "zbv, last": (Layout(pp=2, dp=1, schedule="zbv"), 4, 1),
     "long sequences over cp, every layer computed again": (
-        Layout(cp=4, zero=3, recompute="full"),
+        Layout(cp=4, dp=1, zero=3, recompute="full"),
         1,
         1,
         replace(WIDE, seq=16384),
     ),
     "windows over cp, attention computed again": (
-        Layout(cp=4, zero=3, recompute="selective"),
+        Layout(cp=4, dp=1, zero=3, recompute="selective"),
         1,
         2,
         replace(WIDE, seq=16384, window=1536),
     ),
-    "many microbatches": (Layout(pp=4), 24, 2),
+    "many microbatches": (Layout(pp=4, dp=1), 24, 2),
     "many microbatches, last, shards of gradients": (
         Layout(pp=2, dp=4, zero=2),
         8,
@@ -313,7 +322,7 @@ MEMORY: dict[str, Any] = {
         replace(WIDE, vocab=32768, tied_embeddings=True),
     ),
     "second halves in a row, last": (
-        Layout(pp=2, schedule="interleaved-zb", interleave=2),
+        Layout(pp=2, dp=1, schedule="interleaved-zb", interleave=2),
         8,
         1,
     ),
@@ -323,7 +332,7 @@ MEMORY: dict[str, Any] = {
         4,
     ),
     "one layer a stage, zero 3, first": (Layout(pp=4, dp=4, zero=3), 8, 0),
-    "experts, all on one rank": (Layout(), 2, 0, ROUTED),
+    "experts, all on one rank": (Layout(dp=1), 2, 0, ROUTED),
     "experts, zero 3": (Layout(dp=4, ep=2, zero=3), 2, 0, ROUTED),
     "experts, interleaved, zero 3, computed again": (
         Layout(
@@ -390,8 +399,8 @@ LAYOUTS_OF_EXPERTS: dict[str, Any] = {
         2,
         0,
     ),
-    "tp4 ep4": (Layout(tp=4, ep=4), 2, 0),
-    "tp2, zero 1, every expert on both": (Layout(tp=2, zero=1), 2, 0),
+    "tp4 ep4": (Layout(tp=4, dp=1, ep=4), 2, 0),
+    "tp2, zero 1, every expert on both": (Layout(tp=2, dp=1, zero=1), 2, 0),
     "cp2 ep2, zero 1, computed again": (
         Layout(cp=2, dp=2, ep=2, zero=1, recompute="full"),
         2,
@@ -442,7 +451,7 @@ def test_peak_of_experts_is_near(model: Model, layout: str) -> None:
 @pytest.mark.slow
 def test_hundreds_of_microbatches() -> None:
     """256 of them: what waits is that of a few, and every count is 256 times that of one."""
-    wanted = job(replace(WIDE, layers=2), Layout(pp=2), 256)
+    wanted = job(replace(WIDE, layers=2), Layout(pp=2, dp=1), 256)
     assert differences(wanted, 0) == []
 
 
@@ -521,11 +530,34 @@ def test_command(
     assert "rank must be 0 to 7" in capsys.readouterr().err
 
 
+def test_a_long_pipeline_is_run_with_fewer_microbatches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six rounds of two stages in place of 64 microbatches, said beforehand; the ranks too."""
+    file = tmp_path / "job.toml"
+    small = replace(LLAMA, layers=2)
+    file.write_text(dump_job(job(small, Layout(pp=2, dp=1), 64)), "utf-8")
+    assert cli.main(["compare", "--oracle", str(file), "--json"]) == 0
+    out, said = capsys.readouterr()
+    assert "12 of 64 microbatches are run" in said
+    ranks = json.loads(out)["ranks"]
+    assert [r["rank"] for r in ranks] == [0, 1]
+    sends = next(r for r in ranks[0]["rows"] if r["quantity"] == "pp send")
+    assert sends["counted"] == 12
+
+
+def test_progress_names_the_rank_that_is_run() -> None:
+    said: list[tuple[str, float]] = []
+    small = job(replace(LLAMA, layers=2), Layout(dp=2), 1)
+    oracle.compare(small, Settings(), (0, 1), lambda *at: said.append(at))
+    assert said == [("rank 0, 1 of 2", 0.0), ("rank 1, 2 of 2", 0.5)]
+
+
 def test_named_terms_are_the_tensors_that_live() -> None:
     """Of a first stage with 5 microbatches at its peak: each term against the tensors that only
     this buffer makes.
     """
-    wanted = job(WIDE, Layout(tp=2, pp=2), 5)
+    wanted = job(WIDE, Layout(tp=2, pp=2, dp=1), 5)
     live = oracle.run(wanted, 0, Settings()).live.at_peak
     terms = peak.peak(expected.carried_out(wanted), 0).peak
     made: Counter[str] = Counter()

@@ -51,7 +51,7 @@ def test_what_cannot_grow_is_a_sentence(
 
 def test_each_size_must_run_under_the_layout() -> None:
     """1F1B over 4 stages wants 4 microbatches from the first step on."""
-    wanted = job(LLAMA, Layout(pp=4, microbatch=1), 16)
+    wanted = job(LLAMA, Layout(pp=4, dp=1, microbatch=1), 16)
     rules.demand(wanted, RAMP)
     with pytest.raises(BadInput, match="ramp_batch: at 2 sequences"):
         rules.demand(wanted, replace(RAMP, ramp_batch=2))
@@ -64,7 +64,7 @@ def test_a_run_ramps_up_under_any_layout(
     step trained on.
     """
     monkeypatch.chdir(tmp_path)
-    text = dump_job(job(LLAMA, Layout(microbatch=2), 8))
+    text = dump_job(job(LLAMA, Layout(dp=1, microbatch=2), 8))
     said = (
         "\n[train]\nsteps = 5\ndata = 'synthetic'\nsave_every = 2\nkeep = 9\n"
     )
@@ -76,7 +76,7 @@ def test_a_run_ramps_up_under_any_layout(
     for row in first:
         took = row["sequences"] * SEQ / row["tokens_per_s"]
         assert took == pytest.approx(row["elapsed_s"])
-    text = dump_job(job(LLAMA, Layout(pp=2, microbatch=2), 8))
+    text = dump_job(job(LLAMA, Layout(pp=2, dp=1, microbatch=2), 8))
     Path("two.toml").write_text(text + said, "utf-8")
     assert cli.run(["train", "two.toml", "-o", "two"]) == 0
     again = metrics(Path("two/metrics.jsonl"))

@@ -99,9 +99,9 @@ def spoil(trainer: Trainer) -> None:
 
 
 LAYOUTS = [
-    Layout(pp=2, microbatch=2),
+    Layout(pp=2, dp=1, microbatch=2),
     Layout(dp=2, zero=3, microbatch=4),
-    Layout(tp=2, microbatch=4),
+    Layout(tp=2, dp=1, microbatch=4),
 ]
 
 
@@ -126,7 +126,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(
 
 def test_a_scale_far_too_large_comes_down(tmp_path: Path) -> None:
     """Gradients overflow by themselves until it is small enough."""
-    rows = run(Layout(microbatch=8), tmp_path, scale=2.0**26)
+    rows = run(Layout(dp=1, microbatch=8), tmp_path, scale=2.0**26)
     assert rows[0][2] and not rows[-1][2] and rows[-1][0] <= rows[0][0]
 
 

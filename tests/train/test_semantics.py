@@ -44,27 +44,32 @@ from meshwright.train.settings import Settings  # noqa: E402
 
 INTERLEAVED = {"interleave": 2, "schedule": "interleaved"}
 AXES = {
-    "accumulation": (GPT, Layout(microbatch=2)),
+    "accumulation": (GPT, Layout(dp=1, microbatch=2)),
     "selective recompute": (
         LLAMA,
-        Layout(microbatch=4, recompute="selective"),
+        Layout(dp=1, microbatch=4, recompute="selective"),
     ),
-    "full recompute": (GPT, Layout(microbatch=4, recompute="full")),
-    "tp2 sp": (LLAMA, Layout(tp=2, microbatch=8)),
-    "tp2": (GPT, Layout(tp=2, microbatch=8, sequence_parallel=False)),
-    "cp2": (LLAMA, Layout(cp=2, microbatch=4)),
-    "pp2 gpipe": (LLAMA, Layout(pp=2, microbatch=2, schedule="gpipe")),
+    "full recompute": (GPT, Layout(dp=1, microbatch=4, recompute="full")),
+    "tp2 sp": (LLAMA, Layout(tp=2, dp=1, microbatch=8)),
+    "tp2": (GPT, Layout(tp=2, dp=1, microbatch=8, sequence_parallel=False)),
+    "cp2": (LLAMA, Layout(cp=2, dp=1, microbatch=4)),
+    "pp2 gpipe": (LLAMA, Layout(pp=2, dp=1, microbatch=2, schedule="gpipe")),
     "pp4 1f1b uneven": (
         replace(LLAMA6, tied_embeddings=True),
-        Layout(pp=4, microbatch=2),
+        Layout(pp=4, dp=1, microbatch=2),
     ),
-    "pp2 interleaved": (GPT, Layout(pp=2, microbatch=2, **INTERLEAVED)),
+    "pp2 interleaved": (GPT, Layout(pp=2, dp=1, microbatch=2, **INTERLEAVED)),
     "pp2 interleaved-zb": (
         LLAMA,
-        Layout(pp=2, microbatch=2, interleave=2, schedule="interleaved-zb"),
+        Layout(
+            pp=2, dp=1, microbatch=2, interleave=2, schedule="interleaved-zb"
+        ),
     ),
-    "pp2 zbv": (GPT, Layout(pp=2, microbatch=2, schedule="zbv")),
-    "pp2 dualpipev": (LLAMA, Layout(pp=2, microbatch=2, schedule="dualpipev")),
+    "pp2 zbv": (GPT, Layout(pp=2, dp=1, microbatch=2, schedule="zbv")),
+    "pp2 dualpipev": (
+        LLAMA,
+        Layout(pp=2, dp=1, microbatch=2, schedule="dualpipev"),
+    ),
     "dp2 zero0": (GPT, Layout(dp=2, microbatch=2)),
     "dp2 zero1": (LLAMA, Layout(dp=2, microbatch=2, zero=1)),
     "dp2 zero2": (LLAMA, Layout(dp=2, microbatch=2, zero=2)),
@@ -72,7 +77,7 @@ AXES = {
 }
 """Every axis and option alone."""
 PAIRS = {
-    "tp2 pp2": (GPT, Layout(tp=2, pp=2, microbatch=4)),
+    "tp2 pp2": (GPT, Layout(tp=2, pp=2, dp=1, microbatch=4)),
     "tp2 dp2 zero1": (LLAMA6, Layout(tp=2, dp=2, zero=1, microbatch=4)),
     "cp2 dp2 zero3 windows": (
         WINDOW,
@@ -89,16 +94,23 @@ PAIRS = {
     "dp4 hybrid": (LLAMA, Layout(dp=4, microbatch=2, zero=3)),
     "tp2 cp2 selective": (
         GPT,
-        Layout(tp=2, cp=2, microbatch=8, recompute="selective"),
+        Layout(tp=2, cp=2, dp=1, microbatch=8, recompute="selective"),
     ),
     "tp2 pp2 interleaved full": (
         LLAMA,
-        Layout(tp=2, pp=2, microbatch=4, recompute="full", **INTERLEAVED),
+        Layout(
+            tp=2, pp=2, dp=1, microbatch=4, recompute="full", **INTERLEAVED
+        ),
     ),
     "cp2 pp2 interleaved-zb": (
         GPT,
         Layout(
-            cp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved-zb"
+            cp=2,
+            pp=2,
+            dp=1,
+            microbatch=2,
+            interleave=2,
+            schedule="interleaved-zb",
         ),
     ),
 }
@@ -130,11 +142,11 @@ EIGHT = {
 EXPERTS = {
     "experts, full recompute": (
         DEEPSEEK,
-        Layout(microbatch=4, recompute="full"),
+        Layout(dp=1, microbatch=4, recompute="full"),
     ),
     "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
     "dp2 ep2 zero3": (DEEPSEEK, Layout(dp=2, ep=2, zero=3, microbatch=4)),
-    "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=8)),
+    "tp2 ep2": (DEEPSEEK, Layout(tp=2, dp=1, ep=2, microbatch=8)),
     "pp2 dp2 ep2 interleaved-zb": (
         PLAIN_EXPERTS,
         Layout(
@@ -150,8 +162,8 @@ EXPERTS = {
 """Mixtures of experts: the ways in which experts can be spread, once each."""
 MORE_EXPERTS = {
     "dp2 zero1": (PLAIN_EXPERTS, Layout(dp=2, zero=1, microbatch=4)),
-    "tp2": (MIXTRAL, Layout(tp=2, microbatch=4)),
-    "cp2 ep2": (MIXTRAL, Layout(cp=2, ep=2, microbatch=4)),
+    "tp2": (MIXTRAL, Layout(tp=2, dp=1, microbatch=4)),
+    "cp2 ep2": (MIXTRAL, Layout(cp=2, dp=1, ep=2, microbatch=4)),
     "dp2 ep2 zero1": (MIXTRAL, Layout(dp=2, ep=2, zero=1, microbatch=2)),
     "dp2 ep2 zero2": (DEEPSEEK, Layout(dp=2, ep=2, zero=2, microbatch=2)),
     "dp4 ep2": (DEEPSEEK, Layout(dp=4, ep=2, microbatch=2)),
@@ -175,7 +187,10 @@ MORE_EXPERTS = {
         Layout(tp=2, dp=2, ep=2, zero=2, microbatch=2),
     ),
     "cp2 dp2 ep4": (MIXTRAL, Layout(cp=2, dp=2, ep=4, microbatch=4)),
-    "tp2 pp2 ep2 1f1b": (MIXTRAL, Layout(tp=2, pp=2, ep=2, microbatch=2)),
+    "tp2 pp2 ep2 1f1b": (
+        MIXTRAL,
+        Layout(tp=2, pp=2, dp=1, ep=2, microbatch=2),
+    ),
     "pp2 dp2 ep2 1f1b": (MIXTRAL, Layout(pp=2, dp=2, ep=2, microbatch=2)),
     "pp2 dp2 ep2 interleaved zero1 full": (
         DEEPSEEK,
@@ -360,7 +375,7 @@ hundred times the tolerance.
 
 @pytest.mark.parametrize(
     "layout",
-    [Layout(microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)],
+    [Layout(dp=1, microbatch=8), Layout(dp=2, ep=2, zero=1, microbatch=4)],
     ids=["1", "ep2"],
 )
 def test_what_decays(layout: Layout, tmp_path: Path) -> None:

@@ -142,17 +142,24 @@ def norms(wanted: Job, rank: int) -> Counter[tuple[str, int]]:
 
 
 INSIDE = {
-    "tp2 sp": (GPT, Layout(tp=2, microbatch=4)),
-    "tp2": (LLAMA, Layout(tp=2, microbatch=4, sequence_parallel=False)),
-    "cp2": (LLAMA, Layout(cp=2, microbatch=4)),
-    "tp2 cp2": (LLAMA, Layout(tp=2, cp=2, microbatch=8)),
+    "tp2 sp": (GPT, Layout(tp=2, dp=1, microbatch=4)),
+    "tp2": (LLAMA, Layout(tp=2, dp=1, microbatch=4, sequence_parallel=False)),
+    "cp2": (LLAMA, Layout(cp=2, dp=1, microbatch=4)),
+    "tp2 cp2": (LLAMA, Layout(tp=2, cp=2, dp=1, microbatch=8)),
     "tp2 pp2 interleaved": (
         LLAMA,
-        Layout(tp=2, pp=2, microbatch=2, interleave=2, schedule="interleaved"),
+        Layout(
+            tp=2,
+            pp=2,
+            dp=1,
+            microbatch=2,
+            interleave=2,
+            schedule="interleaved",
+        ),
     ),
     "tp2 pp2 without sp": (
         LLAMA,
-        Layout(tp=2, pp=2, microbatch=4, sequence_parallel=False),
+        Layout(tp=2, pp=2, dp=1, microbatch=4, sequence_parallel=False),
     ),
 }
 
@@ -269,7 +276,7 @@ def test_between_replicas_of_experts(zero: int, tmp_path: Path) -> None:
 
 TO_EXPERTS = {
     "dp2 ep2": (MIXTRAL, Layout(dp=2, ep=2, microbatch=2)),
-    "tp2 ep2": (DEEPSEEK, Layout(tp=2, ep=2, microbatch=4)),
+    "tp2 ep2": (DEEPSEEK, Layout(tp=2, dp=1, ep=2, microbatch=4)),
     "pp2 dp2 ep2 interleaved": (
         MIXTRAL,
         Layout(
@@ -325,6 +332,6 @@ def test_a_tied_matrix_is_exchanged_once_in_the_group_of_stages(
         raise AssertionError("a group beside those of the mesh")
 
     monkeypatch.setattr(dist, "new_group", refused)
-    for found in measured(GPT, Layout(pp=4, microbatch=2), tmp_path):
+    for found in measured(GPT, Layout(pp=4, dp=1, microbatch=2), tmp_path):
         at_end = found["rank"] in (0, 3)
         assert found["pp"]["send", 256 * 64 * FP32] == at_end

@@ -27,29 +27,31 @@ from meshwright.train.grid import EXPERTS, grid
 from meshwright.train.settings import settings  # noqa: E402
 
 IMPOSSIBLE = {
-    "heads 4 cannot be split": Layout(tp=3),
-    "must divide the 2 kv heads": Layout(tp=4),
-    "batch of 8 sequences cannot be split": Layout(microbatch=3),
+    "heads 4 cannot be split": Layout(tp=3, dp=1),
+    "must divide the 2 kv heads": Layout(tp=4, dp=1),
+    "batch of 8 sequences cannot be split": Layout(dp=1, microbatch=3),
     "no counterpart in PyTorch: take one of gpipe, 1f1b": Layout(
-        pp=2, schedule="zb-h1"
+        pp=2, dp=1, schedule="zb-h1"
     ),
     "computes every layer twice more": Layout(
-        pp=2, schedule="zbv", recompute="full"
+        pp=2, dp=1, schedule="zbv", recompute="full"
     ),
     "layout.zero 3 with schedule dualpipev is not carried out": Layout(
         pp=2, dp=2, zero=3, schedule="dualpipev"
     ),
     "at least as many microbatches as stages, not 2 for pp 4": Layout(
-        pp=4, microbatch=4
+        pp=4, dp=1, microbatch=4
     ),
-    "scheme summa cannot be trained": Layout(scheme="summa"),
+    "scheme summa cannot be trained": Layout(dp=1, scheme="summa"),
     "needs a mixture of experts|experts 1 cannot be split": Layout(ep=2, dp=2),
     "runs at most": Layout(dp=8, tp=2, pp=4, cp=16),
-    "cannot be split over cp 3": Layout(cp=3),
+    "cannot be cut over cp 3 in 6 chunks": Layout(cp=3, dp=1),
     "cp_exchange ring is not trained: take gather": Layout(
-        cp=2, cp_exchange="ring"
+        cp=2, dp=1, cp_exchange="ring"
     ),
-    "recompute .* is not trained: take none": Layout(recompute="layernorm"),
+    "recompute .* is not trained: take none": Layout(
+        dp=1, recompute="layernorm"
+    ),
 }
 
 
@@ -65,8 +67,11 @@ def test_layouts(says: str) -> None:
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        (Layout(tp=2), "train.compile with tp > 1 is not carried out"),
-        (Layout(pp=2, schedule="zbv"), "cannot be halved"),
+        (
+            Layout(tp=2, dp=1),
+            "written by hand, and torch.compile cannot trace it",
+        ),
+        (Layout(pp=2, dp=1, schedule="zbv"), "cannot be halved"),
     ],
 )
 def test_what_is_not_compiled(layout: Layout, says: str) -> None:
@@ -77,7 +82,9 @@ def test_what_is_not_compiled(layout: Layout, says: str) -> None:
 def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(BadInput, match="needs a C\\+\\+ compiler"):
-        rules.demand(job(LLAMA, Layout(), 8), replace(SETTINGS, compile=True))
+        rules.demand(
+            job(LLAMA, Layout(dp=1), 8), replace(SETTINGS, compile=True)
+        )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (Layout(dp=2, ep=4), {}, "whose ranks it borrows"),
         (
-            Layout(tp=2, ep=2, sequence_parallel=False),
+            Layout(tp=2, dp=1, ep=2, sequence_parallel=False),
             {},
             "needs sequence_parallel",
         ),
@@ -121,7 +128,7 @@ def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
 )
 def test_models(name: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        rules.demand(job(catalogue(name), Layout()), SETTINGS)
+        rules.demand(job(catalogue(name), Layout(dp=1)), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_models(name: str, says: str) -> None:
     [
         (Layout(dp=4, zero=3), {"shards": 3}, "must divide dp 4"),
         (Layout(dp=4), {"shards": 2}, "zero 0 shards nothing"),
-        (Layout(), {"device": "cuda"}, "GPUs"),
+        (Layout(dp=1), {"device": "cuda"}, "GPUs"),
     ],
 )
 def test_settings(layout: Layout, settings: dict[str, Any], says: str) -> None:
@@ -157,8 +164,8 @@ def test_what_other_trainers_have(name: str, says: str) -> None:
 
 
 def test_optimizers_and_numbers_that_are_not_trained() -> None:
-    plain = job(LLAMA, Layout())
-    (away,) = rules.of_trainer(plain, Layout(offload="optimizer"))
+    plain = job(LLAMA, Layout(dp=1))
+    (away,) = rules.of_trainer(plain, Layout(dp=1, offload="optimizer"))
     assert away == "layout.offload optimizer is not trained: take none"
     for other, says in (
         (replace(plain, optimizer=OPTIMIZERS["muon"]), "optimizer muon"),
@@ -171,7 +178,7 @@ def test_optimizers_and_numbers_that_are_not_trained() -> None:
 def test_precision_and_ranks() -> None:
     with pytest.raises(BadInput, match="precision fp8 is not trained"):
         rules.demand(
-            replace(job(LLAMA, Layout()), precision=PRECISIONS["fp8"]),
+            replace(job(LLAMA, Layout(dp=1)), precision=PRECISIONS["fp8"]),
             SETTINGS,
         )
     with pytest.raises(
@@ -183,13 +190,17 @@ def test_precision_and_ranks() -> None:
 
 def test_possible_layouts_pass() -> None:
     for layout in (
-        Layout(),
-        Layout(tp=2, pp=2),
-        Layout(pp=2, schedule="dualpipev"),
+        Layout(dp=1),
+        Layout(tp=2, pp=2, dp=1),
+        Layout(pp=2, dp=1, schedule="dualpipev"),
         Layout(dp=2, zero=3),
     ):
         rules.demand(job(GPT, layout), SETTINGS)
-    for layout in (Layout(), Layout(tp=2, dp=2, ep=4), Layout(cp=2, ep=2)):
+    for layout in (
+        Layout(dp=1),
+        Layout(tp=2, dp=2, ep=4),
+        Layout(cp=2, dp=1, ep=2),
+    ):
         rules.demand(job(DEEPSEEK, layout), SETTINGS)
 
 
@@ -274,7 +285,11 @@ def on_gpus(
 JOBS = {
     "pp8 1f1b, 128 microbatches of 2": (
         on_gpus(
-            "llama3-8b", "8xh100-sxm", Layout(pp=8, microbatch=2), 256, 8192
+            "llama3-8b",
+            "8xh100-sxm",
+            Layout(pp=8, dp=1, microbatch=2),
+            256,
+            8192,
         ),
         "of pipeline stage 0 needs",
     ),
@@ -359,7 +374,7 @@ def test_memory_is_that_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranks' peaks by `train.peak`, which `test_oracle` holds against the running program,
     decide, not the plan's bytes.
     """
-    predicted = predict(job(LLAMA, Layout(tp=2, pp=2)))
+    predicted = predict(job(LLAMA, Layout(tp=2, pp=2, dp=1)))
     need = rules.together(predicted, SETTINGS)
     kinds = ("weights", "gradients", "optimizer", "activations")
     assert need > 4 * sum(predicted.memory_bytes[kind] for kind in kinds)

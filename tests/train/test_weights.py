@@ -101,7 +101,10 @@ def logits(trainer: Trainer, tokens: Any) -> Any:
     return torch.cat(shards, -1)
 
 
-TP_PP, ZERO3 = Layout(tp=2, pp=2, sequence_parallel=True), Layout(dp=2, zero=3)
+TP_PP, ZERO3 = (
+    Layout(tp=2, pp=2, dp=1, sequence_parallel=True),
+    Layout(dp=2, zero=3),
+)
 
 
 @pytest.mark.parametrize(

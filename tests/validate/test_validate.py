@@ -77,6 +77,12 @@ def test_every_published_row_in_scope_is_judged() -> None:
     )
 
 
+def test_rows_that_were_fitted_are_said_to_be() -> None:
+    """All but those held out are what the shared numbers were fitted to; a row of one's own is not."""
+    assert whole().fitted == 857 == whole().to_dict()["fitted"]
+    assert validate([ROW]).fitted == 0
+
+
 def test_few_published_rows_are_skipped_and_each_with_its_reason() -> None:
     v = whole()
     compared = {r.id for r in v.rows if r.skipped is None}

@@ -21,6 +21,8 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    parts: list[bytes]
+    """The same as it was sent."""
 
     @property
     def json(self) -> Any:
@@ -61,10 +63,10 @@ def call(
         "server": ("127.0.0.1", 8321),
     }
     sent: list[Any] = []
-    parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+    asked = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> Any:
-        part = next(parts, None)
+        part = next(asked, None)
         if part is None:
             await anyio.sleep_forever()
         return part
@@ -77,9 +79,8 @@ def call(
 
     anyio.run(run)
     got = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
-    return Reply(
-        sent[0]["status"], got, b"".join(m.get("body", b"") for m in sent[1:])
-    )
+    parts = [m.get("body", b"") for m in sent[1:]]
+    return Reply(sent[0]["status"], got, b"".join(parts), parts)
 
 
 def ask(name: str, body: Any, served: Any = None) -> Reply:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import importlib
 import io
 import json
 import re
 import socket
 import time
+import zlib
 
 import pytest
 
@@ -300,7 +302,7 @@ def test_the_first_answers_need_no_request(
     api, files = web.Api(), web.Files()
     web.opened(api, files)
     held = re.search(
-        r'id="known">(.*?)</script>', files.plain["/"].decode(), re.S
+        r'id="known">(.*?)</script>', files.texts["/"].decode(), re.S
     )
     assert held
     found = json.loads(held[1])
@@ -456,6 +458,107 @@ def test_a_config_of_a_job_that_names_a_file_is_refused(served) -> None:
     reply = ask("plan", {"question": {"job": text}}, served)
     assert reply.status == 422
     assert "files are not read here" in reply.json["error"]
+
+
+@pytest.mark.parametrize("price", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_none_is_called_so(served, price: str) -> None:
+    """JSON has no such numbers, but Python reads them."""
+    text = json.dumps({"question": QUESTION, "prices": {"h100-sxm": 0}})
+    body = text.replace(": 0}", f": {price}}}").encode()
+    reply = call("POST", "/api/plan", body, served=served)
+    assert reply.status == 422
+    assert re.search(
+        "prices.h100-sxm must be a finite number, not (nan|-?inf)$",
+        reply.json["error"],
+    )
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_answer_beyond_numbers_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    """Whatever led to it; it was an internal error."""
+
+    def answer(body: object, progress: object) -> dict:
+        return {"best": [{"cost_usd": 1.0}, {"cost_usd": float("inf")}]}
+
+    def lines(body: object, progress: object) -> object:
+        yield {"first": 1}
+        yield answer(body, progress)
+
+    made = Endpoint(lines if streams else answer, streams=streams)
+    monkeypatch.setattr(web, "endpoints", lambda runs: {"plan": made})
+    reply = ask("plan", {}, app())
+    assert reply.status == (200 if streams else 422)
+    assert "the answer.best.1.cost_usd" in reply.lines[-1]["error"]
+    assert "no finite number" in reply.lines[-1]["error"]
+
+
+def test_a_body_has_one_length(served) -> None:
+    """Two ways to say where it ends may be read differently by what stands between."""
+    both = {"transfer-encoding": "chunked"}
+    reply = call("POST", "/api/predict", b"{}", both, served)
+    assert reply.status == 400
+    assert "not both" in reply.json["error"]
+
+
+SMALL = {"accept-encoding": "gzip, br"}
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        ("/", None),
+        ("/page.js", None),
+        ("/openapi.json", None),
+        ("/api/catalogue", {}),
+        ("/api/plan", {"question": QUESTION, "top": 1}),
+    ],
+)
+def test_what_is_sent_is_compressed_where_the_browser_takes_it(
+    served, path: str, body: object
+) -> None:
+    method, sent = "GET", b""
+    if body is not None:
+        method, sent = "POST", json.dumps(body).encode()
+    plain = call(method, path, sent, served=served)
+    small = call(method, path, sent, SMALL, served)
+    assert "content-encoding" not in plain.headers
+    assert small.headers["content-encoding"] == "gzip"
+    assert "accept-encoding" in small.headers["vary"].lower()
+    assert small.headers["content-length"] == str(len(small.body))
+    assert gzip.decompress(small.body) == plain.body
+    assert len(small.body) < 0.6 * len(plain.body)
+
+
+def test_lines_are_sent_one_by_one_compressed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What has arrived after each line unpacks to all lines so far."""
+    texts = [{"line": i, "rest": "x" * i} for i in range(3)]
+    made = Endpoint(lambda body, progress: iter(texts), streams=True)
+    monkeypatch.setattr(web, "endpoints", lambda runs: {"plan_lines": made})
+    reply = call("POST", "/api/plan_lines", b"{}", SMALL, app())
+    assert reply.headers["content-encoding"] == "gzip"
+    opened = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    lines = [opened.decompress(part) for part in reply.parts]
+    assert [json.loads(line) for line in lines if line] == texts
+    assert all(line.endswith(b"\n") for line in lines if line)
+
+
+def test_what_is_pasted_is_read_beside_what_is_quick() -> None:
+    """A large text takes seconds: not in the interpreter that answers predictions."""
+    asked = endpoints()
+    assert asked["predict"].quick and not asked["read"].quick
+
+
+def test_a_text_is_given_up_when_nobody_waits_for_it(served) -> None:
+    def stopped(what: str, share: float) -> None:
+        raise Stopped
+
+    text = "torchrun pretrain_gpt.py --tensor-model-parallel-size 2"
+    with pytest.raises(Stopped):
+        endpoints()["read"].ask({"text": text}, stopped)
 
 
 def test_other_methods_and_names(served) -> None:
@@ -720,7 +823,9 @@ def test_a_price_is_of_a_chip_as_on_has_it() -> None:
             "'a100-40' is none of the chips here: a100-80, h100-sxm",
         ),
         ({"h100": 2.5, "h100-sxm": 3.0}, "h100-sxm is said twice, 2.5 and 3"),
-        ({"h100": 0}, "'h100' must cost more than 0 USD/h, not 0"),
+        ({"h100": 0}, "'h100' must cost more than 0 and at most 1,000,000"),
+        # which made infinite dollars of a run
+        ({"h100": 1e308}, "at most 1,000,000 USD/h, not 1e+308"),
     ],
 )
 def test_a_price_of_no_chip_compared_is_refused(

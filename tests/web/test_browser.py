@@ -269,7 +269,7 @@ def test_typing_redraws(page: Page) -> None:
     assert tab.inner_text("#answer .big") != before
     drawn = [name for name, _ in tab.evaluate("window.meshwright.timings")]
     assert drawn.index("closed") < drawn.index("plan")
-    assert "closed form" not in tab.inner_text("#answer")
+    assert "lower bounds" not in tab.inner_text("#answer")
     assert "predict" not in drawn[drawn.index("closed") :], "the best stays"
     assert "batch=128seq" in tab.evaluate("location.hash")
     tab.fill("#q-batch", "nonsense")

@@ -14,6 +14,7 @@ import pytest
 from meshwright import Job, Layout
 from meshwright.report.text import layout_words
 from meshwright.schedule import SCHEDULES
+from meshwright.web.endpoints import endpoints
 from meshwright.web.question import laid_out
 
 STATIC = resources.files("meshwright.web") / "static"
@@ -136,7 +137,7 @@ def test_the_best_by_closed_forms_is_drawn_first_and_says_so(
         """,
     )
     assert first[0] == "closed" and last[0] == "plan"
-    assert "the best layout by closed forms; still replaying" in first[1]
+    assert "the best layout by lower bounds; still replaying" in first[1]
     assert "layoutclosed" in first[1]
     assert "layoutwords" in last[1] and "closed" not in last[1]
     assert first[2] == last[2] == 2
@@ -252,7 +253,7 @@ def test_every_size_planned_has_a_marker(folder: Path) -> None:
 
 
 def test_what_does_not_fit_says_why(folder: Path) -> None:
-    """With less needed than there is, it is the headroom that lacks."""
+    """With less needed than there is, it most probably runs."""
     said = run(
         folder,
         """
@@ -266,10 +267,41 @@ def test_what_does_not_fit_says_why(folder: Path) -> None:
     )
     assert said == [
         "fits",
-        "does NOT fit, too little headroom",
+        "may run out",
         "does NOT fit",
         "The best layout with tp 8 pp 4 fixed",
         "The best layout",
+    ]
+
+
+def test_a_pasted_file_is_called_what_it_is(folder: Path) -> None:
+    """Title and field of the model: a script of Megatron is neither "my job" nor a JOB.toml."""
+    script = (
+        "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096"
+        " --num-attention-heads 32 --seq-length 4096 --global-batch-size 64 --vocab-size 32000"
+    )
+    read = endpoints()["read"].ask({"text": script}, lambda *told: None)
+    job = dict(read)["question"]["job"]
+    states = [
+        {"job": job},
+        {"model": "llama3-8b", "job": job},
+        {"model": "{}"},
+        {"job": "[job]\nbatch = 3"},
+        {},
+    ]
+    said = run(
+        folder,
+        f"""
+        import {{ modelName }} from "./state.js";
+        console.log(JSON.stringify({json.dumps(states)}.map(modelName)));
+        """,
+    )
+    assert said == [
+        "a model of Megatron-LM",
+        "llama3-8b",
+        "a config.json",
+        "a JOB.toml",
+        "",
     ]
 
 

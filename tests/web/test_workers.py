@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from asking import QUESTION  # noqa: E402
+from asking import QUESTION, ask  # noqa: E402
 
 from meshwright.errors import BadInput
-from meshwright.web.endpoints import endpoints
-from meshwright.web.work import First, Here, Stopped
-from meshwright.web.workers import Job, Workers
+from meshwright.web import app as web
+from meshwright.web.endpoints import Endpoint, endpoints
+from meshwright.web.work import First, Here, Interrupted, Stopped
+from meshwright.web.workers import Job, Worker, Workers
 
 TABLE = endpoints()
 PLAN = {"question": QUESTION, "families": False, "top": 1}
@@ -89,12 +90,58 @@ def test_it_is_free_again_after_an_asker_has_left(workers: Workers) -> None:
     assert read(job(workers, "plan", PLAN))
 
 
-def test_one_that_died_is_replaced(workers: Workers) -> None:
-    """Whoever waits is told; the next is computed by the server itself until there is another."""
+def test_one_that_is_killed_is_asked_again_once(workers: Workers) -> None:
+    """Before its first line, and between lines: what comes are the same lines, each once."""
+    whole = read(job(workers, "choices", CHOICES))
+    for heard in (0, 2):
+        task = job(workers, "choices", CHOICES)
+        lines = [task.next() for _ in range(heard)]
+        killed = task.worker.process
+        killed.kill()
+        assert lines + read(task) == whole
+        assert task.worker.process.pid != killed.pid
+    assert killed.wait(10) != 0
+
+
+def test_one_that_is_killed_twice_is_no_fault_of_the_question(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status says so; the next question has another process."""
+    instead = workers.instead
+
+    def killed(worker: Worker) -> Worker:
+        other = instead(worker)
+        other.process.kill()
+        return other
+
+    monkeypatch.setattr(workers, "instead", killed)
     task = job(workers, "choices", CHOICES)
     task.worker.process.kill()
-    with pytest.raises(BadInput, match="interrupted: ask again"):
+    with pytest.raises(Interrupted, match="ended twice over this"):
         read(task)
-    task.worker.process.wait(10)
-    assert workers.take() is None
+    monkeypatch.undo()
+    assert read(job(workers, "plan", PLAN))
+
+    def interrupted(body: object, progress: object) -> dict:
+        raise Interrupted("the processes have ended")
+
+    made = {"plan": Endpoint(interrupted)}
+    monkeypatch.setattr(web, "endpoints", lambda runs: made)
+    assert ask("plan", {}, web.app()).status == 503
+
+
+def test_who_leaves_while_another_starts_leaves_it_free(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = job(workers, "choices", CHOICES)
+    instead = workers.instead
+
+    def left(worker: Worker) -> Worker:
+        task.stop()
+        return instead(worker)
+
+    monkeypatch.setattr(workers, "instead", left)
+    task.worker.process.kill()
+    with pytest.raises(Stopped):
+        read(task)
     assert read(job(workers, "plan", PLAN))

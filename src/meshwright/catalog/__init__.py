@@ -56,7 +56,13 @@ def counted(text: str) -> tuple[str, str]:
             "a number of chips and a chip or network, such as '1024xh100-sxm'"
         )
         raise BadInput(f"cluster {text[:80]!r} must be {example}")
-    return match[1].replace(",", "").replace("_", ""), match[2]
+    count = match[1].replace(",", "").replace("_", "")
+    if again := COUNT.match(match[2]):
+        whole = f"{int(count) * int(again[1].replace(',', '').replace('_', ''))}x{again[2]}"
+        raise BadInput(
+            f"cluster {text[:80]!r} has two numbers: say {whole[:80]}"
+        )
+    return count, match[2]
 
 
 def cluster(text: str, network: str | Network | None = None) -> Cluster:
@@ -74,7 +80,8 @@ def cluster(text: str, network: str | Network | None = None) -> Cluster:
         name = what
         own = chip(what).network
     else:
-        raise unknown("chip", what, [*names("chips"), *names("networks")])
+        spelled = {**_index("networks"), **_index("chips")}
+        raise unknown("chip", what, spelled.values(), spelled)
     joined = (
         network
         if isinstance(network, Network)
@@ -149,7 +156,7 @@ def _index(kind: str) -> dict[str, str]:
 def _get(kind: str, name: str) -> Any:
     found = _index(kind).get(_key(str(name)[:200]))
     if found is None:
-        raise unknown(kind.removesuffix("s"), name, names(kind))
+        raise unknown(kind.removesuffix("s"), name, names(kind), _index(kind))
     return _entry(kind, found)
 
 

@@ -23,6 +23,9 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
         return clusters(machines)
     if verb == "limits" and any(w.startswith("--on") for w in rest):
         return scaling(next((w for w in rest if is_model(w)), "llama3-70b"))
+    models = [w for w in rest if is_model(w)]
+    if verb == "export" and models and isinstance(error, UnknownOptionError):
+        return planned(models[0], next(iter(machines), "64xh100-sxm"))
     if isinstance(error, UnknownOptionError):
         flag = str(error.token.keyword or "").lower().replace("_", "-")
         near = difflib.get_close_matches(flag, OURS, n=1, cutoff=LIKE)
@@ -33,6 +36,12 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
                 f" {OURS[theirs]} here?"
             )
     return ""
+
+
+def planned(model: str, machine: str) -> str:
+    """The command whose file an export takes."""
+    plan = f"{command('plan')} {model} --on {machine} --batch 4Mi -o plan.toml"
+    return f"export writes a plan, which comes first: {plan}; then export plan.toml --to ..."
 
 
 def clusters(machines: Sequence[str]) -> str:

@@ -37,7 +37,8 @@ Read = Annotated[
 On = Annotated[
     str | None,
     word(
-        "With --read of collectives: the catalogue's chip or network they were measured on.",
+        "With --read of collectives: the catalogue's chip or network they were measured on; with"
+        " --from SCRIPT: its cluster, such as 256xh100.",
         "CHIP",
     ),
 ]
@@ -114,7 +115,7 @@ def calibrate(
         return from_runs(runs, output, json)
     output = output or MACHINE
     if from_:
-        return from_steps(from_, steps, output, json)
+        return from_steps(from_, steps, on, output, json)
     if read:
         return from_files(read, on, output, json)
     need_torch()
@@ -143,7 +144,11 @@ def calibrate(
 
 
 def from_steps(
-    paths: tuple[str, ...], seconds: str | None, output: str, json: bool
+    paths: tuple[str, ...],
+    seconds: str | None,
+    on: str | None,
+    output: str,
+    json: bool,
 ) -> int:
     """The scale of an installation, in a machine file."""
     from ..fitting.measured import installation
@@ -160,7 +165,7 @@ def from_steps(
     times = (
         logged_steps(str(seconds), paths[0]) if logged else numbers(seconds)
     )
-    found = [step for path in paths for step in read(path, times)]
+    found = [step for path in paths for step in read(path, times, on)]
     machine = installation(found)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
     files.write(output, {".toml": lambda: dump_machine(machine, remark)})

@@ -111,11 +111,18 @@ Engine = Annotated[
     ),
 ]
 Column = Annotated[
-    str,
-    word("What the table of two fields shows, such as cost_usd.", "COLUMN"),
+    str | None,
+    word(
+        "What the table of two fields shows, such as cost_usd (default step_time_s).",
+        "COLUMN",
+    ),
 ]
 Fixed = Annotated[
     bool, word("Predict the given layout at every value instead of searching.")
+]
+Replan = Annotated[
+    bool,
+    word("Search the best layout at every value, though the file has one."),
 ]
 Kind = Annotated[str, Parameter(help="chips, networks, models or frameworks.")]
 Name = Annotated[

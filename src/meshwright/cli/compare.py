@@ -109,8 +109,12 @@ def compare(
 
 
 def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
-    """`compare --oracle`."""
+    """`compare --oracle`; of a long pipeline as many microbatches as fill it, go round in it and
+    drain it.
+    """
     from ..formats.flags import is_file, read_flags
+    from ..layout.stages import microbatches
+    from ..program.memory import shortened
     from ..report import console
     from ..report.oracle import report
     from ..report.text import layout_words
@@ -121,12 +125,21 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
             f"--oracle needs a JOB.toml, not {path[:60]!r}: plan {path[:60]} ... -o plan.toml"
             " writes one"
         )
-    job = read_flags(path, {}, None, sys.stdin, fill=False)
+    whole = read_flags(path, {}, None, sys.stdin)
+    job = shortened(whole)
     need_torch()
     from ..train.oracle import compare as run_program
-    from ..train.settings import load
+    from ..train.settings import settings
 
-    found = run_program(job, load(path), ranks)
+    if job is not whole:
+        few, many = (int(microbatches(j, j.layout)) for j in (job, whole))
+        print(
+            f"meshwright: {few} of {many} microbatches are run: between filling the pipeline and"
+            " draining it one round is like another",
+            file=sys.stderr,
+        )
+    with console.progress() as told:
+        found = run_program(job, settings(job.train), ranks, told)
     title = f"{job.model.name} on {int(job.layout.chips):,} ranks: {layout_words(job.layout)}"
     data = console.envelope(
         "compare",

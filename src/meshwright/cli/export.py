@@ -273,6 +273,10 @@ def theirs(
             f"this plan is for {job.usual_framework}: predict it with --framework"
             f" {runs(job, table.get(name))} to see what it takes there"
         )
+    if left := [name for name in job.train if name != "device"]:
+        notes.append(
+            f"the table [train] is for {command('train')} and not written here: {', '.join(left)}"
+        )
     if script:
         notes.append(f"the training script says itself: {', '.join(script)}")
     for note in notes:
@@ -374,7 +378,7 @@ def described(
     from ..formats.toml import load_job
     from ..prediction.prediction import predict
     from ..train import rules
-    from ..train.settings import load
+    from ..train.settings import settings
 
     if not path.endswith(".toml"):
         raise BadInput(
@@ -391,13 +395,13 @@ def described(
     if restarts < 0:
         raise BadInput(f"--restarts must be at least 0, not {restarts}")
     notes: list[str] = []
-    job = load_job(path, notes=notes)
-    settings = load(path)
-    given = settings.device if "device" in tables.get("train", {}) else None
+    job = load_job(path, notes=notes).filled
+    how = settings(job.train)
+    given = how.device if "device" in job.train else None
     device = torchrun.device(job, given, device)
-    settings = replace(settings, device=device)
-    rules.demand(job, settings, int(job.layout.chips))
-    rules.demand_chip(predict(job), settings)
+    how = replace(how, device=device)
+    rules.demand(job, how, int(job.layout.chips))
+    rules.demand_chip(predict(job), how)
     nodes, ranks = torchrun.nodes(job, per_node)
     if device == "cpu":
         notes.append(
@@ -406,5 +410,5 @@ def described(
     for note in notes:
         print(note, file=sys.stderr)
     return torchrun.Launch(
-        job, path, nodes, ranks, device, settings.threads, restarts
+        job, path, nodes, ranks, device, how.threads, restarts
     )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..errors import BadInput
+from .kept import Swept
 
 KINDS = (".json", ".csv", ".jsonl")
 
 
 def two(
-    model: str,
-    given: Mapping[str, str],
+    asked: Swept,
     over: Sequence[str],
-    fixed: bool,
     workers: int | None,
     engine: str | None,
     column: str,
@@ -22,10 +20,10 @@ def two(
     output: str | None,
 ) -> int:
     """Print the table of two fields, and keep its points."""
-    from ..formats.flags import read_flags, split
     from ..grid import engine_at, grid
     from ..report import console, files
     from ..report.grid import report
+    from ..report.lines import noted
     from ..sweep import parse
 
     if workers is not None and workers < 1:
@@ -35,8 +33,7 @@ def two(
         raise BadInput(
             f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields"
         )
-    described, space = (given, None) if fixed else split(given)
-    job = read_flags(model, described, [], sys.stdin, fixed)
+    job, space, fixed, said = asked
     with console.progress() as told:
         found = grid(
             job,
@@ -49,7 +46,9 @@ def two(
             progress=told,
         )
     data = console.envelope("sweep", found.to_dict())
-    console.show_json(data) if json else console.show(report(found, column))
+    console.show_json(data) if json else console.show(
+        report(found, column), *noted([said] if said else [])
+    )
     if output and kind != "jsonl":
         text = (
             files.json_text(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -95,6 +96,16 @@ def limits(
     from ..report import console, files
     from ..report import limits as reports
 
+    alone(
+        {
+            "--model realistic": model == "realistic",
+            "--sensitivity": sensitivity,
+            "--run": run is not None,
+            "--chips": chips is not None,
+            "--growth": growth is not None,
+            "--overlap": overlap,
+        }
+    )
     if model not in ("paper", "realistic"):
         raise BadInput(
             f"--model must be paper or realistic, not {model[:40]!r}"
@@ -116,13 +127,17 @@ def limits(
     said: list[str] = []
     if model == "paper":
         chosen, said = under(chosen, *words)
-    special = (
-        whole(chosen, realism(*words))
-        if model == "realistic"
-        else changed(chosen)
-        if sensitivity
-        else asked(chosen, run, chips)
-    )
+    real = realism(*words) if model == "realistic" else None
+    with console.progress() as told:
+        special = (
+            changed(chosen)
+            if sensitivity
+            else asked(chosen, run, chips, real, told)
+            if run is not None or chips is not None
+            else whole(chosen, real, told)
+            if real
+            else None
+        )
     if special:
         table, fields = special
         data = console.envelope("limits", fields)
@@ -144,6 +159,29 @@ def limits(
             output, {".json": lambda: files.json_text(data), **writers}
         )
     return 0
+
+
+APART = (
+    ("--model realistic", "--sensitivity"),
+    ("--model realistic", "--overlap"),
+    ("--model realistic", "--growth"),
+    ("--sensitivity", "--run"),
+    ("--sensitivity", "--chips"),
+    ("--sensitivity", "--growth"),
+    ("--run", "--growth"),
+    ("--chips", "--growth"),
+)
+"""Options of which only one can be answered: a ladder counts its own overlap, and dates are those
+of the curve's ends."""
+
+
+def alone(given: Mapping[str, bool]) -> None:
+    """BadInput for two options of which one would be left unanswered."""
+    for first, second in APART:
+        if given[first] and given[second]:
+            raise BadInput(
+                f"{second} says nothing with {first}: leave one of them out"
+            )
 
 
 def described(
@@ -255,7 +293,9 @@ def _precision(name: str) -> Any:
     return PRECISIONS[name]
 
 
-def whole(chosen: list[Any], real: Any) -> tuple[Any, dict[str, Any]]:
+def whole(
+    chosen: list[Any], real: Any, told: Any
+) -> tuple[Any, dict[str, Any]]:
     """The question asked of whole transformers, beside the paper's model."""
     from rich.console import Group
 
@@ -277,7 +317,7 @@ def whole(chosen: list[Any], real: Any) -> tuple[Any, dict[str, Any]]:
             ("the paper's model, chips fail", compute(mortal, False).lines[0])
         )
         curves = tuple(
-            ladder(scenario, replace(real, failures=mortal.failures))
+            ladder(scenario, replace(real, failures=mortal.failures), told)
         )
         tables.append(ladders(paper, curves))
         fields.append(
@@ -300,24 +340,45 @@ def changed(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def asked(
-    chosen: list[Any], run: float | None, chips: float | None
-) -> tuple[Any, dict[str, Any]] | None:
-    """Smallest clusters for a run and largest runs of a cluster, if asked for."""
+    chosen: list[Any],
+    run: float | None,
+    chips: float | None,
+    real: Any,
+    told: Any,
+) -> tuple[Any, dict[str, Any]]:
+    """Smallest clusters for a run and largest runs of a cluster; real: of whole transformers."""
     from ..limits.answer import bill, largest_run, smallest_cluster
+    from ..limits.realistic import largest_on, smallest_for
+    from ..prediction.failures import Failures
     from ..report.limits import answers
 
+    def least(s: Any, flops: float) -> Any:
+        return (
+            smallest_for(s, failing(s), flops)
+            if real
+            else smallest_cluster(s, flops)
+        )
+
+    def most(s: Any, number: float) -> Any:
+        return (
+            largest_on(s, failing(s), number, told)
+            if real
+            else largest_run(s, number)
+        )
+
+    def failing(s: Any) -> Any:
+        return replace(real, failures=s.failures or Failures())
+
     rows = [
-        (f"{s.name}: smallest", s, smallest_cluster(s, run))
+        (f"{s.name}: smallest", s, least(s, run))
         for s in chosen
         if run is not None
     ]
     rows += [
-        (f"{s.name}: largest", s, largest_run(s, chips))
+        (f"{s.name}: largest", s, most(s, chips))
         for s in chosen
         if chips is not None
     ]
-    if not rows:
-        return None
     fields = [
         {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
     ]

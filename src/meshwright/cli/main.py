@@ -7,6 +7,7 @@ imported when it runs.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,7 @@ from .command import (
     Paper,
     Pareto,
     Relaxed,
+    Replan,
     Runs,
     Top,
     Workers,
@@ -59,6 +61,10 @@ from .command import (
     output,
     verb,
 )
+from .kept import swept
+
+ASKED = ("--help", "-h", "--version")
+"""What may stand in place of a verb."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,13 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except (
-        Exception
-    ) as error:  # a bug: still one sentence; MESHWRIGHT_DEBUG=1 shows where
+    except Exception as error:
+        # a bug is one sentence, too; MESHWRIGHT_DEBUG=1 shows where
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise
         return refuse(
             f"internal error, please report it with this command: {type(error).__name__}: {error}",
+            sys.argv[1:] if argv is None else argv,
             again=True,
         )
 
@@ -90,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(words: list[str]) -> int:
     """As `main`, but bugs and interruptions are raised."""
     try:
-        if words and not words[0].startswith("-") and words[0] not in VERBS:
+        if words and words[0] not in (*VERBS, *ASKED):
             raise unknown("command", words[0], VERBS)
         return int(
             app(
@@ -102,21 +108,28 @@ def run(words: list[str]) -> int:
         )
     except CycloptsError as error:
         if better := advice(words, error):
-            return refuse(better)
+            return refuse(better, words)
         known = words[0] if words[0] in VERBS else ""
         return refuse(
             f"{str(error).rstrip('.')}; see"
-            f" {command(' '.join(filter(None, (known, '--help'))))}"
+            f" {command(' '.join(filter(None, (known, '--help'))))}",
+            words,
         )
     except MeshwrightError as error:
         final = error.exit_code == BadInput.exit_code
         again = getattr(error, "again", not final)
-        return refuse(str(error), error.exit_code, again)
+        return refuse(str(error), words, error.exit_code, again)
 
 
-def refuse(sentence: str, code: int = 2, again: bool = False) -> int:
-    """One sentence on stderr. again: another try may go better, which a torchrun is told."""
+def refuse(
+    sentence: str, words: Sequence[str], code: int = 2, again: bool = False
+) -> int:
+    """One sentence on stderr, and where --json is among the words an object on stdout. again:
+    another try may go better, which a torchrun is told.
+    """
     said = " ".join(sentence.split())
+    if "--json" in words:
+        print(json.dumps({"error": said}, ensure_ascii=False))
     print(f"meshwright: {said}", file=sys.stderr)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from ..train.elastic import last_words
@@ -216,8 +229,11 @@ def plan(
         )
     described, space = split(given, relaxed)
     size = None
+    rounded: list[str] = []
     if deadline or budget:
-        described, size = sized(model, described, space, deadline, budget)
+        described, size, rounded = sized(
+            model, described, space, deadline, budget
+        )
         if size.chips is None:
             data = console.envelope("plan", {"sizing": size.to_dict()})
             console.show_json(data) if json else console.show(
@@ -225,6 +241,8 @@ def plan(
             )
             return 1
     found, own = plans(model, described, space, assumptions, top, pareto)
+    for name, each in found.items():
+        found[name] = replace(each, notes=(*rounded, *each.notes))
     first = next(iter(found.values()))
     mine, aside = against_best(first, against, own)
     more = {"sizing": size.to_dict()} if size else {}
@@ -287,9 +305,10 @@ def sweep(
     given: Mapping[str, str],
     over: Over,
     fixed: Fixed = False,
+    replan: Replan = False,
     workers: Workers = None,
     engine: Engine = None,
-    show: Column = "step_time_s",
+    show: Column = None,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -299,20 +318,32 @@ def sweep(
     ] = None,
 ) -> int:
     """Vary one field or two, keep the rest: strong scaling, batch, sequence length, bandwidth, ...
-    Ctrl-C keeps what is done.
+    The layout of a file stays; without one the best is searched at every value. Ctrl-C keeps what
+    is done.
 
     Example: meshwright sweep llama3-70b --on 64xh100-sxm --batch 4Mi --over chips=64..4096 -o
     scaling.png
     """
-    from ..formats.flags import split
     from ..report import console, files
+    from ..report.lines import noted
     from ..report.sweep import report
     from ..sweep import parse
     from ..sweep import sweep as compute
 
     if len(over) > 1:
         return grid.two(
-            model, given, over, fixed, workers, engine, show, json, output
+            swept(model, given, fixed, replan),
+            over,
+            workers,
+            engine,
+            show or "step_time_s",
+            json,
+            output,
+        )
+    if show is not None:
+        raise BadInput(
+            f"--show {show[:40]} is for a sweep of two fields; of one, all columns stand in the"
+            " table, and more in --json and -o FILE.csv"
         )
     if workers is not None or engine is not None:
         raise BadInput(
@@ -320,12 +351,13 @@ def sweep(
         )
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
-    described, space = (given, None) if fixed else split(given)
-    job = read_job(model, described, [], fill=fixed)
+    job, space, keep, said = swept(model, given, fixed, replan)
     with console.progress() as told:
-        found = compute(job, field, values, space, fixed, told)
+        found = compute(job, field, values, space, keep, told)
     data = console.envelope("sweep", found.to_dict())
-    console.show_json(data) if json else console.show(report(found))
+    console.show_json(data) if json else console.show(
+        report(found), *noted([said] if said else [])
+    )
     if output and found.found:
         files.write(output, files.of_sweep(found, data))
     return 130 if found.interrupted else 0 if found.found else 1
@@ -346,7 +378,7 @@ def timeline(
         ),
     ] = None,
 ) -> int:
-    """Replay the pipeline of a step action by action, beside its closed form.
+    """Replay the pipeline of a step action by action, beside what is predicted of it.
 
     Example: meshwright timeline gpt3-175b --on 64xa100-80 --batch 64seq --tp 8 --pp 8 --interleave
     2 -o gantt.png
@@ -475,8 +507,10 @@ def sized(
     space: Any,
     deadline: str | None,
     budget: str | None,
-) -> tuple[dict[str, str], Any]:
-    """(the arguments with the number of chips that a deadline or a budget asks for, the answer)."""
+) -> tuple[dict[str, str], Any, list[str]]:
+    """(the arguments with the number of chips that a deadline or a budget asks for and the batch
+    that all numbers were tried with, the answer, what was rounded).
+    """
     from ..formats.flags import COUNTED
     from ..report import console
     from ..sizing import sizing
@@ -487,15 +521,18 @@ def sized(
         raise BadInput(
             "--deadline and --budget need --on with a number, such as 512xh100-sxm"
         )
-    job = read_job(model, described, [], fill=False, search=True)
+    notes: list[str] = []
+    job = read_job(model, described, notes, fill=False, search=True)
     seconds = (
-        parse(deadline, "s", "--deadline", like="'60d'") if deadline else None
+        parse(deadline, "s", "--deadline", like="'60 days'")
+        if deadline
+        else None
     )
     money = parse(budget, "USD", "--budget") if budget else None
     with console.progress() as told:
         found = sizing(job, space, seconds, money, told)
     on = f"{found.chips}{counted[2]}" if found.chips else described["on"]
-    return {**described, "on": on}, found
+    return {**described, "on": on, "batch": f"{job.batch}seq"}, found, notes
 
 
 def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
@@ -508,8 +545,9 @@ def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
 
     if not plan.best:
         if text:
-            raise BadInput(
-                "--against needs a layout to compare with, but none fits"
+            return (
+                None,
+                "--against has nothing to compare with: no layout fits",
             )
         return None, ""
     job = plan.best.job
@@ -593,5 +631,6 @@ def read_job(
 ) -> Any:
     """The job of the arguments; search: its layout is to be searched."""
     from ..formats.flags import read_flags
+    from .train import checked
 
-    return read_flags(model, given, notes, sys.stdin, fill, search)
+    return checked(read_flags(model, given, notes, sys.stdin, fill, search))

@@ -19,7 +19,7 @@ TheirFile = Annotated[
     str,
     Parameter(
         help="A launch script or configuration of Megatron-LM, Megatron-Bridge or NeMo, torchtitan,"
-        " DeepSpeed, accelerate, axolotl, MaxText or nanotron."
+        " DeepSpeed, accelerate, axolotl or MaxText."
     ),
 ]
 
@@ -48,7 +48,9 @@ def read(
         )
     if not bridge.foreign(file):
         demand_theirs(file)
-    found = bridge.read(file, chips=flags.chips_of(given))
+    found = bridge.read(
+        file, chips=flags.chips_of(given), named=given.get("as_", "")
+    )
     full = {
         **given,
         **({"on": found.on} if found.on and "on" not in given else {}),

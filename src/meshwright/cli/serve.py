@@ -63,12 +63,18 @@ def serve(
     import uvicorn
 
     from ..web.app import app
+    from ..web.timed import Timed
 
     shown = {path.name or str(path): path for path in map(run_folder, runs)}
     sys.setswitchinterval(SWITCH_S)
     served = app((host, *name), shown, prepare=True)
     config = uvicorn.Config(
-        served, host=host, port=port, log_level="warning", lifespan="off"
+        served,
+        host=host,
+        port=port,
+        http=Timed,
+        log_level="warning",
+        lifespan="off",
     )
     with bound(host, port) as listening:
         shown_host = f"[{host}]" if ":" in host else host
@@ -127,7 +133,7 @@ def report(
 
     files.suffix(output, (".html",))
     with console.progress() as told:
-        text = compute(source, told or (lambda what, share: None))
+        text = compute(source, told)
     files.write(output, {".html": lambda: text})
     console.show(f"{output} is written")
     return 0
@@ -164,7 +170,7 @@ def site(*, output: Folder = "site", pyodide: Pyodide = None) -> int:
         names = write(
             folder,
             Path(pyodide) if pyodide else None,
-            told or (lambda what, share: None),
+            told,
         )
     print(f"{len(names)} files in {folder}", file=sys.stderr)
     return 0

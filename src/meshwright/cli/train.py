@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ..describe.job import Job
 from ..errors import BadInput
 from .command import Json, verb, word
 
@@ -91,6 +92,17 @@ def need_torch() -> None:
         ) from None
 
 
+def checked(job: Job) -> Job:
+    """The job; BadInput if `train` would refuse its table [train], so that no file is written, and
+    no question answered, with words that nobody understands.
+    """
+    if job.train:
+        from ..train.settings import settings
+
+        settings(job.train)
+    return job
+
+
 @verb("layout")
 def train(
     job: JobFile,
@@ -122,14 +134,18 @@ def train(
             f"--device must be {' or '.join(RUNS_ON)}, not {str(device)[:40]!r}"
         )
     notes: list[str] = []
-    described = read_flags(job, given, notes, sys.stdin, fill=False)
+    described = read_flags(job, given, notes, sys.stdin)
     need_torch()
     from ..train.run import overridden
     from ..train.run import train as run
-    from ..train.settings import load
+    from ..train.settings import settings
 
-    settings = overridden(
-        load(job), steps=steps, data=data, device=device, output=output
+    how = overridden(
+        settings(described.train),
+        steps=steps,
+        data=data,
+        device=device,
+        output=output,
     )
     for note in notes:
         print(note, file=sys.stderr)
@@ -137,7 +153,7 @@ def train(
         raise BadInput("--allow-change belongs to --resume")
     found = run(
         described,
-        settings,
+        how,
         resume,
         tuple(
             name.strip() for name in (allow_change or "").split(",") if name

@@ -14,7 +14,16 @@ from ..count import recompute
 from ..count.work import Message, Op, Pass
 from ..describe.assumptions import Hide, Overlap
 from ..describe.layout import Layout
-from ..num import SCALARS, Num, content_key, total, totals, where
+from ..num import (
+    SCALARS,
+    Num,
+    content_key,
+    maximum,
+    minimum,
+    total,
+    totals,
+    where,
+)
 from . import host, overlap
 from .chip import Rates, alone, kernels
 from .load import NOTHING, Load
@@ -27,6 +36,8 @@ CAUSE_OF = {
     **dict.fromkeys(("ep", "etp"), "ep_comm"),
 }
 """Axis of a message -> the cause that its seconds are counted under."""
+WIDE = ("sublayer", "layer", "step")
+"""Scopes of `Hide` that are wider than the operation that sends."""
 WEIGHT_GRADIENT = "weight gradient"
 BACKWARD = 1
 """Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
@@ -343,11 +354,9 @@ class Timer:
                 part,
                 not _never(expert),
             )
-            longer, rest = host.split(
-                back.total,
-                weights,
-                wait_back,
-            )
+            _, rest = host.split(back.total, weights, wait_back)
+            back = self.meanwhile(back, backward, rest)
+            longer, _ = host.split(back.total, weights, wait_back)
             ahead = ahead._replace(host=host.added(ahead.total, wait))
             back = back._replace(host=longer + rest)
             weights = weights + rest
@@ -377,6 +386,31 @@ class Timer:
             else Operations(),
             causes=Causes(ahead, back),
         )
+
+    def meanwhile(
+        self, time: Seconds, halves: Sequence[Half], waiting: Num
+    ) -> Seconds:
+        """A backward pass, less what hides while its weight gradients wait for the host.
+
+        waiting: seconds by which these outlast their kernels.  What hides behind compute that gets
+        shorter hides behind the longer wait instead, so that a faster chip is never slower; at most
+        what its axis ever hides. Only what may hide behind more than its own operation: keys and
+        values are sent where no weights are, and beside a weight gradient alone its pass has what
+        sticks out already.
+        """
+        how = self.clock.overlap
+        for cause, option in zip(
+            HIDING, (how.cp, how.ep, how.tp), strict=True
+        ):
+            shown = getattr(time, cause)
+            if option.scope not in WIDE or _never(shown):
+                continue
+            sent = total([getattr(half.time, cause) for half in halves])
+            more = maximum(shown - (1.0 - option.most) * sent, 0.0)
+            hidden = minimum(more, option.share * waiting)
+            waiting = waiting - hidden
+            time = time._replace(**{cause: shown - hidden})
+        return time
 
     def redo(
         self,

@@ -196,7 +196,7 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
             l=size.T,
             q=of.q,
             v=of.v,
-            seen=seen(job, visible(m, kind)),
+            seen=seen(job, visible(m, kind), size.T),
         ),
         one=1.0 if c.dot_product == "2k-1" else 0.0,
         act=act,

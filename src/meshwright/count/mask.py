@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..describe.job import Job
+from ..num import Num, minimum
 
 
-def seen(job: Job, window: int | None) -> float:
+def seen(job: Job, window: int | None, T: Num) -> Num:
     """Share of the T keys that a query attends to: 1, about 1/2 when causal, less in a sliding
     window.
 
@@ -14,12 +15,11 @@ def seen(job: Job, window: int | None) -> float:
     the mask hides; unfused ones compute and keep all T x T scores (Korthikanti et al. 2022 count 5
     a s^2 b bytes of them, uncut).
     """
-    T = float(job.T)
     if job.how.count.causal == "window":
-        return min(float(window or T), T) / T
+        return minimum(window or T, T) / T
     if job.how.count.causal == "full" or not job.fused_attention:
         return 1.0
     if job.model.attention == "causal":
-        w = min(float(window or T), T)
+        w = minimum(window or T, T)
         return (w * (w + 1) / 2 + (T - w) * w) / (T * T)
-    return min(2 * window + 1, T) / T if window else 1.0
+    return minimum(2 * window + 1, T) / T if window else 1.0

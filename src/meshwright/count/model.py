@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..describe.assumptions import Counting
-from ..describe.job import Job
+from ..describe.job import ONE_DEVICE, Job
 from ..describe.layers import Kind as Kind
 from ..describe.layers import kinds as kinds
 from ..describe.layers import leading
@@ -74,7 +74,7 @@ def _whole(
         attention_kernel=kernel,
         assumptions=replace(REALISTIC, count=counting),
     )
-    return job, placed(Layout(), (1,))
+    return job, placed(ONE_DEVICE, (1,))
 
 
 def operations(

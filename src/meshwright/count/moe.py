@@ -44,7 +44,9 @@ def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
     if moe.post_norm:
         ops.append(norm(job, "experts/post norm", size))
     ops += shared(job, layout, size, moe)
-    return ops + after(job, layout, size, "ffn", biased=False)
+    # routed experts bring their own biases, shared ones end as a dense feed-forward does
+    biased = m.bias and bool(moe.shared_ffn)
+    return ops + after(job, layout, size, "ffn", biased)
 
 
 def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:

@@ -43,7 +43,7 @@ def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
     )
     keys = (Message("all_gather", "cp", size.b * size.T * of.head_dim * act),)
     rows = size.b * size.T / size.cp
-    scored = rows * size.T * seen(job, None)
+    scored = rows * size.T * seen(job, None, size.T)
     # of each pair: queries with the key, and the weighted sum over heads
     dots = 2 * (of.head_dim + 1) * heads
     narrow = (heads * of.head_dim + of.head_dim) * rows * act

@@ -113,7 +113,7 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             l=size.T,
             q=q,
             v=q,
-            seen=seen(job, kind.window),
+            seen=seen(job, kind.window, size.T),
         ),
         one=1.0 if c.dot_product == "2k-1" else 0.0,
         act=act,

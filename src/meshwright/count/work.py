@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
+from ..layout.sequence import length
 from ..num import Num, power
 
 ONCE_A_NODE = ("deepep", "hybridep")
@@ -126,7 +127,7 @@ class Local(NamedTuple):
     b: Num
     """Sequences."""
     T: Num
-    """Whole sequence length."""
+    """Whole sequence length, padded to what cp asks (`layout.sequence`)."""
     tokens: Num
     """b T / cp: tokens of the device's part of the sequence."""
     shard: Num
@@ -159,12 +160,13 @@ def also_sent(
 
 def local(job: Job, layout: Layout) -> Local:
     """Sizes of one microbatch of the layout's sequences on a tp x cp group."""
-    tokens = layout.microbatch * job.T / layout.cp
+    T = length(job, layout)
+    tokens = layout.microbatch * T / layout.cp
     hidden_cut = layout.scheme in HIDDEN_CUT
     along = layout.sequence_parallel and not hidden_cut
     return Local(
         layout.microbatch,
-        job.T,
+        T,
         tokens,
         tokens / layout.tp if along else tokens,
         layout.tp,

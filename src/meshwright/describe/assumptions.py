@@ -25,8 +25,16 @@ PEAKS = With("model", "peak", "roofline", "hierarchy", "calibrated")
 """Models of a chip that know shares of its peaks, and no kernels."""
 BY_SHAPE = With("model", "by-shape")
 """Laws of kernels."""
-SENT = With("collective", "nccl", "ring", "best", "levels", "book", "measured")
+SENT = With("collective", but=("free",))
 """Networks on which messages take time."""
+TIMED = With("chip.model", but=("peak",))
+"""Models of a chip on which passes over activations take time."""
+CARRIED = With("network.collective", but=("free",))
+"""Networks on which messages take time, of another joint."""
+OWN = With("kernel", but=(ASK,))
+"""A stack that the set itself describes."""
+HIDING = With("scope", but=(ASK,))
+"""What hides is the set's own to say."""
 UNMEASURED = 0.55
 """Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured
 one of the catalogue (H100 PCIe, Erdil & Schneider-Joseph 2024, arXiv 2411.01137), so that what
@@ -46,7 +54,7 @@ class Counting(Checked):
     convention of model FLOPs."""
     vocabulary: bool = True
     """Embedding, output head and loss."""
-    residual: bool = True
+    residual: Annotated[bool, TIMED] = True
     """Residual additions."""
     optimizer_step: bool = True
     """The optimizer's own pass over its state."""
@@ -54,7 +62,7 @@ class Counting(Checked):
     """Where a model with dropout has it: "blocks" (after attention and feed-forward), or "lbl"
     (also after the activation, and inside attention).
     """
-    output_bias: str = "sharded"
+    output_bias: Annotated[str, TIMED] = "sharded"
     """The bias after a reduce-scatter acts on the shard ("sharded") or on the whole sequence
     ("replicated", LBL 1D).
     """
@@ -64,7 +72,7 @@ class Counting(Checked):
     """
     attention_output: str = "once"
     """The attention result is kept "once" (as input of the projection) or "twice" (LBL)."""
-    gathered_keys: str = "regathered"
+    gathered_keys: Annotated[str, CARRIED] = "regathered"
     """Keys and values of context parallelism are gathered again in backward ("regathered") or
     "kept" whole.
     """
@@ -77,24 +85,24 @@ class Counting(Checked):
     """In place of hidden / n1: a function of job and layout to the width of a SUMMA shard between
     two products. An object, never a text.
     """
-    weight_gradient: str = "apart"
+    weight_gradient: Annotated[str, TIMED] = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the
     weights is added up over microbatches in `Precision.gradient_bytes` by the product itself; or
     apart, and "added" up by a pass of its own (autograd); or "one pass" (the papers), which writes
     dW as wide as W.
     """
-    rotary: str = "fused"
+    rotary: Annotated[str, TIMED] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
     neighbours, or passes of their own ("apart").
     """
-    stage_message: str = "scattered"
+    stage_message: Annotated[str, CARRIED] = "scattered"
     """What a tp rank sends to the next stage where all hold the same activation (no sequence
     parallelism): 1/tp of it ("scattered": scatter/gather of Megatron-LM and DeepSpeed), or all of
     it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it).
     """
     selective: str = "core_attn"
     """What a layout's recompute "selective" means: a part of `describe.recompute`."""
-    input_gradients: str = "together"
+    input_gradients: Annotated[str, CARRIED] = "together"
     """Without sequence parallelism the gradients of an input that the gate and the up matrix read
     are all-reduced "together", or each by itself ("apart": matrices that are modules of their own).
     """
@@ -108,22 +116,24 @@ class Stack(Checked):
 
     kernel: str = "flash"
     """Of attention: a name of `Job.attention_kernel`."""
-    elementwise: float = 1.0
+    elementwise: Annotated[float, OWN] = 1.0
     """Bytes that passes over activations move, over those that their inputs and outputs need."""
-    norm: str = "fused"
+    norm: Annotated[str, OWN] = "fused"
     """Norms are kernels of their own ("fused"), or operations of "torch"."""
-    host_s: Annotated[float, Unit("s")] = 0.0
+    host_s: Annotated[float, Unit("s"), OWN] = 0.0
     """Seconds in which the host launches the forward pass of one layer."""
-    step_s: Annotated[float, Unit("s")] = 0.0
+    step_s: Annotated[float, Unit("s"), OWN] = 0.0
     """Seconds of each step beside everything else."""
-    cuda_graphs: str = "off"
+    cuda_graphs: Annotated[str, OWN] = "off"
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
-    float8: str = "tensorwise"
+    float8: Annotated[str, OWN] = "tensorwise"
     """Scaling of FP8 numbers."""
-    weights_quantised: str = "pass"
+    weights_quantised: Annotated[str, OWN] = "pass"
     """Weights are quantised in each forward "pass", or once a "step" and kept narrow for all its
     microbatches."""
-    quantise: Mapping[str, float] = field(default_factory=FrozenDict)
+    quantise: Annotated[Mapping[str, float], OWN] = field(
+        default_factory=FrozenDict
+    )
     """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
     not those of `Kernels.quantise`.
     """
@@ -183,11 +193,11 @@ class ChipTime(Checked):
     """
     sustained: Annotated[float, With("matrix_efficiency", None)] = UNMEASURED
     """Share assumed for chips without a measurement."""
-    attention_forward: float | None = None
+    attention_forward: Annotated[float | None, PEAKS] = None
     """Share of the 16-bit matrix peak that fused attention reaches; None = that of other
     products.
     """
-    attention_backward: float | None = None
+    attention_backward: Annotated[float | None, PEAKS] = None
     """The same in the backward pass."""
     vector_efficiency: Annotated[float, WITH_MEMORY] = 0.8
     memory_efficiency: Annotated[float, WITH_MEMORY] = 0.9
@@ -233,11 +243,11 @@ class Hide(Checked):
     "weight gradient" (backward passes only, Megatron-LM), the "operation" that sends, its
     "sublayer" (attention or feed-forward), its "layer", or the whole "step", as if any microbatch
     could hide what another sends; or "none"."""
-    share: float = 1.0
+    share: Annotated[float, HIDING] = 1.0
     """Of those seconds."""
-    slow: float = 0.0
+    slow: Annotated[float, HIDING] = 0.0
     """Compute beside them is slower: seconds added for each second hidden, at most 1."""
-    most: float = field(default=1.0, kw_only=True)
+    most: Annotated[float, HIDING] = field(default=1.0, kw_only=True)
     """Of the collectives, what hides at most, however long the compute is."""
 
     def __post_init__(self) -> None:
@@ -246,17 +256,18 @@ class Hide(Checked):
             getattr(self, f.name) != f.default for f in fields(self)
         ):
             raise BadInput(
-                "overlap: with scope none nothing hides, so that share, slow and links mean nothing"
+                "overlap: with scope none nothing hides, so that share, slow, most and links mean"
+                " nothing"
             )
 
 
 @dataclass(frozen=True)
 class HidePass(Hide):
     """How far the collectives of weights and gradients hide behind a forward or backward "pass" of
-    a microbatch, or behind the whole "step".
+    a microbatch, gradients alone behind a "backward" pass, or both behind the whole "step".
     """
 
-    links: str = "shared"
+    links: Annotated[str, HIDING] = "shared"
     """With the collectives of the pass itself: "shared", no dimension of the network carries more
     than its rate; taken "serial", one collective after the other; or "free", as if each axis had
     links of its own."""
@@ -270,7 +281,7 @@ class Weights(Checked):
     """With ZeRO 1 and more, gradients are summed by "reduce-scatter", or by "all-reduce"
     (DeepSpeed's ZeRO-1).
     """
-    gathers: float = 1.0
+    gathers: Annotated[float, With("gradients", but=(ASK,))] = 1.0
     """Of the rate of its links that a gather of whole weights reaches."""
 
 
@@ -282,25 +293,25 @@ NOT_HIDDEN = Hide()
 class Overlap(Checked):
     """What hides behind what."""
 
-    dp: HidePass = HidePass("pass")
+    dp: Annotated[HidePass, CARRIED] = HidePass("pass")
     """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward
     pass of the last microbatch, ZeRO 2 and 3 behind every pass; of each the first unit that
     arrives, or the last that leaves, is exposed. Scope "layer": nothing is, as in the middle of
     many layers, each hiding what the next one needs (the scaling book)."""
-    tp: Hide = NOT_HIDDEN
+    tp: Annotated[Hide, CARRIED] = NOT_HIDDEN
     """Tensor parallelism."""
-    cp: Hide = NOT_HIDDEN
+    cp: Annotated[Hide, CARRIED] = NOT_HIDDEN
     """Exchange of keys and values: "operation" for a ring that computes on the blocks that are
     there.
     """
-    ep: Hide = NOT_HIDDEN
+    ep: Annotated[Hide, CARRIED] = NOT_HIDDEN
     """All-to-all of the experts."""
     pp: str = "interleaved"
     """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and
     hide elsewhere (`Schedule.span`, replayed); as papers add them up, those of every microbatch
     hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages.
     """
-    weights: Weights = Weights()
+    weights: Annotated[Weights, CARRIED] = Weights()
     """How weights and gradients go."""
     step_barrier: str = "global norm"
     """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this
@@ -321,7 +332,9 @@ class MemoryCount(Checked):
     """What is counted: what "layers" save and the states of their weights; that and what a
     framework keeps "held" beside it (`holding`); or every tensor of the trainer's "program" at its
     fullest moment."""
-    working_set: Annotated[bool, With("resident", "layers", "held")] = True
+    working_set: Annotated[bool, With("resident", "layers", "held", ASK)] = (
+        True
+    )
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
     holding: Holding | None = None
     """What the framework holds; None = as its profile says."""
@@ -329,7 +342,7 @@ class MemoryCount(Checked):
     """Width w of the risk of running out of memory, 1 / (1 + (capacity / needed)^(1/w)); 0: what
     needs more runs out, what does not fits.
     """
-    headroom: float = 0.5
+    headroom: Annotated[float, With("risk_width", but=(0.0,))] = 0.5
     """The largest risk at which a layout fits, unless the job says another."""
 
 
@@ -583,7 +596,15 @@ NAMED = 4
 
 SETS = {
     s.name: s
-    for s in (REALISTIC, PYTORCH, LBL, MEGATRON, EPOCH, BOOK_SUM, BOOK_MAX)
+    for s in (
+        REALISTIC,
+        PYTORCH,
+        LBL,
+        MEGATRON,
+        EPOCH,
+        BOOK_SUM,
+        BOOK_MAX,
+    )
 }
 ELSEWHERE: dict[str, Callable[[], Assumptions]] = {}
 """Sets of rooms that stand after this one: name -> what makes it."""
@@ -626,25 +647,34 @@ def demand_read(
     read: the fields it reads ("overlap.dp.scope"), or all below one ("chip").  verb: its name, for
     the sentence.
     """
-    ignored = [
+    unread = ignored(how, of, read)
+    if unread:
+        more = (
+            f" and {len(unread) - NAMED} more" if len(unread) > NAMED else ""
+        )
+        whole = [s.name for s in SETS.values() if not ignored(s, of, read)]
+        raise BadInput(
+            f"assumptions {how.name}: {verb} would ignore its {', '.join(unread[:NAMED])}{more};"
+            f" it reads all of {' and '.join(whole)}"
+        )
+
+
+def ignored(
+    how: Assumptions, of: Assumptions, read: tuple[str, ...]
+) -> list[str]:
+    """Fields in which a set differs from `of` and that are not among those read."""
+    found = [
         name
         for joint in JOINTS
         for name in differing(getattr(how, joint), getattr(of, joint), joint)
         if not any(f"{name}.".startswith(f"{known}.") for known in read)
     ]
-    ignored += [
+    found += [
         name
         for name in WHOLE
         if getattr(how, name) != getattr(of, name) and name not in read
     ]
-    if ignored:
-        more = (
-            f" and {len(ignored) - NAMED} more" if len(ignored) > NAMED else ""
-        )
-        raise BadInput(
-            f"assumptions {how.name}: {verb} would ignore its {', '.join(ignored[:NAMED])}{more}; "
-            f"it reads {', '.join(read)}, and takes the rest from {of.name}"
-        )
+    return found
 
 
 def differing(one: Any, other: Any, name: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 @dataclass(frozen=True)
-class Hierarchy:
+class Hierarchy(Checked):
     """The memories between HBM and the tensor cores, for the chip model `hierarchy`
     (cost/hierarchy).
     """

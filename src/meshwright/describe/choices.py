@@ -46,7 +46,12 @@ class Choices(FrozenDict[str, Values]):
         values.
         """
         known = allowed if isinstance(allowed, Choices) else {}  # read before
-        given = {**dict(allowed), **fields}
+        try:
+            given = {**dict(allowed), **fields}
+        except (TypeError, ValueError):
+            raise BadInput(
+                f"choices must be a table of fields, not {brief(allowed)}"
+            ) from None
         super().__init__(
             {
                 name: known[name] if known.get(name) is v else _values(name, v)

@@ -9,13 +9,14 @@ from typing import Any
 from ..errors import BadInput
 from ..num import product
 from .chip import Chip
+from .fields import Checked
 from .frozen import FrozenDict, freeze, shown
 from .measured import Overhead
 from .network import Dim, Network
 
 
 @dataclass(frozen=True)
-class Installation:
+class Installation(Checked):
     """What is known of one's own machines beside their parts: what a few steps measured there."""
 
     scale: float = 1.0
@@ -29,7 +30,7 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(Checked):
     """`chips` accelerators of one kind on one network."""
 
     chip: Chip
@@ -47,6 +48,7 @@ class Cluster:
     __repr__ = shown
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         freeze(self, "engine")
 
     @property

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Annotated, Any
 
-from ..errors import unknown
+from ..errors import BadInput, unknown
 from . import fitted
 from .assumptions import (
     NOT_HIDDEN,
@@ -28,7 +28,7 @@ from .assumptions import (
 from .chip import Chip
 from .choices import Choices
 from .fields import ASK, Checked, Unit
-from .frozen import FrozenDict, freeze, shown
+from .frozen import FrozenDict, freeze, shown, varied
 from .holding import Holding
 from .read import merged, read
 from .software import Software
@@ -48,7 +48,7 @@ ANSWERS = {
     ),
     "chip": ("stack",),
     "overlap": {
-        "dp": "gradient_overlap",
+        "dp": "dp_hidden",
         "tp": "tp_hidden",
         "cp": "cp_hidden",
         "ep": "ep_hidden",
@@ -79,7 +79,9 @@ class Framework(Checked):
     stage_message: str
     selective: str
     gradient_overlap: HidePass
-    """`Overlap.dp`."""
+    """How far collectives of weights and gradients hide where `dp_overlap` lets them."""
+    dp_overlap: str
+    """Which of them run beside compute."""
     send_overlap: str
     """`Overlap.pp`."""
     step_barrier: str
@@ -181,6 +183,15 @@ class Framework(Checked):
         )
 
     @property
+    def dp_hidden(self) -> HidePass:
+        """`Overlap.dp`."""
+        if self.dp_overlap == "off":
+            return HidePass()
+        if self.dp_overlap == "gradients":
+            return replace(self.gradient_overlap, scope="backward")
+        return self.gradient_overlap
+
+    @property
     def tp_hidden(self) -> Hide:
         """`Overlap.tp`."""
         if self.tp_overlap == "off":
@@ -239,6 +250,11 @@ def asked(how: Assumptions) -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=1024)
 def running(by: Framework, kernel: str, said: Software) -> Framework:
     """The framework with what a job says of its software. kernel: `Job.attention_kernel`."""
+    if said.dp_overlap not in (None, "off") and by.dp_overlap == "off":
+        raise BadInput(
+            f"software.dp_overlap {said.dp_overlap}: {by.name} waits for the collectives of"
+            " replicas, so only off"
+        )
     named = {ASK: by.attention, "flash": by.flash, "unfused": by.unfused}
     return replace(by, attention=named.get(kernel, kernel), **said.given)
 
@@ -250,7 +266,7 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
     for joint, name in asked(how):
         found.setdefault(joint, {})[name] = by.answer(joint, name)
     joints: dict[str, Any] = {
-        joint: replace(getattr(how, joint), **fields)
+        joint: varied(getattr(how, joint), **fields)
         for joint, fields in found.items()
     }
     return replace(how, **joints) if joints else how

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
+from .fields import left_out, usual
+
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
@@ -86,9 +88,18 @@ def changed(instance: T, **fields: Any) -> T:
     return other
 
 
+def varied(thing: T, **fields: Any) -> T:
+    """A copy with other values, which are not checked: a what-if may leave the range of a
+    description (endless memory). What options lose by them is as usual."""
+    cls: Any = type(thing)
+    lost = left_out(cls, {**vars(thing), **fields})
+    plain = {name: usual(cls)[name] for name in lost if name not in fields}
+    return changed(thing, **plain, **fields)
+
+
 def altered(thing: T, path: str, change: Callable[[Any], Any]) -> T:
     """A copy with the field at a dotted path changed: of a tuple on the way in all its members;
-    what is not there (None) stays away.
+    what is not there (None) stays away (`varied`).
     """
     name, _, rest = path.partition(".")
     old: Any = getattr(thing, name)
@@ -102,9 +113,9 @@ def altered(thing: T, path: str, change: Callable[[Any], Any]) -> T:
         new = tuple(map(inside, old))
     else:
         new = inside(old)
-    of: Any = thing
-    found: T = dataclasses.replace(of, **{name: new})
-    return found
+    if type(new) is dict:
+        new = FrozenDict(new)
+    return varied(thing, **{name: new})
 
 
 def put(path: str, value: Any) -> Callable[[T], T]:

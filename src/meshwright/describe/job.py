@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from .chip import Chip
 from .cluster import Cluster
 from .fields import ASK, Checked, Length, Unit
 from .framework import Framework, answered, asked, framework, running, usual
-from .frozen import changed, shown
+from .frozen import FrozenDict, changed, freeze, shown
 from .layout import DEGREES, Layout
 from .model import Model
 from .precision import PRECISIONS as PRECISIONS
@@ -23,7 +23,7 @@ from .software import NOTHING_SAID, UNFUSED, Software
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Checked):
     """What the optimizer keeps for each parameter."""
 
     name: str = "adamw"
@@ -50,6 +50,10 @@ OPTIMIZERS = {
     "muon": Optimizer("muon", 8.0, iterations=5),
     "adafactor": Optimizer("adafactor", 4.0),
 }
+
+
+ONE_DEVICE = Layout(dp=1)
+"""Nothing is cut or copied."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,10 @@ class Job(Checked):
     """Largest risk of running out of memory at which a layout fits, such as 0.05; default: that of
     the assumption set (realistic: 0.1).
     """
+    train: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """Table [train] of a file, as it is written: what `meshwright train` does with the job
+    (`train.settings` reads it). It goes with the job into every file; no prediction asks it.
+    """
 
     __repr__ = shown
 
@@ -88,6 +96,7 @@ class Job(Checked):
         """Names become what they name, texts numbers; BadInput for everything else that is no
         job.
         """
+        freeze(self, "train")
         for name, kind in PARTS.items():
             value = getattr(self, name)
             if value is None and name in ("precision", "framework"):
@@ -204,6 +213,11 @@ class Job(Checked):
             if self.framework and other
             else ""
         )
+
+    @property
+    def filled(self) -> Job:
+        """The job whose layout states its replicas (`Layout.filling` the job's chips)."""
+        return self.laid_out(self.layout.filling(self.cluster.chips))
 
     def laid_out(self, layout: Layout) -> Job:
         """The job under a layout of its own: what its framework does stays as it is."""
@@ -345,7 +359,7 @@ def demand(job: object, layout: object = None) -> None:
     for name in DEGREES:
         value = getattr(chosen, name)
         column = bool(getattr(value, "shape", None))
-        if column or value % 1:
+        if column or (value is not None and value % 1):
             raise BadInput(
                 f"layout.{name} must be a whole number, not {str(value)[:40]!r}"
             )

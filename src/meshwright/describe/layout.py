@@ -11,12 +11,12 @@ do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ..errors import BadInput
-from ..num import Num, maximum, minimum, where
+from ..num import Num, maximum, minimum, product, where
 from ..schedule import get as schedule_named
 from .fields import Checked
 from .frozen import FrozenDict, changed, freeze, shown
@@ -46,6 +46,7 @@ DEGREES = (
     "interleave",
     "panels",
 )
+
 CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
 """Values of the fields that are no texts (those stand in `ranges.CHOICES`)."""
 
@@ -62,8 +63,8 @@ class Layout(Checked):
     """
     pp: Num = 1
     """Pipeline stages."""
-    dp: Num = 1
-    """Data-parallel replicas."""
+    dp: Num = None  # type: ignore[assignment]  # a number on chips (`filling`)
+    """Data-parallel replicas. Where it is not stated (None), those that fill the cluster."""
     dp_replicate: Num = 1
     """Groups of dp ranks that hold whole copies (HSDP): ZeRO shards over the dp / dp_replicate
     nearest of them, and gradients are all-reduced across the groups. The name is torchtitan's;
@@ -123,20 +124,17 @@ class Layout(Checked):
     def __post_init__(self) -> None:
         """BadInput for what no layout has; 8.0 becomes 8. Columns of a table of layouts pass, and
         so do fractions, which rooflines need; `predict` refuses both."""
+        super().__post_init__()
         for name in DEGREES:
             value = getattr(self, name)
+            if value is None and name == "dp":
+                continue
             if type(value) is not int:
                 value = _whole(name, value)
                 object.__setattr__(self, name, value)
             if not hasattr(value, "dtype") and not value > 0:
                 raise BadInput(
                     f"layout.{name} must be at least 1, not {value}"
-                )
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                words = ", ".join(map(str, allowed))
-                raise BadInput(
-                    f"layout.{name} must be one of {words}, not {str(getattr(self, name))[:40]!r}"
                 )
         if self.recompute not in RECOMPUTE:
             object.__setattr__(
@@ -146,13 +144,35 @@ class Layout(Checked):
             object.__setattr__(self, "stages", stages(self.stages).text)
         if self.offload != "none":
             object.__setattr__(self, "offload", offload(self.offload).text)
-        super().__post_init__()
         freeze(self, "placement")
 
     @property
+    def replica(self) -> Num:
+        """Chips of one data-parallel replica: tp x cp x pp."""
+        return self.tp * self.cp * self.pp
+
+    @property
     def chips(self) -> Num:
-        """tp x cp x pp x dp."""
-        return self.tp * self.cp * self.pp * self.dp
+        """tp x cp x pp x dp. Raises BadInput where dp is not stated."""
+        if self.dp is None:
+            raise BadInput(
+                "layout.dp is not stated, so the number of chips is open: give dp, or lay it on"
+                " some, such as layout.filling(64)"
+            )
+        return self.replica * self.dp
+
+    def filling(self, chips: int) -> Layout:
+        """The layout on so many chips: where dp is not stated, the replicas of its placement, else
+        those that the chips have room for, at least one."""
+        if self.dp is not None:
+            return self
+        if "dp" in self.placement:
+            return replace(self, dp=product(self.placement["dp"]))
+        return replace(self, dp=max(chips // max(int(self.replica), 1), 1))
+
+    def refilling(self, chips: int) -> Layout:
+        """The layout on other chips: replicas and places follow, whatever they were."""
+        return changed(self, dp=None, placement=FrozenDict()).filling(chips)
 
     def under(self, sequence_parallel: bool) -> Layout:
         """The same with or without sequence parallelism, which changes no group."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from .fields import Unit
+from .fields import Checked, Unit
 from .frozen import FrozenDict, shown
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Checked):
     """Seconds measured at the points of a grid of sizes (`cost/measured` reads between them)."""
 
     axes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Overhead:
+class Overhead(Checked):
     """CPU seconds that a rank spends on one feature of the engine beside its operations and
     messages, by size of the feature's group.
 

@@ -11,7 +11,7 @@ from .fields import Checked
 
 
 @dataclass(frozen=True)
-class Heads:
+class Heads(Checked):
     """Attention of sliding layers, where it differs from that of the others."""
 
     heads: int
@@ -27,7 +27,7 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class Indexer:
+class Indexer(Checked):
     """Sparse attention (DeepSeek-V3.2): a small attention picks the keys that the large one
     reads.
     """
@@ -118,7 +118,7 @@ class StateSpace(Checked):
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Checked):
     """A gated convolution over a few tokens (LFM2): B, C, x = in(h);  y = out(C conv(B x))."""
 
     taps: int

@@ -16,7 +16,7 @@ from .mixers import Convolution, Heads, Indexer, Linear, StateSpace
 
 
 @dataclass(frozen=True)
-class MLA:
+class MLA(Checked):
     """Multi-head latent attention (DeepSeek-V2): keys and values are rebuilt from one compressed
     vector a token.
     """
@@ -34,7 +34,7 @@ class MLA:
 
 
 @dataclass(frozen=True)
-class MoE:
+class MoE(Checked):
     """Mixture of experts in place of the feed-forward of most layers."""
 
     experts: int

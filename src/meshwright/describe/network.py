@@ -92,7 +92,7 @@ class Dim(Checked):
 
 @hashed_once
 @dataclass(frozen=True)
-class Network:
+class Network(Checked):
     """Dimensions, fastest (nearest) first."""
 
     name: str

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import pairwise, permutations
 from typing import Any
 
-from ..errors import BadInput, unknown
+from ..errors import BadInput
 from ..exchange import EXCHANGES
 from ..num import product
 from . import layers
@@ -31,6 +30,8 @@ overflows.
 REAL = (1e-30, 1e30)
 """Least and most of a quantity in SI units unless RANGES says otherwise."""
 NONE_OR_MORE = (0.0, 1e30)
+MOST_USD = 1e6
+"""For an hour of a chip: more than a rack costs to buy."""
 SHARE = (1e-6, 1.0)
 ANY_SHARE = (0.0, 1.0)
 RISK = (1e-6, 1 - 1e-6)
@@ -82,7 +83,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "Chip.host_reached": SHARE,
     "Chip.power_w": NONE_OR_MORE,
     "Chip.runtime_bytes": NONE_OR_MORE,
-    "Chip.usd_per_hour": NONE_OR_MORE,
+    "Chip.usd_per_hour": (0.0, MOST_USD),
     "Hierarchy.usable": SHARE,
     "Dim.latency": NONE_OR_MORE,
     "Dim.efficiency": SHARE,
@@ -102,6 +103,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "ChipTime.memory_efficiency": SHARE,
     "ChipTime.launch_s": NONE_OR_MORE,
     "NetworkTime.efficiency": SHARE,
+    "Table.points": NONE_OR_MORE,
     "Table.seconds": NONE_OR_MORE,
     "Table.residual": NONE_OR_MORE,
     "Overhead.step": NONE_OR_MORE,
@@ -200,6 +202,7 @@ SOFTWARE = {
     "float8": ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"),
     "dispatcher": ("alltoall", "deepep", "hybridep"),
     "tp_overlap": ("off", "backward", "all"),
+    "dp_overlap": ("off", "gradients", "all"),
     "gradients": ("fp32", "half"),
     "loss": ("own", "eager"),
     "gathered_inputs": ("regathered", "kept"),
@@ -314,7 +317,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         ASK,
     ),
     "Weights.gradients": ("reduce-scatter", "all-reduce", ASK),
-    "HidePass.scope": ("none", "pass", "layer", "step", ASK),
+    "HidePass.scope": ("none", "backward", "pass", "layer", "step", ASK),
     "HidePass.links": ("shared", "serial", "free"),
     "Scenario.schedules": ("1f1b", "zb-h2"),
     "Overlap.pp": (*ANSWERS["send_overlap"], ASK),
@@ -388,6 +391,7 @@ FREE: dict[str, str] = {
         ("Dim.transport", "Transport.like"),
         "a name of catalog/transports, refused there",
     ),
+    "Job.train": "fields of `train.settings`, refused there",
     "Framework.rules": "names of `layout.trainable`, refused there",
     "Layout.offload": "words of `describe.offload`, refused there",
     "Layout.recompute": "words of `describe.recompute`, refused there",
@@ -406,31 +410,6 @@ FREE: dict[str, str] = {
     ),
 }
 """Fields that may hold any text, and why."""
-
-
-def demand_choices(instance: Any) -> None:
-    """Raise BadInput, with the nearest valid values, if a field holds a text that is not in its
-    list.
-    """
-    cls: Any = type(instance)
-    for name, field, allowed in _lists(cls):
-        value = getattr(instance, name)
-        for text in (value,) if isinstance(value, str) else value or ():
-            if text not in allowed:
-                raise unknown(field, text, allowed)
-
-
-@cache
-def _lists(cls: type) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """(name, class and name, allowed values) of the fields of a class that have a list."""
-    every = (
-        (f.name, f"{cls.__name__}.{f.name}") for f in dataclasses.fields(cls)
-    )
-    return tuple(
-        (name, field, CHOICES[field])
-        for name, field in every
-        if field in CHOICES
-    )
 
 
 def check(instance: Any, where: str) -> None:

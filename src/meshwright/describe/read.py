@@ -1,12 +1,12 @@
-"""From plain data (a TOML table, a JSON object, the texts of a URL) to the dataclasses of `spec`,
-and back.
+"""From plain data (a TOML table, a JSON object, the texts of a URL) to the dataclasses of
+`describe`, and back.
 
     read(Chip, {"name": "x", "hbm_bandwidth": "3.35 TB/s", ...}) -> Chip
     to_dict(chip) -> {"name": "x", ...}
 
-A number is bare, a text with a unit, or a table { value, source, date, note } whose rest goes to
-the `sources` of the nearest dataclass that has them. Every mistake is one BadInput sentence that
-starts with the path of the field.
+A number is bare (in SI units, from Python), a text with a unit, or a table { value, source, date,
+note } whose rest goes to the `sources` of the nearest dataclass that has them. Every mistake is one
+BadInput sentence that starts with the path of the field.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from ..errors import BadInput, article, unknown
-from ..units import parse
-from .fields import Injected, Unit, With, demand_meaning
+from ..units import MEANT, parse
+from .fields import Injected, Unit, With, demand_meaning, left_out
 from .frozen import FrozenDict
-from .ranges import CHOICES, RANGES, REAL, WHOLE, check, required
+from .ranges import required
+from .values import brief as brief
+from .values import choice, flag, real, whole
 
 T = TypeVar("T")
 Known = Callable[[type, str], Any]
@@ -36,6 +38,8 @@ class have no names.
 ORIGIN = ("source", "date", "note")
 """What may stand beside a number, or beside a whole table, to say where it comes from."""
 LONGEST_TEXT = 500
+UNIONS = (types.UnionType, typing.Union)
+"""Of which only "X | None" occurs."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,9 @@ class At:
     """Path from the dataclass that keeps the sources."""
     sources: dict[str, Any] | None = None
     known: Known | None = None
+    bare: bool = True
+    """Numbers without a unit are in SI units; False: they are refused where `units.MEANT` has
+    several."""
 
     def into(self, step: str, field: str = "") -> At:
         """One step down: a field, a key or an [index]."""
@@ -64,30 +71,42 @@ class At:
 
 
 def read(
-    cls: type[T], data: object, where: str = "", known: Known | None = None
+    cls: type[T],
+    data: object,
+    where: str = "",
+    known: Known | None = None,
+    bare: bool = True,
 ) -> T:
     """The dataclass `cls` from a mapping; unknown, missing, malformed or impossible fields raise
     BadInput.
 
     where: name of the data in error messages;  known: finds things by name, so that a text may
     stand for a table, and a table with a `name` and without all required fields for the thing of
-    that name with some fields replaced.
+    that name with some fields replaced;  bare: numbers are Python's, in SI units (False for what a
+    person wrote: `units.parse` refuses a bandwidth of 400).
     """
     where = where or cls.__name__.lower()
-    instance = _instance(cls, data, At(where, known=known))
-    _demand_meaning(instance, data, where)
+    instance = _instance(cls, data, At(where, known=known, bare=bare))
+    demand_meant(instance, data, where)
     return instance
 
 
-def _demand_meaning(instance: object, data: object, where: str) -> None:
-    """Raise BadInput if the data give a field that the option they choose does not have."""
+def demand_meant(
+    instance: object, data: object, where: str, above: tuple[object, ...] = ()
+) -> None:
+    """Raise BadInput if the data give a field that the option they choose does not have. above:
+    what the instance is a part of, the innermost first.
+    """
     if not isinstance(data, Mapping) or not dataclasses.is_dataclass(instance):
         return
-    demand_meaning(instance, data, where)
+    demand_meaning(instance, data, where, above)
+    # a set that says all of itself may say what it makes no use of
+    whole = set(data).issuperset(required(type(instance)) or [""])
+    around = () if whole else (instance, *above)
     for key, value in data.items():
         if isinstance(value, Mapping):
-            _demand_meaning(
-                getattr(instance, key, None), value, f"{where}.{key}"
+            demand_meant(
+                getattr(instance, key, None), value, f"{where}.{key}", around
             )
 
 
@@ -125,9 +144,17 @@ def _instance(cls: type[T], data: object, at: At) -> T:
     }
     if sources is not None:
         values["sources"] = FrozenDict(sources)
-    instance = cls(**values)
-    check(instance, at.where)
-    return instance
+    for name in left_out(
+        cls, values
+    ):  # whoever gave it is told by `_demand_meaning`
+        del values[name]
+    try:
+        return cls(**values)
+    except BadInput as error:  # of fields that are wrong together
+        text, own = str(error), cls.__name__.lower()
+        if text.startswith((f"{own}.", f"{own}:")):
+            text = at.where + text.removeprefix(own)
+        raise BadInput(text) from None
 
 
 def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
@@ -154,7 +181,7 @@ def changed(base: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """The data of `base` with those of `data` laid over it; a number that was replaced loses its
     source.
     """
-    whole = to_dict(base, defaults=True)
+    whole = to_dict(base, defaults=True, units=True)
     if origins := whole.pop("sources", None):
         whole["sources"] = {
             k: v
@@ -212,7 +239,7 @@ def _value(kind: Any, value: object, at: At) -> Any:
     """One field of type `kind`."""
     origin = typing.get_origin(kind)
     args = typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):  # only "X | None" occurs
+    if origin in UNIONS:
         return (
             None
             if value is None or value == "none"
@@ -235,14 +262,14 @@ def _value(kind: Any, value: object, at: At) -> Any:
     if isinstance(value, Mapping):
         value = _with_origin(value, at)
     if kind is str:
-        return _choice(_text(value, at), at)
+        return choice(_text(value, at), at.field, at.where)
     if kind is bool:
         return _flag(value, at)
     unit = args[1] if args else Unit("")
     if kind is float or args[:1] == (float,):
-        return _within(_number(value, unit, at), REAL, at)
+        return real(_number(value, unit, at), at.field, at.where)
     # int, a length, and Num (a degree)
-    return int(_within(_whole(value, unit, at), WHOLE, at))
+    return whole(_number(value, unit, at), at.field, at.where, value)
 
 
 def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
@@ -252,6 +279,9 @@ def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
         raise BadInput(
             f"{at.where} must have at most 1000 entries, not {len(value)}"
         )
+    if not dataclasses.is_dataclass(kind):
+        # measurements, which nobody types
+        at = dataclasses.replace(at, bare=True)
     return tuple(
         _value(kind, v, at.into(f"[{i}]")) for i, v in enumerate(value)
     )
@@ -260,7 +290,7 @@ def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
 def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
-    keys = [_choice(_text(key, at), at) for key in value]
+    keys = [choice(_text(key, at), at.field, at.where) for key in value]
     return FrozenDict(
         {
             k: _value(kind, v, at.into(k))
@@ -305,73 +335,25 @@ def _text(value: object, at: At) -> str:
     return value
 
 
-def _choice(text: str, at: At) -> str:
-    if at.field in CHOICES and text not in CHOICES[at.field]:
-        raise unknown(at.where, text, CHOICES[at.field])
-    return text
-
-
 def _flag(value: object, at: At) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    if not isinstance(value, bool):
-        raise BadInput(f"{at.where} must be true or false, not {brief(value)}")
-    return value
+    return flag(value, at.where)
 
 
 def _number(value: object, unit: Unit, at: At) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadInput(f"{at.where} must be a number, not {brief(value)}")
-    return parse(value, unit.unit, at.where)
+    return parse(value if at.bare else str(value), unit.unit, at.where)
 
 
-def _whole(value: object, unit: Unit, at: At) -> float:
-    number = _number(value, unit, at)
-    if number != int(number):
-        raise BadInput(
-            f"{at.where} must be a whole number, not {brief(value)}"
-        )
-    return number
-
-
-def _within(number: float, default: tuple[float, float], at: At) -> float:
-    least, most = RANGES.get(at.field, default)
-    if number < least and default == REAL and least == REAL[0]:
-        raise BadInput(f"{at.where} must be more than 0, not {number:g}")
-    if not least <= number <= most:
-        raise BadInput(
-            f"{at.where} must be between {least:g} and {most:g}, not {number:g}"
-        )
-    return number
-
-
-def brief(value: object) -> str:
-    """The value for an error message, never long and never a traceback."""
-    if isinstance(value, str):
-        return repr(value[:40])
-    if value is None:
-        return "nothing"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (
-            str(value)
-            if abs(value) < 10**40
-            else "a number of more than 40 digits"
-        )
-    if isinstance(value, (bool, float)):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "a table"
-    return (
-        "a list"
-        if isinstance(value, (list, tuple))
-        else article(type(value).__name__)
-    )
-
-
-def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
+def to_dict(
+    instance: Any, defaults: bool = False, units: bool = False
+) -> dict[str, Any]:
     """The plain data that `read` turns into an equal instance: numbers in SI units, no None.
 
-    defaults: also write fields that have their default value. Raises BadInput for what a file
+    defaults: also write fields that have their default value;  units: bandwidths, sizes and times
+    as texts with their unit, as a file has them. Raises BadInput for what a file
     cannot hold (arrays).
     """
     fields = dataclasses.fields(instance)
@@ -385,32 +367,44 @@ def to_dict(instance: Any, defaults: bool = False) -> dict[str, Any]:
             if f.default_factory is dataclasses.MISSING
             else f.default_factory()
         )
-        if value is not None and Injected in typing.get_args(
-            _hints(typing.cast(Any, type(instance)))[f.name]
-        ):
+        kind = _hints(typing.cast(Any, type(instance)))[f.name]
+        if value is not None and Injected in typing.get_args(kind):
             raise BadInput(
                 f"{f.name} holds an object, which a file cannot hold: give an assumption set that"
                 " has a name"
             )
-        plain = None if value is None else _plain(value, f.name)
+        plain = None if value is None else _plain(value, f.name, kind, units)
         if plain is not None and (defaults or value != default):
             data[f.name] = plain
     return data
 
 
-def _plain(value: Any, where: str) -> Any:
+def _plain(value: Any, where: str, kind: Any, units: bool) -> Any:
     if dataclasses.is_dataclass(value):
         # an empty table would not be written
-        return to_dict(value) or to_dict(value, defaults=True)
+        return to_dict(value, units=units) or to_dict(
+            value, defaults=True, units=units
+        )
     if isinstance(value, Mapping):
-        return {k: _plain(v, where) for k, v in value.items()}
+        inner = typing.get_args(kind)[1:] or (Any,)
+        return {k: _plain(v, where, inner[0], units) for k, v in value.items()}
     if isinstance(value, tuple):
-        return [_plain(v, where) for v in value]
+        return [_plain(v, where, Any, units) for v in value]
     if isinstance(value, (str, bool)):
         return value
     # NumPy's too: one row of a table of layouts
     if isinstance(value, (numbers.Integral, float)):
+        if units and value and (unit := _unit_of(kind)) in MEANT:
+            return f"{float(value)!r} {unit}"
         return float(value) if isinstance(value, float) else int(value)
     raise BadInput(
         f"{where} holds {article(type(value).__name__)}, which cannot be written as one value"
     )
+
+
+def _unit_of(kind: Any) -> str:
+    """The unit that the type of a field says, of "X | None" too; empty if none."""
+    marks = typing.get_args(kind)
+    if typing.get_origin(kind) in UNIONS:
+        return _unit_of(marks[0])
+    return next((m.unit for m in marks if isinstance(m, Unit)), "")

@@ -39,6 +39,10 @@ class Software(Checked):
     """Collectives of tensor parallelism run beside compute: off, backward (beside the weight
     gradient), or all (AsyncTP, XLA).
     """
+    dp_overlap: str | None = None
+    """Collectives of replicas run beside compute: off, gradients (their sums alone, gathers of
+    weights are waited for), or all.
+    """
     gradients: str | None = None
     """Gradients are accumulated and reduced in fp32, or as wide as activations (half)."""
     loss: str | None = None

@@ -14,8 +14,8 @@ from ..describe.cluster import Cluster, Installation
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..errors import BadInput
-from ..formats import run_folder
-from ..formats.toml import load_job
+from ..formats import bridge, run_folder
+from ..formats.flags import read_flags
 from ..validate import rows as published
 from ..validate.as_run import predicted
 from .installation import demand_enough, scale
@@ -39,17 +39,22 @@ class Step(NamedTuple):
         )
 
 
-def steps(path: str, seconds: Sequence[float] = ()) -> list[Step]:
-    """What a file or folder measured; seconds: those of the steps of a job file."""
+def steps(
+    path: str, seconds: Sequence[float] = (), on: str | None = None
+) -> list[Step]:
+    """What a file or folder measured; seconds: those of the steps of a job, or of another tool's
+    file on the cluster `on`.
+    """
     if Path(path).is_dir():
         return list(_of_folder(path))
-    if path.endswith(".toml"):
+    if path.endswith(".toml") or bridge.foreign(path):
         if not seconds:
             raise BadInput(
                 f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20, or"
                 " --steps train.log"
             )
-        return [Step(path, load_job(path), each) for each in seconds]
+        job = read_flags(path, {"on": on} if on else {})
+        return [Step(path, job, each) for each in seconds]
     found = runs(published.parse(published.read_text(path)))
     return [Step(run.id, run.job, run.step_s) for run in found]
 

@@ -16,7 +16,7 @@ import inspect
 import re
 import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,8 @@ from ..errors import BadInput, command
 from ..layout.placement import placed
 from . import LARGEST, bridge, parse_toml, read_text
 from .bridge import foreign
-from .toml import load_job
+from .bridge.reading import TAKEN
+from .toml import TABLES, TRAIN, load_job
 
 if TYPE_CHECKING:
     from ..prediction.prediction import Prediction
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 MODEL = {
     "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
+    "as_": "The tool that a file is of, where its keys do not tell: megatron, deepspeed, ...",
 }
 NUMBERS = (*DEGREES, "zero", "microbatch_group")
 """Layout fields that are whole numbers."""
@@ -128,11 +130,7 @@ def field_docs(cls: type) -> dict[str, str]:
 @cache
 def flags() -> tuple[Flag, ...]:
     """All flags, in the order of the help."""
-    job = [
-        f.name
-        for f in fields(Job)
-        if f.name not in ("model", "cluster", "layout", "software")
-    ]
+    job = [f.name for f in fields(Job) if f.name not in (*TABLES, TRAIN)]
     docs = {
         **field_docs(Job),
         **field_docs(Layout),
@@ -165,46 +163,38 @@ def read_flags(
     """The job of a model (name, config.json, JOB.toml, a file of another tool, or "-" for a TOML
     text on `stdin`) and flags (name -> text).
 
-    notes: receives a sentence on what was rounded or filled in;  fill: take all chips as replicas
-    if dp is not given; search: the layout is to be searched, so a batch in tokens is rounded to
-    what the chips share evenly. Raises BadInput.
+    notes: receives a sentence on what was rounded or filled in;  fill: the layout counts, and takes
+    all chips as replicas if dp is not given;  search: it is to be searched, so a batch in tokens is
+    rounded to what the chips share evenly. Raises BadInput.
     """
     single(given)
     notes = [] if notes is None else notes
     source = describe(model, given, stdin, notes)
     if known := catalog.aliases("models").get(model):
         notes.append(f"{model} is {known} of the catalogue")
-    layout_counts = fill  # a search leaves it aside
-    fill = fill and (
-        "layout" not in source
-        or not (is_file(model) or "dp" in source["layout"])
-    )
     order = ordered(source)
-    job = load_job(source, notes=notes, shared_out=search)
+    job = load_job(source, notes=notes, shared_out=search, bare=False)
+    if not fill:
+        return job
+    filled = _filled(job, notes)
     if (
         (is_file(model) or foreign(model))
         and "on" in given
         and "dp" not in given
-        and job.layout.chips > job.cluster.chips
-        and layout_counts
+        and filled.layout.chips > job.cluster.chips
     ):
-        room = max(
-            job.cluster.chips
-            // int(job.layout.tp * job.layout.cp * job.layout.pp),
-            1,
-        )
+        room = filled.layout.refilling(job.cluster.chips).dp
         needs = (
-            f"the layout of the file takes {job.layout.chips} chips, but {given['on'][:40]} has"
+            f"the layout of the file takes {filled.layout.chips} chips, but {given['on'][:40]} has"
             f" {job.cluster.chips}"
         )
         raise BadInput(
             f"{needs}: drop dp and placement there to let them follow, or give --dp {room}"
         )
-    job = _filled(job, notes) if fill else job
-    if order and layout_counts:
+    if order:
         sizes = job.cluster.sizes
-        job = replace(job, layout=placed(job.layout, sizes, order))
-    return job
+        return replace(filled, layout=placed(filled.layout, sizes, order))
+    return filled
 
 
 def ordered(tables: dict[str, Any]) -> tuple[str, ...]:
@@ -254,9 +244,15 @@ def describe(
     if theirs:
         tables, given = bridged(model, given, [] if notes is None else notes)
     else:
+        if "as_" in given:
+            raise BadInput(
+                f"--as is for files of other tools, which {model[:60]} is not"
+            )
         tables = _file(model, stdin) if ours else {"model": model}
         if other := given.get("model_"):
             if not ours:
+                if Path(model).suffix:
+                    read_text(model)  # says that there is none
                 raise BadInput(
                     f"--model {other[:60]}: the model is {model[:60]} already"
                 )
@@ -302,7 +298,9 @@ def bridged(
 
     Raises BadInput for what neither says.
     """
-    found = bridge.read(file, chips=chips_of(given))
+    found = bridge.read(
+        file, chips=chips_of(given), named=given.get("as_", "")
+    )
     tables = {
         name: dict(t) if isinstance(t, Mapping) else t
         for name, t in found.tables.items()
@@ -342,9 +340,12 @@ def told(found: bridge.Found, given: Mapping[str, str]) -> tuple[str, ...]:
         and cell.script
         and flag.name not in {*given, "batch"}  # without one there is no job
     ]
+    words = [f"{n} {v}" for n, v in found.taken.items() if n not in given]
+    first = (f"{TAKEN}{', '.join(words)}",) if words else ()
     if not left:
-        return found.notes
+        return (*first, *found.notes)
     return (
+        *first,
         *found.notes,
         f"left to the training script: {', '.join(left)}",
     )
@@ -365,6 +366,7 @@ def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
         needs.append(
             "names no model: give it, such as --model llama3-8b or --model config.json"
         )
+    needs += unread(found, given)
     if "on" not in given:
         started = f" (it starts {found.chips} ranks)" if found.chips else ""
         count = "" if found.chips else "64x"
@@ -376,6 +378,42 @@ def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
             "says no global batch: give it, such as --batch 512seq or --batch 4Mi"
         )
     return needs
+
+
+def unread(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
+    """What a file gives in a way that cannot be read and no flag says: a sentence, or none."""
+    keys = {
+        name: key
+        for path, key in found.unread.items()
+        for table, _, name in [path.partition(".")]
+        if table != "model" and name not in given
+    }
+    if not keys:
+        return []
+    such = " ".join(
+        f"--{name.replace('_', '-')} {EXAMPLES.get(name, '1')}"
+        for name in keys
+    )
+    them = ", ".join(dict.fromkeys(keys.values()))
+    return [
+        f"leaves {', '.join(keys)} to how it is called ({them} cannot be read): give what it runs"
+        f" with, such as {such}"
+    ]
+
+
+EXAMPLES = {
+    "precision": "bf16",
+    "seq": "4096",
+    "recompute": "full",
+    "dp_overlap": "all",
+    "sequence_parallel": "true",
+    "offload": "none",
+    "stages": "even",
+    "cp_exchange": "ring",
+    "schedule": "1f1b",
+    "placement": "tp-cp-dp-pp",
+}
+"""Values in the sentence on what a file leaves to its caller, where 1 is none."""
 
 
 def _file(model: str, stdin: TextIO | None) -> dict[str, Any]:
@@ -396,15 +434,14 @@ def _file(model: str, stdin: TextIO | None) -> dict[str, Any]:
 
 
 def _filled(job: Job, notes: list[str]) -> Job:
-    """The job with as many replicas as tp, cp and pp leave room for."""
-    used = int(job.layout.chips)
-    dp = max(job.cluster.chips // used, 1)
-    if dp > 1:
-        degrees = (
-            f"tp {job.layout.tp} x cp {job.layout.cp} x pp {job.layout.pp}"
+    """The job with as many replicas as fill its chips, where dp is not stated."""
+    said, filled = job.layout, job.filled
+    if said.dp is None and filled.layout.dp > 1:
+        degrees = f"tp {said.tp} x cp {said.cp} x pp {said.pp}"
+        notes.append(
+            f"dp not given: {job.cluster.chips} / ({degrees}) = {filled.layout.dp}"
         )
-        notes.append(f"dp not given: {job.cluster.chips} / ({degrees}) = {dp}")
-    return replace(job, layout=replace(job.layout, dp=dp))
+    return filled
 
 
 def placement(text: str) -> dict[str, list[str]] | str:
@@ -491,10 +528,10 @@ def no_numbers(name: str, text: str) -> BadInput:
 
 
 def write_flags(
-    layout: Layout, job: Job, everything: bool = False
+    layout: Layout, job: Job, named: Collection[str] = ()
 ) -> list[str]:
     """The words that give this layout to `predict`; fields with their default value only if
-    `everything`.
+    `named`: a file below says something of them.
     """
     words = []
     for field in fields(layout):
@@ -511,7 +548,9 @@ def write_flags(
                         for axis, shares in value.items()
                     ),
                 ]
-        elif everything or field.name == "dp" or value != field.default:
+        elif value is not None and (
+            field.name in named or value != field.default
+        ):
             text = (
                 str(value).lower()
                 if isinstance(value, (bool, str))
@@ -532,12 +571,20 @@ def command_line(
     for name, text in given.items():
         if name in table_of and table_of[name].table != "layout":
             words += [table_of[name].spelled, text]
-    everything = is_file(model) or foreign(model)
+    below = (
+        [f.name for f in fields(Layout)]  # a text that was read already
+        if model == STDIN
+        else bridge.read(model).tables.get("layout", ())
+        if foreign(model)
+        else _file(model, None).get("layout", ())
+        if is_file(model)
+        else ()
+    )
     return command(
         shlex.join(
             [
                 *words,
-                *write_flags(found.layout, found.job, everything=everything),
+                *write_flags(found.layout, found.job, named=below),
             ]
         )
     )
@@ -584,10 +631,8 @@ def kept(own: Layout, words: Mapping[str, str]) -> dict[str, Any]:
 def on_all(own: Layout, job: Job) -> Layout:
     """The layout of a file with as many replicas as the chips of the job have room for."""
     chips = job.cluster.chips
-    if own.chips == chips:
-        return own
-    dp = max(chips // int(own.tp * own.cp * own.pp), 1)
-    return replace(own, dp=dp, placement={})
+    own = own.filling(chips)
+    return own if own.chips == chips else own.refilling(chips)
 
 
 def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
@@ -603,8 +648,4 @@ def layout_of(text: str, job: Job, own: Layout | None = None) -> Layout:
             )
     else:
         table = {**kept(own or Layout(), words), **words}
-    found = read(Layout, table, "layout")
-    if "dp" in table:
-        return found
-    used = int(found.tp * found.cp * found.pp)
-    return replace(found, dp=max(job.cluster.chips // used, 1))
+    return read(Layout, table, "layout").filling(job.cluster.chips)

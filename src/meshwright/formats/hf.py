@@ -90,7 +90,13 @@ def load_hf(path: str | Path, seq: int | None = None) -> Model:
             " a model: plan -o plan.toml writes a job that every verb takes, and report shows a"
             " result"
         )
-    return read_hf(data, name, seq)
+    try:
+        return read_hf(data, name, seq)
+    except BadInput as error:
+        said = str(error).removeprefix("config.json")
+        raise BadInput(
+            str(error) if said == str(error) else f"{file.name}{said}"
+        ) from None
 
 
 def read_hf(

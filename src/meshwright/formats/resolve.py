@@ -13,6 +13,7 @@ from ..describe.job import BY_NAME, Job
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import read
+from ..describe.values import demand_text
 from .hf import load_hf
 from .machine import load_machine
 
@@ -26,6 +27,7 @@ def model(name: str, *, files: bool = True) -> Model:
     files: may the name be a path; False where the name comes from untrusted input.  Raises
     BadInput.
     """
+    demand_text(name, "the name of a model")
     path = (
         name.endswith(".json")
         or "/" in name
@@ -46,6 +48,7 @@ def cluster(
     network: another network than the chip's own;  files: may a path be given (False for untrusted
     input).  Raises BadInput.
     """
+    demand_text(text, "a cluster")
     count, what = catalog.counted(text)
     if not (files and what.endswith(".toml")):
         return catalog.cluster(text, network)

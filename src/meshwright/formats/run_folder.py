@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from . import profile_trace, read_text
+from . import parse_toml, profile_trace, read_text
 from .records import Part, RankRecord, Run, StepRecord
 from .toml import load_job
 
@@ -58,7 +58,9 @@ def read(folder: str | Path) -> Run:
             f"{str(folder)[:200]!r} is not a run folder (no job.toml): `meshwright train` creates"
             " one"
         )
-    job = load_job(path / "job.toml", files=False)
+    job = load_job(
+        parse_toml(read_text(path / "job.toml"), "job.toml"), files=False
+    )
     rows = metrics(path / "metrics.jsonl")
     ranks = records(path)
     traces = {

@@ -75,7 +75,7 @@ def read_scenario(
     table: Mapping[str, Any], name: str = "scenario"
 ) -> Scenario:
     """The scenario a table describes."""
-    found = read(Scenario, {"name": name, **table}, "scenario", known)
+    found = read(Scenario, {"name": name, **table}, "scenario", known, False)
     if "assumptions" not in table:
         found = replace(
             found, assumptions=fitting(found.chip, found.assumptions)

@@ -4,7 +4,7 @@
            or all fields of a new one
 [cluster]  on = "1024xh100-sxm", or chips, chip and network, each by name or as a table
 [layout]   tp = 8 ...
-[train]    how `meshwright train` runs the job; read there (train/settings)
+[train]    how `meshwright train` runs the job: carried along, and read there (train/settings)
 [software] cuda_graphs = "full" ...: what is said of the framework beside its name
 [job]      batch = "4M" (tokens) or "512seq", seq, precision, optimizer, tokens, attention_kernel,
            assumptions
@@ -48,7 +48,9 @@ TABLES = ("model", "cluster", "layout", "software", "job")
 NAMED = ("precision", "optimizer", "assumptions")
 """Choices of a job that have names: written even where they are the default, which may change."""
 TRAIN = "train"
-"""A table for the trainer alone; it does not describe the job and is not read here."""
+"""A table for the trainer alone: it does not describe the job, and stays as it is written."""
+JOB = tuple(f.name for f in fields(Job) if f.name not in (*TABLES, TRAIN))
+"""Fields of the table [job]."""
 PREFIXED = re.compile(r"[kKM](?!i)")
 """A decimal prefix, which means its binary neighbour in a length of sequences."""
 SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
@@ -60,17 +62,21 @@ def load_job(
     files: bool = True,
     notes: list[str] | None = None,
     shared_out: bool = False,
+    bare: bool = True,
 ) -> Job:
     """The job in a TOML file, or in a dict of the same tables.
 
     files: may the description name other files (False for strangers);  notes: receives a sentence
     on what was rounded; shared_out: round a batch in tokens to sequences that the chips can share
-    evenly (for a search of layouts). Raises BadInput for every mistake, with the path of the field.
+    evenly (for a search of layouts);  bare: a dict comes from Python, whose numbers are in SI units
+    (False where a person wrote them: they need units). Raises BadInput for every mistake, with the
+    path of the field.
     """
     folder = Path()
     if not isinstance(source, Mapping):
         folder = Path(source).parent
         source = parse_toml(read_text(source), str(source))
+        bare = False
     for key in source:
         if key not in (*TABLES, TRAIN):
             raise unknown(
@@ -82,20 +88,33 @@ def load_job(
         if key not in source:
             raise BadInput(f"the description needs a table [{key}]")
     rest = _table(source["job"], "job")
+    for key in rest:
+        if key not in JOB:
+            raise unknown("job: field", brief(key).strip("'"), JOB)
     if "batch" not in rest:
         raise BadInput("job needs batch, such as '4M' tokens or '512seq'")
-    model = read(Model, _model(source["model"], folder, files), "model", known)
+    model = read(
+        Model, _model(source["model"], folder, files), "model", known, bare
+    )
     parts = {
         "model": hf.at_length(model) if "seq" in rest else model,
         "cluster": read(
-            Cluster, _cluster(source["cluster"], files), "cluster", known
+            Cluster,
+            _cluster(source["cluster"], files),
+            "cluster",
+            known,
+            bare,
         ),
         "layout": read(Layout, source.get("layout", {}), "layout", known),
         "software": read(
             Software, source.get("software", {}), "software", known
         ),
     }
-    job = read(Job, {**rest, **parts, "batch": 1}, "job", known)
+    job = read(Job, {**rest, **parts, "batch": 1}, "job", known, bare)
+    if "seq" in rest and not job.seq:
+        raise BadInput(
+            f"job.seq must be at least 1, not 0; left out it is the model's, {model.seq:,}"
+        )
     batch, note = parse_batch(
         rest["batch"], job.T, job.cluster.chips if shared_out else 1
     )
@@ -109,7 +128,18 @@ def load_job(
             )
             if said
         ]
-    return replace(job, batch=batch)
+    return replace(job, batch=batch, train=_train(source.get(TRAIN, {})))
+
+
+def _train(given: object) -> dict[str, Any]:
+    """The table [train]: one word or number a field, whatever the trainer makes of them."""
+    table = _table(given, TRAIN)
+    for name, value in table.items():
+        if not isinstance(value, (str, int, float)):
+            raise BadInput(
+                f"{TRAIN}.{name[:40]} must be a text, a number, true or false, not {brief(value)}"
+            )
+    return table
 
 
 def _length(table: object, seq: int) -> str | None:
@@ -274,9 +304,9 @@ def _cluster(given: object, files: bool) -> object:
 
 
 def dump_job(job: Job) -> str:
-    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest in
-    SI units, no defaults but those that have a name."""
-    cluster = to_dict(job.cluster)
+    """The TOML text that `load_job` turns into an equal job; catalogue entries by name, the rest
+    with units, no defaults but those that have a name."""
+    cluster = to_dict(job.cluster, units=True)
     if job.cluster.name and _is_named(job.cluster):
         cluster = {"on": job.cluster.name}
     else:
@@ -284,9 +314,7 @@ def dump_job(job: Job) -> str:
             "chip": _short(job.cluster.chip),
             "network": _short(job.cluster.network),
         }
-    own = {
-        f: getattr(job, f.name) for f in fields(job) if f.name not in TABLES
-    }
+    own = {f: getattr(job, f.name) for f in fields(job) if f.name in JOB}
     rest = {
         f.name: value
         for f, value in own.items()
@@ -305,6 +333,7 @@ def dump_job(job: Job) -> str:
             "layout": to_dict(job.layout),
             **({"software": job.software.given} if job.software.given else {}),
             "job": rest,
+            **({TRAIN: job.train} if job.train else {}),
         }
     )
 
@@ -318,4 +347,4 @@ def _is_named(value: Any) -> bool:
 
 def _short(value: Any) -> str | dict[str, Any]:
     """The name of a known thing, else all of it."""
-    return str(value.name) if _is_named(value) else to_dict(value)
+    return str(value.name) if _is_named(value) else to_dict(value, units=True)

@@ -42,9 +42,8 @@ def _changed(layout: Layout, name: str, value: int) -> Layout | None:
     change: dict[str, Any] = {name: value}
     if name not in RANKS:
         return replace(layout, **change)
-    other = replace(layout, **change, placement={})
-    dp = int(layout.chips) // int(other.tp * other.pp * other.cp)
-    return replace(other, dp=dp) if dp else None
+    other = replace(layout, **change).refilling(int(layout.chips))
+    return other if other.chips <= layout.chips else None
 
 
 def sentence(

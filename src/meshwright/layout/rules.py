@@ -25,6 +25,7 @@ from ..schedule import get as schedule_named
 from . import cuts, nearest, practice, schemes, trainable
 from .placement import launched, lies
 from .rule import Rule, divides, may_be, sharded, token_parts
+from .sequence import length
 from .stages import cut, microbatches, schedule_of
 
 
@@ -144,7 +145,7 @@ FFN = Rule(
 SEQUENCE = Rule(
     "sequence over cp",
     lambda j, l: (
-        divides(_token_parts(l), j.T * l.microbatch)
+        divides(_token_parts(l), length(j, l) * l.microbatch)
         & ((l.cp <= j.T) | (l.scheme == "mlp2d"))
     ),
     lambda j, l: (
@@ -212,8 +213,8 @@ EVEN_LAYERS = Rule(
     "even stages",
     lambda j, l: divides(_count(l), j.model.layers),
     lambda j, l: (
-        f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: pp may be"
-        f" {may_be(j.model.layers)}"
+        f"layers {j.model.layers} cannot be split evenly over {_stages(l)}: for even stages"
+        f" pp may be {may_be(j.model.layers)}"
     ),
     options=("schedule",),
 )

@@ -17,7 +17,7 @@ from ..errors import BadInput, NoLayout
 from ..num import crossing
 from ..units import show
 from .closed_forms import ClosedForms, Setting, closed_forms, node, under_law
-from .crossing import Crossing
+from .crossing import Crossing, Run
 from .curve import Curve, Point, curve, points_at
 from .laws import LEAST_WIDTH, WIDER, Law, shape
 from .scenario import Scenario, preset
@@ -151,7 +151,7 @@ def split(p: Point) -> dict[str, float]:
     return {axis: math.log(n) / whole for axis, n in parts.items()}
 
 
-def bill(p: Point, scenario: Scenario) -> dict[str, float | None]:
+def bill(p: Run, scenario: Scenario) -> dict[str, float | None]:
     """Rent and energy of a whole run, every chip at its power limit; None where the price or the
     power is not known.
     """

@@ -22,9 +22,11 @@ from ..describe.framework import Framework
 from ..describe.frozen import altered, put
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.model import Model, MoE
+from ..errors import NoLayout
 from ..prediction.failures import Failures, Loss, loss
 from ..prediction.prediction import Prediction, predict
 from ..search import Space, search
+from ..units import show
 from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION
 from .laws import Law, rounded, shape
@@ -35,6 +37,8 @@ HEAD = 128
 VOCABULARY = 128256
 """Of Llama 3 (Grattafiori et al. 2024)."""
 ENDLESS = 1e30
+Told = Callable[[str, float], None] | None
+"""What is told of work under way: what is done, and which share (0: not known)."""
 SPACE = Space(
     interleave=(2, 4, 8),
     recompute=("none", "full"),
@@ -141,17 +145,57 @@ def real_curve(
     real: Realism = Realism(),
     widths: Iterable[float] = WIDTHS,
     name: str = "realistic",
+    progress: Told = None,
 ) -> RealCurve:
     """The smallest cluster of every model, until one cannot be trained in time.  Chips come in E
     2^k, as in the paper."""
     points: list[RealPoint] = []
     reason = ""
     for D in sorted(widths):
+        if progress:
+            progress(f"{name}: width {D:,.0f}", 0.0)
         found, reason = smallest(scenario, real, D)
         if found is None or found.utilisation < LEAST_UTILISATION:
             break
         points.append(found)
     return RealCurve(name, scenario.threshold, tuple(points), reason)
+
+
+def smallest_for(scenario: Scenario, real: Realism, flops: float) -> RealPoint:
+    """The smallest cluster for the first model of `WIDTHS` whose run takes at least so many FLOPs.
+    Raises NoLayout if no cluster does it in time.
+    """
+    enough = (
+        D
+        for D in WIDTHS
+        if run_of(scenario.law, transformer(scenario.law, D, real))[0] >= flops
+    )
+    D = next(enough, None)
+    found, reason = (
+        smallest(scenario, real, D)
+        if D
+        else (None, "the law has no model so large")
+    )
+    if found is None:
+        raise NoLayout(
+            f"no number of chips makes a run of {flops:.3g} FLOP in"
+            f" {show(scenario.duration_s, 's')} with everything counted: {reason}"
+        )
+    return found
+
+
+def largest_on(
+    scenario: Scenario, real: Realism, chips: float, progress: Told = None
+) -> RealPoint:
+    """The largest run of `WIDTHS` that at most so many chips do in time. Raises NoLayout."""
+    curve = real_curve(scenario, real, progress=progress)
+    fitting = [p for p in curve.points if p.chips <= chips]
+    if not fitting:
+        raise NoLayout(
+            f"{chips:,g} chips of {scenario.chip.name} train no model of the law"
+            f" {scenario.law.name} in {show(scenario.duration_s, 's')} with everything counted"
+        )
+    return fitting[-1]
 
 
 def smallest(
@@ -276,7 +320,7 @@ OF_FAILURES = ("everything counted", "chips never fail", "restart in 1 minute")
 
 
 def ladder(
-    scenario: Scenario, real: Realism = Realism()
+    scenario: Scenario, real: Realism = Realism(), progress: Told = None
 ) -> Iterator[RealCurve]:
     """How far each omission moves the limit: everything counted, then one thing after the other
     left out.
@@ -287,9 +331,9 @@ def ladder(
         if name != HIERARCHY or scenario.chip.hierarchy
     }
     for name, change in omissions.items():
-        yield real_curve(scenario, change(real), name=name)
+        yield real_curve(scenario, change(real), name=name, progress=progress)
     for name, change in omissions.items() if real.failures else ():
         if name not in OF_FAILURES:
             without = change(replace(real, failures=None))
             called = f"chips never fail, {name}"
-            yield real_curve(scenario, without, name=called)
+            yield real_curve(scenario, without, name=called, progress=progress)

@@ -21,7 +21,8 @@ from ..cost.load import Busy, Load
 from ..cost.network import Fabric
 from ..cost.overlap import added, together
 from ..count.work import Op
-from ..describe.cluster import Cluster
+from ..describe.cluster import NOWHERE
+from ..describe.frozen import changed
 from ..describe.network import Network
 from ..describe.slices import axes as torus_axes
 from ..num import minimum, product
@@ -161,7 +162,8 @@ def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
     """
     left, sizes = chips, []
     if scenario.whole:
-        _ = Cluster(scenario.chip, scenario.joined, int(chips)).sizes
+        # more chips than a description may have are asked for, too
+        _ = changed(NOWHERE, network=scenario.joined, chips=int(chips)).sizes
     for dim in scenario.joined.dims[:-1]:
         if scenario.whole:
             most = int(min(dim.size or left, left))

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol, get_type_hints
 
 from ..count.model import parameters
 from ..describe import fitted, shipped
+from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..describe.layout import Layout
 from .classes import (
@@ -60,6 +62,7 @@ MESSAGES = (
     "dp_comm",
     "overlap_slowdown",
 )
+SIXTEEN = frozenset(("bf16", "fp16"))
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
 NEAREST = 3
@@ -141,6 +144,8 @@ class Certainty(NamedTuple):
     sources: tuple[str, ...]
     note: str
     """What makes it less sure than most; "" if nothing does."""
+    precisions: Mapping[str, int] = FrozenDict()
+    """In what numbers the runs of the class computed -> how many of them, most first."""
 
 
 def certainty(of: Predicted) -> Certainty | None:
@@ -172,8 +177,26 @@ def certainty(of: Predicted) -> Certainty | None:
         tuple(mine["sources"]),
         f"scaled by {steps} steps measured there"
         if steps
-        else "; ".join(said(kind, mine, far)),
+        else "; ".join((*said(kind, mine, far), *unseen(of.job))),
+        precisions(kind),
     )
+
+
+@cache
+def precisions(kind: str) -> FrozenDict[str, int]:
+    """In what numbers the published runs of a class computed -> how many of them, most first."""
+    count = Counter(run.precision for run in runs() if run.class_ == kind)
+    return FrozenDict(dict(count.most_common()))
+
+
+def unseen(job: Job) -> Iterator[str]:
+    """That no run of its class computed in numbers of its width, if so."""
+    seen = precisions(kind_of(job))
+    asked = job.precision.compute
+    # fp16 and bf16 run at one rate, by one kernel
+    alike = SIXTEEN if asked in SIXTEEN else {asked}
+    if seen and not alike & {*seen}:
+        yield f"no run of its class is in {asked}"
 
 
 def kind_of(job: Job) -> str:

@@ -1,8 +1,8 @@
 """Steps with their pipelines replayed: what the longest path takes, for many layouts at once.
 
-The closed form (`Schedule.span`) is the longest of a few paths of an order, so it is never above
-this; a replay looks at all of them. So layouts in the order of their closed forms can be replayed
-until the next closed form is above the best replay: then no other is faster (`search.ranked`).
+A search ranks by what no order undercuts (`step.pipeline.least_idle`). So layouts in the order of
+their bounds can be replayed until the next bound is above the best replay: then no other is faster
+(`search.ranked`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..describe.layout import Layout
 from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
 from ..schedule.gpipe import GPIPE
 from ..schedule.longest import longest
+from ..schedule.replays import stage_seconds
 from ..schedule.types import Schedule
 from ..step import (
     Body,
@@ -45,7 +46,7 @@ def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
     )
 
 
-def stage_seconds(
+def passes_of_stages(
     job: Job, layout: Layout, parts: Body
 ) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
@@ -56,9 +57,17 @@ def stage_seconds(
     by = shares(job, layout, schedule, v)
     work = recomputing(parts, layout.recompute, by.again(layout.recompute))
     s = stages(layout, work, by)
-    d = dealt(job, p, 1.0, s, 0.0, schedule, v)._replace(cut=layers)
-    found = d.at(np.arange(float(layers.stages)))
-    return np.stack([np.asarray(seconds) for seconds in found], axis=1)
+    d = dealt(job, p, s, 0.0, schedule, v)._replace(cut=layers)
+    return stage_seconds(schedule, (int(p), 0, int(v)), d)
+
+
+def replays(job: Job, layout: Layout) -> bool:
+    """A step of the layout is replayed: its pipeline has an order, and not too many actions."""
+    m = int(microbatches(job, layout))
+    p, v = int(layout.pp), int(layout.interleave)
+    return by_order(job) and (
+        actions_of(schedule_of(layout), p, m, v) <= MOST_ACTIONS
+    )
 
 
 class Replayed(NamedTuple):
@@ -110,12 +119,11 @@ def replayed(
 def _prepared(
     job: Job, layout: Layout, at: Clock, parts: Body | None
 ) -> Replayed | None:
-    schedule = schedule_of(layout)
+    if not replays(job, layout):
+        return None
     m = int(microbatches(job, layout))
     p = int(layout.pp)
     v = int(layout.interleave)
-    if not by_order(job) or actions_of(schedule, p, m, v) > MOST_ACTIONS:
-        return None
     parts = parts or body(job, layout, at)
     closed = step(job, layout, parts, at)
     rest = float(closed.outside + closed.update)
@@ -123,11 +131,15 @@ def _prepared(
         float(closed.links.most), *(float(done) for done in closed.reached)
     )
     if p == 1:  # nothing waits for anything: one order stands for all
-        alone = np.array([[float(closed.pipeline.span), 0.0, 0.0]])
+        alone = np.array([[float(closed.pipeline.total), 0.0, 0.0]])
         return Replayed((GPIPE, 1, 1, 1), alone, 0.0, rest, least)
     send = float(hop(layout, parts, at).seconds)
     # of any stages
     order = schedule_with(layout.schedule, "even", layout.microbatch_group)
     return Replayed(
-        (order, p, m, v), stage_seconds(job, layout, parts), send, rest, least
+        (order, p, m, v),
+        passes_of_stages(job, layout, parts),
+        send,
+        rest,
+        least,
     )

@@ -28,6 +28,11 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     algorithm, network = comm_told(at.fabric)
     hop = job.how.network.hop
     dp = job.how.overlap.dp
+    shown = (
+        "waited for"
+        if dp.scope == "none"
+        else f"what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}"
+    )
     ranks = {
         axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}"
         for axis in ("tp", "cp")
@@ -82,8 +87,7 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         ),
         "dp_comm": (
             (
-                f"ZeRO {layout.zero} over {layout.shards:g} ranks, what outlasts {dp.share:g} of"
-                f" the {dp.scope}, links {dp.links}: {algorithm}"
+                f"ZeRO {layout.zero} over {layout.shards:g} ranks, {shown}: {algorithm}"
             ),
             network,
         ),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..program import resident
 from ..step import holding, room
+from .expression import asked
+from .recorded import Recorded, Traced
 from .term import Term, parts_of
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ def memory_term(p: Prediction) -> Term:
             "B",
             "the framework's own" if kind == "buffers" else "constant",
             source,
+            lambda: getattr(p._retimed.memory, kind),
         )
         return Term(
             kind, value, "B", formula.format(**numbers) + cut, source, parts
@@ -129,16 +132,22 @@ def _outside_tensors(p: Prediction) -> Iterator[Term]:
     profile = p.job.profile
     unusable = use["needed"] - use["allocated"] - own
     share = f"{room.unusable(p.job):g} of the bytes of tensors, after the cache is freed"
+
+    def cached() -> Traced:
+        held: Traced = Recorded(use["allocated"], name="allocated")
+        return room.needed(p.job, held) - held - own
+
     named = (
-        ("allocator", unusable, share, "holding.allocator_need"),
+        ("allocator", unusable, share, "holding.allocator_need", cached),
         (
             "context",
             own,
             "context, kernels and communicators, outside the allocator",
             "framework_bytes",
+            lambda: Recorded(own, name="context"),
         ),
     )
-    for name, size, formula, field in named:
+    for name, size, formula, field, recorded in named:
         if abs(size) > ROUNDED * use["needed"]:
             source = (
                 profile.sources[field]["source"]
@@ -151,5 +160,14 @@ def _outside_tensors(p: Prediction) -> Iterator[Term]:
                 "B",
                 formula,
                 source,
-                (Term(name, size, "B", formula, source),),
+                (
+                    Term(
+                        name,
+                        size,
+                        "B",
+                        formula,
+                        source,
+                        expression=(asked, recorded),
+                    ),
+                ),
             )

@@ -4,7 +4,9 @@ corners where it is too fast.
 
 from __future__ import annotations
 
-from ..count.model import groups
+from dataclasses import replace
+
+from ..count.model import MODEL_FLOPS, executed_flops, groups, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
@@ -12,6 +14,8 @@ from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
+from ..describe.offload import offload
+from ..layout.sequence import length, padding
 from ..step import kept_clock
 from ..units import show
 
@@ -28,6 +32,9 @@ FEW_TOKENS = 512
 assumed for all shapes.
 """
 
+ALONE = ("1f1b", "interleaved", "gpipe")
+"""Schedules that mean something on one device: the usual one, the one that interleave asks for, and
+the one that keeps the activations of all microbatches."""
 PAIRED = ("dualpipe", "dualpipev")
 """Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
 
@@ -73,11 +80,21 @@ def choices(job: Job, layout: Layout) -> list[str]:
     """A sentence for each choice of this model of a step that costs or saves something only here,
     and is not in its terms.
     """
-    found = []
+    found = [*filter(None, [padding(job, layout)])]
     if not job.framework and job.profile and job.assumptions.framework:
         found.append(
             f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework"
             f" {job.profile.name}, kernels and collectives as measured where the machine has them"
+        )
+    if job.how.network.collective == "free" and layout.tp > 1:
+        found.append(
+            f"assumptions {job.assumptions.name} have no communication in them: tp {layout.tp:g}"
+            " costs the same wherever it lies, so that they are no advice on where degrees go"
+        )
+    if offload(layout.offload).optimizer and not job.how.count.optimizer_step:
+        found.append(
+            f"assumptions {job.assumptions.name} time no optimizer step: what the host updates, and"
+            " copies for that, is free here"
         )
     if job.optimizer.iterations:
         work = orthogonal_flops(job.model, job.optimizer.iterations)
@@ -118,11 +135,16 @@ def choices(job: Job, layout: Layout) -> list[str]:
 
 def unused(layout: Layout) -> list[str]:
     """A sentence for what the layout names and its step never reads."""
-    if layout.pp > 1 or layout.interleave == 1:
+    if layout.pp > 1:
         return []
+    named = []
+    if layout.schedule not in ALONE:
+        named.append(f"schedule {layout.schedule}")
+    if layout.interleave > 1:
+        named.append(f"interleave {layout.interleave:g}")
+    alone = "a device that is alone runs all its layers as one stage"
     return [
-        f"interleave {layout.interleave:g} has no effect on time with pp 1: a device that is alone"
-        " runs all its layers as one stage"
+        f"{name} has no effect on time with pp 1: {alone}" for name in named
     ]
 
 
@@ -154,13 +176,26 @@ def corners(job: Job, layout: Layout) -> list[str]:
     finds them, people do not train there.
     """
     found = []
-    tokens = layout.microbatch * job.T / layout.cp
+    tokens = layout.microbatch * length(job, layout) / layout.cp
     if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
         found.append(
             f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
             f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
         )
     return found
+
+
+def above_peak(job: Job, mfu: float) -> list[str]:
+    """A sentence for an MFU above 100 % under a set whose step has no vocabulary."""
+    if mfu <= 1.0:
+        return []
+    layers = replace(MODEL_FLOPS, vocabulary=False)
+    timed = executed_flops(job.model, job.T, layers, "unfused", "none")
+    left_out = 1.0 - timed / (model_flops(job.model, job.T) * job.T)
+    return [
+        f"MFU is above 100 % since assumptions {job.assumptions.name} time no embedding, output"
+        f" head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
+    ]
 
 
 def chip_unmeasured(job: Job) -> bool:

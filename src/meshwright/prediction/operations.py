@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cost.layer import CAUSES, Half, LayerCost
 from ..count.recompute import NEVER, again
-from ..count.work import Pass
+from ..count.work import Op, Pass
 from ..describe.offload import offload
 from ..describe.recompute import resolved
-from ..num import largest
+from ..num import Num, largest
 from ..step import ENDS_CALLED, labels, redo
+from .retimed import Retimed
 from .term import Term
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def operations(p: Prediction) -> dict[str, list[Term]]:
     of them hides.
     """
     found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
+    retimed = p._retimed
     m = p._schedule.rounds(p.microbatches)
     slowest = p._step.slowest
     parts = resolved(p.layout.recompute, p.job.how.count.selective)
@@ -38,7 +40,7 @@ def operations(p: Prediction) -> dict[str, list[Term]]:
         if not times:
             continue
         recomputed = p.layout.recompute if is_layer else "none"
-        found["host"] += _host(label, cost, times, recomputed, some)
+        found["host"] += _host(label, cost, times, recomputed, some, retimed)
         every = cost.operations
         runs = again(
             [each.op for each in every], parts if is_layer else "none"
@@ -46,14 +48,13 @@ def operations(p: Prediction) -> dict[str, list[Term]]:
         for each, redone in zip(every, runs, strict=True):
             n = times * float(each.times)
             name = f"{label}/{each.op.name}"
-            _tell(found, f"{name} forward", each.op.forward, each.forward, n)
-            _tell(
-                found, f"{name} backward", each.op.backward, each.backward, n
-            )
+            ahead = each.op, False, each.forward
+            back = each.op, True, each.backward
+            _tell(found, f"{name} forward", *ahead, n, retimed)
+            _tell(found, f"{name} backward", *back, n, retimed)
             if redone is not NEVER:
                 n = n * (float(redone.share) * some)
-                name = f"{name} recomputed"
-                _tell(found, name, each.op.forward, each.forward, n)
+                _tell(found, f"{name} recomputed", *ahead, n, retimed)
     found["memory"] += _copies(p, found["memory"])
     for cause, field in OVERLAPPED.items():
         hidden = p.time_s[cause] - sum(term.value for term in found[cause])
@@ -61,24 +62,47 @@ def operations(p: Prediction) -> dict[str, list[Term]]:
             how = getattr(p.job.how.overlap, field)
             formula = f"within its {how.scope}, up to {how.share:g} of it"
             found[cause].append(
-                Term("hidden behind compute", hidden, "s", formula)
+                Term(
+                    "hidden behind compute",
+                    hidden,
+                    "s",
+                    formula,
+                    expression=(retimed.hidden, cause),
+                )
             )
     return found
 
 
 def _tell(
-    found: dict[str, list[Term]], name: str, work: Pass, half: Half, n: float
+    found: dict[str, list[Term]],
+    name: str,
+    op: Op,
+    back: bool,
+    half: Half,
+    n: float,
+    again: Retimed,
 ) -> None:
     """One pass of an operation, n times a step, under the causes of its seconds."""
+    work = op.backward if back else op.forward
     seconds = half.time
+
+    def tell(cause: str, value: Num, told: Any) -> None:
+        found[cause].append(
+            Term(
+                name,
+                float(value) * n,
+                "s",
+                (told, work, n),
+                expression=(again.expression, op, back, cause, n),
+            )
+        )
+
     for cause, value in zip(CAUSES[:2], seconds[:2], strict=True):
         if value:
-            term = Term(name, float(value) * n, "s", (_done, work, n))
-            found[cause].append(term)
+            tell(cause, value, _done)
     for cause in OVERLAPPED if work.comm else ():
         if value := getattr(seconds, cause):
-            term = Term(name, float(value) * n, "s", (_sent, work, n))
-            found[cause].append(term)
+            tell(cause, value, _sent)
 
 
 def _done(work: Pass, n: float) -> str:
@@ -117,11 +141,22 @@ def _copies(p: Prediction, traffic: Sequence[Term]) -> Iterator[Term]:
             f"max(T, {float(most):.4g} B of a layer / ({chip.host_reached:g} x"
             f" {chip.host_bandwidth:.4g} B/s)) - T, T the seconds of either pass"
         )
-        yield Term("activations to host memory and back", longer, "s", formula)
+        yield Term(
+            "activations to host memory and back",
+            longer,
+            "s",
+            formula,
+            expression=(p._retimed.copies,),
+        )
 
 
 def _host(
-    label: str, cost: LayerCost, times: float, recomputed: str, some: float
+    label: str,
+    cost: LayerCost,
+    times: float,
+    recomputed: str,
+    some: float,
+    again: Retimed,
 ) -> Iterator[Term]:
     """By which launching a part of the model outlasts its kernels, pass by pass. some: share of
     layers that run again.
@@ -130,11 +165,15 @@ def _host(
         ("forward", cost.causes.forward, times),
         ("backward", cost.causes.backward, times),
     ]
-    if again := redo(cost, recomputed):
-        passes.append(("recomputed", again.causes, times * some))
+    if more := redo(cost, recomputed):
+        passes.append(("recomputed", more.causes, times * some))
     for direction, seconds, n in passes:
         if float(seconds.host):
             formula = (OF, float(seconds.total), n)
             yield Term(
-                f"{label} {direction}", float(seconds.host) * n, "s", formula
+                f"{label} {direction}",
+                float(seconds.host) * n,
+                "s",
+                formula,
+                expression=(again.host, label, direction),
             )

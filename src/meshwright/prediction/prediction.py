@@ -16,7 +16,7 @@ from ..describe.frozen import one_line
 from ..describe.job import Job, demand
 from ..describe.layers import mix
 from ..describe.layout import Layout
-from ..layout import rules
+from ..layout import practice, rules
 from ..layout.placement import placed
 from ..layout.stages import microbatches, schedule_of
 from ..program import resident
@@ -40,12 +40,21 @@ from ..step.memory import fuller
 from ..units import show
 from .certainty import Certainty, certainty, nearest
 from .classes import chip_family
-from .exact import replayed
+from .exact import replays
 from .failures import Failures, Loss, loss, of_family
+from .items import explained
 from .memory_term import memory_term
-from .notes import chip_unmeasured, choices, corners, unmeasured, unused
+from .notes import (
+    above_peak,
+    chip_unmeasured,
+    choices,
+    corners,
+    unmeasured,
+    unused,
+)
+from .retimed import Retimed
 from .term import Term
-from .terms import explained, step_term
+from .terms import step_term
 
 LEAST_CHANCE = 1e-9
 """That anything fits."""
@@ -79,12 +88,12 @@ class Prediction(Displayed):
     def __repr__(self) -> str:
         use = self.memory_bytes
         cluster = self.job.cluster
-        words = "fits" if self.fits else "does NOT fit"
         return (
             f"Prediction: {self.job.model.name} on {cluster.chips} x {cluster.chip.name}\n"
-            f"  {words}: {show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
+            f"  {self.verdict}: {show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
             f"  step time {show(self.step_time_s, 's')}, MFU {self.mfu:.1%}\n"
             f"  {one_line(self.layout)}"
+            + (f"\n  {self.idle}" if self.idle else "")
         )
 
     @cached_property
@@ -109,9 +118,17 @@ class Prediction(Displayed):
         return explained(self._body, labels(self.job.model))
 
     @cached_property
+    def _retimed(self) -> Retimed:
+        return Retimed(self)
+
+    @cached_property
     def _step(self) -> Step:
         return step(
-            self.job, self.layout, self._body, self._clock, refine=True
+            self.job,
+            self.layout,
+            self._body,
+            self._clock,
+            refine=replays(self.job, self.layout),
         )
 
     @cached_property
@@ -154,24 +171,22 @@ class Prediction(Displayed):
 
     @property
     def pipeline_s(self) -> float:
-        """Seconds of the pipeline by its closed form; synchronisation and optimizer follow."""
+        """Seconds of the pipeline; synchronisation and optimizer follow."""
         return float(self._step.pipeline.total + self._step.waits)
 
     @cached_property
     def step_time_s(self) -> float:
-        """Seconds of one optimizer step."""
-        return sum(self.time_s.values())
+        """Seconds of one optimizer step: the sum of `time_s`."""
+        # papers add up; a replay knows the whole, and is asked again only for its parts
+        if not replays(self.job, self.layout):
+            return sum(self.time_s.values())
+        return float(self._step.total) * self.job.cluster.installation.scale
 
     @cached_property
     def replayed_s(self) -> float | None:
-        """Seconds of the step with its pipeline replayed action by action; None under a paper's
+        """The step time where its pipeline was replayed action by action; None under a paper's
         set, whose closed form is the answer, and where there are too many actions."""
-        alone = replayed(self.job, [self.layout], [self._body])[0]
-        return (
-            None
-            if alone is None
-            else alone * self.job.cluster.installation.scale
-        )
+        return self.step_time_s if replays(self.job, self.layout) else None
 
     @property
     def merit_s(self) -> float:
@@ -258,6 +273,26 @@ class Prediction(Displayed):
     def fits(self) -> bool:
         """The fullest device has room: the risk that it has not is within the headroom."""
         return bool(room.fits(self.job, self.memory_use.total))
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits, in words: "may run out" where less memory is needed than there is, at a
+        risk that is not accepted.
+        """
+        if self.fits:
+            return "fits"
+        return "does NOT fit" if self.memory_short > 0 else "may run out"
+
+    @property
+    def memory_short(self) -> float:
+        """Bytes that the fullest device lacks; below 0 where it has more than is needed."""
+        use = self.memory_bytes
+        return use["needed"] - use["capacity"]
+
+    @property
+    def risk_accepted(self) -> float:
+        """Probability of running out of memory up to which a layout fits."""
+        return float(room.accepted(self.job.how.memory, self.job.headroom))
 
     @property
     def unmeasured(self) -> bool:
@@ -487,7 +522,7 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     memory is predicted all the same: `fits` says so.
     """
     demand(job, layout)
-    layout = layout or job.layout
+    layout = (layout or job.layout).filling(job.cluster.chips)
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)
     notes = list(job.model.notes)
@@ -501,15 +536,18 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     notes += [
         *unmeasured(job),
         *unused(full),
+        *practice.not_proposed(job, full),
         *choices(job, full),
         *corners(job, full),
         *beyond(job, full),
     ]
     prediction = Prediction(job.laid_out(full), full, tuple(notes))
+    # after what is cheap to know: the step is computed only where its set may leave parts out
+    if not job.how.count.vocabulary:
+        notes += above_peak(job, prediction.mfu)
     if not prediction.fits:
-        note = room.too_big(job, prediction.memory_bytes["allocated"])
-        return prediction.noted((*prediction.notes, note))
-    return prediction
+        notes.append(room.too_big(job, prediction.memory_bytes["allocated"]))
+    return prediction.noted(tuple(notes))
 
 
 def _idle(job: Job, layout: Layout) -> str:

@@ -1,9 +1,9 @@
-"""The pipeline of a predicted step, replayed action by action: the exact counterpart of the closed
-form.
+"""The pipeline of a predicted step, action by action, with when each runs.
 
-The closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and the
-schedule's bubble. The replay gives every stage the seconds of the layers it really holds, orders
-the actions as the schedule does, and takes the longest path. Sends occupy neither device in it.
+A paper's closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and
+the schedule's bubble; other predictions are replays already. The replay gives every stage the
+seconds of the layers it really holds, orders the actions as the schedule does, and takes the
+longest path. Sends occupy neither device in it.
 Both take a step in a run of steps (`step_in_run_s`): where the assumption set has no barrier
 between them, what a second step adds to one.
 """
@@ -20,7 +20,7 @@ from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
 from ..schedule.types import Costs
 from ..step import barrier, body, hop, kept_clock
 from ..units import show
-from .exact import MOST_ACTIONS, actions_of, stage_seconds
+from .exact import MOST_ACTIONS, actions_of, passes_of_stages
 from .prediction import Prediction
 
 NEGLIGIBLE = 1e-9
@@ -29,8 +29,8 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Replay:
-    """The exact timeline of a prediction beside the closed form. Synchronisation and optimizer
-    follow after both.
+    """The exact timeline of a prediction beside what it says of its pipeline. Synchronisation and
+    optimizer follow after both.
     """
 
     prediction: Prediction
@@ -40,7 +40,7 @@ class Replay:
     send_s: float
     """One send between neighbouring stages."""
     closed_s: float
-    """The closed form: microbatches, sends and bubble of the prediction."""
+    """Microbatches, sends and bubble of the prediction: a paper's closed form, or the same path."""
     exact_s: float
     """The longest path: of a step by itself or, where the next may begin rank by rank, what one
     more step takes.
@@ -126,7 +126,7 @@ def replay(prediction: Prediction) -> Replay:
     parts = body(job, layout, at)
     passes = tuple(
         (float(f), float(i), float(w))
-        for f, i, w in stage_seconds(job, layout, parts)
+        for f, i, w in passes_of_stages(job, layout, parts)
     )
     send = float(hop(layout, parts, at).seconds)
     order = schedule.timed(Costs(passes, send)).order(p, m, v)

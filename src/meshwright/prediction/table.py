@@ -93,6 +93,8 @@ def table(
     demand(job)
     if (layouts is None) == (not columns):
         raise BadInput("give layouts, or columns such as tp=[1, 2, 4]")
+    if layouts is not None and not isinstance(layouts, Iterable):
+        raise _no_layout(layouts)
     chosen = tuple(_combined(job, columns) if layouts is None else layouts)
     if len(chosen) > MOST:
         raise BadInput(
@@ -113,13 +115,9 @@ def _combined(job: Job, columns: Mapping[str, Any]) -> Iterator[Layout]:
     if np.prod([float(len(v)) for v in values]) > MOST:
         raise BadInput(f"a table has at most {MOST:,} rows")
     for each in product(*values):
-        layout = replace(
-            job.layout, placement={}, **dict(zip(columns, each, strict=True))
-        )
-        if "dp" not in columns:
-            used = int(layout.tp * layout.cp * layout.pp)
-            layout = replace(layout, dp=max(job.cluster.chips // used, 1))
-        yield layout
+        row = {"dp": None, **dict(zip(columns, each, strict=True))}
+        layout = replace(job.layout, placement={}, **row)
+        yield layout.filling(job.cluster.chips)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -131,11 +129,15 @@ def _listed(value: Any) -> list[Any]:
     return list(value)
 
 
+def _no_layout(given: object) -> BadInput:
+    return BadInput(
+        f"a table takes Layouts, such as Layout(tp=8, dp=4), not {str(given)[:40]!r}"
+    )
+
+
 def _row(job: Job, layout: Any) -> tuple[Prediction | None, str]:
     if not isinstance(layout, Layout):
-        raise BadInput(
-            f"a table takes Layouts, such as Layout(tp=8, dp=4), not {str(layout)[:40]!r}"
-        )
+        raise _no_layout(layout)
     try:
         return predict(job, layout), ""
     except BadInput as error:

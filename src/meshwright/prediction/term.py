@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ..describe.frozen import shown
 from ..num import Itemised, Num
+from .expression import Expression, times, written
+from .recorded import Recorded, Traced, share
 
 Told: TypeAlias = "str | tuple[Any, ...]"
 """A text, or the function that writes it and the numbers to put in."""
 
 
 class Written:
-    """A text that is written when it is first read: a tree has a hundred, of which few are."""
+    """What is written when it is first read: a tree has hundreds of texts, of which few are."""
 
-    def __get__(self, term: Term | None, _: type[Term]) -> str:
+    def __init__(self, default: Any) -> None:
+        self.default = default
+
+    def __set_name__(self, _: type[Term], name: str) -> None:
+        self.name = name
+
+    def __get__(self, term: Term | None, _: type[Term]) -> Any:
         if term is None:
-            return ""  # the default of the field
+            return self.default  # of the field
         mine = term.__dict__
-        write, *numbers = mine[TOLD]
-        text: str = write(*numbers)
-        mine["formula"] = text  # from now on found before this
-        return text
+        write, *numbers = mine[UNWRITTEN + self.name]
+        mine[self.name] = write(*numbers)  # from now on found before this
+        return mine[self.name]
 
 
-TOLD = "_told"
+UNWRITTEN = "_"
+"""Before the name of a field: the function that writes it, and what from."""
 
 
 @dataclass(frozen=True, init=False)
@@ -36,10 +45,12 @@ class Term:
     name: str
     value: float
     unit: str
-    formula: Written = Written()
+    formula: Written = Written("")
     """How it was computed, with the numbers put in."""
     source: str = ""
     parts: tuple[Term, ...] = ()
+    expression: Written = Written(None)
+    """Of a term without parts, what evaluates to its value (`Expression`)."""
 
     def __init__(
         self,
@@ -49,15 +60,17 @@ class Term:
         formula: Told = "",
         source: str = "",
         parts: tuple[Term, ...] = (),
+        expression: tuple[Any, ...] | None = None,
     ) -> None:
         # not field by field as if it were not frozen: a tree has hundreds
         mine = self.__dict__
         mine["name"] = name
         mine["value"] = value
         mine["unit"] = unit
-        mine["formula" if isinstance(formula, str) else TOLD] = formula
+        mine["formula" if isinstance(formula, str) else "_formula"] = formula
         mine["source"] = source
         mine["parts"] = parts
+        mine["_expression" if expression else "expression"] = expression
 
     __repr__ = shown
 
@@ -87,14 +100,26 @@ TIMES = "{:.6g} x {:.6g}".format
 
 
 def parts_of(
-    value: float, x: Num, unit: str, rest: str, source: str = ""
+    value: float,
+    x: Num,
+    unit: str,
+    rest: str,
+    source: str = "",
+    whole: Callable[[], Traced] = float,
 ) -> tuple[Term, ...]:
     """The items of x as terms that add up to `value`, which is x but for rounding; rest: the name
-    of what is left over.
+    of what is left over;  whole: records x, for expressions.
     """
     found = x.items if isinstance(x, Itemised) else {}
     parts = [
-        Term(name, n * each, unit, (TIMES, n, each), source)
+        Term(
+            name,
+            n * each,
+            unit,
+            (TIMES, n, each),
+            source,
+            expression=(_item, whole, name, n, each),
+        )
         for name, (n, each) in found.items()
         if name
     ]
@@ -106,6 +131,28 @@ def parts_of(
                 unit,
                 "",
                 source,
+                expression=(_left, whole),
             )
         )
     return tuple(parts)
+
+
+def _item(
+    whole: Callable[[], Traced], name: str, n: float, each: float
+) -> Expression:
+    """What of a recorded sum has an item; or the item so often, where no formula but a replay says
+    how often."""
+    found = share(whole(), name)
+    if math.isclose(float(found), n * each, rel_tol=SAME):
+        return written(found)
+    one = found if float(found) == each else Recorded.called(name, each)
+    return times(n, one)
+
+
+def _left(whole: Callable[[], Traced]) -> Expression:
+    """What has none."""
+    return written(share(whole(), ""))
+
+
+SAME = 1e-11
+"""Numbers that differ by less, as a share, are equal but for rounding."""

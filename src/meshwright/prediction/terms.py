@@ -9,63 +9,22 @@ are what the formulas made of them, whichever branch ran.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..cost.layer import LayerCost, Redo, Redone
-from ..num import Item, Num, itemised
+from ..num import Item, Num
 from ..step import (
-    ENDS_CALLED,
-    Body,
     hop,
-    pipelined,
-    recomputing,
-    staged,
     updated,
 )
+from .expression import asked
 from .formulas import formulas
+from .items import piped
 from .operations import OVERLAPPED, operations
+from .retimed import SENDS
 from .term import Term, parts_of
 
 if TYPE_CHECKING:
     from .prediction import Prediction
-
-COSTS = {
-    "forward": "forward",
-    "backward": "backward",
-    "weight_pass": "weight gradients",
-    "saved": "activations",
-    "weights": "parameters",
-    "expert_weights": "parameters of experts",
-}
-"""Field of a `LayerCost` -> what a term calls it."""
-
-
-def explained(parts: Body, called: Sequence[str]) -> Body:
-    """The costs of parts as items: what a formula makes of them says how often each is in it;
-    called: the layers of each kind.
-    """
-
-    def items(cost: LayerCost, label: str) -> LayerCost:
-        def named_redo(redo: Redo) -> Redo:
-            time = Item.called(f"{label} recomputed", redo.time)
-            return redo._replace(
-                time=time,
-                saved=Item.called(f"{label} activations kept", redo.saved),
-            )
-
-        again = {name: named_redo(redo) for name, redo in cost.redone.items()}
-        named: LayerCost = itemised(
-            cost._replace(redone=Redone(again)), label, COSTS
-        )
-        return named
-
-    costs: dict[str, Any] = {
-        end: items(getattr(parts, end), end) for end in ENDS_CALLED
-    }
-    costs["layers"] = tuple(map(items, parts.layers, called))
-    kept = Item.called("inputs of layers", parts.boundary)
-    sent = Item.called("bytes sent", parts.message)
-    return parts._replace(**costs, boundary=kept, message=sent)
 
 
 def step_term(p: Prediction) -> Term:
@@ -74,13 +33,10 @@ def step_term(p: Prediction) -> Term:
     layout = p.layout
     parts = p._explained
     by = p._shares
+    again = p._retimed
     told = formulas(p)
-    work = recomputing(parts, layout.recompute, by.again(layout.recompute))
-    send = hop(layout, parts, p._clock)
-    whole = by["whole"].passes(work)
-    slow = p._step.slowest.passes(work)
-    s = staged(layout, work, by, slow, whole)
-    pipe = pipelined(job, layout, s, send, refine=True)
+    send = Item.called(SENDS, hop(layout, parts, p._clock).seconds)
+    pipe = piped(p, parts, send)
     found: dict[str, Sequence[Term]] = {
         **operations(p),
         "pp_comm": _sends(p, pipe.sends),
@@ -92,12 +48,14 @@ def step_term(p: Prediction) -> Term:
             "s",
             "sends",
             p._schedule.source,
+            lambda: again.pipe.bubble,
         ),
         "optimizer": parts_of(
             p.time_s["optimizer"],
             updated(job, layout, parts, by, p._clock),
             "s",
             "launch, and what every step takes",
+            whole=lambda: again.updated,
         ),
     }
     terms = tuple(
@@ -118,12 +76,26 @@ def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
     links.
     """
     step = p._step
+    again = p._retimed
     parts = parts_of(
-        float(step.pipeline.sends), sends, "s", "latency of sends"
+        float(step.pipeline.sends),
+        sends,
+        "s",
+        "latency of sends",
+        whole=lambda: again.pipe.sends,
     )
     full = "bytes of the busiest dimension / its rate - the rest of the step"
     return (
-        (*parts, Term("full links", float(step.waits), "s", full))
+        (
+            *parts,
+            Term(
+                "full links",
+                float(step.waits),
+                "s",
+                full,
+                expression=(asked, lambda: again.step.waits),
+            ),
+        )
         if step.waits
         else parts
     )
@@ -132,6 +104,7 @@ def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
 def _synchronisation(p: Prediction) -> list[Term]:
     """Of weights and gradients: what does not hide on the device that ends last."""
     found = p._step
+    again = p._retimed
     m = float(p._schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
     device = found.devices[found.awaited]
@@ -148,27 +121,36 @@ def _synchronisation(p: Prediction) -> list[Term]:
             "first weights",
             waits.arrives,
             "gather of a layer, embedding and head",
+            lambda: again.waits.arrives,
         ),
-        ("weights beside forward passes", waits.forward, within),
+        (
+            "weights beside forward passes",
+            waits.forward,
+            within,
+            lambda: again.waits.forward,
+        ),
         (
             "weights and gradients beside backward passes",
             waits.backward,
             within,
+            lambda: again.waits.backward,
         ),
         (
             "last gradients",
             waits.leaves,
             "reduction of a layer, embedding and head",
+            lambda: again.waits.leaves,
         ),
         (
             "while the pipeline waits",
             rest if abs(rest) > 1e-12 * p.step_time_s else 0.0,
             "bubbles in which they run",
+            again.meanwhile,
         ),
     )
     return [
-        Term(name, float(value), "s", formula)
-        for name, value, formula in named
+        Term(name, float(value), "s", formula, expression=(asked, recorded))
+        for name, value, formula, recorded in named
         if value
     ]
 
@@ -187,15 +169,17 @@ def _slowdown(p: Prediction) -> list[Term]:
             "collectives inside layers",
             p._busy.overlap_slowdown,
             words,
+            (p._retimed.slowdown,),
         ),
         (
             "weights and gradients",
             p._step.slowdown,
             f"{how.dp.slow:g} of what hides of them",
+            (asked, lambda: p._retimed.step.slowdown),
         ),
     )
     return [
-        Term(name, float(value), "s", formula)
-        for name, value, formula in named
+        Term(name, float(value), "s", formula, expression=expression)
+        for name, value, formula, expression in named
         if value
     ]

@@ -21,7 +21,7 @@ from ..describe.job import Job
 from ..describe.layers import sorts
 from ..describe.layout import Layout
 from ..layout.stages import microbatches
-from ..num import Item, Num, itemised, largest, maximum, minimum, where
+from ..num import Naming, Num, itemised, largest, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.types import Schedule
 from ..step import ENDS_CALLED, boundary, either, sum_of
@@ -137,16 +137,19 @@ NAMES = {
 """Field of a `Unit` -> as an explanation names it."""
 
 
-def explained(of: Units, called: Sequence[str]) -> Units:
+def explained(of: Units, labels: Sequence[str], called: Naming) -> Units:
     """Units whose numbers are items: what a formula makes of them says how often each is in it;
-    called: the layers of each kind."""
+    labels: of the layers of each kind."""
     return of._replace(
         layers=tuple(
-            itemised(layer, name, NAMES)
-            for layer, name in zip(of.layers, called, strict=True)
+            itemised(layer, name, NAMES, called)
+            for layer, name in zip(of.layers, labels, strict=True)
         ),
-        **{end: itemised(getattr(of, end), end, NAMES) for end in ENDS_CALLED},
-        boundary=Item.called("inputs of stages", of.boundary),
+        **{
+            end: itemised(getattr(of, end), end, NAMES, called)
+            for end in ENDS_CALLED
+        },
+        boundary=called("inputs of stages", of.boundary),
     )
 
 

@@ -15,7 +15,7 @@ from functools import reduce
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import schedule_of
-from ..num import Item, Num
+from ..num import Num, naming
 from ..schedule.types import Schedule
 from ..step import ENDS, Body, labels, memory, shares
 from ..step.memory import Use, fuller
@@ -44,8 +44,8 @@ def of_devices(
         return memory.of_devices(job, layout, parts, schedule)
     by = shares(job, layout, schedule, layout.interleave)
     of = closed.units(job, layout, layout.recompute)
-    if isinstance(parts.boundary, Item):
-        of = closed.explained(of, labels(job.model))
+    if called := naming(parts.boundary):
+        of = closed.explained(of, labels(job.model), called)
     found = {}
     for end in by.called(*ENDS):
         at = closed.device(job, layout, schedule, layout.interleave, by, end)

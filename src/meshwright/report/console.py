@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -98,10 +99,12 @@ def ascii_only() -> bool:
 
 
 @contextmanager
-def progress() -> Iterator[Progress | None]:
-    """A bar on stderr that is told (what is done, share), or None where stderr is no terminal."""
+def progress() -> Iterator[Progress]:
+    """A bar on stderr that is told (what is done, share); where stderr is no terminal, a line of
+    what is done after every EVERY_S seconds.
+    """
     if not sys.stderr.isatty():
-        yield None
+        yield now_and_then()
         return
     from rich import progress as bars
 
@@ -117,3 +120,21 @@ def progress() -> Iterator[Progress | None]:
         yield lambda what, share: display.update(
             task, description=what, completed=share
         )
+
+
+EVERY_S = 15.0
+"""Seconds between two lines about work under way."""
+
+
+def now_and_then() -> Progress:
+    """Prints at most a line every EVERY_S seconds."""
+    last = time.monotonic()
+
+    def told(what: str, share: float) -> None:
+        nonlocal last
+        if time.monotonic() - last >= EVERY_S:
+            last = time.monotonic()
+            done = f" ({share:.0%})" if share else ""
+            print(f"meshwright: {what}{done}", file=sys.stderr, flush=True)
+
+    return told

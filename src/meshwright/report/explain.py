@@ -142,6 +142,11 @@ def report(p: Prediction, wanted: str) -> RenderableType:
 def _lines(term: Term) -> Iterator[Text]:
     if term.formula:
         yield Text(f"  = {term.formula}")
+    if term.expression:
+        yield Text(f"  = {term.expression.text}")
+        for name, value in term.expression.values.items():
+            told = value if isinstance(value, str) else f"{value:.6g}"
+            yield Text(f"    {name} = {told}")
     if term.source:
         yield Text(f"  source: {term.source}", "dim")
 
@@ -196,4 +201,6 @@ def _plain(term: Term) -> dict[str, Any]:
         "formula": term.formula,
         "source": term.source,
     }
+    if term.expression:
+        data["expression"] = term.expression._asdict()
     return {**data, "parts": [_plain(part) for part in term.parts]}

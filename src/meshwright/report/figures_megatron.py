@@ -17,6 +17,8 @@ GAP = 0.05
 """Least share of the axis between two ticks."""
 RING = 11
 """Points across of an open marker: seen around a filled one too."""
+MOST_INSIDE = 6
+"""Entries of a legend that has room inside the axes."""
 NONE: Curves = MappingProxyType({})
 
 
@@ -33,7 +35,10 @@ def lines(
     printed: points of the paper, as open markers;  said: what its text says of the figure, and the
     x that it is about.
     """
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    # the legend stands beside the axes where it would cover points
+    many = len(curves) + len(printed) > MOST_INSIDE
+    width = 8.0 if many else 6.0
+    figure = Figure(figsize=(width, 4.0), layout="constrained")
     axes = figure.subplots()
     for i, (name, points) in enumerate(curves.items()):
         xs = [a for a, _ in points]
@@ -76,7 +81,11 @@ def lines(
         f"{title}\nthe paper: {words}" if words else title, fontsize=9
     )
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    (figure if many else axes).legend(
+        loc="outside right center" if many else "best",
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 

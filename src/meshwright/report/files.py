@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,6 @@ from .._version import __version__
 from ..errors import BadInput
 from ..formats import perfetto, schedule_csv, torchrun
 from ..formats.toml import dump_job
-from ..formats.toml_writer import dumps_toml
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule import get as schedule_named
@@ -111,8 +111,8 @@ def of_predictions(
 
 
 def job_file(best: Prediction) -> str:
-    """The JOB.toml of a prediction: what was predicted as a comment, the job, and where its ranks
-    run.
+    """The JOB.toml of a prediction: what was predicted as a comment, and the job; where its ranks
+    run too, if no file said it.
     """
     job = best.job
     device = torchrun.of_vendor(best.job)
@@ -122,8 +122,8 @@ def job_file(best: Prediction) -> str:
     step = f"{seconds(best.step_time_s)} a step under {job.assumptions.name}"
     said = f"# {job.model.name} on {cluster}: {step}, predicted by meshwright {__version__}"
     line = "".join(c if c.isprintable() else "?" for c in said) + "\n\n"
-    train = "\n" + dumps_toml({"train": {"device": device}}) if device else ""
-    return line + dump_job(job) + train
+    train = {**({"device": device} if device else {}), **job.train}
+    return line + dump_job(replace(job, train=train))
 
 
 def of_sweep(sweep: Sweep, data: Mapping[str, Any]) -> Writers:

@@ -17,7 +17,7 @@ from .text import count, percent, seconds
 WIDEST = 8
 """Values of the second field that stand beside each other in 80 columns."""
 SHARES = ("mfu", "hfu", "risk_of_oom")
-UNITS = {"cost_usd": "USD", "energy_j": "J"}
+UNITS = {"energy_j": "J"}
 
 
 def report(grid: Grid, column: str) -> RenderableType:
@@ -57,6 +57,8 @@ def told(column: str, value: Any) -> str:
         return str(value).lower()
     if column in SHARES:
         return percent(value)
+    if column == "cost_usd":
+        return f"{count(value)} USD"
     if column in UNITS:
         return show(value, UNITS[column], 3)
     return (

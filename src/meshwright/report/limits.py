@@ -11,14 +11,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..limits.answer import Limit, Limits, bill, split
-from ..limits.crossing import Crossing
+from ..limits.crossing import Crossing, Run
 from ..limits.curve import Point
-from ..limits.realistic import RealCurve
+from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
 from .predict import plain
-from .text import count, percent
+from .text import count, percent, short_words
 
 AXES = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
 
@@ -113,19 +113,10 @@ def rents(scenarios: Sequence[Scenario]) -> Iterator[str]:
             yield f"rent: {chip.name} at {chip.usd_per_hour:g} USD/h ({said})"
 
 
-OF_A_POINT = (
-    "training FLOP",
-    "parameters",
-    "batch",
-    "chips",
-    "util.",
-    "time",
-    *AXES.values(),
-    "microbatches",
-    "chip-hours",
-    "rent",
-    "energy",
-)
+SIZE = ("training FLOP", "parameters", "batch", "chips", "util.", "time")
+PAID = ("chip-hours", "rent", "energy")
+OF_A_REAL_POINT = (*SIZE, "what", *PAID)
+OF_A_POINT = (*SIZE, *AXES.values(), "microbatches", *PAID)
 """Columns of `row`."""
 
 
@@ -140,7 +131,6 @@ def curve(line: Limit) -> RenderableType:
 def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
     """The cells of a model."""
     d = p.degrees
-    paid = bill(p, scenario)
     degrees = (
         f"{d.tp_model:.0f}x{d.tp_ff:.0f}",
         f"{d.pp:.0f}",
@@ -152,11 +142,12 @@ def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
         f"{n} ({percent(shares[a], 0)})"
         for a, n in zip(AXES, degrees, strict=True)
     )
-    rent = f"{paid['cost_usd']:.2g} USD" if paid["cost_usd"] else "-"
-    energy = (
-        show(paid["energy_j"] / 3600, "Wh", 2) if paid["energy_j"] else "-"
-    )
     schedule = f"{d.microbatches:.0f} {'zb-h2' if d.zero_bubble else '1f1b'}"
+    return (*size(p), *cells, schedule, *paid(p, scenario))
+
+
+def size(p: Run) -> tuple[str, ...]:
+    """The cells of a run, whatever its layout."""
     return (
         flops(p.flops),
         count(p.parameters),
@@ -164,19 +155,33 @@ def row(p: Point, scenario: Scenario) -> tuple[str, ...]:
         f"{p.chips:,.0f}",
         percent(p.utilisation),
         show(p.duration_s, "s"),
-        *cells,
-        schedule,
-        f"{paid['chip_hours']:.2g}",
-        rent,
-        energy,
     )
 
 
-def answers(points: Sequence[tuple[str, Scenario, Point]]) -> RenderableType:
+def paid(p: Run, scenario: Scenario) -> tuple[str, ...]:
+    """Chip-hours, rent and energy of a run."""
+    told = bill(p, scenario)
+    usd, joule = told["cost_usd"], told["energy_j"]
+    return (
+        f"{told['chip_hours']:.2g}",
+        f"{usd:.2g} USD" if usd else "-",
+        show(joule / 3600, "Wh", 2) if joule else "-",
+    )
+
+
+def answers(
+    points: Sequence[tuple[str, Scenario, Point | RealPoint]],
+) -> RenderableType:
     """Smallest clusters and largest runs: one row a scenario."""
-    table = plain("scenario", *OF_A_POINT)
+    real = any(isinstance(p, RealPoint) for _, _, p in points)
+    table = plain("scenario", *(OF_A_REAL_POINT if real else OF_A_POINT))
     for name, scenario, p in points:
-        table.add_row(name, *row(p, scenario))
+        if isinstance(p, RealPoint):
+            words = short_words(p.prediction.layout)
+            cells = (*size(p), words, *paid(p, scenario))
+        else:
+            cells = row(p, scenario)
+        table.add_row(name, *cells)
     return Group(table, *map(Text, rents([s for _, s, _ in points])))
 
 

@@ -17,7 +17,7 @@ from ..prediction.elastic import elasticities, split
 from ..prediction.prediction import Prediction
 from ..search.merit import simpler
 from ..units import show
-from .lines import Line, noted
+from .lines import Line, noted, taken_first
 from .predict import answer, memory_table, notes, plain, time_table
 from .text import (
     CAUSES,
@@ -54,7 +54,8 @@ def report(
     plan: Plan, command: str, ascii_only: bool = False
 ) -> RenderableType:
     """Everything `plan` prints; `command`: what predicts the best layout again."""
-    parts: list[RenderableType] = []
+    first, rest = taken_first(plan.notes)
+    parts: list[RenderableType] = [Line(note, "yellow") for note in first]
     if plan.idle:
         parts.append(Line(plan.idle, "yellow"))
     if plan.best:
@@ -79,7 +80,7 @@ def report(
     else:
         none = "fits" if plan.searched else "is legal"
         parts.append(Text(f"no layout {none}", "bold red"))
-        parts += [Line(note, indent=2) for note in plan.notes]
+        parts += [Line(note, indent=2) for note in rest]
         if plan.closest:
             parts += [
                 Text(),
@@ -91,7 +92,7 @@ def report(
     parts += [Text(), *searched(plan)]
     if plan.best:
         parts += [
-            *noted(plan.notes),
+            *noted(rest),
             *notes(plan.best),
             Text(),
             Text(f"again: {command}"),

@@ -11,7 +11,7 @@ from rich.text import Text
 from ..count.model import parameters
 from ..prediction.prediction import Prediction
 from ..units import show
-from .lines import Line, noted
+from .lines import Line, noted, taken_first
 from .text import (
     CAUSES,
     KINDS,
@@ -34,7 +34,9 @@ WIDTH = 12
 
 def report(p: Prediction, ascii_only: bool = False) -> RenderableType:
     """Everything `predict` prints."""
+    first, _ = taken_first(p.notes)
     return Group(
+        *(Line(note, "yellow") for note in first),
         *answer(p),
         Text(),
         time_table(p, ascii_only),
@@ -121,7 +123,8 @@ def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
 
 def notes(p: Prediction) -> Iterator[RenderableType]:
     """What else the reader should know, a line each; idle chips stand above the numbers."""
-    rest = [note for note in p.notes if note != p.idle]
+    _, others = taken_first(p.notes)
+    rest = [note for note in others if note != p.idle]
     if rest:
         yield Text()
     yield from noted(rest)

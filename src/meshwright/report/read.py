@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..count.model import parameters
@@ -17,6 +17,7 @@ from ..errors import command
 from ..formats.bridge import Found
 from ..layout.stages import microbatches
 from ..units import show
+from .lines import Line, taken_first
 from .text import layout_words
 
 
@@ -42,6 +43,9 @@ def _lines(
 ) -> Iterator[RenderableType]:
     started = f", {found.chips:,} ranks" if found.chips else ""
     yield Text(f"{file}: {found.format.title}{started}", "bold")
+    first, rest = taken_first(found.notes)
+    for note in first:
+        yield Text(f"  {note}", "yellow")
     if job:
         yield Text(
             f"  model    {job.model.name}, {show(parameters(job.model), '')} parameters"
@@ -59,16 +63,16 @@ def _lines(
     for need in needs:
         yield Text(f"  missing: the file {need}", "yellow")
     used = len(found.used)
-    rest = len(found.harmless)
+    idle = len(found.harmless)
     yield Text(
-        f"  {used} keys are in the job; {rest} change neither time nor memory",
+        f"  {used} keys are in the job; {idle} change neither time nor memory",
         "dim",
     )
-    for note in found.notes:
+    for note in rest:
         yield Text(f"  note: {note}", "yellow")
     if found.left:
         yield Text(f"  not in the job ({len(found.left)}):", "yellow")
-        yield _left(found.left)
+        yield from _left(found.left)
     yield from _next(file, job, needs, given, output)
 
 
@@ -93,14 +97,15 @@ def _plain(value: object) -> str:
     return f"{value:,.0f}" if whole else str(value)
 
 
-def _left(left: Mapping[str, str]) -> Table:
-    """Key beside sentence."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(overflow="fold", max_width=34)
-    table.add_column(overflow="fold")
+def _left(left: Mapping[str, str]) -> Iterator[Line]:
+    """Key and sentence; sentences stand below each other."""
+    widest = min(max(map(len, left)), USUAL)
     for key, why in left.items():
-        table.add_row(f"    {key}", why)
-    return table
+        yield Line(f"{key:{widest}}  {why}", indent=4, hang=widest + 2)
+
+
+USUAL = 34
+"""Characters of most keys; a longer one pushes its sentence on."""
 
 
 def _next(
@@ -123,7 +128,7 @@ def _next(
         for w in ("--" + name.strip("_").replace("_", "-"), text)
     ]
     words = shlex.join([file, *flags])
-    missing = [n[n.rindex(" --") :] for n in needs if " --" in n]
+    missing = [m[0] for n in needs if (m := FLAGS_AT_END.search(n))]
     if len(missing) < len(needs) or any(" --model " in n for n in needs):
         return  # the sentences say what to do
     kept = f"read {words}{''.join(dict.fromkeys(missing))} -o job.toml"
@@ -131,6 +136,9 @@ def _next(
         yield from _told(kept)
         return
     yield from _told(f"predict {words}", f"plan {words} -o plan.toml", kept)
+
+
+FLAGS_AT_END = re.compile(r"(?: --\S+ [^\s-]\S*)+$")
 
 
 def _told(*commands: str) -> Iterator[Text]:

@@ -129,7 +129,19 @@ def validated(data: Mapping[str, Any]) -> RenderableType:
         )
         for name, stats in held_out["sources"].items():
             _stats_row(table, name, stats)
-    return Group(table, Text(), *_verdicts(overall), *_skipped(data))
+    return Group(
+        table, Text(), *_fitted(data), *_verdicts(overall), *_skipped(data)
+    )
+
+
+def _fitted(data: Mapping[str, Any]) -> Iterator[Text]:
+    """That rows were fitted, and where the errors on unseen ones stand."""
+    if known := data.get("fitted"):
+        yield Text(
+            f"the shared numbers were fitted to {known:,} of these step times: a new run is"
+            " farther off (docs/accuracy.md: errors with each laboratory left out)",
+            "bold",
+        )
 
 
 def _stats_row(

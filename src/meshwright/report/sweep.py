@@ -45,9 +45,11 @@ def report(sweep: Sweep) -> RenderableType:
         short = (
             ""
             if p.fits
-            else f"does NOT fit in {show(p.memory_bytes['capacity'], 'GiB')}: "
+            else f"{p.verdict} in {show(p.memory_bytes['capacity'], 'GiB')}: "
         )
-        table.add_row(str(point.value), *cells, short + short_words(p.layout))
+        idle = f", {p.idle}" if p.idle else ""
+        what = short + short_words(p.layout) + idle
+        table.add_row(str(point.value), *cells, what)
     return Group(table, *_notes(sweep))
 
 

@@ -24,10 +24,11 @@ def report(table: Table) -> RenderableType:
             printed.add_row(layout_words(layout), "-", "-", "-", "refused")
             continue
         memory = show(p.memory_bytes["needed"], "GiB") + (
-            "" if p.fits else " does NOT fit"
+            "" if p.fits else f" {p.verdict}"
         )
         rates = seconds(p.step_time_s), count(p.tokens_per_s), percent(p.mfu)
-        printed.add_row(layout_words(p.layout), *rates, memory)
+        idle = f"\n{p.idle}" if p.idle else ""
+        printed.add_row(layout_words(p.layout) + idle, *rates, memory)
     more = len(table.layouts) - MOST
     return Group(
         printed, *([Text(f"... and {more} more")] if more > 0 else [])

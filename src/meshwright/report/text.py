@@ -34,7 +34,7 @@ CAUSES = {
 TOTALS = {
     "allocated": "live tensors at the peak",
     "reserved": "held by the allocator",
-    "device": "shown by nvidia-smi, with what the allocator can give back",
+    "device": "all that the process takes there, with what the allocator can give back",
     "needed": "must be there",
 }
 """Sums of memory -> what they are."""
@@ -156,7 +156,8 @@ def layers_words(model: Model) -> str:
 
 
 def _split(layout: Layout, name: str) -> bool:
-    return name in ("tp", "pp", "dp") or getattr(layout, name) != 1
+    degree = getattr(layout, name)
+    return degree is not None and (name in ("tp", "pp", "dp") or degree != 1)
 
 
 def placement_words(p: Prediction) -> str:
@@ -197,7 +198,7 @@ def short_words(layout: Layout) -> str:
     words = [
         f"{name} {int(getattr(layout, name))}"
         for name in SPLITS
-        if getattr(layout, name) != 1
+        if getattr(layout, name) not in (1, None)
     ]
     chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
@@ -281,8 +282,13 @@ def evidence(p: Prediction) -> list[str]:
     of = p.evidence
     if not of:
         return []
+    assert p.certainty
+    seen = [f"{n:,} in {name}" for name, n in p.certainty.precisions.items()]
+    if len(seen) == 1:
+        seen = [f"all in {name}" for name in p.certainty.precisions]
     runs = (
-        f"{of['rows']:,} published runs of its kind ({of['class']})"
+        f"{of['rows']:,} published runs of its class"
+        f" ({': '.join(filter(None, (of['class'], ', '.join(seen))))})"
         if of["rows"]
         else f"published runs of other kinds, none of its own ({of['class']})"
     )
@@ -307,11 +313,11 @@ def room(p: Prediction) -> str:
     )
     if p.fits:
         return f"memory {words}: fits{risk}"
-    short = use["needed"] - use["capacity"]
-    return f"does NOT fit: memory {words}{risk}" + (
-        f", {show(short, 'GiB')} short"
-        if short > 0
-        else ", too little headroom"
+    if p.memory_short > 0:
+        return f"{p.verdict}: memory {words}{risk}, {show(p.memory_short, 'GiB')} short"
+    return (
+        f"{p.verdict}: memory {words}, risk of running out {chance(p.risk_of_oom)}, above the"
+        f" {chance(p.risk_accepted)} accepted"
     )
 
 

@@ -1,4 +1,4 @@
-"""The exact timeline of a pipeline as text: seconds of the stages, closed form beside replay, and
+"""The exact timeline of a pipeline as text: seconds of the stages, what is predicted of it, and
 each rank's day.
 """
 
@@ -39,7 +39,7 @@ def report(r: Replay, ascii_only: bool = False) -> RenderableType:
             " device time idle"
         ),
         Text(
-            f"  closed form:          {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"
+            f"  as predicted:         {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"
         ),
         Text(f"  outside the pipeline: {after}"),
         Text(f"  a send between stages takes {show(r.send_s, 's')}", "dim"),

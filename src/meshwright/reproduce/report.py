@@ -35,8 +35,8 @@ class Check:
     note: str = ""
     source: str = "printed"
     """Where `published` is from: printed in the paper; authors' code (and the data they published
-    with it); own (an independent implementation of ours); formula (a closed form of the paper, put
-    into numbers by us)."""
+    with it); own (an independent implementation, ours or a file's); formula (a closed form of the
+    paper, put into numbers by us)."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__}

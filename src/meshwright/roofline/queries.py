@@ -251,7 +251,10 @@ def roofline(
         on.memory(m.chips),
         on.memory(m.chips, "full"),
         most(offered(cluster.chip, how.memory), how.memory),
-        tuple(_notes(model, setting, m, batch, cluster)),
+        (
+            *_notes(model, setting, m, batch, cluster),
+            *_crossing([best(found, e) for e in EDITIONS]),
+        ),
     )
 
 
@@ -363,6 +366,22 @@ def _whole(found: list[Split], edition: str, pods: int) -> Whole:
         first and first[1] * pods,
         first[0].text if first else "",
     )
+
+
+def _crossing(chosen: list[Split]) -> Iterator[str]:
+    """That a best split lays tensor parallelism across switches, if it does."""
+    far = {
+        s.mesh.dims[i].name
+        for s in chosen
+        for i, n in enumerate(s.tensor_share)
+        if n > 1 and i > s.mesh.nearest and not s.mesh.torus
+    }
+    if far:
+        yield (
+            f"the best split sends tensor-parallel messages over {' and '.join(sorted(far))}: it"
+            " counts bytes at full rates, no latency and no waiting; published runs keep tensor"
+            " parallelism inside the nearest switch"
+        )
 
 
 def _notes(

@@ -65,17 +65,17 @@ class Cut:
         p: Num,
         v: Num,
         folded: bool,
-        slots: Any = False,
+        slots: bool = False,
         kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """As even as can be. slots: with embedding and loss, which count as a layer each; over one
-        stage or two they change nothing. Of a table: where."""
-        some = anywhere(slots)
-        ends = where(slots & (p * v > 2), 1.0, 0.0) if some else 0.0
+        stage or two they change nothing.
+        """
+        ends = where(p * v > 2, 1.0, 0.0) if slots else 0.0
         dealt = layers + 2.0 * ends
         most = ceil_div(dealt, p * v)
         spare = p * v * most - dealt
-        if not some:
+        if not slots:
             uneven = bool(kinds) or anywhere(spare > 0)
             return cls(p, v, folded, most, spare, uneven, kinds=kinds)
         fewer = where(spare >= 2, ends, 0.0), where(spare >= 1, ends, 0.0)
@@ -146,15 +146,6 @@ class Cut:
         if self.free:
             return False
         return (self.first == 0) & (self.last == 0)
-
-    @property
-    def alike(self) -> Any:
-        """Where all stages hold as many layers of each kind."""
-        if self.kinds:
-            return self.held.alike
-        if self.before:
-            return len({b - a for a, b in pairwise(self.before)}) == 1
-        return self.spare == 0
 
     @property
     def least(self) -> Num:

@@ -27,7 +27,6 @@ from .types import (
     Order,
     Rule,
     Schedule,
-    everywhere,
     mirrored_stage,
     two_chunks,
 )
@@ -68,11 +67,9 @@ DUALPIPE = Schedule(
     split_backward=True,
     chunks=lambda v: 2,
     copies=COPIES,
-    loose=everywhere,
     stage_of=mirrored_stage,
     order=order,
     bubble=bubble,
-    span=dualpipev.span,
     in_flight=in_flight,
     heads=lambda p, m, v: 1,
     needs=(

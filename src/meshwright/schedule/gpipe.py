@@ -3,22 +3,13 @@
     bubble = (p - 1) (f + i + w)        exact for all p, m
     in flight = m                       every microbatch waits for the last forward
 
-Where stages differ, the first microbatch goes down and the last comes up through all of them, and
-the m - 1 others
-queue at the slowest, each way at its own; exact:
-
-    step = sum (f + b) + 2 (p-1) send + (m-1) (max f + max b)
-
 Source: Huang et al. 2019 (arXiv 1811.06965) section 2.3; Narayanan et al. 2021 (arXiv 2104.04473)
 section 2.2.1, (p-1)/m of the useful time m (f + i + w).
 """
 
 from __future__ import annotations
 
-from functools import reduce
-
-from ..num import Num, maximum
-from .dealt import Dealt
+from ..num import Num
 from .types import Action, Order, Schedule, looped_stage, one_chunk
 
 
@@ -33,15 +24,6 @@ def order(p: int, m: int, v: int) -> Order:
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p - 1)(f + i + w): filling the pipeline with forwards, and emptying it with backwards."""
     return (p - 1) * (f + i + w)
-
-
-def span(d: Dealt, barrier: bool) -> Num:
-    """A microbatch through all stages and back, and m - 1 through the slowest both ways."""
-    ranks = [d.load(rank) for rank in d.slow]
-    queue = reduce(maximum, [rank.f for rank in ranks]) + reduce(
-        maximum, [rank.b for rank in ranks]
-    )
-    return d.through + d.w(0.0, d.stages) + (d.m - 1) * queue
 
 
 def in_flight(p: Num, m: Num, v: Num) -> Num:
@@ -59,7 +41,6 @@ GPIPE = Schedule(
     stage_of=looped_stage,
     order=order,
     bubble=bubble,
-    span=span,
     in_flight=in_flight,
     heads=in_flight,
     needs=(one_chunk("gpipe"),),

@@ -22,8 +22,6 @@ Counts = tuple[float, ...]
 class Held(NamedTuple):
     """What the ranks of one pipeline hold."""
 
-    alike: bool
-    """All stages hold as many layers of each kind."""
     heavy: tuple[int, ...]
     early: tuple[int, ...]
     late: tuple[int, ...]
@@ -54,9 +52,7 @@ class Held(NamedTuple):
             for layers, *kinds in ranks.T.tolist()
         ]
         inner = range(1, p if folded else p - 1) or range(p - 1, p)
-        alike = bool((each == each[:, :1]).all())
         return cls(
-            alike,
             tuple(_heavy(counts, inner)),
             tuple(_early(counts, inner)),
             tuple(_early(counts, reversed(inner))),
@@ -90,7 +86,6 @@ def _within(mine: Counts, other: Counts) -> bool:
 class Ranks(NamedTuple):
     """The same of one pipeline, or of a column of them."""
 
-    alike: Any
     heavy: tuple[Num, ...]
     early: tuple[Num, ...]
     late: tuple[Num, ...]
@@ -112,7 +107,7 @@ def alone(one: Held) -> Ranks:
     heavy, early, late = (
         tuple(map(float, some)) for some in (one.heavy, one.early, one.late)
     )
-    return Ranks(one.alike, heavy, early, late, 0.0, one.kinds)
+    return Ranks(heavy, early, late, 0.0, one.kinds)
 
 
 def columns(p: Num, v: Num, kinds: int, each: Callable[[Any], Held]) -> Ranks:
@@ -139,7 +134,6 @@ def columns(p: Num, v: Num, kinds: int, each: Callable[[Any], Held]) -> Ranks:
     none = np.zeros((kinds, 0))
     counts = np.concatenate([none, *(one.kinds for one in every)], axis=1)
     return Ranks(
-        column(np.array([one.alike for one in every], dtype=bool)),
         padded([one.heavy for one in every]),
         padded([one.early for one in every]),
         padded([one.late for one in every]),

@@ -1,4 +1,4 @@
-"""Schedules without closed forms: idle time, span and memory are read off the order itself.
+"""Schedules without closed forms: idle time and memory are read off the order itself.
 
 How long the order takes for many layouts at once, `replays` says; it brings NumPy, and is loaded
 when first asked.
@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..num import Num, where
-from .dealt import Dealt, Pass
+from ..num import Num
+from .dealt import Pass
 from .order import in_flight_rank
 from .types import Bubble, Order, Rule, Schedule
 
@@ -43,17 +43,10 @@ def by_replay(own: Own) -> Schedule:
         **own._asdict(),
         torch_name=None,
         bubble=nothing,
-        span=nothing,
         in_flight=nothing,
         heads=nothing,
         replayed=True,
     )
-
-    def span(d: Dealt, barrier: bool) -> Num:
-        from .replays import seconds
-
-        whole = seconds(bare, (d.p, d.m, d.v), d.at, d.send, barrier)
-        return where(d.p == 1, d.busy(0.0), whole)
 
     def held(which: str) -> Callable[[Num, Num, Num], Num]:
         def of(p: Num, m: Num, v: Num) -> Num:
@@ -69,7 +62,6 @@ def by_replay(own: Own) -> Schedule:
         bubble_in_run=idle(bare, False) if own.split_backward else None,
         least_bubble_of=no_bound,
         least_in_run_of=no_bound if own.split_backward else None,
-        span=span,
         in_flight=held("most"),
         in_flight_on_last=held("at_end"),
         heads=held("heads"),

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..num import SCALARS, Itemised, Num, anywhere, where
+from ..num import Itemised, Num
 from .dealt import Dealt, Pass
 from .longest import costs_of, longest
 from .types import Schedule
@@ -46,26 +46,55 @@ def _alike(columns: Any) -> Any:
         yield tuple(map(int, at)), number == k
 
 
-def refined(
-    schedule: Schedule, p: Num, m: Num, v: Num, d: Dealt, barrier: bool
-) -> Num:
-    """The span of a schedule; where it is only a bound, the longest path of the order itself."""
-    closed = schedule.span(d, barrier)
-    loose = (p > 1) & schedule.loose(d) if schedule.loose else False
-    if not anywhere(loose):
-        return closed
-    found = seconds(schedule, (p, m, v), d.at, d.send, barrier)
-    return where(loose, found, closed)
-
-
-def timed(schedule: Schedule, p: Num, v: Num, d: Dealt) -> Schedule:
-    """The schedule of one layout with the order that it has there."""
-    if not schedule.by_costs or not isinstance(p, SCALARS):
+def timed(schedule: Schedule, at: tuple[int, int, int], d: Dealt) -> Schedule:
+    """The schedule of one layout with the order that it has there. at: (p, m, v)."""
+    if not schedule.by_costs:
         return schedule
-    passes = [d.at(float(k)) for k in _stages(schedule, int(p), int(v))]
-    return schedule.timed(
-        costs_of(np.array(passes, dtype=float), float(d.send))
+    plain = [float(x) for x in d.numbers]
+    passes = stage_seconds(schedule, at, d.of(plain))
+    return schedule.timed(costs_of(passes, plain[-1]))
+
+
+def one(
+    schedule: Schedule, at: tuple[int, int, int], d: Dealt, barrier: bool
+) -> Num:
+    """Seconds of a step, or in a run of them, of one layout; of items a sum of them. at: (p, m,
+    v).
+    """
+    numbers = d.numbers
+    plain = [float(x) for x in numbers]
+
+    def replayed(several: list[list[float]]) -> Floats:
+        each = [d.of(numbers) for numbers in several]
+        passes = np.array([stage_seconds(schedule, at, one) for one in each])
+        sends = np.array([float(one.send) for one in each])
+        return longest(schedule, *at, passes, sends, barrier)
+
+    seconds = float(replayed([plain])[0])
+    if not any(isinstance(x, Itemised) for x in numbers):
+        return seconds
+    # how often each number lies on the longest path: what a step is longer when it is
+    least = min((x for x in plain if x > 0), default=1.0)
+    step = LONGER * max(max(plain) / at[1], least)
+    longer = replayed(
+        [*(np.array(plain) + step * np.eye(len(plain))).tolist()]
     )
+    found: Num = 0.0
+    for times, x in zip(
+        np.rint((longer - seconds) / step), numbers, strict=True
+    ):
+        if times and x:
+            found = x * float(times) + found
+    return found + (seconds - float(found))
+
+
+def stage_seconds(
+    schedule: Schedule, at: tuple[int, int, int], d: Dealt
+) -> Floats:
+    """F, I and W of one microbatch through each stage: (stages, 3)."""
+    p, _, v = at
+    stages = d.at(np.arange(float(schedule.stage_count(p, v))))
+    return np.stack([np.asarray(each) for each in stages], axis=1)
 
 
 def seconds(
@@ -75,16 +104,11 @@ def seconds(
     send: Num,
     barrier: bool,
 ) -> Num:
-    """Of a step, or in a run of them, of every row."""
-    one = stage(0.0)
+    """Of a step, or in a run of them, of every row; a number where all are numbers."""
+    first = stage(0.0)
     shape = np.broadcast_shapes(
-        *(np.shape(x) for x in (*at, send, one.f, one.i, one.w))
+        *(np.shape(x) for x in (*at, send, first.f, first.i, first.w))
     )
-    if not shape:
-        whole = tuple(map(int, at))
-        every = _stages(schedule, whole[0], whole[2])
-        passes = [stage(float(k)) for k in every]
-        return _one(schedule, whole, passes, send, barrier)
     columns = np.broadcast_arrays(*at, np.empty(shape))[:3]
     found = np.empty(shape)
     for (p, m, v), rows in _alike(columns):
@@ -93,7 +117,7 @@ def seconds(
         found[rows] = longest(
             schedule, p, m, v, _some(stages, rows), sends, barrier
         )
-    return found
+    return found if shape else float(found)
 
 
 def _stages(schedule: Schedule, p: int, v: int) -> range:
@@ -109,33 +133,3 @@ def _some(passes: list[Pass], rows: Any) -> Floats:
         ],
         1,
     )
-
-
-def _one(
-    schedule: Schedule,
-    at: tuple[int, ...],
-    passes: list[Pass],
-    send: Num,
-    barrier: bool,
-) -> Num:
-    """Of one layout; of items a sum of them."""
-    p, m, v = at
-    every = [*(x for each in passes for x in each), send]
-    plain = np.array([float(x) for x in every])
-    schedule = schedule.timed(costs_of(plain[:-1].reshape(-1, 3), plain[-1]))
-
-    def replayed(rows: Floats) -> Floats:
-        shaped = rows[:, :-1].reshape(len(rows), -1, 3)
-        return longest(schedule, p, m, v, shaped, rows[:, -1], barrier)
-
-    seconds = float(replayed(plain[None])[0])
-    if not any(isinstance(x, Itemised) for x in every):
-        return seconds
-    step = LONGER * max(plain.max() / m, plain[plain > 0].min(initial=1.0))
-    longer = replayed(plain + step * np.eye(len(plain)))
-    often = np.rint((longer - seconds) / step)
-    found: Num = 0.0
-    for times, x in zip(often, every, strict=True):
-        if times and x:
-            found = x * float(times) + found
-    return found + (seconds - float(found))

@@ -73,7 +73,16 @@ class Timeline:
     @property
     def idle_s(self) -> list[float]:
         """Seconds that each rank waits, before its first action and after its last included."""
-        return [self.makespan_s - busy for busy in self.busy_s]
+        # gap by gap: without one it is nothing, not what sums of ends and starts leave
+        return [
+            sum(
+                start - end
+                for end, start in zip(
+                    (0.0, *ends), (*starts, self.makespan_s), strict=True
+                )
+            )
+            for starts, ends in zip(self.start_s, self.end_s, strict=True)
+        ]
 
     @property
     def bubble_fraction(self) -> float:

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple, TypeAlias
 from ..num import Num, minimum, where
 from . import groups
 from .cut import Cut
-from .dealt import Dealt
-from .waits import Wait
 
 
 class Action(NamedTuple):
@@ -48,12 +46,6 @@ class Costs(NamedTuple):
 
 Bubble: TypeAlias = Callable[[Num, Num, Num, Num, Num, Num], Num]
 """(p, m, v, f, i, w) -> idle seconds of a device per step. Equal stages, free sends."""
-Span: TypeAlias = Callable[[Dealt, bool], Num]
-"""(dealt, barrier) -> seconds of a step."""
-Waits: TypeAlias = Callable[[Dealt, Num], tuple[Wait, ...]]
-"""(dealt, seconds of a microbatch on the slowest rank) -> what the span is longer than m of them at
-least, added up.
-"""
 LeastBubble: TypeAlias = Callable[[Num, Num, Num, Num, Num], Num]
 """(p, v, f, i, w) -> the same, at most, for every m."""
 
@@ -93,11 +85,6 @@ class Schedule:
     bubble: Bubble
     """Of a step by itself: makespan - m (f + i + w); where ranks share the microbatches of a stage,
     m is a rank's share."""
-    span: Span
-    """Seconds of a step of stages that differ, sends included; barrier: no rank begins the next
-    step before all have ended this one. The longest of the paths that the schedule's file names;
-    all are paths of the order, so no step takes less. With equal stages and free sends it is m (f +
-    i + w) + `bubble`."""
     in_flight: Callable[[Num, Num, Num], Num]
     """(p, m, v) -> the most microbatches whose activations a device holds at once; 1 = one through
     all its chunks.
@@ -119,6 +106,8 @@ class Schedule:
     """`in_flight` of the device with the last stage, where it holds fewer; None = as many as the
     fullest.
     """
+    in_flight_on: Callable[[Num, Num, Num, Num], Num] | None = None
+    """(p, m, v, rank) -> `in_flight` of a rank, where later ones hold fewer."""
     least_bubble_of: LeastBubble | None = None
     """The smallest `bubble` any number of microbatches gives; None = that of p or of unlimited
     ones.
@@ -133,21 +122,17 @@ class Schedule:
     """Microbatches that go through a chunk before the next one has its turn (`groups`)."""
     grouped: Callable[[int], Schedule] | None = None
     """The same schedule with such groups; None: it has none."""
-    loose: Callable[[Dealt], Any] | None = None
-    """Where its `span` may be well below the longest path of its order, which a prediction then
-    replays (`replays.refined`); None: nowhere."""
+    ahead: int = 0
+    """Forwards that a rank runs ahead for each rank below it, and weight gradients that it holds
+    back for each above, where backward passes are split (1F1B, ZB-H1: 1, ZB-H2: 2); 0: not so.
+    """
     replayed: bool = False
-    """It has no closed forms: they are replays of its order (`schedule.replayed`)."""
+    """It has no closed forms: they are read off its order (`schedule.replayed`)."""
     by_costs: Callable[[Costs, int, int, int], Order] | None = None
     """(costs, p, m, v) -> the actions of each rank, where these follow from what passes take;
     `order` is then that of equal passes and free sends, until the schedule is `timed`."""
     costed: bool = False
-    """Its order follows from costs: `span` is a bound, and with more microbatches no group of them
-    need repeat."""
-    waits: Waits | None = None
-    """Of `span`, of split backward passes in a run of steps; None = only the way to the slowest
-    rank and back.
-    """
+    """Its order follows from costs: with more microbatches no group of them need repeat."""
 
     def idle(
         self,
@@ -186,9 +171,6 @@ class Schedule:
             self, order=partial(self.by_costs, costs), by_costs=None
         )
 
-    in_flight_on: Callable[[Num, Num, Num, Num], Num] | None = None
-    """(p, m, v, rank) -> `in_flight` of a rank, where later ones hold fewer."""
-
     def in_flight_second(self, p: Num, m: Num, v: Num, rank: Num = 1.0) -> Num:
         """`in_flight` of the second device of three or more, or of a later one; of the first, if
         there are fewer."""
@@ -218,7 +200,7 @@ class Schedule:
         layers: int | tuple[int, ...],
         p: Num,
         chunks: Num,
-        slots: Any,
+        slots: bool,
         kinds: tuple[tuple[float, ...], ...] = (),
     ) -> Cut:
         """Layers dealt to the stages of p ranks with so many chunks, as even as can be or one by
@@ -264,16 +246,6 @@ class Schedule:
             for rule in self.needs
             if not rule.holds(p, m, v)
         ]
-
-
-def differ(d: Dealt) -> Any:
-    """Where stages differ."""
-    return where(d.cut.alike, False, True)
-
-
-def everywhere(d: Dealt) -> Any:
-    """In every pipeline."""
-    return True
 
 
 def looped_stage(rank: int, chunk: int, p: int, v: int) -> int:

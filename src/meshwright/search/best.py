@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from ..describe.layout import AXES, Layout
 from .options import Options
-from .pieces import Grid, Index, Pieces
 from .placement import Shares
+from .points import Points
 from .space import DEGREES, Fixed
 from .split import NONE, SHARDED, WHOLE, Split
-from .table import Column, Table
+from .table import Column, Index, Table
 
 ROUNDING = 1 + 1e-12
 NEAR = 4
@@ -113,7 +113,9 @@ class Best:
         most: Column = self.limits[parts].max(axis=0)
         return most
 
-    def alive(self, table: Table, bounds: Grid) -> NDArray[np.bool_]:
+    def alive(
+        self, table: Table, bounds: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
         """The rows that may enter; bounds: (side, row)."""
         parts = self.split.rows(table["tp"], table["pp"])
         most = np.minimum(self.limits, LARGEST)[parts]
@@ -151,53 +153,73 @@ class Best:
             and len(self.rows) < MOST_TIES
         )
 
-    def count(self, p: Pieces, seconds: Grid, covered: bool) -> None:
-        """Count the legal and the fitting points of a grid; covered: they are not in `searched`
-        yet.
-        """
-        legal = p.legal
-        fit = int(np.count_nonzero(seconds < np.inf))
-        self.feasible, self.too_big = (
-            self.feasible + fit,
-            self.too_big + legal - fit,
-        )
-        self.searched += legal if covered else 0
-
     def add(
         self,
-        seconds: Grid,
-        use: Grid,
-        p: Pieces,
+        several: Sequence[tuple[Index, Points]],
         table: Table,
         shares: Shares,
+        capacity: float,
     ) -> None:
-        """Merge a grid of layouts (`grid.exact`); only those within the limit are touched."""
-        parts = p.choice.parts(table["tp"], table["pp"])
+        """Merge layouts: some rows of a placed table under some options, each with its seconds and
+        bytes. Those that do not fit, or are beyond the limit, are only counted.
+        """
         limits = np.minimum(self.limits, LARGEST)
-        good = np.flatnonzero(seconds <= limits[parts])
-        place = np.unravel_index(good, seconds.shape)
-        worth = seconds.ravel()[good]
-        bytes_ = use[(*place[:-1], p.of[place[-1]])]
+        fresh = [
+            self._within(index, each, table, limits, capacity)
+            for index, each in several
+        ]
+        row, worth, bytes_, parts, *numbers = (
+            np.concatenate(columns) for columns in zip(*fresh, strict=True)
+        )
         if self.weigh:
             worth = self.weigh(worth, bytes_)
-        mine = parts[place[-2], place[-1]]
-        kept = np.flatnonzero(worth <= self._far(worth, mine, limits))
+        kept = np.flatnonzero(worth <= self._far(worth, parts, limits))
         if not len(kept):
             return
-        row = place[-1][kept]
-        columns = [table[d][row] for d in DEGREES]
-        where = [share[row] for axis in AXES for share in shares[axis]]
-        numbers = [
-            np.array(n)[at[kept]]
-            for n, at in zip(p.choice.numbers, place[:-1], strict=True)
+        row = row[kept]
+        columns = [
+            worth[kept],
+            bytes_[kept],
+            *(table[d][row] for d in DEGREES),
+            *(number[kept] for number in numbers),
+            *(share[row] for axis in AXES for share in shares[axis]),
         ]
-        values = [worth[kept], bytes_[kept], *columns, *numbers, *where]
-        fresh = list(zip(*(x.tolist() for x in values), strict=True))
-        self.rows = sorted({*self.rows, *fresh})
+        new = zip(*(x.tolist() for x in columns), strict=True)
+        self.rows = sorted({*self.rows, *new})
         limits = self.kept
         tied = self.slack > 0.0 or self.split.parts > 1
         rows = self.rows if tied else self.rows[: self.k]
         self.rows = [x for x in rows if x[0] <= limits[self._part(x)]]
+
+    def _within(
+        self,
+        index: Index,
+        each: Points,
+        table: Table,
+        limits: Column,
+        capacity: float,
+    ) -> tuple[Any, ...]:
+        """(row, seconds, bytes, part, numbers of the options) of those that fit and stay within the
+        limits of their parts; all are counted.
+        """
+        runs = each.seconds < np.inf
+        fits = runs & (each.bytes <= capacity)
+        self.evaluated += len(runs)
+        fine = int(np.count_nonzero(fits))
+        self.feasible += fine
+        self.too_big += int(np.count_nonzero(runs)) - fine
+        sharded = self.choice.zero[each.place[-1]].zero
+        parts = self.split.side(
+            sharded, table["tp"][index], table["pp"][index]
+        )
+        good = np.flatnonzero(fits & (each.seconds <= limits[parts]))
+        return (
+            index[good],
+            each.seconds[good],
+            each.bytes[good],
+            parts[good],
+            *(np.full(len(good), number) for number in each.place),
+        )
 
     def _far(self, worth: Column, parts: Index, limits: Column) -> Column:
         """What each newcomer must not exceed, whatever else there is: many of them limit each

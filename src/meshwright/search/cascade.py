@@ -35,12 +35,11 @@ from .legal import legal_options, possible
 from .merit import weigh
 from .nearest import Shapes, nearest
 from .options import options
-from .pieces import Grid, Index
 from .placement import count, usual
 from .relaxed import covered, relaxed_rounds
 from .space import Space
 from .split import WHOLE, Split
-from .table import Column, Table, cross, keep, length, take
+from .table import Column, Grid, Index, Table, cross, keep, length, take
 
 GUESSES = 64
 """Rows of each kind that set the first limit."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..exchange import EXCHANGES
-from ..layout import cuts
+from ..layout import cuts, sequence
 from ..layout.rule import token_parts
 from ..layout.schemes import counts
 from ..num import divisors, maximum
@@ -62,7 +62,7 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     ]
     cp = [
         c
-        for c in divisors(m.hidden if space.scheme == "mlp2d" else job.T)
+        for c in _cuts(job, space)
         if c <= N
         and (space.scheme == "mlp2d" or job.T // c >= SMALLEST_SHARD or c == 1)
         and (relaxed or N % c == 0)
@@ -102,20 +102,13 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
                 [e for e in divisors(m.moe.experts) if e <= N], space, "ep"
             ),
         )
-        plain = dict(table)
-        whole = dict(table)
-        plain["etp"], whole["etp"] = (
-            np.ones_like(table["tp"]),
-            table["tp"].copy(),
-        )
-        both = {
-            k: np.concatenate([plain[k], whole[k][table["tp"] > 1]])
-            for k in plain
-        }
-        table = keep(
-            both,
-            (m.moe.expert_ffn % both["etp"] == 0) & among(both, space, "etp"),
-        )
+        # 0: as tp, where that is not 1; widths besides are searched where they are named
+        etp = np.array(space.values("etp") or (1, 0), dtype=np.float64)
+        table = cross(table, etp=etp)
+        as_tp = table["etp"] == 0
+        table["etp"] = np.where(as_tp, table["tp"], table["etp"])
+        whole = m.moe.expert_ffn % table["etp"] == 0
+        table = keep(table, whole & ~(as_tp & (table["tp"] == 1)))
     else:
         # a dense model has no experts to share out
         only = allowed(1, space, "ep") and allowed(1, space, "etp")
@@ -132,6 +125,16 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     return keep(table, among(table, space, "panels"))
 
 
+def _cuts(job: Job, space: Space) -> list[int]:
+    """What cp may be by the length that it cuts: any that is named where a sequence is padded, else
+    divisors of that length, and powers of two where it is padded.
+    """
+    if space.scheme == "mlp2d" or job.profile is None:
+        return divisors(job.model.hidden if space.scheme == "mlp2d" else job.T)
+    twos = {2**k for k in range(job.T.bit_length())}
+    return sorted(space.values("cp") or {*divisors(job.T), *twos})
+
+
 def splits(
     job: Job,
     table: Table,
@@ -142,7 +145,14 @@ def splits(
     row.
     """
     parts = token_parts(scheme, sequence_parallel, table["tp"], table["cp"])
-    fine: NDArray[np.bool_] = table["microbatch"] * job.T % parts == 0
+    layout = Layout(
+        tp=table["tp"],
+        cp=table["cp"],
+        sequence_parallel=sequence_parallel,
+        **Fixed.of(scheme),
+    )
+    tokens = table["microbatch"] * sequence.length(job, layout)
+    fine: NDArray[np.bool_] = tokens % parts == 0
     return fine
 
 

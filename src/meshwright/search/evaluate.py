@@ -8,26 +8,24 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..describe.job import Job
 from ..step import clock, room
 from .best import LARGEST, Best
-from .blocks import Rows
 from .degrees import among, fill, pipelines, shards
-from .grid import pieces
+from .legal import legal_options
 from .merit import weigh
 from .nearest import Shapes, bound_clock, pick
 from .options import Options, options
-from .pieces import Bound, Grid, Pieces, bound, exact
-from .placement import Shares, placements
+from .placement import placements
+from .points import Alive, Points, Rows, points
 from .space import Space
 from .split import NONE
-from .table import Column, Table, cross, keep, length, take
+from .table import Column, Grid, Table, cross, keep, length, take
 
-BLOCK = 24576
-"""Rows whose terms are computed at once."""
-POINTS = 32768
-"""Grid points evaluated at once: few enough that their arrays stay in cache."""
+BLOCK = 4096
+"""Rows that are computed at once: few enough that their columns stay in cache."""
 PLACED_AT_ONCE = 32
 """Rows with the smallest bounds that are placed for a limit."""
 MORE_AT_ONCE = 1024
@@ -37,54 +35,26 @@ TRIAL = 1.25
 
 
 class Ways(NamedTuple):
-    """Options of some rows, and on each axis, in each part, the seconds that no layout with a
-    choice undercuts."""
+    """What no layout of some rows undercuts under each combination of options: (part, sequence
+    parallel, recomputation, schedule, ZeRO stage), in seconds.
+    """
 
-    whole: Options
-    least: list[Grid]
+    least: NDArray[np.float64]
 
     @classmethod
-    def of(cls, whole: Options) -> Ways:
+    def of(cls, choice: Options) -> Ways:
         """None of them looked at."""
-        parts = whole.split.parts
-        return cls(whole, [np.full((parts, n), np.inf) for n in whole.shape])
+        return cls(np.full((choice.split.parts, *choice.shape), np.inf))
 
-    def note(
-        self,
-        least: Bound,
-        mine: Options,
-        side: int,
-        table: Table,
-    ) -> None:
-        """The bound of rows on one side of the ZeRO stages."""
-        parts = self.whole.split.rows(table["tp"], table["pp"])[side]
-        for part in range(self.whole.split.parts):
-            here = parts == part
-            some = least if here.all() else least.rows(np.flatnonzero(here))
-            columns = zip(
-                self.least,
-                mine.numbers,
-                some.by_option,
-                strict=True,
-            )
-            for axis, numbers, seconds in columns:
-                at = np.array(numbers, dtype=np.intp)
-                axis[part, at] = np.minimum(axis[part, at], seconds)
-
-    def within(self, limits: Column) -> Options:
+    def within(self, limits: Column) -> Alive:
         """Those that may stay within the limit of some part."""
-        most = np.minimum(limits, LARGEST)[:NONE, None]
-        return self.whole.part(
-            [
-                np.asarray((seconds <= most).any(axis=0))
-                for seconds in self.least
-            ]
-        )
+        most = np.minimum(limits, LARGEST)[:NONE]
+        fine = self.least <= most.reshape(-1, 1, 1, 1, 1)
+        return np.asarray(fine.any(axis=0))
 
     def beside(self, other: Ways) -> Ways:
         """Of the rows of both."""
-        both = zip(self.least, other.least, strict=True)
-        return self._replace(least=[np.minimum(a, b) for a, b in both])
+        return Ways(np.minimum(self.least, other.least))
 
 
 Bounded = tuple[Table, Ways | None]
@@ -183,71 +153,26 @@ def evaluate(
     ways: Ways | None = None,
     count: bool = False,
 ) -> None:
-    """Place the rows and put them on the grid; unless everything is counted, only rows and options
-    whose bound allows it. ways: their options.
+    """Place the rows and ask for their seconds and bytes; unless everything is counted, only under
+    options whose bound allows it. ways: what bounds say of these.
     """
+    capacity = room.limit(job)
+    at = clock(job)
     for start in range(0, length(table), BLOCK):
         rows = pick(table, slice(start, start + BLOCK))
-        rows["row"] = np.arange(float(length(rows)))
         placed, shares = placements(job, rows, space.placements, relaxed)
         for begin in range(0, length(placed), BLOCK):
-            at = slice(begin, begin + BLOCK)
-            choice = ways.within(best.limits) if ways else best.choice
-            if not choice.count:
-                return
-            _on_grid(
-                job,
-                space,
-                best,
-                pick(placed, at),
-                pick(shares, at),
-                choice,
-                count,
-            )
-
-
-def _on_grid(
-    job: Job,
-    space: Space,
-    best: Best,
-    table: Table,
-    shares: Shares,
-    choice: Options,
-    count: bool,
-) -> None:
-    """Evaluate a block of placed rows under all options that may stay within the limit."""
-    capacity = room.limit(job)
-    rows = Rows(table, table, shares, space.scheme)
-    limit = np.inf if count else best.over(table)
-    p = pieces(job, clock(job), rows, choice, limit)
-    if not count:
-        bounds = least_seconds(p, capacity)
-        p = p.rows(np.flatnonzero(best.alive(take(table, p.left), bounds)))
-    table = pick(table, p.left)
-    shares = pick(shares, p.left)
-    for half in p.by_fold():
-        size = max(POINTS // half.choice.count, 1)
-        for at in (
-            slice(cut, cut + size) for cut in range(0, length(table), size)
-        ):
-            part = half.rows(at)
-            seconds, use = exact(part, capacity)
-            best.evaluated += seconds.size
-            best.count(part, seconds, covered=count)
-            best.add(
-                seconds,
-                use,
-                part,
-                pick(table, at),
-                pick(shares, at),
-            )
-
-
-def least_seconds(p: Pieces, capacity: float) -> Grid:
-    """(side, row) bound of each row."""
-    return np.array(
-        [bound(p.stages(at), capacity).seconds for at in p.choice.sides]
-    )
+            some = slice(begin, begin + BLOCK)
+            alive = ways.within(best.limits) if ways else None
+            mine = pick(placed, some)
+            where = pick(shares, some)
+            most = np.inf if count else best.over(mine)
+            here = Rows(mine, mine, where, space.scheme)
+            found = [*points(job, at, here, best.choice, alive, most)]
+            if found:
+                best.add(found, mine, where, capacity)
+            if count:
+                best.searched = best.feasible + best.too_big
 
 
 def lower(
@@ -256,33 +181,50 @@ def lower(
     best: Best,
     near: Table,
     far: Table,
-    choice: Options | None = None,
+    alive: Alive | None = None,
     shapes: Shapes | None = None,
 ) -> tuple[Grid, Ways]:
-    """Bound of every row in seconds (nearest groups, best options among those that can fit) on each
-    side of the ZeRO stages, and of every option.
+    """Bound of every row in seconds on each side of the ZeRO stages (nearest groups, the best of
+    the options with which it can fit), and of every combination of options.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
     bound by the one, sharding by the other. shapes: of the near rows, where they are known.
     """
     capacity = room.limit(job)
     at = bound_clock(job)
-    choice = choice or best.choice
+    choice = best.choice
     found = np.full((len(choice.sides), length(near)), np.inf)
-    ways = Ways.of(choice.all)
+    ways = Ways.of(choice)
+    side = {z: s for s, stages in enumerate(choice.sides) for z in stages}
+    whole = Rows(near, far, None, space.scheme, shapes)
     for start in range(0, length(near), BLOCK):
-        some = np.arange(start, min(start + BLOCK, length(near)))
-        a = take(near, some)
-        b = a if far is near else take(far, some)
-        known = shapes and shapes.rows(some)
-        rows = Rows(a, b, None, space.scheme, known)
-        p = pieces(job, at, rows, choice, best.over(a))
-        for side, stages in enumerate(p.choice.sides):
-            mine = p.stages(stages)
-            least = bound(mine, capacity)
-            found[side, start + p.left] = least.seconds
-            ways.note(least, mine.choice, side, take(a, p.left))
+        rows = whole.some(np.arange(start, min(start + BLOCK, length(near))))
+        parts = choice.parts(rows.near["tp"], rows.near["pp"])
+        over = best.over(rows.near)
+        for index, each in points(job, at, rows, choice, alive, over):
+            seconds = np.where(each.bytes <= capacity, each.seconds, np.inf)
+            mine = found[side[each.place[-1]], start:]
+            mine[index] = np.minimum(mine[index], seconds)
+            np.minimum.at(
+                ways.least[(slice(None), *each.place)],
+                parts[each.place[-1], index],
+                seconds,
+            )
     return found, ways
+
+
+def least_bytes(
+    job: Job, space: Space, choice: Options, rows: Table
+) -> Column:
+    """What no layout of each row undercuts, with every group nearest; inf: none can run."""
+    found = np.full(length(rows), np.inf)
+    # a bound, not a layout
+    ends = Rows(rows, dict(rows), None, space.scheme)
+    for index, each in points(job, bound_clock(job), ends, choice):
+        found[index] = np.minimum(
+            found[index], np.where(each.seconds < np.inf, each.bytes, np.inf)
+        )
+    return found
 
 
 def tried(
@@ -348,11 +290,8 @@ def best_first(
             progress("layouts", 1.0 - len(left) / len(place))
 
 
-def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
-    """The layout of the space that needs the least memory, whether it fits or not (relaxed: of
-    those with the most replicas).
-    """
-    best = Best(1, options(job, space))
+def _blocks(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
+    """The rows of a space, relaxed ones with the most replicas alone."""
     table = cross(
         shards(job, space, relaxed), **pipelines(job, space, relaxed)
     )
@@ -363,18 +302,39 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
     else:
         table = fill(job, table, space)
     for start in range(0, length(table), BLOCK):
-        rows = take(table, np.arange(start, min(start + BLOCK, length(table))))
-        rows, shares = placements(job, rows, False, relaxed)
+        yield pick(table, slice(start, start + BLOCK))
+
+
+def any_legal(job: Job, space: Space, relaxed: bool) -> bool:
+    """Some layout of the space is legal, whether it fits or not."""
+    choice = options(job, space)
+    for table in _blocks(job, space, relaxed):
+        ways = legal_options(job, table, choice, space.scheme)
+        rows, _ = placements(job, keep(table, ways > 0), False, relaxed)
+        if length(rows):
+            return True
+    return False
+
+
+def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
+    """The layout of the space that needs the least memory, whether it fits or not (relaxed: of
+    those with the most replicas).
+    """
+    best = Best(1, options(job, space))
+    for table in _blocks(job, space, relaxed):
+        rows, shares = placements(job, table, False, relaxed)
         if not length(rows):  # chips that do not fill the network's dimensions
             continue
-        found = Rows(rows, rows, shares, space.scheme)
-        p = pieces(job, clock(job), found, best.choice)
-        seconds, use = exact(p, np.inf)
-        best.add(
-            np.where(np.isfinite(seconds), use[..., p.of], np.inf),
-            use,
-            p,
-            rows,
-            shares,
-        )
+        here = Rows(rows, rows, shares, space.scheme)
+        found = [
+            (index, Points(each.place, _or_never(each), each.bytes))
+            for index, each in points(job, clock(job), here, best.choice)
+        ]
+        if found:
+            best.add(found, rows, shares, np.inf)
     return best
+
+
+def _or_never(each: Points) -> Column:
+    """Bytes as what ranks, of what can run."""
+    return np.where(each.seconds < np.inf, each.bytes, np.inf)

@@ -15,7 +15,7 @@ from ..describe.job import Job
 from ..num import divisors
 from ..prediction.prediction import Prediction
 from .space import Space
-from .split import NONE, SHARDED, Split
+from .split import NONE, SHARDED, WHOLE, Split
 
 NAMES = {
     (True, None, False): "pipelines, ZeRO-0 or 1",
@@ -97,6 +97,9 @@ def parts(
 
 def split_of(parts: Sequence[Space]) -> Split:
     """Spaces that have no layout in common, numbered in this order."""
+    # its sides are none: where no ZeRO stage differs from another, one stands for all
+    if len(parts) == 1:
+        return WHOLE
 
     def number(tensors: bool, pipes: bool, sharded: bool) -> int:
         asked = {"tp": tensors, "pp": pipes}

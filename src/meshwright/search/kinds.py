@@ -17,14 +17,12 @@ from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..layout.stages import schedule_with
 from ..num import ceil_div
-from ..program.resident import whole_program
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
-from .nearest import pick, stacked
+from .nearest import pick
 from .options import Options, Way
-from .pieces import Index
-from .table import Column, distinct
+from .table import Column
 
 Mask = NDArray[np.bool_]
 
@@ -80,31 +78,25 @@ def differs(job: Job, stages: Column) -> Any:
 
 def kinds(choice: Options) -> list[Kind]:
     """The schedules of the options."""
-    every = choice.all
-    beside = any(way.stages == "even" for way in every.schedules)
-    counts = dict(zip(every.schedules, every.chunks, strict=True))
-    return [Kind(way.bound, counts[way], beside) for way in choice.schedules]
+    beside = any(way.stages == "even" for way in choice.schedules)
+    return [
+        Kind(way.bound, counts, beside)
+        for way, counts in zip(choice.schedules, choice.chunks, strict=True)
+    ]
 
 
 @cache
-def by_need(ways: tuple[tuple[Way, int], ...]) -> list[int]:
-    """Positions of schedules with chunks, the one first that holds the activations of the fewest
+def by_need(ways: tuple[tuple[int, Way, int], ...]) -> list[Any]:
+    """(its number, schedule, chunks), the one first that holds the activations of the fewest
     microbatches on one stage.
     """
 
-    def held(at: int) -> float:
-        way, v = ways[at]
-        return float(
-            memory.in_flight(
-                1.0,
-                2.0,
-                way.bound,
-                float(v),
-                step.ENDS[0],
-            )
-        )
+    def flying(of: tuple[int, Way, int]) -> float:
+        _, way, v = of
+        alone = memory.in_flight(1.0, 2.0, way.bound, float(v), step.ENDS[0])
+        return float(alone)
 
-    return sorted(range(len(ways)), key=held)
+    return sorted(ways, key=flying)
 
 
 def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
@@ -113,36 +105,35 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     """
     p = np.asarray(rows.pp)
     v = np.asarray(rows.interleave)
-    every = choice.all
+    every = kinds(choice)
     found = [
         kind.runs(job, p, m, v) & framework.schedules(job, rows, way)
-        for kind, way in zip(kinds(choice), choice.schedules, strict=True)
+        for kind, way in zip(every, choice.schedules, strict=True)
     ]
     one = np.flatnonzero(p == 1)
     if not len(one):
         return found
     alone = pick(rows, one)
     free = np.ones(len(one), dtype=bool)
-    mine = {way: k for k, way in enumerate(choice.schedules)}
     ways = tuple(
-        (way, n)
-        for way, counts in zip(every.schedules, every.chunks, strict=True)
+        (k, way, n)
+        for k, (way, counts) in enumerate(
+            zip(choice.schedules, choice.chunks, strict=True)
+        )
         for n in (counts if stages_named(way.stages).layers else counts[:1])
     )
     for mask in found:
         mask[one] = False
-    of_way = dict(zip(every.schedules, kinds(every), strict=True))
-    for way, n in (ways[at] for at in by_need(ways)):
+    for k, way, n in by_need(ways):
         if not free.any():
             break
         chunks = np.full(len(one), float(n))
-        can = free & of_way[way].runs(job, p[one], m[one], chunks)
+        can = free & every[k].runs(job, p[one], m[one], chunks)
         can = can & framework.schedules(
             job, replace(alone, interleave=chunks), way
         )
         free = free & ~can
-        if way in mine:
-            found[mine[way]][one] |= can & (v[one] == n)
+        found[k][one] |= can & (v[one] == n)
     return found
 
 
@@ -183,60 +174,6 @@ def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
         folded if deal.folded else "interleaved", deal.stages
     )
     return step.shares(job, layout, schedule, layout.interleave)
-
-
-def holding_back(
-    job: Job, layout: Layout, choice: Options
-) -> list[step.Shares]:
-    """The same of the trainer's program under schedules whose later ranks hold more."""
-    return [
-        step.shares(job, layout, kind.schedule, layout.interleave)
-        for kind in kinds(choice)
-        if whole_program(job) and kind.schedule.holds_back
-    ]
-
-
-class Dealt(NamedTuple):
-    """What the devices of rows hold, worked out once for pipelines of as many chunks."""
-
-    shares: dict[Deal, step.Shares]
-    """In each way to deal layers, of each distinct pipeline."""
-    distinct: int
-    """How many of these there are."""
-    which: Index
-    """Which of them a row has."""
-
-    @classmethod
-    def of(cls, job: Job, rows: Layout, ways: Sequence[Deal]) -> Dealt:
-        """Of rows under all of these ways."""
-        pp = np.asarray(rows.pp)
-        chunks = np.asarray(rows.interleave)
-        first, number = distinct([pp, chunks])
-        pipes = Layout(
-            pp=pp[first],
-            interleave=chunks[first],
-            schedule=rows.schedule,
-        )
-        shares = {way: holders_of(job, pipes, way) for way in ways}
-        return cls(shares, len(first), number)
-
-    def rows(self, at: Any) -> Dealt:
-        """Some of the rows."""
-        return self._replace(which=self.which[at])
-
-    def under(self, way: Deal) -> step.Shares:
-        """In every row, under one way."""
-        found: step.Shares = pick(self.shares[way], self.which)
-        return found
-
-    def mixed(self, ways: Sequence[Deal], deal: Index) -> step.Shares:
-        """The same, each row under one of these ways."""
-        mine = [self.shares[way] for way in ways]
-        names = dict.fromkeys(name for by in mine for name in by)
-        same = [step.Shares({name: by[name] for name in names}) for by in mine]
-        every = stacked(same, [self.distinct] * len(ways))
-        found: step.Shares = pick(every, deal * self.distinct + self.which)
-        return found
 
 
 class Fullest(NamedTuple):

@@ -17,9 +17,8 @@ from .degrees import splits
 from .kinds import runs, some_schedule
 from .nearest import each_way, layouts, pick
 from .options import Options
-from .pieces import Index
 from .split import NONE
-from .table import Column, Table, distinct, length
+from .table import Column, Index, Table, distinct, length
 
 Mask = NDArray[np.bool_]
 
@@ -38,7 +37,7 @@ def split(
     fine = splits(job, table, scheme, sp)
     if sp:
         return fine
-    useful = (tp > 1) | (True not in choice.all.sequence_parallel)
+    useful = (tp > 1) | (True not in choice.sequence_parallel)
     return fine & useful & ((tp == 1) | (not always_cut(job.model, scheme)))
 
 

@@ -9,7 +9,7 @@ from ..describe.job import Job
 from ..describe.recompute import RECOMPUTE
 from ..num import divisors
 from ..schedule import SCHEDULES
-from .evaluate import smallest
+from .evaluate import any_legal
 from .space import DEGREES, USUAL, Space
 
 NEAREST = 4
@@ -40,7 +40,7 @@ def at_fault(job: Job, space: Space, relaxed: bool) -> list[str]:
     alone = {
         name: values
         for name, values in asked.items()
-        if not _legal(job, _but(free, name, values), relaxed)
+        if not any_legal(job, _but(free, name, values), relaxed)
     }
     said = [
         f"{name} may be {near} here, not {listed(values)}"
@@ -74,16 +74,6 @@ def _but(space: Space, name: str, values: Values) -> Space:
     return space.but(**{name: values})
 
 
-def _legal(job: Job, space: Space, relaxed: bool) -> bool:
-    """Some layout of the space is legal, whether it fits or not; most degrees are with the first of
-    the options.
-    """
-    first = space.but(
-        zero=space.values("zero")[:1], recompute=space.values("recompute")[:1]
-    )
-    return any(smallest(job, each, relaxed).rows for each in (first, space))
-
-
 def _near(
     job: Job,
     space: Space,
@@ -98,7 +88,7 @@ def _near(
     legal = (
         value
         for value in others[:TRIED]
-        if _legal(job, _but(space, name, (value,)), relaxed)
+        if any_legal(job, _but(space, name, (value,)), relaxed)
     )
     found = [
         value for _, value in zip(range(NEAREST + 1), legal, strict=False)

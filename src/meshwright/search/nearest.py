@@ -251,28 +251,6 @@ def stacked(of: Sequence[Any], counts: Sequence[int]) -> Any:
     )
 
 
-def abreast(of: Sequence[Any]) -> Any:
-    """Columns, or tuples of them, side by side: (which, row); what is one number in all stays, and
-    an empty tuple is one of nothing.
-    """
-    first = of[0]
-    if all(x is first for x in of):
-        return first
-    if isinstance(first, tuple):
-        longest = max(of, key=len)
-        each = zip(*(x or (0.0,) * len(longest) for x in of), strict=True)
-        values = [abreast(xs) for xs in each]
-        cls: Any = type(first)
-        return cls(*values) if hasattr(cls, "_fields") else cls(values)
-    if all(type(x) in SINGLE for x in of):
-        alike = all(x == first for x in of)
-        return first if alike else np.array(of)[:, None]
-    found = np.empty((len(of), max(map(np.size, of))))
-    for row, x in zip(found, of, strict=True):
-        row[:] = x
-    return found
-
-
 def holds_columns(of: Any) -> bool:
     """Whether there is a column in it, at any depth."""
     if isinstance(of, dict):

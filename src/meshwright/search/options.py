@@ -3,7 +3,6 @@ search evaluates all of them for every row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
@@ -125,20 +124,13 @@ class Options:
     zero: tuple[Sharding, ...]
     chunks: tuple[tuple[int, ...], ...] = ()
     """Numbers of chunks that each of all the schedules may have."""
-    whole: Options | None = None
-    """The options of which these are a part."""
     split: Split = WHOLE
     """The parts whose best layouts are looked for."""
 
     @property
-    def all(self) -> Options:
-        """The whole of which these are a part (themselves, if they are whole)."""
-        return self.whole or self
-
-    @property
     def copies(self) -> int:
         """Ranks that hold each stage, under all of the schedules."""
-        every = self.all.schedules
+        every = self.schedules
         return every[0].bound.copies if every else 1
 
     @property
@@ -149,30 +141,6 @@ class Options:
             self.recompute,
             self.schedules,
             self.zero,
-        )
-
-    @property
-    def numbers(self) -> tuple[tuple[int, ...], ...]:
-        """Positions of these choices among all, for each axis."""
-        return tuple(
-            tuple(whole.index(x) for x in mine)
-            for mine, whole in zip(self.axes, self.all.axes, strict=True)
-        )
-
-    def part(self, used: Sequence[NDArray[np.bool_]]) -> Options:
-        """Only the choices marked on each axis."""
-        axes = [
-            tuple(x for x, use in zip(axis, marks, strict=True) if use)
-            for axis, marks in zip(self.axes, used, strict=True)
-        ]
-        return Options(
-            axes[0],
-            axes[1],
-            axes[2],
-            axes[3],
-            self.chunks,
-            self.all,
-            self.split,
         )
 
     @property
@@ -214,8 +182,7 @@ class Options:
     def leads(self) -> list[bool]:
         """Of each ZeRO stage whether it is the first of its side: it stands for all where a row has
         one replica, and all are the same."""
-        whole = self.all
-        first = {whole.zero[side[0]] for side in whole.sides if len(side)}
+        first = {self.zero[side[0]] for side in self.sides if len(side)}
         return [sharding in first for sharding in self.zero]
 
 

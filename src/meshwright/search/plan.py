@@ -16,8 +16,8 @@ import numpy as np
 
 from ..describe.display import Displayed
 from ..describe.job import Job, demand
-from ..describe.layout import Layout
 from ..describe.slices import axes
+from ..describe.values import whole
 from ..layout import practice
 from ..prediction.certainty import resolution
 from ..prediction.elastic import elasticities
@@ -32,8 +32,8 @@ from .families import Family, parts
 from .nearby import Look, better_batch, on_fewer, why_fewer
 from .ranked import Placed, Ranked
 from .recipes import published
-from .several import Found, first, quickest, several
-from .space import Space
+from .several import Found, quickest, several
+from .space import Space, demand_space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
 
@@ -45,7 +45,7 @@ FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
 NAMED = 4
-"""Closed forms outside published practice that are replayed."""
+"""Layouts outside published practice that are searched for at first."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Plan(Displayed):
 
 @dataclass(frozen=True)
 class Closed:
-    """The answer by closed forms on all chips: the first that a search knows."""
+    """The answer on all chips before pipelines are replayed: the first that a search knows."""
 
     job: Job
     ranked: Ranked
@@ -225,12 +225,13 @@ def planning(
     pareto: bool = False,
     families: bool = True,
 ) -> Steps:
-    """`plan`, told in between what is the answer by closed forms on all chips, before pipelines are
+    """`plan`, and in between what is the answer on all chips by lower bounds, before pipelines are
     replayed and fewer chips are tried.
     """
     demand(job)
     start = time.perf_counter()
-    asked = space or Space()
+    asked = Space() if space is None else demand_space(space)
+    top = whole(top, "", "top")
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
     ask = partial(
         _searched,
@@ -315,21 +316,14 @@ def _outside(job: Job, asked: Space, one: Plan) -> tuple[Family, ...]:
     every, _ = strategies(job, asked, proposals=False)
     relaxed = bool(every[0].relaxed)
     within = best.merit_s / (1.0 + resolution(job))
-    dims = len(job.cluster.network.dims)
-    layouts = list[Layout]()
-    for space in every:
-        layouts += search(
-            job,
-            space,
-            NAMED,
-            relaxed,
-            within=within,
-        ).layouts(space.scheme, dims)
-    p = min(
-        (predict(job, x) for x in layouts),
-        key=lambda p: p.merit_s,
-        default=best,
-    )
+    found = [
+        (space, search(job, space, NAMED, relaxed, within=within))
+        for space in every
+    ]
+    fastest = Ranked(job, found, relaxed, within=within).best(1)
+    if not fastest:
+        return ()
+    p = predict(job, fastest[0].layout)
     if p.merit_s > within:
         return ()
     why = [
@@ -390,14 +384,15 @@ def _searched(
         )
 
     look = partial(_look, whole)
-    all_chips = ask(usual)
-    yield Closed(job, Ranked(usual, all_chips, relaxed), slack)
-    used, found, idle = usual, all_chips, ""
+    ranked = Ranked(usual, ask(usual), relaxed)
+    yield Closed(job, ranked, slack)
+    idle = ""
     if whole[0].relaxed is None:
-        used, found, idle = _on_chips(job, usual, ask, look, all_chips)
+        ranked, idle = _on_chips(job, ask, look, ranked)
+    used, found = ranked.job, ranked.found
     told = partial(_told, job, used is usual)
     ranked, predicted, fuller = _walked(
-        Ranked(used, found, relaxed),
+        ranked,
         ask,
         told,
         partial(_chosen, top=top, slack=slack),
@@ -412,7 +407,7 @@ def _searched(
     )
     if not predicted:
         return seen
-    row = first(found)
+    row = ranked.first
     if batches and not relaxed and row:
         better = better_batch(usual, used, look, row)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
@@ -445,22 +440,18 @@ def _placeable(
 
 
 def _on_chips(
-    job: Job,
-    usual: Job,
-    ask: Callable[[Job], Found],
-    look: Look,
-    found: Found,
-) -> tuple[Job, Found, str]:
-    """The job on all its chips, with what was found there, or, where that is faster, on a cleaner
-    number of them; and why chips are idle.
+    job: Job, ask: Callable[[Job], Found], look: Look, all_chips: Ranked
+) -> tuple[Ranked, str]:
+    """What was found on all chips, or, where that is faster, on a cleaner number of them; and why
+    chips are idle.
     """
-    all_chips = first(found)
-    used = on_fewer(usual, look, all_chips)
-    if used is usual:
-        return usual, found, ""
-    found = ask(used)
-    row = first(found)
-    return used, found, why_fewer(job, used, row, all_chips) if row else ""
+    row = all_chips.first
+    used = on_fewer(all_chips.job, look, row)
+    if used is all_chips.job:
+        return all_chips, ""
+    fewer = Ranked(used, ask(used), all_chips.relaxed)
+    best = fewer.first
+    return fewer, why_fewer(job, used, best, row) if best else ""
 
 
 def _walked(
@@ -642,8 +633,8 @@ def _front(
     best: Prediction,
     relaxed: bool,
 ) -> tuple[Prediction, ...]:
-    """From the fastest layout on, the fastest that needs at least a tenth less memory than the
-    last.
+    """From the answer on, the fastest that needs at least a tenth less memory than the last; none
+    that a later one beats in both.
 
     used: the job on the chips that the layouts use;  the job of `best` may have more.
     """
@@ -653,24 +644,14 @@ def _front(
         limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
         tight = room.just_fitting(used, limit)
         found = [
-            (
-                space,
-                search(
-                    tight,
-                    space,
-                    1,
-                    relaxed,
-                    weigh=None,
-                ),
-            )
+            (space, search(tight, space, 1, relaxed, weigh=None))
             for space in spaces
         ]
-        smaller = [
-            (best.rows[0], best, space) for space, best in found if best.rows
-        ]
-        if not smaller:
+        fastest = Ranked(tight, found, relaxed, by_time=True).best(1)
+        if not fastest:
             break
-        row, best_there, space = min(smaller, key=lambda each: each[0])
-        dims = len(job.cluster.network.dims)
-        points.append(predict(job, best_there.layout(row, space.scheme, dims)))
+        leaner = predict(job, fastest[0].layout)
+        # what is shown first may be the simplest of a tie, and slower than a leaner point
+        quicker = (p for p in points if p.step_time_s < leaner.step_time_s)
+        points = [*quicker, leaner]
     return tuple(points)

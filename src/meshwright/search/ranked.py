@@ -1,14 +1,15 @@
-"""The best layouts by replay: those whose closed forms do not exceed the best replays, replayed.
+"""The best layouts by replay: those whose bounds do not exceed the best replays, replayed.
 
-A closed form is never above its replay (`prediction.exact`), and what ranks them grows with their
-seconds (`merit`). So the k-th best replay of any layouts bounds the closed forms of all that can be
-among the k best; they are searched for, and replayed best closed form first, until the next one is
-above the k-th best replay found.
+What a search ranks by is never above its replay (`step.pipeline.least_idle`), and what ranks
+layouts grows with their seconds (`merit`). So the k-th best replay of any layouts bounds those that
+can be among the k best; they are searched for, and replayed smallest bound first, until the next
+one is above the k-th best replay found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -21,10 +22,11 @@ from ..step import by_order
 from .best import ROUNDING, Best
 from .cascade import search
 from .merit import burden, weigh
+from .nearby import Row
 from .space import Space
 
 CANDIDATES = 256
-"""Layouts searched for at once; more if that many closed forms are below the k-th best replay."""
+"""Layouts searched for at once; more if that many bounds are below the k-th best replay."""
 TOGETHER = 8
 """At least so many layouts are replayed at once."""
 SAME = 12
@@ -39,7 +41,7 @@ class Placed(NamedTuple):
     """What ranks it among those of one merit: the rest of its row."""
     layout: Layout
     replayed_s: float | None = None
-    """Seconds of a step, replayed; None where the closed form is the answer."""
+    """Seconds of a step, replayed; None under a paper's set, whose closed form is exact."""
 
 
 class Ranked:
@@ -53,9 +55,16 @@ class Ranked:
         job: Job,
         found: Sequence[tuple[Space, Best]],
         relaxed: bool,
+        by_time: bool = False,
+        within: float = np.inf,
     ) -> None:
+        """by_time: seconds rank, as they did in the searches, whatever the chance to fit; within:
+        nothing beyond this merit is asked for.
+        """
+        self.within = within
         self.job, self.found, self.relaxed = job, list(found), relaxed
-        self.dims, self.weigh = len(job.cluster.network.dims), weigh(job)
+        self.dims = len(job.cluster.network.dims)
+        self.weigh = None if by_time else weigh(job)
         self.seen: dict[tuple[int, tuple[Any, ...]], Placed] = {}
         self.exact = by_order(job)
 
@@ -64,20 +73,27 @@ class Ranked:
         """How many were replayed."""
         return len(self.seen) if self.exact else 0
 
+    @property
+    def first(self) -> Row | None:
+        """The best, as a row of a search with its replayed merit."""
+        best = self.best(1)
+        return (best[0].merit, *best[0].ties) if best else None
+
     def best(self, k: int, of: int | None = None) -> list[Placed]:
         """The k best layouts of all spaces, or of one."""
         many = CANDIDATES
         while True:
-            limit = np.inf
+            limit = self.within * ROUNDING
             rows = self._rows(of)
             for start in range(0, len(rows), max(k, TOGETHER)):
                 some = rows[start : start + max(k, TOGETHER)]
                 self._replay([row for row in some if row[1][0] <= limit])
-                limit = self._limit(k, of)
+                limit = min(self._limit(k, of), self.within * ROUNDING)
                 if rows[min(start + len(some), len(rows) - 1)][1][0] > limit:
                     break
             if not self._widen(limit, many, of):
-                return self._sorted(of)[:k]
+                every = self._sorted(of)[:k]
+                return [one for one in every if one.merit <= limit]
             many *= 4
 
     def simplest(self, within: float) -> Placed | None:
@@ -104,7 +120,7 @@ class Ranked:
         return None
 
     def closed(self, slack: float) -> Layout | None:
-        """By closed forms alone: of the layouts that the first beats by no more than `slack` the
+        """Before any is replayed: of the layouts that the first beats by no more than `slack` the
         one with the least burden, then the best.
         """
         rows = self._rows(None)
@@ -123,7 +139,7 @@ class Ranked:
         return self._sorted(number)
 
     def _rows(self, of: int | None) -> list[tuple[int, tuple[Any, ...]]]:
-        """(number of the space, row), best closed form first."""
+        """(number of the space, row), smallest bound first."""
         every = enumerate(self.found)
         rows = [
             (i, row)
@@ -163,9 +179,14 @@ class Ranked:
         return [*found.values()]
 
     def _limit(self, k: int, of: int | None) -> float:
-        """What the closed form of a newcomer must not exceed."""
-        best = self._sorted(of)
-        return best[k - 1].merit * ROUNDING if len(best) >= k else np.inf
+        """What the bound of a newcomer must not exceed."""
+        merits = {  # spaces may overlap
+            x.layout: x.merit
+            for (i, _), x in self.seen.items()
+            if of in (None, i)
+        }
+        best = nsmallest(k, merits.values())
+        return best[-1] * ROUNDING if len(best) == k else np.inf
 
     def _widen(self, limit: float, many: int, of: int | None) -> bool:
         """Search again where a space may hold more layouts within the limit; False: nowhere."""
@@ -178,6 +199,7 @@ class Ranked:
                     many,
                     self.relaxed,
                     within=limit,
+                    weigh=self.weigh,
                 )
                 more.rows = sorted({*more.rows, *best.rows})
                 self.found[i], again = (space, more), True
@@ -195,8 +217,8 @@ def ranked(
     relaxed: bool,
     first: Best,
 ) -> tuple[Layout, ...]:
-    """The k best layouts of one space by replay; first: the best by closed form, k of them or
-    more.
+    """The k best layouts of one space by replay; first: the best by their bounds, k of them
+    or more.
     """
     found = Ranked(job, [(space, first)], relaxed).best(k)
     return tuple(each.layout for each in found)

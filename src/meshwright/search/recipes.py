@@ -112,7 +112,6 @@ def layout(job: Job, r: Recipe) -> Layout:
         tp=r.tp,
         cp=r.cp,
         pp=r.pp,
-        dp=max(job.cluster.chips // (r.tp * r.cp * r.pp), 1),
         ep=r.ep,
         etp=r.etp,
         interleave=r.v,
@@ -121,7 +120,7 @@ def layout(job: Job, r: Recipe) -> Layout:
         zero=r.zero,
         recompute=r.recompute,
         sequence_parallel=r.tp > 1,
-    )
+    ).filling(job.cluster.chips)
 
 
 def published(job: Job, best_s: float) -> list[Family]:

@@ -17,10 +17,8 @@ import numpy as np
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import ceil_div
-from ..schedule.waits import Wait
-from ..step import Body, Stages, least_waits, room, stages, sum_of
+from ..step import Body, Stages, least_idle, room, stages, sum_of
 from .best import LARGEST, Best
-from .blocks import Rows
 from .degrees import chunked, pipelines
 from .evaluate import (
     BLOCK,
@@ -31,22 +29,31 @@ from .evaluate import (
     dp_step,
     each_dp,
     largest_dp,
+    least_bytes,
     lower,
     places,
     tried,
     valid,
 )
-from .grid import pieces
 from .kinds import Deal, Mask, deals, holders_of, kinds
-from .laws import NEVER, Laws, law, layers, shares_of
+from .laws import NEVER, Laws, law, layers, least_of
 from .legal import possible
-from .nearest import Shapes, bound_clock, nearest, pick, stacked
+from .nearest import Shapes, nearest, pick, stacked
 from .options import Options
-from .pieces import Grid, Index, bound
 from .placement import spread
+from .points import Alive
 from .space import PLACED, Space
 from .split import NONE
-from .table import Column, Table, cross, distinct, keep, length, take
+from .table import (
+    Column,
+    Grid,
+    Table,
+    cross,
+    distinct,
+    keep,
+    length,
+    take,
+)
 
 FIRST = 2048
 """Shards that set the first limit."""
@@ -81,7 +88,7 @@ class Partly(NamedTuple):
     table: Table
     each: Column
     """Bound of one microbatch on the slowest device, in seconds."""
-    waits: dict[str, tuple[Wait, ...]]
+    waits: dict[str, Column]
     """Bound of what each schedule waits besides."""
 
     def some(self, at: Any) -> Partly:
@@ -134,21 +141,6 @@ class Shards(NamedTuple):
         )
 
 
-def never(rows: int) -> Wait:
-    """Of a schedule that cannot run."""
-    return Wait(np.full(rows, NEVER), np.zeros(rows), np.zeros(rows))
-
-
-def lowered(known: Wait, rows: Index, wait: Wait) -> Wait:
-    """At most the other wait too, in some rows."""
-    found = Wait(*(np.array(column) for column in known))
-    for column, values in zip(
-        found, pick(known, rows).under(wait), strict=True
-    ):
-        np.asarray(column)[rows] = values
-    return found
-
-
 def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
     """Those of `by_law` whose fewest microbatches, and what they wait for, stay within the limit.
 
@@ -161,7 +153,7 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
         pipes = Layout(
             pp=part["pp"],
             interleave=part["interleave"],
-            schedule=best.choice.all.schedules[0].schedule,
+            schedule=best.choice.schedules[0].schedule,
         )
         shapes = shards.shapes(part)
         staged = [
@@ -181,9 +173,8 @@ def pipelined(job: Job, best: Best, shards: Shards, rows: Table) -> Partly:
         partly = Partly(
             part, each, _least_waits(job, best.choice, pipes, staged)
         )
-        fewest = _fewest(job, part)
-        fine = fewest * each + reduce(
-            np.minimum, _idle(partly.waits, fewest).values()
+        fine = _fewest(job, part) * each + reduce(
+            np.minimum, partly.waits.values()
         ) <= np.minimum(best.over(part), LARGEST)
         found.append(partly.some(fine))
     every_one: Partly = stacked(found, [len(some.each) for some in found])
@@ -206,9 +197,7 @@ def by_law(
 ) -> Table:
     """Shards x pipelines, with their largest dp, that no law of layers alone rules out."""
     every = layers(shards.shapes(shards.table))
-    shares = shares_of(every)
-    most = float(ceil_div(job.batch, shards.table["microbatch"].min()))
-    laws = Laws.of(job, best.choice, degrees, shares, most)
+    laws = Laws.of(job, best.choice, degrees, least_of(every))
     plain = laws.unchunked(degrees["pp"])
     pp = np.unique(degrees["pp"])
     found = []
@@ -250,44 +239,23 @@ def _least_waits(
     choice: Options,
     pipes: Layout,
     staged: list[tuple[Deal, Stages]],
-) -> dict[str, tuple[Wait, ...]]:
+) -> dict[str, Column]:
     """What each schedule waits at least beyond the slowest device's work, with any of its numbers
     of chunks.
 
     staged: (how layers are dealt, one microbatch).
     """
-    every = kinds(choice)
-    pp = np.asarray(pipes.pp)
-    v = np.asarray(pipes.interleave)
-    least: dict[str, tuple[Wait, ...]] = {}
-    for kind, deal in zip(every, deals(choice), strict=True):
+    pp, v = np.asarray(pipes.pp), np.asarray(pipes.interleave)
+    least: dict[str, Column] = {}
+    for kind, deal in zip(kinds(choice), deals(choice), strict=True):
         rows = np.flatnonzero(kind.filled(job, pp, v))
-        name = kind.schedule.name
-        for other, s in staged:
-            if other == deal:
-                mine = least_waits(
-                    job,
-                    pp[rows],
-                    pick(s, rows),
-                    kind.schedule,
-                    v[rows],
-                )
-                known = least.setdefault(
-                    name, tuple(never(len(pp)) for _ in mine)
-                )
-                least[name] = tuple(
-                    lowered(one, rows, wait)
-                    for one, wait in zip(known, mine, strict=True)
-                )
+        known = least.setdefault(kind.schedule.name, np.full(len(pp), NEVER))
+        for s in (s for other, s in staged if other == deal):
+            mine = least_idle(
+                job, pp[rows], pick(s, rows), kind.schedule, v[rows]
+            )
+            known[rows] = np.minimum(known[rows], mine)
     return least
-
-
-def _idle(waits: dict[str, tuple[Wait, ...]], m: Column) -> dict[str, Column]:
-    """Seconds of them with m microbatches."""
-    return {
-        name: reduce(np.add, [np.asarray(wait.of(m)) for wait in mine])
-        for name, mine in waits.items()
-    }
 
 
 def relaxed_rounds(
@@ -367,10 +335,8 @@ def _fitting(job: Job, space: Space, best: Best, partly: Partly) -> Partly:
         at = unknown[start : start + BLOCK]
         part = take(table, at)
         for some in (part, part | {"dp": dp_step(part)}):
-            # a bound, not a layout
-            rows = Rows(some, dict(some), None, space.scheme)
-            p = pieces(job, bound_clock(job), rows, best.choice)
-            alive[at] |= bound(p, capacity).bytes <= capacity
+            bytes_ = least_bytes(job, space, best.choice, some)
+            alive[at] |= bytes_ <= capacity
     return partly.some(alive)
 
 
@@ -506,7 +472,7 @@ def _intervals(
     busy = m * each[index]
     pp = table["pp"][index]
     v = table["interleave"][index]
-    idle = _idle(pick(partly.waits, index), m)
+    idle = pick(partly.waits, index)
     for schedule in {kind.schedule for kind in kinds(best.choice)}:
         can = schedule.legal(pp, m, v)
         seconds = np.where(
@@ -543,13 +509,13 @@ def _halve(
     limit has settled.
     """
     found: list[tuple[Table, Ways]] = []
-    choice = best.choice
+    left: Alive | None = None
     unplaced = (
         list(PLACED[1:])
         if space.placements and len(job.cluster.sizes) > 1
         else []
     )
-    while length(low) and choice.count:
+    while length(low) and (left is None or left.any()):
         if (only := space.values("dp")) is not None:
             allowed = np.sort(only)
             fine = np.searchsorted(allowed, low["dp"]) < np.searchsorted(
@@ -563,7 +529,7 @@ def _halve(
             best,
             low,
             high,
-            choice,
+            left,
         )
         alive = best.alive(low, bounds)
         # few are all placed soon
@@ -577,7 +543,7 @@ def _halve(
                 ways,
             )
             alive = best.alive(low, bounds)
-        choice = ways.within(best.limits)
+        left = ways.within(best.limits)
         sides = {f"bound{side}": each for side, each in enumerate(bounds)}
         low = keep(low | sides, alive)
         high = keep(high, alive)

@@ -170,12 +170,7 @@ def changed(layout: Layout, field: str, value: Any) -> Layout:
     """
     other = replace(layout, placement={}, **{field: value})
     if field in FILLING:
-        other = replace(
-            other,
-            dp=max(
-                int(layout.chips) // int(other.tp * other.cp * other.pp), 1
-            ),
-        )
+        other = other.refilling(int(layout.chips))
     if field == "schedule":
         own = schedule_named(value).chunks(1) != schedule_named(value).chunks(
             2

@@ -17,6 +17,7 @@ from .evaluate import Progress
 from .families import parts, split_of
 from .nearby import Row
 from .options import options
+from .ranked import Ranked
 from .space import Space
 from .split import SHARDED
 
@@ -120,16 +121,12 @@ def _joined(spaces: Sequence[Space]) -> Space | None:
     )
 
 
-def first(found: Found) -> Row | None:
-    """The best row of all."""
-    return min((best.rows[0] for _, best in found if best.rows), default=None)
-
-
 def quickest(
     spaces: Sequence[Space],
     job: Job,
     within: float = np.inf,
     relaxed: bool = False,
 ) -> Row | None:
-    """The best row of all spaces whose merit is within a limit."""
-    return first(several(job, spaces, 1, relaxed, within=within))
+    """The best row of all spaces whose merit, replayed, is within a limit."""
+    found = several(job, spaces, 1, relaxed, within=within)
+    return Ranked(job, found, relaxed, within=within).first

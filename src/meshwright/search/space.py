@@ -9,6 +9,7 @@ from ..describe.choices import Choices, listed
 from ..describe.offload import Offload, offload
 from ..describe.recompute import RECOMPUTE
 from ..describe.stages import RULES as STAGES
+from ..describe.values import brief, flag
 from ..errors import BadInput
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
@@ -83,6 +84,9 @@ class Space:
         **fields: Any,
     ) -> None:
         """fields: values of fields of a layout, over those of `choices`; None: not limited."""
+        flag(placements, "space.placements")
+        if relaxed is not None:
+            flag(relaxed, "space.relaxed")
         chosen = Choices(choices or {}, **fields)
         if unknown := [name for name in chosen if name not in SEARCHED]:
             raise BadInput(
@@ -139,6 +143,18 @@ class Fixed(str):
     def of(cls, scheme: str) -> dict[str, Any]:
         """The fields of a layout that it fixes."""
         return {"scheme": str(scheme), **getattr(scheme, "others", {})}
+
+
+def demand_space(space: object) -> Space:
+    """A space that leaves every field a value; BadInput for anything else."""
+    if not isinstance(space, Space):
+        raise BadInput(
+            f"a Space is needed, such as Space(tp=(4, 8)), not {brief(space)}"
+        )
+    for name, values in space.choices.items():
+        if not values:
+            raise BadInput(f"space.{name} must have at least one value")
+    return space
 
 
 def allowed(value: int, space: Space, name: str) -> bool:

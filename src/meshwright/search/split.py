@@ -37,6 +37,13 @@ class Split(NamedTuple):
         kind = np.asarray(self.kind(tp, pp), dtype=np.intp)
         return np.array(self.of).T[:, kind]
 
+    def side(self, zero: int, tp: Any, pp: Any) -> NDArray[np.intp]:
+        """The part of each row under a ZeRO stage."""
+        rows: NDArray[np.intp] = self.rows(tp, pp)[
+            -1 if zero >= SHARDED else 0
+        ]
+        return rows
+
     def kinds(self, tp: Any, pp: Any) -> NDArray[np.intp]:
         """A number from 0 of each row, the same for those that are in the same parts."""
         parts = self.rows(tp, pp)

@@ -1,67 +1,132 @@
 """The spaces of a plan: what the user names, and for the rest the strategies that the set of
 assumptions searches, or the framework proposes.
+
+A plan's space is a set: every combination of the values named, with what the strategies nearest to
+it take of the fields that nobody named. So whether a layout belongs does not depend on which other
+values were named, nor in which order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from ..describe.choices import Choices, listed
+from ..describe.choices import FIELDS, Choices, Value, Values, listed
 from ..describe.job import Job
 from ..num import divisors
+from ..schedule import get as schedule_named
 from .framework import allowed, proposed
 from .space import FIXED, Space
+
+Lack = tuple[str, ...]
+"""The fields of which a strategy does not have the values named."""
 
 
 def strategies(
     job: Job, space: Space, proposals: bool = True
 ) -> tuple[list[Space], list[str]]:
-    """(a space for each strategy of the job's set or framework and each scheme, sentences on what
-    was named beyond them).
+    """(products whose union is what a plan searches, sentences on what was named beyond the
+    strategies of the job's set or framework).
 
-    A value that the user names and some strategy has is searched in those that have it; one that
-    none has is searched in all, and said so. Thus a set's own space is only a default.
+    A combination of named values is searched in the strategies that have all of it; where none has,
+    as asked, with the rest of those that lack the fewest of its fields.
     """
     how = job.assumptions
     runs = allowed(job, space.choices)
-    found = list(
-        how.choices or (proposed(job, runs) if proposals else runs)
-    ) or [Choices()]
+    own = how.choices or (proposed(job, runs) if proposals else runs)
+    own = own or (Choices(),)
     whose = how.name if how.choices or not job.profile else job.profile.name
     relaxed = space.relaxed
     if how.strict and not relaxed:
         relaxed = False
         even = divisors(job.model.layers)
-        found = [choices.but(pp=choices.get("pp", even)) for choices in found]
-    said = []
-    # a scheme decides which strategies are left
-    for name in sorted(space.choices, key=lambda name: name != "scheme"):
-        asked = space.choices[name]
-        own = [v for choices in found for v in choices.get(name, asked)]
-        if beyond := [v for v in asked if v not in own]:
-            searches = listed(dict.fromkeys(own))
-            said.append(
-                f"{name} {listed(beyond)} is searched as asked; {whose} itself searches {name}"
-                f" {searches}"
-            )
-        each = [
-            (choices, {*choices.get(name, asked), *beyond})
-            for choices in found
-        ]
-        both = [
-            choices.but(**{name: [v for v in asked if v in allowed]})
-            for choices, allowed in each
-        ]
-        found = [choices for choices in both if choices[name]]
-    spaces = [Space(choices, space.placements, relaxed) for choices in found]
-    names = ("scheme", *FIXED)
-    every = (
-        (each, product(*(each.values(name) for name in names)))
-        for each in spaces
+        own = tuple(each.but(pp=each.get("pp", even)) for each in own)
+    products = list[Choices]()
+    said = dict[frozenset[tuple[str, Values]], str]()
+    for named in _combinations(space.choices, own):
+        near = _nearest(own, named)
+        products += [each.but(**named) for each, _ in near]
+        beyond = [n for n in named if any(n in lack for _, lack in near)]
+        what = {name: named[name] for name in beyond}
+        instead = (
+            _words({n: each[n] if n in lack else named[n] for n in beyond})
+            for each, lack in near
+        )
+        said[frozenset(what.items())] = (
+            f"{_words(what)} is searched as asked; {whose} itself searches"
+            f" {' or '.join(dict.fromkeys(instead))}"
+        )
+    spaces = (
+        Space(each, space.placements, relaxed)
+        for each in _joined(products, space.choices)
     )
-    one = [
-        each.but(**dict(zip(names, v, strict=True)))
-        for each, values in every
-        for v in values
+    # what two values need is said of each, unless neither is beyond by itself
+    return [one for each in spaces for one in _searches(each)], [
+        sentence
+        for what, sentence in said.items()
+        if what > frozenset().union(*(less for less in said if less < what))
     ]
-    return one, said
+
+
+def _combinations(
+    named: Choices, own: Sequence[Choices]
+) -> Iterator[dict[str, Values]]:
+    """The values named, in parts that each strategy has as a whole or not at all."""
+    parts = []
+    for name in (name for name in FIELDS if name in named):
+        alike: dict[tuple[bool, ...], list[Value]] = {}
+        for value in named[name]:
+            who = tuple(value in each.get(name, (value,)) for each in own)
+            alike.setdefault(who, []).append(value)
+        parts.append([(name, tuple(values)) for values in alike.values()])
+    return (dict(each) for each in product(*parts))
+
+
+def _nearest(
+    own: Sequence[Choices], named: dict[str, Values]
+) -> list[tuple[Choices, Lack]]:
+    """The strategies that lack the fewest fields, with these; one of another scheme, which says
+    what the other fields mean, is farthest.
+    """
+    lacks = [
+        tuple(n for n, v in named.items() if v[0] not in each.get(n, v))
+        for each in own
+    ]
+    far = [("scheme" in lack, len(lack)) for lack in lacks]
+    every = zip(own, lacks, far, strict=True)
+    return [(each, lack) for each, lack, is_ in every if is_ == min(far)]
+
+
+def _words(values: Mapping[str, Values]) -> str:
+    """pp 2 with schedule zb-h1 and zero 3."""
+    each = (f"{name} {listed(those)}" for name, those in values.items())
+    return " and ".join(each).replace(" and ", " with ", 1)
+
+
+def _joined(products: list[Choices], named: Choices) -> list[Choices]:
+    """The same set as fewer products: those that differ in one field that was named are one."""
+    for name in (name for name in FIELDS if name in named):
+        alike: dict[Choices, set[Value]] = {}
+        for each in products:
+            rest = each.but(**{name: None})
+            alike.setdefault(rest, set()).update(each[name])
+        products = [
+            rest.but(**{name: [v for v in named[name] if v in values]})
+            for rest, values in alike.items()
+        ]
+    return products
+
+
+def _searches(space: Space) -> Iterator[Space]:
+    """The parts of a product that one search can look at: one value of `FIXED` and of the scheme,
+    and schedules that hold each stage on as many ranks.
+    """
+    copies: dict[int, list[Value]] = {}
+    for name in space.values("schedule"):
+        copies.setdefault(schedule_named(name).copies, []).append(name)
+    ways = [*copies.values()] if len(copies) > 1 else [None]
+    names = ("scheme", *FIXED)
+    for way, *values in product(ways, *map(space.values, names)):
+        fixed = dict(zip(names, values, strict=True))
+        one = space.but(**fixed)
+        yield one.but(schedule=way) if way else one

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.intp]
+Grid: TypeAlias = NDArray[np.float64]
+"""Columns side by side."""
 
 
 Table: TypeAlias = dict[str, Column]

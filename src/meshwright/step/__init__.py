@@ -9,7 +9,6 @@ layer again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -46,13 +45,11 @@ from .pipeline import (
     either,
     hop,
     least_idle,
-    least_waits,
     ordered,
     passes_of,
     pick,
     shares,
     slowest,
-    span,
     staged,
     stages,
     sum_of,
@@ -149,19 +146,81 @@ class Step(NamedTuple):
         )
 
 
+class Work(NamedTuple):
+    """One microbatch on the devices of a pipeline, with what they compute again, whatever the order
+    of its schedule and the ZeRO stage.
+    """
+
+    by: Shares
+    """The devices' shares by name, first to last; a device that is alone has the first one's."""
+    devices: tuple[Device, ...]
+    """With nothing to synchronise."""
+    stages: Stages
+    slowest: Share
+    """What the device holds that the pipeline waits for."""
+    send: Load
+    """Between two stages."""
+
+    ranks: dict[str, Num]
+    """Name of each device -> its place in the pipeline."""
+
+
+def work(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Work:
+    """What a microbatch of the layout costs on devices that hold these shares of the model."""
+    text = layout.recompute
+    again = recomputing(parts, text, by.again(text))
+    names = by.called(*DEVICES)
+    alone = along(layout, by, names)
+    of = tuple(device(again, alone[name]) for name in names)
+    passes = {
+        name: (d.forward, d.backward)
+        for name, d in zip(names, of, strict=True)
+    } | {"whole": by["whole"].passes(again)}
+    choice = slowest(layout, passes)
+    return Work(
+        alone,
+        of,
+        staged(layout, again, by, passes_of(choice, passes), passes["whole"]),
+        pick(choice, {name: by[name] for name in passes}),
+        hop(layout, parts, at),
+        {name: by[name].rank for name in names},
+    )
+
+
+class Piped(NamedTuple):
+    """Microbatches in the order of a schedule."""
+
+    seconds: Pipeline
+    way: dict[str, Num]
+    """Name of a device -> seconds in which it has nothing to do yet, or nothing any more."""
+    links: Busy
+    """Seconds each dimension of the network carries what stages send."""
+
+
 def pipelined(
-    job: Job, layout: Layout, s: Stages, send: Load, refine: bool = False
-) -> Pipeline:
+    job: Job, layout: Layout, of: Work, refine: bool = False
+) -> Piped:
     """All microbatches of a step; refine: as in `ordered`."""
-    return ordered(
-        job,
-        layout.pp,
-        microbatches(job, layout),
-        s,
-        send.seconds,
-        schedule_of(layout),
-        layout.interleave,
-        refine,
+    schedule, v = schedule_of(layout), layout.interleave
+    m = microbatches(job, layout)
+    s, send = of.stages, of.send.seconds
+    seconds = ordered(job, layout.pp, m, s, send, schedule, v, refine)
+    if not by_order(job):
+        return Piped(seconds, {}, Busy())
+    return Piped(
+        seconds,
+        ways(job, layout.pp, s, send, schedule, v, of.ranks),
+        carried(rounds(job, layout), of.send, schedule, v),
+    )
+
+
+def synchronised(
+    job: Job, layout: Layout, of: Work, each: Units
+) -> tuple[Device, ...]:
+    """The devices with the collectives of what they hold."""
+    return tuple(
+        d.sharing(share, each, end)
+        for d, (end, share) in zip(of.devices, of.by.items(), strict=True)
     )
 
 
@@ -169,8 +228,7 @@ def updated(
     job: Job, layout: Layout, parts: Body, by: Shares, at: Clock
 ) -> Num:
     """Seconds of the optimizer."""
-    owned = owners(job, layout, parts, by)
-    return update(job, layout, owned, layout.zero, at)
+    return update(job, layout, owners(job, layout, parts, by), layout.zero, at)
 
 
 def owners(job: Job, layout: Layout, parts: Body, by: Shares) -> list[Held]:
@@ -189,64 +247,54 @@ def step(
     refine: as in `ordered`.
     """
     at = at or clock(job)
-    m = rounds(job, layout)
-    how = at.overlap.dp
     by = shares(job, layout, schedule_of(layout), layout.interleave)
-    work = recomputing(parts, layout.recompute, by.again(layout.recompute))
-    names = by.called(*DEVICES)
-    of = devices(job, layout, work, by, (layout.zero,), at)
-    passes = {
-        name: (d.forward, d.backward)
-        for name, d in zip(names, of, strict=True)
-    } | {"whole": by["whole"].passes(work)}
-    choice = slowest(layout, passes)
-    s = staged(layout, work, by, passes_of(choice, passes), passes["whole"])
-    slow = pick(choice, {name: by[name] for name in passes})
-    send = hop(layout, parts, at)
-    waits = tuple(exposed(d, m, layout.zero, how) for d in of)
-    busy = tuple(done(d, m, w) for d, w in zip(of, waits, strict=True))
-    found = Step(
-        pipelined(job, layout, s, send, refine),
-        waits[0].outside,
+    of = work(job, layout, parts, by, at)
+    each = units(job, layout, parts, of.by, (layout.zero,), at)
+    return joined(
+        job,
+        layout,
+        of,
+        pipelined(job, layout, of, refine),
+        synchronised(job, layout, of, each),
         updated(job, layout, parts, by, at),
-        tuple(of),
-        busy=busy,
-        waiting=waits,
-        slowest=slow,
-    )
-    if not by_order(job):  # papers add up
-        return found._replace(outside=synchronise(of, m, busy))
-    ranks = {name: by[name].rank for name in names}
-    return found._replace(
-        reached=_reached(job, layout, found, s, send, ranks),
-        links=occupied(of, m, layout.zero)
-        + carried(m, send, schedule_of(layout), layout.interleave)
-        if shared(at.overlap)
-        else Busy(),
+        at,
     )
 
 
-def _reached(
+def joined(
     job: Job,
     layout: Layout,
-    found: Step,
-    s: Stages,
-    send: Load,
-    ranks: Mapping[str, Num],
-) -> tuple[Num, ...]:
-    """When each device is done: its own seconds, the optimizer, and the way to it."""
-    way = ways(
-        job,
-        layout.pp,
-        s,
-        send.seconds,
-        schedule_of(layout),
-        layout.interleave,
-        ranks,
+    of: Work,
+    pipe: Piped,
+    devices: tuple[Device, ...],
+    updated: Num,
+    at: Clock,
+) -> Step:
+    """A step of its parts: microbatches in the order of the schedule, what each device has to
+    synchronise, and the seconds of the optimizer.
+    """
+    m = rounds(job, layout)
+    waits = tuple(exposed(d, m, layout.zero, at.overlap.dp) for d in devices)
+    busy = tuple(done(d, m, w) for d, w in zip(devices, waits, strict=True))
+    found = Step(
+        pipe.seconds,
+        waits[0].outside,
+        updated,
+        devices,
+        busy=busy,
+        waiting=waits,
+        slowest=of.slowest,
     )
-    return tuple(
-        seconds + found.update + way[name]
-        for seconds, name in zip(found.busy, ranks, strict=True)
+    if not by_order(job):  # papers add up
+        return found._replace(outside=synchronise(devices, m, busy))
+    return found._replace(
+        reached=tuple(
+            seconds + updated + way
+            for seconds, way in zip(busy, pipe.way.values(), strict=True)
+        ),
+        links=occupied(devices, m, layout.zero) + pipe.links
+        if shared(at.overlap)
+        else Busy(),
     )
 
 
@@ -296,10 +344,10 @@ __all__ = [
     "every_step",
     "exposed",
     "held",
+    "joined",
     "hop",
     "kept_clock",
     "least_idle",
-    "least_waits",
     "occupied",
     "ordered",
     "owners",
@@ -312,7 +360,6 @@ __all__ = [
     "shared",
     "shares",
     "slowest",
-    "span",
     "stage_message",
     "staged",
     "stages",

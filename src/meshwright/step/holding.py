@@ -17,7 +17,7 @@ from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
-from ..num import Item, Num, largest, minimum, where
+from ..num import Num, largest, minimum, naming, where
 from .microbatch import Body
 
 Parts = dict[str, Num]
@@ -204,8 +204,5 @@ def total(found: Parts, parts: Body | None = None, own: Num = 0.0) -> Num:
 
 def named(size: Num, name: str, parts: Body) -> Num:
     """The bytes by a name, in an explanation."""
-    return (
-        Item.called(name, size)
-        if isinstance(parts.boundary, Item) and size
-        else size
-    )
+    called = naming(parts.boundary)
+    return called(name, size) if called and size else size

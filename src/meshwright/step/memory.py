@@ -411,6 +411,57 @@ def _shared(layout: Layout, layer: LayerCost) -> Num:
     return dense + where(layout.expert_shards > 1, layer.expert_weights, 0.0)
 
 
+class Standing(NamedTuple):
+    """What stands on a device whatever microbatches hold."""
+
+    states: States
+    buffers: Num
+    copies: Num | None = None
+    """Of gradients, while the optimizer runs; None: there is no such moment."""
+
+    def uses(self, kept: Num) -> list[Use]:
+        """Bytes at the moments that may be its fullest: while microbatches keep so many, and when
+        these are gone and the optimizer runs.
+        """
+        passes = Use(*self.states, kept, self.buffers)
+        if self.copies is None:
+            return [passes]
+        return [passes, Use(*self.states, 0.0, self.buffers + self.copies)]
+
+
+def standing(
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    by: Shares,
+    end: str,
+    far: Layout | None = None,
+) -> Standing:
+    """Of one device. far: the same rows with the most replicas, for bounds: states are smallest
+    there, and buffers with the fewest.
+    """
+    parameters = held(job, layout, parts, by, end)
+    s = states(job, far or layout, parameters, layout.zero)
+    whole = buffers(job, layout, parts, parameters, layout.zero, by, end)
+    if moments(job) == 1:
+        return Standing(s, whole)
+    copies = step_copies(job, s)
+    name = "gradients copied for the step"
+    return Standing(s, whole, holding.named(copies, name, parts))
+
+
+def flights(
+    job: Job, layout: Layout, schedule: Schedule, by: Shares, end: str
+) -> tuple[Num, Num, Num]:
+    """Microbatches in flight on a device, and in either half of the head's backward pass."""
+    p, m, v = layout.pp, microbatches(job, layout), layout.interleave
+    return (
+        in_flight(p, m, schedule, v, end, by[end].rank),
+        schedule.heads(p, m, v),
+        schedule.heads_late(p, m, v),
+    )
+
+
 def of_devices(
     job: Job, layout: Layout, parts: Body, schedule: Schedule
 ) -> dict[str, Use]:
@@ -418,44 +469,17 @@ def of_devices(
     pipeline, at its fullest moment; where layers are of several kinds, on several of the second.
     """
     by = shares(job, layout, schedule, layout.interleave)
-    found = {}
-    m = microbatches(job, layout)
-    v = layout.interleave
-    heads = (
-        schedule.heads(layout.pp, m, v),
-        schedule.heads_late(layout.pp, m, v),
-    )
     ends = by.called(*ENDS)
     several = activations(job, layout, parts, layout.recompute, by, ends)
-    copied = moments(job) > 1
-    for end, held_ in zip(ends, several, strict=True):
-        parameters = held(job, layout, parts, by, end)
-        s = states(job, layout, parameters, layout.zero)
-        kept = held_.kept(
-            in_flight(layout.pp, m, schedule, v, end, by[end].rank),
-            *heads,
+    return {
+        end: reduce(
+            fuller,
+            standing(job, layout, parts, by, end).uses(
+                each.kept(*flights(job, layout, schedule, by, end))
+            ),
         )
-        whole = buffers(
-            job,
-            layout,
-            parts,
-            parameters,
-            layout.zero,
-            by,
-            end,
-        )
-        found[end] = Use(*s, kept, whole)
-        if copied:
-            copies = holding.named(
-                step_copies(job, s),
-                "gradients copied for the step",
-                parts,
-            )
-            found[end] = fuller(
-                found[end],
-                found[end]._replace(activations=0.0, buffers=whole + copies),
-            )
-    return found
+        for end, each in zip(ends, several, strict=True)
+    }
 
 
 def new_block(

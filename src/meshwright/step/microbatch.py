@@ -30,6 +30,7 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.offload import offload
 from ..describe.recompute import recompute, resolved
+from ..layout.sequence import length
 from ..num import Num
 
 
@@ -177,7 +178,7 @@ def boundary(job: Job, layout: Layout) -> Num:
     """Bytes one device holds of a microbatch between two layers: b T/cp tokens of width D, a shard
     of them (/ tp) with sequence parallelism or SUMMA, else all.
     """
-    tokens = layout.microbatch * job.T / layout.cp
+    tokens = layout.microbatch * length(job, layout) / layout.cp
     each = job.precision.activation_bytes
     if layout.scheme == "summa":
         return tokens * summa.width(job, layout) * each

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache, partial, reduce
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cost.layer import Clock, LayerCost
@@ -18,11 +19,9 @@ from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import cut
 from ..num import SCALARS, Num, maximum, minimum, where
-from ..schedule import waits
 from ..schedule.cut import Cut
 from ..schedule.dealt import Dealt, Pass
 from ..schedule.types import Schedule
-from ..schedule.waits import Wait
 from .microbatch import Body
 
 
@@ -127,20 +126,30 @@ class Stages(NamedTuple):
     head: Pass = Pass(0.0, 0.0, 0.0)
 
 
-class Pipeline(NamedTuple):
+@dataclass(frozen=True)
+class Pipeline:
     """Seconds of the microbatches of one step."""
 
     busy: Num
     """m microbatches on the slowest device."""
-    sends: Num
-    """Stage boundaries, as far as they are not hidden."""
-    bubble: Num
-    span: Num
-    """From the first action to the end: the sum of the three."""
+    total: Num
+    """From the first action to the end."""
+    parts: Callable[[], tuple[Num, Num]]
+    """What of it are `sends`, and `bubble`: asked for only where they are told apart."""
+
+    @cached_property
+    def _parts(self) -> tuple[Num, Num]:
+        return self.parts()
 
     @property
-    def total(self) -> Num:
-        return self.span
+    def sends(self) -> Num:
+        """Stage boundaries, as far as they are not hidden."""
+        return self._parts[0]
+
+    @property
+    def bubble(self) -> Num:
+        """Waiting without them."""
+        return self._parts[1]
 
 
 class Shares(dict[str, Share]):
@@ -370,6 +379,10 @@ def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
     return send.busy * (2 * m * schedule.chunks(v))
 
 
+MANY = 1e9
+"""Microbatches: a bound for any number of them."""
+
+
 def barrier(job: Job) -> bool:
     """No rank begins the next step before all have ended this one."""
     return job.how.overlap.step_barrier != "none"
@@ -387,37 +400,44 @@ def ordered(
 ) -> Pipeline:
     """m microbatches through p stages in the order of a schedule.
 
-    refine: replay the order where the closed form is only a bound, as a prediction does; a search,
-    which replays its best rows, takes the bound.
+    refine: one layout, whose order is replayed; else what it takes at least (`least_idle`), by
+    which a search ranks before it replays the best. Papers say what all microbatches wait in
+    closed form.
     """
     busy = (s.forward + s.backward) * schedule.rounds(m)
     if not by_order(job):
         sends, bubble = _published(job, p, m, s, send, schedule, v)
-        return Pipeline(busy, sends, bubble, busy + sends + bubble)
-    d = dealt(job, p, m, s, send, schedule, v)
-    span = schedule.span
-    if refine and schedule.loose:
-        from ..schedule.replays import refined, timed
-
-        # one order, with sends and without
-        span = partial(refined, timed(schedule, p, v, d), p, m, v)
-    whole = span(d, barrier(job))
-    silent = isinstance(send, float) and send == 0.0
-    quiet = whole if silent else span(d.silent, barrier(job))
-    return Pipeline(busy, whole - quiet, quiet - busy, whole)
+        return Pipeline(busy, busy + sends + bubble, lambda: (sends, bubble))
+    if refine and p > 1:
+        return _replayed(job, (p, m, v), s, send, schedule, busy)
+    idle = least_idle(job, p, s, schedule, v, m, send)
+    return Pipeline(busy, busy + idle, lambda: (0.0, idle))
 
 
-def span(
-    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
-) -> Num:
-    """Seconds of m microbatches through p stages in the order of a schedule: the longest path of
-    its closed form, or what papers add up.
+def _replayed(
+    job: Job,
+    at: tuple[Num, Num, Num],
+    s: Stages,
+    send: Num,
+    schedule: Schedule,
+    busy: Num,
+) -> Pipeline:
+    """One layout, action by action: the bubble is what it takes without sends; one order serves
+    both. at: (p, m, v).
     """
-    if by_order(job):
-        d = dealt(job, p, m, s, send, schedule, v)
-        return schedule.span(d, barrier(job))
-    sends, bubble = _published(job, p, m, s, send, schedule, v)
-    return schedule.rounds(m) * (s.forward + s.backward) + sends + bubble
+    from ..schedule.replays import one, timed
+
+    p, m, v = map(int, at)
+    d = dealt(job, p, s, send, schedule, v)
+    order = timed(schedule, (p, m, v), d)
+    whole = one(order, (p, m, v), d, barrier(job))
+
+    def parts() -> tuple[Num, Num]:
+        silent = d._replace(send=0.0)
+        quiet = one(order, (p, m, v), silent, barrier(job))
+        return whole - quiet, quiet - busy
+
+    return Pipeline(busy, whole, parts)
 
 
 def by_order(job: Job) -> bool:
@@ -428,20 +448,11 @@ def by_order(job: Job) -> bool:
 
 
 def dealt(
-    job: Job, p: Num, m: Num, s: Stages, send: Num, schedule: Schedule, v: Num
+    job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num
 ) -> Dealt:
-    """The stages of a pipeline."""
+    """One microbatch in the stages of a pipeline."""
     layers = cut(job, p, schedule, v)
-    return Dealt(
-        layers,
-        schedule.rounds(m),
-        s.layer,
-        s.embedding,
-        s.head,
-        s.more,
-        send,
-        schedule.group,
-    )
+    return Dealt(layers, s.layer, s.embedding, s.head, s.more, send)
 
 
 def ways(
@@ -457,70 +468,62 @@ def ways(
     way of one microbatch down to it and, where backward passes are whole, up again. Where a rank
     may begin the next step meanwhile, nothing.
     """
-    if schedule.split_backward and not barrier(job):
+    split = schedule.split_backward
+    if split and not barrier(job):
         return dict.fromkeys(ranks, 0.0 * p)
-    d = dealt(job, p, 1.0, s, send, schedule, v)
-    places = {name: d.place(rank) for name, rank in ranks.items()}
+    d = dealt(job, p, s, send, schedule, v)
     return {
-        name: place.down + (0.0 if schedule.split_backward else place.back)
-        for name, place in places.items()
+        name: d.down(rank) + (0.0 if split else d.up(rank))
+        for name, rank in ranks.items()
     }
 
 
-def least_waits(
-    job: Job, p: Num, s: Stages, schedule: Schedule, v: Num
-) -> tuple[Wait, ...]:
-    """Of the span, what is beyond m microbatches on the slowest device at least, added up; it falls
-    with m.
+def least_idle(
+    job: Job,
+    p: Num,
+    s: Stages,
+    schedule: Schedule,
+    v: Num,
+    m: Num = MANY,
+    send: Num = 0.0,
+) -> Num:
+    """Of the span of m microbatches, what is beyond their work on the slowest device x at least:
+    seconds of a few paths of the order, with their sends.
+
+    Any: the first microbatch through all stages and back to the first device. Whole backward
+    passes: the way of the first microbatch down to x and of the last one up from it; and from x to
+    the last rank and back, less the p - 1 - x forwards that x runs ahead meanwhile. Split ones in a
+    run of steps (h forwards ahead, h weight gradients held back a rank): up from x and down again
+    with the next step's first microbatch, less h x weight gradients of x; and to the last rank and
+    back, less h (p - 1 - x) forwards.
     """
     together = barrier(job)
     if not by_order(job):
-        f = s.others_forward
-        b = s.others_backward
-        w = s.others_weight
-        return (
-            Wait(
-                schedule.least_bubble(
-                    p,
-                    v,
-                    f,
-                    b - w,
-                    w,
-                    together,
-                )
-            ),
-        )
-    d = dealt(job, p, 1.0, s, 0.0, schedule, v)
-    if schedule.waits and not (schedule.split_backward and together):
-        return schedule.waits(d, s.forward + s.backward)
-    if schedule.folded or (schedule.split_backward and not together):
-        return (Wait(0.0 * p),)
-    x = waits.slowest(d)
-    return (
-        Wait(
-            d.down(0.0, x)
-            + (0.0 if schedule.split_backward else d.up_whole(x, 0.0))
-        ),
-    )
-
-
-def least_idle(
-    job: Job, p: Num, m: Num, s: Stages, schedule: Schedule, v: Num
-) -> Num:
-    """The same of m microbatches, in seconds."""
-    return reduce(
-        operator.add,
-        (
-            wait.of(m)
-            for wait in least_waits(
-                job,
-                p,
-                s,
-                schedule,
-                v,
-            )
-        ),
-    )
+        f, b, w = s.others_forward, s.others_backward, s.others_weight
+        return schedule.least_bubble(p, v, f, b - w, w, together)
+    split, h = schedule.split_backward, schedule.ahead
+    d = dealt(job, p, s, send, schedule, v)
+    every = d.passes(0.0, d.cut.stages)
+    turn = 1.0 if schedule.folded and not d.cut.crosses else 0.0
+    hops = 2.0 * (d.cut.stages - 1.0 - turn) * d.sent
+    through = every.f + every.i + hops + (d.at(0.0).w if split else every.w)
+    work = schedule.rounds(m) * (s.forward + s.backward)
+    idle = maximum(through - work, 0.0)
+    if schedule.folded or (split and not (together or h)):
+        return idle
+    x = d.slowest
+    mine, before = d.load(x), d.passes(0.0, x)
+    path = d.down(x) + (0.0 if split else d.up(x))
+    if split and not together:
+        around = before.f + before.i + d.load(0.0).w - mine.w + 2 * x * d.sent
+        path = maximum(around - mine.w * minimum(h * x, m - 1.0), 0.0)
+    if h and not (split and together):
+        below = d.passes(x + 1.0, d.cut.p)
+        back = 2 * (d.cut.q - x) * d.sent
+        turned = below.f + below.i + (0.0 if split else below.w) + back
+        run = h * (d.cut.q - x)
+        path = path + maximum(turned - mine.f * minimum(run, m - 1.0), 0.0)
+    return maximum(idle, path)
 
 
 def _published(

@@ -98,12 +98,17 @@ def most(
     """The same of a chip's memory, under an answered set. headroom: the risk that is accepted; None
     = the set's.
     """
-    h = how.headroom if headroom is None else headroom
+    h = accepted(how, headroom)
     there = hbm_bytes * how.capacity_share
     need = 1.0 + (how.holding or Holding()).allocator_need
     if how.risk_width:
         there = there * (h / (1.0 - h)) ** how.risk_width
     return (there - float(how.framework_bytes or 0.0)) / need
+
+
+def accepted(how: MemoryCount, headroom: float | None = None) -> float:
+    """The risk of running out that is accepted: what was asked, else the set's."""
+    return how.headroom if headroom is None else headroom
 
 
 def fits(job: Job, allocated: Num) -> Any:

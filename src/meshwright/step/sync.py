@@ -166,6 +166,9 @@ class Exposed(NamedTuple):
         return self.arrives + self.leaves
 
 
+NO_WAIT = overlap.Exposed(0.0, 0.0)
+
+
 def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     """What does not hide beside m microbatches.
 
@@ -173,7 +176,8 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     reduce-scatters after every microbatch; 3 also gathers the weights before each pass. What is
     done once hides behind the first forward or the last backward pass, less the layer that waits
     for the first unit or makes the last one, which is exposed: T_1 + behind(rest); of scope "layer"
-    no unit is the first. Scope "step": all of it hides behind all microbatches.
+    no unit is the first. Scope "backward": gathers of weights are waited for. Scope "step": all
+    of it hides behind all microbatches.
     """
     often = m if zero >= 2 else 1.0
     if how.scope == "none":
@@ -214,11 +218,13 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
             d.first.all_reduce.seconds,
             slower,
         )
-    ahead = hide(*first, d.rest.gather)
-    gather = d.first.gather.seconds
+    waited = how.scope == "backward"
+    each = d.every.gather.seconds
+    gather = each if waited else d.first.gather.seconds
+    ahead = NO_WAIT if waited else hide(*first, d.rest.gather)
     with_last = d.rest.scatter
     between = d.every.scatter
-    if zero == 3:
+    if zero == 3 and not waited:
         ahead = ahead + hide(d.forward, d.sent, d.every.gather) * (m - 1)
         with_last = d.every.gather + with_last
         between = d.every.gather + between
@@ -226,8 +232,13 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     if zero >= 2:
         behind = behind + hide(d.backward, d.sent_back, between) * (m - 1)
     slower = ahead.slowdown + behind.slowdown
+    again = each if waited and zero == 3 else 0.0
     return Exposed(
-        gather, ahead.shown, behind.shown, d.first.scatter.seconds, slower
+        gather,
+        ahead.shown + again * (m - 1),
+        behind.shown + again * m,
+        d.first.scatter.seconds,
+        slower,
     )
 
 

@@ -14,6 +14,7 @@ import socket
 import time
 import tomllib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from ..describe.job import Job
 from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
 from ..formats.toml import TRAIN, dump_job
-from ..formats.toml_writer import dumps_toml
 from . import data
 from .settings import Settings, table
 
@@ -41,7 +41,7 @@ ELSEWHERE = ("train.output",)
 
 def description(job: Job, settings: Settings) -> str:
     """The TOML text from which `meshwright train` does the same again."""
-    return f"{dump_job(job)}\n{dumps_toml({TRAIN: table(settings)})}"
+    return dump_job(replace(job, train=table(settings)))
 
 
 def versions() -> dict[str, str]:

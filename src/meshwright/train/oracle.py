@@ -1,5 +1,5 @@
 """An oracle without hardware: the trainer's own program of one rank, run under a fake process
-group, beside what `expected` and `peak` say of it.
+group, beside what `program.messages` and `program.memory` say of it.
 
 Counts must agree exactly, the peak of memory within `MEMORY_TOLERANCE`. Tokens go to experts
 evenly.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -151,14 +152,23 @@ def even(job: Job) -> Any:
 
 
 def compare(
-    job: Job, settings: Settings, ranks: tuple[int, ...] = ()
+    job: Job,
+    settings: Settings,
+    ranks: tuple[int, ...] = (),
+    progress: Callable[[str, float], None] | None = None,
 ) -> list[OfRank]:
-    """These ranks (default: `representative`), one after the other. BadInput if the job cannot be
-    trained.
+    """These ranks (default: `representative`), one after the other. progress: is told which, and
+    the share that is done. BadInput if the job cannot be trained.
     """
     rules.demand(job, settings, int(job.layout.chips))
     places = {rank: place(job, rank) for rank in ranks or representative(job)}
-    return [of_rank(job, rank, *at, settings) for rank, at in places.items()]
+    done: list[OfRank] = []
+    for rank, at in places.items():
+        if progress:
+            which = f"rank {rank}, {len(done) + 1} of {len(places)}"
+            progress(which, len(done) / len(places))
+        done.append(of_rank(job, rank, *at, settings))
+    return done
 
 
 def of_rank(

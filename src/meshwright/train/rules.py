@@ -1,5 +1,5 @@
 """What the trainer cannot run, said before anything starts. The rules of layouts
-(`meshwright.rules`) hold here too.
+(`layout.rules`) hold here too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def demand(job: Job, settings: Settings, world: int | None = None) -> None:
 
     world: ranks a launcher has already started; None: they are to be started on this machine.
     """
+    job = job.filled
     layout = job.layout
     why = rules.broken(
         job, layout, rules.ALWAYS + (rules.EVEN_BATCH, rules.FILLED)
@@ -87,7 +88,7 @@ def balanced(job: Job, settings: Settings) -> list[str]:
 
 
 def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
-    """What torch.compile cannot do in PyTorch 2.13."""
+    """What torch.compile cannot do in this trainer."""
     if not settings.compile:
         return []
     split = layout.pp > 1 and schedule_named(layout.schedule).split_backward
@@ -97,8 +98,10 @@ def compiled(job: Job, layout: Layout, settings: Settings) -> list[str]:
         if name and shutil.which(name)
     ]
     missing = {
-        "train.compile with tp > 1 is not carried out by PyTorch 2.13 on CPUs (its graphs lose"
-        " DTensors): set compile = false": (layout.tp > 1),
+        "train.compile with tp > 1 is not trained: this trainer's tensor parallelism is written by"
+        " hand, and torch.compile cannot trace it: set compile = false, or tp 1": (
+            layout.tp > 1
+        ),
         "train.compile with a mixture of experts is not trained: the tokens of an expert differ"
         " from step to step": (job.model.moe),
         f"train.compile with schedule {layout.schedule} is not carried out: a compiled layer's"

@@ -102,6 +102,7 @@ def train(
 
     allowed: what of `attempt.ORDER` a resumed run may change.
     """
+    job = job.filled
     record_flights(Path(settings.output))
     environment(settings.device, settings.deterministic)
     if under_launcher():

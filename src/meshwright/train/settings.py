@@ -11,8 +11,6 @@ from typing import Annotated, Any
 from ..describe.fields import Checked, Unit
 from ..describe.read import read
 from ..errors import BadInput
-from ..formats import parse_toml, read_text
-from ..formats.flags import STDIN
 
 
 @dataclass(frozen=True)
@@ -166,18 +164,9 @@ ZERO_IS_NONE = (
 """Fields in which 0 says the same as "none"."""
 
 
-def load(path: str) -> Settings:
-    """The settings in a job file ("-": the standard values); BadInput for every mistake in them."""
-    return settings(
-        {}
-        if path == STDIN
-        else parse_toml(read_text(path), path).get("train", {})
-    )
-
-
 _ASYNC_TP = (
-    "asynchronous tensor parallelism is a pass of torch.compile, which PyTorch 2.13 does not carry"
-    " out for layers with tp: leave it out"
+    "asynchronous tensor parallelism is a pass of torch.compile, which cannot trace the tensor"
+    " parallelism of this trainer, written by hand: leave it out"
 )
 _BOUNDARY = (
     "stages send 1/tp of a boundary with layout.sequence_parallel = true, and have no other way to:"

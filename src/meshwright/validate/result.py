@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ..prediction.certainty import runs
 from .layouts import Figure, once
 from .stats import confusion, ranking, reliability, stats
 
@@ -116,11 +117,11 @@ class Validation:
         for name in TIMES[1:]:
             if self.having(name):
                 found[name] = _stats(self.having(name))
-        runs = self.having("step_time")
+        steps = self.having("step_time")
         odds = [*verdicts(self.rows)]
         found["memory"] |= {"layouts": once(self.having("memory"))}
         foreseen = {**confusion(odds), "reliability": reliability(odds)}
-        return {**found, "out_of_memory": foreseen, "ranking": _ranking(runs)}
+        return {**found, "out_of_memory": foreseen, "ranking": _ranking(steps)}
 
     @property
     def ranked(self) -> dict[str, dict[str, Any]]:
@@ -142,8 +143,8 @@ class Validation:
         """Runs that no fit may use: each with the range of what its source leaves open, and their
         errors; {} if none.
         """
-        runs = self.having("step_time", held_out=True)
-        if not runs:
+        apart = self.having("step_time", held_out=True)
+        if not apart:
             return {}
         return {
             "rows": [
@@ -154,11 +155,19 @@ class Validation:
                     "ratio": r.ratio,
                     "range": r.range_s,
                 }
-                for r in runs
+                for r in apart
             ],
-            "step_time": _stats(runs),
+            "step_time": _stats(apart),
             "sources": self.by("source", held_out=True),
         }
+
+    @property
+    def fitted(self) -> int:
+        """Step times among the runs that the shared numbers were fitted to: their errors are those
+        of a fit to its own rows.
+        """
+        known = {(run.source, run.id) for run in runs()}
+        return sum((r.source, r.id) in known for r in self.having("step_time"))
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -187,6 +196,7 @@ class Validation:
             "ranking": self.ranked,
             "held_out": self.held_out,
             "overall": self.overall,
+            "fitted": self.fitted,
             "skipped": self.skipped,
             "notes": self.notes,
             "outside": self.outside,

@@ -68,7 +68,7 @@ def plan(body: Body, progress: Progress) -> Answer:
 
 
 def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
-    """The best layout by closed forms as soon as it is known, then the plan, whose best may be
+    """The best layout by lower bounds as soon as it is known, then the plan, whose best may be
     another: replays decide, and fewer chips may be faster.
     """
     notes: list[str] = []
@@ -185,7 +185,7 @@ class Change:
 
     name: str
     path: str
-    value: str
+    value: str | float
     says: Mapping[str, str]
 
 
@@ -202,7 +202,7 @@ def changes_of(job: Job) -> Iterator[Change]:
         yield Change(
             f"{name} the bandwidth of {dim.name}",
             f"network.{dim.name}.bandwidth",
-            repr(float(dim.bandwidth) * factor),
+            float(dim.bandwidth) * factor,
             {},
         )
     for chip in NEXT_CHIPS:
@@ -222,7 +222,7 @@ def changes_of(job: Job) -> Iterator[Change]:
         )
     bytes_ = cluster.chip.hbm_bytes
     yield Change(
-        "a tenth less memory", "chip.hbm_bytes", repr(float(bytes_) * 0.9), {}
+        "a tenth less memory", "chip.hbm_bytes", float(bytes_) * 0.9, {}
     )
 
 

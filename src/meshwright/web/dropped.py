@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from .. import catalog
+from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats import LARGEST, bridge, parse_json, parse_toml
 from ..formats.flags import flags
 from ..formats.hf import read_hf
 from ..formats.toml import load_job
+from ..formats.words import words as command_line
 from ..report.console import SCHEMA
 from ..search.evaluate import Progress
 from .answers import Answer, Body
@@ -35,15 +36,17 @@ def read(body: Body, progress: Progress) -> Answer:
         raise BadInput(f"the text is longer than {LARGEST:,} characters")
     kept = body.get("question") or {}
     question, said = taken(
-        text.strip(), kept if isinstance(kept, Mapping) else {}
+        text.strip(), kept if isinstance(kept, Mapping) else {}, progress
     )
     return {"schema": SCHEMA, "question": checked(question), "said": said}
 
 
-def taken(text: str, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def taken(
+    text: str, kept: Mapping[str, Any], progress: Progress
+) -> tuple[dict[str, Any], str]:
     """(question, what the text was taken for); kept: what stands where the text says nothing."""
     if text.startswith("{"):
-        if (found := bridged(text)) is not None:
+        if (found := bridged(text, progress)) is not None:
             return theirs(found, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
@@ -56,10 +59,10 @@ def taken(text: str, kept: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     words = command_words(text)
     if words is not None:
         return words, "a command line"
-    if (found := bridged(text)) is not None:
+    if (found := bridged(text, progress)) is not None:
         return theirs(found, kept)
-    job = load_job(parse_toml(text, "the text"), files=False)
-    own = bool(job.layout.chips > 1)
+    job = load_job(parse_toml(text, "the text"), files=False, bare=False)
+    own = job.layout != Layout()
     return question_of(job, layout=own), "a JOB.toml"
 
 
@@ -67,9 +70,10 @@ KINDS = (".json", ".sh", ".yaml", ".toml")
 """As what a text may be read by a tool's reader."""
 
 
-def bridged(text: str) -> bridge.Found | None:
+def bridged(text: str, progress: Progress) -> bridge.Found | None:
     """The text as a file of another tool; None if no tool here knows it."""
     for kind in KINDS if text.startswith("{") else KINDS[1:]:
+        progress("reading", 0.0)
         try:
             return bridge.read(f"{DROPPED}{kind}", text)
         except BadInput as error:
@@ -92,7 +96,7 @@ def theirs(
         for name, t in found.tables.items()
     }
     if isinstance(tables.get(MODEL), dict):
-        tables[MODEL].setdefault("name", DROPPED)
+        tables[MODEL].setdefault("name", f"a model of {found.format.title}")
     tables.setdefault(MODEL, described(str(kept.get(MODEL) or FIRST)))
     on = found.on or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[1]
     count = (
@@ -120,7 +124,7 @@ NAMED = 6
 def command_words(text: str) -> dict[str, str] | None:
     """The question of "meshwright plan llama3-70b --on ..."; None of what is no such command."""
     try:
-        words = shlex.split(text.replace("\\\n", " "), comments=True)
+        words = command_line(text.replace("\\\n", " "))
     except ValueError:
         return None
     at = next(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         "copies": quick(
             answers.copies, {**laid_out, "clusters": LIST, "prices": NUMBERS}
         ),
-        "read": quick(dropped.read, {"text": TEXT, **asked}),
+        "read": Endpoint(dropped.read, {"text": TEXT, **asked}),
         "timeline": quick(explorers.timeline, laid_out),
         "trace": Endpoint(explorers.trace, laid_out),
         "limits": Endpoint(
@@ -161,6 +161,8 @@ def check(name: str, value: object, schema: Mapping[str, Any]) -> None:
         raise BadInput(
             f"{name} must be of type {' or '.join(kinds)}, not {brief(value)}"
         )
+    if isinstance(value, float) and not isfinite(value):
+        raise BadInput(f"{name} must be a finite number, not {value}")
     least = schema.get("minimum", -inf)
     most = schema.get("maximum", inf)
     if isinstance(value, (int, float)) and not least <= value <= most:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
-from math import inf
 
 from .. import catalog
 from ..describe.job import Job
+from ..describe.ranges import MOST_USD
 from ..errors import BadInput
 
 Prices = Mapping[str, float]
@@ -61,10 +61,11 @@ def nearest(name: str, chips: Iterable[str]) -> list[str]:
 
 
 def positive(name: str, rate: float) -> None:
-    """A price is a number above 0.  Raises BadInput."""
-    if not 0 < rate < inf:
+    """A price is a number above 0, and one that a chip may have.  Raises BadInput."""
+    if not 0 < rate <= MOST_USD:
         raise BadInput(
-            f"prices: {name[:80]!r} must cost more than 0 USD/h, not {rate:g}"
+            f"prices: {name[:80]!r} must cost more than 0 and at most {MOST_USD:,.0f} USD/h, not"
+            f" {rate:g}"
         )
 
 

@@ -104,7 +104,11 @@ def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
         {k: v for k, v in texts.items() if k not in (MODEL, JOB)}
     )
     job = load_job(
-        tables(texts, given), files=False, notes=notes, shared_out=True
+        tables(texts, given),
+        files=False,
+        notes=notes,
+        shared_out=True,
+        bare=False,
     )
     return job, space
 
@@ -119,15 +123,7 @@ def laid_out(job: Job, layout: object) -> Layout:
     ):
         layout = {**layout, "schedule": "interleaved"}
     found: Layout = read(Layout, dict(layout), "layout", known)
-    if "dp" in layout:
-        return found
-    used = int(found.tp * found.cp * found.pp)
-    return read(
-        Layout,
-        {**layout, "dp": max(job.cluster.chips // used, 1)},
-        "layout",
-        known,
-    )
+    return found.filling(job.cluster.chips)
 
 
 def question_of(job: Job, layout: bool = False) -> dict[str, str]:

@@ -87,8 +87,7 @@ def of_log(body: Body, progress: Progress) -> Answer:
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
     said = body.get("layout", {})
-    own = job.layout.chips > 1 and not said
-    layout = job.layout if own else laid_out(job, said)
+    layout = laid_out(job, said) if said else job.layout
     log = steps_of(str(body.get("text", "")))
     found = beside("the log", log, predict(job, layout))
     told = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Any, Protocol, cast
 
-from ..errors import BadInput
+from ..errors import BadInput, MeshwrightError
 from .endpoints import Endpoint
 
 DEADLINE_S = 60.0
@@ -21,9 +22,37 @@ class Stopped(Exception):
     """The asker has left."""
 
 
+class Interrupted(MeshwrightError):
+    """No fault of the asker's: the processes that were to answer have ended."""
+
+
 def written(answer: Mapping[str, Any]) -> bytes:
-    """JSON as bytes; never NaN."""
-    return json.dumps(answer, separators=(",", ":"), allow_nan=False).encode()
+    """JSON as bytes.  BadInput where it holds a number that is infinite or none."""
+    try:
+        text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise BadInput(
+            f"{', '.join([*endless(answer)][:NAMED])}: no finite number comes of what was asked;"
+            " are its numbers those of a real job?"
+        ) from None
+    return text.encode()
+
+
+NAMED = 3
+"""Fields that a sentence names."""
+
+
+def endless(value: object, where: str = "the answer") -> Iterator[str]:
+    """Where an answer holds what JSON cannot say."""
+    if isinstance(value, float) and not isfinite(value):
+        yield where
+    pairs: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        pairs = value.items()
+    elif isinstance(value, (list, tuple)):
+        pairs = enumerate(value)
+    for key, inner in pairs:
+        yield from endless(inner, f"{where}.{key}")
 
 
 class Work:

@@ -30,7 +30,7 @@ from typing import IO, Any
 from ..errors import BadInput, MeshwrightError
 from .endpoints import Endpoint, endpoints
 from .question import OPENING
-from .work import Stopped, Work, parts, written
+from .work import Interrupted, Stopped, Work, parts, written
 
 LINE, WRONG, BROKEN, END = b"=", b"!", b"?", b"."
 MOST = 2
@@ -38,7 +38,9 @@ MOST = 2
 POLITE = 5
 """How far they step back for the server and the browser of the same machine."""
 ROOT = Path(__file__).parents[2]
-INTERRUPTED = "the search was interrupted: ask again"
+STARTS_S = 30.0
+"""Seconds that a question waits for another process where its own has ended."""
+INTERRUPTED = "the processes that search have ended twice over this: ask again in a minute"
 
 
 class Worker:
@@ -102,13 +104,31 @@ class Workers:
             return None
         if worker.lives:
             return worker
+        self.replace(worker)
+        return self.take()
+
+    def replace(self, worker: Worker) -> None:
+        """Start another for one that has ended."""
         worker.end()
         threading.Thread(target=self.begin, args=(1,), daemon=True).start()
-        return self.take()
+
+    def instead(self, worker: Worker) -> Worker:
+        """One that lives for one that has ended, as soon as there is one.  Raises Interrupted."""
+        until = time.monotonic() + STARTS_S
+        while True:
+            self.replace(worker)
+            try:
+                worker = self.free.get(timeout=until - time.monotonic())
+            except (Empty, ValueError):  # ValueError: the time is over
+                raise Interrupted(INTERRUPTED) from None
+            if worker.lives:
+                return worker
 
 
 class Job:
-    """A question that a worker answers."""
+    """A question that a worker answers.  Where its process ends, another is asked once: the same
+    body has the same answer.
+    """
 
     def __init__(
         self,
@@ -125,7 +145,9 @@ class Job:
         )
         self.lock = threading.Lock()
         self.over, self.stopped, self.cpu_s = False, False, 0.0
-        worker.say({"name": name, "body": body})
+        self.question = {"name": name, "body": body}
+        self.lines, self.again = 0, False
+        worker.say(self.question)
 
     def next(self) -> bytes:
         with self.lock:
@@ -134,7 +156,10 @@ class Job:
             if self.over:
                 return b""
             kind, text = self.worker.read()
+            if not kind and not self.again and not self.stopped:
+                kind, text = self._ask_again()
             if kind == LINE and not self.single:
+                self.lines += 1
                 return text
             if kind != END:
                 self._end()
@@ -149,8 +174,22 @@ class Job:
             if kind == BROKEN:
                 raise RuntimeError(json.loads(text)["error"])
             if not kind:
-                raise BadInput(INTERRUPTED)
+                raise Interrupted(INTERRUPTED)
             return b""
+
+    def _ask_again(self) -> tuple[bytes, bytes]:
+        """(kind, text) of the line that comes next, from another process."""
+        self.again = self.over = True  # there is none to be told to stop
+        self.worker = self.workers.instead(self.worker)
+        self.over = False
+        if self.stopped:
+            self._ended(b"")
+            raise Stopped
+        self.worker.say(self.question)
+        for _ in range(self.lines):  # that were answered before
+            if (told := self.worker.read())[0] != LINE:
+                return told
+        return self.worker.read()
 
     def stop(self) -> None:
         self.stopped = True

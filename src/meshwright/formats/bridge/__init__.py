@@ -29,7 +29,8 @@ from . import (
 )
 from .edit import LARGEST_BASE
 from .reading import Found, Said, understood
-from .table import Format, formats, get
+from .recognise import recognised
+from .table import Format, get
 from .tree import flat, parse_yaml
 from .writing import written
 
@@ -81,25 +82,56 @@ def _tree(text: str, kind: str, where: str) -> dict[str, Any]:
 
 
 def read(
-    path: str, text: str | None = None, chips: int | None = None
+    path: str,
+    text: str | None = None,
+    chips: int | None = None,
+    named: str = "",
 ) -> Found:
     """What a file says.  Raises BadInput for a file that no tool here knows.
 
     chips: how many there are, where it is known; a batch may be so many sequences for each.
+    named: its format, where the user says so; "": by its keys.
     """
     text = read_text(path) if text is None else text
     kind = TREES.get(suffix(path))
-    if kind:
-        keys = _tree(text, kind, path)
-        for name, tool in TOOLS.items():
-            if is_mine(tool, keys):
-                return found(name, tool.of_tree(keys, path), chips)
-    else:
-        for name, tool in TOOLS.items():
-            if hasattr(tool, "mine") and tool.mine(text):
-                return found(name, tool.said(text, path), chips)
-    known = ", ".join(f.title for f in formats().values())
-    raise BadInput(f"{path} is no file of {known} that is known here")
+    keys = _tree(text, kind, path) if kind else None
+    if named:
+        get(named, "--as")
+    sayings: dict[str, Said] = {}
+    reasons: list[BadInput] = []
+    for name in [named] if named else TOOLS:
+        try:
+            said = _said(TOOLS[name], text, keys, path, bool(named))
+        except BadInput as error:
+            reasons.append(error)
+            continue
+        if said:
+            sayings[name] = said
+    if reasons and not sayings:
+        raise reasons[0]
+    if named and not sayings:
+        raise BadInput(f"{path[:80]} is no such file as {named} has")
+    name = named or recognised(
+        path, keys or {}, {name: said.keys for name, said in sayings.items()}
+    )
+    return found(name, sayings[name], chips)
+
+
+def _said(
+    tool: ModuleType,
+    text: str,
+    keys: dict[str, Any] | None,
+    path: str,
+    sure: bool,
+) -> Said | None:
+    """What a file says as one tool reads it; None: not that tool's.  Raises BadInput."""
+    if keys is not None:
+        if not hasattr(tool, "of_tree") or not (sure or is_mine(tool, keys)):
+            return None
+        return tool.of_tree(keys, path)  # type: ignore[no-any-return]
+    if not hasattr(tool, "said") or not (sure or tool.mine(text)):
+        return None
+    return tool.said(text, path)  # type: ignore[no-any-return]
 
 
 def found(name: str, said: Said, chips: int | None = None) -> Found:
@@ -111,7 +143,7 @@ def found(name: str, said: Said, chips: int | None = None) -> Found:
 
 def write_onto(job: Job, to: str, at: launch.Place, path: str) -> onto.Onto:
     """A plan in a file that is there, whose other keys stay.  Raises BadInput."""
-    format = get(to)
+    format, job = get(to), job.filled
     if to not in onto.EDITS:
         raise BadInput(
             f"--base is for {', '.join(onto.EDITS)}: a file of {format.title} is written anew"
@@ -147,9 +179,9 @@ def demand_chip(format: Format, job: Job) -> None:
 
 def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     """(the text, what the training script must say itself).  Raises BadInput."""
-    format = get(to)
+    format, job = get(to), job.filled
     demand_chip(format, job)
-    out, script = written(format, job, TOOLS[to].WRITE)
+    out, script = written(format, job, TOOLS[to].WRITE, TOOLS[to].READ)
     told = [f"your script says: {word}" for word in script]
     yours = [f"not in the plan: {format.yours}"] if format.yours else []
     notes = (launch.made_of(job, at.path), *at.notes, *told, *yours)

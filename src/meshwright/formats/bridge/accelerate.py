@@ -9,7 +9,7 @@ from ...errors import BadInput
 from . import host_memory, launch
 from .keys import Keys
 from .reading import Said
-from .shared import Out, write_shards, write_stage
+from .shared import Out, compiles, write_shards, write_stage
 from .table import get
 from .tree import nested, yaml_text
 
@@ -29,6 +29,9 @@ SHARDING = {
     "hybrid_shard_zero2": (2, True),
 }
 """Sharding strategies of FSDP 1 -> (ZeRO stage, copies in each node)."""
+LAYERS = "TRANSFORMER_BASED_WRAP"
+"""The policy that shards and gathers each layer by itself. Without one the whole model is one unit
+(1.15: NO_WRAP, `FullyShardedDataParallelPlugin.auto_wrap_policy`)."""
 PROGRAM = "train.py"
 CONFIG = "accelerate.yaml"
 
@@ -91,12 +94,29 @@ def zero(k: Keys) -> int:
 
 def fsdp(k: Keys) -> tuple[int, bool]:
     """(ZeRO stage, copies in each node) of version 1 or 2."""
+    unwrapped(k, F + "auto_wrap_policy", "no_wrap")
     word = k.word(F + "sharding_strategy") or k.word(
         F + "reshard_after_forward", "true"
     )
     if word in SHARDING:
         return SHARDING[word]
     return (2 if word in ("false", "no") else 3), False
+
+
+def unwrapped(k: Keys, key: str, default: str) -> None:
+    """Says what is gathered at once where it is not a layer, as the prediction has it.
+
+    default: the policy of a file that does not give one.
+    """
+    policy = k.word(key, default)
+    if policy == LAYERS.lower():
+        return
+    units = {"size_based_wrap": "groups of weights by their size"}
+    gathered = units.get(policy, "all weights at once, with nothing beside it")
+    k.leave(
+        key,
+        f"{policy.upper()} gathers {gathered}: the prediction gathers layer by layer ({LAYERS})",
+    )
 
 
 def recomputed(k: Keys) -> str | None:
@@ -138,6 +158,8 @@ def write_dp(job: Job, out: Out) -> None:
 def write_zero(job: Job, out: Out) -> None:
     write_stage(job, out, NAME, F + "version", F + "reshard_after_forward")
     out["distributed_type"] = "FSDP" if job.layout.zero else "MULTI_GPU"
+    if job.layout.zero:
+        out[F + "auto_wrap_policy"] = LAYERS
 
 
 def write_recompute(job: Job, out: Out) -> None:
@@ -167,9 +189,10 @@ def write_precision(job: Job, out: Out) -> None:
 
 
 def write_compiled(job: Job, out: Out) -> None:
-    if job.software.compiled is not None:
+    """Without a word nothing is compiled."""
+    if compiles(job) or job.software.compiled is not None:
         out["dynamo_config.dynamo_backend"] = (
-            "INDUCTOR" if job.software.compiled else "NO"
+            "INDUCTOR" if compiles(job) else "NO"
         )
 
 

@@ -22,6 +22,7 @@ from .shared import (
     replicas,
     run_tokens,
     steps,
+    unsaid,
     write_shards,
     write_stage,
 )
@@ -32,6 +33,13 @@ NAME = "axolotl"
 F = "fsdp_config."
 PROGRAM = "-m axolotl.cli.train"
 CONFIG = "axolotl.yaml"
+FLASH = "flash_attention_2"
+EP = "expert_parallel_size"
+EP_PLUGIN = "axolotl.integrations.expert_parallel.ExpertParallelPlugin"
+"""Its mesh is ep x dp_shard x cp, experts farthest; weights of experts are sharded over dp_shard,
+the others over all (monkeypatch/accelerate/parallelism_config.py, 0.19.0)."""
+EXCHANGED = {"gather": "varlen_llama3", "ring": "batch_ring"}
+"""`Layout.cp_exchange` -> ring_attn_func (monkeypatch/ring_attn/patch.py)."""
 YOURS = {
     "datasets": [{"path": "YOUR_DATASET", "type": "completion"}],
     "learning_rate": 2e-5,
@@ -69,10 +77,35 @@ def cp(k: Keys) -> int | None:
     )
 
 
+def ep(k: Keys) -> int | None:
+    """Expert parallelism is a plugin's: without its name the degree does nothing."""
+    degree = k.whole(EP)
+    if degree and degree > 1 and EP_PLUGIN not in k.items("plugins"):
+        k.leave(EP, f"does nothing without plugins: {EP_PLUGIN}")
+        return None
+    return degree
+
+
 def dp(k: Keys) -> int | None:
+    """Shards times copies times ranks of experts, which take batches of their own."""
     shards = k.whole("dp_shard_size")
-    copies = k.whole("dp_replicate_size")
-    return shards * (copies or 1) if shards else None
+    parts = (k.whole("dp_replicate_size") or 1) * (ep(k) or 1)
+    return shards * parts if shards else None
+
+
+def cp_exchange(k: Keys) -> str | None:
+    """Keys are gathered where sequences are packed, else sent round, unless said."""
+    packed = k.flag("sample_packing")
+    usual = EXCHANGED["gather" if packed else "ring"]
+    how = k.word("ring_attn_func", usual)
+    if k.degree("layout.cp") == 1:
+        return None
+    ours = {theirs: mine for mine, theirs in EXCHANGED.items()}
+    if how not in ours:
+        k.leave(
+            "ring_attn_func", f"{brief(how)} is not known: a ring is taken"
+        )
+    return ours.get(how, "ring")
 
 
 def zero(k: Keys) -> int:
@@ -151,7 +184,7 @@ def batch(k: Keys) -> str | None:
 
 def precision(k: Keys) -> object:
     """bf16 unless said; tf32 counts where nothing has 16 bits."""
-    k.get("tf32")
+    k.get("tf32"), k.get("bf16")
     if k.flag("fp8"):
         small = k.flag("fp8_enable_fsdp_float8_all_gather")
         wide = {"name": "fp8", "gather_bytes": PRECISIONS["bf16"].gather_bytes}
@@ -181,6 +214,8 @@ def kernel(k: Keys) -> str | None:
 READ = {
     "model": model,
     "layout.cp": cp,
+    "layout.cp_exchange": cp_exchange,
+    "layout.ep": ep,
     "layout.dp": dp,
     "layout.dp_replicate": lambda k: k.whole("dp_replicate_size"),
     "layout.zero": zero,
@@ -191,11 +226,56 @@ READ = {
     "job.precision": precision,
     "job.optimizer": lambda k: optimizer_named(k, "optimizer"),
     "job.attention_kernel": kernel,
+    "software.dispatcher": lambda k: "deepep" if (ep(k) or 1) > 1 else None,
 }
 
 
 def write_dp(job: Job, out: Out) -> None:
+    """Its shards are those of an expert, where experts are shared out."""
     write_shards(job, out, NAME)
+    if job.layout.ep > 1:
+        demand_experts(job)
+        out["dp_shard_size"] = int(job.layout.dp // job.layout.ep)
+        out[EP] = int(job.layout.ep)
+        out["plugins"] = [EP_PLUGIN]
+
+
+def demand_experts(job: Job) -> None:
+    """BadInput where its mesh would lay or shard experts otherwise than the plan."""
+    l = job.layout
+    if (
+        not l.zero
+        or l.tp * l.cp * l.dp_replicate > 1
+        or l.dp % l.ep
+        or l.dp == l.ep
+    ):
+        raise BadInput(
+            "axolotl shares experts out beside nothing but shards: zero 2 or 3, tp, cp and"
+            f" dp_replicate 1, and ep less than dp {int(l.dp)}, not ep {int(l.ep)}"
+        )
+    if l.dp > (job.cluster.sizes[0] or l.dp):
+        raise BadInput(
+            f"axolotl sends tokens between nodes where others do inside one: ep {int(l.ep)} on"
+            " one node only"
+        )
+
+
+def write_cp(job: Job, out: Out) -> None:
+    """ring_flash_attn runs FlashAttention-2 alone, and gathers keys of packed sequences alone, one
+    at a time (utils/schemas/validation.py, check_context_parallel_size).
+    """
+    l = job.layout
+    if l.cp == 1:
+        return
+    out["context_parallel_size"] = int(l.cp)
+    out["attn_implementation"] = FLASH
+    if l.cp_exchange == "gather":
+        if l.microbatch > 1:
+            raise BadInput(
+                f"axolotl gathers keys of one sequence at a time: microbatch {l.microbatch}"
+            )
+        out["sample_packing"] = True
+    out["ring_attn_func"] = EXCHANGED.get(l.cp_exchange, l.cp_exchange)
 
 
 def write_zero(job: Job, out: Out) -> None:
@@ -243,12 +323,9 @@ def write_precision(job: Job, out: Out) -> None:
 
 
 def write_kernel(job: Job, out: Out) -> None:
-    words = {
-        "fa2": {"flash_attention": True},
-        "unfused": {"eager_attention": True},
-    }
+    words = {"fa2": FLASH, "unfused": "eager"}
     if job.attention_kernel in words:
-        out.update(words[job.attention_kernel])
+        out.setdefault("attn_implementation", words[job.attention_kernel])
     elif job.attention_kernel != "framework":
         raise BadInput(
             f"axolotl has the kernels fa2 and unfused, not {job.attention_kernel}"
@@ -257,12 +334,10 @@ def write_kernel(job: Job, out: Out) -> None:
 
 WRITE = {
     "model": lambda job, out: out.update(base_model=hub_name(job)),
-    "layout.cp": lambda job, out: (
-        out.update(context_parallel_size=int(job.layout.cp))
-        if job.layout.cp > 1
-        else None
-    ),
+    "layout.cp": write_cp,
+    "layout.cp_exchange": unsaid,
     "layout.dp": write_dp,
+    "layout.ep": unsaid,
     "layout.dp_replicate": lambda job, out: None,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
@@ -278,6 +353,7 @@ WRITE = {
         ]
     ),
     "job.attention_kernel": write_kernel,
+    "software.dispatcher": unsaid,
 }
 
 

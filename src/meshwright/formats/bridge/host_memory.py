@@ -59,6 +59,7 @@ def write_megatron(job: Job, out: Out) -> None:
     if found.optimizer:
         out["optimizer_cpu_offload"] = True
         out["optimizer_offload_fraction"] = found.optimizer
+        out["use_precision_aware_optimizer"] = True  # it is part of that one
 
 
 # ---------------------------------------------------------------- DeepSpeed
@@ -88,6 +89,10 @@ def write_deepspeed(job: Job, out: Out) -> None:
         raise BadInput("DeepSpeed's file keeps no activations: offload")
     if found.optimizer:
         out[DEEPSPEED.format("optimizer")] = CPU
+        if found.optimizer < 1 and job.layout.zero < 3:
+            raise BadInput(
+                "DeepSpeed offloads a share of the optimizer with ZeRO-3 only: offload optimizer"
+            )
         if found.optimizer < 1:
             out[RATIO] = found.optimizer
     if found.weights:
@@ -143,30 +148,23 @@ def axolotl(k: Keys) -> str | None:
     every = fsdp(
         "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"
     )
-    away = k.flag("activation_offloading")
-    if away and k.so_far("layout.recompute"):
+    if k.flag("activation_offloading"):
         k.leave(
             "activation_offloading",
             "inputs of layers that run again go to host memory: the prediction keeps them",
         )
-        away = False
-    return joined("activations" if away else "", every(k) or "")
+    return every(k)
 
 
 def write_axolotl(job: Job, out: Out) -> None:
     found = offload(job.layout.offload)
     states = joined(*(p for p in found.text.split("+") if p != "activations"))
     demand_all_or_none(offload(states or "none"), "axolotl's FSDP")
-    if found.layers:
-        raise BadInput(
-            "axolotl offloads the activations of all layers: offload activations"
-        )
-    if found.activations and job.layout.recompute != "none":
-        raise BadInput(
-            "activations are computed again or wait in host memory, not both: offload"
-        )
     if found.activations:
-        out["activation_offloading"] = True
+        raise BadInput(
+            "axolotl offloads only the inputs of layers that run again: offload activations"
+            " cannot be said"
+        )
     if found.weights:
         out["fsdp_config.offload_params"] = True
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...describe.read import brief
+from ...errors import BadInput
 
 OFF = (None, False, "", "none", "None", "null")
 """Values of a key that switch something off."""
@@ -29,6 +30,8 @@ class Keys:
     used: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
     """Key -> why it is not in the job, one sentence."""
+    unread: set[str] = field(default_factory=set)
+    """Keys with a value that cannot be read."""
     notes: list[str] = field(default_factory=list)
     """What was assumed."""
     chips: int | None = None
@@ -81,7 +84,7 @@ class Keys:
         except ValueError:
             number = float("nan")
         if value is True or not abs(number) < MOST:
-            self.leave(key, f"must be a number, not {brief(value)}")
+            self.unreadable(key, f"must be a number, not {brief(value)}")
             return default
         return number
 
@@ -117,6 +120,13 @@ class Keys:
         self.used.add(key)
         self.left[key] = why
 
+    def unreadable(self, key: str, why: str) -> None:
+        """Say that the value of a key cannot be read: nothing is taken in its place."""
+        no_value = "has no value: a name of the script is set elsewhere"
+        given = self.said.get(key)
+        self.leave(key, no_value if given is True or given == "" else why)
+        self.unread.add(key)
+
     def so_far(self, path: str, default: Any = None) -> Any:
         """A field that was read before, such as layout.tp."""
         name, _, field = path.partition(".")
@@ -129,4 +139,10 @@ class Keys:
 
     def degree(self, path: str) -> int:
         """A degree that was read before, 1 if it was not said."""
-        return int(self.so_far(path, 1) or 1)
+        value = self.so_far(path, 1) or 1
+        try:
+            return int(value)
+        except (TypeError, ValueError, OverflowError):
+            raise BadInput(
+                f"{path} must be a whole number, not {brief(value)}"
+            ) from None

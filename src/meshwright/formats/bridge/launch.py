@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from ...describe.layout import AXES
 from ...errors import BadInput
 from .. import sbatch
 from ..torchrun import DEVICES, PORT
+from ..words import words as command_words
 from .shell import Shell
 from .table import Format
 
@@ -66,7 +66,7 @@ def split(words: Sequence[str]) -> list[str]:
     for word in words:
         if " --" in word or word.startswith("--") and " " in word:
             try:
-                found += shlex.split(word)
+                found += command_words(word)
             except ValueError:
                 found += word.split()
         else:

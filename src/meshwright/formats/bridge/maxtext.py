@@ -12,7 +12,7 @@ from typing import Any
 from ... import catalog
 from ...describe.choices import listed
 from ...describe.job import PRECISIONS, Job
-from ...describe.recompute import resolved
+from ...describe.recompute import recompute, resolved
 from ...errors import BadInput
 from ...layout.placement import placed
 from ...layout.schemes import hidden_cut
@@ -51,7 +51,6 @@ OFFLOADED = {
     "qkv_proj_offloaded": "save_qkv_proj",
 }
 KNOWN = (
-    "none",
     "full",
     "minimal",
     "minimal_with_context",
@@ -206,6 +205,11 @@ def recomputed(k: Keys) -> str:
             "activations go to host memory, which a layout cannot say",
         )
         return OFFLOADED[policy]
+    if policy == "none":
+        k.notes.append(
+            "remat_policy none recomputes whole layers (0.2.5): full"
+        )
+        return "full"
     policy = POLICIES.get(policy, policy)
     if policy not in KNOWN:
         k.leave("remat_policy", f"{policy!r} is not known: full is taken")
@@ -385,11 +389,17 @@ def write_schedule(job: Job, out: Out) -> None:
 
 
 def write_recompute(job: Job, out: Out) -> None:
+    if recompute(job.layout.recompute).layers:
+        raise BadInput(
+            f"MaxText recomputes the same of all layers, not {job.layout.recompute}"
+        )
     how = resolved(
         job.layout.recompute,
         job.profile.selective if job.profile else "minimal",
     )
-    if how not in KNOWN:
+    if (
+        how not in KNOWN
+    ):  # it takes "none" for no policy, and recomputes all (nnx_decoders.py)
         raise BadInput(
             f"MaxText cannot recompute {job.layout.recompute}: {', '.join(KNOWN)}"
         )
@@ -409,6 +419,11 @@ def write_precision(job: Job, out: Out) -> None:
         told = job.precision.name or job.precision.compute
         raise BadInput(
             f"MaxText has bf16, fp8 and fp32 with fp32 gradients, not {told}"
+        )
+    if name == "fp8" and job.layout.pp == 1 and accumulated(job) > 1:
+        raise BadInput(
+            "MaxText adds no gradients of several microbatches up in fp8: one microbatch,"
+            f" not {accumulated(job)}, or --precision bf16"
         )
     out.update(words[name])
 

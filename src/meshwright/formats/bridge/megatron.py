@@ -22,11 +22,12 @@ from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from . import host_memory
 from .keys import Keys
-from .model_megatron import READ_MODEL, WRITE_MODEL
+from .model_megatron import READ_MODEL, WRITE_MODEL, described
 from .writing import STAGES_NEARER
 
 STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 """Sharding of Megatron-FSDP, in the order of ZeRO stages."""
+TITLE = "Megatron-LM"
 RECIPES = {
     "delayed": "delayed",
     "tensorwise": "tensorwise",
@@ -43,7 +44,11 @@ KERNELS = {
     "local": "fused-softmax",
 }
 """--attention-backend -> `Job.attention_kernel`."""
+GRAPHS = {"full": "full_iteration", "parts": "transformer_engine"}
+"""`Software.cuda_graphs` -> --cuda-graph-impl."""
 BATCH_GROWS = ("rampup_batch_size", "step_batch_size_schedule")
+GROUP = "microbatch_group_size_per_virtual_pipeline_stage"
+"""The argument; its dataclass and Megatron-Bridge say microbatch_group_size_per_vp_stage."""
 BRIDGE_PRECISION = re.compile(
     r"(bf16|fp16|fp32)|(?:.*_)?(fp8|mxfp8|nvfp4|fp4)(?:_.*)?"
 )
@@ -80,7 +85,8 @@ def layers_of(k: Keys) -> int:
     model = k.so_far("model")
     if isinstance(model, str) and catalog.has("models", model):
         return catalog.model(model).layers
-    return int(k.so_far("model.layers", 0))
+    layers = str(k.so_far("model.layers", 0))
+    return int(layers) if layers.isdigit() else 0
 
 
 def interleave(k: Keys) -> int | None:
@@ -283,7 +289,7 @@ def cp_exchange(k: Keys) -> str | None:
 
 def microbatch_group(k: Keys) -> int | None:
     """Microbatches that go through a chunk at a time: pp of them unless told."""
-    group = k.whole("microbatch_group_size_per_vp_stage")
+    group = k.whole(GROUP) or k.whole(GROUP.replace("virtual_pipeline", "vp"))
     piped = k.degree("layout.interleave") > 1
     return group if piped and group != k.degree("layout.pp") else None
 
@@ -406,6 +412,12 @@ def optimizer(k: Keys) -> object:
 def kernel(k: Keys) -> str | None:
     """The attention kernel, where the file names one."""
     backend = k.word("attention_backend", "auto").removeprefix("attnbackend.")
+    if k.word("transformer_impl") == "local":
+        k.leave(
+            "transformer_impl",
+            "plain PyTorch layers: the prediction, which has Transformer Engine's, is too fast, and"
+            " memory too small",
+        )
     if k.flag("use_flash_attn") and backend == "auto":
         backend = "flash"
     return KERNELS.get(backend)
@@ -423,7 +435,9 @@ def graphs(k: Keys) -> str | None:
         how = "transformer_engine"
     if how in ("", "none"):
         return "off" if how else None
-    whole = how == "full_iteration" or "full_iteration" in scope
+    if how not in GRAPHS.values() and how != "local":
+        k.leave("cuda_graph_impl", f"{how!r} is not known: parts are taken")
+    whole = how == GRAPHS["full"] or GRAPHS["full"] in scope
     return "full" if whole else "parts"
 
 
@@ -469,6 +483,20 @@ def tp_overlap(k: Keys) -> str | None:
     return "all" if k.flag("tp_comm_overlap") else None
 
 
+def dp_overlap(k: Keys) -> str | None:
+    """Collectives of replicas beside compute: Megatron-LM's arguments have none unless asked; a
+    recipe that does not say has its own.
+    """
+    keys = ("overlap_grad_reduce", "overlap_param_gather")
+    asked = [k.flag(key) for key in keys]
+    if not {*keys} & {*k.said} and (k.title != TITLE or not described(k)):
+        return None
+    gathers = bool(k.so_far("layout.zero"))
+    if all(asked) or (asked[0] and not gathers):
+        return None  # as the profile has it
+    return "gradients" if asked[0] else "off"
+
+
 READ = {
     **READ_MODEL,
     "layout.dp": no_dp,
@@ -496,6 +524,7 @@ READ = {
         k.flag("overlap_moe_expert_parallel_comm") or None
     ),
     "software.tp_overlap": tp_overlap,
+    "software.dp_overlap": dp_overlap,
 }
 """Field -> what reads it."""
 
@@ -598,9 +627,6 @@ def write_zero(job: Job, out: Out) -> None:
         out["use_megatron_fsdp"] = True
         out["data_parallel_sharding_strategy"] = STRATEGIES[l.zero]
         out["ckpt_format"] = "fsdp_dtensor"  # it has no other
-    out["overlap_grad_reduce"] = True
-    if l.zero:
-        out["overlap_param_gather"] = True
 
 
 def write_recompute(job: Job, out: Out) -> None:
@@ -706,6 +732,9 @@ def write_optimizer(job: Job, out: Out) -> None:
 
 def write_kernel(job: Job, out: Out) -> None:
     named = {ours: theirs for theirs, ours in KERNELS.items()}
+    named.pop(
+        "fused-softmax"
+    )  # its local layers are no argument's (gpt_builders.py)
     if job.attention_kernel in named:
         out["attention_backend"] = named[job.attention_kernel]
     elif job.attention_kernel != "framework":
@@ -717,10 +746,7 @@ def write_kernel(job: Job, out: Out) -> None:
 def write_graphs(job: Job, out: Out) -> None:
     how = job.software.cuda_graphs
     if how and how != "off":
-        out["cuda_graph_impl"] = {
-            "full": "full_iteration",
-            "parts": "transformer_engine",
-        }[how]
+        out["cuda_graph_impl"] = GRAPHS.get(how, how)
 
 
 def write_placement(job: Job, out: Out) -> None:
@@ -734,7 +760,7 @@ def write_cp_exchange(job: Job, out: Out) -> None:
     named = {ours: theirs for theirs, ours in EXCHANGED.items()}
     how = job.layout.cp_exchange
     if job.layout.cp > 1 and how != "ring":
-        out["cp_comm_type"] = named[how]
+        out["cp_comm_type"] = named.get(how, how)
     elif job.layout.cp == 1 and how != Layout.cp_exchange:
         raise BadInput(f"cp_exchange {how} needs cp > 1")
 
@@ -746,18 +772,16 @@ def write_microbatch_group(job: Job, out: Out) -> None:
             f"microbatch_group {l.microbatch_group} needs interleave > 1"
         )
     if l.microbatch_group not in (0, l.pp):
-        out["microbatch_group_size_per_vp_stage"] = int(l.microbatch_group)
+        out[GROUP] = int(l.microbatch_group)
 
 
 def write_float8(job: Job, out: Out) -> None:
+    if job.precision.compute != "fp8":
+        return
     said = job.software.float8
-    if said is None and job.precision.compute == "fp8":
+    if said is None:
         said = job.profile.float8 if job.profile else "delayed"
-    if said == "rowwise":
-        raise BadInput(
-            "Megatron scales FP8 numbers by tensor or block, not by row"
-        )
-    if said and said != "delayed":
+    if said != "delayed":
         out["fp8_recipe"] = said
 
 
@@ -785,6 +809,14 @@ def write_tp_overlap(job: Job, out: Out) -> None:
         )
 
 
+def write_dp_overlap(job: Job, out: Out) -> None:
+    how = job.software.dp_overlap or "all"
+    if how != "off":
+        out["overlap_grad_reduce"] = True
+    if how == "all" and job.layout.zero:
+        out["overlap_param_gather"] = True
+
+
 WRITE = {
     **WRITE_MODEL,
     "layout.dp": lambda job, out: None,
@@ -810,5 +842,6 @@ WRITE = {
     "software.dispatcher": write_dispatcher,
     "software.ep_overlap": write_ep_overlap,
     "software.tp_overlap": write_tp_overlap,
+    "software.dp_overlap": write_dp_overlap,
 }
 """Field -> what writes it."""

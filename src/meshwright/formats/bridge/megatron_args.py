@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 from ...describe.job import Job
 from ...errors import BadInput
-from . import launch, shell
-from .megatron import READ, WRITE
+from . import launch, megatron, shell
+from .megatron import READ
 from .reading import Said
 from .table import get
 
@@ -48,7 +50,10 @@ def said(text: str, where: str) -> Said:
     notes: list[str] = []
     words = launch.best(script, has_flags)
     if words is None:
-        named = [(n, launch.split(w)) for n, w in script.names.items()]
+        named = [
+            (n, shell.readable(launch.split(w)))
+            for n, w in script.names.items()
+        ]
         found = [(n, w) for n, w in named if has_flags(w)]
         if not found:
             raise BadInput(f"{where} starts nothing with Megatron's arguments")
@@ -56,7 +61,24 @@ def said(text: str, where: str) -> Said:
         notes.append(
             f"no command with Megatron's arguments: those of {name} are read"
         )
-    return Said(arguments(words), launch.ranks(words, script), tuple(notes))
+    demand_training(words, where)
+    return Said(
+        arguments(words),
+        launch.ranks(words, script),
+        tuple(notes),
+        frozenset(script.doubtful),
+    )
+
+
+def demand_training(words: Sequence[str], where: str) -> None:
+    """BadInput for a program that takes the same flags and trains no decoder."""
+    file = next((w for w in words if w.endswith(".py")), "")
+    module = next((b for a, b in pairwise(words) if a == "-m"), "")
+    path = file.removesuffix(".py") or module.replace(".", "/")
+    program = path.rpartition("/")[2]
+    for pattern, why in get(NAME).programs.items():
+        if fnmatchcase(program.lower(), pattern):
+            raise BadInput(f"{where[:80]} starts {program[:60]}, {why}")
 
 
 def has_flags(words: Sequence[str]) -> bool:
@@ -67,17 +89,26 @@ def has_flags(words: Sequence[str]) -> bool:
 def arguments(words: Sequence[str]) -> dict[str, Any]:
     """name -> value of what follows the program; flags without a value are true."""
     start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
-    found: dict[str, Any] = {}
+    found: dict[str, list[str]] = {}
     name = ""
     for word in words[start + 1 :]:
         if re.match(r"--?[A-Za-z]", word):
             name, equals, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
-            found[name] = value if equals else True
+            found[name] = [value] if equals else []
         elif name:
-            old = found[name]
-            found[name] = word if old is True else f"{old} {word}"
-    return found
+            found[name].append(word)
+    return {name: " ".join(v) if v else True for name, v in found.items()}
+
+
+def write_graphs(job: Job, out: dict[str, Any]) -> None:
+    """A whole iteration is recorded without checks that wait for its numbers (`validate_args`)."""
+    megatron.write_graphs(job, out)
+    if job.software.cuda_graphs == "full":
+        out["no_check_for_nan_in_loss_and_grad"] = True
+
+
+WRITE = {**megatron.WRITE, "software.cuda_graphs": write_graphs}
 
 
 def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:

@@ -43,6 +43,7 @@ SCALINGS = {
     "blockwise": "fp8sc",
     "delayed": "fp8ds",
 }
+VP_GROUP = "microbatch_group_size_per_vp_stage"
 PROGRAM = "scripts/training/run_recipe.py"
 OWN_LAYOUT = {
     "pipeline_model_parallel_size": 1,
@@ -259,14 +260,44 @@ def write_interleave(job: Job, out: dict[str, Any]) -> None:
     out |= found
 
 
+def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
+    """As Megatron; its recipes overlap unless told."""
+    megatron.write_dp_overlap(job, out)
+    out.setdefault("overlap_grad_reduce", False)
+    if job.layout.zero:
+        out.setdefault("overlap_param_gather", False)
+
+
+def write_microbatch_group(job: Job, out: dict[str, Any]) -> None:
+    """The same group under the name of the dataclass."""
+    found: dict[str, Any] = {}
+    megatron.write_microbatch_group(job, found)
+    if group := found.get(megatron.GROUP):
+        out[VP_GROUP] = group
+
+
+def write_graphs(job: Job, out: dict[str, Any]) -> None:
+    """A whole iteration is a scope here, recorded without checks that wait for its numbers
+    (`ConfigContainer.validate`, 0.3.1).
+    """
+    megatron.write_graphs(job, out)
+    if job.software.cuda_graphs == "full":
+        out["cuda_graph_impl"] = "local"
+        out["cuda_graph_scope"] = ["full_iteration"]
+        out["check_for_nan_in_loss"] = False
+
+
 WRITE = {
     **megatron.WRITE,
     "model": write_model,
+    "software.cuda_graphs": write_graphs,
+    "layout.microbatch_group": write_microbatch_group,
     "layout.interleave": write_interleave,
     "layout.zero": write_zero,
     "job.tokens": write_tokens,
     "job.precision": write_precision,
     "software.float8": write_float8,
+    "software.dp_overlap": write_dp_overlap,
 }
 """Field -> what writes it."""
 

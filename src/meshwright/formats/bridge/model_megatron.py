@@ -217,6 +217,11 @@ def moe(k: Keys) -> dict[str, Any] | None:
     experts = k.whole("num_experts") or k.whole("num_moe_experts")
     if not (described(k) and experts):
         return None
+    if k.title == "Megatron-LM" and not k.flag("moe_grouped_gemm"):
+        k.notes.append(
+            "without --moe-grouped-gemm experts run one after the other: the prediction, which has"
+            " them grouped, is too fast"
+        )
     width = k.whole("moe_ffn_hidden_size") or k.so_far("model.ffn")
     return {
         "experts": experts,

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from types import ModuleType
 from typing import Any
 
-from ...describe.job import Job
+from ...describe.job import ONE_DEVICE, Job
 from ...describe.layout import Layout
 from ...describe.read import brief
 from ...describe.software import Software
@@ -50,10 +50,12 @@ EDITS: dict[str, Edit] = {
 """Format -> what edits its files."""
 IDLE = (*OFF, 1, "1", -1, "no")
 """Values of keys of a layout that say no more than a key that is not there."""
+ALWAYS_MEANT = ("software.dp_overlap",)
+"""Settings that mean something else in a file that does not say them than in a plan."""
 LABELS = ("job.framework",)
 """Fields that a reader derives from others."""
 DEFAULTS = {
-    f"layout.{f.name}": f.default
+    f"layout.{f.name}": getattr(ONE_DEVICE, f.name)
     for f in fields(Layout)
     if f.default is not MISSING
 }
@@ -155,7 +157,7 @@ def left_open(job: Job) -> set[str]:
     found = {path for path, value in said.items() if value is None}
     if job.attention_kernel == "framework":
         found.add("job.attention_kernel")
-    return found | {*LABELS}
+    return (found - {*ALWAYS_MEANT}) | {*LABELS}
 
 
 def merged(
@@ -276,7 +278,7 @@ def write(
             writers["model"] = lambda job, out: None
         if not isinstance(named, str):
             against |= _unknown_model(format, base, job)
-    out, script = written(format, job, writers)
+    out, script = written(format, job, writers, reading.tool.READ)
     told = reading.tool.words(out) if hasattr(reading.tool, "words") else out
     now = merged(reading, job, base, {**told, **head}, but)
     changed = changes(base, now)

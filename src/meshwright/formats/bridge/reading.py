@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ...describe.layout import Layout
@@ -42,6 +41,8 @@ class Said:
     chips: int | None = None
     """Ranks that its launcher starts."""
     notes: tuple[str, ...] = ()
+    doubtful: frozenset[str] = frozenset()
+    """Keys that are set under a condition which the file alone does not decide."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,24 @@ class Found:
     """What was assumed."""
     missing: tuple[str, ...] = ()
     """What the model needs and the file leaves to something else, a predicate each."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Field, such as layout.tp -> the key that says it in a way that cannot be read."""
+    taken: Mapping[str, Any] = field(default_factory=dict)
+    """Field, such as tp -> what stands for what the file does not say."""
 
 
 def understood(
-    format: Format, said: Said, readers: Mapping[str, Reader]
+    format: Format,
+    said: Said,
+    readers: Mapping[str, Reader],
+    known: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Found:
-    """Every field of the table, read from the keys of a file."""
+    """Every field of the table, read from the keys of a file.
+
+    known: table -> field -> value, of what is known beside the file, such as the model's layers.
+    """
     keys = Keys(said.keys, format.title, chips=said.chips, notes=[*said.notes])
+    keys.tables = {name: dict(table) for name, table in (known or {}).items()}
     for path, cell in format.cells.items():
         if path.startswith("model.") and isinstance(
             keys.tables.get("model"), str
@@ -87,10 +99,21 @@ def understood(
         else:
             keys.tables[table] = value
     left, harmless = _sorted(format, keys)
-    needs = keys.tables.pop("", {}).get("missing", ())
+    needs = [*keys.tables.pop("", {}).get("missing", ())]
+    unread = unreadable(format, keys, said.doubtful)
+    if sizes := [path for path in unread if path.startswith("model.")]:
+        words = ", ".join(path.partition(".")[2] for path in sizes[:4])
+        needs.append(
+            f"leaves sizes of its model ({words}) to how it is called: give the model, such as"
+            " --model llama3-8b or --model config.json"
+        )
     if not described(keys):
         keys.tables.pop("model", None)
     on = keys.tables.pop("on", None)
+    for path in unread:  # no reader's default stands for it
+        table, _, name = path.partition(".")
+        if isinstance(keys.tables.get(table), dict):
+            keys.tables[table].pop(name, None)
     tables: dict[str, Any] = {name: t for name, t in keys.tables.items() if t}
     tables.setdefault("job", {}).setdefault("framework", format.frameworks[0])
     return Found(
@@ -103,7 +126,64 @@ def understood(
         harmless=tuple(sorted(harmless)),
         notes=tuple(keys.notes),
         missing=tuple(needs),
+        unread=unread,
+        taken=left_open(format, {*said.keys, *said.doubtful}, tables),
     )
+
+
+ASKED = (
+    "layout.",
+    "model.",
+    "job.precision",
+    "job.seq",
+    "software.dp_overlap",
+)
+"""Fields for which nothing is taken where a key of theirs cannot be read."""
+FIRST = {
+    "layout.tp": 1,
+    "layout.pp": 1,
+    "layout.cp": 1,
+    "layout.ep": 1,
+    "layout.microbatch": 1,
+    "layout.zero": 0,
+    "job.precision": "as is usual on the chip",
+}
+"""Fields that a reader hears of where the file does not say them -> what is taken then, unless the
+tool's own default is read."""
+TAKEN = "taken, since the file does not say it: "
+
+
+def left_open(
+    format: Format, said: Collection[str], tables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Field -> what stands for it, where no key of the file says it."""
+    scripted = any(cell.script for cell in format.cells.values())
+    model = tables.get("model")
+    taken = {}
+    for path, usual in FIRST.items():
+        cell = format.cells.get(path)
+        table, _, name = path.partition(".")
+        if cell is None and not scripted:
+            continue  # the tool has nothing of the kind
+        if cell and (cell.script or {*cell.keys} & {*said}):
+            continue
+        experts = not isinstance(model, Mapping) or model.get("moe")
+        if name == "ep" and not experts:
+            continue
+        taken[name] = tables.get(table, {}).get(name, usual)
+    return taken
+
+
+def unreadable(
+    format: Format, keys: Keys, doubtful: Collection[str]
+) -> dict[str, str]:
+    """Field of the model, the layout or the numbers -> a key that says it and cannot be read."""
+    bad = keys.unread | {*doubtful}
+    return {
+        path: next(key for key in cell.keys if key in bad)
+        for path, cell in format.cells.items()
+        if path.startswith(ASKED) and bad & {*cell.keys}
+    }
 
 
 def described(keys: Keys) -> bool:
@@ -126,10 +206,10 @@ def _field(
         return None
     value = keys.get(cell.keys[0])
     # --tensor-model-parallel-size $TP, and no TP
-    if value is True and cell.words is None and not path.startswith(SWITCHES):
-        keys.leave(
-            cell.keys[0], "has no value: a name of the script is set elsewhere"
-        )
+    given = keys.said.get(cell.keys[0])
+    empty = given == "" or value is True
+    if empty and cell.words is None and not path.startswith(SWITCHES):
+        keys.unreadable(cell.keys[0], "")
         value = None
     if value is None:
         return None if cell.default is UNSAID else cell.default
@@ -156,14 +236,8 @@ def _sorted(format: Format, keys: Keys) -> tuple[dict[str, str], list[str]]:
         if key in keys.used:
             continue
         short = key.rpartition(".")[2]
-        if (
-            any(fnmatchcase(short, pattern) for pattern in format.refuses)
-            and value not in OFF
-        ):
-            reason = next(
-                t for p, t in format.refuses.items() if fnmatchcase(short, p)
-            )
-            raise BadInput(f"{format.title}: {key}: {reason}")
+        if (refusal := format.refusal(short)) and value not in OFF:
+            raise BadInput(f"{format.title}: {key}: {refusal}")
         reason = format.why(key) or format.why(short)
         off = value in OFF if not isinstance(value, Mapping) else not value
         if off or (

@@ -101,7 +101,7 @@ def sizes(model: Model) -> Model:
         notes=(),
         sources=FrozenDict(),
         kv_heads=model.K,
-        head_dim=0 if model.mla else model.h,
+        head_dim=None if model.mla else model.h,
         seq=model.seq if model.positions == "learned" else 1,
     )
 
@@ -266,3 +266,9 @@ def write_stage(
         raise BadInput(f"{title}'s FSDP has no ZeRO-1: zero 2 or 3")
     if stage:
         out[version], out[reshard] = 2, stage == 3
+
+
+def compiles(job: Job) -> bool:
+    """The model is compiled."""
+    on = job.software.compiled
+    return bool(job.profile.compiled if on is None and job.profile else on)

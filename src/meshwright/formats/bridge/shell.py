@@ -1,7 +1,8 @@
 """The part of bash that launch scripts are written in, read without running anything.
 
 Assignments, arrays, `${NAME:-default}`, `$((a * b))`, line continuation and conditions on texts are
-followed; what a command prints, positional arguments and loops are not, and stand as empty texts.
+followed; what a command prints, positional arguments, loops and `case` are not: their texts are
+`UNREAD`, and so is what a name is set to under a condition on them.
 
     commands('A=(--tp 2)\\ntorchrun train.py ${A[@]}') -> [["torchrun", "train.py", "--tp", "2"]]
 """
@@ -11,17 +12,25 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadInput
 
-MOST_WORDS = 100_000
-"""Words of a script once its variables stand in it."""
+LARGEST = 2**22
+"""Letters and words that names of a script stand for, each as often as it is filled in."""
 DEEPEST = 20
 """Texts in texts."""
+MOST_OPEN = 100
+"""Conditions in conditions."""
 OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+PLAIN = re.compile(r"[^\s'\"\\$`#(<&|;)]+")
+"""Letters that mean nothing to a shell, wherever they stand."""
+UNREAD = "\ue000"
+"""Stands for a text that only a run of the script knows."""
+REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
+FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 SILENT = ("export", "local", "readonly", "declare", "typeset")
@@ -44,11 +53,26 @@ class Shell:
     commands: list[list[str]] = field(default_factory=list)
     directives: list[str] = field(default_factory=list)
     """Words after #SBATCH."""
-    words: int = 0
+    size: int = 0
+    """Letters and words filled in so far."""
+    doubtful: set[str] = field(default_factory=set)
+    """Flags that stand under a condition which is not known, hyphens as underscores."""
 
     def text(self, name: str) -> str:
         """The text of a name; empty if it was never set."""
-        return " ".join(self.names.get(name, ()))
+        return " ".join(self.filled_in(self.names.get(name, ())))
+
+    def filled_in(self, words: Iterable[str]) -> list[str]:
+        """Words that stand for a name.  BadInput where they grow beyond any script: names that
+        double each other, or one that is filled in over and over.
+        """
+        found = [*words]
+        self.size += len(found) + sum(map(len, found))
+        if self.size > LARGEST:
+            raise BadInput(
+                f"the names of the script stand for more than {LARGEST:,} letters"
+            )
+        return found
 
 
 def read(text: str) -> Shell:
@@ -114,7 +138,8 @@ def _tokens(text: str) -> Iterator[str]:
             word = word + text[i:stop]
             i = stop
         elif c == "#" and not word:
-            i = text.find("\n", i) if "\n" in text[i:] else end
+            stop = text.find("\n", i)
+            i = stop if stop >= 0 else end
         elif c == "(" and ASSIGNED.fullmatch(word):
             yield word + "("
             word, i = "", i + 1
@@ -132,7 +157,10 @@ def _tokens(text: str) -> Iterator[str]:
                 yield found
             i += max(len(found), 1)
         else:
-            word, i = word + c, i + 1
+            plain = PLAIN.match(text, i)
+            stop = plain.end() if plain else i + 1
+            word = word + text[i:stop]
+            i = stop
     if word:
         yield word
 
@@ -166,7 +194,7 @@ def _after_document(text: str, start: int) -> int:
     if not match:
         return start + 2
     line = text.find("\n", match.end())
-    stop = re.compile(rf"^\s*{re.escape(match[2])}\s*$", re.M).search(
+    stop = re.compile(rf"^[ \t]*{re.escape(match[2])}[ \t]*$", re.M).search(
         text, max(line, match.end())
     )
     return stop.end() if stop else len(text)
@@ -174,9 +202,8 @@ def _after_document(text: str, start: int) -> int:
 
 def _run(shell: Shell, tokens: list[str]) -> None:
     """Go through the statements, keeping track of conditions."""
-    taken: list[
-        list[Any]
-    ] = []  # of each open `if`: [this branch runs, one has run]
+    # of each open `if` or `case`: [this branch runs, one has run, which one is not known]
+    taken: list[list[Any]] = []
     statement: list[str] = []
     for token in [*tokens, "\n"]:
         if token in OPERATORS and not (
@@ -184,6 +211,10 @@ def _run(shell: Shell, tokens: list[str]) -> None:
         ):
             _statement(shell, statement, taken)
             statement = []
+            if len(taken) > MOST_OPEN:
+                raise BadInput(
+                    f"the script has more than {MOST_OPEN} conditions in each other"
+                )
         elif token == ")" and statement:
             _assign_array(shell, statement, taken)
             statement = []
@@ -193,47 +224,58 @@ def _run(shell: Shell, tokens: list[str]) -> None:
 
 def _statement(shell: Shell, words: list[str], taken: list[list[Any]]) -> None:
     """One simple command, or a part of a condition."""
-    while words:
-        first = words[0]
+    at = 0
+    while at < len(words):
+        first = words[at]
         if first in ("then", "do", "{", "}", "!"):
-            words = words[1:]
+            at += 1
         elif first in ("if", "elif"):
             if first == "if":
-                taken.append([False, False])
+                taken.append([False, False, False])
             elif not taken:
                 raise BadInput("the script has an elif without an if")
-            held = all(t[0] for t in taken[:-1]) and not taken[-1][1]
-            taken[-1][0] = held and _holds(shell, words[1:])
-            taken[-1][1] |= taken[-1][0]
+            open_ = all(t[0] for t in taken[:-1]) and not taken[-1][1]
+            holds = _holds(shell, words[at + 1 :]) if open_ else False
+            taken[-1][0] = holds is not False
+            taken[-1][1] |= holds is True
+            taken[-1][2] |= holds is None
+            return
+        elif first == "case":
+            taken.append([all(t[0] for t in taken), False, True])
             return
         elif first == "else" and taken:
-            taken[-1] = [not taken[-1][1], True]
-            words = words[1:]
-        elif first == "fi" and taken:
+            taken[-1][:2] = [not taken[-1][1], True]
+            at += 1
+        elif first in ("fi", "esac") and taken:
             taken.pop()
             return
         else:
             break
-    if words and all(t[0] for t in taken):
-        _command(shell, words)
+    if at < len(words) and all(t[0] for t in taken):
+        _command(shell, words[at:], any(t[2] for t in taken))
 
 
-def _command(shell: Shell, words: list[str]) -> None:
-    """Set names, or keep a command with its words filled in."""
+def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
+    """Set names, or keep a command with its words filled in.
+
+    doubtful: whether it runs is not known.
+    """
     if words[0] in SILENT:
         words = [w for w in words[1:] if not w.startswith("-")]
-    while words and (match := ASSIGNED.match(words[0])):
+    at = 0
+    while at < len(words) and (match := ASSIGNED.match(words[at])):
         name = match[1]
         more = match[2]
-        value = words[0][match.end() :]
+        value = words[at][match.end() :]
         text = " ".join(filled(shell, value, one=True))
+        if doubtful:
+            _doubt(shell, [text])
+            text = "" if more else UNREAD
         shell.names[name] = [shell.text(name) + text] if more else [text]
-        words = words[1:]
-    if words:
-        found = [w for word in words for w in filled(shell, word)]
-        shell.words += len(found)
-        if shell.words > MOST_WORDS:
-            raise BadInput(f"the script has more than {MOST_WORDS:,} words")
+        at += 1
+    if at < len(words):
+        plain = _not_redirected(words[at:])
+        found = readable([w for word in plain for w in filled(shell, word)])
         if found:
             shell.commands.append(found)
 
@@ -244,23 +286,66 @@ def _assign_array(
     """NAME=( words ) or NAME+=( words )."""
     if all(t[0] for t in taken) and (match := ASSIGNED.match(words[0])):
         found = [w for word in words[1:] for w in filled(shell, word)]
+        if any(t[2] for t in taken):
+            _doubt(shell, found)
+            found = [] if match[2] else [UNREAD]
         shell.names[match[1]] = (
-            [*shell.names.get(match[1], ()), *found] if match[2] else found
+            [*shell.filled_in(shell.names.get(match[1], ())), *found]
+            if match[2]
+            else found
         )
 
 
-def _holds(shell: Shell, words: list[str]) -> bool:
-    """Is the condition true? One that is not on texts or numbers counts as false."""
+def _doubt(shell: Shell, texts: list[str]) -> None:
+    """Keep which flags may be set."""
+    names = [flag for text in texts for flag in FLAG.findall(text)]
+    shell.doubtful |= {name.replace("-", "_") for name in names}
+
+
+def _not_redirected(words: list[str]) -> list[str]:
+    """The words without `> FILE`, `2> FILE` and their like."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        match = REDIRECTED.fullmatch(word)
+        if not (match or skip):
+            kept.append(word)
+        skip = bool(match and not match[1])
+    return kept
+
+
+def readable(words: list[str]) -> list[str]:
+    """The words without what is not known: a flag keeps its name, a path its rest."""
+    kept = []
+    for word in words:
+        if UNREAD not in word:
+            kept.append(word)
+        elif " " in word:
+            kept.append(" ".join(readable(word.split())))
+        elif word.startswith("-") and "=" in word:
+            kept.append(word.partition("=")[0])
+        elif (rest := word.replace(UNREAD, "")) and not rest.isdigit():
+            kept.append(rest)
+    return kept
+
+
+def _holds(shell: Shell, words: list[str]) -> bool | None:
+    """Is the condition true? None: it is on what is not known; one that is not on texts or numbers
+    counts as false.
+    """
     plain = [
         " ".join(filled(shell, w, one=True))
         for w in words
         if w not in ("[", "[[", "]", "]]")
     ]
-    match plain:
+    match plain:  # whoever reads it gives no arguments
         case ["-n", text]:
-            return text != ""
+            return text not in ("", UNREAD)
         case ["-z", text]:
-            return text == ""
+            return text in ("", UNREAD)
+    if any(UNREAD in text for text in plain):
+        return None
+    match plain:
         case [a, "==" | "=" | "-eq", b]:
             return a == b
         case [a, "!=" | "-ne", b]:
@@ -306,6 +391,8 @@ def filled(
             started = True
         elif c == "`":
             i = word.find("`", i + 1) + 1 or len(word)
+            text = text + UNREAD
+            started = True
         elif c == "$":
             values, several, i = _value(shell, word, i, depth)
             if several and quoted and not one:
@@ -339,13 +426,16 @@ def _value(
         stop = _bracket(word, i + 1)
         return [_number(shell, word[i + 3 : stop - 2])], False, stop
     if word.startswith("$(", i):  # what a command prints
-        return [], False, _bracket(word, i + 1)
+        return [UNREAD], False, _bracket(word, i + 1)
     if word.startswith("${", i):
         stop = _bracket(word, i + 1)
         return *_parameter(shell, word[i + 2 : stop - 1], depth), stop
     if match := NAME.match(word, i + 1):
-        return [*shell.names.get(match[0], ())][:1], False, match.end()
-    return [], word[i + 1 : i + 2] in ("@", "*"), i + 2  # $1, $@, $?
+        first = [*shell.names.get(match[0], ())][:1]
+        return shell.filled_in(first), False, match.end()
+    sign = word[i + 1 : i + 2]
+    several = sign in ("@", "*")
+    return [] if several else [{"#": "0"}.get(sign, UNREAD)], several, i + 2
 
 
 def _parameter(
@@ -360,10 +450,10 @@ def _parameter(
         return (
             (filled(shell, default[1], one=True, depth=depth + 1), False)
             if default
-            else ([], False)
+            else ([UNREAD] if inside.isdigit() else [], False)
         )
     name, index, how, other = match.groups()
-    values = [*shell.names.get(name, ())]
+    values = shell.filled_in(shell.names.get(name, ()))
     if index in ("[@]", "[*]"):
         return values, True
     values = values[int(index[1:-1]) :][:1] if index else values[:1]
@@ -379,6 +469,8 @@ def _number(shell: Shell, text: str) -> str:
         filled(shell, text.replace("$((", "(").replace("))", ")"), one=True)
     )
     plain = NAME.sub(lambda m: shell.text(m[0]) or "0", plain)
+    if UNREAD in plain:
+        return UNREAD
     try:
         return str(_computed(ast.parse(plain[:200].strip(), mode="eval").body))
     except (

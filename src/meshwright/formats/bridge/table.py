@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from ...describe import shipped
@@ -67,12 +67,34 @@ class Format:
     """Pattern of a key that changes them -> what it does, which a job cannot say."""
     refuses: Mapping[str, str]
     """Pattern of a key that makes another model of it -> what to do instead."""
+    programs: Mapping[str, str]
+    """Pattern of a program that has the same flags and is no training of a decoder -> why."""
     models: Mapping[str, str]
     """Their name of a model -> ours."""
     yours: str
     """What a run needs and a plan does not say, such as data; empty where nobody is told."""
     sections: Mapping[str, tuple[str, ...]]
     """Where the keys stand in the file, if not at its top."""
+
+    def knows(self, key: str) -> bool:
+        """The format has such a key."""
+        short = key.rpartition(".")[2]
+        return key in self.read_keys or any(
+            self.is_harmless(k) or self.why(k) or self.refusal(k)
+            for k in (key, short)
+        )
+
+    @cached_property
+    def read_keys(self) -> frozenset[str]:
+        """Keys that a field is read from."""
+        return frozenset(k for cell in self.cells.values() for k in cell.keys)
+
+    def refusal(self, key: str) -> str:
+        """What to do about a key that makes another model of it; empty for others."""
+        return next(
+            (text for p, text in self.refuses.items() if fnmatchcase(key, p)),
+            "",
+        )
 
     def is_harmless(self, key: str) -> bool:
         """Does the key change neither time nor memory?"""
@@ -84,6 +106,24 @@ class Format:
             (text for p, text in self.matters.items() if fnmatchcase(key, p)),
             "",
         )
+
+
+@dataclass(frozen=True)
+class Other:
+    """A tool whose files are known by their keys, and not read."""
+
+    title: str
+    own: tuple[str, ...]
+    """Patterns of keys that no other tool has, hyphens as underscores."""
+
+
+@cache
+def others() -> tuple[Other, ...]:
+    """Tools whose files are told from those that are read."""
+    return tuple(
+        Other(said["title"], tuple(said["own"]))
+        for said in _data()["others"].values()
+    )
 
 
 @cache
@@ -99,10 +139,10 @@ def formats() -> dict[str, Format]:
     }
 
 
-def get(name: str) -> Format:
-    """The format of that name; BadInput names the nearest."""
+def get(name: str, flag: str = "--to") -> Format:
+    """The format of that name; BadInput names the nearest.  flag: what the user said it with."""
     if name not in formats():
-        raise unknown("--to", name, formats())
+        raise unknown(flag, name, formats())
     return formats()[name]
 
 
@@ -127,6 +167,7 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         harmless=(*said.get("harmless", ()), *ancestor.get("harmless", ())),
         matters={**ancestor.get("matters", {}), **said.get("matters", {})},
         refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
+        programs=said.get("programs", {}),
         models=said.get("models", {}),
         yours=said.get("yours", ""),
         sections={k: tuple(v) for k, v in said.get("sections", {}).items()},

@@ -24,6 +24,7 @@ from .megatron import dealt_by_us, even, layers_of, numbered
 from .reading import Said
 from .shared import (
     Out,
+    compiles,
     demand_adam,
     model_named,
     name_of,
@@ -485,7 +486,9 @@ def write_schedule(job: Job, out: Out) -> None:
 
 def write_zero(job: Job, out: Out) -> None:
     if job.layout.zero == 1:
-        raise BadInput("torchtitan has no ZeRO-1: zero 2 or 3")
+        raise BadInput(
+            "torchtitan has no ZeRO-1: zero 2 or 3, such as plan --framework torchtitan finds"
+        )
     if job.layout.zero:
         how = "never" if job.layout.zero == 2 else "always"
         out[P + "fsdp_reshard_after_forward"] = how
@@ -507,6 +510,8 @@ def policy(job: Job) -> str:
 
 def write_recompute(job: Job, out: Out) -> None:
     out[CHECKPOINT] = policy(job)
+    if out[CHECKPOINT] == "selective":
+        out[OPTION] = "op"
 
 
 def write_batch(job: Job, out: Out) -> None:
@@ -536,12 +541,6 @@ def write_precision(job: Job, out: Out) -> None:
         )
 
 
-def compiles(job: Job) -> bool:
-    """The model is compiled."""
-    on = job.software.compiled
-    return bool(job.profile.compiled if on is None and job.profile else on)
-
-
 def write_compiled(job: Job, out: Out) -> None:
     """A configuration may compile the loss alone."""
     out["compile.enable"] = compiles(job)
@@ -551,12 +550,6 @@ def write_compiled(job: Job, out: Out) -> None:
 
 def write_float8(job: Job, out: Out) -> None:
     """The configuration says it."""
-    known = {scaling for _, scaling in EIGHT_BITS}
-    how = job.software.float8
-    if job.precision.compute == "fp8" and how not in (None, *known):
-        raise BadInput(
-            f"torchtitan scales FP8 numbers by row or mx, not {how}"
-        )
 
 
 def async_tp(job: Job) -> bool:
@@ -616,6 +609,7 @@ def nothing_but_adam(job: Job) -> None:
 def render(out: Out, job: Job, at: launch.Place) -> str:
     """The command that starts torchtitan with these flags."""
     last = [f"{POLICY}{out.pop(CHECKPOINT)}"]
+    out.pop(OPTION, None)  # op by op is what its subcommand does
     lines = [flag(k, v) for k, v in {**out, GRAPHS: True}.items()]
     return launch.script(at, get(NAME), PROGRAM, [*lines, launch.REST, *last])
 

@@ -9,7 +9,7 @@ from ...errors import BadInput
 from ..toml_writer import dumps_toml
 from . import launch, torchtitan
 from .reading import Said
-from .shared import Out, demand_adam, name_of
+from .shared import Out, compiles, demand_adam, name_of
 from .table import get
 from .torchtitan import FP8, MX, PROGRAM, P
 from .tree import nested
@@ -47,13 +47,6 @@ def write_chunks(job: Job, out: Out) -> None:
     torchtitan.write_chunks(job, out, HEAD)
 
 
-def write_recompute(job: Job, out: Out) -> None:
-    mode = torchtitan.policy(job)
-    out[torchtitan.CHECKPOINT] = mode
-    if mode == "selective":
-        out[torchtitan.OPTION] = "op"
-
-
 def write_precision(job: Job, out: Out) -> None:
     """bf16, fp32, or FP8 with weights gathered in 8 or 16 bits."""
     numbers = job.precision
@@ -77,16 +70,12 @@ def write_precision(job: Job, out: Out) -> None:
 
 def write_float8(job: Job, out: Out) -> None:
     how = job.software.float8
-    if how in ("delayed", "blockwise"):
-        raise BadInput(
-            f"torchtitan scales FP8 numbers by tensor, row or mx, not {how}"
-        )
     if job.precision.compute == "fp8" and how != "mxfp8":
         out["quantize.linear.float8.recipe_name"] = how or "tensorwise"
 
 
 def write_compiled(job: Job, out: Out) -> None:
-    out["compile.enable"] = torchtitan.compiles(job)
+    out["compile.enable"] = compiles(job)
 
 
 def write_tp_overlap(job: Job, out: Out) -> None:
@@ -103,7 +92,6 @@ WRITE = {
     **torchtitan.WRITE,
     "model": write_model,
     "layout.interleave": write_chunks,
-    "layout.recompute": write_recompute,
     "job.precision": write_precision,
     "job.optimizer": write_optimizer,
     "software.compiled": write_compiled,

@@ -44,7 +44,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     if _depth(text) > DEEPEST:  # PyYAML takes the square of it
         raise BadInput(f"{where} is nested too deeply")
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, _loader(yaml))
     except RecursionError:
         raise BadInput(f"{where} is nested too deeply") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
@@ -55,6 +55,26 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
             f"{where} must hold keys and values, not {type(data).__name__}"
         )
     return data
+
+
+def _loader(yaml: Any) -> Any:
+    """PyYAML's safe loader, for which a tool's own tag (`!include FILE`) is the plain text, list or
+    mapping behind it; tags of Python's objects stay refused.
+    """
+
+    class Plain(yaml.SafeLoader):  # type: ignore[misc]
+        pass
+
+    def plain(loader: Any, suffix: str, node: Any) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            return node.value
+        deep = {"deep": True}
+        if isinstance(node, yaml.SequenceNode):
+            return loader.construct_sequence(node, **deep)
+        return loader.construct_mapping(node, **deep)
+
+    Plain.add_multi_constructor("!", plain)
+    return Plain
 
 
 def _depth(text: str) -> int:

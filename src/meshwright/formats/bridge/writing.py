@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...describe.job import Job
+from ...describe.job import ONE_DEVICE, Job
 from ...describe.layout import AXES, Layout
 from ...describe.model import Model
 from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.placement import lies
+from ...layout.sequence import length
+from .read_back import demand_same
+from .reading import Reader
 from .shared import numerics, worded
 from .table import UNSAID, Cell, Format
 
@@ -28,17 +31,23 @@ RUN = ("seq", "batch", "tokens", "precision", "optimizer", "attention_kernel")
 
 
 def written(
-    format: Format, job: Job, writers: Mapping[str, Writer]
+    format: Format,
+    job: Job,
+    writers: Mapping[str, Writer],
+    readers: Mapping[str, Reader],
 ) -> tuple[dict[str, Any], list[str]]:
     """(their keys with values, sentences on what the training script must say).
 
-    Raises BadInput with a sentence for each field that the format cannot say.
+    Raises BadInput with a sentence for each field that the format cannot say, or whose value its
+    own reader takes for another.
     """
     out: dict[str, Any] = {}
     refused = [*_framework(format, job), *_placed(format, job)]
     script = []
     for path, value, default in fields(job, whole="model" not in format.cells):
         cell = format.cells.get(path)
+        if value is None and cell and cell.default is not UNSAID:
+            value = _own(job, path)
         if path == "layout.sequence_parallel" and job.layout.tp == 1:
             continue  # it means nothing on one rank
         try:
@@ -62,9 +71,22 @@ def written(
         refused.append(
             "dp_replicate shards over part of dp, and zero 0 shards nothing"
         )
+    if (whole := int(length(job, job.layout))) != job.T:
+        refused.append(
+            f"seq {job.T:,} has no whole chunks for cp {job.layout.cp:g}, and this plan pads it,"
+            f" which no file says: plan with --seq {whole}"
+        )
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
+    demand_same(format, job, out, readers)
     return out, script
+
+
+def _own(job: Job, path: str) -> Any:
+    """What the framework of a plan does by itself, where the plan names one."""
+    table, _, name = path.partition(".")
+    asked = table == "software" and job.framework
+    return getattr(job.profile, name) if asked else None
 
 
 def _numerics(format: Format, job: Job, out: dict[str, Any]) -> list[str]:
@@ -105,7 +127,8 @@ def fields(job: Job, whole: bool) -> Iterator[tuple[str, Any, Any]]:
         yield "model", job.model, None
     for f in dataclasses.fields(Layout):
         if f.name != "placement":
-            yield f"layout.{f.name}", getattr(job.layout, f.name), _default(f)
+            alone = getattr(ONE_DEVICE, f.name)
+            yield f"layout.{f.name}", getattr(job.layout, f.name), alone
     defaults = {f.name: _default(f) for f in dataclasses.fields(Job)}
     for name in RUN:
         yield (

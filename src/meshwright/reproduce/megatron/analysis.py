@@ -115,7 +115,11 @@ def volumes() -> Iterator[Check]:
             job = replace(
                 selene(m, 96, 1536),
                 layout=Layout(
-                    tp=t, pp=96 // t, microbatch=b, sequence_parallel=False
+                    tp=t,
+                    pp=96 // t,
+                    dp=1,
+                    microbatch=b,
+                    sequence_parallel=False,
                 ),
             )
             id = f"volume/t {t}, b {b}"
@@ -182,7 +186,7 @@ def memory() -> Iterator[Check]:
     m = shaped("145B", 80, 12288, 96)
     job = replace(
         selene(m, 128, 128),
-        layout=Layout(tp=8, pp=16, sequence_parallel=False),
+        layout=Layout(tp=8, pp=16, dp=1, sequence_parallel=False),
     )
     layout = placed(job.layout, job.cluster.sizes)
     inside = sum(

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from ...describe.assumptions import PYTORCH
 from ...describe.cluster import Cluster
-from ...describe.job import PRECISIONS, Job
+from ...describe.job import ONE_DEVICE, PRECISIONS, Job
 from ...describe.layout import Layout
 from ...describe.model import Model
 from ...layout.placement import placed
@@ -36,18 +36,18 @@ def layouts(ranks: int) -> dict[str, Layout]:
     """Feature -> a layout of so many ranks that has it and no other."""
     if ranks == 1:
         once = {
-            f"recompute {how}": Layout(recompute=how)
+            f"recompute {how}": replace(ONE_DEVICE, recompute=how)
             for how in ("selective", "full")
         }
-        return {"plain": Layout(), **once}
-    found = {"tp": Layout(tp=ranks), "cp": Layout(cp=ranks)}
+        return {"plain": ONE_DEVICE, **once}
+    found = {"tp": Layout(tp=ranks, dp=1), "cp": Layout(cp=ranks, dp=1)}
     found |= {
         f"zero{stage}": Layout(dp=ranks, zero=stage) for stage in range(4)
     }
     if ranks == 2:
         chunks = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "zbv": 1}
         found |= {
-            name: Layout(pp=2, schedule=name, interleave=v)
+            name: Layout(pp=2, dp=1, schedule=name, interleave=v)
             for name, v in chunks.items()
         }
     return found

@@ -2,7 +2,7 @@
 
 import { h, put, save } from "./dom.js";
 import { Refused, answers, ask, source } from "./ask.js";
-import { address, fields, know, parse, priceOf, priced, question, withPrice } from "./state.js";
+import { address, fields, know, modelName, parse, priceOf, priced, question, withPrice } from "./state.js";
 import { engine } from "./engine.js";
 import { versionOf } from "./chart.js";
 import { plan, shown } from "./plan.js";
@@ -69,7 +69,7 @@ async function draw({ typing = false, first = false } = {}) {
   const showing = view.show(ctx);
   $("question").hidden = view.asks?.(page) === false;
   fill();
-  const title = `${view.title} · ${page.state.model && !page.state.model.startsWith("{") ? page.state.model : "my job"} · Meshwright`;
+  const title = `${view.title} · ${modelName(page.state)} · Meshwright`;
   if (document.title !== title) document.title = title;
   document.body.dataset.busy = "yes";
   try {
@@ -262,7 +262,7 @@ const ownChip = () => cluster()[1] || shown.chip || "";
 // The controls show the state; the one that is being typed in is left alone.
 function fill() {
   const [n, chip] = cluster();
-  const texts = { ...page.state, count: n, chip, price: priceOf(page.state, ownChip()), model: page.state.model?.startsWith("{") ? "(a config.json)" : page.state.model || (page.state.job ? "(a JOB.toml)" : "") };
+  const texts = { ...page.state, count: n, chip, price: priceOf(page.state, ownChip()), model: page.state.model && !page.state.model.startsWith("{") ? page.state.model : modelName(page.state) && `(${modelName(page.state)})` };
   for (const node of document.querySelectorAll("#question [id^=q-]")) {
     const value = texts[node.id.slice(2)] || "";
     if (node !== document.activeElement && node.value !== value) {
@@ -270,7 +270,7 @@ function fill() {
       node.value = value;
     }
   }
-  if ($("job-note")) $("job-note").textContent = page.state.job ? "The rest comes from the JOB.toml that was dropped; fields here replace what it says." : "";
+  if ($("job-note")) $("job-note").textContent = page.state.job ? "The rest comes from the file that was dropped; fields here replace what it says." : "";
 }
 
 // --- start --------------------------------------------------------------------------------------

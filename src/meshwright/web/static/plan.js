@@ -95,11 +95,11 @@ function shownAgain(ctx, told) {
   ctx.drawn("predict");
 }
 
-// The best layout by closed forms, while pipelines are replayed and fewer chips tried.
+// The best layout by lower bounds of its pipeline, while pipelines are replayed and fewer chips tried.
 function shownFirst(ctx, told) {
   if (ctx.signal.aborted) return;
   ctx.closed = true;
-  drawn(ctx, told.closed_form, told.price, "the best layout by closed forms; still replaying pipelines and trying fewer chips, which may change it …");
+  drawn(ctx, told.closed_form, told.price, "the best layout by lower bounds; still replaying pipelines and trying fewer chips, which may change it …");
   ctx.drawn("closed");
 }
 

@@ -17,6 +17,12 @@ export function know(catalogue) {
 
 const ordered = () => [...new Set(["view", ...fields.question, ...OWN.slice(1)])];
 
+// What the model is called that a question names or holds as text, in a sentence and in its field.
+export function modelName(state) {
+  if (state.model) return state.model.startsWith("{") ? "a config.json" : state.model;
+  return state.job ? state.job.match(/^\[model\]\s*?\nname = "([^"\n]*)"$/m)?.[1] || "a JOB.toml" : "";
+}
+
 export function parse(hash) {
   const found = {};
   for (const pair of hash.replace(/^[^#]*#/, "").replace(/^#/, "").split("&")) {

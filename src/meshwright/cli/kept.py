@@ -1,0 +1,82 @@
+"""Whose layout a sweep takes at every value: the one that a file has, or the best that a search
+finds.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..describe.choices import FIELDS
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..errors import BadInput, MeshwrightError
+from ..formats import LARGEST
+from ..formats.bridge import foreign
+from ..formats.flags import STDIN, is_file, read_flags, split
+from .train import checked
+
+if TYPE_CHECKING:
+    from ..search import Space
+
+KEPT = "layout: that of the file at every value; --replan searches the best"
+NAMED = "searched at every value, but for {}; --fixed predicts the layout as it is given"
+
+
+class Swept(NamedTuple):
+    """What a sweep varies."""
+
+    job: Job
+    space: Space | None
+    fixed: bool
+    said: str
+    """Whose layout it is, as a sentence; empty where nobody named one."""
+
+
+def swept(
+    model: str, given: Mapping[str, str], fixed: bool, replan: bool
+) -> Swept:
+    """The job of a sweep, and whether its layout stays.
+
+    fixed: the layout stays, whoever gave it; replan: it does not, though a file has one. Without
+    either the layout of a file stays, unless lists or ranges ask for a search. Raises BadInput.
+    """
+    if fixed and replan:
+        raise BadInput(
+            "--fixed keeps the layout and --replan searches: give one"
+        )
+    stdin = io.StringIO(sys.stdin.read(LARGEST + 1) if model == STDIN else "")
+    many = [
+        n for n in FIELDS if any(x in given.get(n, "") for x in (",", ".."))
+    ]
+    file = is_file(model) or foreign(model)
+    keep = fixed or (
+        file and not replan and not many and _has_layout(model, given, stdin)
+    )
+    if keep:
+        stdin.seek(0)
+        return Swept(
+            checked(read_flags(model, given, [], stdin)),
+            None,
+            True,
+            "" if fixed else KEPT,
+        )
+    stdin.seek(0)
+    described, space = split(given)
+    named = ", ".join(f"{n} {given[n]}" for n in FIELDS if n in given)
+    job = checked(read_flags(model, described, [], stdin, fill=False))
+    return Swept(job, space, False, NAMED.format(named) if named else "")
+
+
+def _has_layout(
+    model: str, given: Mapping[str, str], stdin: io.StringIO
+) -> bool:
+    """Whether a file says how its job is laid out."""
+    own = {n: text for n, text in given.items() if n not in FIELDS}
+    try:
+        job = read_flags(model, own, [], stdin, fill=False)
+    except MeshwrightError:
+        return False  # said where the job is read
+    return job.layout != Layout()

@@ -1,0 +1,278 @@
+"""Numbers that remember how they were computed.
+
+Formulas take them where they take arrays (`num`), and make of them a tree of operations whose
+leaves are the numbers that went in, by their names: the explanation of a number is what its own
+formula did with its inputs. Conditions are decided by the values, so that the tree holds the
+branch that ran.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any, TypeAlias
+
+from ..describe.frozen import FrozenDict, changed
+from ..describe.measured import Table
+from ..num import Same
+
+Traced: TypeAlias = Any
+"""A float, or one that is recorded: what formulas make, which are typed for floats and arrays."""
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": operator.pow,
+    "max": max,
+    "min": min,
+    "ceil": lambda x: float(math.ceil(x)),
+    "floor": lambda x: float(math.floor(x)),
+    "sqrt": math.sqrt,
+    "log2": math.log2,
+}
+"""What an expression may do."""
+UFUNCS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "power": "**",
+    "maximum": "max",
+    "minimum": "min",
+    "ceil": "ceil",
+    "floor": "floor",
+    "sqrt": "sqrt",
+    "log2": "log2",
+}
+"""NumPy's name -> that of an expression: `num` asks NumPy about whatever is no plain number."""
+ORDERS = {
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+}
+NOTHING = (0.0, math.inf)
+"""As a factor or a divisor; no cost is endless."""
+NOTHING_ADDED = {"+": 0.0, "-": 0.0, "*": 1.0, "/": 1.0}
+"""The second number with which an operation leaves the first as it is."""
+
+
+KIND = re.compile("^layers of .*?(feed-forward|experts) ")
+"""Of an item's name, what is too long for an expression."""
+
+
+class Recorded:
+    """A number with its operation and what that was done to; an input has a name instead."""
+
+    __slots__ = ("value", "does", "to", "name", "item")
+    item: str
+    """What a term calls it, where it is one of those that a tree is made of."""
+    ndim = 0
+    shape = ()
+
+    def __init__(
+        self,
+        value: float,
+        does: str = "",
+        to: tuple[Traced, ...] = (),
+        name: str = "",
+    ) -> None:
+        self.value, self.does, self.to, self.name = value, does, to, name
+        self.item = ""
+
+    @classmethod
+    def called(cls, item: str, x: Traced) -> Recorded:
+        """A number that a term is made of (as `Item.called`)."""
+        name = re.sub(r"\W+", "_", KIND.sub("layers ", item)).strip("_")
+        found = (
+            cls(x.value, x.does, x.to, x.name)
+            if isinstance(x, Recorded)
+            else cls(float(x), name=name)
+        )
+        found.item = item
+        return found
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __bool__(self) -> bool:
+        return self.value != 0.0
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def tobytes(self) -> Same:
+        """What caches of arrays know it by: nothing but itself."""
+        return Same(self)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == _plain(other))
+
+    def __lt__(self, other: Traced) -> bool:
+        return bool(self.value < _plain(other))
+
+    def __le__(self, other: Traced) -> bool:
+        return bool(self.value <= _plain(other))
+
+    def __gt__(self, other: Traced) -> bool:
+        return bool(self.value > _plain(other))
+
+    def __ge__(self, other: Traced) -> bool:
+        return bool(self.value >= _plain(other))
+
+    def __add__(self, other: Any) -> Any:
+        return done("+", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return done("+", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return done("-", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return done("-", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return done("*", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return done("*", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return done("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return done("/", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return done("**", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return done("**", other, self)
+
+    def __neg__(self) -> Any:
+        return done("*", -1.0, self)
+
+    def __ceil__(self) -> Any:
+        return done("ceil", self)
+
+    def __array_ufunc__(
+        self, function: Any, method: str, *to: Any, **_: Any
+    ) -> Any:
+        if function.__name__ in ORDERS:
+            return ORDERS[function.__name__](*map(_plain, to))
+        return done(UFUNCS[function.__name__], *to)
+
+
+def _plain(x: Any) -> Any:
+    return x.value if isinstance(x, Recorded) else x
+
+
+def done(does: str, *to: Any) -> Any:
+    """A number that an operation makes; of arrays (kernels to choose from) one for each element.
+
+    What changes nothing is left out, and so often nothing is a plain zero.
+    """
+    for i, x in enumerate(to):
+        if getattr(x, "ndim", 0):
+            import numpy as np
+
+            each = [done(does, *to[:i], one, *to[i + 1 :]) for one in x]
+            return np.array(each, dtype=object)
+    if len(to) == 2:
+        first, second = to
+        if _is(second, NOTHING_ADDED.get(does)):
+            return first
+        if _is(first, NOTHING_ADDED.get(does)) and does in ("+", "*"):
+            return second
+        if does == "max" and _is(first, 0.0) and second > 0.0:
+            return second
+        if does == "max" and _is(second, 0.0) and first > 0.0:
+            return first
+    value = FUNCTIONS[does](*(float(x) for x in to))
+    if not any(isinstance(x, Recorded) for x in to):
+        return value
+    if does in ("*", "/") and any(
+        not isinstance(x, Recorded) and float(x) in NOTHING for x in to
+    ):
+        return value
+    return Recorded(value, does, tuple(map(_number, to)))
+
+
+def _is(x: Any, plain: float | None) -> bool:
+    """A plain number, and this one."""
+    return not isinstance(x, Recorded) and bool(x == plain)
+
+
+def _number(x: Any) -> Traced:
+    return x if isinstance(x, Recorded) else float(x)
+
+
+def recorded(
+    x: Any, name: str, called: Mapping[str, str] = FrozenDict()
+) -> Any:
+    """A number as an input of that name; of tuples and descriptions every number, by its field.
+
+    called: field -> name, where they differ, and of whole numbers that are no counter of the code.
+    Texts, zeros and measured tables stay what they are.
+    """
+    if isinstance(x, float) or (type(x) is int and name in called):
+        named = called.get(name, name)
+        return Recorded(float(x), name=named) if x and math.isfinite(x) else x
+    if isinstance(x, Table):
+        return x
+    if isinstance(x, tuple):
+        names = getattr(x, "_fields", None) or [name] * len(x)
+        each = [recorded(v, n, called) for v, n in zip(x, names, strict=True)]
+        return type(x)(*each) if hasattr(x, "_fields") else tuple(each)
+    if isinstance(x, Mapping):
+        return FrozenDict({k: recorded(v, k, called) for k, v in x.items()})
+    if is_dataclass(x):
+        mine = {f: getattr(x, f) for f in x.__dataclass_fields__}
+        return changed(
+            x, **{f: recorded(v, f, called) for f, v in mine.items()}
+        )
+    return x
+
+
+def share(x: Traced, item: str) -> Traced:
+    """What of a sum of items has this one ("": none of them), by the same operations."""
+    if not isinstance(x, Recorded):
+        return x if not item else 0.0
+    if x.item:
+        return x if x.item == item else 0.0
+    if not any(map(items, x.to)):
+        return x if not item else 0.0
+    if x.does in ("max", "min"):
+        return share(next(y for y in x.to if y == x), item)
+    if x.does in ("+", "-"):
+        return done(x.does, *(share(y, item) for y in x.to))
+    a, b = x.to
+    if x.does == "*" and items(b):
+        return done("*", a, share(b, item))
+    return done(x.does, share(a, item), b)
+
+
+def items(x: Traced) -> bool:
+    """There are items in it."""
+    if not isinstance(x, Recorded):
+        return False
+    return bool(x.item) or any(map(items, x.to))
+
+
+def taken(x: Traced) -> Traced:
+    """What was taken away from a number."""
+    found: Traced = 0.0
+    while isinstance(x, Recorded) and x.does == "-":
+        found = found + x.to[1]
+        x = x.to[0]
+    return found

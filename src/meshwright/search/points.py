@@ -1,0 +1,303 @@
+"""Rows of layouts under every option: seconds and bytes, by the same functions as one layout's.
+
+Each choice stands in the loop that it changes. How layers are dealt to stages says what devices
+hold, and so what they synchronise and update; sequence parallelism and recomputation change what a
+microbatch costs; a schedule orders microbatches; a ZeRO stage says when weights and gradients
+travel. What an outer loop has computed serves all choices inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import step
+from ..cost.layer import Clock
+from ..describe.frozen import changed
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches, schedule_of
+from ..num import Num
+from ..program import resident
+from ..program.resident import whole_program
+from ..step import memory
+from . import framework
+from .kinds import Deal, deals, holders_of, runs
+from .legal import split
+from .nearest import Shapes, bodies, each_way, pick
+from .options import Options
+from .placement import Shares
+from .split import NONE
+from .table import Column, Table, length
+
+Mask = NDArray[np.bool_]
+Alive = NDArray[np.bool_]
+"""(sequence parallel, recomputation, schedule, ZeRO stage): the options that are looked at."""
+Place = tuple[int, int, int, int]
+"""Of one combination of options, on the same axes."""
+
+
+class Rows(NamedTuple):
+    """Rows of a table, and where they lie."""
+
+    near: Table
+    """Its dp counts in time."""
+    far: Table
+    """The same with the dp that counts in sharding: another one only for bounds on an interval."""
+    shares: Shares | None
+    """Their placements; None: every group lies nearest."""
+    scheme: str
+    shapes: Shapes | None = None
+    """What their layers cost, where that is known."""
+
+    @property
+    def exact(self) -> bool:
+        """They are rows, not intervals of dp."""
+        return self.far is self.near
+
+    def some(self, index: Any) -> Rows:
+        """Some of the rows."""
+        near = pick(self.near, index)
+        return Rows(
+            near,
+            near if self.exact else pick(self.far, index),
+            pick(self.shares, index),
+            self.scheme,
+            self.shapes and self.shapes.rows(index),
+        )
+
+
+class Points(NamedTuple):
+    """Rows under one combination of options."""
+
+    place: Place
+    seconds: Column
+    """inf where the layout cannot run."""
+    bytes: Column
+
+
+def points(
+    job: Job,
+    at: Clock,
+    rows: Rows,
+    choice: Options,
+    alive: Alive | None = None,
+    most: Num = np.inf,
+) -> Iterator[tuple[NDArray[np.intp], Points]]:
+    """(which of the rows, their seconds and bytes), under each of the options that are alive.
+
+    at: the job's clock, or that of a bound;  most: seconds of a pipeline that are still looked at,
+    of all rows or of each. Rows that are not placed have bounds.
+    """
+    alive = np.ones(choice.shape, dtype=bool) if alive is None else alive
+    piped = rows.near["pp"] > 1
+    # a device that is alone runs one schedule, and in most spaces other ZeRO stages
+    for index in (np.flatnonzero(~piped), np.flatnonzero(piped)):
+        if len(index):
+            limit = most if isinstance(most, float) else most[index]
+            some = _Table(job, at, rows.some(index), choice, limit)
+            yield from ((index, each) for each in some.points(alive))
+
+
+class _Table:
+    """Rows with what all options share."""
+
+    def __init__(
+        self, job: Job, at: Clock, rows: Rows, choice: Options, most: Num
+    ) -> None:
+        self.job, self.at, self.choice, self.most = job, at, choice, most
+        sizes, ways = job.cluster.sizes, choice.sequence_parallel
+        near = each_way(rows.near, rows.shares, sizes, rows.scheme, ways)
+        self.near, self.far = near, None
+        if not rows.exact:
+            self.far = each_way(
+                rows.far, rows.shares, sizes, rows.scheme, ways[:1]
+            )[0]
+        costs, which = rows.shapes or bodies(job, near, at, choice.recompute)
+        self.parts = [pick(cost, which) for cost in costs]
+        self.placed = rows.shares is not None
+        self.m = np.asarray(microbatches(job, near[0]))
+        self.fine = [
+            split(job, rows.near, way.sequence_parallel, choice, rows.scheme)
+            & framework.rows(job, way, rows.exact, self.placed)
+            for way in near
+        ]
+        self.count = length(rows.near)
+        self.orders = runs(job, choice, near[0], self.m)
+        self.barred = framework.barred(job, near[0], choice)
+        self.means = self._means()
+
+    def _means(self) -> list[Mask]:
+        """Where each ZeRO stage has its groups, and stands for others that are the same."""
+        near, choice = self.near[0], self.choice
+        # with one replica all of a side are the same, and only its first counts
+        alone: Any = (near.replicas == 1) & (not whole_program(self.job))
+        parts = choice.parts(near.tp, near.pp)
+        groups = (
+            choice.sharded(near)
+            if self.far is None
+            else [sharding.may_run(self.far) for sharding in choice.zero]
+        )
+        return [
+            np.broadcast_to(~alone | leads, alone.shape)
+            & (part != NONE)
+            & np.asarray(has)
+            for leads, part, has in zip(
+                choice.leads, parts, groups, strict=True
+            )
+        ]
+
+    def points(self, alive: Alive) -> Iterator[Points]:
+        every: dict[Deal, list[int]] = {}
+        for k, deal in enumerate(deals(self.choice)):
+            if self.orders[k].any() and alive[:, :, k].any():
+                every.setdefault(deal, []).append(k)
+        for deal, schedules in every.items():
+            mine = np.zeros_like(alive)
+            mine[:, :, schedules] = alive[:, :, schedules]
+            yield from _Dealt(self, deal, mine).points()
+
+
+class _Dealt:
+    """Rows whose layers are dealt in one way, with what that says of weights."""
+
+    def __init__(self, table: _Table, deal: Deal, alive: Alive) -> None:
+        self.table, self.alive = table, alive
+        job, choice, at = table.job, table.choice, table.at
+        near, parts, far = table.near[0], table.parts[0], table.far
+        # which microbatches are on their way is the schedule's, not the deal's
+        self.by = holders_of(job, near, deal)
+        self.ends = self.by.called(*step.ENDS)
+        owned = step.owners(job, near, parts, self.by)
+        self.zero = [
+            z
+            for z in range(len(choice.zero))
+            if alive[..., z].any() and table.means[z].any()
+        ]
+        along = step.along(near, self.by, self.by.called(*step.DEVICES))
+        self.units, self.standing, self.updates = {}, {}, {}
+        for copies, stages in _alike(choice, self.zero).items():
+            one = choice.zero[stages[0]]
+            self.units[copies] = step.units(
+                job,
+                one.layout(near),
+                parts,
+                along,
+                [choice.zero[z].zero for z in stages],
+                at,
+                None if far is None else one.layout(far),
+            )
+        for z in self.zero:
+            sharding = choice.zero[z]
+            wide = sharding.layout(near if far is None else far)
+            self.updates[z] = step.update(job, wide, owned, sharding.zero, at)
+            if not whole_program(job):
+                self.standing[z] = [
+                    memory.standing(
+                        job, sharding.layout(near), parts, self.by, end, wide
+                    )
+                    for end in self.ends
+                ]
+
+    def points(self) -> Iterator[Points]:
+        table, choice = self.table, self.table.choice
+        for i, layout in enumerate(table.near):
+            if not table.fine[i].any():
+                continue
+            for r, text in enumerate(choice.recompute):
+                if not self.alive[i, r].any():
+                    continue
+                yield from self._passes(i, r, changed(layout, recompute=text))
+
+    def _passes(self, i: int, r: int, layout: Layout) -> Iterator[Points]:
+        """Rows under one setting of sequence parallelism and recomputation."""
+        table, by = self.table, self.by
+        job, choice, parts = table.job, table.choice, table.parts[i]
+        of = step.work(job, layout, parts, by, table.at)
+        devices = {
+            copies: step.synchronised(job, layout, of, each)
+            for copies, each in self.units.items()
+        }
+        held = (
+            []
+            if whole_program(job)
+            else memory.activations(
+                job, layout, parts, layout.recompute, by, self.ends
+            )
+        )
+        for k in np.flatnonzero(self.alive[i, r].any(axis=1)):
+            way = choice.schedules[k]
+            can = table.fine[i] & table.orders[k]
+            ordered = way.layout(layout)
+            schedule = way.bound
+            piped = step.pipelined(job, ordered, of)
+            can &= piped.seconds.total <= table.most
+            if not can.any():
+                continue
+            kept = [
+                each.kept(*memory.flights(job, ordered, schedule, by, end))
+                for end, each in zip(self.ends, held, strict=False)
+            ]
+            for z in self.zero:
+                runs_so = can & table.means[z]
+                if table.barred is not None:
+                    runs_so = runs_so & ~table.barred[0, r, k, z]
+                if not (self.alive[i, r, k, z] and runs_so.any()):
+                    continue
+                sharding = choice.zero[z]
+                whole = sharding.layout(ordered)
+                seconds = step.joined(
+                    job,
+                    whole,
+                    of,
+                    piped,
+                    devices[sharding.copies],
+                    self.updates[z],
+                    table.at,
+                ).total
+                bytes_ = (
+                    _most(self.standing[z], kept)
+                    if kept
+                    else _program(job, whole, parts, runs_so)
+                )
+                yield Points(
+                    (i, r, int(k), z),
+                    np.where(runs_so, seconds, np.inf),
+                    np.broadcast_to(bytes_, runs_so.shape),
+                )
+
+
+def _program(job: Job, layout: Layout, parts: step.Body, where: Mask) -> Any:
+    """Bytes of the trainer's program, whose closed form takes rows of as many chunks."""
+    found = np.full(len(where), np.inf)
+    chunks = np.asarray(layout.interleave)
+    for v in np.unique(chunks[where]):
+        at = np.flatnonzero(where & (chunks == v))
+        some = changed(pick(layout, at), interleave=float(v))
+        schedule = schedule_of(layout)
+        found[at] = resident.use(job, some, pick(parts, at), schedule).total
+    return found
+
+
+def _most(standing: list[memory.Standing], kept: list[Num]) -> Num:
+    """Bytes on the fullest device."""
+    return reduce(
+        np.maximum,
+        (
+            use.total
+            for each, flying in zip(standing, kept, strict=True)
+            for use in each.uses(flying)
+        ),
+    )
+
+
+def _alike(choice: Options, stages: list[int]) -> dict[int, list[int]]:
+    """ZeRO stages that shard over the same ranks, by their copies."""
+    found: dict[int, list[int]] = {}
+    for z in stages:
+        found.setdefault(choice.zero[z].copies, []).append(z)
+    return found

@@ -1,0 +1,222 @@
+"""Under every assumption set each of its fields that a file gives changes what `predict` says of
+some job under that set, or is refused by a sentence that names it.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+from meshwright import (
+    BadInput,
+    Cluster,
+    Job,
+    Layout,
+    assumptions,
+    chip,
+    cluster,
+    model,
+    network,
+    predict,
+)
+from meshwright.describe.assumptions import (
+    JOINTS,
+    SETS,
+    Assumptions,
+)
+from meshwright.describe.fields import Injected
+from meshwright.describe.framework import framework
+from meshwright.describe.precision import PRECISIONS
+from meshwright.describe.ranges import CHOICES, RANGES, REAL
+from meshwright.describe.read import read, to_dict
+from meshwright.describe.software import Software
+from meshwright.formats.toml import known
+from meshwright.step import room
+from meshwright.sweep import vary
+
+LLAMA, MIXTRAL = model("llama3-8b"), model("mixtral-8x7b")
+GPT = replace(model("gpt3-1.3b"), dropout=True)
+H100, TPU = cluster("64xh100-sxm"), cluster("64xtpu-v5p")
+UNMEASURED = Cluster(
+    replace(chip("epoch-h100"), sustained=None),
+    network("epoch-h100-superpod"),
+    64,
+)
+"""Nobody measured what it sustains."""
+
+
+def job(of: Any = LLAMA, on: Cluster = H100, **layout: Any) -> Job:
+    return Job(of, on, 128, Layout(**layout))
+
+
+JOBS = (
+    job(tp=4, cp=2, pp=2, dp=4, zero=1),
+    job(tp=4, pp=2, dp=8, zero=1, sequence_parallel=False),
+    job(
+        tp=2,
+        pp=4,
+        dp=8,
+        zero=3,
+        interleave=2,
+        schedule="interleaved",
+        recompute="selective",
+    ),
+    job(tp=16, dp=4, zero=3, recompute="full"),
+    job(dp=64, zero=3),
+    job(pp=8, dp=8, schedule="zb-h2", microbatch=4),
+    job(pp=16, dp=4),
+    job(tp=4, dp=16, zero=1, offload="optimizer:0.5"),
+    job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
+    job(GPT, tp=4, dp=16),
+    replace(job(GPT, tp=4, dp=16), attention_kernel="unfused"),
+    replace(job(GPT, tp=4, cp=2, dp=8), attention_kernel="flash"),
+    replace(
+        job(GPT, tp=4, cp=2, dp=8, scheme="summa", panels=4),
+        attention_kernel="flash",
+        seq=4096,
+    ),
+    # much to send beside little work
+    replace(job(tp=2, cp=8, dp=4, zero=2), seq=65536),
+    job(tp=2, cp=32),
+    job(tp=64, sequence_parallel=False),
+    job(on=UNMEASURED, tp=4, pp=2, dp=8),
+    job(on=TPU, tp=4, dp=16, zero=3),
+    job(on=TPU, tp=32, dp=2),
+    job(on=cluster("64xmi250x"), tp=4, dp=16),
+)
+FRAMEWORK = (
+    replace(
+        job(tp=4, dp=16, zero=1),
+        software=Software(norm="torch", cuda_graphs="parts"),
+    ),
+    replace(
+        job(MIXTRAL, tp=2, dp=32, ep=8, zero=1),
+        precision=PRECISIONS["fp8"],
+        software=Software(cuda_graphs="full"),
+    ),
+    *(replace(of, framework=framework("megatron-core")) for of in JOBS),
+)
+"""Jobs under sets that ask a framework."""
+
+
+def plain(kind: Any) -> Any:
+    """float of Annotated[float | None, ...]."""
+    while get_args(kind) and get_origin(kind) is not abc.Mapping:
+        kind = get_args(kind)[0]
+    return kind
+
+
+def leaves(
+    cls: Any, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """(path, class that has it, type) of every field below a joint that a file can give."""
+    hints = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        kind = plain(hints[field.name])
+        if Injected in get_args(hints[field.name]):
+            continue
+        if is_dataclass(kind):
+            yield from leaves(kind, (*path, field.name))
+        else:
+            yield (*path, field.name), cls, kind
+
+
+FIELDS = [
+    leaf
+    for joint in JOINTS
+    for leaf in leaves(
+        type(getattr(assumptions("realistic"), joint)), (joint,)
+    )
+]
+
+
+def others(path: tuple[str, ...], cls: Any, kind: Any, now: Any) -> list[Any]:
+    """Other values that the field may have."""
+    field = f"{cls.__name__}.{path[-1]}"
+    if kind is bool:
+        return [not now]
+    if kind is float:
+        least, most = RANGES.get(field, REAL)
+        tried = (0.0, 0.01, 0.3, 0.9, 1.0, 3.0, 100.0, 3e9)
+        return [v for v in tried if least <= v <= most and v != now]
+    listed = [text for text in CHOICES[field] if text != now]
+    return listed if kind is str else [{text: 30.0} for text in listed]
+
+
+@cache
+def jobs(name: str) -> tuple[tuple[Job, Any], ...]:
+    """Jobs under a set, and what is said of them."""
+    asks = assumptions(name).memory.holding is None
+    under = [of.under(name) for of in (*JOBS, *(FRAMEWORK if asks else ()))]
+    return tuple(
+        (of, said) for of in under if (said := numbers(of)) is not None
+    )
+
+
+def numbers(of: Job) -> Any:
+    """What `predict` says; None where it refuses the job."""
+    try:
+        p = predict(of)
+    except BadInput:
+        return None
+    return p.time_s, p.memory_bytes, p.risk_of_oom, room.limit(of)
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    ("path", "cls", "kind"), FIELDS, ids=[".".join(f[0]) for f in FIELDS]
+)
+def test_a_field_in_a_file_is_read_or_refused(
+    name: str, path: tuple[str, ...], cls: Any, kind: Any
+) -> None:
+    now: Any = assumptions(name)
+    for step in path:
+        now = getattr(now, step, None)
+    refusals = []
+    for value in others(path, cls, kind, now):
+        table: Any = value
+        for step in reversed(path):
+            table = {step: table}
+        try:
+            how = read(Assumptions, {"name": name, **table}, "set", known)
+        except BadInput as error:
+            refusals.append(str(error))
+            continue
+        if any(numbers(of.under(how)) != said for of, said in jobs(name)):
+            return
+        refusals.append(f"{value} changes nothing")
+    # itself, or what it is a part of
+    groups = [".".join(("set", *path[:n])) for n in range(2, len(path) + 1)]
+    for sentence in refusals:
+        first = sentence.split()[0]
+        assert first in (*groups, "overlap:"), sentence
+        assert first in groups or path[-1] in sentence, sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "who"),
+    [
+        ("realistic", "chip.stack.step_s", "100 s", "framework's to say"),
+        ("realistic", "overlap.tp.share", 0.5, "framework's to say"),
+        ("megatron-2021", "count.residual", False, "chip.model is peak"),
+        ("megatron-2021", "overlap.dp.share", 0.5, "collective is free"),
+        ("lbl-2024", "memory.holding.loss_bytes", 14, "resident is layers"),
+    ],
+)
+def test_a_sweep_of_what_is_not_read_is_refused(
+    name: str, path: str, value: Any, who: str
+) -> None:
+    with pytest.raises(BadInput, match=who):
+        vary(JOBS[0].under(name), f"assumptions.{path}", value)
+
+
+def test_a_set_that_says_all_of_itself_may_say_what_it_does_not_use() -> None:
+    """As the description of a changed set is written into a file."""
+    book = assumptions("scaling-book-sum")
+    changed = replace(book, chip=replace(book.chip, matrix_efficiency=0.5))
+    assert read(Assumptions, to_dict(changed), "set", known) == changed

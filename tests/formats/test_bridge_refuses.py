@@ -1,0 +1,247 @@
+"""A writer refuses what it does not know: new words of choices, and every value that exists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, model
+from meshwright.describe import ranges as choices
+from meshwright.describe.job import PRECISIONS
+from meshwright.describe.software import Software
+from meshwright.formats import bridge
+from meshwright.formats.bridge import launch, table
+
+PLACE = launch.Place(1, 8)
+NEW = "entirely-new"
+
+
+def base(name: str) -> Job:
+    """A job with experts that the format's own framework runs."""
+    own = table.get(name).frameworks[0]
+    trained = "llama3-8b" if name == "deepspeed" else "mixtral-8x7b"
+    zero = 1 if name in ("megatron", "megatron-bridge", "deepspeed") else 3
+    if name in ("torchtitan", "torchtitan-toml"):
+        trained = "qwen3-30b-a3b"
+    if name == "megatron-bridge":
+        trained = "qwen3-30b-a3b"
+    chip = "tpu-v5p" if name == "maxtext" else "h100-sxm"
+    redo = "full" if name == "maxtext" else "none"
+    layout = Layout(dp=8, zero=zero, recompute=redo)
+    return Job(model(trained), f"8x{chip}", 64, layout, framework=own)
+
+
+@pytest.mark.parametrize("name", [*bridge.TOOLS])
+def test_the_job_without_a_new_word_is_written(name: str) -> None:
+    assert bridge.write(base(name), name, PLACE)
+
+
+@pytest.mark.parametrize("name", [*bridge.TOOLS])
+@pytest.mark.parametrize("field", [*choices.SOFTWARE])
+def test_a_new_word_of_the_software_is_refused(
+    name: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Added where words are listed and nowhere else, as in docs/extend.md."""
+    for owner in ("Software", "Framework"):
+        key = f"{owner}.{field}"
+        allowed = (*choices.CHOICES[key], NEW)
+        monkeypatch.setitem(choices.CHOICES, key, allowed)
+    job = replace(base(name), software=Software(**{field: NEW}))
+    if field == "float8":  # means nothing beside other numbers
+        job = replace(job, precision=PRECISIONS["fp8"])
+    with pytest.raises(BadInput, match=f"(?i){field}|fp8|{NEW} scaling"):
+        bridge.write(job, name, PLACE)
+
+
+@pytest.mark.parametrize("name", [*bridge.TOOLS])
+@pytest.mark.parametrize(
+    ("field", "degrees"),
+    [("cp_exchange", {"cp": 2, "dp": 4}), ("scheme", {"tp": 2, "dp": 4})],
+)
+def test_a_new_word_of_a_layout_is_refused(
+    name: str,
+    field: str,
+    degrees: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = f"Layout.{field}"
+    allowed = (*choices.CHOICES[key], NEW)
+    monkeypatch.setitem(choices.CHOICES, key, allowed)
+    job = base(name)
+    layout = replace(job.layout, **degrees, **{field: NEW})  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=field):
+        bridge.write(replace(job, layout=layout), name, PLACE)
+
+
+# ---------------------------------------------------------------- what runs is what was planned
+
+
+def test_part_of_the_layers_is_no_whole_policy_of_maxtext() -> None:
+    """remat_policy holds for every layer: half of them cannot be said, all of them can."""
+    job = base("maxtext")
+    half = replace(job, layout=replace(job.layout, recompute="full:16"))
+    with pytest.raises(BadInput, match="all layers, not full:16"):
+        bridge.write(half, "maxtext", PLACE)
+    whole = replace(job, layout=replace(job.layout, recompute="full"))
+    assert "remat_policy: full" in bridge.write(whole, "maxtext", PLACE)[0]
+
+
+def test_maxtext_takes_none_for_everything() -> None:
+    """configs/pyconfig.py (0.2.5) makes None of the word, get_remat_policy no policy of None, and
+    every layer is under jax.checkpoint(policy=None), which keeps nothing.
+    """
+    job = base("maxtext")
+    none = replace(job, layout=replace(job.layout, recompute="none"))
+    with pytest.raises(BadInput, match="cannot recompute none.*minimal"):
+        bridge.write(none, "maxtext", PLACE)
+    text = bridge.write(job, "maxtext", PLACE)[0]
+    other = text.replace("remat_policy: full", "remat_policy: none")
+    found = bridge.read("a.yml", other)
+    assert found.tables["layout"]["recompute"] == "full"
+    assert any("recomputes whole layers" in note for note in found.notes)
+
+
+def test_accelerates_fsdp_gathers_layer_by_layer() -> None:
+    """accelerate 1.15.0 wraps nothing unless told (utils/dataclasses.py, auto_wrap_policy: NO_WRAP):
+    its FSDP would gather the whole model at once.
+    """
+    text = bridge.write(base("accelerate"), "accelerate", PLACE)[0]
+    assert "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP" in text
+    assert not bridge.read("a.yaml", text).left
+    for policy, what in (
+        ("NO_WRAP", "all weights at once"),
+        ("SIZE_BASED_WRAP", "by their size"),
+        (None, "all weights at once"),
+    ):
+        line = f"fsdp_auto_wrap_policy: {policy}" if policy else ""
+        other = text.replace(
+            "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP", line
+        )
+        (why,) = bridge.read("a.yaml", other).left.values()
+        assert what in why and "layer by layer" in why
+    plain = replace(base("accelerate"), layout=Layout(dp=8))
+    assert "wrap_policy" not in bridge.write(plain, "accelerate", PLACE)[0]
+
+
+def test_megatron_gets_what_validate_args_demands() -> None:
+    """megatron/training/arguments.py (d98e8a6), validate_args: optimizer_cpu_offload asserts
+    use_precision_aware_optimizer, full_iteration asserts no check for NaN; model_parallel_config.py
+    names the group of microbatches after the virtual pipeline stage.
+    """
+    job = replace(
+        base("megatron"),
+        model=model("llama3-8b"),
+        cluster="16xh100-sxm",
+        batch=128,
+    )
+
+    def text(layout: Layout, **software: str) -> str:
+        one = replace(job, layout=layout, software=Software(**software))
+        return bridge.write(one, "megatron", PLACE)[0]
+
+    away = text(Layout(dp=16, zero=1, offload="optimizer:0.5"))
+    assert "--use-precision-aware-optimizer" in away
+    graphs = text(Layout(dp=16, zero=1), cuda_graphs="full")
+    assert "--no-check-for-nan-in-loss-and-grad" in graphs
+    parts = text(Layout(dp=16, zero=1), cuda_graphs="parts")
+    assert "--no-check-for-nan-in-loss-and-grad" not in parts
+    groups = text(
+        Layout(
+            pp=2,
+            dp=8,
+            interleave=2,
+            schedule="interleaved",
+            microbatch_group=4,
+        )
+    )
+    named = "--microbatch-group-size-per-virtual-pipeline-stage 4"
+    assert named in groups
+    back = bridge.read("a.sh", groups)
+    assert back.tables["layout"]["microbatch_group"] == 4
+
+
+AXOLOTL = Job(
+    model("mixtral-8x7b"),
+    "8xh100-sxm",
+    64,
+    Layout(dp=8, ep=4, zero=3),
+    framework="torchtitan",
+    software=Software(compiled=False, dispatcher="deepep"),
+)
+
+
+def test_axolotls_experts_are_its_plugins() -> None:
+    """axolotl 0.19.0: integrations/expert_parallel/plugin.py demands ep x dp_shard x cp = world, the
+    mesh has ep farthest, and without the plugin the degree does nothing.
+    """
+    text = bridge.write(AXOLOTL, "axolotl", PLACE)[0]
+    assert "expert_parallel_size: 4" in text and "dp_shard_size: 2" in text
+    assert "integrations.expert_parallel.ExpertParallelPlugin" in text
+    tables = bridge.read("a.yaml", text).tables
+    assert tables["layout"]["ep"] == 4 and tables["layout"]["dp"] == 8
+    alone = text.replace("integrations.expert_parallel.Expert", "x.Other")
+    said = bridge.read("a.yaml", alone)
+    assert "does nothing without plugins" in said.left["expert_parallel_size"]
+    assert said.tables["layout"].get("ep", 1) == 1
+    wide = replace(
+        AXOLOTL, cluster="64xh100-sxm", layout=Layout(dp=64, ep=8, zero=3)
+    )
+    with pytest.raises(BadInput, match="between nodes.*ep 8 on one node"):
+        bridge.write(wide, "axolotl", PLACE)
+    own = replace(AXOLOTL, software=Software(compiled=False))
+    with pytest.raises(BadInput, match="dispatcher = alltoall.*means deepep"):
+        bridge.write(own, "axolotl", PLACE)
+    for layout in ({"dp": 4, "cp": 2}, {"ep": 8}, {"dp_replicate": 2}):
+        with pytest.raises(BadInput, match="shares experts out"):
+            l = replace(AXOLOTL.layout, **layout)  # type: ignore[arg-type]
+            bridge.write(replace(AXOLOTL, layout=l), "axolotl", PLACE)
+
+
+def test_axolotls_context_parallelism_is_flash_attention() -> None:
+    """utils/schemas/validation.py (0.19.0), check_context_parallel_size: FlashAttention-2 by name;
+    keys are gathered (varlen_llama3) of packed sequences, else sent round (batch_ring).
+    """
+    job = replace(
+        AXOLOTL,
+        model=model("llama3-8b"),
+        layout=Layout(cp=2, dp=4, zero=3),
+        software=Software(compiled=False),
+    )
+    text = bridge.write(job, "axolotl", PLACE)[0]
+    for line in (
+        "context_parallel_size: 2",
+        "attn_implementation: flash_attention_2",
+        "ring_attn_func: varlen_llama3",
+        "sample_packing: true",
+    ):
+        assert line in text
+    ring = replace(job, layout=replace(job.layout, cp_exchange="ring"))
+    other = bridge.write(ring, "axolotl", PLACE)[0]
+    assert "ring_attn_func: batch_ring" in other
+    assert "sample_packing" not in other
+    two = replace(job, layout=replace(job.layout, microbatch=2))
+    with pytest.raises(BadInput, match="one sequence at a time: microbatch 2"):
+        bridge.write(two, "axolotl", PLACE)
+
+
+def test_what_comes_first_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """An export without a plan names the command that makes one; so does a plan for another tool."""
+    from meshwright.cli.main import main
+
+    line = "export llama3-8b --to megatron --on 64xh100"
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert "plan llama3-8b --on 64xh100" in said and "-o plan.toml" in said
+    job = replace(base("torchtitan"), layout=Layout(dp=8, zero=1))
+    with pytest.raises(BadInput, match="plan --framework torchtitan"):
+        bridge.write(job, "torchtitan", PLACE)
+
+
+def test_a_plan_that_pads_sequences_is_no_file() -> None:
+    """Megatron Core asserts that 2 cp divides the sequence; 1,002 is padded to 1,008 over cp 4."""
+    job = replace(base("megatron"), model=model("llama3-8b"), seq=1002)
+    cut = replace(job, layout=Layout(cp=4, dp=2, zero=1))
+    with pytest.raises(BadInput, match="seq 1,002 .* plan with --seq 1008"):
+        bridge.write(cut, "megatron", PLACE)
+    assert bridge.write(replace(cut, seq=1008), "megatron", PLACE)

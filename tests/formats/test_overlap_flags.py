@@ -1,0 +1,154 @@
+"""Megatron's flags on what runs beside what, in the prediction.
+
+A 7.5 B dense part of Llama-3-8B on 64 H100, tp 2, 32 replicas, ZeRO-1: a rank sums 4.0 B gradients
+of 4 bytes and gathers 4.0 B weights of 2 bytes, over 4 network cards of 50 GB/s that the four
+replicas of a node share with nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshwright import BadInput, Job, Layout, predict
+from meshwright.describe.framework import framework, running
+from meshwright.describe.software import Software
+from meshwright.formats import bridge, flags
+from meshwright.formats.bridge import launch
+from meshwright.step.sync import exposed
+
+DP = """torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --tensor-model-parallel-size 2
+--sequence-parallel --use-distributed-optimizer --num-layers 32 --hidden-size 4096
+--ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8
+--seq-length 8192 --max-position-embeddings 8192 --swiglu --normalization RMSNorm
+--disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope
+--micro-batch-size 1 --global-batch-size 64 --bf16 --attention-dropout 0.0 --hidden-dropout 0.0
+--vocab-size 128256 """.replace("\n", " ")
+BOTH = "--overlap-grad-reduce --overlap-param-gather"
+
+
+def job_of(tmp: Path, more: str) -> Job:
+    path = tmp / "dp.sh"
+    path.write_text(DP + more, "utf-8")
+    return flags.read_flags(str(path), {"on": "64xh100-sxm"})
+
+
+def test_collectives_that_no_flag_overlaps_are_waited_for(
+    tmp_path: Path,
+) -> None:
+    """By hand: (16 GB x 31/32 + 8 GB x 31/32) / 200 GB/s = 0.116 s at the full rate of the cards;
+    real collectives reach 0.8 to 1 of it."""
+    off, sums, both = (
+        predict(job_of(tmp_path, more))
+        for more in ("", "--overlap-grad-reduce", BOTH)
+    )
+    assert 0.11 < off.time_s["dp_comm"] < 0.15
+    assert off.time_s["overlap_slowdown"] == 0.0
+    assert off.step_time_s > sums.step_time_s > both.step_time_s
+    # gathers of 8 GB alone stay: a third, and what is last of the sums
+    assert 0.035 < sums.time_s["dp_comm"] < 0.075
+
+
+def test_no_overlap_is_the_sum_of_both_collectives(tmp_path: Path) -> None:
+    p = predict(job_of(tmp_path, ""))
+    device = p._step.devices[0]
+    every = device.every.scatter.seconds + device.every.gather.seconds
+    assert p.time_s["dp_comm"] == pytest.approx(every, rel=1e-12)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_the_more_is_hidden_the_less_shows(tmp_path: Path, zero: int) -> None:
+    """Of any ZeRO stage: none is waited for longer than all collectives, one after the other."""
+    job = job_of(tmp_path, BOTH)
+    p = predict(replace(job, layout=replace(job.layout, zero=zero)))
+    device, m = p._step.devices[0], 2.0
+    how = framework("megatron-core")
+    waits = [
+        exposed(device, m, zero, replace(how, dp_overlap=word).dp_hidden)
+        for word in ("off", "gradients", "all")
+    ]
+    off, sums, both = (float(w.total - w.slowdown) for w in waits)
+    assert off >= sums >= both >= 0.0
+    if zero:
+        gather = float(device.every.gather.seconds)
+        often = 2 * m if zero == 3 else 1.0
+        assert sums >= gather * often
+
+
+@pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
+@pytest.mark.parametrize("how", ["off", "gradients", "all", None])
+def test_what_is_written_of_overlap_reads_back(
+    tmp_path: Path, to: str, how: str | None
+) -> None:
+    base = Job("llama3-8b", "64xh100-sxm", batch=64)  # type: ignore[arg-type]
+    job = replace(
+        base,
+        layout=Layout(tp=2, dp=32, zero=1),
+        software=Software(dp_overlap=how),
+    )
+    text, _ = bridge.write(job, to, launch.Place(8, 8))
+    path = tmp_path / "written.sh"
+    path.write_text(text, "utf-8")
+    said = bridge.read(str(path)).tables.get("software", {})
+    assert said.get("dp_overlap") == (None if how == "all" else how)
+
+
+def test_who_has_no_such_word_refuses_it() -> None:
+    job = Job("llama3-8b", "64xh100-sxm", batch=64)  # type: ignore[arg-type]
+    job = replace(
+        job,
+        layout=Layout(dp=64, zero=3),
+        software=Software(dp_overlap="off"),
+    )
+    for name in ("torchtitan", "deepspeed", "axolotl"):
+        with pytest.raises(BadInput, match=r"software\.dp_overlap = off"):
+            bridge.write(job, name, launch.Place(8, 8))
+    with pytest.raises(BadInput, match="megatron-2021 waits"):
+        running(
+            framework("megatron-2021"), "flash", Software(dp_overlap="all")
+        )
+
+
+def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
+    text = "model: {tensor_model_parallel_size: 2}\ntrain: {micro_batch_size: 1}\n"
+    found = bridge.read("recipe.yaml", text)
+    assert "dp_overlap" not in found.tables.get("software", {})
+    off = bridge.read(
+        "recipe.yaml", text + "ddp: {overlap_grad_reduce: false}\n"
+    )
+    assert off.tables["software"]["dp_overlap"] == "off"
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "no-overlap-p2p-communication",
+        "moe-expert-capacity-factor 4",
+        "moe-pad-expert-input-to-capacity",
+        "use-legacy-models",
+        "transformer-impl local",
+        "no-gradient-accumulation-fusion",
+        "cross-entropy-loss-fusion",
+    ],
+)
+def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
+    """Each alone: it stands among the keys that are not in the job, with its direction."""
+    found = bridge.read("train.sh", f"{DP} --{flag}")
+    key = flag.split()[0].replace("-", "_")
+    assert key in found.left and key not in found.harmless
+    assert "not known" not in found.left[key]
+
+
+def test_layers_of_several_sizes_are_another_model() -> None:
+    with pytest.raises(BadInput, match="layers of several sizes"):
+        bridge.read("t.sh", f"{DP} --heterogeneous-layers-config-path c.json")
+
+
+def test_experts_one_after_the_other_are_said() -> None:
+    text = f"{DP} --num-experts 8 --moe-router-topk 2 "
+    assert any("too fast" in n for n in bridge.read("t.sh", text).notes)
+    both = bridge.read("t.sh", text + "--moe-grouped-gemm")
+    assert not any("too fast" in n for n in both.notes)
+    assert "moe_grouped_gemm" in both.used

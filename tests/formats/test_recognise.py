@@ -1,0 +1,103 @@
+"""A file is read as what it is, by most of its keys, or it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright import BadInput
+from meshwright.formats import bridge, flags
+
+NANOTRON = """
+checkpoints: {checkpoint_interval: 10, checkpoints_path: out, resume_checkpoint_path: null}
+general: {project: p, run: r, seed: 42, step: null}
+model:
+  model_config: {hidden_size: 4096, num_hidden_layers: 32, num_attention_heads: 32}
+optimizer: {zero_stage: 0, clip_grad: 1.0}
+parallelism: {dp: 4, pp: 1, tp: 2, tp_mode: REDUCE_SCATTER, pp_engine: 1f1b}
+tokens: {micro_batch_size: 2, sequence_length: 2048, batch_accumulation_per_replica: 8}
+"""
+"""Keys of nanotron (config.py), whose table of parallelism has torchtitan's name."""
+NEOX = """{
+  "pipe-parallel-size": 4, "model-parallel-size": 2, "num-layers": 44, "hidden-size": 6144,
+  "num-attention-heads": 64, "seq-length": 2048, "pos-emb": "rotary", "rotary-pct": 0.25,
+  "zero_optimization": {"stage": 1}, "fp16": {"enabled": true}, "gradient_clipping": 1.0,
+  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 32,
+}"""
+"""Keys of GPT-NeoX (neox_args.py), which hands some of them to DeepSpeed."""
+FACTORY = """
+stage: sft
+do_train: true
+finetuning_type: full
+model_name_or_path: Qwen/Qwen3-30B-A3B
+cutoff_len: 4096
+per_device_train_batch_size: 1
+tensor_model_parallel_size: 4
+"""
+LEVANTER = """
+data: !include data/openwebtext.yaml
+model: {type: gpt2, hidden_dim: 4096, num_layers: 32}
+trainer: {mp: p=f32, train_batch_size: 512, model_axis_size: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (NANOTRON, "nanotron"),
+        (NEOX, "GPT-NeoX"),
+        (NEOX.replace("-size", "_size").replace("-emb", "_emb"), "GPT-NeoX"),
+        (FACTORY, "LLaMA-Factory"),
+        (LEVANTER, "Levanter"),
+    ],
+)
+def test_a_format_that_is_not_read_is_named(text: str, title: str) -> None:
+    with pytest.raises(BadInput, match=rf"is an? {title} configuration"):
+        bridge.read("train.yaml", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parallelism: {tp: 2}\nthis: 1\nthat: 2\n",
+        "train_batch_size: 8\nlayers: 3\nwidth: 4\n",
+        "recipe: soup\nwater: 2\nsalt: 1\ncarrots: 5\n",
+    ],
+)
+def test_a_single_key_makes_no_format(text: str) -> None:
+    with pytest.raises(BadInput, match="keys are not known"):
+        bridge.read("train.yaml", text)
+
+
+def test_the_user_may_say_what_a_file_is() -> None:
+    text = "train_batch_size: 8\nlayers: 3\nwidth: 4\n"
+    assert bridge.read("a.yaml", text, named="deepspeed").tables["job"] == {
+        "batch": "8seq",
+        "framework": "megatron-deepspeed",
+    }
+    with pytest.raises(BadInput, match="--as 'deepsped'"):
+        bridge.read("a.yaml", text, named="deepsped")
+    with pytest.raises(BadInput, match="--as is for files of other tools"):
+        flags.read_flags("llama3-8b", {"as_": "megatron", "on": "8xh100"})
+
+
+def test_two_formats_that_explain_a_file_are_both_named() -> None:
+    """Every key is axolotl's, and two are keys that only nanotron has."""
+    text = "base_model: NousResearch/Meta-Llama-3-8B\n" + "".join(
+        f"lora_{n}: 1\n" for n in range(30)
+    )
+    bridge.read("a.yaml", text)
+    both = text + "parallelism: {tp_mode: ALL_REDUCE, pp_engine: 1f1b}\n"
+    with pytest.raises(BadInput, match="axolotl or of nanotron.*--as axolotl"):
+        bridge.read("a.yaml", both)
+
+
+def test_a_tag_of_python_is_not_read() -> None:
+    with pytest.raises(BadInput, match="not valid YAML"):
+        bridge.read("a.yaml", "a: !!python/object/apply:os.getcwd []")
+
+
+def test_a_file_of_no_tool_has_no_name() -> None:
+    """A pipeline of GitLab has a table of variables, as LLM Foundry's files do."""
+    text = "variables: {A: 1, B: 2, C: 3}\nstages: [build]\n"
+    with pytest.raises(BadInput, match="is no file of"):
+        bridge.read(".gitlab-ci.yml", text)

@@ -1,0 +1,151 @@
+"""What a file says in a way that cannot be read is asked for; nothing is taken in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshwright import BadInput
+from meshwright.cli.main import main as meshwright
+from meshwright.formats import bridge, flags
+from meshwright.formats.bridge import shell
+
+SCRIPT = """#!/bin/bash
+TP=$1
+PP=${2}
+MODE=$3
+if [ $4 = fp16 ]; then
+    NUMBERS="--fp16"
+elif [ $4 = bf16 ]; then
+    NUMBERS="--bf16"
+fi
+SIZE=7
+case $5 in
+    8B) SIZE=8;;
+    *) SIZE=9;;
+esac
+if [ $MODE = full ]; then
+    MORE=(--recompute-granularity full --recompute-method uniform --recompute-num-layers 1)
+fi
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
+  --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 \\
+  --tensor-model-parallel-size $TP --pipeline-model-parallel-size=$PP --micro-batch-size 1 \\
+  --global-batch-size 64 $NUMBERS ${MORE[@]} --save $SIZE 2>&1 | tee log
+"""
+"""In the shape of Pai-Megatron-Patch: everything is a positional argument."""
+PLAIN = (
+    SCRIPT.split("torchrun")[1]
+    .partition("\\\n  --tensor")[0]
+    .replace("\\\n", " ")
+)
+
+
+def script(tmp: Path, text: str) -> str:
+    path = tmp / "run.sh"
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def test_positional_arguments_are_asked_for(tmp_path: Path) -> None:
+    path = script(tmp_path, SCRIPT)
+    found = bridge.read(path)
+    assert {*found.unread} == {
+        "layout.tp",
+        "layout.pp",
+        "layout.recompute",
+        "job.precision",
+    }
+    assert not {"tp", "pp", "recompute"} & {*found.tables["layout"]}
+    assert "precision" not in found.tables["job"]
+    given = {"on": "8xh100-sxm"}
+    with pytest.raises(BadInput) as error:
+        flags.read_flags(path, given)
+    such = "--tp 1 --pp 1 --recompute full --precision bf16"
+    assert str(error.value).endswith(f"such as {such}")
+    given |= {"tp": "2", "pp": "4", "precision": "fp16", "recompute": "none"}
+    job = flags.read_flags(path, given)
+    assert (job.layout.tp, job.layout.pp, job.layout.dp) == (2, 4, 1)
+    assert (job.precision.name, job.layout.recompute) == ("fp16", "none")
+
+
+def test_a_degree_of_a_name_that_is_set_elsewhere(tmp_path: Path) -> None:
+    text = f"torchrun {PLAIN} --bf16 --global-batch-size 8 --micro-batch-size"
+    path = script(tmp_path, f"{text} 1 --tensor-model-parallel-size $TP")
+    with pytest.raises(BadInput, match="leaves tp to how it is called"):
+        flags.read_flags(path, {"on": "8xh100-sxm"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A=$1; go ${A}", ["go"]),
+        ("A=$(nproc); B=$((A * 2)); go --n=$B x", ["go", "--n", "x"]),
+        ('A=1; if [ "$1" = x ]; then A=2; fi; go $A', ["go"]),
+        ("A=1; if [ -n $1 ]; then A=$1; fi; go $A", ["go", "1"]),
+        ("A=1; if [ $# -gt 0 ]; then A=2; fi; go $A", ["go", "1"]),
+        ("D=$(dirname $0)/..; go $D/train.py", ["go", "/../train.py"]),
+        ("go --n 8 2>&1", ["go", "--n", "8"]),
+        ("go --n 8 > log.txt --m 9", ["go", "--n", "8", "--m", "9"]),
+    ],
+)
+def test_what_only_a_run_knows_is_no_value(
+    text: str, words: list[str]
+) -> None:
+    assert shell.read(text).commands[0] == words
+
+
+def test_what_is_taken_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No key of the file names them; tp is named, and so not among them."""
+    text = (
+        f"torchrun --nproc_per_node 8 {PLAIN} --tensor-model-parallel-size 2"
+    )
+    path = script(tmp_path, f"{text} --micro-batch-size 1 --swiglu")
+    words = "taken, since the file does not say it: pp 1, cp 1, zero 0, precision fp32"
+    on = ["--on", "8xh100-sxm"]
+    meshwright(["read", path, *on])
+    assert words in " ".join(capsys.readouterr().out.splitlines()[1].split())
+    meshwright(["predict", path, *on])
+    assert capsys.readouterr().out.startswith(words)
+    more = [*on, "--precision", "bf16", "--pp", "2"]
+    meshwright(["predict", path, *more])
+    assert capsys.readouterr().out.startswith(
+        "taken, since the file does not say it: cp 1, zero 0\n"
+    )
+
+
+def test_what_another_file_decides_is_taken_aloud() -> None:
+    """DeepSpeed's pipelines stand in the training script."""
+    found = bridge.read(
+        "ds.json",
+        '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 8, "fp16": {"enabled": true}}',
+    )
+    assert found.taken["pp"] == found.taken["tp"] == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("examples/generate-1.3b.py", "only training"),
+        ("run_text_generation_server.py", "only training"),
+        ("-m examples.inference.gpt_dynamic_inference", "only training"),
+        ("pretrain_bert.py", "only decoders"),
+        ("pretrain_t5.py", "only decoders"),
+        ("pretrain_gpt.py --img-h 336", "beside text"),
+    ],
+)
+def test_programs_that_train_no_decoder(program: str, why: str) -> None:
+    words = PLAIN.replace("--nproc_per_node 8 pretrain_gpt.py", program)
+    with pytest.raises(BadInput, match=why):
+        bridge.read("run.sh", f"torchrun {words} --micro-batch-size 1")
+
+
+def test_a_long_key_stays_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "strange-new-switch-of-more-than-forty-letters"
+    text = f"torchrun {PLAIN} --bf16 --micro-batch-size 1 --{key} 7"
+    meshwright(["read", script(tmp_path, text)])
+    assert key.replace("-", "_") in capsys.readouterr().out

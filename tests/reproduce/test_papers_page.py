@@ -1,0 +1,68 @@
+"""docs/papers.md counts what it lists, and says what the checks say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from meshwright.reproduce.megatron import plans, tables
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "papers.md").read_text("utf-8")
+ITEMS = {"L": 60, "E": 50, "B": 40, "M": 51}
+"""Items of each paper, by the letter of their names."""
+STATES = ("works", "shown", "not here", "partly")
+"""First words of a row's second cell, in the order of the columns of the table of counts."""
+
+
+def rows() -> list[tuple[list[str], str]]:
+    """(names of the items, state) of every row of the table of items."""
+    lines = (line.split(" | ") for line in PAGE.splitlines())
+    return [
+        (re.findall(r"\b[LEBM]\d+", cells[0]), cells[1])
+        for cells in lines
+        if re.match(r"\| [LEBM]\d", cells[0])
+    ]
+
+
+def test_every_row_has_a_state_and_no_item_stands_twice() -> None:
+    every = [name for names, _ in rows() for name in dict.fromkeys(names)]
+    assert len(every) == len(set(every)) > 50
+    assert all(state.startswith(STATES) for _, state in rows())
+
+
+@pytest.mark.parametrize("letter", ITEMS)
+def test_counts_are_those_of_the_rows(letter: str) -> None:
+    """What is not listed works."""
+    count = Counter(
+        next(word for word in STATES if state.startswith(word))
+        for names, state in rows()
+        for name in dict.fromkeys(names)
+        if name[0] == letter
+    )
+    others = sum(count[word] for word in STATES[1:])
+    counts = [
+        ITEMS[letter],
+        ITEMS[letter] - others,
+        *(count[word] for word in STATES[1:]),
+    ]
+    assert " | ".join(map(str, counts)) in PAGE
+
+
+def test_the_printed_degrees_are_counted_as_they_are_planned() -> None:
+    same = sum(p.best.layout.tp == p.printed.tp for p in plans.planned())
+    (state,) = [state for names, state in rows() if names[0] == "M10"]
+    assert f"is the printed one in {same} (" in state
+    words = {3: "three", 4: "four", 5: "five", 6: "six"}
+    text = " ".join((DOCS / "reproduce.md").read_text("utf-8").split())
+    assert f"is the printed one for {words[same]}" in text
+
+
+def test_the_half_of_zero_3_is_called_fitted() -> None:
+    (state,) = [state for names, state in rows() if "M30" in names]
+    ahead = sum(row[-1] > 1 for row in tables.predicted_table_2().rows)
+    assert state.startswith("partly") and "fitted to its own six rows" in state
+    assert f"ahead in {ahead} of 6 pairs" in state

@@ -1,0 +1,58 @@
+"""Odd words on the command line: each is refused in a sentence that says what would do, or said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshwright.catalog import cluster
+from meshwright.cli.main import main
+
+LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
+SENTENCES = {
+    f"predict {LLAMA} --seq 0": "job.seq must be at least 1, not 0",
+    f"plan {LLAMA} --tokens 1T --deadline=-3d": "above 0, not -3 days",
+    f"plan {LLAMA} --tokens 1T --deadline 30": "--deadline 30 has no unit: say '30 days'",
+    f"sweep {LLAMA} --fixed --over chip.usd_per_hour=1e308": "between 0 and 1e+06",
+    "predict missing.json --model llama3-8b --on 8xh100 --batch 8seq": (
+        "missing.json cannot be read: No such file"
+    ),
+    "predict job.toml": "job: field 'batchsize' is not known; did you mean batch?",
+    f"predict cfg.json {LLAMA.partition(' ')[2]}": "cfg.json: model_type 'nothing'",
+    f"sweep {LLAMA} --over network.eth.bandwidth=400GB/s": "'eth' is not known; known: ib, nvlink",
+    "predict llama3-8b --on 64xh1000 --batch 8seq": "did you mean h100-sxm",
+    "predict llama3-8b --on 8x8xh100 --batch 8seq": "has two numbers: say 64xh100",
+    "--foo": "command '--foo' is not known; known: calibrate, ",
+}
+
+
+@pytest.mark.parametrize("words", SENTENCES, ids=range(len(SENTENCES)))
+def test_odd_words_are_one_sentence_with_what_would_do(
+    words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("cfg.json").write_text("{}")
+    Path("job.toml").write_text(
+        'model = "llama3-8b"\ncluster = "8xh100"\n[job]\nbatchsize = "1Mi"\n'
+    )
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert SENTENCES[words] in said and said.count("\n") == 1
+
+
+def test_a_schedule_on_one_stage_or_of_another_framework_is_said(capsys):
+    """Megatron-Core's schedules.py has 1F1B and interleaved 1F1B; one stage has no order."""
+    words = f"predict {LLAMA} --schedule zbv".split()
+    megatron = "megatron-core allows schedule 1f1b, interleaved, not zbv"
+    alone = "schedule zbv has no effect on time with pp 1"
+    assert main([*words, "--zero", "3"]) == 0
+    said = capsys.readouterr().out
+    assert megatron in said and alone in said
+    assert main([*words, "--zero", "1", "--pp", "4"]) == 0
+    said = capsys.readouterr().out
+    assert megatron in said and alone not in said
+
+
+def test_a_card_is_known_by_its_number():
+    assert cluster("1x4090").chip == cluster("1xrtx-4090").chip

@@ -1,0 +1,189 @@
+"""Nothing that is asked is dropped: a sweep keeps the layout of a file, limits answers each option
+under each model or refuses it by name.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from meshwright.cli import limits
+from meshwright.cli.main import main
+from meshwright.limits.realistic import (
+    Realism,
+    run_of,
+    smallest_for,
+    transformer,
+)
+from meshwright.limits.scenario import preset
+from meshwright.prediction.failures import loss
+
+Capture = pytest.CaptureFixture[str]
+JOB = """
+model = "llama3-8b"
+cluster = "64xh100-sxm"
+[layout]
+tp = 2
+pp = 4
+dp = 8
+zero = 1
+[job]
+batch = "64seq"
+"""
+
+
+def told(capsys: Capture, *words: str) -> dict:
+    """The JSON of a command that answers."""
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def layouts(data: dict) -> list[tuple[object, ...]]:
+    """tp, pp, zero, schedule and chunks of each point."""
+    names = ("tp", "pp", "zero", "schedule", "interleave")
+    rows = [p["prediction"]["layout"] for p in data["points"]]
+    return [tuple(row.get(n) for n in names) for row in rows]
+
+
+def test_a_sweep_keeps_the_layout_of_a_file_and_says_so(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(JOB)
+    vary = ("sweep", str(file), "--over", "interleave=1,2,4")
+    data = told(capsys, *vary)
+    assert data["fixed"]
+    # 1F1B has one chunk on a device, interleaved 1F1B more: the schedule follows
+    assert layouts(data) == [
+        (2, 4, 1, "1f1b", 1),
+        (2, 4, 1, "interleaved", 2),
+        (2, 4, 1, "interleaved", 4),
+    ]
+    assert main([*vary]) == 0
+    assert "layout: that of the file" in capsys.readouterr().out
+    searched = told(capsys, *vary[:2], "--replan", "--over", "chips=64")
+    assert not searched["fixed"]
+    assert layouts(searched) != [(2, 4, 1, "1f1b", 1)]
+    # a flag lies over the file; a list asks for a search
+    flagged = told(capsys, *vary[:2], "--pp", "2", "--dp", "16", *vary[2:])
+    assert [row[:2] for row in layouts(flagged)] == [(2, 2)] * 3
+    assert not told(capsys, *vary[:2], "--tp", "1,2", "--over", "chips=64")[
+        "fixed"
+    ]
+    assert main([*vary, "--fixed", "--replan"]) == 2
+    assert "--replan" in capsys.readouterr().err
+
+
+def test_flags_of_a_sweep_say_what_they_keep(capsys: Capture) -> None:
+    words = "sweep llama3-8b --on 64xh100 --batch 64seq --tp 2 --over chips=64"
+    assert main(words.split()) == 0
+    assert "searched at every value, but for tp 2" in capsys.readouterr().out
+
+
+def test_one_field_has_no_column_to_choose_and_money_three_digits(
+    capsys: Capture,
+) -> None:
+    words = [
+        "sweep",
+        "llama3-8b",
+        "--on",
+        "64xh100",
+        "--batch",
+        "64seq",
+        "--tokens",
+        "1T",
+        "--fixed",
+        "--zero",
+        "3",
+    ]
+    over = ["--over", "chips=32,64", "--show", "cost_usd"]
+    assert main([*words, *over]) == 2
+    assert "--show cost_usd is for a sweep of two" in capsys.readouterr().err
+    assert main([*words, *over, "--over", "zero=2,3"]) == 0
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.count(" k USD") == 2 and "," not in row
+
+
+def test_a_run_of_whole_transformers_has_its_smallest_cluster(
+    capsys: Capture,
+) -> None:
+    """Time of the run = FLOPs / (chips x peak x utilisation); no width below does so much."""
+    asked = ("limits", "h100", "--model", "realistic", "--run", "1e24")
+    (row,) = told(capsys, *asked)["answers"]
+    scenario = preset("h100")
+    peak = scenario.chip.peak("fp16")
+    took = row["flops"] / (row["chips"] * peak * row["utilisation"])
+    assert took == pytest.approx(row["duration_s"])
+    assert row["duration_s"] <= scenario.duration_s and row["flops"] >= 1e24
+    real = Realism()
+    found = smallest_for(scenario, real, 1e24)
+    assert found.chips == row["chips"]
+    assert real.failures is not None
+    kept = float(loss(real.failures, row["chips"], row["parameters"]).goodput)
+    assert found.prediction.step_time_s < kept * scenario.duration_s
+    # four widths to an octave: the next below makes a smaller run than was asked for
+    width = found.prediction.job.model.hidden
+    below = width - 2 ** (width.bit_length() - 3)
+    model = transformer(scenario.law, float(below), real)
+    assert run_of(scenario.law, model)[0] < 1e24
+    assert main([*asked[:-1], "1e29"]) == 1
+    assert "no number of chips makes a run of 1e+29" in capsys.readouterr().err
+
+
+GIVEN = {
+    "--model realistic": ["--model", "realistic"],
+    "--sensitivity": ["--sensitivity"],
+    "--run": ["--run", "1e24"],
+    "--chips": ["--chips", "64"],
+    "--growth": ["--growth", "4"],
+    "--overlap": ["--overlap"],
+}
+
+
+@pytest.mark.parametrize("two", [*combinations(GIVEN, 2)], ids=" ".join)
+def test_two_options_of_limits_are_answered_or_refused_by_name(
+    two: tuple[str, str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every pair: what is not refused reaches what answers it."""
+    seen = set[str]()
+
+    def answers(chosen, run, chips, real, told):  # type: ignore[no-untyped-def]
+        seen.update(
+            name
+            for name, value in (
+                ("--run", run),
+                ("--chips", chips),
+                ("--model realistic", real),
+            )
+            if value is not None
+        )
+        return "answered", {}
+
+    monkeypatch.setattr(limits, "asked", answers)
+    code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])
+    if two in limits.APART:
+        assert code == 2 and all(n in capsys.readouterr().err for n in two[:1])
+    else:
+        assert code == 0
+        reached = {"--run", "--chips"} & {*two}
+        if reached:
+            assert reached <= seen <= {*two}
+            assert ("--model realistic" in two) == (
+                "--model realistic" in seen
+            )
+
+
+def test_work_under_way_is_said_without_a_terminal(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from meshwright.report import console
+
+    monkeypatch.setattr(console, "EVERY_S", 0.0)
+    with console.progress() as report:
+        report("64 chips", 0.25)
+        report("width 4,096", 0.0)
+    said = capsys.readouterr().err
+    assert said == "meshwright: 64 chips (25%)\nmeshwright: width 4,096\n"
