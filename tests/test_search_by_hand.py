@@ -31,6 +31,11 @@ def job(chips: int = 64, batch: int = 64, **fields: Any) -> Job:
     return Job(MODEL, Cluster(CHIP, net, chips), batch, assumptions=how)
 
 
+def placed(tp: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Tensor parallelism over both dimensions of a network, nothing else over either."""
+    return {"tp": tp} | dict.fromkeys(("cp", "dp", "pp"), (1, 1))
+
+
 # What ranks.
 
 
@@ -82,8 +87,8 @@ def test_seconds_over_the_chance_to_fit() -> None:
         ({"pp": 2, "stages": "slots"}, (1, 0, 0, 1, 0, 1, 0, 0, 2)),
         ({"microbatch": 4}, (0, 0, 0, 1, 0, 0, 0, 0, 1)),
         ({"microbatch": 3}, (0, 0, 0, 1, 0, 0, 1, 0, 1)),
-        ({"tp": 4, "placement": {"tp": (2, 2)}}, (1, 1, 0, 1, 0, 0, 0, 0, 1)),
-        ({"tp": 4, "placement": {"tp": (4, 1)}}, (1, 0, 0, 1, 0, 0, 0, 0, 1)),
+        ({"tp": 4, "placement": placed((2, 2))}, (1, 1, 0, 1, 0, 0, 0, 0, 1)),
+        ({"tp": 4, "placement": placed((4, 1))}, (1, 0, 0, 1, 0, 0, 0, 0, 1)),
     ],
 )
 def test_the_simpler_of_equals(

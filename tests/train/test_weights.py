@@ -175,8 +175,8 @@ def test_a_run_starts_from_weights_and_is_exported(
     job_file = tmp_path / "job.toml"
     job_file.write_text(
         f"""[model]\nconfig = "{MADE / "llama"}/config.json"\nseq = {SEQ}
-[cluster]\nchips = 1\nchip = {{ name = "core", matrix_flops = {{ fp32 = 1e11 }}, vector_flops = 1e10, hbm_bytes = 4e9, hbm_bandwidth = 1e10 }}
-network = {{ name = "none", dims = [{{ name = "host", bandwidth = 1e9, latency = 1e-4 }}] }}
+[cluster]\nchips = 1\nchip = {{ name = "core", matrix_flops = {{ fp32 = "100 GFLOP/s" }}, vector_flops = "10 GFLOP/s", hbm_bytes = "4 GB", hbm_bandwidth = "10 GB/s" }}
+network = {{ name = "none", dims = [{{ name = "host", bandwidth = "1 GB/s", latency = "100 us" }}] }}
 [layout]\nmicrobatch = 2\n[job]\nbatch = "2seq"\nprecision = "fp32"
 [train]\nsteps = 1\nlr = 1e-30\ndata = "synthetic"\nweights = "{MADE / "llama"}"\noutput = "{tmp_path}/run"\n""",
         "utf-8",
