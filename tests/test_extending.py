@@ -37,13 +37,16 @@ def examples() -> Iterator[Example]:
 
 
 def add(example: Example, root: Path) -> None:
-    """Write an example into a copy of the repository."""
+    """Write an example into a copy of the repository, unless whoever follows the page has already."""
     path = root / example.file
     if example.place == "a new file":
-        assert not path.exists(), path
+        if path.exists():
+            assert path.read_text("utf-8") == example.text, path
         path.write_text(example.text, "utf-8")
         return
     text = path.read_text("utf-8")
+    if example.text.strip() in text:
+        return
     if example.place == "at its end":
         path.write_text(f"{text}\n{example.text}", "utf-8")
         return
