@@ -24,7 +24,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, practice, rules, trainable
 from meshwright.layout.placement import placed
 from meshwright.layout.rule import may_be
-from meshwright.layout.stages import cut, microbatches, stage_layers
+from meshwright.layout.stages import microbatches, partition, stage_layers
 from meshwright.schedule import get as schedule_named
 
 DENSE = replace(
@@ -652,7 +652,7 @@ def test_what_tensor_and_context_parallelism_cut(
 
 def test_a_device_that_is_alone_has_one_stage() -> None:
     way = schedule_named("interleaved")
-    alone, four = (cut(job(), pp, way, 3) for pp in (1, 4))
+    alone, four = (partition(job(), pp, way, 3) for pp in (1, 4))
     assert (alone.stages, alone.most) == (1, 12)
     assert (four.stages, four.most) == (12, 1)
     table = microbatches(job(batch=25), Layout(dp=4, microbatch=3))

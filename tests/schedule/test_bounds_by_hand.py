@@ -13,11 +13,11 @@ import pytest
 from meshwright.num import Item
 from meshwright.schedule import SCHEDULES, get, held
 from meshwright.schedule.controllable import half, least
-from meshwright.schedule.cut import Cut
-from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.longest import GROUPS, longest
 from meshwright.schedule.order import in_flight_rank
+from meshwright.schedule.partition import StagePartition
 from meshwright.schedule.replays import one
+from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.schedule.timeline import step_in_run_s
 from meshwright.schedule.types import Costs
 
@@ -194,8 +194,8 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
             plain = [rng.uniform(0.01, 1.0) for _ in range(4)]
             layer = Pass(*(Item.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
             none = Pass(0.0, 0.0, 0.0)
-            cut = Cut.of(3 * v, 3.0, float(v), get(name).folded)
-            named = Dealt(cut, layer, none, none, (), Item.called("send", plain[3]))  # fmt: skip
+            cut = StagePartition.of(3 * v, 3.0, float(v), get(name).folded)
+            named = StageCosts(cut, layer, none, none, (), Item.called("send", plain[3]))  # fmt: skip
             alone = named._replace(layer=Pass(*plain[:3]), send=plain[3])
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
@@ -208,8 +208,8 @@ def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     """1F1B of three equal stages and eight microbatches: ten forwards and ten backwards, four sends."""
     none = Pass(0.0, 0.0, 0.0)
     layer = Pass(*(Item.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
-    cut = Cut.of(3, 3.0, 1.0, False)
-    d = Dealt(cut, layer, none, none, (), Item.called("send", 0.001))
+    cut = StagePartition.of(3, 3.0, 1.0, False)
+    d = StageCosts(cut, layer, none, none, (), Item.called("send", 0.001))
     found = one(get("1f1b"), (3, 8, 1), d, True)
     often = {name: times for name, (times, _) in found.items.items()}
     assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]

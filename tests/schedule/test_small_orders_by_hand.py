@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get, groups
-from meshwright.schedule.cut import Cut
-from meshwright.schedule.dealt import Dealt, Pass
 from meshwright.schedule.held import _distinct
 from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank
+from meshwright.schedule.partition import StagePartition
+from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.schedule.timeline import step_in_run_s, timeline
 from meshwright.schedule.types import folded_stage, looped_stage
 
@@ -160,7 +160,7 @@ def test_pipelines_that_differ_are_dealt_once() -> None:
 
 def test_kinds_that_lie_among_each_other() -> None:
     """Two leading layers of four come before the others; every second one, or two kinds, do not."""
-    cut = Cut.of(4.0, 2.0, 1.0, False)
+    cut = StagePartition.of(4.0, 2.0, 1.0, False)
     assert not cut.mixed
     for kinds, mixed in (
         (((0, 1, 2, 2, 2),), False),
@@ -174,7 +174,7 @@ def test_kinds_that_lie_among_each_other() -> None:
 
 def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
     """Four ranks of one layer: alike, with a heavy embedding, with a heavy head, with both."""
-    cut = Cut.of(4.0, 4.0, 1.0, False)
+    cut = StagePartition.of(4.0, 4.0, 1.0, False)
     layer, none, more = (Pass(x, x, x) for x in (1.0, 0.0, 2.0))
     for first, last, slow in (
         (none, none, 3.0),
@@ -182,7 +182,7 @@ def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
         (none, more, 3.0),
         (more, more, 3.0),
     ):
-        d = Dealt(cut, layer, first, last, (), 0.0)
+        d = StageCosts(cut, layer, first, last, (), 0.0)
         for swapped in (d, d._replace(send=1.0)):
             assert float(swapped.slowest) == slow
 
@@ -197,6 +197,6 @@ def test_many_microbatches_are_as_many_rounds_more() -> None:
 
 def test_layers_given_one_by_one() -> None:
     """1, 3, 2 and 2 of eight: no stage has more than three, which leaves room for four."""
-    cut = Cut.given((1, 3, 2, 2), 4.0, 1.0, False)
+    cut = StagePartition.given((1, 3, 2, 2), 4.0, 1.0, False)
     assert (cut.most, cut.spare) == (3.0, 4.0)
     assert [float(cut.layers(s, s + 1.0)) for s in range(4)] == [1, 3, 2, 2]

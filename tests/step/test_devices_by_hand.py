@@ -19,7 +19,7 @@ from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.dealt import Pass
+from meshwright.schedule.stage_costs import Pass
 from meshwright.step import (
     Device,
     Exposed,
@@ -31,14 +31,14 @@ from meshwright.step import (
     exposed,
     least_idle,
     occupied,
-    pick,
     shared,
     shares,
     slowest,
     stages,
+    value_of_slowest,
 )
-from meshwright.step.pipeline import ordered, sum_of, ways
-from meshwright.step.sync import along
+from meshwright.step.pipeline import fill_and_drain, pipeline_time, sum_of
+from meshwright.step.sync import ranks_of
 
 EXPERTS = replace(
     MODEL,
@@ -199,13 +199,13 @@ def test_leading_layers_are_on_the_first_devices() -> None:
 def test_a_device_that_is_alone_is_the_first() -> None:
     job = a_job(Layout(dp=1))
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = along(job.layout, by, ("first", "middle", "last"))
+    found = ranks_of(job.layout, by, ("first", "middle", "last"))
     assert tuple_of(found["first"])[:3] == ((2.0,), 1.0, 1.0)
     for end in ("middle", "last"):
         assert tuple_of(found[end])[:3] == ((0.0,), 0.0, 0.0)
     two = a_job(Layout(pp=2, dp=1))
     by = shares(two, two.layout, schedule_named("1f1b"), 1)
-    assert along(two.layout, by, ("first", "last")) == {
+    assert ranks_of(two.layout, by, ("first", "last")) == {
         end: by[end] for end in ("first", "last")
     }
 
@@ -232,7 +232,7 @@ def test_the_pipeline_waits_for_the_slowest(
     choice = slowest(Layout(pp=pp, dp=1), {**passes, "whole": (33.0, 66.0)})
     names = {name: name for name in ("middle", "first", "last", "whole")}
     order = {name: float(i) for i, name in enumerate(names)}
-    assert pick(choice, order) == order[chosen]
+    assert value_of_slowest(choice, order) == order[chosen]
 
 
 def test_factors_of_nothing_are_left_out() -> None:
@@ -302,7 +302,9 @@ def test_papers_add_up_sends_and_bubble(
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4))
     joints = replace(SET.overlap, pp=pp)
     job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
-    found = ordered(job, 4, 10.0, PAPERS, send, schedule_named("1f1b"), 1)
+    found = pipeline_time(
+        job, 4, 10.0, PAPERS, send, schedule_named("1f1b"), 1
+    )
     bubble = 3 * (2.0 + hop + 4.0 + hop)
     assert found.busy == 80.0
     assert found.sends == pytest.approx(10.0 * paid)
@@ -318,11 +320,11 @@ def test_sends_of_chunks_hide_behind_a_chunk() -> None:
     joints = replace(SET.overlap, pp="all")
     job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
     way = schedule_named("interleaved")
-    found = ordered(job, 4, 8.0, PAPERS, 2.0, way, 2)
+    found = pipeline_time(job, 4, 8.0, PAPERS, 2.0, way, 2)
     assert found.sends == pytest.approx(8 * 2 * (2.0 - 1.5))
     quiet = replace(SET.overlap, pp="none")
     job = replace(job, assumptions=replace(job.assumptions, overlap=quiet))
-    found = ordered(job, 4, 8.0, PAPERS, 2.0, way, 2)
+    found = pipeline_time(job, 4, 8.0, PAPERS, 2.0, way, 2)
     assert found.sends == pytest.approx(8 * 2 * 2 * 2.0)
 
 
@@ -335,7 +337,7 @@ def test_an_order_says_what_sends_and_the_bubble_add() -> None:
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
     one = Stages(1.0, 2.0, 1.0, 2.0, 0.5, Pass(1.0, 1.5, 0.5))
     way = schedule_named("gpipe")
-    found = ordered(job, 4, 8.0, one, 0.25, way, 1, refine=True)
+    found = pipeline_time(job, 4, 8.0, one, 0.25, way, 1, refine=True)
     assert (found.busy, found.bubble) == pytest.approx((24.0, 3 * 3.0))
     assert found.sends == pytest.approx(6 * 0.25)
     assert found.total == pytest.approx(24.0 + 9.0 + 1.5)
@@ -349,18 +351,20 @@ def test_ways_down_and_up() -> None:
     again where backward passes are whole."""
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
     s = PAPERS
-    found = ways(job, 4, s, 0.25, schedule_named("1f1b"), 1, RANKS)
+    found = fill_and_drain(job, 4, s, 0.25, schedule_named("1f1b"), 1, RANKS)
     # all devices hold as much: the last but one is the fullest in the middle, or any other
     assert found["first"] == 0.0
     assert found["last"] == pytest.approx(3 * 1.25 + 3 * 2.25)
-    split = ways(job, 4, s, 0.25, schedule_named("zb-h1"), 1, RANKS)
+    split = fill_and_drain(job, 4, s, 0.25, schedule_named("zb-h1"), 1, RANKS)
     assert split["last"] == pytest.approx(3 * 1.25)
     free = replace(ORDER, step_barrier="none")
     job = replace(job, assumptions=replace(job.assumptions, overlap=free))
     assert set(
-        ways(job, 4, s, 0.25, schedule_named("zb-h1"), 1, RANKS).values()
+        fill_and_drain(
+            job, 4, s, 0.25, schedule_named("zb-h1"), 1, RANKS
+        ).values()
     ) == {0.0}
-    assert ways(job, 4, s, 0.25, schedule_named("1f1b"), 1, RANKS)[
+    assert fill_and_drain(job, 4, s, 0.25, schedule_named("1f1b"), 1, RANKS)[
         "last"
     ] == pytest.approx(3 * 1.25 + 3 * 2.25)
 
@@ -403,7 +407,7 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
         of = Stages(f, b, f, b, 0.0, layer, (), first, last)
         send = rng.choice((0.0, 0.05, 2.0))
         at = (job, 4, float(m), of, send, way, v)
-        exact, bound = ordered(*at, refine=True), ordered(*at)
+        exact, bound = pipeline_time(*at, refine=True), pipeline_time(*at)
         assert bound.total <= exact.total * (1 + 1e-12), (layers, m, send)
         assert bound.total >= bound.busy
     assert seen > 3

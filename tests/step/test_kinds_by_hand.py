@@ -21,7 +21,7 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.layers import among, kinds, sorts, totals
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
-from meshwright.layout.stages import cut, schedule_of, stage_layers
+from meshwright.layout.stages import partition, schedule_of, stage_layers
 from meshwright.prediction import Prediction
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.held import Held
@@ -124,7 +124,7 @@ def counts(pattern: str, pp: int, how: str) -> list[dict[str, float]]:
     """Layers of each rank by letter."""
     model = of(pattern)
     job = by_hand(Layout(pp=pp, dp=1, stages=how), 8, model=model).job
-    dealt = cut(job, float(pp), schedule_of(job.layout), 1)
+    dealt = partition(job, float(pp), schedule_of(job.layout), 1)
     letter = {(k.mixer, k.ffn): w for w, k in named()}
     words = [letter[k.mixer, k.ffn] for k in sorts(model)]
     found = []
@@ -199,8 +199,8 @@ def test_every_layer_is_on_the_rank_of_its_stage(
     job = replace(job, model=model)
     every, each = kinds(model), sorts(model)
     dealt = stage_layers(model.layers, pp * chunks, how)
-    one = cut(job, float(pp), schedule, v)
-    table = cut(job, np.array([1.0, pp, 2.0]), schedule, v)
+    one = partition(job, float(pp), schedule, v)
+    table = partition(job, np.array([1.0, pp, 2.0]), schedule, v)
     assert sum(totals(model)) == model.layers
     assert [k[-1] for k in among(model)] == list(totals(model)[1:])
     for rank in range(pp):

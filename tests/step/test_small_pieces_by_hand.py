@@ -29,7 +29,7 @@ from meshwright.layout import practice
 from meshwright.layout.placement import placed
 from meshwright.program import cpu
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.dealt import Pass
+from meshwright.schedule.stage_costs import Pass
 from meshwright.step import holding, memory
 
 

@@ -16,7 +16,7 @@ from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from meshwright.cost.load import Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
-from meshwright.step import Device, Unit, done, synchronise
+from meshwright.step import Device, Unit, device_seconds, synchronise
 from meshwright.step import exposed as waits
 
 RATE = 73728.0
@@ -306,7 +306,8 @@ def test_the_step_ends_with_the_last_device() -> None:
 
     def together(m: float) -> float:
         each = [
-            done(d, m, waits(d, m, 0, HidePass("pass"))) for d in (slow, quick)
+            device_seconds(d, m, waits(d, m, 0, HidePass("pass")))
+            for d in (slow, quick)
         ]
         return float(synchronise([slow, quick], m, each))
 

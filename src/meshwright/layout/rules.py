@@ -26,7 +26,7 @@ from . import cuts, nearest, practice, schemes, trainable
 from .placement import launched, lies
 from .rule import Rule, divides, may_be, sharded, token_parts
 from .sequence import length
-from .stages import cut, microbatches, schedule_of
+from .stages import microbatches, partition, schedule_of
 
 
 def _token_parts(l: Layout) -> Any:
@@ -203,7 +203,7 @@ STAGES = Rule(
 )
 FILLED = Rule(
     "layers in every stage",
-    lambda j, l: cut(j, l.pp, schedule_of(l), l.interleave).least >= 1,
+    lambda j, l: partition(j, l.pp, schedule_of(l), l.interleave).least >= 1,
     lambda j, l: (
         f"{j.model.layers} layers are too few for {_stages(l)}: here a chunk needs a layer;"
         f" {_most_stages(l, j.model.layers)}"

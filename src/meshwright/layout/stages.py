@@ -13,7 +13,7 @@ from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named
-from ..schedule.cut import Cut
+from ..schedule.partition import StagePartition
 from ..schedule.types import Schedule
 
 
@@ -51,14 +51,16 @@ def schedule_with(name: str, stages: str, group: int = 0) -> Schedule:
     )
 
 
-def cut(job: Job, pp: Num, schedule: Schedule, v: Num) -> Cut:
+def partition(job: Job, pp: Num, schedule: Schedule, v: Num) -> StagePartition:
     """The layers dealt to the stages of a pipeline; a device that is alone has one stage."""
     return in_chunks(
         job, pp, schedule, where(pp == 1, 1.0, schedule.chunks(v))
     )
 
 
-def in_chunks(job: Job, pp: Num, schedule: Schedule, chunks: Num) -> Cut:
+def in_chunks(
+    job: Job, pp: Num, schedule: Schedule, chunks: Num
+) -> StagePartition:
     """The same with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
     layers = how.layers or job.model.layers
@@ -76,7 +78,7 @@ def _known(
     chunks: float,
     slots: bool,
     kinds: Among,
-) -> Cut:
+) -> StagePartition:
     """The same one each time, which remembers what it was asked."""
     return schedule.cut(layers, pp, chunks, slots, kinds)
 
@@ -85,8 +87,8 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
     """The layers of each stage.
 
     Even: as even as can be; where they do not divide, the last stage has one fewer, then the first,
-    then those between. The same order as in the prediction (`schedule.cut.Cut`): the ends also
-    hold the head and the embedding, which count as a layer each with `slots`.
+    then those between. The same order as in `schedule.partition.StagePartition`: the ends also hold
+    the head and the embedding, which count as a layer each with `slots`.
     """
     given = stages_named(how).layers
     slots = stages_named(how).slots and stages > 2

@@ -26,11 +26,11 @@ from ..step import (
     barrier,
     body,
     by_order,
-    dealt,
     hop,
     kept_clock,
     recomputing,
     shares,
+    stage_costs,
     stages,
     step,
 )
@@ -57,7 +57,7 @@ def passes_of_stages(
     by = shares(job, layout, schedule, v)
     work = recomputing(parts, layout.recompute, by.again(layout.recompute))
     s = stages(layout, work, by)
-    d = dealt(job, p, s, 0.0, schedule, v)._replace(cut=layers)
+    d = stage_costs(job, p, s, 0.0, schedule, v)._replace(partition=layers)
     return stage_seconds(schedule, (int(p), 0, int(v)), d)
 
 

@@ -12,7 +12,7 @@ from ..step import (
     ENDS_CALLED,
     Body,
     Pipeline,
-    ordered,
+    pipeline_time,
     recomputing,
     staged,
 )
@@ -66,7 +66,7 @@ def piped(p: Prediction, parts: Body, send: Any) -> Pipeline:
     work = recomputing(parts, layout.recompute, by.again(layout.recompute))
     whole = by["whole"].passes(work)
     slow = p._step.slowest.passes(work)
-    return ordered(
+    return pipeline_time(
         job,
         layout.pp,
         p.microbatches,

@@ -1,8 +1,8 @@
 """The pipeline of a predicted step, action by action, with when each runs.
 
-A paper's closed form (`step.ordered`) takes m times the slowest device, the sends it waits for, and
-the schedule's bubble; other predictions are replays already. The replay gives every stage the
-seconds of the layers it really holds, orders the actions as the schedule does, and takes the
+A paper's closed form (`step.pipeline_time`) takes m times the slowest device, the sends it waits
+for, and the schedule's bubble; other predictions are replays already. The replay gives every stage
+the seconds of the layers it really holds, orders the actions as the schedule does, and takes the
 longest path. Sends occupy neither device in it.
 Both take a step in a run of steps (`step_in_run_s`): where the assumption set has no barrier
 between them, what a second step adds to one.

@@ -24,7 +24,7 @@ from ..layout.stages import microbatches
 from ..num import Naming, Num, itemised, largest, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.types import Schedule
-from ..step import ENDS_CALLED, boundary, either, sum_of
+from ..step import ENDS_CALLED, boundary, sum_of, where_share
 from ..step.memory import in_flight
 from ..step.pipeline import Share, Shares
 from . import tensors
@@ -241,7 +241,7 @@ def device(
     """What the first, second or last device holds, and its moments."""
     m = microbatches(job, layout)
     p = layout.pp
-    share = either(p == 1, by["whole"], by[end])
+    share = where_share(p == 1, by["whole"], by[end])
     flight = in_flight(p, m, schedule, v, end, by[end].rank)
     end = end.split()[0]
     chunks = schedule.chunks(v)

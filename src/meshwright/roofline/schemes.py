@@ -18,7 +18,7 @@ from ..count.model import parameters
 from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
-from ..step import Stages, ordered, stage_message
+from ..step import Stages, pipeline_time, stage_message
 from .memory import STATES, checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
@@ -251,7 +251,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         return Passes(
             ahead,
             back,
-            ordered(
+            pipeline_time(
                 setting.job, stages, microbatches, whole, hop.seconds, order, 1
             ).total,
         )

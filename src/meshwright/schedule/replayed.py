@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..num import Num
-from .dealt import Pass
 from .order import in_flight_rank
+from .stage_costs import Pass
 from .types import Bubble, Order, Rule, Schedule
 
 ROUNDS = 6

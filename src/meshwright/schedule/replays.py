@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import Itemised, Num
-from .dealt import Dealt, Pass
 from .longest import costs_of, longest
+from .stage_costs import Pass, StageCosts
 from .types import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -46,7 +46,9 @@ def _alike(columns: Any) -> Any:
         yield tuple(map(int, at)), number == k
 
 
-def timed(schedule: Schedule, at: tuple[int, int, int], d: Dealt) -> Schedule:
+def timed(
+    schedule: Schedule, at: tuple[int, int, int], d: StageCosts
+) -> Schedule:
     """The schedule of one layout with the order that it has there. at: (p, m, v)."""
     if not schedule.by_costs:
         return schedule
@@ -56,7 +58,7 @@ def timed(schedule: Schedule, at: tuple[int, int, int], d: Dealt) -> Schedule:
 
 
 def one(
-    schedule: Schedule, at: tuple[int, int, int], d: Dealt, barrier: bool
+    schedule: Schedule, at: tuple[int, int, int], d: StageCosts, barrier: bool
 ) -> Num:
     """Seconds of a step, or in a run of them, of one layout; of items a sum of them. at: (p, m,
     v).
@@ -89,7 +91,7 @@ def one(
 
 
 def stage_seconds(
-    schedule: Schedule, at: tuple[int, int, int], d: Dealt
+    schedule: Schedule, at: tuple[int, int, int], d: StageCosts
 ) -> Floats:
     """F, I and W of one microbatch through each stage: (stages, 3)."""
     p, _, v = at

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..num import Num, minimum, where
 from . import groups
-from .cut import Cut
+from .partition import StagePartition
 
 
 class Action(NamedTuple):
@@ -202,14 +202,16 @@ class Schedule:
         chunks: Num,
         slots: bool,
         kinds: tuple[tuple[float, ...], ...] = (),
-    ) -> Cut:
+    ) -> StagePartition:
         """Layers dealt to the stages of p ranks with so many chunks, as even as can be or one by
-        one; kinds: as in `Cut`."""
+        one; kinds: as in `StagePartition`."""
         ranks = self.depth(p)
         found = (
-            Cut.given(layers, ranks, chunks, self.folded, kinds)
+            StagePartition.given(layers, ranks, chunks, self.folded, kinds)
             if isinstance(layers, tuple)
-            else Cut.of(layers, ranks, chunks, self.folded, slots, kinds)
+            else StagePartition.of(
+                layers, ranks, chunks, self.folded, slots, kinds
+            )
         )
         return found if self.copies == 1 else replace(found, crosses=True)
 

@@ -17,7 +17,7 @@ import numpy as np
 from .. import step
 from ..describe.job import Job
 from ..num import ceil_div
-from ..schedule.dealt import Pass
+from ..schedule.stage_costs import Pass
 from .kinds import Fullest, kinds
 from .nearest import Shapes, pick
 from .options import Options

@@ -178,7 +178,7 @@ class _Dealt:
             for z in range(len(choice.zero))
             if alive[..., z].any() and table.means[z].any()
         ]
-        along = step.along(near, self.by, self.by.called(*step.DEVICES))
+        along = step.ranks_of(near, self.by, self.by.called(*step.DEVICES))
         self.units, self.standing, self.updates = {}, {}, {}
         for copies, stages in _alike(choice, self.zero).items():
             one = choice.zero[stages[0]]

@@ -41,33 +41,33 @@ from .pipeline import (
     barrier,
     by_order,
     carried,
-    dealt,
-    either,
+    fill_and_drain,
     hop,
     least_idle,
-    ordered,
     passes_of,
-    pick,
+    pipeline_time,
     shares,
     slowest,
+    stage_costs,
     staged,
     stages,
     sum_of,
-    ways,
+    value_of_slowest,
+    where_share,
 )
 from .sync import (
     ENDS,
     Device,
     Exposed,
-    along,
     device,
+    device_seconds,
     devices,
-    done,
     every_step,
     exposed,
     held,
     occupied,
     quantised,
+    ranks_of,
     synchronise,
     update,
 )
@@ -170,7 +170,7 @@ def work(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Work:
     text = layout.recompute
     again = recomputing(parts, text, by.again(text))
     names = by.called(*DEVICES)
-    alone = along(layout, by, names)
+    alone = ranks_of(layout, by, names)
     of = tuple(device(again, alone[name]) for name in names)
     passes = {
         name: (d.forward, d.backward)
@@ -181,7 +181,7 @@ def work(job: Job, layout: Layout, parts: Body, by: Shares, at: Clock) -> Work:
         alone,
         of,
         staged(layout, again, by, passes_of(choice, passes), passes["whole"]),
-        pick(choice, {name: by[name] for name in passes}),
+        value_of_slowest(choice, {name: by[name] for name in passes}),
         hop(layout, parts, at),
         {name: by[name].rank for name in names},
     )
@@ -200,16 +200,16 @@ class Piped(NamedTuple):
 def pipelined(
     job: Job, layout: Layout, of: Work, refine: bool = False
 ) -> Piped:
-    """All microbatches of a step; refine: as in `ordered`."""
+    """All microbatches of a step; refine: as in `pipeline_time`."""
     schedule, v = schedule_of(layout), layout.interleave
     m = microbatches(job, layout)
     s, send = of.stages, of.send.seconds
-    seconds = ordered(job, layout.pp, m, s, send, schedule, v, refine)
+    seconds = pipeline_time(job, layout.pp, m, s, send, schedule, v, refine)
     if not by_order(job):
         return Piped(seconds, {}, Busy())
     return Piped(
         seconds,
-        ways(job, layout.pp, s, send, schedule, v, of.ranks),
+        fill_and_drain(job, layout.pp, s, send, schedule, v, of.ranks),
         carried(rounds(job, layout), of.send, schedule, v),
     )
 
@@ -244,7 +244,7 @@ def step(
     refine: bool = False,
 ) -> Step:
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
-    refine: as in `ordered`.
+    refine: as in `pipeline_time`.
     """
     at = at or clock(job)
     by = shares(job, layout, schedule_of(layout), layout.interleave)
@@ -275,7 +275,9 @@ def joined(
     """
     m = rounds(job, layout)
     waits = tuple(exposed(d, m, layout.zero, at.overlap.dp) for d in devices)
-    busy = tuple(done(d, m, w) for d, w in zip(devices, waits, strict=True))
+    busy = tuple(
+        device_seconds(d, m, w) for d, w in zip(devices, waits, strict=True)
+    )
     found = Step(
         pipe.seconds,
         waits[0].outside,
@@ -317,7 +319,7 @@ __all__ = [
     "ENDS",
     "ENDS_CALLED",
     "labels",
-    "either",
+    "where_share",
     "sum_of",
     "Body",
     "Device",
@@ -327,7 +329,7 @@ __all__ = [
     "Shares",
     "Stages",
     "Step",
-    "along",
+    "ranks_of",
     "barrier",
     "Unit",
     "Units",
@@ -336,11 +338,11 @@ __all__ = [
     "by_order",
     "carried",
     "clock",
-    "dealt",
+    "stage_costs",
     "DEVICES",
     "device",
     "devices",
-    "done",
+    "device_seconds",
     "every_step",
     "exposed",
     "held",
@@ -349,9 +351,9 @@ __all__ = [
     "kept_clock",
     "least_idle",
     "occupied",
-    "ordered",
+    "pipeline_time",
     "owners",
-    "pick",
+    "value_of_slowest",
     "pipelined",
     "quantised",
     "recomputed",
@@ -370,5 +372,5 @@ __all__ = [
     "units",
     "update",
     "updated",
-    "ways",
+    "fill_and_drain",
 ]

@@ -29,12 +29,12 @@ from . import (
     Held,
     Share,
     Shares,
-    either,
     held,
     holding,
     redo,
     shares,
     sum_of,
+    where_share,
 )
 from .units import tied
 
@@ -347,7 +347,7 @@ def units_in_use(
     if zero < 2 or not job.how.memory.working_set:
         return {}
     alone = layout.pp == 1
-    share = either(alone, by["whole"], by[end])
+    share = where_share(alone, by["whole"], by[end])
     layers = [
         (n, _shared(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)

@@ -17,10 +17,10 @@ from ..describe.job import Job
 from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
-from ..layout.stages import cut
+from ..layout.stages import partition
 from ..num import SCALARS, Num, maximum, minimum, where
-from ..schedule.cut import Cut
-from ..schedule.dealt import Dealt, Pass
+from ..schedule.partition import StagePartition
+from ..schedule.stage_costs import Pass, StageCosts
 from ..schedule.types import Schedule
 from .microbatch import Body
 
@@ -95,7 +95,7 @@ def added(passed: Passed, what: str, nothing: Any = 0.0) -> Any:
     return nothing if found is None else found
 
 
-def either(condition: Any, a: Share, b: Share) -> Share:
+def where_share(condition: Any, a: Share, b: Share) -> Share:
     """`where` for shares."""
 
     if isinstance(condition, SCALARS):
@@ -192,26 +192,26 @@ def shares(job: Job, layout: Layout, schedule: Schedule, v: Num) -> Shares:
 
     First: embedding; last: head. A folded schedule gives the first device both ends.
     """
-    dealt = cut(job, layout.pp, schedule, v)
-    held = _held if isinstance(dealt.p, SCALARS) else _held.__wrapped__
-    return held(dealt, totals(job.model), schedule.holds_back)
+    cut = partition(job, layout.pp, schedule, v)
+    held = _held if isinstance(cut.p, SCALARS) else _held.__wrapped__
+    return held(cut, totals(job.model), schedule.holds_back)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _held(dealt: Cut, every: tuple[float, ...], back: bool) -> Shares:
+def _held(cut: StagePartition, every: tuple[float, ...], back: bool) -> Shares:
     """The same of a cut; a cut of numbers is the same one each time. every: layers of the model, of
     each kind; back: later ranks hold more of a microbatch.
     """
-    ends = 1.0 if dealt.folded else 0.0
-    chunk = sum(every) / dealt.stages
+    ends = 1.0 if cut.folded else 0.0
+    chunk = sum(every) / cut.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> Share:
-        kinds = dealt.rank_kinds(rank)
-        begins = dealt.first_kind(rank)
+        kinds = cut.rank_kinds(rank)
+        begins = cut.first_kind(rank)
         return Share(
-            (dealt.rank_layers(rank) - sum(kinds), *kinds)
+            (cut.rank_layers(rank) - sum(kinds), *kinds)
             if kinds
-            else (dealt.rank_layers(rank),),
+            else (cut.rank_layers(rank),),
             embedding,
             head,
             chunk,
@@ -220,18 +220,18 @@ def _held(dealt: Cut, every: tuple[float, ...], back: bool) -> Shares:
         )
 
     first = share(0.0, 1.0, ends)
-    inside = dealt.p > 2
+    inside = cut.p > 2
     # the second device: as full as any in the middle, and with nearly as many microbatches in
     # flight as the first; or the one before the last, with as many gradients held back
-    fullest = dealt.late if back else dealt.early
-    second = [either(inside, share(rank), first) for rank in fullest]
+    fullest = cut.late if back else cut.early
+    second = [where_share(inside, share(rank), first) for rank in fullest]
     return Shares(
         {
-            **_numbered("middle", [share(rank) for rank in dealt.heavy]),
+            **_numbered("middle", [share(rank) for rank in cut.heavy]),
             "first": first,
-            "last": share(dealt.q, 0.0, 1.0 - ends),
+            "last": share(cut.q, 0.0, 1.0 - ends),
             **_numbered("second", second),
-            "whole": _whole(dealt, every, chunk),
+            "whole": _whole(cut, every, chunk),
         }
     )
 
@@ -243,9 +243,9 @@ def _numbered(name: str, of: list[Share]) -> dict[str, Share]:
     }
 
 
-def _whole(dealt: Cut, every: tuple[float, ...], chunk: Num) -> Share:
+def _whole(cut: StagePartition, every: tuple[float, ...], chunk: Num) -> Share:
     """A device that is alone."""
-    begins = tuple(float(kinds[1]) for kinds in dealt.kinds)
+    begins = tuple(float(kinds[1]) for kinds in cut.kinds)
     return Share(
         every,
         1.0,
@@ -275,7 +275,9 @@ Passes: TypeAlias = tuple[Num, Num]
 def passes_of(choice: Choice, passes: Mapping[str, Passes]) -> Passes:
     """Of the device that `slowest` chose."""
     f, b = (
-        pick(choice, {name: each[k] for name, each in passes.items()})
+        value_of_slowest(
+            choice, {name: each[k] for name, each in passes.items()}
+        )
         for k in (0, 1)
     )
     return f, b
@@ -339,7 +341,7 @@ def slowest(layout: Layout, passes: Mapping[str, Passes]) -> Choice:
     )
 
 
-def pick(choice: Choice, values: dict[str, Any]) -> Any:
+def value_of_slowest(choice: Choice, values: dict[str, Any]) -> Any:
     """The value of the device that `slowest` chose."""
     found = _choose(choice.last, values["last"], values["first"])
     if "middle" in values:
@@ -363,7 +365,7 @@ def sum_of(terms: Iterable[tuple[Num, Any]]) -> Any:
 def _choose(condition: Any, a: Any, b: Any) -> Any:
     """`where` for shares too."""
     if isinstance(a, Share):
-        return either(condition, a, b)
+        return where_share(condition, a, b)
     return where(condition, a, b)
 
 
@@ -388,7 +390,7 @@ def barrier(job: Job) -> bool:
     return job.how.overlap.step_barrier != "none"
 
 
-def ordered(
+def pipeline_time(
     job: Job,
     p: Num,
     m: Num,
@@ -428,7 +430,7 @@ def _replayed(
     from ..schedule.replays import one, timed
 
     p, m, v = map(int, at)
-    d = dealt(job, p, s, send, schedule, v)
+    d = stage_costs(job, p, s, send, schedule, v)
     order = timed(schedule, (p, m, v), d)
     whole = one(order, (p, m, v), d, barrier(job))
 
@@ -447,15 +449,15 @@ def by_order(job: Job) -> bool:
     return job.how.overlap.pp == "interleaved"
 
 
-def dealt(
+def stage_costs(
     job: Job, p: Num, s: Stages, send: Num, schedule: Schedule, v: Num
-) -> Dealt:
+) -> StageCosts:
     """One microbatch in the stages of a pipeline."""
-    layers = cut(job, p, schedule, v)
-    return Dealt(layers, s.layer, s.embedding, s.head, s.more, send)
+    layers = partition(job, p, schedule, v)
+    return StageCosts(layers, s.layer, s.embedding, s.head, s.more, send)
 
 
-def ways(
+def fill_and_drain(
     job: Job,
     p: Num,
     s: Stages,
@@ -471,7 +473,7 @@ def ways(
     split = schedule.split_backward
     if split and not barrier(job):
         return dict.fromkeys(ranks, 0.0 * p)
-    d = dealt(job, p, s, send, schedule, v)
+    d = stage_costs(job, p, s, send, schedule, v)
     return {
         name: d.down(rank) + (0.0 if split else d.up(rank))
         for name, rank in ranks.items()
@@ -502,10 +504,10 @@ def least_idle(
         f, b, w = s.others_forward, s.others_backward, s.others_weight
         return schedule.least_bubble(p, v, f, b - w, w, together)
     split, h = schedule.split_backward, schedule.ahead
-    d = dealt(job, p, s, send, schedule, v)
-    every = d.passes(0.0, d.cut.stages)
-    turn = 1.0 if schedule.folded and not d.cut.crosses else 0.0
-    hops = 2.0 * (d.cut.stages - 1.0 - turn) * d.sent
+    d = stage_costs(job, p, s, send, schedule, v)
+    every = d.passes(0.0, d.partition.stages)
+    turn = 1.0 if schedule.folded and not d.partition.crosses else 0.0
+    hops = 2.0 * (d.partition.stages - 1.0 - turn) * d.sent
     through = every.f + every.i + hops + (d.at(0.0).w if split else every.w)
     work = schedule.rounds(m) * (s.forward + s.backward)
     idle = maximum(through - work, 0.0)
@@ -518,10 +520,10 @@ def least_idle(
         around = before.f + before.i + d.load(0.0).w - mine.w + 2 * x * d.sent
         path = maximum(around - mine.w * minimum(h * x, m - 1.0), 0.0)
     if h and not (split and together):
-        below = d.passes(x + 1.0, d.cut.p)
-        back = 2 * (d.cut.q - x) * d.sent
+        below = d.passes(x + 1.0, d.partition.p)
+        back = 2 * (d.partition.q - x) * d.sent
         turned = below.f + below.i + (0.0 if split else below.w) + back
-        run = h * (d.cut.q - x)
+        run = h * (d.partition.q - x)
         path = path + maximum(turned - mine.f * minimum(run, m - 1.0), 0.0)
     return maximum(idle, path)
 

@@ -27,8 +27,8 @@ from .pipeline import (
     Share,
     Shares,
     added,
-    either,
     sum_of,
+    where_share,
 )
 from .units import SILENT, Held, Unit, Units, tied, units
 
@@ -83,7 +83,7 @@ def devices(
 
     stages: ZeRO stages that they serve.
     """
-    mine = along(layout, by, by.called(*DEVICES))
+    mine = ranks_of(layout, by, by.called(*DEVICES))
     each = units(job, layout, parts, mine, stages, at)
     return [
         device(parts, share).sharing(share, each, end)
@@ -97,7 +97,7 @@ def _sum(units: Iterable[Unit], often: Iterable[Num]) -> Unit:
     return found
 
 
-def along(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
+def ranks_of(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
     """What some of them hold: the whole model the first and nothing the others where a device is
     alone.
     """
@@ -130,7 +130,7 @@ def _or_alone(by: Shares, end: str, alone: Any) -> Share:
         whole = whole._replace(
             layers=tuple(0.0 for _ in whole.layers), embedding=0.0, head=0.0
         )
-    return either(alone, whole, by[end])
+    return where_share(alone, whole, by[end])
 
 
 class Exposed(NamedTuple):
@@ -263,7 +263,7 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     return found
 
 
-def done(d: Device, m: Num, waits: Exposed) -> Num:
+def device_seconds(d: Device, m: Num, waits: Exposed) -> Num:
     """Seconds from a device's first pass to its last gradient, with all that its passes wait
     for.
     """
@@ -272,7 +272,7 @@ def done(d: Device, m: Num, waits: Exposed) -> Num:
 
 def synchronise(of: Sequence[Device], m: Num, ends: Sequence[Num]) -> Num:
     """Seconds by which the step outlasts m microbatches on the slowest device: each device has its
-    own to wait for, until it is `done`.
+    own to wait for, until it is `device_seconds`.
     """
     busy = [m * (d.forward + d.backward) for d in of]
     return reduce(maximum, ends) - reduce(maximum, busy)
@@ -288,7 +288,7 @@ def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
     tied embedding once.
     """
     alone = layout.pp == 1
-    passed = either(alone, by["whole"], by[end]).passed(parts)
+    passed = where_share(alone, by["whole"], by[end]).passed(parts)
     dense = added(passed, "weights")
     if job.model.tied_embeddings:
         dense = dense - where(alone, tied(job, layout), 0.0)

@@ -35,7 +35,7 @@ if (
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class StagePartition:
     """Layers dealt to p ranks with v chunks each."""
 
     p: Num
@@ -67,7 +67,7 @@ class Cut:
         folded: bool,
         slots: bool = False,
         kinds: tuple[tuple[float, ...], ...] = (),
-    ) -> Cut:
+    ) -> StagePartition:
         """As even as can be. slots: with embedding and loss, which count as a layer each; over one
         stage or two they change nothing.
         """
@@ -90,7 +90,7 @@ class Cut:
         v: Num,
         folded: bool,
         kinds: tuple[tuple[float, ...], ...] = (),
-    ) -> Cut:
+    ) -> StagePartition:
         """One by one."""
         before = tuple(accumulate(layers, initial=0.0))
         most = float(max(layers))
@@ -341,7 +341,7 @@ def _held(
 
     from .held import Held
 
-    one = Cut(p, v, folded, most, spare, True, first, last, before)
+    one = StagePartition(p, v, folded, most, spare, True, first, last, before)
     stages = np.arange(p * v + 1.0)
     bounds = np.asarray(one._before(stages), dtype=float)
     return Held.of(bounds, kinds, int(p), folded)

@@ -12,8 +12,8 @@ import pytest
 
 from meshwright.layout.stages import stage_layers
 from meshwright.schedule import get
-from meshwright.schedule.cut import Cut
-from meshwright.schedule.dealt import Dealt, Pass
+from meshwright.schedule.partition import StagePartition
+from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.schedule.timeline import timeline
 
 Three = tuple[float, float, float]
@@ -22,7 +22,7 @@ Three = tuple[float, float, float]
 class Listed(NamedTuple):
     """A pipeline, and its stages one by one."""
 
-    d: Dealt
+    d: StageCosts
     words: list[list[int]]
     """The kind of each layer, stage by stage."""
     passes: list[Three]
@@ -74,16 +74,16 @@ def listed(
     )
     each = float(p), float(v), folded
     cut = (
-        Cut.given(tuple(of), *each, among)
+        StagePartition.given(tuple(of), *each, among)
         if way == "given"
-        else Cut.of(layers, *each, way == "slots", among)
+        else StagePartition.of(layers, *each, way == "slots", among)
     )
     crosses = folded and rng.random() < 0.5
     layer, first, last, *more = (
         Pass(*(rng.uniform(0.5, 2.0) for _ in range(3)))
         for _ in range(3 + kinds)
     )
-    d = Dealt(
+    d = StageCosts(
         replace(cut, crosses=crosses), layer, first, last, tuple(more),
         rng.uniform(0.1, 1.0),
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_stages_and_the_ways_to_ranks() -> None:
         d = at.d
         for k, mine in enumerate(at.passes):
             assert close(tuple(d.at(float(k))), mine)
-        for rank in range(int(d.cut.p)):
+        for rank in range(int(d.partition.p)):
             f, i, w = added(at.passes[:rank])
             hops = sum(at.hops[:rank])
             assert close(d.down(float(rank)), f + hops)
@@ -130,8 +130,8 @@ def test_stages_and_the_ways_to_ranks() -> None:
 
 def test_ranks_hold_their_stages() -> None:
     for at in pipelines():
-        d, p = at.d, int(at.d.cut.p)
-        cut, v = d.cut, int(at.d.cut.v)
+        d, p = at.d, int(at.d.partition.p)
+        cut, v = d.partition, int(at.d.partition.v)
         loads = []
         for rank in range(p):
             mine = [k for k, r in enumerate(at.rank_of) if r == rank]
@@ -153,7 +153,7 @@ def test_ranks_hold_their_stages() -> None:
 
 def test_the_fullest_and_the_lightest() -> None:
     for at in pipelines():
-        cut, of = at.d.cut, [len(mine) for mine in at.words]
+        cut, of = at.d.partition, [len(mine) for mine in at.words]
         p = int(cut.p)
         held = [float(cut.rank_layers(float(r))) for r in range(p)]
         assert float(cut.rank_layers(cut.fuller)) == max(held)
@@ -168,7 +168,7 @@ def test_the_fullest_and_the_lightest() -> None:
 def test_the_first_layer_of_a_stage() -> None:
     """Its kind, and those before it."""
     for at in pipelines(count=40):
-        cut = at.d.cut
+        cut = at.d.partition
         for k, mine in enumerate(at.words):
             if cut.v == 1 and mine and cut.kinds:
                 assert [*cut.first_kind(float(k))] == [
@@ -182,7 +182,7 @@ def test_the_first_layer_of_a_stage() -> None:
 
 def replay(name: str, at: Listed, m: int) -> float:
     """Seconds of m microbatches in the order of a schedule."""
-    kind, p, v = get(name), int(at.d.cut.p), int(at.d.cut.v)
+    kind, p, v = get(name), int(at.d.partition.p), int(at.d.partition.v)
     order = kind.order(p, m, v)
     place = kind.placement(p, v)
     return timeline(order, place, at.passes, at.d.send if p > 1 else 0.0).makespan_s  # fmt: skip
@@ -200,8 +200,8 @@ def test_no_order_is_shorter_than_the_slowest_rank_and_the_ways_to_it(
     kind, seen = get(name), 0
     for at in pipelines(count=150):
         d = at.d
-        p, v = int(d.cut.p), int(d.cut.v)
-        if d.cut.folded or p == 1 or (kind.chunks(7) == 7) != (v > 1):
+        p, v = int(d.partition.p), int(d.partition.v)
+        if d.partition.folded or p == 1 or (kind.chunks(7) == 7) != (v > 1):
             continue
         m = p * (1 + seen % 3)
         if not kind.legal(p, m, v):
@@ -218,8 +218,8 @@ def test_a_slow_rank_sets_the_pace_of_1f1b() -> None:
     """Where one rank is far slower than all others, and sends take no time, nothing else counts."""
     layer, none = Pass(1.0, 1.5, 0.5), Pass(0.0, 0.0, 0.0)
     for heavy in (none, Pass(40.0, 60.0, 20.0)):
-        cut = Cut.of(4, 4.0, 1.0, False)
-        d = Dealt(cut, layer, Pass(40.0, 60.0, 20.0), heavy, (), 0.0)
+        cut = StagePartition.of(4, 4.0, 1.0, False)
+        d = StageCosts(cut, layer, Pass(40.0, 60.0, 20.0), heavy, (), 0.0)
         passes = [tuple(map(float, d.at(float(k)))) for k in range(4)]
         at = Listed(d, [], passes, [0, 1, 2, 3], [])
         x = d.slowest

@@ -1,9 +1,9 @@
 """A model dealt to the stages of a pipeline: what one microbatch takes in a stage, on a rank, and
 on its way between stages.
 
-Layers lie on stages and ranks as a `Cut` says. The first stage has the embedding besides and the
-last the head. Fields are numbers or arrays. Where stages are folded, the turn needs no send, unless
-the way up belongs to other ranks (`crosses`).
+Layers lie on stages and ranks as a `StagePartition` says. The first stage has the embedding besides
+and the last the head. Fields are numbers or arrays. Where stages are folded, the turn needs no
+send, unless the way up belongs to other ranks (`crosses`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..num import Num, maximum, where
-from .cut import Cut
+from .partition import StagePartition
 
 
 class Pass(NamedTuple):
@@ -43,10 +43,10 @@ class Pass(NamedTuple):
         )
 
 
-class Dealt(NamedTuple):
+class StageCosts(NamedTuple):
     """One microbatch on a cut model."""
 
-    cut: Cut
+    partition: StagePartition
     layer: Pass
     first: Pass
     """What the first stage has besides its layers."""
@@ -65,14 +65,16 @@ class Dealt(NamedTuple):
         every = (self.layer, self.first, self.last, *self.more)
         return (*chain(*every), self.send)
 
-    def of(self, numbers: Sequence[Num]) -> Dealt:
+    def of(self, numbers: Sequence[Num]) -> StageCosts:
         """The same cut with other seconds, in the order of `numbers`."""
         layer, first, last, *more = map(Pass, *[iter(numbers[:-1])] * 3)
-        return Dealt(self.cut, layer, first, last, tuple(more), numbers[-1])
+        return StageCosts(
+            self.partition, layer, first, last, tuple(more), numbers[-1]
+        )
 
     def load(self, rank: Num) -> Pass:
         """On a rank, in all its chunks."""
-        cut = self.cut
+        cut = self.partition
         last = 0.0 if cut.folded else cut.q
         kinds = cut.rank_kinds(rank) if self.more else ()
         found = self._layers(cut.rank_layers(rank), kinds)
@@ -82,7 +84,7 @@ class Dealt(NamedTuple):
 
     def passes(self, a: Num, b: Num) -> Pass:
         """In the stages from a up to b, without b."""
-        cut = self.cut
+        cut = self.partition
         begins: Any = (a <= 0) & (b > 0)
         ends: Any = (b >= cut.stages) & (a < cut.stages)
         kinds = cut.kinds_of(a, b) if self.more else ()
@@ -102,7 +104,7 @@ class Dealt(NamedTuple):
     @property
     def slowest(self) -> Num:
         """Of the ranks that may have the most work the one that has, of several the last."""
-        cut = self.cut
+        cut = self.partition
         found: Num = 0.0
         longest = self.load(found).total
         for rank in (*cut.heavy, cut.q):
@@ -124,4 +126,4 @@ class Dealt(NamedTuple):
     @property
     def sent(self) -> Num:
         """Seconds of one send; a device that is alone sends nothing."""
-        return where(self.cut.p > 1, self.send, 0.0)
+        return where(self.partition.p > 1, self.send, 0.0)
