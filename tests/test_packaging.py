@@ -67,3 +67,30 @@ def test_data_of_the_catalogue_is_in_the_package() -> None:
     assert (home / "bridges.toml").is_file()
     ignored = (ROOT / ".gitignore").read_text("utf-8").split()
     assert not [p for p in ignored if p.endswith((".toml", ".json", ".csv"))]
+
+
+def test_planning_needs_nothing_of_posix(tmp_path: Path) -> None:
+    """Without the modules that Windows lacks a plan is made, exported and predicted, and the page's
+    server is imported.
+    """
+    lacking = ("fcntl", "resource", "termios", "pwd", "grp", "tty", "pty")
+    code = f"""
+import os, sys
+sys.modules.update(dict.fromkeys({lacking!r}))
+for name in ("fork", "getuid", "getpgid", "killpg", "sched_getaffinity"):
+    if hasattr(os, name):
+        delattr(os, name)
+from meshwright.cli.main import run
+import meshwright.web.app, meshwright.web.workers
+plan = {str(tmp_path / "plan.toml")!r}
+assert run(["plan", "llama3-8b", "--on", "64xh100-sxm", "--batch", "1Mi", "-o", plan]) == 0
+assert run(["export", plan, "--to", "torchtitan"]) == 0
+assert run(["predict", plan]) == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
