@@ -32,7 +32,7 @@ def test_sends_hide_only_behind_what_there_is(
     )
     found = replay(prediction)
     closed, exact = (
-        float(prediction._step.pipeline.total),
+        float(prediction.step.pipeline.total),
         found.timeline.makespan_s,
     )
     assert closed > 0.85 * exact, (closed, exact)
@@ -77,11 +77,11 @@ def test_devices_hold_the_layers_of_their_chunks(v: int) -> None:
         for rank in (0, 1, 15)
     }
     layer, ends = (
-        found._body.typical.weights,
+        found.cost.typical.weights,
         {
-            0: found._body.embedding.weights,
+            0: found.cost.embedding.weights,
             1: 0.0,
-            15: found._body.head.weights,
+            15: found.cost.head.weights,
         },
     )
     for end, rank in (("first", 0), ("second", 1), ("last", 15)):
@@ -92,7 +92,7 @@ def test_devices_hold_the_layers_of_their_chunks(v: int) -> None:
     slowest = max(held.values()) * 3 * found.microbatches
     assert (
         found.time_s["compute"]
-        < 1.2 * slowest * found._body.typical.causes.forward.compute
+        < 1.2 * slowest * found.cost.typical.causes.forward.compute
     ), "nothing is padded"
 
 

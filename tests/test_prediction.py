@@ -13,7 +13,7 @@ from meshwright import Job, predict
 from meshwright.describe.assumptions import assumptions
 from meshwright.describe.layout import Layout
 
-module = importlib.import_module("meshwright.prediction.prediction")
+module = importlib.import_module("meshwright.prediction.result")
 
 
 def test_utilisation_is_work_over_time_and_peak() -> None:

@@ -225,8 +225,8 @@ def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
 
 
 def beside(columns: Sequence[Num]) -> NDArray[np.float64] | None:
-    """Columns side by side, each a row of an array; None if all are plain numbers."""
-    if all(isinstance(column, SCALARS) for column in columns):
+    """Columns side by side, each a row of an array; None if none of them has rows."""
+    if not any(getattr(column, "ndim", 0) for column in columns):
         return None
     import numpy as np
 
@@ -331,120 +331,25 @@ def divisors(n: int) -> list[int]:
     return low + [n // d for d in reversed(low) if d * d != n]
 
 
-class Itemised(float):
-    """A number that knows what it is a sum of, for explanations: a x + b y, and what is left over.
-
-    Formulas take it for any other. Sums, and products and quotients with plain numbers, know their
-    items; a maximum has those of what it picks.
-    """
-
-    __slots__ = ("known", "of")
-    of: tuple[float, Itemised, float, float]
-    """(a, x, b, y)."""
-    known: dict[str, tuple[float, Item]]
-
-    def __add__(self, other: float) -> float:
-        found: Itemised = _new(Itemised, _add(self, other))
-        found.of = 1.0, self, 1.0, other
-        return found
-
-    def __sub__(self, other: float) -> float:
-        found: Itemised = _new(Itemised, _subtract(self, other))
-        found.of = 1.0, self, -1.0, other
-        return found
-
-    def __rsub__(self, other: float) -> float:
-        found: Itemised = _new(Itemised, _reversed(self, other))
-        found.of = -1.0, self, 1.0, other
-        return found
-
-    def __mul__(self, other: float) -> float:
-        found: Itemised = _new(Itemised, _multiply(self, other))
-        found.of = other, self, 0.0, 0.0
-        return found
-
-    def __truediv__(self, other: float) -> float:
-        found: Itemised = _new(Itemised, _divide(self, other))
-        found.of = 1.0 / other, self, 0.0, 0.0
-        return found
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    @property
-    def items(self) -> dict[str, tuple[float, float]]:
-        """name of an item -> (how often it is in here, item); "" -> what is left over."""
-        often: dict[str, float] = {}
-        item: dict[str, Item] = {}
-        a, x, b, y = (1.0, self, 0.0, 0.0) if type(self) is Item else self.of
-        for times, part in ((a, x), (b, y)):
-            if times and isinstance(part, Itemised):
-                for name, (n, each) in part.counted.items():
-                    often[name] = often.get(name, 0.0) + times * n
-                    item[name] = each
-        sizes = {name: n * float(item[name]) for name, n in often.items()}
-        whole = float(self)
-        left = whole - sum(sizes.values())
-        least = ROUNDING * (abs(whole) + sum(map(abs, sizes.values())))
-        found = {
-            name: (often[name], float(item[name]))
-            for name, size in sizes.items()
-            if abs(size) > least
-        }
-        return found if abs(left) <= least else found | {"": (1.0, left)}
-
-    @property
-    def counted(self) -> dict[str, tuple[float, Item]]:
-        """The same without looking at sizes; once, as differences have it in common."""
-        if not hasattr(self, "known"):
-            self.known = self._count()
-        return self.known
-
-    def _count(self) -> dict[str, tuple[float, Item]]:
-        found: dict[str, tuple[float, Item]] = {}
-        open_: list[tuple[float, Itemised]] = [(1.0, self)]
-        for n, each in open_:
-            while type(each) is not Item:
-                a, x, b, y = each.of
-                if b and isinstance(y, Itemised):
-                    open_.append((n * b, y))
-                n, each = n * a, x
-            before = found.get(each.name)
-            found[each.name] = before[0] + n if before else n, each
-        return found
-
-
-class Item(Itemised):
-    """One of the numbers that others are sums of."""
-
-    __slots__ = ("name",)
-    name: str
-
-    @classmethod
-    def called(cls, name: str, value: Num) -> Item:
-        """A number by its name."""
-        found: Item = _new(cls, value)
-        found.name = name
-        return found
-
-
 Naming: TypeAlias = Callable[[str, Num], Any]
-"""What makes a number one that has a name, as `Item.called` does."""
+"""What makes a number one that has a name in an explanation."""
 
 
 def naming(x: Any) -> Naming | None:
-    """How the numbers beside x are named in an explanation: as its kind does; None of plain
-    ones."""
+    """How numbers beside x are named: as its kind does (`called`); None of plain ones."""
     return getattr(type(x), "called", None)
 
 
+def named(x: Num, name: str, beside: Any) -> Num:
+    """x by a name, where the numbers beside it have names."""
+    called = naming(beside)
+    return called(name, x) if called and x else x
+
+
 def itemised(
-    found: Any,
-    label: str,
-    names: Mapping[str, str],
-    called: Naming = Item.called,
+    found: Any, label: str, names: Mapping[str, str], called: Naming
 ) -> Any:
-    """A named tuple with these fields as items, called by the label and the field's name."""
+    """A named tuple with these fields by names: the label and that of the field."""
     numbers = {field: getattr(found, field) for field in names}
     return found._replace(
         **{
@@ -452,13 +357,3 @@ def itemised(
             for field, x in numbers.items()
         }
     )
-
-
-_new: Any = float.__new__
-_add = float.__add__
-_subtract = float.__sub__
-_reversed = float.__rsub__
-_multiply = float.__mul__
-_divide = float.__truediv__
-ROUNDING = 1e-12
-"""Shares of a sum below this are rounding."""

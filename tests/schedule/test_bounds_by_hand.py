@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meshwright.num import Item
+from meshwright.prediction.recorded import Recorded, contributions
 from meshwright.schedule import SCHEDULES, get, held
 from meshwright.schedule.controllable import half, least
 from meshwright.schedule.longest import GROUPS, longest
@@ -192,10 +192,10 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
         v = int(get(name).chunks(1))
         for _ in range(20):
             plain = [rng.uniform(0.01, 1.0) for _ in range(4)]
-            layer = Pass(*(Item.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
+            layer = Pass(*(Recorded.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
             none = Pass(0.0, 0.0, 0.0)
             cut = StagePartition.of(3 * v, 3.0, float(v), get(name).folded)
-            named = StageCosts(cut, layer, none, none, (), Item.called("send", plain[3]))  # fmt: skip
+            named = StageCosts(cut, layer, none, none, (), Recorded.called("send", plain[3]))  # fmt: skip
             alone = named._replace(layer=Pass(*plain[:3]), send=plain[3])
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
@@ -207,10 +207,10 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
 def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     """1F1B of three equal stages and eight microbatches: ten forwards and ten backwards, four sends."""
     none = Pass(0.0, 0.0, 0.0)
-    layer = Pass(*(Item.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
+    layer = Pass(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
     cut = StagePartition.of(3, 3.0, 1.0, False)
-    d = StageCosts(cut, layer, none, none, (), Item.called("send", 0.001))
+    d = StageCosts(cut, layer, none, none, (), Recorded.called("send", 0.001))
     found = one(get("1f1b"), (3, 8, 1), d, True)
-    often = {name: times for name, (times, _) in found.items.items()}
+    often = {name: times for name, (times, _) in contributions(found).items()}
     assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]
     assert float(found) == pytest.approx(10 * 3.5 + often["send"] * 0.001)

@@ -191,7 +191,7 @@ def carried(p: Prediction) -> list[float]:
     )
     if far is not None:
         chunks = schedule_named(layout.schedule).chunks(layout.interleave)
-        total[far] += 2 * m * chunks * p._body.message
+        total[far] += 2 * m * chunks * p.cost.message
     return total
 
 

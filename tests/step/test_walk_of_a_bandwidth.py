@@ -46,7 +46,7 @@ def stops(bandwidth: str) -> dict[str, float]:
         "Links.rates": at.fabric.rates[0],
         "Load.seconds": float(load.seconds),
         "Half.time": float(half.time.tp_comm),
-        "LayerCost.causes": float(p._body.typical.causes.both.tp_comm),
+        "LayerCost.causes": float(p.cost.typical.causes.both.tp_comm),
         "Prediction.time_s": p.time_s["tp_comm"],
         "picture": shown(p),
     }

@@ -93,14 +93,16 @@ def rates(
         else None
     )
     matrix = below.matrix if below else chip.peak(precision) * share
-    kernels = {}
+    kernels: Mapping[str, Table] = FrozenDict()
     if how.model == "calibrated":
         of = precision + "/"
-        kernels = {
-            name.removeprefix(of): table
-            for name, table in chip.kernels.items()
-            if name.startswith(of)
-        }
+        kernels = FrozenDict(
+            {
+                name.removeprefix(of): table
+                for name, table in chip.kernels.items()
+                if name.startswith(of)
+            }
+        )
     return Rates(
         matrix,
         vector,

@@ -33,9 +33,10 @@ def written(x: Traced) -> Expression:
     return _Writer(x).whole
 
 
-def times(n: float, x: Traced) -> Expression:
+def times(n: Traced, x: Traced) -> Expression:
     """The expression of a number that counts n times a step."""
-    return written(Recorded(n, name="times") * x)
+    often = n if isinstance(n, Recorded) else Recorded(n, name="times")
+    return written(often * x)
 
 
 def asked(record: Callable[[], Traced]) -> Expression:

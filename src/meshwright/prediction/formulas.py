@@ -4,8 +4,6 @@ source.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..cost import host
 from ..cost.chip import told as compute_told
 from ..cost.network import told as comm_told
@@ -13,17 +11,15 @@ from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
 from ..step import barrier, by_order, every_step, owners, quantised
-
-if TYPE_CHECKING:
-    from .prediction import Prediction
+from .result import StepResult
 
 
-def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
+def formulas(p: StepResult) -> dict[str, tuple[str, str]]:
     """Cause -> (formula of the branch that ran, its source)."""
     job = p.job
     layout = p.layout
     m = p.microbatches
-    at = p._clock
+    at = p.clock
     arithmetic, traffic, chip = compute_told(job.how.chip, at.rates)
     algorithm, network = comm_told(at.fabric)
     hop = job.how.network.hop
@@ -43,10 +39,10 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         else ranks["tp"]
     )
     sends = (
-        f"sends of {float(p._body.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
+        f"sends of {float(p.cost.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
         " links"
     )
-    chunks = p._schedule.chunks(layout.interleave)
+    chunks = p.schedule.chunks(layout.interleave)
     order = f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}"
     law = (
         "its longest path without sends"
@@ -93,7 +89,7 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
         ),
         "bubble": (
             f"{order}; {law} - {m} microbatches on the slowest device",
-            p._schedule.source,
+            p.schedule.source,
         ),
         "overlap_slowdown": (
             "kernels of collectives take units and bandwidth from compute beside them: a share of"
@@ -113,10 +109,10 @@ def formulas(p: Prediction) -> dict[str, tuple[str, str]]:
     }
 
 
-def _moved(p: Prediction) -> str:
+def _moved(p: StepResult) -> str:
     """Bytes of a parameter that is updated, and how many times they are moved."""
     job = p.job
-    shapes = p._clock.rates.shapes
+    shapes = p.clock.rates.shapes
     again = (
         f", x {shapes.how.optimizer:g} as the optimizer moves them"
         if shapes
@@ -129,7 +125,7 @@ def _moved(p: Prediction) -> str:
     )
 
 
-def _on_host(p: Prediction) -> str:
+def _on_host(p: StepResult) -> str:
     """What the host updates meanwhile."""
     away = offload(p.layout.offload).optimizer
     chip = p.job.cluster.chip
@@ -142,10 +138,10 @@ def _on_host(p: Prediction) -> str:
     )
 
 
-def _narrowed(p: Prediction) -> str:
+def _narrowed(p: StepResult) -> str:
     """What it takes to quantise the weights for the microbatches of a step."""
-    owned = owners(p.job, p.layout, p._body, p._shares)
-    seconds = quantised(owned, p._clock)
+    owned = owners(p.job, p.layout, p.cost, p.shares)
+    seconds = quantised(owned, p.clock)
     return (
         f", + {float(seconds):.4g} s to quantise the device's weights once"
         if seconds
@@ -153,9 +149,9 @@ def _narrowed(p: Prediction) -> str:
     )
 
 
-def _each_step(p: Prediction) -> str:
+def _each_step(p: StepResult) -> str:
     """What a step takes whatever is updated."""
-    seconds = every_step(p._clock)
+    seconds = every_step(p.clock)
     return (
         f", + {seconds:.3g} s of every step of {p.job.profile.name}"
         if seconds and p.job.profile
@@ -163,9 +159,9 @@ def _each_step(p: Prediction) -> str:
     )
 
 
-def _in_a_run(p: Prediction) -> str:
+def _in_a_run(p: StepResult) -> str:
     """Whether the bubble is that of a step by itself, where it matters."""
-    if p._schedule.bubble_in_run is None:
+    if p.schedule.bubble_in_run is None:
         return ""
     return (
         ", of a step by itself"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..program import resident
 from ..step import holding, room
+from .explanation import Explanation
 from .expression import asked
 from .recorded import Recorded, Traced
+from .result import StepResult
 from .term import Term, parts_of
-
-if TYPE_CHECKING:
-    from .prediction import Prediction
 
 ZERO = "Rajbhandari et al. 2020 (ZeRO)"
 KINDS = {
@@ -66,8 +65,9 @@ ROUNDED = 1e-12
 """Shares of the memory below this are rounding."""
 
 
-def memory_term(p: Prediction) -> Term:
+def memory_term(e: Explanation) -> Term:
     """The memory of the fullest device as a tree."""
+    p = e.result
     job = p.job
     layout = p.layout
     precision = p.job.precision
@@ -77,7 +77,6 @@ def memory_term(p: Prediction) -> Term:
         if whole
         else KINDS
     )
-    use = resident.use(job, layout, p._explained, p._schedule)
     device = max(
         p.memory_by_stage, key=lambda end: float(p.memory_by_stage[end].total)
     )
@@ -97,11 +96,10 @@ def memory_term(p: Prediction) -> Term:
         )
         parts = parts_of(
             value,
-            getattr(use, kind),
+            getattr(e.memory, kind),
             "B",
             "the framework's own" if kind == "buffers" else "constant",
             source,
-            lambda: getattr(p._retimed.memory, kind),
         )
         return Term(
             kind, value, "B", formula.format(**numbers) + cut, source, parts
@@ -125,7 +123,7 @@ def memory_term(p: Prediction) -> Term:
     )
 
 
-def _outside_tensors(p: Prediction) -> Iterator[Term]:
+def _outside_tensors(p: StepResult) -> Iterator[Term]:
     """What a device must have beside its tensors."""
     use = p.memory_bytes
     own = room.own_bytes(p.job)

@@ -5,10 +5,9 @@ formula and source.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
-from ..cost.layer import Causes, Clock, Seconds
 from ..count.model import executed_flops, model_flops, parameters
 from ..describe.assumptions import unsearched
 from ..describe.display import Displayed
@@ -18,31 +17,14 @@ from ..describe.layers import mix
 from ..describe.layout import Layout
 from ..layout import practice, rules
 from ..layout.placement import placed
-from ..layout.stages import microbatches, schedule_of
-from ..program import resident
 from ..program.coverage import beyond
 from ..program.cpu import busy, untold
-from ..schedule.types import Schedule
-from ..step import (
-    Body,
-    Shares,
-    Step,
-    body,
-    kept_clock,
-    labels,
-    memory,
-    recomputing,
-    room,
-    shares,
-    step,
-)
-from ..step.memory import fuller
+from ..step import room
 from ..units import show
 from .certainty import Certainty, certainty, nearest
 from .classes import chip_family
-from .exact import replays
+from .explanation import Explanation
 from .failures import Failures, Loss, loss, of_family
-from .items import explained
 from .memory_term import memory_term
 from .notes import (
     above_peak,
@@ -52,7 +34,7 @@ from .notes import (
     unmeasured,
     unused,
 )
-from .retimed import Retimed
+from .result import StepResult
 from .term import Term
 from .terms import step_term
 
@@ -61,13 +43,11 @@ LEAST_CHANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Prediction(Displayed):
-    """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of
-    the fullest device.
+class Prediction(StepResult, Displayed):
+    """What a step of a job takes under a layout, with notes, how sure that is, and what a run
+    costs.
     """
 
-    job: Job
-    layout: Layout
     notes: tuple[str, ...] = ()
 
     def __reduce__(self) -> Any:
@@ -95,98 +75,6 @@ class Prediction(Displayed):
             f"  {one_line(self.layout)}"
             + (f"\n  {self.idle}" if self.idle else "")
         )
-
-    @cached_property
-    def _schedule(self) -> Schedule:
-        return schedule_of(self.layout)
-
-    @cached_property
-    def _clock(self) -> Clock:
-        return kept_clock(self.job)
-
-    @cached_property
-    def _body(self) -> Body:
-        return body(self.job, self.layout, self._clock, details=True)
-
-    @cached_property
-    def _shares(self) -> Shares:
-        job, layout = self.job, self.layout
-        return shares(job, layout, self._schedule, layout.interleave)
-
-    @cached_property
-    def _explained(self) -> Body:
-        return explained(self._body, labels(self.job.model))
-
-    @cached_property
-    def _retimed(self) -> Retimed:
-        return Retimed(self)
-
-    @cached_property
-    def _step(self) -> Step:
-        return step(
-            self.job,
-            self.layout,
-            self._body,
-            self._clock,
-            refine=replays(self.job, self.layout),
-        )
-
-    @cached_property
-    def _busy(self) -> Seconds:
-        """Seconds by cause of all microbatches on the device that the pipeline waits for."""
-        slowest = self._step.slowest
-        text = self.layout.recompute
-        work = recomputing(self._body, text, slowest.again(text))
-        m = self._schedule.rounds(self.microbatches)
-        causes: Causes = slowest.of(work, "causes")
-        return causes.both * m
-
-    @cached_property
-    def time_s(self) -> dict[str, float]:
-        """Seconds by cause; they add up to the step time. "other" is what steps measured on this
-        installation took beyond the laws (`Installation.scale`)."""
-        pipe = self._step.pipeline
-        busy = self._busy
-        slower = self._step.slowdown
-        found = {
-            "compute": float(busy.compute),
-            "memory": float(busy.memory),
-            "host": float(busy.host),
-            "tp_comm": float(busy.tp_comm),
-            "cp_comm": float(busy.cp_comm),
-            "ep_comm": float(busy.ep_comm),
-            "pp_comm": float(pipe.sends + self._step.waits),
-            "dp_comm": float(self._step.sync - slower),
-            "bubble": float(pipe.bubble),
-            "overlap_slowdown": float(busy.overlap_slowdown + slower),
-            "optimizer": float(self._step.update),
-        }
-        scale = self.job.cluster.installation.scale
-        return {
-            **found,
-            "other": (scale - 1.0) * sum(found.values())
-            if scale != 1.0
-            else 0.0,
-        }
-
-    @property
-    def pipeline_s(self) -> float:
-        """Seconds of the pipeline; synchronisation and optimizer follow."""
-        return float(self._step.pipeline.total + self._step.waits)
-
-    @cached_property
-    def step_time_s(self) -> float:
-        """Seconds of one optimizer step: the sum of `time_s`."""
-        # papers add up; a replay knows the whole, and is asked again only for its parts
-        if not replays(self.job, self.layout):
-            return sum(self.time_s.values())
-        return float(self._step.total) * self.job.cluster.installation.scale
-
-    @cached_property
-    def replayed_s(self) -> float | None:
-        """The step time where its pipeline was replayed action by action; None under a paper's
-        set, whose closed form is the answer, and where there are too many actions."""
-        return self.step_time_s if replays(self.job, self.layout) else None
 
     @property
     def merit_s(self) -> float:
@@ -239,36 +127,6 @@ class Prediction(Displayed):
             "note": sure.note,
         }
 
-    @cached_property
-    def memory_use(self) -> memory.Use:
-        """Bytes by kind on the fullest device."""
-        return reduce(fuller, self.memory_by_stage.values())
-
-    @property
-    def memory_bytes(self) -> dict[str, float]:
-        """Bytes by kind on the fullest device; their sum (allocated), what the allocator holds
-        (reserved), what nvidia-smi shows (device), what the device must have (needed), and what it
-        has (capacity)."""
-        use = self.memory_use
-        job = self.job
-        allocated = use.total
-        new = resident.new_block(job, self.layout, self._body, self._schedule)
-        return {
-            **{k: float(v) for k, v in use._asdict().items()},
-            "allocated": float(allocated),
-            "reserved": float(room.reserved(job, allocated, new)),
-            "device": float(room.device(job, allocated, new)),
-            "needed": float(room.needed(job, allocated)),
-            "capacity": room.capacity(job),
-        }
-
-    @property
-    def risk_of_oom(self) -> float:
-        """Probability that the fullest device runs out of memory; 0 or 1 under a paper's set, which
-        knows no risk.
-        """
-        return float(room.risk(self.job, self.memory_use.total))
-
     @property
     def fits(self) -> bool:
         """The fullest device has room: the risk that it has not is within the headroom."""
@@ -303,11 +161,6 @@ class Prediction(Displayed):
     def idle(self) -> str:
         """The sentence on chips that the layout leaves idle; empty if there are none."""
         return _idle(self.job, self.layout)
-
-    @property
-    def microbatches(self) -> int:
-        """m, of one replica and step."""
-        return int(microbatches(self.job, self.layout))
 
     @property
     def tokens_per_s(self) -> float:
@@ -353,7 +206,7 @@ class Prediction(Displayed):
         job = self.job
         text = self.layout.recompute
         kernel = "flash" if job.fused_attention else "unfused"
-        some = float(self._shares.again(text))
+        some = float(self.shares.again(text))
         return job.batch * executed_flops(
             job.model, job.T, job.how.count, kernel, text, some
         )
@@ -442,27 +295,19 @@ class Prediction(Displayed):
         )
 
     @cached_property
-    def term(self) -> Term:
-        """The step time as a tree: causes, then parts of the model, then operations."""
-        return step_term(self)
+    def explanation(self) -> Explanation:
+        """What the leaves of both trees are read from."""
+        return Explanation(self)
 
     @cached_property
-    def memory_by_stage(self) -> dict[str, memory.Use]:
-        """Bytes by kind on the first, the second (as any in the middle) and the last device of the
-        pipeline; with layers of several kinds, on further ranks that may be the fullest.
-        """
-        found = resident.of_devices(
-            self.job, self.layout, self._body, self._schedule
-        )
-        return {
-            f"rank {self._shares[name].rank:g}" if " " in name else name: use
-            for name, use in found.items()
-        }
+    def term(self) -> Term:
+        """The step time as a tree: causes, then parts of the model, then operations."""
+        return step_term(self.explanation)
 
     @cached_property
     def memory_term(self) -> Term:
         """The memory of the fullest device as a tree."""
-        return memory_term(self)
+        return memory_term(self.explanation)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `predict --json`: SI units, keys that end in their unit."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any, TypeAlias
 
@@ -63,6 +63,8 @@ NOTHING_ADDED = {"+": 0.0, "-": 0.0, "*": 1.0, "/": 1.0}
 """The second number with which an operation leaves the first as it is."""
 
 
+ROUNDING = 1e-12
+"""Shares of a sum below this are rounding."""
 KIND = re.compile("^layers of .*?(feed-forward|experts) ")
 """Of an item's name, what is too long for an expression."""
 
@@ -87,8 +89,8 @@ class Recorded:
         self.item = ""
 
     @classmethod
-    def called(cls, item: str, x: Traced) -> Recorded:
-        """A number that a term is made of (as `Item.called`)."""
+    def called(cls, item: str, x: Traced) -> Any:
+        """A number that a term is made of (`num.naming`)."""
         name = re.sub(r"\W+", "_", KIND.sub("layers ", item)).strip("_")
         found = (
             cls(x.value, x.does, x.to, x.name)
@@ -109,6 +111,8 @@ class Recorded:
 
     def __hash__(self) -> int:
         return hash(self.value)
+
+    any = __bool__
 
     def tobytes(self) -> Same:
         """What caches of arrays know it by: nothing but itself."""
@@ -244,29 +248,79 @@ def recorded(
     return x
 
 
-def share(x: Traced, item: str) -> Traced:
-    """What of a sum of items has this one ("": none of them), by the same operations."""
-    if not isinstance(x, Recorded):
-        return x if not item else 0.0
-    if x.item:
-        return x if x.item == item else 0.0
-    if not any(map(items, x.to)):
-        return x if not item else 0.0
-    if x.does in ("max", "min"):
-        return share(next(y for y in x.to if y == x), item)
-    if x.does in ("+", "-"):
-        return done(x.does, *(share(y, item) for y in x.to))
-    a, b = x.to
-    if x.does == "*" and items(b):
-        return done("*", a, share(b, item))
-    return done(x.does, share(a, item), b)
+def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
+    """Item -> (how often a number holds it, the item); "" -> (1, what is left over).
+
+    By the operations that made it, from the number down to its items: a sum hands its own weight
+    on to both addends, a product that times the other factor, a maximum all of it to what it
+    picked. An operation that is none of these holds no items.
+    """
+    found: dict[str, tuple[Traced, Traced]] = {}
+    weights: dict[int, Traced] = {id(x): 1.0}
+    order, holds = _upwards(x)
+    left: Traced = 0.0
+    for y in reversed(order):
+        weight = weights.get(id(y))
+        if weight is None:  # of a maximum, what it did not pick
+            continue
+        if y.item:
+            known, _ = found.get(y.item, (0.0, y))
+            found[y.item] = known + weight, y
+            continue
+        for z, share in _shares(y, weight, holds):
+            if id(z) in holds:
+                weights[id(z)] = weights.get(id(z), 0.0) + share
+            else:
+                left = left + share * z
+    if not order:
+        left = x
+    sizes = {k: abs(float(n) * float(z)) for k, (n, z) in found.items()}
+    least = ROUNDING * (abs(float(x)) + sum(sizes.values()))
+    some = {k: found[k] for k, size in sizes.items() if size > least}
+    return some | {"": (1.0, left)} if abs(float(left)) > least else some
 
 
-def items(x: Traced) -> bool:
-    """There are items in it."""
-    if not isinstance(x, Recorded):
-        return False
-    return bool(x.item) or any(map(items, x.to))
+def _upwards(x: Traced) -> tuple[list[Recorded], set[int]]:
+    """The numbers with items in them that x is made of, each after those that it is made of."""
+    order: list[Recorded] = []
+    holds: set[int] = set()
+    seen: set[int] = set()
+    open_ = [x] if isinstance(x, Recorded) else []
+    while open_:
+        y = open_[-1]
+        below = [] if y.item else [z for z in y.to if isinstance(z, Recorded)]
+        ahead = [z for z in below if id(z) not in seen]
+        if id(y) in seen or not ahead:
+            open_.pop()
+        if ahead:
+            open_ += ahead
+        elif id(y) not in seen:
+            seen.add(id(y))
+            if y.item or any(id(z) in holds for z in below):
+                holds.add(id(y))
+                order.append(y)
+    return order, holds
+
+
+def _shares(
+    y: Recorded, weight: Traced, holds: set[int]
+) -> Iterator[tuple[Traced, Traced]]:
+    """What an operation was done to, each with the weight that it gets."""
+    if y.does in ("max", "min"):
+        yield next(z for z in y.to if z == y), weight
+    elif y.does in ("+", "-"):
+        first, second = y.to
+        yield first, weight
+        yield second, weight if y.does == "+" else weight * -1.0
+    elif y.does == "*":
+        first, second = y.to
+        if id(second) in holds:
+            first, second = second, first
+        yield first, weight * second
+    elif y.does == "/" and id(y.to[0]) in holds:
+        yield y.to[0], weight / y.to[1]
+    else:
+        yield y.value, weight
 
 
 def taken(x: Traced) -> Traced:

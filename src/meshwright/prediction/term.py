@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ..describe.frozen import shown
-from ..num import Itemised, Num
-from .expression import Expression, times, written
-from .recorded import Recorded, Traced, share
+from .expression import times, written
+from .recorded import Traced, contributions
 
 Told: TypeAlias = "str | tuple[Any, ...]"
 """A text, or the function that writes it and the numbers to put in."""
@@ -100,59 +98,28 @@ TIMES = "{:.6g} x {:.6g}".format
 
 
 def parts_of(
-    value: float,
-    x: Num,
-    unit: str,
-    rest: str,
-    source: str = "",
-    whole: Callable[[], Traced] = float,
+    value: float, x: Traced, unit: str, rest: str, source: str = ""
 ) -> tuple[Term, ...]:
-    """The items of x as terms that add up to `value`, which is x but for rounding; rest: the name
-    of what is left over;  whole: records x, for expressions.
+    """The items of a recorded number as terms that add up to `value`, which it is but for rounding;
+    rest: the name of what is left over.
     """
-    found = x.items if isinstance(x, Itemised) else {}
+    found = contributions(x)
+    _, left = found.pop("", (1.0, None))
     parts = [
         Term(
             name,
-            n * each,
+            float(n) * float(each),
             unit,
-            (TIMES, n, each),
+            (TIMES, float(n), float(each)),
             source,
-            expression=(_item, whole, name, n, each),
+            expression=(times, n, each),
         )
         for name, (n, each) in found.items()
-        if name
     ]
-    if "" in found or (value and not parts):
+    if left is not None or (value and not parts):
+        over = value - sum(part.value for part in parts)
+        left = x if left is None else left
         parts.append(
-            Term(
-                rest,
-                value - sum(part.value for part in parts),
-                unit,
-                "",
-                source,
-                expression=(_left, whole),
-            )
+            Term(rest, over, unit, "", source, expression=(written, left))
         )
     return tuple(parts)
-
-
-def _item(
-    whole: Callable[[], Traced], name: str, n: float, each: float
-) -> Expression:
-    """What of a recorded sum has an item; or the item so often, where no formula but a replay says
-    how often."""
-    found = share(whole(), name)
-    if math.isclose(float(found), n * each, rel_tol=SAME):
-        return written(found)
-    one = found if float(found) == each else Recorded.called(name, each)
-    return times(n, one)
-
-
-def _left(whole: Callable[[], Traced]) -> Expression:
-    """What has none."""
-    return written(share(whole(), ""))
-
-
-SAME = 1e-11
-"""Numbers that differ by less, as a share, are equal but for rounding."""

@@ -1,185 +1,284 @@
-"""What a prediction explains: terms that add up, each with its formula, the numbers put in and the
-source.
+"""The step time as a tree of terms that adds up: causes, then parts of the model, then operations,
+each with its formula, the numbers put in and the source.
 
-The step and its memory are computed with numbers that remember what they are sums of
-(`num.Itemised`): the costs of the parts of the model and what formulas name on the way. So parts
-are what the formulas made of them, whichever branch ran.
+Parts are what the formulas made of the costs of the parts of the model, whichever branch ran
+(`recorded.contributions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from ..num import Item, Num
-from ..step import (
-    hop,
-    updated,
-)
+from ..cost.layer import CAUSES, Half, Timed
+from ..count.recompute import NEVER, again
+from ..count.work import Pass
+from ..describe.offload import offload
+from ..describe.recompute import resolved
+from ..num import largest
+from ..step import ENDS_CALLED, labels
+from .explanation import Explanation, passes
 from .expression import asked
 from .formulas import formulas
-from .items import piped
-from .operations import OVERLAPPED, operations
-from .retimed import SENDS
+from .result import StepResult
 from .term import Term, parts_of
 
-if TYPE_CHECKING:
-    from .prediction import Prediction
+OVERLAPPED = {"tp_comm": "tp", "cp_comm": "cp", "ep_comm": "ep"}
+"""Cause -> its field of `Overlap`."""
+ROUNDING = 1e-12
+"""Shares of a step below this are rounding."""
 
 
-def step_term(p: Prediction) -> Term:
+def step_term(e: Explanation) -> Term:
     """The tree behind `Prediction.term`."""
-    job = p.job
-    layout = p.layout
-    parts = p._explained
-    by = p._shares
-    again = p._retimed
-    told = formulas(p)
-    send = Item.called(SENDS, hop(layout, parts, p._clock).seconds)
-    pipe = piped(p, parts, send)
+    p = e.result
+    formula = formulas(p)
     found: dict[str, Sequence[Term]] = {
-        **operations(p),
-        "pp_comm": _sends(p, pipe.sends),
-        "dp_comm": _synchronisation(p),
-        "overlap_slowdown": _slowdown(p),
+        **operations(e),
+        "pp_comm": [*_sends(e)],
+        "dp_comm": [*_synchronisation(e)],
+        "overlap_slowdown": [*_slowdown(e)],
         "bubble": parts_of(
             p.time_s["bubble"],
-            pipe.bubble,
+            e.costs.piped.seconds.bubble,
             "s",
             "sends",
-            p._schedule.source,
-            lambda: again.pipe.bubble,
+            p.schedule.source,
         ),
         "optimizer": parts_of(
             p.time_s["optimizer"],
-            updated(job, layout, parts, by, p._clock),
+            e.costs.updated,
             "s",
             "launch, and what every step takes",
-            whole=lambda: again.updated,
         ),
     }
-    terms = tuple(
-        Term(name, value, "s", *told[name], tuple(found.get(name, ())))
-        for name, value in p.time_s.items()
-    )
     return Term(
         "step_time",
         p.step_time_s,
         "s",
         "sum of its parts, on the device the pipeline waits for",
-        parts=terms,
+        parts=tuple(
+            Term(name, value, "s", *formula[name], tuple(found.get(name, ())))
+            for name, value in p.time_s.items()
+        ),
     )
 
 
-def _sends(p: Prediction, sends: Num) -> tuple[Term, ...]:
+def operations(e: Explanation) -> dict[str, list[Term]]:
+    """Per cause, the operations of the slowest device with their seconds in a whole step, and what
+    of them hides.
+    """
+    p = e.result
+    found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
+    every = passes(p, p.cost)
+    for key, (n, seconds) in every.items():
+        if n and float(seconds.host):
+            label, direction = key
+            found["host"].append(
+                Term(
+                    f"{label} {direction}",
+                    float(seconds.host) * n,
+                    "s",
+                    (OF, float(seconds.total), n),
+                    expression=(e.host, key),
+                )
+            )
+    kinds = labels(p.job.model)
+    again_of = resolved(p.layout.recompute, p.job.how.count.selective)
+    some = float(p.step.slowest.again(p.layout.recompute))
+    for label, cost in zip((*kinds, *ENDS_CALLED), p.cost.parts, strict=True):
+        times, _ = every[label, "forward"]
+        ops = [each.op for each in cost.operations] if times else []
+        runs = again(ops, again_of if label in kinds else "none")
+        for timed, redone in zip(cost.operations, runs, strict=False):
+            n = times * float(timed.times)
+            _operation(e, found, label, timed, "forward", n)
+            _operation(e, found, label, timed, "backward", n)
+            if redone is not NEVER:
+                n = n * (float(redone.share) * some)
+                _operation(e, found, label, timed, "recomputed", n)
+    found["memory"] += _copies(e, found["memory"])
+    for cause in OVERLAPPED:
+        found[cause] += _hidden(e, cause, found[cause])
+    return found
+
+
+def _operation(
+    e: Explanation,
+    found: dict[str, list[Term]],
+    label: str,
+    timed: Timed,
+    direction: str,
+    n: float,
+) -> None:
+    """One pass of an operation, n times a step, under the causes of its seconds."""
+    op = timed.op
+    back = direction == "backward"
+    work = op.backward if back else op.forward
+    half: Half = timed.backward if back else timed.forward
+    name = f"{label}/{op.name} {direction}"
+    for cause, seconds in zip(CAUSES, half.time, strict=True):
+        if seconds:
+            formula: Any = _sent if cause in OVERLAPPED else _done
+            found[cause].append(
+                Term(
+                    name,
+                    float(seconds) * n,
+                    "s",
+                    (formula, work, n),
+                    expression=(e.operation, op, back, cause, n),
+                )
+            )
+
+
+OF = "of {:.3g} s; x {:g} a step".format
+
+
+def _done(work: Pass, n: float) -> str:
+    """What a pass computes, n times a step."""
+    return (
+        f"{work.matrix:.4g} matrix FLOPs, {work.vector:.4g} vector FLOPs, {work.memory:.4g} B"
+        f"; x {n:g} a step"
+    )
+
+
+def _sent(work: Pass, n: float) -> str:
+    """What it sends."""
+    sent = ", ".join(
+        f"{c.kind} of {float(c.bytes):.4g} B over {c.axis}" for c in work.comm
+    )
+    return f"{sent}; x {n:g} a step"
+
+
+def _hidden(
+    e: Explanation, cause: str, terms: Sequence[Term]
+) -> Iterator[Term]:
+    """What of a cause hides behind compute, below 0."""
+    p = e.result
+    hidden = p.time_s[cause] - sum(term.value for term in terms)
+    if hidden < -ROUNDING * p.step_time_s:
+        how = getattr(p.job.how.overlap, OVERLAPPED[cause])
+        yield Term(
+            "hidden behind compute",
+            hidden,
+            "s",
+            f"within its {how.scope}, up to {how.share:g} of it",
+            expression=(e.hidden, cause),
+        )
+
+
+def _copies(e: Explanation, traffic: Sequence[Term]) -> Iterator[Term]:
+    """Of activations to host memory and back, what outlasts the passes beside it."""
+    p = e.result
+    if not offload(p.layout.offload).activations:
+        return
+    chip = p.job.cluster.chip
+    most = largest(layer.offloaded for layer in p.cost.layers)
+    longer = p.time_s["memory"] - sum(term.value for term in traffic)
+    if longer > ROUNDING * p.step_time_s:
+        formula = (
+            f"max(T, {float(most):.4g} B of a layer / ({chip.host_reached:g} x"
+            f" {chip.host_bandwidth:.4g} B/s)) - T, T the seconds of either pass"
+        )
+        yield Term(
+            "activations to host memory and back",
+            longer,
+            "s",
+            formula,
+            expression=(e.copies,),
+        )
+
+
+def _sends(e: Explanation) -> Iterator[Term]:
     """Of messages between stages: what the bytes take, what nothing hides, and what waits for full
     links.
     """
-    step = p._step
-    again = p._retimed
-    parts = parts_of(
+    step = e.result.step
+    yield from parts_of(
         float(step.pipeline.sends),
-        sends,
+        e.costs.piped.seconds.sends,
         "s",
         "latency of sends",
-        whole=lambda: again.pipe.sends,
     )
-    full = "bytes of the busiest dimension / its rate - the rest of the step"
-    return (
-        (
-            *parts,
-            Term(
-                "full links",
-                float(step.waits),
-                "s",
-                full,
-                expression=(asked, lambda: again.step.waits),
-            ),
+    if step.waits:
+        yield Term(
+            "full links",
+            float(step.waits),
+            "s",
+            "bytes of the busiest dimension / its rate - the rest of the step",
+            expression=(asked, lambda: e.costs.step.waits),
         )
-        if step.waits
-        else parts
-    )
 
 
-def _synchronisation(p: Prediction) -> list[Term]:
+def _synchronisation(e: Explanation) -> Iterator[Term]:
     """Of weights and gradients: what does not hide on the device that ends last."""
-    found = p._step
-    again = p._retimed
-    m = float(p._schedule.rounds(p.microbatches))
+    p = e.result
+    step = p.step
+    m = float(p.schedule.rounds(p.microbatches))
     how = p.job.how.overlap.dp
-    device = found.devices[found.awaited]
-    waits = found.waiting[found.awaited]
-    longer = found.slowdown
-    beside = (
+    device = step.devices[step.awaited]
+    waits = step.waiting[step.awaited]
+    within = (
         f"beside {m:g} microbatches of {float(device.forward):.3g} s forward,"
-        f" {float(device.backward):.3g} s backward"
+        f" {float(device.backward):.3g} s backward: max(T - {how.share:g} t, what full links"
+        f" delay), links {how.links}"
     )
-    within = f"{beside}: max(T - {how.share:g} t, what full links delay), links {how.links}"
-    rest = float(found.sync - longer) - float(waits.total - waits.slowdown)
-    named = (
+    for name, field, formula in (
         (
             "first weights",
-            waits.arrives,
+            "arrives",
             "gather of a layer, embedding and head",
-            lambda: again.waits.arrives,
         ),
-        (
-            "weights beside forward passes",
-            waits.forward,
-            within,
-            lambda: again.waits.forward,
-        ),
-        (
-            "weights and gradients beside backward passes",
-            waits.backward,
-            within,
-            lambda: again.waits.backward,
-        ),
+        ("weights beside forward passes", "forward", within),
+        ("weights and gradients beside backward passes", "backward", within),
         (
             "last gradients",
-            waits.leaves,
+            "leaves",
             "reduction of a layer, embedding and head",
-            lambda: again.waits.leaves,
         ),
-        (
+    ):
+        if value := float(getattr(waits, field)):
+            yield Term(
+                name,
+                value,
+                "s",
+                formula,
+                expression=(asked, lambda f=field: getattr(e.waits, f)),
+            )
+    shown = float(step.sync - step.slowdown)
+    rest = shown - float(waits.total - waits.slowdown)
+    if abs(rest) > ROUNDING * p.step_time_s:
+        yield Term(
             "while the pipeline waits",
-            rest if abs(rest) > 1e-12 * p.step_time_s else 0.0,
+            rest,
+            "s",
             "bubbles in which they run",
-            again.meanwhile,
-        ),
-    )
-    return [
-        Term(name, float(value), "s", formula, expression=(asked, recorded))
-        for name, value, formula, recorded in named
-        if value
-    ]
+            expression=(asked, e.meanwhile),
+        )
 
 
-def _slowdown(p: Prediction) -> list[Term]:
+def _slowdown(e: Explanation) -> Iterator[Term]:
     """Of compute while communication hides behind it: inside layers, and beside whole passes."""
+    p: StepResult = e.result
     how = p.job.how.overlap
-    inside = {axis: getattr(how, axis).slow for axis in OVERLAPPED.values()}
     words = ", ".join(
         f"{slow:g} of what hides of {axis}"
-        for axis, slow in inside.items()
-        if slow
+        for axis in OVERLAPPED.values()
+        if (slow := getattr(how, axis).slow)
     )
-    named = (
-        (
+    if value := float(p.busy.overlap_slowdown):
+        yield Term(
             "collectives inside layers",
-            p._busy.overlap_slowdown,
+            value,
+            "s",
             words,
-            (p._retimed.slowdown,),
-        ),
-        (
+            expression=(e.slowdown,),
+        )
+    if value := float(p.step.slowdown):
+        yield Term(
             "weights and gradients",
-            p._step.slowdown,
+            value,
+            "s",
             f"{how.dp.slow:g} of what hides of them",
-            (asked, lambda: p._retimed.step.slowdown),
-        ),
-    )
-    return [
-        Term(name, float(value), "s", formula, expression=expression)
-        for name, value, formula, expression in named
-        if value
-    ]
+            expression=(asked, lambda: e.costs.step.slowdown),
+        )

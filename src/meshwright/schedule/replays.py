@@ -7,13 +7,13 @@ on the longest path, by how much longer the step is when one of them is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..num import Itemised, Num
+from ..num import Num, naming
 from .longest import costs_of, longest
 from .stage_costs import Pass, StageCosts
 from .types import Schedule
@@ -63,40 +63,54 @@ def one(
     """Seconds of a step, or in a run of them, of one layout; of items a sum of them. at: (p, m,
     v).
     """
-    numbers = d.numbers
-    plain = [float(x) for x in numbers]
+    return together(schedule, at, [d], barrier)[0]
 
-    def replayed(several: list[list[float]]) -> Floats:
-        each = [d.of(numbers) for numbers in several]
-        passes = np.array([stage_seconds(schedule, at, one) for one in each])
-        sends = np.array([float(one.send) for one in each])
-        return longest(schedule, *at, passes, sends, barrier)
 
-    seconds = float(replayed([plain])[0])
-    if not any(isinstance(x, Itemised) for x in numbers):
-        return seconds
-    # how often each number lies on the longest path: what a step is longer when it is
-    least = min((x for x in plain if x > 0), default=1.0)
-    step = LONGER * max(max(plain) / at[1], least)
-    longer = replayed(
-        [*(np.array(plain) + step * np.eye(len(plain))).tolist()]
-    )
-    found: Num = 0.0
-    for times, x in zip(
-        np.rint((longer - seconds) / step), numbers, strict=True
-    ):
-        if times and x:
-            found = x * float(times) + found
-    return found + (seconds - float(found))
+def together(
+    schedule: Schedule,
+    at: tuple[int, int, int],
+    several: Sequence[StageCosts],
+    barrier: bool,
+) -> list[Num]:
+    """The same of one order with several costs, replayed at once."""
+    rows: list[list[float]] = []
+    steps = []
+    for d in several:
+        plain = [float(x) for x in d.numbers]
+        least = min((x for x in plain if x > 0), default=1.0)
+        step = LONGER * max(max(plain) / at[1], least)
+        rows.append(plain)
+        if any(map(naming, d.numbers)):
+            rows += (plain + step * np.eye(len(plain))).tolist()
+        steps.append(step)
+    columns = np.array(rows).T[..., None]
+    passes = stage_seconds(schedule, at, several[0].of(list(columns)))
+    sends = columns[-1, :, 0]
+    seconds = iter(longest(schedule, *at, passes, sends, barrier).tolist())
+
+    def itemised(d: StageCosts, step: float) -> Num:
+        whole: float = next(seconds)
+        if not any(map(naming, d.numbers)):
+            return whole
+        found: Num = 0.0
+        # how often each lies on the longest path: what a step is longer when it is
+        for x, longer in zip(d.numbers, seconds, strict=False):
+            if (times := round((longer - whole) / step)) and x:
+                found = x * float(times) + found
+        return found + (whole - float(found))
+
+    return list(map(itemised, several, steps))
 
 
 def stage_seconds(
     schedule: Schedule, at: tuple[int, int, int], d: StageCosts
 ) -> Floats:
-    """F, I and W of one microbatch through each stage: (stages, 3)."""
+    """F, I and W of one microbatch through each stage: (stages, 3), of columns of costs (n, 1)
+    (n, stages, 3).
+    """
     p, _, v = at
     stages = d.at(np.arange(float(schedule.stage_count(p, v))))
-    return np.stack([np.asarray(each) for each in stages], axis=1)
+    return np.stack([np.asarray(each) for each in stages], axis=-1)
 
 
 def seconds(

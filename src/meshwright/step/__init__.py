@@ -9,7 +9,7 @@ layer again.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 from ..cost.layer import Clock
@@ -236,6 +236,61 @@ def owners(job: Job, layout: Layout, parts: Body, by: Shares) -> list[Held]:
     return [held(job, layout, parts, by, end) for end in by.called(*ENDS)]
 
 
+class StepCosts:
+    """What makes up one step of a layout (or of each row of a table), computed once, when it is
+    first asked for.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        layout: Layout,
+        parts: Body,
+        at: Clock,
+        refine: bool = False,
+    ) -> None:
+        """refine: as in `pipeline_time`."""
+        self.job, self.layout, self.parts, self.at = job, layout, parts, at
+        self.refine = refine
+
+    @cached_property
+    def by(self) -> Shares:
+        """What the devices hold."""
+        layout = self.layout
+        return shares(self.job, layout, schedule_of(layout), layout.interleave)
+
+    @cached_property
+    def work(self) -> Work:
+        """One microbatch."""
+        return work(self.job, self.layout, self.parts, self.by, self.at)
+
+    @cached_property
+    def piped(self) -> Piped:
+        """All of them."""
+        return pipelined(self.job, self.layout, self.work, self.refine)
+
+    @cached_property
+    def updated(self) -> Num:
+        """Seconds of the optimizer."""
+        return updated(self.job, self.layout, self.parts, self.by, self.at)
+
+    @cached_property
+    def step(self) -> Step:
+        """The whole."""
+        job, layout, mine = self.job, self.layout, self.work
+        stages = (layout.zero,)
+        each = units(job, layout, self.parts, mine.by, stages, self.at)
+        return joined(
+            job,
+            layout,
+            mine,
+            self.piped,
+            synchronised(job, layout, mine, each),
+            self.updated,
+            self.at,
+        )
+
+
 def step(
     job: Job,
     layout: Layout,
@@ -246,19 +301,7 @@ def step(
     """One step of the job; the layout's numbers may be arrays (categorical fields may not);
     refine: as in `pipeline_time`.
     """
-    at = at or clock(job)
-    by = shares(job, layout, schedule_of(layout), layout.interleave)
-    of = work(job, layout, parts, by, at)
-    each = units(job, layout, parts, of.by, (layout.zero,), at)
-    return joined(
-        job,
-        layout,
-        of,
-        pipelined(job, layout, of, refine),
-        synchronised(job, layout, of, each),
-        updated(job, layout, parts, by, at),
-        at,
-    )
+    return StepCosts(job, layout, parts, at or clock(job), refine).step
 
 
 def joined(
@@ -330,6 +373,7 @@ __all__ = [
     "Stages",
     "Step",
     "ranks_of",
+    "StepCosts",
     "barrier",
     "Unit",
     "Units",

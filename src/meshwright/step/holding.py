@@ -17,7 +17,7 @@ from ..count.work import local
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
-from ..num import Num, largest, minimum, naming, where
+from ..num import Num, largest, minimum, named, where
 from .microbatch import Body
 
 Parts = dict[str, Num]
@@ -194,15 +194,10 @@ def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
 
 
 def total(found: Parts, parts: Body | None = None, own: Num = 0.0) -> Num:
-    """All of them together, each by its name where the parts of the model are (`num.Item`); own:
+    """All of them together, each by its name where the parts of the model are (`num.named`); own:
     what else there is.
     """
     if parts is None:
         return sum(found.values(), own)
-    return sum((named(size, name, parts) for name, size in found.items()), own)
-
-
-def named(size: Num, name: str, parts: Body) -> Num:
-    """The bytes by a name, in an explanation."""
-    called = naming(parts.boundary)
-    return called(name, size) if called and size else size
+    kept = parts.boundary
+    return sum((named(size, name, kept) for name, size in found.items()), own)

@@ -21,7 +21,7 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
-from ..num import Num, largest, maximum, minimum, where
+from ..num import Num, largest, maximum, minimum, named, where
 from ..schedule.types import Schedule
 from . import (
     ENDS,
@@ -256,10 +256,10 @@ def outputs(job: Job, layout: Layout, parts: Body) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
     if not holding.of(job).keeps_pipeline_outputs:
         return 0.0
-    return holding.named(
+    return named(
         where(layout.pp > 1, parts.boundary, 0.0),
         "outputs of the stage",
-        parts,
+        parts.boundary,
     )
 
 
@@ -447,7 +447,7 @@ def standing(
         return Standing(s, whole)
     copies = step_copies(job, s)
     name = "gradients copied for the step"
-    return Standing(s, whole, holding.named(copies, name, parts))
+    return Standing(s, whole, named(copies, name, parts.boundary))
 
 
 def flights(

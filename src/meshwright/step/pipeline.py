@@ -18,7 +18,7 @@ from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..layout.stages import partition
-from ..num import SCALARS, Num, maximum, minimum, where
+from ..num import SCALARS, Num, maximum, minimum, named, naming, where
 from ..schedule.partition import StagePartition
 from ..schedule.stage_costs import Pass, StageCosts
 from ..schedule.types import Schedule
@@ -371,7 +371,8 @@ def _choose(condition: Any, a: Any, b: Any) -> Any:
 
 def hop(layout: Layout, parts: Body, at: Clock) -> Load:
     """One send between neighbouring stages."""
-    return at.fabric.hop(parts.message, layout.group("pp"))
+    send = at.fabric.hop(parts.message, layout.group("pp"))
+    return send._replace(seconds=named(send.seconds, "sends", parts.boundary))
 
 
 def carried(m: Num, send: Load, schedule: Schedule, v: Num) -> Busy:
@@ -427,16 +428,21 @@ def _replayed(
     """One layout, action by action: the bubble is what it takes without sends; one order serves
     both. at: (p, m, v).
     """
-    from ..schedule.replays import one, timed
+    from ..schedule.replays import timed, together
 
     p, m, v = map(int, at)
     d = stage_costs(job, p, s, send, schedule, v)
+    silent = d._replace(send=0.0)
     order = timed(schedule, (p, m, v), d)
-    whole = one(order, (p, m, v), d, barrier(job))
+
+    def replayed(*several: StageCosts) -> list[Num]:
+        return together(order, (p, m, v), several, barrier(job))
+
+    # an explanation asks for both, whose replays take as long as one
+    whole, *known = replayed(d, silent) if naming(send) else replayed(d)
 
     def parts() -> tuple[Num, Num]:
-        silent = d._replace(send=0.0)
-        quiet = one(order, (p, m, v), silent, barrier(job))
+        (quiet,) = known or replayed(silent)
         return whole - quiet, quiet - busy
 
     return Pipeline(busy, whole, parts)

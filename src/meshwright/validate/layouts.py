@@ -102,7 +102,7 @@ def figure(p: Prediction, kind: str) -> Figure | None:
             p.job, assumptions=replace(p.job.assumptions, memory=memory)
         )
         allocated.append(
-            float(resident.use(job, p.layout, p._body, p._schedule).total)
+            float(resident.use(job, p.layout, p.cost, p.schedule).total)
         )
     new = use["reserved"] - use["allocated"] * (
         1 + how.holding.allocator_share

@@ -256,13 +256,13 @@ def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
     if forward is not None:
         yield Pair(
             "layer_forward_time",
-            float(p._body.typical.forward),
+            float(p.cost.typical.forward),
             forward / 1e3,
         )
     if back is not None:
         yield Pair(
             "layer_backward_time",
-            float(recomputed(p._body.typical, p.layout.recompute).backward),
+            float(recomputed(p.cost.typical, p.layout.recompute).backward),
             back / 1e3,
         )
 

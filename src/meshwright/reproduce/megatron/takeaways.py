@@ -188,7 +188,7 @@ def estimate(batch: int, b: int, p: int = 8) -> float:
     """
     one = run(shaped("1B", 4, 4096, 128), 1, batch, microbatch=b)
     assert one
-    parts = one._body.typical
+    parts = one.cost.typical
     forward = float(parts.forward)
     backward = float(parts.backward + parts.forward)
     return batch / f.batch_time(batch / b, p, 4 * forward, 4 * backward)

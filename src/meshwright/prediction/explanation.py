@@ -1,0 +1,253 @@
+"""A result computed once more, by the functions that computed it, on numbers that remember how they
+were made (`recorded`): what the leaves of its trees are read from, as far as somebody reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from ..cost.layer import UNTOLD, Clock, LayerCost, Redo, Redone, Seconds, Timer
+from ..cost.network import Fabric
+from ..cost.offload import beside
+from ..count.work import Op
+from ..describe.frozen import changed
+from ..describe.offload import offload
+from ..num import itemised
+from ..program import resident
+from ..step import ENDS_CALLED, Body, StepCosts, body, labels, redo
+from ..step.memory import Use
+from ..step.sync import Exposed
+from .expression import Expression, times, written
+from .recorded import Recorded, Traced, recorded, taken
+from .result import StepResult
+
+WORK = {
+    "matrix": "FLOPs",
+    "vector": "vector_FLOPs",
+    "memory": "bytes",
+    "out": "out",
+    "inner": "inner",
+}
+"""Field of a `Pass` or a `Product` -> its name in an expression."""
+CHIP = {
+    "matrix": "rate",
+    "wide": "rate_16bit",
+    "peak16": "peak_16bit",
+    "vector": "vector_rate",
+    "memory": "bandwidth",
+    "launch_s": "launch",
+    "depth": "k0",
+    "waves": "gamma",
+    "units": "units",
+}
+"""The same of the rates of a chip."""
+LINK = (
+    "bandwidth",
+    "efficiency",
+    "latency",
+    "launch",
+    "hop",
+    "hop_ll",
+    "climb",
+    "climb_ll",
+)
+"""Numbers of dimensions and transports that are told apart by the dimension."""
+COSTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "weight_pass": "weight gradients",
+    "saved": "activations",
+    "weights": "parameters",
+    "expert_weights": "parameters of experts",
+}
+"""Field of a `LayerCost` -> what a term calls it."""
+Pass = tuple[str, str]
+"""(part of the model, direction: forward, backward or recomputed)."""
+
+
+class Explanation:
+    """The recorded side of a result."""
+
+    def __init__(self, result: StepResult) -> None:
+        self.result = result
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Rates of chip and links by their names."""
+        return recorded_clock(self.result.clock)
+
+    @cached_property
+    def costs(self) -> StepCosts:
+        """The step, of parts of the model whose costs are its items."""
+        r = self.result
+        parts = named_costs(r.cost, labels(r.job.model))
+        return StepCosts(r.job, r.layout, parts, self.clock, r.replayed)
+
+    @cached_property
+    def memory(self) -> Use:
+        """Bytes by kind on the fullest device, of the same items."""
+        r = self.result
+        return resident.use(r.job, r.layout, self.costs.parts, r.schedule)
+
+    @property
+    def waits(self) -> Exposed:
+        """What the device that ends last waits for."""
+        return self.costs.step.waiting[self.result.step.awaited]
+
+    def meanwhile(self) -> Traced:
+        """What of the collectives of weights and gradients is waited for elsewhere."""
+        step = self.costs.step
+        shown: Traced = step.sync - step.slowdown
+        return shown - (self.waits.total - self.waits.slowdown)
+
+    @cached_property
+    def timer(self) -> Timer:
+        """Of the layout, on recorded rates."""
+        return Timer(self.clock, self.result.layout)
+
+    def operation(
+        self, op: Op, back: bool, cause: str, n: float
+    ) -> Expression:
+        """The seconds of a cause in one pass of an operation, n times a step."""
+        work = recorded(op.backward if back else op.forward, "", WORK)
+        half = (
+            self.timer.back(op._replace(backward=work))
+            if back
+            else self.timer.half(op, work)
+        )
+        return times(n, getattr(half.time, cause))
+
+    @cached_property
+    def passes(self) -> dict[Pass, tuple[float, Seconds]]:
+        """`passes`, by the laws of their operations."""
+        r = self.result
+        return passes(r, body(r.job, r.layout, self.clock, details=True))
+
+    def host(self, key: Pass) -> Expression:
+        """By which launching a pass outlasts its kernels."""
+        n, seconds = self.passes[key]
+        return times(n, seconds.host)
+
+    def hidden(self, cause: str) -> Expression:
+        """What of a cause hides behind compute."""
+        return self.summed(
+            lambda seconds: -1.0 * taken(getattr(seconds, cause))
+        )
+
+    def slowdown(self) -> Expression:
+        """By which compute is slower beside what hides inside layers."""
+        return self.summed(lambda seconds: seconds.overlap_slowdown)
+
+    def summed(self, what: Callable[[Seconds], Traced]) -> Expression:
+        """A sum over all passes."""
+        found: Any = 0.0
+        for n, seconds in self.passes.values():
+            found = found + n * what(seconds)
+        return written(found)
+
+    def copies(self) -> Expression:
+        """Of activations to host memory and back, what outlasts the passes beside it."""
+        r = self.result
+        share = offload(r.layout.offload).share(r.job.model.layers)
+        here = replace(r.layout, offload="none")
+        parts = body(r.job, here, self.clock, details=True)
+        longer = parts._replace(
+            layers=tuple(
+                beside(
+                    layer._replace(causes=UNTOLD, redone=Redone()),
+                    share,
+                    r.job.cluster.chip,
+                )
+                for layer in parts.layers
+            )
+        )
+        found: Any = 0.0
+        for (label, _), (n, seconds) in passes(r, longer).items():
+            if label not in ENDS_CALLED:
+                found = found + n * seconds.memory
+        return written(found)
+
+
+def passes(
+    result: StepResult, cost: Body
+) -> dict[Pass, tuple[float, Seconds]]:
+    """How often in a step the slowest device makes a pass, and its seconds by cause."""
+    slowest = result.step.slowest
+    m = result.schedule.rounds(result.microbatches)
+    text = result.layout.recompute
+    some = float(slowest.again(text))
+    kinds = labels(result.job.model)
+    found: dict[Pass, tuple[float, Seconds]] = {}
+    for label, part, often in zip(
+        (*kinds, *ENDS_CALLED), cost.parts, slowest.parts, strict=True
+    ):
+        n = float(often * m)
+        found[label, "forward"] = n, part.causes.forward
+        found[label, "backward"] = n, part.causes.backward
+        again = redo(part, text) if label in kinds else None
+        if again:
+            found[label, "recomputed"] = n * some, again.causes
+    return found
+
+
+def named_costs(parts: Body, labels: list[str]) -> Body:
+    """The costs of parts as items: what a formula makes of them says how often each is in it;
+    labels: of the layers of each kind.
+    """
+
+    def redone(label: str, redo: Redo) -> Redo:
+        return redo._replace(
+            time=Recorded.called(f"{label} recomputed", redo.time),
+            saved=Recorded.called(f"{label} activations kept", redo.saved),
+        )
+
+    def named(cost: LayerCost, label: str) -> LayerCost:
+        again = {name: redone(label, x) for name, x in cost.redone.items()}
+        found: LayerCost = itemised(
+            cost._replace(redone=Redone(again)), label, COSTS, Recorded.called
+        )
+        return found
+
+    return parts._replace(
+        layers=tuple(map(named, parts.layers, labels)),
+        embedding=named(parts.embedding, "embedding"),
+        head=named(parts.head, "head"),
+        boundary=Recorded.called("inputs of layers", parts.boundary),
+    )
+
+
+@lru_cache(maxsize=32)
+def recorded_clock(clock: Clock) -> Clock:
+    """The same rates, by their names."""
+    plain = clock.rates
+    rates = recorded(plain._replace(kernels={}), "", CHIP)
+    return Clock(
+        rates._replace(kernels=plain.kernels),
+        recorded_links(clock.fabric),
+        clock.overlap,
+    )
+
+
+def recorded_links(fabric: Fabric) -> Fabric:
+    """A network with its rates by the names of its dimensions."""
+    names = [re.sub(r"\W+", "_", d.name) for d in fabric.dims]
+
+    def each(what: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            recorded(x, "", {"": f"{what}_{name}"})
+            if isinstance(x, float)
+            else recorded(x, "", {f: f"{f}_{name}" for f in LINK})
+            for x, name in zip(values, names, strict=True)
+        )
+
+    return changed(
+        fabric,
+        rates=each("rate", fabric.rates),
+        latencies=each("latency", fabric.latencies),
+        dims=each("", fabric.dims),
+        transports=each("", fabric.transports),
+    )

@@ -1,0 +1,177 @@
+"""What a step of a job takes under a layout: counted, timed and summed once. Notes, certainty and
+the trees of terms read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+from ..cost.layer import Causes, Clock, Seconds
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches, schedule_of
+from ..program import resident
+from ..schedule.types import Schedule
+from ..step import (
+    Body,
+    Shares,
+    Step,
+    StepCosts,
+    body,
+    kept_clock,
+    memory,
+    recomputing,
+    room,
+)
+from ..step.memory import fuller
+from .exact import replays
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step of a job takes under a layout. Seconds and bytes are those of the slowest and of
+    the fullest device.
+    """
+
+    job: Job
+    layout: Layout
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        return schedule_of(self.layout)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Rates of chip and links."""
+        return kept_clock(self.job)
+
+    @cached_property
+    def cost(self) -> Body:
+        """One microbatch in each part of the model."""
+        return body(self.job, self.layout, self.clock, details=True)
+
+    @cached_property
+    def costs(self) -> StepCosts:
+        """What the step is made of."""
+        refine = self.replayed
+        return StepCosts(self.job, self.layout, self.cost, self.clock, refine)
+
+    @property
+    def step(self) -> Step:
+        return self.costs.step
+
+    @property
+    def shares(self) -> Shares:
+        """What the devices hold."""
+        return self.costs.by
+
+    @cached_property
+    def replayed(self) -> bool:
+        """The pipeline is replayed action by action; else its closed form is the answer."""
+        return replays(self.job, self.layout)
+
+    @cached_property
+    def busy(self) -> Seconds:
+        """Seconds by cause of all microbatches on the device that the pipeline waits for."""
+        slowest = self.step.slowest
+        text = self.layout.recompute
+        work = recomputing(self.cost, text, slowest.again(text))
+        m = self.schedule.rounds(self.microbatches)
+        causes: Causes = slowest.of(work, "causes")
+        return causes.both * m
+
+    @cached_property
+    def time_s(self) -> dict[str, float]:
+        """Seconds by cause; they add up to the step time. "other" is what steps measured on this
+        installation took beyond the laws (`Installation.scale`)."""
+        pipe = self.step.pipeline
+        busy = self.busy
+        slower = self.step.slowdown
+        found = {
+            "compute": float(busy.compute),
+            "memory": float(busy.memory),
+            "host": float(busy.host),
+            "tp_comm": float(busy.tp_comm),
+            "cp_comm": float(busy.cp_comm),
+            "ep_comm": float(busy.ep_comm),
+            "pp_comm": float(pipe.sends + self.step.waits),
+            "dp_comm": float(self.step.sync - slower),
+            "bubble": float(pipe.bubble),
+            "overlap_slowdown": float(busy.overlap_slowdown + slower),
+            "optimizer": float(self.step.update),
+        }
+        scale = self.job.cluster.installation.scale
+        return {
+            **found,
+            "other": (scale - 1.0) * sum(found.values())
+            if scale != 1.0
+            else 0.0,
+        }
+
+    @property
+    def pipeline_s(self) -> float:
+        """Seconds of the pipeline; synchronisation and optimizer follow."""
+        return float(self.step.pipeline.total + self.step.waits)
+
+    @cached_property
+    def step_time_s(self) -> float:
+        """Seconds of one optimizer step: the sum of `time_s`."""
+        # papers add up; a replay knows the whole, and is asked again only for its parts
+        if not self.replayed:
+            return sum(self.time_s.values())
+        return float(self.step.total) * self.job.cluster.installation.scale
+
+    @cached_property
+    def replayed_s(self) -> float | None:
+        """The step time where its pipeline was replayed action by action; None under a paper's
+        set, whose closed form is the answer, and where there are too many actions."""
+        return self.step_time_s if self.replayed else None
+
+    @property
+    def microbatches(self) -> int:
+        """m, of one replica and step."""
+        return int(microbatches(self.job, self.layout))
+
+    @cached_property
+    def memory_use(self) -> memory.Use:
+        """Bytes by kind on the fullest device."""
+        return reduce(fuller, self.memory_by_stage.values())
+
+    @property
+    def memory_bytes(self) -> dict[str, float]:
+        """Bytes by kind on the fullest device; their sum (allocated), what the allocator holds
+        (reserved), what nvidia-smi shows (device), what the device must have (needed), and what it
+        has (capacity)."""
+        use = self.memory_use
+        job = self.job
+        allocated = use.total
+        new = resident.new_block(job, self.layout, self.cost, self.schedule)
+        return {
+            **{k: float(v) for k, v in use._asdict().items()},
+            "allocated": float(allocated),
+            "reserved": float(room.reserved(job, allocated, new)),
+            "device": float(room.device(job, allocated, new)),
+            "needed": float(room.needed(job, allocated)),
+            "capacity": room.capacity(job),
+        }
+
+    @cached_property
+    def memory_by_stage(self) -> dict[str, memory.Use]:
+        """Bytes by kind on the first, the second (as any in the middle) and the last device of the
+        pipeline; with layers of several kinds, on further ranks that may be the fullest.
+        """
+        found = resident.of_devices(
+            self.job, self.layout, self.cost, self.schedule
+        )
+        return {
+            f"rank {self.shares[name].rank:g}" if " " in name else name: use
+            for name, use in found.items()
+        }
+
+    @property
+    def risk_of_oom(self) -> float:
+        """Probability that the fullest device runs out of memory; 0 or 1 under a paper's set, which
+        knows no risk.
+        """
+        return float(room.risk(self.job, self.memory_use.total))
