@@ -10,9 +10,10 @@ from by_hand import switched
 from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
 from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import Shape, shape
-from meshwright.limits.placing import BEST, factorisations, placings
+from meshwright.limits.placing import factorisations, placings
 from meshwright.limits.scenario import Scenario, preset, presets
 from meshwright.limits.search import fastest
+from meshwright.limits.simulate import AXES
 from meshwright.limits.space import microbatches, twos
 
 from .brute import all_divisors, brute
@@ -150,31 +151,20 @@ def test_microbatches_are_the_next_divisors() -> None:
 
 
 def test_placings_are_all_factorisations() -> None:
-    assert placings((8,)).ways.shape[1] == 35
-    assert placings((8, 32)).ways.shape[1] == 35 * 126
-    assert placings(()).ways.shape[1] == 1
+    assert len(placings((8,)).ranks) == 35
+    assert len(placings((8, 32)).ranks) == 35 * 126
+    assert len(placings(()).ranks) == 1
     assert sorted(factorisations(6, 2)) == [(1, 6), (2, 3), (3, 2), (6, 1)]
-    places = placings((8,))
-    (tensor, between, single), _ = places.rounds[-1]
-    for i in range(places.ways.shape[1]):
-        whole = places.lower(i)
-        assert places.tensor[tensor[i]] == whole[1:3]
-        assert places.between[between[i]] == whole[3:]
-        assert places.single[single[i]] == whole[:1]
 
 
-def test_axes_are_placed_one_after_the_other() -> None:
-    """A round goes on from entries of the one before it that place the same axes alike, and leaves
-    none of them out.
-    """
-    for sizes in ((), (8,), (8, 32)):
-        rounds = placings(sizes).rounds
-        for (entries, before), (former, _) in zip(
-            rounds[1:], rounds, strict=False
-        ):
-            assert {*before.tolist()} == {*range(len(former[0]))}
-            for mine, its in zip(entries, former, strict=True):
-                assert np.all((its[before] == mine) | (its[before] == BEST))
+@pytest.mark.parametrize("sizes", [(), (8,), (8, 32)])
+def test_axes_have_few_places_of_their_own(sizes: tuple[int, ...]) -> None:
+    """Each once, and every placement knows which of them it has."""
+    places = placings(sizes)
+    for axes, (first, which) in places.parts.items():
+        own = places.ranks[:, :, [AXES.index(axis) for axis in axes]]
+        assert np.array_equal(own[first][which], own)
+        assert len({each.tobytes() for each in own}) == len(first)
 
 
 def test_twos() -> None:

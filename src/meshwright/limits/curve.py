@@ -21,7 +21,7 @@ from .laws import Shape, shape, widths
 from .placing import Lower, group
 from .scenario import MONTH_S, Scenario
 from .search import Found, fastest
-from .simulate import AXES, Degrees, Machine, Step, simulate, utilisation
+from .simulate import AXES, Degrees, Machine, Step, simulate
 from .space import Column
 
 DOUBLINGS = 12
@@ -193,7 +193,7 @@ def exactly(
     return replace(
         p,
         chips=least,
-        utilisation=utilisation(p.flops, on.peak, least, duration_s),
+        utilisation=p.flops / (on.peak * least * duration_s),
         duration_s=duration_s,
     )
 
@@ -239,7 +239,7 @@ def point(
     )
     lost = float(scenario.duration_s / scenario.useful_s(chips, s.parameters))
     took = float(s.steps * step.total * lost)
-    used = float(utilisation(s.flops, on.peak, chips, took))
+    used = s.flops / (on.peak * chips * took)
     return Point(
         s.flops,
         s.parameters,

@@ -2,9 +2,9 @@
 along F, PP, EP.
 
 Every part is what it is in any other step: operations of `count.mlp2d`, seconds of `cost.chip`,
-collectives and messages
-of `cost.network`, hidden by `cost.overlap.behind`, idle time of `schedule`. This file adds them up
-as the paper does:
+collectives and messages of `cost.network`, hidden by `cost.overlap`, idle time of `schedule`, what
+shows of the gradients by `step.exposed`. Three things are the paper's own: latencies are paid once
+a step, both tensor axes load the links side by side, and blocks, not stages, pass messages on.
 
     t_step = max(t_mm, t_TP + t_P2P) (1 + idle) + [1F1B only] (l_TP + l_P2P) + t_DP + l_DP
 
@@ -17,14 +17,17 @@ Schneider-Joseph 2024, arXiv 2411.01137, section 4 and equation 21.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..cost import hop
+from ..cost.bound import Bound
 from ..cost.chip import Rates, pass_time, rates
-from ..cost.links import Group
+from ..cost.floors import any_links
+from ..cost.links import Group, Links
 from ..cost.load import Busy, Load, beside
 from ..cost.network import Fabric
-from ..cost.overlap import Hidden, added, behind, budgeted, together
+from ..cost.overlap import Hidden, added, budgeted, together
 from ..count.mlp2d import block
 from ..count.work import Op
 from ..describe.assumptions import NOT_HIDDEN, Assumptions, Hide, Overlap
@@ -34,6 +37,7 @@ from ..describe.job import Precision
 from ..describe.network import Network
 from ..num import minimum, where
 from ..schedule import get as schedule_named
+from ..step import Device, Unit, exposed
 from ..step.memory import sharded
 from ..step.room import most, offered
 from .laws import Shape, Values
@@ -42,12 +46,32 @@ AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")
 """Order of the axes in a placement, as in the paper's tables."""
 STATE_BYTES = 6.0
 """What the optimizer keeps of a weight in the paper: three numbers in 16 bits."""
-ZERO = 2
-"""Weights are on every replica; gradients and optimizer state once."""
-BACKWARD = 2 / 3
-"""Of the products of a block, those of its backward pass."""
+HELD_ONCE = 2
+"""ZeRO stage of its memory: weights are on every replica, gradients and optimizer state once."""
+SUMMED_ONCE = 1
+"""ZeRO stage of its messages: gradients are summed and spread once a step."""
 STEP = Hide("step")
 """How messages between blocks hide, where they do."""
+
+
+@dataclass(frozen=True)
+class Least(Bound):
+    """Seconds by bytes, and latency, that no group of so many ranks undercuts wherever they lie:
+    each by itself, for a step adds them up apart.
+    """
+
+    def load(self, net: Links, kind: str, V: Values, group: Group) -> Load:
+        """The floor of the algorithm, but no more than the bytes take over all links of a chip;
+        several collectives of this bound add up, as their bytes do.
+        """
+        least = self.of.floor(net, kind, V, group)
+        over_all = any_links(net, kind, V, group).seconds
+        seconds = minimum(least.seconds - least.latency, over_all)
+        return Load(
+            seconds + least.latency,
+            least.latency,
+            Busy(seconds for _ in net.rates),
+        )
 
 
 class Machine(NamedTuple):
@@ -63,22 +87,10 @@ class Machine(NamedTuple):
     precision: Precision
 
     @property
-    def linked(self) -> bool:
-        """What a collective leaves of the links matters: gradients hide on those of all others."""
-        return (
-            self.overlap.dp.scope != "none"
-            and self.overlap.dp.links == "shared"
-        )
-
-    def by_bytes(self, load: Load) -> Load:
-        """A collective without its latency; with the links that it keeps busy, where they
-        matter.
-        """
-        return Load(
-            load.seconds - load.latency,
-            0.0,
-            load.busy if self.linked else Busy(),
-        )
+    def bound(self) -> Machine:
+        """The same on a network where every message takes the least that it may."""
+        least = Least(self.fabric.algorithm)
+        return self._replace(fabric=replace(self.fabric.bound, injected=least))
 
 
 class Degrees(NamedTuple):
@@ -119,6 +131,11 @@ class Step(NamedTuple):
     dp_wait: Values
     p2p_wait: Values
 
+    @property
+    def traffic(self) -> Values:
+        """Seconds of all messages, hidden or not."""
+        return self.tp + self.p2p + self.dp
+
 
 class Sent(NamedTuple):
     """What a device sends in a step for one reason."""
@@ -134,6 +151,22 @@ class Sent(NamedTuple):
         return added(self.loads)
 
 
+def silent(sent: Sent) -> Sent:
+    """The same messages, which keep no links busy that others need."""
+    loads = {how: x._replace(busy=Busy()) for how, x in sent.loads.items()}
+    return sent._replace(loads=loads)
+
+
+class Parts(NamedTuple):
+    """What a device does in a step."""
+
+    matmul: Values
+    """Seconds of its products."""
+    tp: Sent
+    p2p: Sent
+    dp: Sent
+
+
 def machine(
     chip: Chip, network: Network, how: Assumptions, precision: Precision
 ) -> Machine:
@@ -141,99 +174,84 @@ def machine(
     it needs.
     """
     kept = answered(how, framework(usual(how, chip)))
-    at = rates(chip, precision.compute, kept.chip, element_bytes(precision))
-    fabric = Fabric.of(network, how.network)
-    there = most(offered(chip, kept.memory), kept.memory)
+    # of 8 or 4 bits an operand has those that are sent, whatever a weight is kept in
+    operand = min(precision.weight_bytes, precision.kept_input_bytes)
     return Machine(
-        at,
-        fabric,
+        rates(chip, precision.compute, kept.chip, operand),
+        Fabric.of(network, how.network),
         kept.overlap,
         chip.peak(precision.compute),
-        there,
+        most(offered(chip, kept.memory), kept.memory),
         precision,
     )
 
 
-def element_bytes(precision: Precision) -> float:
-    """Bytes of a number in a matrix product: of 8 or 4 bits those that are sent, whatever a weight
-    is kept in."""
-    return min(precision.weight_bytes, precision.kept_input_bytes)
+Groups = Mapping[str, Group]
+"""axis -> how many of its ranks lie in each network dimension, fastest first."""
 
 
-def simulate(
-    on: Machine, s: Shape, d: Degrees, groups: Mapping[str, Group]
-) -> Step:
-    """Seconds of one step.  groups: axis -> how many of its ranks lie in each network dimension,
-    fastest first.
-    """
-    ops = expert(on, s, d)
-    busy = passes(s, d) * once(on, ops)
-    idle = idle_share(on, d)
-    tp = tensor(on, s, d, ops, groups)
-    p2p = between(on, s, d, groups["pp"], groups["ep"])
-    dp = gradients(on, s, d, groups["dp"])
-    total = step_time(
-        on,
-        busy,
-        idle,
-        d.zero_bubble,
-        beside_gradients(on, s, d),
-        tp,
-        p2p,
-        dp,
-    )
-    seconds = tp.load.seconds, dp.load.seconds, p2p.load.seconds
-    return Step(
-        total, busy, idle / (1 + idle), *seconds, tp.wait, dp.wait, p2p.wait
+def simulate(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Step:
+    """Seconds of one step."""
+    return summed(on, s, d, parts(on, s, d, groups))
+
+
+def parts(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Parts:
+    """What a step is the sum of."""
+    return Parts(
+        products(on, s, d),
+        tensor(on, s, d, groups),
+        between(on, s, d, groups),
+        gradients(on, s, d, groups),
     )
 
 
-Portions = tuple[tuple[Values, Values], ...]
-"""Of the gradients and of the work of a step, what goes side by side."""
-
-
-def beside_gradients(on: Machine, s: Shape, d: Degrees) -> Portions:
-    """What gradients hide behind: the whole step; or passes, their sum behind the last backward
-    pass and their spreading behind the next first forward pass, but for one block's of either
-    ("layer": no block is the first).
+def summed(on: Machine, s: Shape, d: Degrees, of: Parts) -> Step:
+    """Products and what of the tensor traffic and the messages between blocks outlasts them,
+    longer by the idle share, then gradients, on the same links, and latencies.
     """
-    scope = on.overlap.dp.scope
-    if scope not in ("pass", "layer"):
-        return ((1.0, 1.0),)
-    one = minimum(d.pp / s.L, 1.0) if scope == "pass" else 0.0
-    rest = 1.0 - one
-    often = d.microbatches
-    return (
-        (one, 0.0),
-        (rest / 2, rest * BACKWARD / often),
-        (rest / 2, rest * (1 - BACKWARD) / often),
-    )
-
-
-def step_time(
-    on: Machine,
-    busy: Values,
-    idle: Values,
-    zero_bubble: Values,
-    portions: Portions,
-    tp: Sent,
-    p2p: Sent,
-    dp: Sent,
-) -> Values:
-    """The sum: products and what of the tensor traffic and the messages between blocks outlasts
-    them, longer by the idle share, then gradients, on the same links, and latencies.
-    """
+    matmul, tp, p2p, dp = of
     sent = together([tp.loads, p2p.loads])
-    work = (busy + budgeted(busy, sent)) * (1 + idle)
-    wait = where(zero_bubble > 0, 0.0, tp.wait + p2p.wait) + dp.wait
+    idle = idle_share(on, d)
+    work = (matmul + budgeted(matmul, sent)) * (1 + idle)
+    wait = where(d.zero_bubble > 0, 0.0, tp.wait + p2p.wait) + dp.wait
+    return Step(
+        work + shown(on, s, d, work, added(sent), dp.load) + wait,
+        matmul,
+        idle / (1 + idle),
+        tp.load.seconds,
+        dp.load.seconds,
+        p2p.load.seconds,
+        tp.wait,
+        dp.wait,
+        p2p.wait,
+    )
+
+
+def shown(
+    on: Machine, s: Shape, d: Degrees, work: Values, own: Load, summing: Load
+) -> Values:
+    """Seconds of the gradients' all-reduce that do not hide behind m microbatches of three equal
+    passes, which send `own` on the same links: half of it sums them, half of it spreads them. A
+    device has L/PP blocks; it waits for the first of them and for the last.
+    """
     how = on.overlap.dp
     if how.scope == "none":
-        return work + dp.load.seconds + wait
-    own = added(sent)
-    for part, share in portions:
-        exposed = behind(work * share, own * share, dp.load * part, how)
-        wait = wait + exposed.total
-    return work + wait
+        return summing.seconds
+    part = 1 / (3 * d.microbatches)
+    one = minimum(d.pp / s.L, 1.0)
+    f, sent = work * part, own * part
+    each = Unit(summing, summing * 0.5, summing * 0.5)
+    device = Device(
+        f,
+        2 * f,
+        sent,
+        sent * 2,
+        (f * one, 2 * f * one, sent * one, sent * (2 * one)),
+        first=each * one,
+        rest=each * (1 - one),
+        every=each,
+    )
+    return exposed(device, d.microbatches, SUMMED_ONCE, how).total
 
 
 def expert(on: Machine, s: Shape, d: Degrees) -> list[Op]:
@@ -258,20 +276,19 @@ def passes(s: Shape, d: Degrees) -> Values:
     return s.L / d.pp * (s.E / d.ep) * d.microbatches
 
 
-def once(on: Machine, ops: list[Op]) -> Values:
-    """Seconds of the matrix products of one expert of one block for one microbatch, both ways."""
-    return pass_time(
-        [half for op in ops for half in (op.forward, op.backward)], on.rates
-    )
+def products(on: Machine, s: Shape, d: Degrees) -> Values:
+    """Seconds of the matrix products of a step on one device, both ways."""
+    ops = expert(on, s, d)
+    halves = [half for op in ops for half in (op.forward, op.backward)]
+    return passes(s, d) * pass_time(halves, on.rates)
 
 
-def tensor(
-    on: Machine,
-    s: Shape,
-    d: Degrees,
-    ops: list[Op],
-    groups: Mapping[str, Group],
-) -> Sent:
+def by_bytes(load: Load) -> Load:
+    """A collective without its latency."""
+    return Load(load.seconds - load.latency, 0.0, load.busy)
+
+
+def tensor(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
     """The all-reduces of partial sums: forward, and alike backward.
 
     Both tensor axes load the links side by side. One microbatch waits for every message of L
@@ -279,26 +296,24 @@ def tensor(
     """
     forward = [
         on.fabric.load(m.kind, m.bytes, groups[m.axis])
-        for op in ops
+        for op in expert(on, s, d)
         for m in op.forward.comm
     ]
-    at_once = on.by_bytes(
-        beside(*(Load(x.seconds - x.latency, 0.0, x.busy) for x in forward))
-    )
+    at_once = by_bytes(beside(*map(by_bytes, forward)))
     return Sent(
         {on.overlap.tp: at_once * (2 * passes(s, d))},
         2 * s.L * sum(x.latency for x in forward),
     )
 
 
-def gradients(on: Machine, s: Shape, d: Degrees, group: Group) -> Sent:
+def gradients(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
     """The all-reduce of the gradients a device holds, N/(TP PP EP)."""
     held = s.parameters / d.shards * on.precision.gradient_bytes
-    load = on.fabric.load("all_reduce", held, group)
-    return Sent({on.overlap.dp: on.by_bytes(load)}, load.latency)
+    load = on.fabric.load("all_reduce", held, groups["dp"])
+    return Sent({on.overlap.dp: by_bytes(load)}, load.latency)
 
 
-def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
+def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
     """The messages between blocks: to the next stage, to another expert, or both at once, forward
     and backward.
 
@@ -306,6 +321,9 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
     message to an expert costs beyond one to the next stage hides as those of experts do. Latency:
     of all the experts' messages the farthest counts.
     """
+    pp, ep = groups["pp"], groups["ep"]
+    boundaries = s.L - 1
+    often = 2 * boundaries * d.microbatches / d.pp
     message = (
         s.batch
         * s.D
@@ -314,39 +332,30 @@ def between(on: Machine, s: Shape, d: Degrees, pp: Group, ep: Group) -> Sent:
         * d.pp
     )
     hops = on.fabric.neighbours(message)
-    law = on.fabric.how.hop
-    bytes_ = [on.by_bytes(h) for h in hops]
-    often = 2 * (s.L - 1) * d.microbatches / d.pp
+    steps = hop.next_stage(pp, d.interleave, boundaries)
     both = [p * e for p, e in zip(pp, ep, strict=True)]
-    steps = hop.next_stage(pp, d.interleave, s.L - 1)
-    stage = hop.mean(bytes_, hop.charged(steps, pp, law)) * often
-    whole = (
-        hop.mean(
-            bytes_,
-            hop.charged(hop.farther(steps, hop.any_rank(ep)), both, law),
-        )
-        * often
-    )
-    far = hop.charged(hop.farther(steps, hop.farthest(ep)), both, law)
-    wait = (
-        2
-        * (s.L - 1)
-        * sum(
-            h.latency * share for h, share in zip(hops, far[1:], strict=True)
-        )
-    )
-    chunks = where(d.interleave > 1, 1.0, 0.0)
-    hidden = (
-        chunks
-        if on.overlap.pp == "interleaved"
-        else float(on.overlap.pp == "all")
-    )
+
+    def sent(steps: hop.Shares, group: Group) -> hop.Shares:
+        return hop.charged(steps, group, on.fabric.how.hop)
+
+    def load(shares: hop.Shares) -> Load:
+        found: Load = hop.mean([by_bytes(h) for h in hops], shares) * often
+        return found
+
+    stage = load(sent(steps, pp))
+    whole = load(sent(hop.farther(steps, hop.any_rank(ep)), both))
+    far = sent(hop.farther(steps, hop.farthest(ep)), both)
+    wait = sum(h.latency * n for h, n in zip(hops, far[1:], strict=True))
+    hidden = {
+        "interleaved": where(d.interleave > 1, 1.0, 0.0),
+        "all": 1.0,
+    }.get(on.overlap.pp, 0.0)
     loads = [
         {STEP: stage * hidden},
         {NOT_HIDDEN: stage * (1 - hidden)},
         {on.overlap.ep: whole + stage * -1.0},
     ]
-    return Sent(together(loads), wait)
+    return Sent(together(loads), 2 * boundaries * wait)
 
 
 def idle_share(on: Machine, d: Degrees) -> Values:
@@ -355,16 +364,13 @@ def idle_share(on: Machine, d: Degrees) -> Values:
 
     With fewer microbatches than stages 1F1B pays (v - 1)(PP - m) of v m besides, as in the paper.
     """
-    p = d.pp
-    m = d.microbatches
-    v = d.interleave
-    third = 1 / (3 * m)
+    third = 1 / (3 * d.microbatches)
     barrier = on.overlap.step_barrier != "none"
-    zero_bubble = schedule_named("zb-h2").idle(
-        p, m, 1.0, third, third, third, barrier
-    )
-    rounds = schedule_named("interleaved").idle(
-        p, m, v, third, third, third, barrier
+    zero_bubble, rounds = (
+        schedule_named(name).idle(
+            d.pp, d.microbatches, v, third, third, third, barrier
+        )
+        for name, v in (("zb-h2", 1.0), ("interleaved", d.interleave))
     )
     return where(d.zero_bubble > 0, zero_bubble, rounds)
 
@@ -379,12 +385,5 @@ def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
         STATE_BYTES,
         held,
         held / d.dp,
-        ZERO,
+        HELD_ONCE,
     ).total
-
-
-def utilisation(
-    flops: Values, peak: float, chips: Values, seconds: Values
-) -> Values:
-    """FLOPs over what the chips could do at their boost clock."""
-    return flops / (peak * chips * seconds)

@@ -3,17 +3,15 @@ the microbatches that go with them.
 
 EP is E (every expert on chips of its own). TP_ff lies between the root of TP and four times that.
 1F1B takes the four smallest divisors of the batch of a replica that are at least PP, interleaved as
-far as the depth allows; ZB-H2 the smallest that is at least 2 PP. A grid has axes (model, tensor
-degrees, PP, schedule and microbatches): what depends on few of them is computed once. Source: the
-search behind Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.4.
+far as the depth allows; ZB-H2 the smallest that is at least 2 PP. Source: the search behind Erdil &
+Schneider-Joseph 2024, arXiv 2411.01137, section 4.4.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +25,13 @@ CANDIDATES = 4
 """Numbers of microbatches tried with 1F1B."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """All ways to spread each of several models, as broadcast columns; `valid` says which exist."""
+class Cells(NamedTuple):
+    """Ways to spread several models: one row each."""
 
+    model: NDArray[np.int64]
+    """Which of the models."""
     shape: Shape
-    """Columns of shape (models, 1, 1, 1)."""
     degrees: Degrees
-    valid: NDArray[np.bool_]
 
 
 @cache
@@ -66,58 +63,45 @@ def microbatches(replica: int, deepest: int) -> Column:
 
     replica: tokens an expert of one replica gets in a step.
     """
-    odd = replica >> int(twos(replica)[0]) if replica else 0
-    powers = (
-        2.0 ** np.arange(int(twos(replica)[0]) + 1) if replica else np.empty(0)
-    )
-    found = (
-        np.sort(np.outer(divisors(odd), powers).ravel())
-        if replica
-        else np.empty(0)
-    )
-    found = np.concatenate([found, np.full(CANDIDATES, np.nan)])
+    found = np.full(CANDIDATES, np.nan)
+    if replica:
+        (even,) = twos(replica)
+        powers = 2.0 ** np.arange(even + 1)
+        every = np.outer(divisors(replica >> int(even)), powers)
+        found = np.concatenate([np.sort(every.ravel()), found])
     least = 2.0 ** np.arange(deepest + 1)
     here, twice = (np.searchsorted(found, least * k) for k in (1, 2))
-    last = len(found) - 1
     columns = [*(here + i for i in range(CANDIDATES)), twice]
+    last = len(found) - 1
     return np.stack([found[np.minimum(c, last)] for c in columns], axis=1)
 
 
-def grid(
+def cells(
     s: Shape,
     chips: Column,
     on: Machine,
     schedules: tuple[str, ...],
     whole: bool,
-) -> Grid:
-    """All ways to spread each model on its number of chips.
+) -> Cells:
+    """All ways to spread each model on its number of chips that fit into memory.
 
     s, chips: columns, one row a model, chips = E 2^k.  whole: everything divides; else k, E, L, b
     and DP are real numbers, TP and PP still powers of two, and 1F1B takes 1, 2, 4 or 8 microbatches
     a stage.
     """
     k = np.log2(chips / s.E)
-    k = np.rint(k) if whole else k
     most = {
-        name: twos(getattr(s, name)) if whole else np.log2(getattr(s, name))
-        for name in ("D", "F", "L", "batch")
+        name: _models(twos(column) if whole else np.log2(column))
+        for name, column in s._asdict().items()
+        if name in ("D", "F", "L", "batch")
     }
-    up, ff = tensor_splits(int(k.max()))
-    pp = np.arange(int(most["L"].max()) + 1)
-    up = up[:, None, None]
-    ff = ff[:, None, None]
-    pp = pp[:, None]
-    dp = _models(k) - up - ff - pp
-    fits = (
-        (dp >= 0)
-        & (dp <= _models(most["batch"]))
-        & (up <= _models(most["D"]))
-        & (ff <= _models(most["F"]))
-    )
-    fits = fits & (pp <= _models(most["L"]))
-    rows = Shape(*(_models(np.broadcast_to(x, k.shape)) for x in s))
+    # axes of the arrays: model, tensor degrees, PP, schedule and microbatches
+    up, ff = (x[:, None, None] for x in tensor_splits(int(np.rint(k.max()))))
+    pp = np.arange(int(most["L"].max()) + 1)[:, None]
+    dp = _models(np.rint(k) if whole else k) - up - ff - pp
+    rows = Shape(*map(_models, s))
     if whole:
-        m = _microbatches(s, np.clip(dp, 0, None).astype(np.int64), pp.ravel())
+        m = _microbatches(s, np.clip(dp, 0, None).astype(np.int64), len(pp))
     else:
         m = 2.0**pp * np.array([*(2.0 ** np.arange(CANDIDATES)), 2.0])
         m = np.where(m <= rows.batch / rows.E / 2.0**dp, m, np.nan)
@@ -126,11 +110,27 @@ def grid(
     degrees = Degrees(
         2.0**dp, 2.0**up, 2.0**ff, 2.0**pp, rows.E, m, chunks, zero_bubble
     )
-    allowed = np.array(
-        ["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules]
+    allowed = ["1f1b" in schedules] * CANDIDATES + ["zb-h2" in schedules]
+    fits = (
+        (dp >= 0)
+        & (dp <= most["batch"])
+        & (up <= most["D"])
+        & (ff <= most["F"])
+        & (pp <= most["L"])
+        & (on.memory >= bytes_needed(rows, degrees, on.precision))
+        & np.array(allowed)
+        & ~np.isnan(m)
     )
-    roomy = on.memory >= bytes_needed(rows, degrees, on.precision)
-    return Grid(rows, degrees, fits & roomy & allowed & ~np.isnan(m))
+
+    def flat(x: Any) -> Column:
+        column: Column = np.broadcast_to(x, fits.shape)[fits]
+        return column
+
+    return Cells(
+        np.nonzero(fits)[0],
+        Shape(*map(flat, rows)),
+        Degrees(*map(flat, degrees)),
+    )
 
 
 def _models(x: Any) -> Any:
@@ -138,18 +138,12 @@ def _models(x: Any) -> Any:
     return np.asarray(x).reshape(-1, 1, 1, 1)
 
 
-def _microbatches(s: Shape, dp: Any, pp: Any) -> Column:
+def _microbatches(s: Shape, dp: Any, depths: int) -> Column:
     """Microbatches of every cell (model, tensor degrees, PP, 5) from those of the few distinct
-    replica batches.
+    replica batches.  dp: exponents;  depths: how many PP.
     """
-    expert = np.broadcast_to(s.batch / s.E, (len(dp),))
-    wide = np.arange(int(dp.max()) + 1)
-    replica = np.floor(expert[:, None] / 2.0**wide).astype(np.int64)
+    replica = np.floor(_models(s.batch / s.E) / 2.0**dp)[..., 0]
     values, number = np.unique(replica, return_inverse=True)
-    table = np.stack([microbatches(int(v), len(pp) - 1) for v in values])
-    number = number.reshape(replica.shape)
-    cell = np.take_along_axis(
-        number, dp[..., 0].reshape(len(dp), -1), axis=1
-    ).reshape(dp.shape[:3])
-    found: Column = table[cell, np.broadcast_to(pp, cell.shape)]
+    table = np.stack([microbatches(int(v), depths - 1) for v in values])
+    found: Column = table[number.reshape(replica.shape), np.arange(depths)]
     return found

@@ -17,10 +17,11 @@ from ...limits.closed_forms import closed_forms, node, under_law
 from ...limits.laws import LAWS, Shape, gain, shape
 from ...limits.scenario import preset
 from ...limits.simulate import (
+    AXES,
     Degrees,
+    Groups,
     Machine,
     between,
-    expert,
     gradients,
     tensor,
 )
@@ -51,23 +52,21 @@ def counted(s: Shape, d: Degrees) -> dict[str, float]:
     alone, times rate and chips.
     """
     on = flat()
-    ranks = {a: (getattr(d, a),) for a in ("tp_model", "tp_ff")}
-    loads = {
-        "dp": gradients(on, s, d, (d.dp,)).load,
-        "tp": tensor(on, s, d, expert(on, s, d), ranks).load,
+    stages = d._replace(ep=1.0, dp=d.dp * d.ep)
+    experts = d._replace(pp=1.0, dp=d.dp * d.pp)
+    sent = {
+        "dp": gradients(on, s, d, together(d)),
+        "tp": tensor(on, s, d, together(d)),
+        "pp": between(on, s, stages, together(stages)),
+        "ep": between(on, s, experts, together(experts)),
     }
-    alone = replace_degree(d, ep=1.0, dp=d.dp * d.ep)
-    loads["pp"] = between(on, s, alone, (d.pp,), (1.0,)).load
-    loads["ep"] = between(
-        on, s, replace_degree(d, pp=1.0, dp=d.dp * d.pp), (1.0,), (d.ep,)
-    ).load
     words = on.fabric.rates[0] * d.chips / WORD
-    return {name: float(load.seconds * words) for name, load in loads.items()}
+    return {name: float(x.load.seconds * words) for name, x in sent.items()}
 
 
-def replace_degree(d: Degrees, **fields: float) -> Degrees:
-    """With other degrees."""
-    return d._replace(**fields)
+def together(d: Degrees) -> Groups:
+    """All ranks on the one switch."""
+    return {axis: (getattr(d, axis),) for axis in AXES}
 
 
 def table_1(s: Shape, d: Degrees) -> dict[str, float]:
@@ -129,13 +128,13 @@ def cheapest(s: Shape, chips: float) -> dict[str, float]:
     d = Degrees(dp * one, tp / split, split, pp * one, one, pp * 2, one, one)
     # microbatches of real size: traffic does not depend on how many there are
     sent = {
-        "dp": gradients(on, s, d, (d.dp,)).load.seconds,
+        "dp": gradients(on, s, d, together(d)).load.seconds,
         "tp": tensor(
-            on, s, d, expert(on, s._replace(batch=s.batch * 1e15), d),
-            {"tp_model": (d.tp_model,), "tp_ff": (d.tp_ff,)},
-        ).load.seconds / 1e15,
-        "pp": between(on, s, d, (d.pp,), (one,)).load.seconds,
-    }  # fmt: skip
+            on, s._replace(batch=s.batch * 1e15), d, together(d)
+        ).load.seconds
+        / 1e15,
+        "pp": between(on, s, d, together(d)).load.seconds,
+    }
     total = np.where(tp >= 1, sum(sent.values()), np.inf)
     i, j = np.unravel_index(int(np.argmin(total)), total.shape)
     return {"dp": float(grid[i]), "pp": float(grid[j]), "tp": float(tp[i, j])}
