@@ -10,9 +10,12 @@ from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from .. import catalog
+from ..cost.chip import rates
+from ..cost.network import Fabric
 from ..describe.assumptions import EPOCH, Assumptions, demand_read
 from ..describe.chip import Chip
 from ..describe.fields import Checked, Unit
+from ..describe.framework import answered, framework, usual
 from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
 from ..describe.network import Network
@@ -20,8 +23,9 @@ from ..describe.slices import axes as torus_axes
 from ..describe.slices import shape_for, sliced
 from ..errors import BadInput, unknown
 from ..prediction.failures import Failures, loss
+from ..step.room import most, offered
 from .laws import LAWS, SPARSE, Law, Values
-from .simulate import Machine, machine
+from .simulate import Machine
 
 YEAR_S = 3.154e7
 """A year as the paper rounds it."""
@@ -61,13 +65,9 @@ BY_SHAPE = (
     "chip.kernels",
 )
 """What a chip timed by the shapes of its products has besides."""
-BUDGETS = {
-    "dp": ("none", "step", "pass", "layer"),
-    "tp": ("none", "step"),
-    "ep": ("none", "step"),
-}
-"""Scopes of overlap it knows: the paper has one budget, the products of the whole step; gradients
-may hide behind passes of their own device."""
+BUDGETS = ("none", "step")
+"""Scopes of overlap that tensor traffic and messages to experts may have: the paper has one budget,
+the products of the whole step. Gradients hide as in any step."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,24 @@ class Scenario(Checked):
         how = self.assumptions
         besides = BY_SHAPE if how.chip.model == "by-shape" else ()
         demand_read(how, EPOCH, READ + besides, "limits")
-        for axis, known in BUDGETS.items():
-            if (scope := getattr(how.overlap, axis).scope) not in known:
+        for axis in ("tp", "ep"):
+            if (scope := getattr(how.overlap, axis).scope) not in BUDGETS:
                 raise BadInput(
                     f"assumptions {how.name}: limits knows one budget, the whole step:"
-                    f" overlap.{axis}.scope must be {' or '.join(known)}, not {scope}"
+                    f" overlap.{axis}.scope must be {' or '.join(BUDGETS)}, not {scope}"
                 )
-        return machine(self.chip, self.joined, how, self.precision)
+        kept = answered(how, framework(usual(how, self.chip)))
+        p = self.precision
+        # of 8 or 4 bits an operand has those that are sent, whatever a weight is kept in
+        operand = min(p.weight_bytes, p.kept_input_bytes)
+        return Machine(
+            rates(self.chip, p.compute, kept.chip, operand),
+            Fabric.of(self.joined, how.network),
+            kept.overlap,
+            self.chip.peak(p.compute),
+            most(offered(self.chip, kept.memory), kept.memory),
+            p,
+        )
 
     @property
     def whole(self) -> bool:

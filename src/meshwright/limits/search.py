@@ -32,14 +32,11 @@ from .simulate import (
     between,
     gradients,
     parts,
-    silent,
     summed,
     tensor,
 )
 from .space import Cells, Column, cells
 
-AT_ONCE = 4
-"""Models whose cells are bounded together: their columns stay in the processor's caches."""
 CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
@@ -144,8 +141,6 @@ def bounded(
     bound = summed(on, shape, d, least).total * (1 - SLACK)
     kept = np.flatnonzero(bound < budget[found.model])
     kept = kept[np.lexsort((bound[kept], found.model[kept]))]
-    # which links are busy is not known beside messages that are placed
-    least = least._replace(dp=silent(least.dp))
     return Bounded(*pick((found, least, bound), kept))
 
 

@@ -22,24 +22,20 @@ from typing import NamedTuple
 
 from ..cost import hop
 from ..cost.bound import Bound
-from ..cost.chip import Rates, pass_time, rates
+from ..cost.chip import Rates, pass_time
 from ..cost.floors import any_links
 from ..cost.links import Group, Links
-from ..cost.load import Busy, Load, beside
+from ..cost.load import Load, beside
 from ..cost.network import Fabric
 from ..cost.overlap import Hidden, added, budgeted, together
 from ..count.mlp2d import block
 from ..count.work import Op
-from ..describe.assumptions import NOT_HIDDEN, Assumptions, Hide, Overlap
-from ..describe.chip import Chip
-from ..describe.framework import answered, framework, usual
+from ..describe.assumptions import NOT_HIDDEN, Hide, Overlap
 from ..describe.job import Precision
-from ..describe.network import Network
 from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..step import Device, Unit, exposed
 from ..step.memory import sharded
-from ..step.room import most, offered
 from .laws import Shape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")
@@ -62,16 +58,12 @@ class Least(Bound):
 
     def load(self, net: Links, kind: str, V: Values, group: Group) -> Load:
         """The floor of the algorithm, but no more than the bytes take over all links of a chip;
-        several collectives of this bound add up, as their bytes do.
+        which of them are busy is not known.
         """
         least = self.of.floor(net, kind, V, group)
         over_all = any_links(net, kind, V, group).seconds
         seconds = minimum(least.seconds - least.latency, over_all)
-        return Load(
-            seconds + least.latency,
-            least.latency,
-            Busy(seconds for _ in net.rates),
-        )
+        return Load(seconds + least.latency, least.latency)
 
 
 class Machine(NamedTuple):
@@ -151,12 +143,6 @@ class Sent(NamedTuple):
         return added(self.loads)
 
 
-def silent(sent: Sent) -> Sent:
-    """The same messages, which keep no links busy that others need."""
-    loads = {how: x._replace(busy=Busy()) for how, x in sent.loads.items()}
-    return sent._replace(loads=loads)
-
-
 class Parts(NamedTuple):
     """What a device does in a step."""
 
@@ -165,25 +151,6 @@ class Parts(NamedTuple):
     tp: Sent
     p2p: Sent
     dp: Sent
-
-
-def machine(
-    chip: Chip, network: Network, how: Assumptions, precision: Precision
-) -> Machine:
-    """What a chip and a network do under an assumption set. Raises BadInput if their data lack what
-    it needs.
-    """
-    kept = answered(how, framework(usual(how, chip)))
-    # of 8 or 4 bits an operand has those that are sent, whatever a weight is kept in
-    operand = min(precision.weight_bytes, precision.kept_input_bytes)
-    return Machine(
-        rates(chip, precision.compute, kept.chip, operand),
-        Fabric.of(network, how.network),
-        kept.overlap,
-        chip.peak(precision.compute),
-        most(offered(chip, kept.memory), kept.memory),
-        precision,
-    )
 
 
 Groups = Mapping[str, Group]
