@@ -24,8 +24,15 @@ def linear(
     sent: blocks.Sent = blocks.SILENT,
 ) -> Op:
     """`blocks.matmul` in the numbers of this job."""
+    return blocks.matmul(name, T, k, n, numbers(job, layout, of), of, sent)
+
+
+def numbers(
+    job: Job, layout: Layout, of: blocks.Matrix = blocks.PLAIN
+) -> blocks.Numbers:
+    """Bytes of the numbers of a matrix and its gradient, and how a dot product is counted."""
     p = job.precision
-    numbers = blocks.Numbers(
+    return blocks.Numbers(
         1.0 if job.how.count.dot_product == "2k-1" else 0.0,
         p.activation_bytes,
         p.weight_bytes,
@@ -33,7 +40,6 @@ def linear(
         summed_bytes(job, layout),
         p.kept_input_bytes if of.quantised else p.activation_bytes,
     )
-    return blocks.matmul(name, T, k, n, numbers, of, sent)
 
 
 def gradient_bytes(job: Job, layout: Layout) -> Num | None:

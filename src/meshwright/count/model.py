@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
 
 from ..describe.assumptions import Counting
 from ..describe.job import ONE_DEVICE, Job
 from ..describe.layers import Kind as Kind
 from ..describe.layers import kinds as kinds
-from ..describe.layers import leading
+from ..describe.layers import leading, sorts
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.recompute import resolved
@@ -43,6 +45,37 @@ SCHEMES: dict[str, Callable[[Job, Layout, Kind], list[Op]]] = {
 def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
     """Operations of one layer under the layout's tensor-parallel scheme."""
     return SCHEMES[layout.scheme](job, layout, kind)
+
+
+class Counts(NamedTuple):
+    """What one device does for one microbatch in each part of the model."""
+
+    layers: list[list[Op]]
+    """A layer of each kind, in the order of `describe.layers.sorts`."""
+    embedding: list[Op]
+    head: list[Op]
+    """Final norm, logits and loss."""
+    next_token: list[Op]
+    """One multi-token-prediction block, where the model has any."""
+
+    @property
+    def operations(self) -> Iterator[Op]:
+        """All of them."""
+        return chain(*self.layers, self.embedding, self.head, self.next_token)
+
+
+def microbatch(job: Job, layout: Layout) -> Counts:
+    """Every part of the model, counted once."""
+    scheme = SCHEMES[layout.scheme]
+    layers = []
+    for kind in sorts(job.model):
+        layers.append(scheme(job, layout, kind))
+    return Counts(
+        layers,
+        vocabulary.embedding(job, layout),
+        vocabulary.head(job, layout),
+        next_token(job, layout) if job.model.mtp_layers else [],
+    )
 
 
 @lru_cache(maxsize=4096)

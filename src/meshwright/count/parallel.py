@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, gspmd
 from .blocks import PLAIN, Matrix, Sent
-from .linear import linear
+from .linear import numbers
 from .work import Local, Message, Op
 
 
@@ -60,15 +60,14 @@ def column(
     sums = reduce * readers(job, layout, entry)
     back = gather + sums if inputs == "regathered" else sums
     kept = size.tokens if inputs == "kept" else size.part(size.shard)
-    return linear(
-        job,
-        layout,
+    return blocks.matmul(
         name,
         size.tokens,
         k,
         n,
-        of=of._replace(kept=kept if entry.keeps else 0.0),
-        sent=Sent(
+        numbers(job, layout, of),
+        of._replace(kept=kept if entry.keeps else 0.0),
+        Sent(
             forward=gather if entry.gathers else (),
             backward=back if entry.reduces else (),
         ),
@@ -99,7 +98,8 @@ def row(
     t = size.tokens
     _, reduce = collectives(layout, t * D * job.precision.activation_bytes)
     sent = Sent(forward=reduce if reduces else ())
-    return linear(job, layout, name, t, k, D, of=of, sent=sent)
+    mine = numbers(job, layout, of)
+    return blocks.matmul(name, t, k, D, mine, of, sent)
 
 
 def collectives(

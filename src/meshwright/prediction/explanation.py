@@ -18,7 +18,7 @@ from ..describe.frozen import changed
 from ..describe.offload import offload
 from ..num import itemised
 from ..program import resident
-from ..step import ENDS_CALLED, Body, StepCosts, body, labels, redo
+from ..step import ENDS_CALLED, Body, StepCosts, labels, redo, timed
 from ..step.memory import Use
 from ..step.sync import Exposed
 from .expression import Expression, times, written
@@ -125,7 +125,7 @@ class Explanation:
     def passes(self) -> dict[Pass, tuple[float, Seconds]]:
         """`passes`, by the laws of their operations."""
         r = self.result
-        return passes(r, body(r.job, r.layout, self.clock, details=True))
+        return passes(r, timed(r.job, r.layout, r.counts, self.clock))
 
     def host(self, key: Pass) -> Expression:
         """By which launching a pass outlasts its kernels."""
@@ -154,7 +154,7 @@ class Explanation:
         r = self.result
         share = offload(r.layout.offload).share(r.job.model.layers)
         here = replace(r.layout, offload="none")
-        parts = body(r.job, here, self.clock, details=True)
+        parts = timed(r.job, here, r.counts, self.clock)
         longer = parts._replace(
             layers=tuple(
                 beside(

@@ -8,16 +8,18 @@ from dataclasses import replace
 
 from ..count.model import MODEL_FLOPS, executed_flops, groups, model_flops
 from ..count.optimizer import orthogonal_flops
-from ..describe.assumptions import REALISTIC
+from ..describe.assumptions import REALISTIC, unsearched
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.job import Job
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
+from ..layout import practice, rules
 from ..layout.sequence import length, padding
-from ..step import kept_clock
+from ..step import room
 from ..units import show
+from .result import StepResult
 
 WORST_CHIP = (
     ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv"
@@ -37,6 +39,31 @@ ALONE = ("1f1b", "interleaved", "gpipe")
 the one that keeps the activations of all microbatches."""
 PAIRED = ("dualpipe", "dualpipev")
 """Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
+
+
+def of_question(r: StepResult) -> tuple[str, ...]:
+    """What is to be said of a job and its layout before anything of it is counted."""
+    job, layout = r.job, r.layout
+    strict = (
+        rule.sentence(job, layout)
+        for rule in rules.STRICT
+        if not rule.holds(job, layout)
+    )
+    return (
+        *job.model.notes,
+        *filter(None, (r.idle, unsearched(job.assumptions, layout))),
+        *strict,
+        *unmeasured(job),
+        *unused(layout),
+        *practice.not_proposed(job, layout),
+        *choices(r),
+        *corners(job, layout),
+    )
+
+
+def of_answer(r: StepResult) -> tuple[str, ...]:
+    """What is to be said of its seconds and bytes."""
+    return (*above_peak(r), *too_large(r))
 
 
 def unmeasured(job: Job) -> list[str]:
@@ -76,10 +103,11 @@ def unmeasured(job: Job) -> list[str]:
     return found
 
 
-def choices(job: Job, layout: Layout) -> list[str]:
+def choices(r: StepResult) -> list[str]:
     """A sentence for each choice of this model of a step that costs or saves something only here,
     and is not in its terms.
     """
+    job, layout = r.job, r.layout
     found = [*filter(None, [padding(job, layout)])]
     if not job.framework and job.profile and job.assumptions.framework:
         found.append(
@@ -98,7 +126,7 @@ def choices(job: Job, layout: Layout) -> list[str]:
         )
     if job.optimizer.iterations:
         work = orthogonal_flops(job.model, job.optimizer.iterations)
-        seconds = work / kept_clock(job).rates.matrix / layout.chips
+        seconds = work / r.clock.rates.matrix / layout.chips
         found.append(
             f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
             f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if"
@@ -185,9 +213,11 @@ def corners(job: Job, layout: Layout) -> list[str]:
     return found
 
 
-def above_peak(job: Job, mfu: float) -> list[str]:
+def above_peak(r: StepResult) -> list[str]:
     """A sentence for an MFU above 100 % under a set whose step has no vocabulary."""
-    if mfu <= 1.0:
+    job = r.job
+    # only such a set is worth computing the step for a note
+    if job.how.count.vocabulary or r.mfu <= 1.0:
         return []
     layers = replace(MODEL_FLOPS, vocabulary=False)
     timed = executed_flops(job.model, job.T, layers, "unfused", "none")
@@ -196,6 +226,13 @@ def above_peak(job: Job, mfu: float) -> list[str]:
         f"MFU is above 100 % since assumptions {job.assumptions.name} time no embedding, output"
         f" head and loss, {100 * left_out:.1f} % of the model FLOPs that MFU counts"
     ]
+
+
+def too_large(r: StepResult) -> list[str]:
+    """A sentence for what does not fit."""
+    if r.fits:
+        return []
+    return [room.too_big(r.job, r.memory_bytes["allocated"])]
 
 
 def chip_unmeasured(job: Job) -> bool:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from ..count.model import executed_flops, model_flops, parameters
-from ..describe.assumptions import unsearched
+from ..count.model import parameters
 from ..describe.display import Displayed
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand
 from ..describe.layers import mix
 from ..describe.layout import Layout
-from ..layout import practice, rules
+from ..layout import rules
 from ..layout.placement import placed
 from ..program.coverage import beyond
 from ..program.cpu import busy, untold
@@ -26,14 +25,7 @@ from .classes import chip_family
 from .explanation import Explanation
 from .failures import Failures, Loss, loss, of_family
 from .memory_term import memory_term
-from .notes import (
-    above_peak,
-    chip_unmeasured,
-    choices,
-    corners,
-    unmeasured,
-    unused,
-)
+from .notes import chip_unmeasured, of_answer, of_question
 from .result import StepResult
 from .term import Term
 from .terms import step_term
@@ -128,11 +120,6 @@ class Prediction(StepResult, Displayed):
         }
 
     @property
-    def fits(self) -> bool:
-        """The fullest device has room: the risk that it has not is within the headroom."""
-        return bool(room.fits(self.job, self.memory_use.total))
-
-    @property
     def verdict(self) -> str:
         """Whether it fits, in words: "may run out" where less memory is needed than there is, at a
         risk that is not accepted.
@@ -156,60 +143,6 @@ class Prediction(StepResult, Displayed):
     def unmeasured(self) -> bool:
         """No sustained rate of the chip was measured: one is assumed, and the notes say which."""
         return chip_unmeasured(self.job)
-
-    @property
-    def idle(self) -> str:
-        """The sentence on chips that the layout leaves idle; empty if there are none."""
-        return _idle(self.job, self.layout)
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.job.batch_tokens / self.step_time_s
-
-    @property
-    def tokens_per_s_per_chip(self) -> float:
-        return self.tokens_per_s / self.job.cluster.chips
-
-    @property
-    def model_flops_per_s_per_chip(self) -> float:
-        """Model FLOP/s: the work of the model itself (attention uncut by the mask, nothing
-        recomputed) over the step time.
-        """
-        return (
-            model_flops(self.job.model, self.job.T)
-            * self.tokens_per_s_per_chip
-        )
-
-    @property
-    def mfu(self) -> float:
-        """Model FLOP/s over the chip's dense peak in the compute precision (Chowdhery et al.
-        2022).
-        """
-        return self.model_flops_per_s_per_chip / self.job.cluster.chip.peak(
-            self.job.precision.compute
-        )
-
-    @property
-    def hfu(self) -> float:
-        """FLOP/s that kernels execute over the same peak: the causal half, and what is computed
-        again (Chowdhery et al. 2022).
-        """
-        chip = self.job.cluster.chip
-        chips = self.job.cluster.chips
-        return self.executed_flops / (
-            self.step_time_s * chips * chip.peak(self.job.precision.compute)
-        )
-
-    @property
-    def executed_flops(self) -> float:
-        """FLOPs of the matrix products of a step, on all chips together."""
-        job = self.job
-        text = self.layout.recompute
-        kernel = "flash" if job.fused_attention else "unfused"
-        some = float(self.shares.again(text))
-        return job.batch * executed_flops(
-            job.model, job.T, job.how.count, kernel, text, some
-        )
 
     @cached_property
     def failures(self) -> Failures | None:
@@ -370,31 +303,6 @@ def predict(job: Job, layout: Layout | None = None) -> Prediction:
     layout = (layout or job.layout).filling(job.cluster.chips)
     rules.demand(job, layout)
     full = placed(layout, job.cluster.sizes)
-    notes = list(job.model.notes)
-    if idle := _idle(job, full):
-        notes.append(idle)
-    if outside := unsearched(job.assumptions, full):
-        notes.append(outside)
-    for rule in rules.STRICT:
-        if not rule.holds(job, full):
-            notes.append(rule.sentence(job, full))
-    notes += [
-        *unmeasured(job),
-        *unused(full),
-        *practice.not_proposed(job, full),
-        *choices(job, full),
-        *corners(job, full),
-        *beyond(job, full),
-    ]
-    prediction = Prediction(job.laid_out(full), full, tuple(notes))
-    # after what is cheap to know: the step is computed only where its set may leave parts out
-    if not job.how.count.vocabulary:
-        notes += above_peak(job, prediction.mfu)
-    if not prediction.fits:
-        notes.append(room.too_big(job, prediction.memory_bytes["allocated"]))
-    return prediction.noted(tuple(notes))
-
-
-def _idle(job: Job, layout: Layout) -> str:
-    idle = job.cluster.chips - layout.chips
-    return f"{int(idle)} of {job.cluster.chips} chips are idle" if idle else ""
+    p = Prediction(job.laid_out(full), full)
+    measured = beyond(p.job, full, p.counts)
+    return p.noted((*of_question(p), *measured, *of_answer(p)))

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 
 from ..cost.layer import Causes, Clock, Seconds
+from ..count.model import (
+    Counts,
+    executed_flops,
+    microbatch,
+    model_flops,
+)
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
@@ -18,11 +24,11 @@ from ..step import (
     Shares,
     Step,
     StepCosts,
-    body,
     kept_clock,
     memory,
     recomputing,
     room,
+    timed,
 )
 from ..step.memory import fuller
 from .exact import replays
@@ -47,9 +53,14 @@ class StepResult:
         return kept_clock(self.job)
 
     @cached_property
+    def counts(self) -> Counts:
+        """What one microbatch is, in each part of the model."""
+        return microbatch(self.job, self.layout)
+
+    @cached_property
     def cost(self) -> Body:
-        """One microbatch in each part of the model."""
-        return body(self.job, self.layout, self.clock, details=True)
+        """What that costs."""
+        return timed(self.job, self.layout, self.counts, self.clock)
 
     @cached_property
     def costs(self) -> StepCosts:
@@ -175,3 +186,64 @@ class StepResult:
         knows no risk.
         """
         return float(room.risk(self.job, self.memory_use.total))
+
+    @property
+    def fits(self) -> bool:
+        """The fullest device has room: the risk that it has not is within the headroom."""
+        return bool(room.fits(self.job, self.memory_use.total))
+
+    @property
+    def idle(self) -> str:
+        """The sentence on chips that the layout leaves idle; empty if there are none."""
+        chips = self.job.cluster.chips
+        idle = chips - self.layout.chips
+        return f"{int(idle)} of {chips} chips are idle" if idle else ""
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.job.batch_tokens / self.step_time_s
+
+    @property
+    def tokens_per_s_per_chip(self) -> float:
+        return self.tokens_per_s / self.job.cluster.chips
+
+    @property
+    def model_flops_per_s_per_chip(self) -> float:
+        """Model FLOP/s: the work of the model itself (attention uncut by the mask, nothing
+        recomputed) over the step time.
+        """
+        return (
+            model_flops(self.job.model, self.job.T)
+            * self.tokens_per_s_per_chip
+        )
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP/s over the chip's dense peak in the compute precision (Chowdhery et al.
+        2022).
+        """
+        return self.model_flops_per_s_per_chip / self.job.cluster.chip.peak(
+            self.job.precision.compute
+        )
+
+    @property
+    def hfu(self) -> float:
+        """FLOP/s that kernels execute over the same peak: the causal half, and what is computed
+        again (Chowdhery et al. 2022).
+        """
+        chip = self.job.cluster.chip
+        chips = self.job.cluster.chips
+        return self.executed_flops / (
+            self.step_time_s * chips * chip.peak(self.job.precision.compute)
+        )
+
+    @property
+    def executed_flops(self) -> float:
+        """FLOPs of the matrix products of a step, on all chips together."""
+        job = self.job
+        text = self.layout.recompute
+        kernel = "flash" if job.fused_attention else "unfused"
+        some = float(self.shares.again(text))
+        return job.batch * executed_flops(
+            job.model, job.T, job.how.count, kernel, text, some
+        )

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..cost import measured
-from ..count import vocabulary
-from ..count.model import groups, layer
-from ..count.work import Op
+from ..count.model import Counts
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import product
@@ -20,16 +18,16 @@ MOST = 4
 """Sentences; the rest is counted."""
 
 
-def beyond(job: Job, layout: Layout) -> list[str]:
+def beyond(job: Job, layout: Layout, counts: Counts) -> list[str]:
     """A sentence for each measured feature of the engine, kernel or collective that the layout
-    (placed, numbers) uses outside of its range.
+    (placed, numbers) uses outside of its range. counts: of its microbatch.
     """
     found = list(
         dict.fromkeys(
             [
                 *engine(job, layout),
-                *kernels(job, layout),
-                *messages(job, layout),
+                *kernels(job, counts),
+                *messages(job, layout, counts),
             ]
         )
     )
@@ -60,21 +58,12 @@ def engine(job: Job, layout: Layout) -> Iterator[str]:
             )
 
 
-def operations(job: Job, layout: Layout) -> list[Op]:
-    """Every pass of every kind of layer, of embedding and head."""
-    kinds = {kind for part in groups(job.model) for kind, _ in part}
-    ops = [op for kind in kinds for op in layer(job, layout, kind)]
-    return (
-        ops + vocabulary.embedding(job, layout) + vocabulary.head(job, layout)
-    )
-
-
-def kernels(job: Job, layout: Layout) -> Iterator[str]:
+def kernels(job: Job, counts: Counts) -> Iterator[str]:
     """Of the chip."""
     if job.how.chip.model != "calibrated":
         return
     tables = kept_clock(job).rates.kernels
-    for op in operations(job, layout):
+    for op in counts.operations:
         for work in (op.forward, op.backward):
             table = tables.get(work.kernel)
             if table and (
@@ -85,11 +74,11 @@ def kernels(job: Job, layout: Layout) -> Iterator[str]:
                 yield f"{work.kernel} is used outside its measured range: {phrase}"
 
 
-def messages(job: Job, layout: Layout) -> Iterator[str]:
+def messages(job: Job, layout: Layout, counts: Counts) -> Iterator[str]:
     """Of the network."""
     if job.how.network.collective != "measured":
         return
-    for op in operations(job, layout):
+    for op in counts.operations:
         for message in (*op.forward.comm, *op.backward.comm):
             group = layout.group(message.axis)
             for g, dim in zip(group, job.cluster.network.dims, strict=True):

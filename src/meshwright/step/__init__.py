@@ -31,6 +31,7 @@ from .microbatch import (
     recomputing,
     redo,
     stage_message,
+    timed,
 )
 from .pipeline import (
     DEVICES,
@@ -412,6 +413,7 @@ __all__ = [
     "step",
     "step_time",
     "synchronise",
+    "timed",
     "unit",
     "units",
     "update",

@@ -19,8 +19,8 @@ from ..cost.layer import (
 )
 from ..cost.network import Fabric
 from ..cost.offload import beside
-from ..count import summa, vocabulary
-from ..count.model import layer, next_token
+from ..count import summa
+from ..count.model import Counts, microbatch
 from ..describe.assumptions import ChipTime, NetworkTime, Overlap
 from ..describe.chip import Chip
 from ..describe.job import Job
@@ -117,29 +117,40 @@ def body(
     details: bool = False,
     again: Sequence[str] = (),
 ) -> Body:
-    """Costs of the parts of the model.
+    """Costs of the parts of the model, counted and timed.
 
     at: the job's `clock`, or that of a bound;  details: keep seconds by cause and operations, else
     only totals (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
-    timer = Timer(at or clock(job), layout, details)
+    counts = microbatch(job, layout)
+    found = timed(job, layout, counts, at or clock(job), again, details)
+    return found if details else _totals(found)
+
+
+def timed(
+    job: Job,
+    layout: Layout,
+    counts: Counts,
+    at: Clock,
+    again: Sequence[str] = (),
+    details: bool = True,
+) -> Body:
+    """Seconds of the parts of the model, and what each keeps."""
+    timer = Timer(at, layout, details)
     ways = _ways(job, again or (layout.recompute,))
     edge = boundary(job, layout)
     layers = [
-        timer.layer(layer(job, layout, kind), ways=ways, boundary=edge)
-        for kind in sorts(job.model)
+        timer.layer(ops, ways=ways, boundary=edge) for ops in counts.layers
     ]
     if leaves := offload(layout.offload).share(job.model.layers):
         layers = [beside(c, leaves, job.cluster.chip) for c in layers]
-    head = timer.layer(vocabulary.head(job, layout), "head")
-    if job.model.mtp_layers:
-        block = timer.layer(next_token(job, layout))
+    head = timer.layer(counts.head, "head")
+    if counts.next_token:
+        block = timer.layer(counts.next_token)
         head = both(scaled(block, float(job.model.mtp_layers)), head)
-    embedding = timer.layer(vocabulary.embedding(job, layout), "embedding")
-    found = Body(
-        tuple(layers), embedding, head, edge, stage_message(job, layout)
-    )
-    return found if details else _totals(found)
+    embedding = timer.layer(counts.embedding, "embedding")
+    message = stage_message(job, layout)
+    return Body(tuple(layers), embedding, head, edge, message)
 
 
 def _totals(parts: Body) -> Body:
