@@ -34,6 +34,8 @@ except ImportError:
 NEED_TORCH = ("train", "data", "calibrate")
 """Verbs, and `export` of weights; other exports write text."""
 WEIGHTS = "safetensors"
+STUDIES = ("-e", "./studies")
+"""The papers, validation and fits, as a package of their own."""
 HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"  # a CPU build is enough; an unpinned torch would bring gigabytes of CUDA
 
@@ -71,10 +73,11 @@ def environment(name: str, requirements: list[list[str]]) -> Path:
 
 
 def needed(*groups: str) -> list[str]:
-    """What dependency groups of pyproject.toml and the package itself ask pip for."""
+    """What dependency groups of pyproject.toml and the packages themselves ask pip for."""
     text = (HERE / "pyproject.toml").read_text("utf-8")
     known = tomllib.loads(text)["dependency-groups"]
-    return [*(one for group in groups for one in known[group]), "-e", "."]
+    asked = [one for group in groups for one in known[group]]
+    return [*asked, "-e", ".", *STUDIES]
 
 
 def test(arguments: list[str]) -> int:
@@ -126,9 +129,9 @@ def main() -> int:
         ).returncode
     with_torch = needs_torch(sys.argv[1:])
     requirements = (
-        [[TORCH], ["-e", ".[plot,train]"]]
+        [[TORCH], ["-e", ".[plot,train]", *STUDIES]]
         if with_torch
-        else [["-e", ".[plot,web,yaml]"]]
+        else [["-e", ".[plot,web,yaml]", *STUDIES]]
     )
     tools = environment(".venv-train" if with_torch else ".venv", requirements)
     return subprocess.run(

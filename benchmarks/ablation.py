@@ -27,8 +27,8 @@ from meshwright.describe.kernels import Kernels
 from meshwright.describe.recompute import RECOMPUTE
 from meshwright.describe.software import Software
 from meshwright.prediction.classes import EXPERTS
-from meshwright.validate import Validation, jobs, published, validate
-from meshwright.validate.stats import stats
+from meshwright_studies.validate import Validation, jobs, published, validate
+from meshwright_studies.validate.stats import stats
 
 BEGIN, END = "<!-- made by: python benchmarks/ablation.py -->", "<!-- end -->"
 CATALOGUE = Path(meshwright.__file__).parent / "catalog"

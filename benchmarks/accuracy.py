@@ -4,7 +4,7 @@
     python benchmarks/accuracy.py -o docs/accuracy.md   between its markers, pictures in docs/images
 
 Nothing is fitted here: the numbers with each laboratory, and each family of chips, left out are
-those of catalog/fitted.toml (`meshwright calibrate --runs published`).
+those of catalog/fitted.toml (`meshwright fit`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ablation import table, written
 
 from meshwright.describe.fitted import parameters
-from meshwright.fitting.answer import (
+from meshwright_studies.fitting.answer import (
     Answer,
     by,
     coverage,
@@ -25,12 +25,12 @@ from meshwright.fitting.answer import (
     judged,
     scaled,
 )
-from meshwright.fitting.fit import Model, stored
-from meshwright.fitting.intervals import Judged, one_for_all, pool
-from meshwright.fitting.runs import runs
-from meshwright.fitting.seen import Seen
-from meshwright.validate import published
-from meshwright.validate.stats import quantile
+from meshwright_studies.fitting.fit import Model, stored
+from meshwright_studies.fitting.intervals import Judged, one_for_all, pool
+from meshwright_studies.fitting.runs import runs
+from meshwright_studies.fitting.seen import Seen
+from meshwright_studies.validate import published
+from meshwright_studies.validate.stats import quantile
 
 BEGIN = "<!-- made by: python benchmarks/accuracy.py -->"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

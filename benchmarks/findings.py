@@ -24,9 +24,9 @@ from meshwright.limits.curve import curve
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
-from meshwright.reproduce.megatron import formulas
-from meshwright.reproduce.megatron.tables import selene
 from meshwright.search.plan import plan
+from meshwright_studies.reproduce.megatron import formulas
+from meshwright_studies.reproduce.megatron.tables import selene
 
 BEGIN = "<!-- made by: python benchmarks/findings.py -->"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

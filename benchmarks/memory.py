@@ -18,9 +18,9 @@ from typing import Any
 from ablation import Law, switched_off, table, written
 
 from meshwright.describe import framework as profiles
-from meshwright.validate import Validation, published, validate
-from meshwright.validate.rows import Row
-from meshwright.validate.stats import quantile
+from meshwright_studies.validate import Validation, published, validate
+from meshwright_studies.validate.rows import Row
+from meshwright_studies.validate.stats import quantile
 
 BEGIN = "<!-- made by: python benchmarks/memory.py -->"
 

@@ -34,7 +34,7 @@ from meshwright.program.cpu import busy
 from meshwright.train.measure.clock import low
 from meshwright.train.run import metrics, train
 from meshwright.train.settings import Settings
-from meshwright.validate.stats import spearman
+from meshwright_studies.validate.stats import spearman
 
 HERE = Path(__file__).parent
 STEPS, WARM = 6, 2

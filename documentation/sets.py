@@ -249,7 +249,7 @@ def indented(doc: str) -> list[str]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """(path, Markdown) of every page made here."""
-    import_module("meshwright.reproduce.lbl")
+    import_module("meshwright_studies.reproduce.lbl")
     for name, how in SETS.items():
         yield f"sets/{name}.md", set_page(how)
     for name in framework.frameworks():

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import ablation
 
 from meshwright.describe import fitted
-from meshwright.validate import published, validate
-from meshwright.validate.rows import Row
+from meshwright_studies.validate import published, validate
+from meshwright_studies.validate.rows import Row
 
 SAMPLE = 29
 """Every so many rows: all sources, precisions and kinds of layout are among them."""

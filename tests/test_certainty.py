@@ -234,8 +234,8 @@ def test_the_nearest_runs_are_of_its_chip_and_software(
 
 def described(id: str) -> Job:
     """The job of a published run."""
-    from meshwright.validate import published
-    from meshwright.validate.jobs import job
+    from meshwright_studies.validate import published
+    from meshwright_studies.validate.jobs import job
 
     return job(next(row for row in published() if row["id"] == id))
 

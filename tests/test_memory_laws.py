@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import memory
 
-from meshwright.validate import published
-from meshwright.validate.rows import Row
+from meshwright_studies.validate import published
+from meshwright_studies.validate.rows import Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 

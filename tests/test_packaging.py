@@ -8,7 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import meshwright
+from meshwright.cli import main
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
@@ -20,6 +23,30 @@ def test_the_citation_knows_the_version_and_the_licence() -> None:
     text = (ROOT / "CITATION.cff").read_text("utf-8")
     assert f"version: {meshwright.__version__}\n" in text
     assert f"license: {PROJECT['license']}\n" in text
+
+
+def test_studies_are_of_the_same_version() -> None:
+    studies = tomllib.loads((ROOT / "studies/pyproject.toml").read_text())
+    version = meshwright.__version__
+    assert studies["project"]["version"] == version
+    assert studies["project"]["dependencies"] == [
+        f"meshwright[plot]=={version}"
+    ]
+    extra = PROJECT["optional-dependencies"]["studies"]
+    assert extra == [f"meshwright-studies=={version}"]
+
+
+def test_the_product_never_imports_studies() -> None:
+    for file in (ROOT / "src").rglob("*.py"):
+        assert "meshwright_studies" not in file.read_text("utf-8"), file
+
+
+def test_a_verb_of_studies_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "VERBS", ["plan"])
+    assert main.main(["reproduce"]) == 2
+    assert "meshwright[studies]" in capsys.readouterr().err
 
 
 def test_an_old_python_is_told_kindly() -> None:

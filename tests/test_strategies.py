@@ -14,9 +14,9 @@ from meshwright import BadInput, Job, plan
 from meshwright.cli.main import main
 from meshwright.describe.assumptions import LBL, REALISTIC
 from meshwright.describe.choices import Choices
-from meshwright.reproduce.lbl import figures
 from meshwright.search import Space, search
 from meshwright.search.strategies import strategies
+from meshwright_studies.reproduce.lbl import figures
 
 COUNTED = {
     "megatron": {1024: 2554, 4096: 2544, 16384: 2027},

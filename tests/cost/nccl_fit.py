@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from meshwright import network
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.transport import Transport, transport
+from meshwright_studies import shipped
 
 PUBLISHED = Path(__file__).parents[1] / "published"
 KINDS = {
@@ -65,9 +65,7 @@ def _lines(text: str) -> Iterable[dict[str, str]]:
 
 def perlmutter() -> Rows:
     """816 NCCL tests, arXiv 2410.00273."""
-    text = (
-        resources.files("meshwright.catalog") / "runs" / "perlmutter.csv"
-    ).read_text("utf-8")
+    text = shipped.text("runs/perlmutter.csv")
     rows = [
         (
             KINDS[r["collective"]],

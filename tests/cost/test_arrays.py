@@ -34,9 +34,9 @@ from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
-from meshwright.reproduce.lbl.defects import LBL_CODE
 from meshwright.schedule import get
 from meshwright.step import memory
+from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 
 DEGREES = (
     "tp",

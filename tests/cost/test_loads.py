@@ -16,8 +16,8 @@ from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
-from meshwright.reproduce.lbl.rings import DefectiveRing
 from meshwright.search.nearest import Nearest
+from meshwright_studies.reproduce.lbl.rings import DefectiveRing
 
 RATES, WAITS, BYTES = (
     st.floats(1e9, 1e12),

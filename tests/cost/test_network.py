@@ -19,7 +19,7 @@ from meshwright.cost.network import Fabric
 from meshwright.cost.tree import all_reduce as tree_all_reduce
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network
-from meshwright.reproduce.lbl.defects import LBL_CODE
+from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 
 FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
 """B200: bytes a second that NVLink and InfiniBand reach, one way."""

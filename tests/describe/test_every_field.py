@@ -37,8 +37,8 @@ from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.ranges import CHOICES, RANGES, REAL
 from meshwright.describe.read import read
-from meshwright.reproduce.lbl.defects import LBL_CODE as DEFECTS
 from meshwright.step import room
+from meshwright_studies.reproduce.lbl.defects import LBL_CODE as DEFECTS
 
 H100, MODEL = cluster("64xh100-sxm"), model("llama3-8b")
 MIXTRAL = model("mixtral-8x7b")

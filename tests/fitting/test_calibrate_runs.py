@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meshwright import Job, cluster, model, predict
+from meshwright.cli import calibrate
 from meshwright.cli.main import main
 from meshwright.describe.layout import Layout
 from meshwright.formats.machine import load_machine
@@ -108,8 +109,7 @@ def test_an_explained_step_adds_up_with_a_scale(scaled: Path) -> None:
         (["--from", "job.toml", "--steps", "1.0,1.1"], "at least 3"),
         (["--from", "job.toml", "--steps", "1.0,fast,1.1"], "must be seconds"),
         (["--from", "nowhere.json"], "not a file"),
-        (["--from", "job.toml", "--runs", "published"], "take one of them"),
-        (["--runs", "published", "-o", "nowhere/at/all"], "must be a folder"),
+        (["--from", "job.toml", "--read", "log.txt"], "take one of them"),
     ],
 )
 def test_what_cannot_be_calibrated_is_said(
@@ -123,6 +123,23 @@ def test_what_cannot_be_calibrated_is_said(
     Path("job.toml").write_text(dump_job(JOB))
     assert main(["calibrate", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_fit_asks_for_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "-o", "nowhere/at/all"]) == 2
+    assert "must be a folder" in capsys.readouterr().err
+
+
+def test_rows_of_runs_need_studies(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = tmp_path / "runs.json"
+    rows.write_text("[]")
+    monkeypatch.delitem(calibrate.READERS, ".json")
+    assert main(["calibrate", "--from", str(rows)]) == 2
+    assert "meshwright[studies]" in capsys.readouterr().err
 
 
 def test_a_script_of_another_tool_is_a_job_with_its_steps(

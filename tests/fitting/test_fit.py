@@ -10,15 +10,15 @@ from functools import cache
 import numpy as np
 import pytest
 
+from meshwright.compare.as_run import predicted
 from meshwright.describe import fitted, framework, kernels
 from meshwright.describe.assumptions import BY_SHAPE_AS_WRITTEN, REALISTIC
 from meshwright.describe.fitted import Parameter
-from meshwright.fitting import fit as fits
-from meshwright.fitting.fit import Model, fit, stored, with_values
-from meshwright.fitting.runs import Measured, runs
 from meshwright.prediction.certainty import runs as seen_runs
-from meshwright.validate import published
-from meshwright.validate.as_run import predicted
+from meshwright_studies.fitting import fit as fits
+from meshwright_studies.fitting.fit import Model, fit, stored, with_values
+from meshwright_studies.fitting.runs import Measured, runs
+from meshwright_studies.validate import published
 
 CLOCK = Parameter(
     "clock", ("kernels/a100:clock",), 0.95, 10.0, 0.3, 1.0, "by hand", 0.95

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from functools import cache
 from statistics import median
@@ -9,12 +10,13 @@ from statistics import median
 import pytest
 
 from meshwright.describe.fitted import parameters
-from meshwright.fitting.evidence import evidence
-from meshwright.fitting.fit import Model, left_out, stored
-from meshwright.fitting.runs import runs
-from meshwright.fitting.seen import Seen
 from meshwright.prediction import certainty
-from meshwright.validate import published
+from meshwright.web import sure
+from meshwright_studies.fitting.evidence import descriptions, evidence
+from meshwright_studies.fitting.fit import Model, left_out, stored
+from meshwright_studies.fitting.runs import runs
+from meshwright_studies.fitting.seen import Seen
+from meshwright_studies.validate import published
 
 BOUNDS = {
     "Ampere, FSDP, dense": 0.08,
@@ -57,7 +59,7 @@ def test_a_class_stays_as_good_as_it_was(kind: str) -> None:
 def test_the_evidence_is_that_of_these_runs() -> None:
     """Widths, quantiles and nearest runs as the catalogue has them are made of left-out
     predictions. A change of the physics that moves them further than this asks for a new fit:
-    meshwright calibrate --runs published."""
+    meshwright fit."""
     kept, now = (
         certainty.evidence()["realistic"],
         tomllib.loads(evidence(seen(), "realistic")),
@@ -71,6 +73,9 @@ def test_the_evidence_is_that_of_these_runs() -> None:
     for kind, of in told["classes"].items():
         assert kept["classes"][kind]["sources"] == of["sources"]
         assert kept["classes"][kind]["rows"] == of["rows"]
+    assert sure.descriptions() == json.loads(
+        descriptions(published(), {one.run.id for one in seen()})
+    )
     ratios = {run.id: run.ratio for run in certainty.runs()}
     assert ratios.keys() == {one.run.id for one in seen()}
     moved = sorted(

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from meshwright.compare.installation import demand_enough, scale
 from meshwright.errors import BadInput
-from meshwright.fitting import intervals
-from meshwright.fitting.installation import demand_enough, scale
-from meshwright.fitting.seen import Seen
 from meshwright.prediction.certainty import PARTS, Run
+from meshwright_studies.fitting import intervals
+from meshwright_studies.fitting.seen import Seen
 
 STEP = {name: float(name == "step") for name in PARTS}
 

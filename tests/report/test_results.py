@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console, RenderableType
 
-from meshwright.report.results import reproduced, validated
-from meshwright.reproduce import STATUSES
+from meshwright_studies.report.results import reproduced, validated
+from meshwright_studies.reproduce import STATUSES
 
 
 def printed(part: RenderableType) -> str:

@@ -11,9 +11,10 @@ import pytest
 
 from meshwright import BadInput
 from meshwright.limits.scenario import presets
-from meshwright.reproduce import reproduce
-from meshwright.reproduce.epoch import golden, shipped, tables
-from meshwright.reproduce.epoch.figures import figure_11
+from meshwright_studies import shipped as data
+from meshwright_studies.reproduce import reproduce
+from meshwright_studies.reproduce.epoch import golden, shipped, tables
+from meshwright_studies.reproduce.epoch.figures import figure_11
 
 
 def test_tables_and_worked_numbers() -> None:
@@ -209,7 +210,5 @@ def test_figures_can_be_drawn() -> None:
 
 
 def iter_files() -> Iterator[Path]:
-    folder = (
-        Path(golden.__file__).parents[2] / "catalog" / "published" / "epoch"
-    )
-    return iter(sorted(folder.glob("*.csv")))
+    with data.at_path("published/epoch") as folder:
+        return iter(sorted(folder.glob("*.csv")))

@@ -8,7 +8,7 @@ import pytest
 from meshwright.cli.main import main
 from meshwright.limits.calendar import year_of, years_until
 from meshwright.limits.laws import gain
-from meshwright.reproduce.epoch import (
+from meshwright_studies.reproduce.epoch import (
     degrees,
     golden,
     observations,

@@ -30,8 +30,8 @@ from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.prediction.prediction import Prediction
-from meshwright.reproduce import Report, reproduce
-from meshwright.reproduce.lbl import (
+from meshwright_studies.reproduce import Report, reproduce
+from meshwright_studies.reproduce.lbl import (
     defects,
     figures,
     nccl,
@@ -44,10 +44,7 @@ from meshwright.reproduce.lbl import (
 
 FILE = Path(__file__).parents[1] / "published" / "lbl_optima.json"
 SHIPPED = (
-    Path(saved.__file__).parents[2]
-    / "catalog"
-    / "published"
-    / "lbl_optima.json"
+    Path(saved.__file__).parents[2] / "data" / "published" / "lbl_optima.json"
 )
 
 

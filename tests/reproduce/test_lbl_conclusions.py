@@ -9,9 +9,9 @@ import pytest
 from meshwright import load_job
 from meshwright.describe.assumptions import LBL
 from meshwright.prediction.prediction import predict
-from meshwright.reproduce.lbl import conclusions, figures, spots
-from meshwright.reproduce.lbl.defects import LBL_CODE
-from meshwright.reproduce.report import Check
+from meshwright_studies.reproduce.lbl import conclusions, figures, spots
+from meshwright_studies.reproduce.lbl.defects import LBL_CODE
+from meshwright_studies.reproduce.report import Check
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "lbl"
 

@@ -9,8 +9,8 @@ import pytest
 
 from meshwright import catalog
 from meshwright.prediction.prediction import predict
-from meshwright.reproduce import Report, reproduce
-from meshwright.reproduce.megatron import (
+from meshwright_studies.reproduce import Report, reproduce
+from meshwright_studies.reproduce.megatron import (
     analysis,
     formulas,
     plans,

@@ -7,9 +7,9 @@ import pytest
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
-from meshwright.reproduce.lbl import figures
-from meshwright.reproduce.megatron import traffic
-from meshwright.reproduce.scaling_book import passes
+from meshwright_studies.reproduce.lbl import figures
+from meshwright_studies.reproduce.megatron import traffic
+from meshwright_studies.reproduce.scaling_book import passes
 
 
 def test_the_backward_pass_of_fsdp_and_tp_sends_4bd() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.reproduce.megatron import plans, tables
+from meshwright_studies.reproduce.megatron import plans, tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "papers.md").read_text("utf-8")

@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import BadInput
-from meshwright.reproduce import PAPERS, Report, Table, check, merge, reproduce
-from meshwright.reproduce.report import Check, relative
-from meshwright.reproduce.sources import find, format_of
+from meshwright_studies.reproduce import (
+    PAPERS,
+    Report,
+    Table,
+    check,
+    merge,
+    reproduce,
+)
+from meshwright_studies.reproduce.report import Check, relative
+from meshwright_studies.reproduce.sources import find, format_of
 
 PUBLISHED = Path(__file__).parents[1] / "published"
 

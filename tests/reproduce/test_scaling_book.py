@@ -8,8 +8,12 @@ from dataclasses import replace
 import pytest
 
 from meshwright import BadInput
-from meshwright.reproduce import reproduce
-from meshwright.reproduce.scaling_book import figures, published, tables
+from meshwright_studies.reproduce import reproduce
+from meshwright_studies.reproduce.scaling_book import (
+    figures,
+    published,
+    tables,
+)
 
 CASES = published.shipped()
 ROUNDED = {

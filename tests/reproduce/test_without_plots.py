@@ -27,10 +27,10 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_paper_lists_its_figures_and_draws_none() -> None:
     done = run("""
-from meshwright.reproduce.epoch.figures import figures as epoch
-from meshwright.reproduce.lbl.plots import every as lbl
-from meshwright.reproduce.megatron.plots import every as megatron
-from meshwright.reproduce.scaling_book.figures import figures as book
+from meshwright_studies.reproduce.epoch.figures import figures as epoch
+from meshwright_studies.reproduce.lbl.plots import every as lbl
+from meshwright_studies.reproduce.megatron.plots import every as megatron
+from meshwright_studies.reproduce.scaling_book.figures import figures as book
 print([len(found) > 3 for found in (epoch(), lbl(()), megatron(), book())])
 """)
     assert done.stdout == "[True, True, True, True]\n", done.stderr

@@ -12,12 +12,6 @@ from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.describe.job import PRECISIONS
 from meshwright.num import crossing
-from meshwright.reproduce.scaling_book.ideal import (
-    Ideal,
-    on_axes,
-    ratios,
-    spanned,
-)
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import (
     STATES,
@@ -26,6 +20,12 @@ from meshwright.roofline.memory import (
 )
 from meshwright.roofline.mesh import mesh
 from meshwright.roofline.work import LAYERS, Setting
+from meshwright_studies.reproduce.scaling_book.ideal import (
+    Ideal,
+    on_axes,
+    ratios,
+    spanned,
+)
 
 TOY = Model("toy", 1, 8192, 64, 32768, 0, 8192, gated=False)
 MESH = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM)

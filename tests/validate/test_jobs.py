@@ -11,9 +11,9 @@ from validate_rows import row
 
 from meshwright import catalog
 from meshwright.errors import BadInput
-from meshwright.validate import words
-from meshwright.validate.hardware import capacity, chip, network, note
-from meshwright.validate.jobs import described, job
+from meshwright_studies.validate import words
+from meshwright_studies.validate.hardware import capacity, chip, network, note
+from meshwright_studies.validate.jobs import described, job
 
 
 def test_a_row_becomes_its_job() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from validate_rows import row
 
-from meshwright.validate import validate
-from meshwright.validate.layouts import (
+from meshwright_studies.validate import validate
+from meshwright_studies.validate.layouts import (
     BACKWARD,
     Constants,
     Figure,

@@ -8,9 +8,9 @@ import pytest
 from validate_rows import row
 
 from meshwright import predict
-from meshwright.validate import validate
-from meshwright.validate.jobs import job
-from meshwright.validate.measured import memory_of
+from meshwright_studies.validate import validate
+from meshwright_studies.validate.jobs import job
+from meshwright_studies.validate.measured import memory_of
 
 GIB = 2.0**30
 

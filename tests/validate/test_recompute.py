@@ -9,9 +9,9 @@ from validate_rows import row
 
 from meshwright import Layout
 from meshwright.errors import BadInput
-from meshwright.validate import validate
-from meshwright.validate.jobs import job
-from meshwright.validate.recompute import MODULES, POLICIES, policy
+from meshwright_studies.validate import validate
+from meshwright_studies.validate.jobs import job
+from meshwright_studies.validate.recompute import MODULES, POLICIES, policy
 
 MAXTEXT = "maxtext (jax)"
 

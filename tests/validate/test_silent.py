@@ -6,22 +6,23 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import pytest
 from validate_rows import row
 
 from meshwright.describe.assumptions import REALISTIC
-from meshwright.fitting.runs import runs
-from meshwright.validate import Validation, published, validate
-from meshwright.validate.silent import choices, filled, held_out, silent
-
-TABLES = json.loads(
-    (
-        resources.files("meshwright.catalog") / "published" / "megatron.json"
-    ).read_text("utf-8")
+from meshwright_studies import shipped
+from meshwright_studies.fitting.runs import runs
+from meshwright_studies.validate import Validation, published, validate
+from meshwright_studies.validate.silent import (
+    choices,
+    filled,
+    held_out,
+    silent,
 )
+
+TABLES = json.loads(shipped.text("published/megatron.json"))
 
 
 @cache

@@ -13,9 +13,9 @@ from meshwright import catalog
 from meshwright.describe.framework import frameworks
 from meshwright.describe.ranges import CHOICES
 from meshwright.prediction.classes import FAMILIES, class_of
-from meshwright.validate import published, validate
-from meshwright.validate.jobs import described, job
-from meshwright.validate.software import (
+from meshwright_studies.validate import published, validate
+from meshwright_studies.validate.jobs import described, job
+from meshwright_studies.validate.software import (
     FLOAT8,
     FRAMEWORKS,
     GRADIENTS,

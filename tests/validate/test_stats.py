@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.validate.stats import (
+from meshwright_studies.validate.stats import (
     confusion,
     orders,
     quantile,

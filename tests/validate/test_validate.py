@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ from hypothesis import strategies as st
 from validate_rows import ROW, row
 
 from meshwright.errors import BadInput
-from meshwright.validate import Validation, published, validate
-from meshwright.validate.markdown import markdown
-from meshwright.validate.result import TIMES
-from meshwright.validate.silent import held_out
+from meshwright_studies import shipped
+from meshwright_studies.validate import Validation, published, validate
+from meshwright_studies.validate.markdown import markdown
+from meshwright_studies.validate.result import TIMES
+from meshwright_studies.validate.silent import held_out
 
 DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
 STATS = {
@@ -199,15 +199,7 @@ def test_layouts_of_one_workload_are_ranked() -> None:
 
 
 def test_collectives_of_a_table() -> None:
-    v = validate(
-        Path(
-            str(
-                resources.files("meshwright.catalog")
-                / "runs"
-                / "perlmutter.csv"
-            )
-        )
-    )
+    v = validate(Path(str(shipped.DATA / "runs" / "perlmutter.csv")))
     assert v.overall["collective_time"]["rows"] > 800
     assert set(v.by("source")) == {
         "perlmutter allgather",

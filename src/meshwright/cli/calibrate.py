@@ -1,10 +1,10 @@
-"""The verb `calibrate`: measure this machine, read measurements of another one, take the scale of
-an installation from a few steps, or fit the shared numbers to published runs.
+"""The verb `calibrate`: measure this machine, read measurements of another one, or take the scale
+of an installation from a few steps.
 """
 
 from __future__ import annotations
 
-from datetime import UTC
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,8 +46,7 @@ File = Annotated[
     str | None,
     Parameter(
         name=["--output", "-o"],
-        help="The machine file, for --on 4x./machine.toml; with --runs, a folder in place of the"
-        " catalogue.",
+        help="The machine file, for --on 4x./machine.toml.",
     ),
 ]
 Steps = Annotated[
@@ -67,15 +66,12 @@ Seconds = Annotated[
         "LIST",
     ),
 ]
-Fitted = Annotated[
-    str | None,
-    word(
-        "Fit the numbers that only runs tell to these (.json; published: those of the catalogue),"
-        " judge them with each laboratory left out, and write them into the catalogue.",
-        "FILE",
-    ),
-]
 MACHINE = "machine.toml"
+
+READERS: dict[str, Callable[[str], Iterable[Any]]] = {}
+"""Suffix -> reader of a file of measured steps (`compare.installation.Step`). Packages beside this
+one add theirs: `.json`, rows of runs, is that of meshwright-studies.
+"""
 
 MOST_RANKS = 64
 """Of one group on this machine."""
@@ -92,7 +88,6 @@ def calibrate(
     on: On = None,
     from_: Steps = (),
     steps: Seconds = None,
-    runs: Fitted = None,
     output: File = None,
     json: Json = False,
 ) -> int:
@@ -107,12 +102,10 @@ def calibrate(
     from ..report import console, files
     from ..report.machine import report, to_dict
 
-    if sum(map(bool, (read, from_, runs))) > 1:
+    if read and from_:
         raise BadInput(
-            "--read, --from and --runs are answers of their own: take one of them"
+            "--read and --from are answers of their own: take one of them"
         )
-    if runs:
-        return from_runs(runs, output, json)
     output = output or MACHINE
     if from_:
         return from_steps(from_, steps, on, output, json)
@@ -151,8 +144,9 @@ def from_steps(
     json: bool,
 ) -> int:
     """The scale of an installation, in a machine file."""
-    from ..fitting.measured import installation
-    from ..fitting.measured import steps as read
+    from ..compare.installation import installation
+    from ..compare.installation import steps as read
+    from ..formats.bridge import foreign
     from ..formats.machine import dump_machine
     from ..report import console, files
 
@@ -165,7 +159,15 @@ def from_steps(
     times = (
         logged_steps(str(seconds), paths[0]) if logged else numbers(seconds)
     )
-    found = [step for path in paths for step in read(path, times, on)]
+    found = [
+        step
+        for path in paths
+        for step in (
+            READERS[Path(path).suffix](path)
+            if Path(path).suffix in READERS and not foreign(path)
+            else read(path, times, on)
+        )
+    ]
     machine = installation(found)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
     files.write(output, {".toml": lambda: dump_machine(machine, remark)})
@@ -214,44 +216,6 @@ def numbers(text: str | None) -> list[float]:
             f"--steps must be seconds such as 1.21,1.23,1.20, not {str(text)[:60]!r}"
         )
     return found
-
-
-def from_runs(path: str, output: str | None, json: bool) -> int:
-    """The shared numbers, fitted; what the catalogue says of them, and how sure they make it."""
-    from datetime import datetime
-
-    import meshwright
-
-    from ..fitting.answer import answer
-    from ..report import console
-    from ..report.fitted import report
-    from ..validate import published
-    from ..validate.rows import parse, read_text
-
-    folder = (
-        Path(output)
-        if output
-        else Path(meshwright.__file__).parent / "catalog"
-    )
-    if not folder.is_dir():
-        raise BadInput(
-            f"--output must be a folder with --runs, not {str(output)[:80]!r}"
-        )
-    found = answer(
-        published() if path == "published" else parse(read_text(path))
-    )
-    data = found.to_dict()
-    today = datetime.now(UTC).date().isoformat()
-    for name, text in found.files(today).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, "utf-8")
-    if json:
-        console.show_json(console.envelope("calibrate", data))
-    else:
-        console.show(
-            *report(data), f"wrote {', '.join(found.files(today))} in {folder}"
-        )
-    return 0
 
 
 def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:

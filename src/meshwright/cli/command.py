@@ -131,22 +131,6 @@ Name = Annotated[
         help="One of them, to see all its fields with unit, source and date."
     ),
 ]
-Paper = Annotated[
-    str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")
-]
-Against = Annotated[
-    str | None,
-    word(
-        "Published numbers in a file or folder instead of those shipped.",
-        "PATH",
-    ),
-]
-Runs = Annotated[
-    str | None,
-    Parameter(
-        help="Measured runs (JSON) or collectives (CSV); default: those of the catalogue."
-    ),
-]
 
 app = App(
     name="meshwright",

@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 from cyclopts import CycloptsError
 
-from .. import reproduce as papers  # noqa: F401, sets of assumptions of its own
 from ..errors import BadInput, MeshwrightError, command, unknown
 from ..formats.flags import STDIN
 from ..formats.spellings import translated
@@ -36,7 +36,6 @@ from . import (  # noqa: F401, their verbs register themselves
 from .advice import advice
 from .command import (
     VERBS,
-    Against,
     AgainstLayout,
     AssumptionSets,
     Budget,
@@ -50,11 +49,9 @@ from .command import (
     ModelArg,
     Name,
     Over,
-    Paper,
     Pareto,
     Relaxed,
     Replan,
-    Runs,
     Top,
     Workers,
     app,
@@ -65,6 +62,11 @@ from .kept import swept
 
 ASKED = ("--help", "-h", "--version")
 """What may stand in place of a verb."""
+BESIDE = {"reproduce": "studies", "validate": "studies", "fit": "studies"}
+"""Verb -> the extra that brings it."""
+
+for package in entry_points(group="meshwright.verbs"):
+    package.load()  # its verbs register themselves, too
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,6 +99,10 @@ def run(words: list[str]) -> int:
     """As `main`, but bugs and interruptions are raised."""
     try:
         if words and words[0] not in (*VERBS, *ASKED):
+            if extra := BESIDE.get(words[0]):
+                raise BadInput(
+                    f"{words[0]} needs the extra: pip install 'meshwright[{extra}]'"
+                )
             raise unknown("command", words[0], VERBS)
         return int(
             app(
@@ -417,54 +423,6 @@ def catalog(
         if json
         else console.show(report(kind, name))
     )
-    return 0
-
-
-@verb()
-def reproduce(
-    paper: Paper = "all",
-    /,
-    *,
-    against: Against = None,
-    json: Json = False,
-    output: Annotated[
-        str | None, output("tables and figures go into this folder")
-    ] = None,
-) -> int:
-    """Reproduce the papers' tables and figures and check them against the published values."""
-    from ..report import console
-    from ..report.results import reproduced
-    from ..reproduce import reproduce as compute
-
-    data = compute(paper, against, output).to_dict()
-    (
-        console.show_json(console.envelope("reproduce", data))
-        if json
-        else console.show(reproduced(data))
-    )
-    return 0
-
-
-@verb()
-def validate(
-    runs: Runs = None,
-    /,
-    *,
-    json: Json = False,
-    output: Annotated[str | None, output(".json, .csv or .md")] = None,
-) -> int:
-    """Predict measured runs as they were made, and report the errors."""
-    from ..report import console, files
-    from ..report.results import validated
-    from ..validate import published
-    from ..validate import validate as compute
-
-    files.suffix(output, (".json", ".csv", ".md"))
-    found = compute(published() if runs is None else runs)
-    data = console.envelope("validate", found.to_dict())
-    console.show_json(data) if json else console.show(validated(data))
-    if output:
-        files.write(output, files.of_validation(found, data))
     return 0
 
 

@@ -11,7 +11,7 @@ one scale from three of them.
 They are those of the class (chips, framework, kind of model) where it has sources enough, else the
 wider of its own and those of all runs. s grows with the distance from evidence: chips that no run
 used, more of them, longer sequences. Numbers: catalog/evidence.toml, written by `meshwright
-calibrate --runs`.
+fit`.
 """
 
 from __future__ import annotations

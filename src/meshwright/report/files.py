@@ -192,21 +192,6 @@ def of_roofline(found: Any, data: Mapping[str, Any]) -> Writers:
     }
 
 
-def of_validation(found: Any, data: Mapping[str, Any]) -> Writers:
-    """JSON, a row a comparison, the tables of docs/accuracy.md."""
-
-    def tables() -> str:
-        from ..validate.markdown import markdown
-
-        return markdown(found)
-
-    return {
-        ".json": lambda: json_text(data),
-        ".csv": lambda: csv_text(data["rows"]),
-        ".md": tables,
-    }
-
-
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as one row with dotted names and one scalar a cell."""
     row: dict[str, Any] = {}

@@ -131,7 +131,11 @@ def question_of(job: Job, layout: bool = False) -> dict[str, str]:
 
     layout: with the job's own layout, each field fixed.
     """
-    text = dump_job(job)
+    return question_in(dump_job(job), layout)
+
+
+def question_in(text: str, layout: bool) -> dict[str, str]:
+    """The question in the text of a job file that `dump_job` wrote; see `question_of`."""
     found = parse_toml(text, "the job")
     model = found[MODEL]
     cluster = found["cluster"]

@@ -20,7 +20,7 @@ from ..search.evaluate import Progress
 from . import page, recorded
 from .question import OPENING, ask
 
-LEFT_OUT = ("train", "reproduce", "cli", "static", "published", "__pycache__")
+LEFT_OUT = ("train", "cli", "static", "__pycache__")
 """Parts of the package that no answer of the page needs."""
 NEEDED = ("pyodide.mjs", "pyodide-lock.json")
 """Files that make a folder one of Pyodide's."""

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from ..describe import shipped
+from ..describe.layout import Layout
+from ..describe.read import read
 from ..errors import BadInput
+from ..formats import parse_toml
 from ..prediction import certainty
 from ..report.console import SCHEMA
 from ..report.text import layout_words
 from ..search.evaluate import Progress
-from ..validate import published
-from ..validate.jobs import described
-from ..validate.rows import Row
 from .answers import Answer, Body
-from .question import ask, question_of
+from .question import ask, question_in
 
 NEAREST = 10
 
 
 @cache
-def rows() -> Mapping[str, Row]:
-    """id -> published run as its source describes it."""
-    return {str(row.get("id")): row for row in published()}
+def descriptions() -> Mapping[str, Any]:
+    """id of a published run -> source_ref, software, and its job as the text of a job file."""
+    return dict(json.loads(shipped.text("runs/described.json")))
+
+
+def made(id: str) -> dict[str, Any]:
+    """How a published run was made, and the question that describes it; {} if it is not one."""
+    if id not in descriptions():
+        return {}
+    run = dict(descriptions()[id])
+    text = run.pop("job")
+    layout = read(Layout, parse_toml(text, id)["layout"], "layout")
+    return {
+        **run,
+        "layout_words": layout_words(layout),
+        "question": question_in(text, layout=True),
+    }
 
 
 def told(run: certainty.Run) -> dict[str, Any]:
@@ -45,31 +61,21 @@ def nearest(body: Body, progress: Progress) -> Answer:
         "schema": SCHEMA,
         "class": kind,
         "rows": [
-            {**told(run), "of_class": run.class_ == kind, **made(run.id)}
+            {
+                **told(run),
+                "of_class": run.class_ == kind,
+                **made(run.id),
+            }
             for run in near
         ],
     }
 
 
-def made(id: str) -> dict[str, Any]:
-    """How a published run was made, and the question that describes it."""
-    row = rows().get(id)
-    if row is None:
-        return {}
-    job = described(row).job
-    return {
-        "source_ref": str(row.get("source_ref", ""))[:200],
-        "software": str(row.get("software", ""))[:80],
-        "layout_words": layout_words(job.layout),
-        "question": question_of(job, layout=True),
-    }
-
-
 def run_question(body: Body, progress: Progress) -> Answer:
     """The question that describes a published run."""
-    found = made(str(body.get("id")))
-    if not found:
+    run = made(str(body.get("id")))
+    if not run:
         raise BadInput(
             f"run {str(body.get('id'))[:80]!r} is not among the published ones"
         )
-    return {"schema": SCHEMA, "question": found["question"]}
+    return {"schema": SCHEMA, "question": run["question"]}

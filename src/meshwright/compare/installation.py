@@ -1,0 +1,130 @@
+"""One's own installation: a scale from a few measured steps: folders of runs, or a job file with
+the seconds of its steps.
+
+What kernels, collectives and software leave unexplained is mostly common to all runs of one
+machine: of published runs one constant a source halves the error. The scale is the median of
+measured over predicted, drawn towards 1 as if one more step had come out as predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from ..describe.cluster import Cluster, Installation
+from ..describe.frozen import FrozenDict
+from ..describe.job import Job
+from ..errors import BadInput
+from ..formats import bridge, run_folder
+from ..formats.flags import read_flags
+from .as_run import predicted
+
+LEAST = 3
+"""Measured steps that a scale needs."""
+PRIOR = 1.0
+"""Steps that came out as predicted, which the scale starts from."""
+
+
+def scale(ratios: Sequence[float]) -> float:
+    """The scale from measured over predicted of some steps."""
+    ordered = sorted(math.log(ratio) for ratio in ratios)
+    middle = (
+        ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]
+    ) / 2
+    return math.exp(middle * len(ordered) / (len(ordered) + PRIOR))
+
+
+def spread(ratios: Sequence[float]) -> float:
+    """Largest logarithm of one step over the scaled prediction: how far they disagree."""
+    centre = math.log(scale(ratios))
+    return max(abs(math.log(ratio) - centre) for ratio in ratios)
+
+
+def demand_enough(ratios: Sequence[float]) -> None:
+    """BadInput for fewer steps than a scale needs."""
+    if len(ratios) < LEAST:
+        raise BadInput(
+            f"a scale needs at least {LEAST} measured steps, not {len(ratios)}"
+        )
+
+
+class Step(NamedTuple):
+    """A measured step beside its job."""
+
+    name: str
+    job: Job
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted, before any scale."""
+        plain = replace(self.job.cluster, installation=Installation())
+        return (
+            self.seconds
+            / predicted(replace(self.job, cluster=plain)).step_time_s
+        )
+
+
+def steps(
+    path: str, seconds: Sequence[float] = (), on: str | None = None
+) -> list[Step]:
+    """What a file or folder measured; seconds: those of the steps of a job, or of another tool's
+    file on the cluster `on`.
+    """
+    if Path(path).is_dir():
+        return list(_of_folder(path))
+    if path.endswith(".toml") or bridge.foreign(path):
+        if not seconds:
+            raise BadInput(
+                f"{path} is a job: its steps' seconds are asked, --steps 1.21,1.23,1.20, or"
+                " --steps train.log"
+            )
+        job = read_flags(path, {"on": on} if on else {})
+        return [Step(path, job, each) for each in seconds]
+    raise BadInput(
+        f"{path[:80]} is neither a folder of a run nor a job; rows of runs (.json) are read with"
+        " meshwright[studies]"
+    )
+
+
+def _of_folder(path: str) -> Iterable[Step]:
+    """Steps of a folder that `train` wrote, under its newest layout; a median does not mind the
+    first ones."""
+    run = run_folder.read(path)
+    for row in run.timed:
+        yield Step(path, run.job, float(row["step_time_s"]))
+
+
+def installation(of: Sequence[Step]) -> Cluster:
+    """One chip of the machines that all steps ran on, with the scale of its steps.
+
+    Steps of one job count as one measurement each; jobs that differ weigh alike.
+    """
+    demand_enough([step.seconds for step in of])
+    kinds = {
+        (step.job.cluster.chip, step.job.cluster.network.name) for step in of
+    }
+    if len(kinds) > 1:
+        names = sorted({step.job.cluster.chip.name for step in of})
+        raise BadInput(
+            "one scale is of one installation, but the steps are of several kinds of machine:"
+            f" {', '.join(names)}"
+        )
+    jobs: dict[Job, list[Step]] = {}
+    for step in of:
+        jobs.setdefault(step.job, []).append(step)
+    of_jobs = [median(step.ratio for step in each) for each in jobs.values()]
+    ratios = [step.ratio for step in of] if len(jobs) == 1 else of_jobs
+    found = scale(ratios)
+    named = sorted({Path(step.name).name for step in of})
+    sources = {
+        "scale": FrozenDict(
+            {"source": f"measured steps: {', '.join(named)[:400]}"}
+        )
+    }
+    known = Installation(round(found, 4), len(of), FrozenDict(sources))
+    return replace(of[0].job.cluster, chips=1, installation=known)

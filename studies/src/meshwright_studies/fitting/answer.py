@@ -1,0 +1,197 @@
+"""The answer of `fit`: what is fitted, and how good it is where it has not looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from meshwright.compare.installation import scale
+from meshwright.describe.fitted import Parameter, parameters
+from meshwright.prediction.classes import EXPERTS
+
+from ..validate.rows import Row
+from ..validate.stats import stats
+from . import intervals
+from .evidence import HEAD, evidence, table
+from .fit import (
+    Fit,
+    Model,
+    at_priors,
+    families_left_out,
+    fit,
+    in_sample,
+    left_out,
+)
+from .intervals import DRAWS, Judged, drawn
+from .runs import runs
+from .seen import Seen
+from .written import written
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Numbers, and every run as predicted at the priors, in the sample, and with its laboratory or
+    its family of chips left out."""
+
+    parameters: tuple[Parameter, ...]
+    fit: Fit
+    priors: tuple[Seen, ...]
+    sample: tuple[Seen, ...]
+    laboratories: tuple[Seen, ...]
+    families: tuple[Seen, ...]
+
+    @cached_property
+    def nested(self) -> Judged:
+        """Intervals of each laboratory from the others alone."""
+        return intervals.nested(self.laboratories)
+
+    @cached_property
+    def one_interval(self) -> Judged:
+        """One pooled interval, from the others alone."""
+        return intervals.one_for_all(self.laboratories)
+
+    @property
+    def columns(self) -> dict[str, tuple[Seen, ...]]:
+        """How a run was predicted -> all runs."""
+        return {
+            "priors": self.priors,
+            "in sample": self.sample,
+            "laboratory left out": self.laboratories,
+            "family of chips left out": self.families,
+        }
+
+    def files(self, date: str) -> dict[str, str]:
+        """Path in the catalogue -> what is to be written there."""
+        count = len(self.fit.without)
+        of = self.laboratories
+        return {
+            "fitted.toml": written(
+                self.parameters, self.fit, date, len(of), count
+            ),
+            "evidence.toml": f"{HEAD}\n{evidence(of, 'realistic')}",
+            "runs/seen.csv": table(of),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `fit --json`."""
+        return {
+            "parameters": [
+                {
+                    "name": p.name,
+                    "where": list(p.where),
+                    "prior": p.prior,
+                    "value": self.fit.values[p.name],
+                    "range": self.fit.range(p.name),
+                    "without": self.fit.identified_by(p),
+                }
+                for p in self.parameters
+            ],
+            "errors": {name: errors(of) for name, of in self.columns.items()},
+            "sources": {
+                name: {
+                    key: errors(rows)
+                    for key, rows in by(of, lambda s: s.source).items()
+                }
+                for name, of in self.columns.items()
+            },
+            "intervals": {
+                "coverage": float(self.nested.inside.mean()),
+                "classes": coverage(self.laboratories, self.nested),
+                "score": float(self.nested.score.mean()),
+                "score_of_one_interval": float(self.one_interval.score.mean()),
+            },
+            "scaled": scaled(self.laboratories),
+        }
+
+
+def answer(
+    rows: Sequence[Row], of: Sequence[Parameter] | None = None
+) -> Answer:
+    """Fit the shared numbers to published runs and judge them."""
+    model = Model(runs(rows), tuple(parameters() if of is None else of))
+    return judged(model, fit(model))
+
+
+def judged(model: Model, found: Fit) -> Answer:
+    """Every run as predicted with numbers that were fitted before."""
+    return Answer(
+        model.parameters,
+        found,
+        tuple(at_priors(model)),
+        tuple(in_sample(model, found)),
+        tuple(left_out(model, found)),
+        tuple(families_left_out(model, found)),
+    )
+
+
+def by(
+    of: Sequence[Seen], key: Callable[[Seen], str]
+) -> dict[str, list[Seen]]:
+    """Runs by a key, in its order."""
+    found: dict[str, list[Seen]] = {}
+    for one in of:
+        found.setdefault(key(one), []).append(one)
+    return dict(sorted(found.items()))
+
+
+def errors(of: Sequence[Seen]) -> dict[str, Any]:
+    """Median, mean, 90 % and bias of predicted over measured; of dense models and experts too."""
+    kinds = {
+        "dense": [s for s in of if s.run.kind != EXPERTS],
+        "experts": [s for s in of if s.run.kind == EXPERTS],
+    }
+    medians = {
+        name: ratios(rows)["median_abs_error"] for name, rows in kinds.items()
+    }
+    return {**ratios(of), **medians}
+
+
+def ratios(of: Sequence[Seen]) -> dict[str, Any]:
+    """Statistics of predicted over measured."""
+    found = stats([1.0 / one.run.ratio for one in of])
+    return {key: value for key, value in found.items() if key != "coverage"}
+
+
+def coverage(of: Sequence[Seen], found: Judged) -> dict[str, dict[str, float]]:
+    """Class -> rows, sources, and the share of rows inside."""
+    kinds = np.array([one.kind for one in of])
+    return {
+        kind: {
+            "rows": int((kinds == kind).sum()),
+            "sources": len({one.source for one in of if one.kind == kind}),
+            "inside": float(found.inside[kinds == kind].mean()),
+        }
+        for kind in sorted({*kinds.tolist()})
+    }
+
+
+def scaled(of: Sequence[Seen]) -> dict[str, float]:
+    """Median error of a source's other rows after one scale from three of them (mean of DRAWS
+    seeded draws), and of all its rows after one constant from all.
+    """
+    medians = []
+    for seed in range(DRAWS):
+        left: list[float] = []
+        for rows in by(of, lambda s: s.source).values():
+            error = np.array([one.error for one in rows])
+            taken = drawn(len(error), seed)
+            rest = np.delete(error, taken)
+            left += list(
+                np.abs(
+                    np.exp(np.log(scale(list(np.exp(error[taken])))) - rest)
+                    - 1.0
+                )
+            )
+        medians.append(float(np.median(left)))
+    whole: list[float] = []
+    for rows in by(of, lambda s: s.source).values():
+        error = np.array([one.error for one in rows])
+        whole += list(np.abs(np.exp(np.median(error) - error) - 1.0))
+    return {
+        "three_rows": float(np.mean(medians)),
+        "all_rows": float(np.median(whole)),
+    }

@@ -1,0 +1,107 @@
+"""The text of catalog/evidence.toml and of catalog/runs/seen.csv, from left-out predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from json import dumps
+
+from meshwright.formats.toml import dump_job
+from meshwright.prediction.certainty import Run
+
+from ..validate.jobs import described
+from ..validate.rows import Row, plain
+from . import intervals
+from .intervals import BEYOND, DECLARED, Ends
+from .seen import Seen, alike
+
+HEAD = """\
+# How sure predictions are. Written by `meshwright fit`; a test compares.
+# low, high: 3 % and 97 % quantiles of ln(measured / predicted) over the width of the prediction,
+# sources weighted alike; predictions left out their laboratory (docs/accuracy.md).
+"""
+
+
+def evidence(of: Sequence[Seen], name: str) -> str:
+    """The TOML of an assumption set: all runs pooled, how unsure each part is, then each class."""
+    every = intervals.pooled(of)
+    by = intervals.unsure(every)
+    pooled = intervals.ends(intervals.standard(every, by), alike(every))
+    own = intervals.after_scale(every, by)
+    most = {
+        "chips": max(s.run.chips for s in of),
+        "tokens": max(s.run.tokens for s in of),
+    }
+    lines = [
+        f"[{name}]",
+        *_written(pooled, every),
+        f"own = {{ low = {own.low:.3f}, high = {own.high:.3f} }}",
+        f"pair = {intervals.pair(every, pooled):.3f}",
+        f"resolution = {intervals.resolution(every):g}",
+        f"most = {{ chips = {most['chips']}, tokens = {most['tokens']} }}",
+        "",
+        f"[{name}.unsure]",
+        *(_unsure(part, by[part], why) for part, (_, why) in DECLARED.items()),
+        *(_unsure(part, value, why) for part, (value, why) in BEYOND.items()),
+    ]
+    for kind in sorted({one.kind for one in of}):
+        mine = [one for one in of if one.kind == kind]
+        found = intervals.ends(
+            intervals.standard(mine, by),
+            alike(mine),
+        )
+        lines += ["", f'[{name}.classes."{kind}"]', *_written(found, mine)]
+    return "\n".join(lines) + "\n"
+
+
+def _unsure(part: str, value: float, why: str) -> str:
+    return f"{part} = {value:.3g}  # {why}"
+
+
+def _written(ends: Ends, of: Sequence[Seen]) -> list[str]:
+    sources = ", ".join(
+        f'"{name}"' for name in sorted({one.source for one in of})
+    )
+    return [
+        f"low = {ends.low:.3f}",
+        f"high = {ends.high:.3f}",
+        f"rows = {len(of)}",
+        f"sources = [{sources}]",
+    ]
+
+
+def table(of: Sequence[Seen]) -> str:
+    """The CSV of the runs, for the nearest ones to a question."""
+    head = "# Published runs beside left-out predictions. Written with catalog/evidence.toml.\n"
+    lines = [
+        ",".join(Run._fields),
+        *(",".join(map(_cell, one.run)) for one in of),
+    ]
+    return head + "\n".join(lines) + "\n"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return f'"{text}"' if "," in text else text
+
+
+def descriptions(rows: Sequence[Row], ids: Collection[str]) -> str:
+    """The JSON of how runs were made: id -> source_ref, software, and the job as a job file."""
+    made = {}
+    for row in rows:
+        if (name := plain(row, "id")[:120]) in ids:
+            made[name] = {
+                "source_ref": str(row.get("source_ref", ""))[:200],
+                "software": str(row.get("software", ""))[:80],
+                "job": dump_job(described(row).job),
+            }
+    lines = (f"{dumps(name)}: {dumps(row)}" for name, row in made.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def unsure_of(of: Mapping[str, float]) -> str:
+    """In words."""
+    return ", ".join(
+        f"{part} {100 * value:.0f} %" for part, value in of.items()
+    )

@@ -1,0 +1,303 @@
+"""The shared numbers that runs make of their priors.
+
+Least squares on ln(predicted / measured) / NOISE, large errors counting less (soft L1: weight
+1 / sqrt(1 + z^2)), every row weighing the root of one over the rows of its source, about
+INDEPENDENT rows in all; each number has a Gaussian prior on its logarithm, and bounds. Steps of
+Gauss and Newton from the priors on, in a fixed order: a fit is the same on every machine.
+
+With a laboratory left out the fit is repeated on the effects at the optimum of all rows, and its
+runs are predicted anew with what comes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.compare.as_run import predicted
+from meshwright.describe import assumptions, fitted, framework, kernels
+from meshwright.describe.fitted import Parameter
+from meshwright.describe.job import Job
+from meshwright.prediction.classes import chip_family
+from meshwright.prediction.prediction import Prediction
+
+from .runs import Measured
+from .seen import Column, Seen, laboratory, seen
+
+NOISE = 0.08
+"""Width of what the laws leave unexplained, as a logarithm (repeated runs: 0.02 to 0.12)."""
+INDEPENDENT = 300.0
+"""Rows of one source err alike: about so many are independent."""
+STEP = 1.05
+"""Change of a number for its effect."""
+ROUNDS = 3
+"""Times that effects are taken anew; the third changes nothing in the third digit."""
+INNER = 40
+"""Steps on the same effects: until the weights of large errors stand still."""
+DIGITS = 3
+"""Of a value in the catalogue."""
+FALLS_BACK = 0.25
+"""Share of its way from the prior below which a number has fallen back."""
+Values = Mapping[str, float]
+Mask = NDArray[np.bool_]
+
+
+@dataclass
+class Model:
+    """Runs whose predictions are asked again and again with other numbers. A number that a job does
+    not read leaves its prediction as it is: it is kept by those that it reads."""
+
+    every: tuple[Measured, ...]
+    parameters: tuple[Parameter, ...]
+    known: dict[tuple[int, tuple[float, ...]], Prediction] = field(
+        default_factory=dict
+    )
+    of: list[int] = field(init=False)
+    """Of each run, which of the jobs that differ it is."""
+    reads: list[list[str]] = field(init=False)
+    """Of each run, the numbers that its job reads."""
+
+    def __post_init__(self) -> None:
+        first: dict[Job, int] = {}
+        self.of = [first.setdefault(run.job, len(first)) for run in self.every]
+        places = [read_by(run.job) for run in self.every]
+        self.reads = [
+            [p.name for p in self.parameters if at & {*p.places}]
+            for at in places
+        ]
+
+    def predicted(self, run: int, values: Values) -> Prediction:
+        """A run's job with other numbers."""
+        key = self.of[run], tuple(values[name] for name in self.reads[run])
+        if key not in self.known:
+            self.known[key] = predicted(
+                with_values(self.every[run].job, values)
+            )
+        return self.known[key]
+
+    def errors(self, values: Values, only: Mask | None = None) -> Column:
+        """ln(predicted / measured) of each run; 0 of those that are not asked for."""
+        wanted = np.ones(len(self.every), bool) if only is None else only
+        return np.array(
+            [
+                log(self.predicted(i, values).step_time_s / run.step_s)
+                if wanted[i]
+                else 0.0
+                for i, run in enumerate(self.every)
+            ]
+        )
+
+    def seen(self, values: Values, only: Mask) -> list[Seen]:
+        """Runs beside their predictions."""
+        return [
+            seen(
+                run.id,
+                run.source,
+                self.predicted(i, values),
+                run.step_s,
+                run.workload,
+            )
+            for i, run in enumerate(self.every)
+            if only[i]
+        ]
+
+
+def read_by(job: Job) -> set[str]:
+    """Places of the catalogue that a job's time is made of."""
+    law = job.cluster.chip.kernel_law
+    by = job.framework.name if job.framework else ""
+    return {"set/chip", f"kernels/{law}", f"frameworks/{by}"}
+
+
+def with_values(job: Job, values: Values) -> Job:
+    """A job of the default set with other numbers in the catalogue."""
+    chip = fitted.applied("set/chip", assumptions.BY_SHAPE_AS_WRITTEN, values)
+    if law := job.cluster.chip.kernel_law:
+        of = kernels.as_written()[law]
+        chip = replace(
+            chip, kernels=fitted.applied(f"kernels/{law}", of, values)
+        )
+    how = replace(assumptions.REALISTIC, chip=chip)
+    if job.framework is None:
+        return replace(job, assumptions=how)
+    name = job.framework.name
+    by = fitted.applied(
+        f"frameworks/{name}", framework.as_written()[name], values
+    )
+    return replace(job, assumptions=how, framework=by)
+
+
+class Effects(NamedTuple):
+    """Errors at some values, and what each number does to them: rows by numbers."""
+
+    at: Column
+    """Logarithms of values over priors."""
+    error: Column
+    by: Column
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What runs make of the numbers."""
+
+    values: dict[str, float]
+    without: dict[str, dict[str, float]]
+    """Laboratory -> the values without it."""
+    families: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Family of chips -> the values without its runs."""
+
+    def range(self, name: str) -> tuple[float, float]:
+        """Over the fits with a laboratory left out."""
+        found = [values[name] for values in self.without.values()]
+        return min(found), max(found)
+
+    def identified_by(self, of: Parameter) -> tuple[str, ...]:
+        """Laboratories without which a number falls back to its prior."""
+        way = log(self.values[of.name] / of.prior)
+        return tuple(
+            name
+            for name, values in self.without.items()
+            if abs(log(values[of.name] / of.prior)) < FALLS_BACK * abs(way)
+        )
+
+
+def fit(
+    model: Model, start: Values | None = None, rounds: int = ROUNDS
+) -> Fit:
+    """All numbers from all runs, and with each laboratory and each family of chips left out.
+
+    start: values to begin from in place of the priors; from a fit that has changed little one round
+    is enough.
+    """
+    of = model.parameters
+    at = np.array(
+        [log((start or {}).get(p.name, p.prior) / p.prior) for p in of]
+    )
+    everywhere = np.ones(len(model.every), bool)
+    for _ in range(rounds):
+        found = effects(model, at)
+        at = solved(of, found, weights(model.every, everywhere))
+    whose = [laboratory(run.source) for run in model.every]
+    family = [chip_family(run.job.cluster.chip) for run in model.every]
+    return Fit(
+        named(of, at),
+        _without(model, found, whose),
+        _without(model, found, family),
+    )
+
+
+def _without(
+    model: Model, found: Effects, groups: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Group of runs -> the values without it."""
+    each = np.array(groups)
+    of = model.parameters
+    return {
+        name: named(of, solved(of, found, weights(model.every, each != name)))
+        for name in sorted({*groups})
+    }
+
+
+def stored(table: Mapping[str, Any] | None = None) -> Fit:
+    """The fit that the catalogue holds: nothing is fitted again."""
+    told = fitted.table() if table is None else table
+    values = {
+        name: float(of["value"]) for name, of in told["parameters"].items()
+    }
+    without, families = (
+        {name: {**of} for name, of in told[key].items()}
+        for key in ("without", "families")
+    )
+    return Fit(values, without, families)
+
+
+def named(of: Sequence[Parameter], at: Column) -> dict[str, float]:
+    """Values, rounded as the catalogue has them."""
+    exact = (p.prior * float(np.exp(x)) for p, x in zip(of, at, strict=True))
+    return {
+        p.name: float(f"{v:.{DIGITS}g}")
+        for p, v in zip(of, exact, strict=True)
+    }
+
+
+def effects(model: Model, at: Column) -> Effects:
+    """Errors there, and the change of each with the logarithm of each number."""
+    of = model.parameters
+    here = {
+        p.name: p.prior * float(np.exp(x)) for p, x in zip(of, at, strict=True)
+    }
+    error = model.errors(here)
+    columns = []
+    for p in of:
+        change = STEP if here[p.name] * STEP <= p.most else 1.0 / STEP
+        reads = np.array([p.name in mine for mine in model.reads])
+        there = model.errors({**here, p.name: here[p.name] * change}, reads)
+        columns.append(np.where(reads, there - error, 0.0) / log(change))
+    return Effects(at, error, np.array(columns).T)
+
+
+def weights(of: Sequence[Measured], used: Mask) -> Column:
+    """Of each run in a fit; 0 of those that are left out."""
+    count = Counter(run.source for run in of)
+    each = np.array([count[run.source] ** -0.5 for run in of])
+    return np.where(used, each * INDEPENDENT / each.sum(), 0.0)
+
+
+def solved(of: Sequence[Parameter], found: Effects, weight: Column) -> Column:
+    """Logarithms of the values over their priors that the weighted rows ask for."""
+    spread = np.array([p.spread for p in of])
+    bounds = np.log([(p.least / p.prior, p.most / p.prior) for p in of]).T
+    stiff = np.diag(spread**-2.0)
+    x = found.at
+    for _ in range(INNER):
+        left = found.error + found.by @ (x - found.at)
+        robust = weight / np.sqrt(1.0 + (left / NOISE) ** 2) / NOISE**2
+        normal = found.by.T @ (robust[:, None] * found.by) + stiff
+        downhill = found.by.T @ (robust * left) + x / spread**2
+        x = np.clip(x - np.linalg.solve(normal, downhill), *bounds)
+    return x
+
+
+def left_out(model: Model, of: Fit) -> list[Seen]:
+    """Every run as predicted without its laboratory."""
+    return _apart(
+        model, of.without, [laboratory(run.source) for run in model.every]
+    )
+
+
+def families_left_out(model: Model, of: Fit) -> list[Seen]:
+    """Every run as predicted without its family of chips."""
+    family = [chip_family(run.job.cluster.chip) for run in model.every]
+    return _apart(model, of.families, family)
+
+
+def _apart(
+    model: Model,
+    without: Mapping[str, Mapping[str, float]],
+    groups: Sequence[str],
+) -> list[Seen]:
+    """Each group of runs with the values of the others."""
+    each = np.array(groups)
+    found = {}
+    for name in sorted({*groups}):
+        found.update(
+            {s.run.id: s for s in model.seen(without[name], each == name)}
+        )
+    return [found[run.id] for run in model.every]
+
+
+def in_sample(model: Model, of: Fit) -> list[Seen]:
+    """Every run as predicted with all of them."""
+    return model.seen(of.values, np.ones(len(model.every), bool))
+
+
+def at_priors(model: Model) -> list[Seen]:
+    """Every run as predicted without any."""
+    values = {p.name: p.prior for p in model.parameters}
+    return model.seen(values, np.ones(len(model.every), bool))

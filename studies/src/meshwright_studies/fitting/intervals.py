@@ -1,0 +1,337 @@
+"""Intervals from left-out predictions: how unsure each part of a prediction is, what nine of ten
+runs lie within, and whether that holds for a laboratory that neither has seen.
+
+Split conformal prediction with a scale: z = error / s, s the width of a prediction
+(`prediction.certainty`); the interval is between two quantiles of z, every source weighing as
+much as the next. Source: Lei et al. 2018, arXiv 1604.04173, section 5.2 (locally
+weighted); here the scale is a sum of named parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.compare.installation import LEAST, scale
+from meshwright.describe import fitted
+from meshwright.prediction.certainty import PARTS, TRUSTED
+from meshwright.prediction.classes import framework_family
+
+from ..validate.stats import quantile
+from .seen import Column, Seen, alike, errors, shares
+
+SHARE = 0.9
+"""Of all runs, what an interval is to hold."""
+TAIL = 0.03
+"""Of the runs of the laboratories that are seen, what lies beyond each end. A new laboratory lies
+beyond what ten others span more often than their own rows do: at 0.05 nested intervals hold 81 %,
+at 0.03 89 % (chosen in view of that)."""
+ENDS = (TAIL, 1.0 - TAIL)
+SCALED = ((1.0 - SHARE) / 2, (1.0 + SHARE) / 2)
+"""Of the other runs of a source after one scale from a few of them. What a laboratory has in common
+is gone, so that those of the others hold 91 % of its runs without any margin."""
+DECLARED: Mapping[str, tuple[float, str]] = {
+    "step": (
+        0.06,
+        "repeated runs of one configuration 2 to 5 %, products of a kind of chip 4 %",
+    ),
+    "memory": (
+        0.25,
+        "vidur: passes reach 0.3 to 0.96 of the bandwidth, 0.8 is taken",
+    ),
+    "host": (
+        0.50,
+        "seconds of a launch differ by a factor of 2 between hosts (estimate)",
+    ),
+    "overhead": (
+        1.0,
+        "seconds of a step beside all layers: the width of their prior (catalog/fitted.toml)",
+    ),
+    "messages": (
+        0.30,
+        "NCCL's tables within 5 %; overlap and waiting are estimates",
+    ),
+    "gathers": (
+        1.0,
+        "share of the link in ZeRO-3 of 2021: the width of its prior (catalog/fitted.toml)",
+    ),
+    "experts": (
+        0.20,
+        "grouped products 11 %, dispatch 13 % off their tables, load unknown",
+    ),
+    "fp8": (0.12, "FP8 products with their casts 16 % off their tables"),
+    "fp4": (0.18, "FP4 products with their casts 20 % off their tables"),
+}
+"""Part -> how unsure it is before any run is seen, and why."""
+STIFF = 0.5
+"""How much a doubling of a declared width weighs, against half of all sources."""
+BEYOND: Mapping[str, tuple[float, str]] = {
+    "chip": (
+        0.15,
+        "clock under load of a new family: 0.66 to 0.97 of what kernels reach",
+    ),
+    "framework": (
+        0.10,
+        "element-wise passes and overlap of frameworks differ by so much",
+    ),
+    "class": (0.05, "its chips and its framework are known, but not together"),
+    "chips": (0.03, "a doubling of chips beyond any run's (estimate)"),
+    "tokens": (0.04, "a doubling of the longest sequence (estimate)"),
+}
+"""Distance from evidence -> what it adds; no run can tell."""
+DRAWS = 20
+"""Seeds of the rows that a scale is from."""
+GAPS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.15)
+"""Differences of predicted times that may be the resolution."""
+ORDERED = 0.75
+"""Share of pairs in the right order from the resolution on."""
+
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class Ends(NamedTuple):
+    """Quantiles of z."""
+
+    low: float
+    high: float
+
+
+def pool(of: Sequence[Seen]) -> Mask:
+    """Runs that what is said of all runs rests on.
+
+    A number of a framework that one laboratory alone tells is at its prior in the predictions
+    without that laboratory. By how much those are off says how much the number matters, nothing of
+    other frameworks: such runs make an interval of their own class only.
+    """
+    told = {
+        framework_family(profile)
+        for number in fitted.parameters()
+        for profile in number.frameworks
+    }
+    laboratories: dict[str, set[str]] = {}
+    for one in of:
+        family = framework_family(one.run.framework)
+        laboratories.setdefault(family, set()).add(one.laboratory)
+    alone = {name for name, by in laboratories.items() if len(by) == 1} & told
+    return np.array(
+        [framework_family(one.run.framework) not in alone for one in of],
+        dtype=bool,
+    )
+
+
+def pooled(of: Sequence[Seen]) -> list[Seen]:
+    """Those runs."""
+    return [one for one, yes in zip(of, pool(of), strict=True) if yes]
+
+
+def unsure(of: Sequence[Seen]) -> dict[str, float]:
+    """Part -> how unsure it is: widths of a Laplace distribution of the errors, most likely under
+    those declared.
+
+    The cost, sum of w (|e| / s + ln s) and the squares of the logarithms, is lowered one width at
+    a time, in steps that halve: no random start, the same on every machine.
+    """
+    declared = np.array([DECLARED[name][0] for name in PARTS])
+    x = shares(of)
+    y = np.abs(errors(of))
+    w = alike(of)
+
+    def cost(change: Column) -> float:
+        s = widths(x, declared * np.exp(change))
+        return float(
+            (w * (y / s + np.log(s))).sum() + STIFF * (change**2).sum()
+        )
+
+    best = np.zeros(len(declared))
+    least, step = cost(best), 0.4
+    while step > 0.01:
+        found = [(cost(other), tuple(other)) for other in _around(best, step)]
+        lowest, where = min(found)
+        if lowest < least - 1e-9:
+            least = lowest
+            best = np.array(where)
+        else:
+            step /= 2
+    return dict(zip(PARTS, map(float, declared * np.exp(best)), strict=True))
+
+
+def _around(point: Column, step: float) -> Iterator[Column]:
+    for axis in range(len(point)):
+        for change in (step, -step):
+            other = point.copy()
+            other[axis] += change
+            yield other
+
+
+def widths(x: Column, by: Column) -> Column:
+    """s of each row. x: rows by parts;  by: how unsure each part is."""
+    found: Column = np.sqrt(((x * by) ** 2).sum(axis=1))
+    return found
+
+
+def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
+    """z of each run."""
+    return errors(of) / widths(
+        shares(of), np.array([by[name] for name in PARTS])
+    )
+
+
+def ends(z: Column, weight: Column, at: tuple[float, float] = ENDS) -> Ends:
+    """What nine of ten of the weight lie between. at: its shares below each end."""
+    order = np.argsort(z, kind="stable")
+    values = list(z[order])
+    weights = list(weight[order])
+    return Ends(*(float(quantile(values, q, weights)) for q in at))
+
+
+def of_class(
+    kind: str, of: Sequence[Seen], z: Column, among: Mask | None = None
+) -> Ends:
+    """Those of a class; with few sources the wider of its own and those of all runs. among: which
+    runs those are (`pool`)."""
+    weight = alike(of)
+    some = slice(None) if among is None else among
+    every = ends(z[some], weight[some])
+    mine = np.array([one.kind == kind for one in of])
+    if not mine.any():
+        return every
+    own = ends(z[mine], weight[mine])
+    if len({one.source for one in of if one.kind == kind}) >= TRUSTED:
+        return own
+    return Ends(min(own.low, every.low), max(own.high, every.high))
+
+
+def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
+    """Of a source's other runs after one scale from a few of them: all draws of DRAWS seeds."""
+    found, weight = [], []
+    for source in sorted({one.source for one in of}):
+        mine = [one for one in of if one.source == source]
+        error = errors(mine)
+        wide = widths(shares(mine), np.array([by[p] for p in PARTS]))
+        for seed in range(DRAWS):
+            taken = drawn(len(mine), seed)
+            centre = np.log(scale(list(np.exp(error[taken]))))
+            rest = np.delete((error - centre) / wide, taken)
+            found.append(rest)
+            weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
+    return ends(np.concatenate(found), np.concatenate(weight), SCALED)
+
+
+def drawn(rows: int, seed: int) -> NDArray[np.int64]:
+    """Rows of a source that an installation's scale is from."""
+    found: NDArray[np.int64] = np.random.default_rng(seed).choice(
+        rows, min(LEAST, rows), replace=False
+    )
+    return found
+
+
+class Judged(NamedTuple):
+    """Intervals of runs whose laboratory they have not seen, as logarithms."""
+
+    low: Column
+    high: Column
+    inside: NDArray[np.bool_]
+    score: Column
+    """Winkler's interval score: width, and what lies outside, 2 / (1 - 0.9) times."""
+
+
+def judged(error: Column, low: Column, high: Column) -> Judged:
+    """Coverage and score (Gneiting & Raftery 2007, equation 43)."""
+    outside = np.maximum(low - error, 0.0) + np.maximum(error - high, 0.0)
+    score = high - low + 2.0 / (1.0 - SHARE) * outside
+    return Judged(low, high, (low <= error) & (error <= high), score)
+
+
+def nested(
+    of: Sequence[Seen], others: Mapping[str, Sequence[Seen]] | None = None
+) -> Judged:
+    """Each laboratory's intervals from the runs of the others alone. others: laboratory -> those
+    runs as predicted without it too; default: as they are."""
+    low = np.zeros(len(of))
+    high = np.zeros(len(of))
+    known = {one.run.id for one in pooled(of)}
+    for name in sorted({one.laboratory for one in of}):
+        rest = (others or {}).get(name) or [
+            one for one in of if one.laboratory != name
+        ]
+        among = np.array([one.run.id in known for one in rest], dtype=bool)
+        by = unsure([one for one in rest if one.run.id in known])
+        z = standard(rest, by)
+        wide = widths(shares(of), np.array([by[part] for part in PARTS]))
+        classes = {one.kind for one in of if one.laboratory == name}
+        found = {kind: of_class(kind, rest, z, among) for kind in classes}
+        for i, one in enumerate(of):
+            if one.laboratory == name:
+                low[i], high[i] = (wide[i] * end for end in found[one.kind])
+    return judged(errors(of), low, high)
+
+
+def one_for_all(of: Sequence[Seen], at: tuple[float, float] = ENDS) -> Judged:
+    """The same with one pooled interval, for comparison. at: the weight below each of its ends."""
+    low = np.zeros(len(of))
+    high = np.zeros(len(of))
+    every = pooled(of)
+    for name in sorted({one.laboratory for one in of}):
+        mine = np.array([one.laboratory == name for one in of])
+        rest = [one for one in every if one.laboratory != name]
+        low[mine], high[mine] = ends(errors(rest), alike(rest), at)
+    return judged(errors(of), low, high)
+
+
+def pairs(of: Sequence[Seen]) -> Iterator[tuple[Seen, Seen, float]]:
+    """Layouts of one workload two by two, with weights by which a group counts as its rows do."""
+    groups: dict[tuple[object, ...], list[Seen]] = {}
+    for one in of:
+        groups.setdefault(one.workload, []).append(one)
+    for group in groups.values():
+        for a, b in combinations(group, 2):
+            yield a, b, 2 / (len(group) - 1)
+
+
+def pair(of: Sequence[Seen], z: Ends) -> float:
+    """How unsure the ratio of two layouts of one workload is: nine of ten lie within it times the
+    larger end."""
+    found = sorted(
+        (abs(a.error - b.error), weight) for a, b, weight in pairs(of)
+    )
+    values = [v for v, _ in found]
+    weights = [w for _, w in found]
+    return (
+        quantile(values, SHARE, weights) / max(-z.low, z.high)
+        if found
+        else 0.0
+    )
+
+
+def resolution(of: Sequence[Seen]) -> float:
+    """The smallest of GAPS from which predicted times of two layouts are in the measured order in
+    three of four pairs."""
+    found = [
+        (
+            abs(
+                np.log(a.run.step_s / a.run.ratio)
+                - np.log(b.run.step_s / b.run.ratio)
+            ),
+            a,
+            b,
+            w,
+        )
+        for a, b, w in pairs(of)
+    ]
+    for gap, wider in zip(GAPS, (*GAPS[1:], np.inf), strict=True):
+        near = [(a, b, w) for g, a, b, w in found if gap <= g < wider]
+        right = sum(w for a, b, w in near if _in_order(a, b))
+        if near and right >= ORDERED * sum(w for *_, w in near):
+            return gap
+    return GAPS[-1]
+
+
+def _in_order(a: Seen, b: Seen) -> bool:
+    there = a.run.step_s / a.run.ratio
+    here = b.run.step_s / b.run.ratio
+    return (a.run.step_s - b.run.step_s) * (there - here) > 0

@@ -1,0 +1,56 @@
+"""Published runs as jobs with a step time: what a fit may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meshwright.compare.as_run import predicted
+from meshwright.describe.job import Job
+from meshwright.errors import BadInput
+
+from ..validate import out_of_scope
+from ..validate.jobs import described
+from ..validate.measured import judged, step_time, workload
+from ..validate.rows import Row, part, plain
+from ..validate.silent import held_out, silent
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run's job and its step time."""
+
+    id: str
+    source: str
+    job: Job
+    step_s: float
+    workload: tuple[object, ...]
+
+
+def runs(rows: Sequence[Row]) -> tuple[Measured, ...]:
+    """The rows that a fit may use: complete runs with a step time, in scope."""
+    found = (
+        measured(row)
+        for row in rows
+        if not (out_of_scope(row) or held_out(row))
+    )
+    return tuple(one for one in found if one)
+
+
+def measured(row: Row) -> Measured | None:
+    """One row; None if it has no step time, or is no job."""
+    if silent(row):
+        return None
+    try:
+        about = described(row)
+        job = about.job
+        seconds = step_time(part(row, "measured"), job)
+        asked = judged(row)
+        if not seconds or (asked and not asked & {"step_time", "tflops/mfu"}):
+            return None
+        predicted(job)
+    except (BadInput, ArithmeticError, ValueError):
+        return None
+    name = plain(row, "id")[:120]
+    source = plain(row, "source")[:120]
+    return Measured(name, source, job, seconds, workload(row, job))

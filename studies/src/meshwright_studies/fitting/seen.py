@@ -1,0 +1,80 @@
+"""What is known of each published run when a fit is judged: its error, and what a prediction of it
+can be unsure of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.prediction.certainty import PARTS, Run, kind_of, parts
+from meshwright.prediction.prediction import Prediction
+
+Column: TypeAlias = NDArray[np.float64]
+LABORATORIES = {
+    "vtrain-single": "vtrain",
+    "vtrain-multi": "vtrain",
+    "bigscience-tr11": "bigscience",
+    "bigscience-tr3m": "bigscience",
+}
+"""Sources of one laboratory are left out together; others are their own."""
+
+
+class Seen(NamedTuple):
+    """A published run beside its prediction."""
+
+    run: Run
+    laboratory: str
+    kind: str
+    error: float
+    """ln(measured / predicted)."""
+    parts: dict[str, float]
+    workload: tuple[object, ...] = ()
+
+    @property
+    def source(self) -> str:
+        return self.run.source
+
+
+def seen(
+    id: str,
+    source: str,
+    prediction: Prediction,
+    measured: float,
+    workload: tuple[object, ...] = (),
+) -> Seen:
+    """A run beside the prediction of it."""
+    job = prediction.job
+    step = prediction.step_time_s
+    ratio = measured / step
+    run = Run.of(job, id, source, step_s=measured, ratio=ratio)
+    error = math.log(ratio)
+    of = parts(job, prediction.time_s)
+    return Seen(run, laboratory(source), kind_of(job), error, of, workload)
+
+
+def laboratory(source: str) -> str:
+    """Whose runs they are."""
+    return LABORATORIES.get(source, source)
+
+
+def errors(of: Sequence[Seen]) -> Column:
+    """ln(measured / predicted)."""
+    return np.array([one.error for one in of])
+
+
+def shares(of: Sequence[Seen]) -> Column:
+    """Rows by PARTS."""
+    return np.array([[one.parts[name] for name in PARTS] for one in of])
+
+
+def alike(of: Iterable[Seen]) -> Column:
+    """Weights: every source as much as the next."""
+    names = [one.source for one in of]
+    count = Counter(names)
+    return np.array([1 / count[name] for name in names])

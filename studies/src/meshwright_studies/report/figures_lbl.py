@@ -1,0 +1,295 @@
+"""Plots like the figures of Subramanian et al. 2024: bars with configurations, strong scaling,
+days, speedups, maps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from meshwright.prediction.prediction import Prediction
+from meshwright.report.plots import (
+    configuration,
+    memory_bars,
+    panels,
+    spent,
+    stack,
+    wide,
+)
+
+TITLE_AT, EDITION_AT, TOP = 0.1, 0.35, 0.6
+LEFT, LEGEND, BOTTOM = 1.15, 1.4, 0.75
+"""Inches at the edges of a panel of bars: for titles, names of rows, legends and names of bars."""
+MORE = 0.3
+"""Inches that a panel of these is wider than one of a plan."""
+TITLE = 80
+"""Characters of a line of a title."""
+MARKERS = "osD^vP*X<>"
+LINES = ("-", "--", ":", "-.")
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#885522", "#777777")
+
+
+Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
+"""Name of an edition -> its predictions and their names."""
+
+
+def bars(editions: Editions, title: str) -> Figure:
+    """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
+    return side_by_side(editions, title, 8.0, panels)
+
+
+def strong_scaling(editions: Editions, title: str) -> Figure:
+    """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
+    4, A3).
+    """
+    return side_by_side(editions, title, 9.5, _scaled)
+
+
+def side_by_side(
+    editions: Editions,
+    title: str,
+    height: float,
+    draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
+) -> Figure:
+    """One panel for each edition that has anything to show; margins are the same in all figures,
+    so nothing is measured before it is drawn.
+    """
+    shown = {k: v for k, v in editions.items() if v[0]}
+    widths = [MORE + wide(len(found)) for found, _ in shown.values()]
+    figure = Figure(figsize=(sum(widths), height))
+    figure.suptitle(title, fontsize=11, y=1 - TITLE_AT / height)
+    parts = figure.subfigures(
+        1, len(shown), width_ratios=widths, squeeze=False
+    )
+    for part, width, (name, (found, names)) in zip(
+        parts[0], widths, shown.items(), strict=True
+    ):
+        draw(part, found, names)
+        part.suptitle(name, fontsize=10, y=1 - EDITION_AT / height)
+        part.subplots_adjust(
+            left=LEFT / width,
+            right=1 - LEGEND / width,
+            top=1 - TOP / height,
+            bottom=BOTTOM / height,
+            hspace=0.06,
+        )
+    return figure
+
+
+def _scaled(
+    figure: FigureBase, predictions: Sequence[Prediction], names: Sequence[str]
+) -> None:
+    times, shares, memory, low = figure.subplots(
+        4, 1, sharex=True, height_ratios=[2, 3, 2, 2]
+    )
+    seconds = [p.step_time_s for p in predictions]
+    times.plot(range(len(seconds)), seconds, color="#4477aa", marker="o")
+    for x, s in enumerate(seconds):
+        times.annotate(
+            f"{s:.3g}" if s < 100 else f"{s:,.0f}",
+            (x, s),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    times.set_yscale("log")
+    times.set_ylabel("step time [s]")
+    times.margins(y=0.2)
+    times.grid(alpha=0.3)
+    share_bars(shares, [p.time_s for p in predictions])
+    memory_bars(memory, [p.memory_bytes for p in predictions])
+    configuration(low, predictions, names)
+    low.set_xlabel("GPUs")
+    low.set_xlim(-0.6, len(predictions) - 0.4)
+
+
+def share_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
+    """What the step time is spent on, in percent."""
+    shares = [
+        {cause: 100 * s / sum(t.values()) for cause, s in t.items()}
+        for t in times
+    ]
+    stack(axes, shares, spent(times))
+    axes.set_ylabel("share of step time [%]")
+    axes.set_ylim(0, 100)
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        fontsize=8,
+        frameon=False,
+    )
+
+
+Groups = Mapping[str, Sequence[tuple[float, float]]]
+"""Name of a system -> (GPUs, value)."""
+
+
+def curves(
+    editions: Mapping[str, Groups], title: str, y: str, log_y: bool = True
+) -> Figure:
+    """A line for each system against the number of GPUs, a panel an edition (figures 5, A4)."""
+    n = len(editions)
+    figure = Figure(figsize=(1.5 + 6.0 * n, 5.0), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    every = figure.subplots(1, n, sharey=True, squeeze=False)[0]
+    for axes, (name, groups) in zip(every, editions.items(), strict=True):
+        _systems(axes, groups, y, log_y)
+        axes.set_title(name, fontsize=10)
+    every[-1].legend(
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
+    )
+    return figure
+
+
+def _systems(axes: Axes, groups: Groups, y: str, log_y: bool) -> None:
+    for i, (name, points) in enumerate(groups.items()):
+        look: dict[str, Any] = {
+            "marker": MARKERS[i % 3],
+            "linestyle": LINES[i % 3],
+            "color": COLOURS[i // 3 % 6],
+        }
+        axes.plot(
+            [x for x, _ in points],
+            [v for _, v in points],
+            label=name,
+            markersize=5,
+            **look,
+        )
+    every = sorted({x for points in groups.values() for x, _ in points})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(every, [f"{x:g}" for x in every])
+    axes.minorticks_off()
+    if log_y:
+        axes.set_yscale("log")
+        _plain_log(axes)
+    else:
+        axes.axhline(0.0, color="black", linewidth=0.8)
+    axes.set_xlabel("GPUs")
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.3)
+
+
+def _plain_log(axes: Axes) -> None:
+    """1, 3, 10, 30 instead of powers of ten."""
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def heat(
+    values: Sequence[Sequence[float]],
+    rows: Sequence[float],
+    columns: Sequence[float],
+    title: str,
+    x: str,
+    y: str,
+    marks: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
+    """A map of days, each cell with its number; hatched where nothing fits (figures A5, A6).
+
+    marks: name -> (share of the columns, share of the rows) of a known chip.
+    """
+    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
+    axes = figure.subplots()
+    shown = [
+        [math.log10(v) if math.isfinite(v) else math.nan for v in line]
+        for line in values
+    ]
+    axes.imshow(shown, cmap="Greys", origin="lower", aspect="auto", alpha=0.75)
+    finite = [v for line in shown for v in line if math.isfinite(v)]
+    middle = (min(finite) + max(finite)) / 2 if finite else 0.0
+    for i, line in enumerate(values):
+        for j, v in enumerate(line):
+            known = math.isfinite(v)
+            colour = "white" if known and shown[i][j] > middle else "black"
+            axes.text(
+                j,
+                i,
+                f"{v:.3g}" if known else "none fits",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=colour,
+            )
+            if not known:
+                axes.add_patch(
+                    Rectangle(
+                        (j - 0.5, i - 0.5), 1, 1, fc="#ffd9c9", hatch="///",
+                        ec="#cc8866", lw=0.0,
+                    )
+                )  # fmt: skip
+    for name, (column, row) in (marks or {}).items():
+        at = _between(columns, column), _between(rows, row)
+        axes.plot(*at, marker="o", ms=26, mfc="none", mec="#cc3311", mew=2.0)
+        axes.annotate(
+            name, at, (12, 11), textcoords="offset points", color="#cc3311",
+            fontsize=9, fontweight="bold",
+        )  # fmt: skip
+    axes.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])
+    axes.set_yticks(range(len(rows)), [f"{r:g}" for r in rows])
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(fill(title, TITLE), fontsize=10)
+    return figure
+
+
+def _between(values: Sequence[float], x: float) -> float:
+    """Where a value lies among cells, whose middles are 0, 1, 2, ..."""
+    last = len(values) - 1
+    i = min(max(sum(v <= x for v in values) - 1, 0), last - 1)
+    return i + (x - values[i]) / (values[i + 1] - values[i])
+
+
+def collectives(
+    measured: Mapping[str, Sequence[tuple[float, float]]],
+    predicted: Mapping[str, Sequence[tuple[float, float]]],
+    title: str,
+) -> Figure:
+    """Measured marks and the formula's line against bytes (figure A1)."""
+    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
+    axes = figure.subplots()
+    for i, (name, points) in enumerate(measured.items()):
+        colour = COLOURS[i % 6]
+        marker = MARKERS[i % len(MARKERS)]
+        axes.plot(
+            *zip(*points, strict=True),
+            linestyle="",
+            marker=marker,
+            color=colour,
+            label=f"{name}, measured",
+        )
+        line = predicted[name]
+        axes.plot(
+            *zip(*line, strict=True),
+            linestyle=LINES[i % 4],
+            color=colour,
+            label=f"{name}, formula",
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _bytes(v)))
+    axes.set_xlabel("vector")
+    axes.set_ylabel("time [s]")
+    axes.set_title(fill(title, TITLE), fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _bytes(value: float) -> str:
+    """Powers of two, short."""
+    for size, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= size:
+            return f"{value / size:g} {name}"
+    return f"{value:g} B"

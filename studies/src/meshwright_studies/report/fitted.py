@@ -1,0 +1,78 @@
+"""What `fit` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from meshwright.report.predict import plain
+
+NAMES = {
+    "median_abs_error": "median",
+    "mean_abs_error": "mean",
+    "p90_abs_error": "90 %",
+    "bias": "bias",
+    "dense": "dense",
+    "experts": "experts",
+}
+
+
+def report(data: Mapping[str, Any]) -> list[RenderableType]:
+    """Numbers with their ranges, errors overall and by source, intervals."""
+    numbers = plain("number", "prior", "fitted", "range", "falls back without")
+    for p in data["parameters"]:
+        low, high = p["range"]
+        cells = (
+            f"{p['prior']:.3g}",
+            f"{p['value']:.3g}",
+            f"{low:.3g} to {high:.3g}",
+        )
+        numbers.add_row(p["name"], *cells, ", ".join(p["without"]))
+    errors = plain("errors of step times, %", *NAMES.values())
+    for name, of in data["errors"].items():
+        errors.add_row(name, *(_percent(of[key], key) for key in NAMES))
+    return [
+        numbers,
+        Text(),
+        errors,
+        Text(),
+        _sources(data["sources"]),
+        Text(),
+        *_sure(data),
+    ]
+
+
+def _sources(of: Mapping[str, Any]) -> RenderableType:
+    table = plain("median (bias), %", *of)
+    for name in next(iter(of.values())):
+        cells = [
+            f"{_percent(found[name]['median_abs_error'])} ({_percent(found[name]['bias'], 'bias')})"
+            for found in of.values()
+        ]
+        table.add_row(name, *cells)
+    return table
+
+
+def _sure(data: Mapping[str, Any]) -> list[RenderableType]:
+    found = data["intervals"]
+    scaled = data["scaled"]
+    times = found["score"] / found["score_of_one_interval"]
+    return [
+        Text(
+            f"intervals from the other laboratories hold {_percent(found['coverage'])} % of the"
+            f" runs; interval score {times:.2f} of that of one pooled interval"
+        ),
+        Text(
+            f"after one scale from three rows of a source: {_percent(scaled['three_rows'])} % on"
+            f" its others; one constant from all its rows: {_percent(scaled['all_rows'])} %"
+        ),
+    ]
+
+
+def _percent(value: float | None, key: str = "") -> str:
+    if value is None:
+        return ""
+    return f"{100 * value:+.1f}" if key == "bias" else f"{100 * value:.1f}"

@@ -1,0 +1,119 @@
+"""Erdil & Schneider-Joseph 2024 (Epoch AI), arXiv 2411.01137, made again.
+
+Tables 2 to 4, the worked numbers, and curves: those shipped with the catalogue, or those in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ... import shipped as data
+from ..report import Check, Report, Table, sourced
+from . import golden, observations, sentences, tables
+from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
+
+COLUMNS = (
+    "T_flop",
+    "n_gpu published",
+    "n_gpu computed",
+    "utilisation published",
+    "utilisation computed",
+)
+
+
+def run(files: dict[str, tuple[Path, ...]]) -> Report:
+    """files: "epoch" -> curves in files; empty: those shipped, and tables of what the limits depend
+    on.
+    """
+    curves = (
+        [golden.read(file) for file in files.get("epoch", ())]
+        if files
+        else shipped()
+    )
+    checks: list[Check] = [
+        *tables.linear_scaling(),
+        *tables.closed(),
+        *sourced("own", tables.products()),
+        *tables.example(),
+        *sentences.checks(),
+        *observations.checks(),
+    ]
+    for curve in curves:
+        # the paper prints no points of its curves: whoever has them computed them
+        for held in (golden.checks, golden.spread):
+            checks += sourced("own", held(curve))
+    beside = tuple(
+        Table(
+            f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)
+        )
+        for c in curves
+    )
+    more = (
+        ()
+        if files
+        else (
+            tables.linear_table(),
+            tables.sensitivity_table(),
+            *sentences.tables(),
+            *curve_tables(),
+        )
+    )
+    return Report("epoch", tuple(checks), (*beside, *more), figures(), NOTES)
+
+
+def shipped() -> list[golden.Golden]:
+    """The curves of the catalogue."""
+    with data.at_path("published/epoch") as path:
+        return [golden.read(file) for file in sorted(path.glob("*.csv"))]
+
+
+def curve_tables() -> Iterable[Table]:
+    """The data of figures 6 to 9: one row a point."""
+    columns = (
+        "scenario",
+        "T_flop",
+        "n_gpu",
+        "utilisation",
+        "tp",
+        "dp",
+        "pp",
+        "ep",
+    )
+    for number, names in (("6", FIGURE_6), ("8", FIGURE_8), ("9", FIGURE_9)):
+        rows = []
+        for name in names.values():
+            for p in golden.ours(name).points:
+                d = p.degrees
+                rows.append(
+                    (
+                        name,
+                        p.flops,
+                        p.chips,
+                        p.utilisation,
+                        d.tp_model * d.tp_ff,
+                        d.dp,
+                        d.pp,
+                        d.ep,
+                    )
+                )
+        yield Table(
+            f"epoch-figure-{number}",
+            f"Data of figure {number}",
+            columns,
+            tuple(rows),
+        )
+
+
+NOTES = (
+    (
+        "The published ends of linear scaling are those of grids: chips come in doublings, widths"
+        " in a dozen steps to a factor of four, and the first model below the threshold counts. The"
+        " last crossing, and the smooth mode, differ from them by up to a factor of ten."
+    ),
+    (
+        "Bandwidths that the paper quotes are both directions together; one way is half of it."
+        " Utilisation refers to the boost clock, the threshold to 80 % of what a GPU sustains"
+        " (0.90, 0.85, 0.70 of it)."
+    ),
+)

@@ -1,0 +1,283 @@
+"""Figures 1 and 5 to 11: on the paper's grids, and figures 6, 8 and 9 in smooth mode too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from meshwright.catalog import chip, model, names, network
+from meshwright.cost.hierarchy import levels, product_time
+from meshwright.count.mlp2d import parameters as mlp_parameters
+from meshwright.count.model import parameters
+from meshwright.count.work import Product
+from meshwright.describe.assumptions import EPOCH
+from meshwright.limits.closed_forms import (
+    LATENCY_CONSTANT,
+    Setting,
+    bandwidth_reach,
+    latency_reach,
+    nanobatch,
+    node,
+    scaled_flops,
+    slice_side,
+)
+from meshwright.limits.curve import Curve
+from meshwright.limits.laws import LAWS
+
+from ..report import Figure
+from . import golden, published
+from .golden import ours
+
+FIGURE_6 = {"V100 SXM": "v100", "A100 SXM": "a100", "H100 SXM": "h100"}
+FIGURE_8 = {
+    "H100 SXM": "h100",
+    "low latency": "h100-low-latency",
+    "global NVLink": "h100-global-nvlink",
+    "global NVLink, low latency": "h100-global-nvlink-low-latency",
+    "infinite network, low latency": "h100-infinite-low-latency",
+}
+FIGURE_9 = {
+    "baseline: b ~ T^(1/6)": "h100",
+    "DeepSeek: b ~ T^0.33": "h100-deepseek",
+    "no scaling: b = 4M": "h100-fixed",
+}
+STEPS = 43
+"""Points of figure 11, from exponent 0 to 0.21 (the paper's 0.2 and the pole at 0.5 well
+beyond).
+"""
+
+
+def exact(names: Mapping[str, str], kind: str = "") -> dict[str, Curve]:
+    """Curves on the paper's grids."""
+    return {label: ours(name + kind) for label, name in names.items()}
+
+
+def smooth(names: Mapping[str, str]) -> dict[str, Curve]:
+    """Curves in smooth mode."""
+    return {label: golden.smooth(name) for label, name in names.items()}
+
+
+def figure_1() -> Any:
+    """Left: today; right: what innovations add."""
+    from meshwright.report.limits_plots import side_by_side
+
+    ahead = {**FIGURE_8, "DeepSeek batch scaling": "h100-deepseek"}
+    keep = ("H100 SXM", "global NVLink, low latency", "DeepSeek batch scaling")
+    innovations = exact({k: ahead[k] for k in keep})
+    return side_by_side(
+        [
+            ("today's hardware and scaling", exact(FIGURE_6)),
+            ("H100 with innovations", innovations),
+        ],
+        f"Figure 1: three-month runs, today and with innovations {SET}",
+    )
+
+
+SIDES = tuple(2.0 ** (k / 2) for k in range(12, 29))
+"""Of the square products of figure 5."""
+
+
+def product_seconds(side: float) -> float:
+    """Of a square product on an A100, on the memory hierarchy."""
+    of = chip("epoch-a100")
+    on = levels(of, "fp16", of.sustained or 1.0, EPOCH.chip.launch_s, 2.0)
+    return float(product_time(on, Product(side, side, side)))
+
+
+def figure_5() -> Any:
+    """The model's time of products; the paper's measurements are not public."""
+    from meshwright.report.limits_plots import products
+
+    peak = chip("epoch-a100").peak("fp16")
+    seconds = [product_seconds(n) for n in SIDES]
+    floor = EPOCH.chip.launch_s
+    latency = next(
+        n for n, s in zip(SIDES, seconds, strict=True) if s > 2 * floor
+    )
+    return products(
+        SIDES,
+        seconds,
+        peak,
+        (latency,),
+        "Figure 5: square products on an A100, by the paper's model (its measurements are not"
+        " public);\ndashed: launch and work are equal",
+    )
+
+
+def figure_10() -> Any:
+    """Depth by parameters: the paper's fit, its law, and models of the catalogue in place of its
+    list, which is not public.
+    """
+    from meshwright.report.limits_plots import depths
+
+    known = (model(name) for name in names("models"))
+    dense = {
+        m.name: (float(parameters(m)), float(m.layers))
+        for m in known
+        if not m.moe and isinstance(m.layers, int)
+    }
+    a, at, power = published.FIGURE_10
+    n = np.geomspace(3e7, 2e12, 40)
+    wide = np.geomspace(256, 40000, 40)
+    law = LAWS["baseline"]
+    deep = law.depth(law.ffn_ratio * wide**2)
+    lines = {
+        f"the paper's fit: {a} (N / 1e6)^{power}": (n, a * (n / at) ** power),
+        "its law: L = 0.10056 (D F)^0.3751": (
+            mlp_parameters(deep, 1.0, wide, law.ffn_ratio * wide),
+            deep,
+        ),
+    }
+    return depths(
+        dense,
+        lines,
+        "Figure 10: layers by parameters (the models of Hoffmann et al. are not public as a list)"
+        ";\nthe law counts parameters of MLP blocks only, the fit those of attention too"
+        " (footnote 13)",
+    )
+
+
+def figure_11() -> Any:
+    """End of linear scaling and largest run against the exponent of batch over depth."""
+    from meshwright.report.limits_plots import exponents
+
+    run = Setting()
+    x = np.linspace(0.0, 0.21, STEPS)
+    lines = {
+        "largest run": scaled_flops(
+            run, latency_reach(run), x, LATENCY_CONSTANT
+        )
+    }
+    for label, name in FIGURE_6.items():
+        on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
+        side = slice_side(on)
+        lines[f"end of linear scaling, {label}"] = scaled_flops(
+            run, bandwidth_reach(on, run, side, nanobatch(on, side)), x
+        )
+    return exponents(
+        x,
+        lines,
+        "Figure 11: limits if the batch grows faster than the depth; closed forms",
+    )
+
+
+SET = "(epoch-2024)"
+ENDS = {
+    **published.LINEAR["table 3"],
+    **published.LINEAR["table 4"],
+    "h100-deepseek": (published.FIGURE_9["h100-deepseek"], ""),
+}
+"""Scenario -> the printed ends of linear scaling, dense and sparse."""
+
+
+def printed(
+    names: Mapping[str, str], sparse: bool = False
+) -> dict[str, float]:
+    """Those of the curves of a figure."""
+    return {
+        label: float(ENDS[name][sparse])
+        for label, name in names.items()
+        if name in ENDS
+    }
+
+
+def _utilisation(
+    make: Any, title: str, names: Mapping[str, str], sparse: bool = False
+) -> Any:
+    def draw() -> Any:
+        from meshwright.report.limits_plots import utilisation
+
+        return utilisation(make(), f"{title} {SET}", printed(names, sparse))
+
+    return draw
+
+
+def _split(name: str, title: str) -> Any:
+    def draw() -> Any:
+        from meshwright.report.limits_plots import splits
+
+        return splits(ours(name), f"{title} {SET}")
+
+    return draw
+
+
+def figures() -> tuple[Figure, ...]:
+    """All of them, drawn only when written."""
+    three = "three-month runs"
+    plots = {
+        "figure-1": ("Figure 1", figure_1),
+        "figure-5": ("Figure 5", figure_5),
+        "figure-10": ("Figure 10", figure_10),
+        "figure-6": (
+            "Figure 6",
+            _utilisation(
+                lambda: exact(FIGURE_6),
+                f"Figure 6: dense {three} on DGX nodes",
+                FIGURE_6,
+            ),
+        ),
+        "figure-6-smooth": (
+            "Figure 6, smooth",
+            _utilisation(
+                lambda: smooth(FIGURE_6),
+                f"Figure 6 without grids: dense {three} on DGX nodes",
+                FIGURE_6,
+            ),
+        ),
+        "figure-6-sparse": (
+            "Figure 6, sparse",
+            _utilisation(
+                lambda: exact(FIGURE_6, "/sparse"),
+                f"Sparse {three} on DGX nodes",
+                FIGURE_6,
+                sparse=True,
+            ),
+        ),
+        "figure-7": (
+            "Figure 7",
+            _split("h100", "Figure 7: how dense H100 runs are parallelised"),
+        ),
+        "figure-7-sparse": (
+            "Figure 7, sparse",
+            _split("h100/sparse", "How sparse H100 runs are parallelised"),
+        ),
+        "figure-8": (
+            "Figure 8",
+            _utilisation(
+                lambda: exact(FIGURE_8),
+                f"Figure 8: dense {three}, H100 with other hardware",
+                FIGURE_8,
+            ),
+        ),
+        "figure-8-smooth": (
+            "Figure 8, smooth",
+            _utilisation(
+                lambda: smooth(FIGURE_8),
+                f"Figure 8 without grids: dense {three}",
+                FIGURE_8,
+            ),
+        ),
+        "figure-9": (
+            "Figure 9",
+            _utilisation(
+                lambda: exact(FIGURE_9),
+                f"Figure 9: dense H100 {three}, scaling laws of the batch",
+                FIGURE_9,
+            ),
+        ),
+        "figure-9-smooth": (
+            "Figure 9, smooth",
+            _utilisation(
+                lambda: smooth(FIGURE_9),
+                "Figure 9 without grids: scaling laws of the batch",
+                FIGURE_9,
+            ),
+        ),
+        "figure-11": ("Figure 11", figure_11),
+    }
+    return tuple(
+        Figure(f"epoch-{name}", title, draw)
+        for name, (title, draw) in plots.items()
+    )

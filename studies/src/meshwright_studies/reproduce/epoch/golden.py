@@ -1,0 +1,268 @@
+"""Curves of the paper in files: cluster size and utilisation of every point, held against ours.
+
+A file is a CSV with a line a model: T_flop, n_gpu, util_vs_boost_peak, and, where they are,
+d_model, E, batch_tokens. Its scenario is told by the words of its name (fig8_h100_gnv_dense), or,
+if those do not fit the rows, by the rows themselves.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import BadInput
+from meshwright.limits.answer import smooth_widths
+from meshwright.limits.curve import Curve, Point, curve
+from meshwright.limits.scenario import PRESETS, preset
+
+from ..report import Check, relative
+from ..sources import read_text
+from . import degrees
+from .degrees import Spread
+
+TOLERANCE = 1e-9
+"""Of utilisation, relative; or the digits that are printed."""
+SAME_RUN = 1e-5
+"""Relative difference of training FLOPs within which two points are the same model."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published point; texts keep the digits that were printed."""
+
+    flops: float
+    chips: float
+    utilisation: str
+    spread: Spread | None = None
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One published curve."""
+
+    name: str
+    rows: tuple[Row, ...]
+    sparse: bool | None
+    """None if the file does not say."""
+
+
+def read(file: Path) -> Golden:
+    """The curve in a file; BadInput if a line cannot be read."""
+    lines = [
+        line
+        for line in read_text(file).splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
+    rows, experts = [], []
+    for number, line in enumerate(csv.DictReader(lines), 2):
+        try:
+            rows.append(
+                Row(
+                    _number(line["T_flop"]),
+                    _number(line["n_gpu"]),
+                    line["util_vs_boost_peak"].strip(),
+                    degrees.read(line),
+                )
+            )
+            _number(rows[-1].utilisation)
+            experts.append(_number(line["E"]) if line.get("E") else math.nan)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadInput(
+                f"{file.name[:80]} line {number}: {error} is not what a curve has there"
+            ) from None
+    if not rows:
+        raise BadInput(f"{file.name[:80]} has no points")
+    known = not any(map(math.isnan, experts))
+    return Golden(file.stem, tuple(rows), max(experts) > 1 if known else None)
+
+
+def _number(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(f"{text!r:.40}")
+    return value
+
+
+@lru_cache(maxsize=64)
+def ours(name: str) -> Curve:
+    """Our curve of a scenario of the paper."""
+    return curve(preset(name))
+
+
+@lru_cache(maxsize=64)
+def smooth(name: str) -> Curve:
+    """The same in smooth mode: real shapes and numbers of chips."""
+    scenario = preset(name).smooth
+    return curve(scenario, smooth_widths())
+
+
+def guess(golden: Golden) -> str:
+    """The scenario that a file's name speaks of."""
+    words = set(re.split(r"[^a-z0-9]+", golden.name.lower()))
+    text = golden.name.lower().replace("-", "_")
+    low = bool(words & {"ll", "lowlat", "low"}) or "latency" in text
+    base = next((chip for chip in ("v100", "a100") if chip in text), "h100")
+    if base == "h100":
+        if (
+            words & {"inf", "infinite", "infnet", "infinet"}
+            or "infinite" in text
+            or "_inf" in text
+        ):
+            base = "h100-infinite-low-latency"
+        elif "gnv" in text or "nvlink" in text:
+            base = "h100-global-nvlink" + ("-low-latency" if low else "")
+        elif "superpod" in text or "pod" in words:
+            base = "h100-superpod"
+        elif "deepseek" in text:
+            base = "h100-deepseek"
+        elif "no_scal" in text or "noscal" in text or "fixed" in text:
+            base = "h100-fixed"
+        elif low:
+            base = "h100-low-latency"
+    sparse = "sparse" in text if golden.sparse is None else golden.sparse
+    return base + ("/sparse" if sparse else "")
+
+
+def identify(golden: Golden) -> str:
+    """The scenario whose curve a file shows: the one its name speaks of if that fits, else the one
+    that fits best.
+    """
+    first = guess(golden)
+    if fit(golden, first) == len(golden.rows):
+        return first
+    kinds = (
+        ("", "/sparse")
+        if golden.sparse is None
+        else ("/sparse",)
+        if golden.sparse
+        else ("",)
+    )
+    names = [first, *(base + kind for base in PRESETS for kind in kinds)]
+    return max(names, key=lambda name: fit(golden, name))
+
+
+def fit(golden: Golden, name: str) -> int:
+    """How many points of a file a scenario's curve has."""
+    points = ours(name).points
+    if abs(len(points) - len(golden.rows)) > len(golden.rows):
+        return 0
+    pairs = zip(golden.rows, points, strict=False)
+    return sum(
+        same_run(row, p)
+        and row.chips == p.chips
+        and printed(row.utilisation, p.utilisation)
+        for row, p in pairs
+    )
+
+
+def same_run(row: Row, p: Point) -> bool:
+    """The point is of the same model."""
+    return abs(p.flops / row.flops - 1) <= SAME_RUN
+
+
+def printed(text: str, value: float) -> bool:
+    """A value agrees with a printed number within TOLERANCE, or to every digit that is printed."""
+    digits = re.fullmatch(r"\s*[+-]?\d*\.?(\d*)(?:[eE]([+-]?\d+))?\s*", text)
+    unit = 10.0 ** (int(digits[2] or 0) - len(digits[1])) if digits else 0.0
+    return abs(value - float(text)) <= max(
+        TOLERANCE * abs(value), 0.5000001 * unit
+    )
+
+
+def checks(golden: Golden) -> Iterator[Check]:
+    """Number of points, and of every point its chips and its utilisation."""
+    name = identify(golden)
+    points = ours(name).points
+    yield _check(
+        f"{golden.name}/points",
+        len(golden.rows),
+        len(points),
+        len(golden.rows) == len(points),
+        f"scenario {name}",
+    )
+    for row in golden.rows:
+        near = min(
+            points,
+            key=lambda p: abs(math.log(p.flops / row.flops)),
+            default=None,
+        )
+        where = f"{golden.name}/{row.flops:.7g}"
+        if near is None or not same_run(row, near):
+            yield Check(
+                f"{where}/chips",
+                row.chips,
+                None,
+                None,
+                "mismatch",
+                f"scenario {name} trains no such model in time",
+            )
+            continue
+        yield _check(
+            f"{where}/chips", row.chips, near.chips, row.chips == near.chips
+        )
+        yield _utilisation(
+            f"{where}/utilisation", row.utilisation, near.utilisation
+        )
+
+
+def spread(golden: Golden) -> Iterator[Check]:
+    """How the points of a file are parallelised, if it says so."""
+    curve = ours(identify(golden))
+    pairs = [
+        (row.spread, p)
+        for row in golden.rows
+        for p in curve.points
+        if row.spread and same_run(row, p)
+    ]
+    if pairs and len(curve.scenario.network.dims) <= degrees.LEVELS:
+        yield degrees.check(golden.name, curve, pairs)
+
+
+def _utilisation(id: str, text: str, value: float) -> Check:
+    """A utilisation against a printed one: a match to all digits that are printed."""
+    good = printed(text, value)
+    told = float(text)
+    difference = relative(told, value)
+    near = good and difference is not None and abs(difference) > TOLERANCE
+    note = f"rounds to the {text} printed" if near else ""
+    return Check(
+        id, told, value, difference, "match" if good else "mismatch", note
+    )
+
+
+def _check(
+    id: str, published: float, computed: float, good: bool, note: str = ""
+) -> Check:
+    return Check(
+        id,
+        float(published),
+        float(computed),
+        relative(published, computed),
+        "match" if good else "mismatch",
+        note,
+    )
+
+
+def row_table(golden: Golden) -> tuple[tuple[Any, ...], ...]:
+    """Rows of a file beside ours, for a table."""
+    found = {f"{p.flops:.5g}": p for p in ours(identify(golden)).points}
+    rows = []
+    for row in golden.rows:
+        p = found.get(f"{row.flops:.5g}")
+        rows.append(
+            (
+                row.flops,
+                row.chips,
+                p.chips if p else None,
+                float(row.utilisation),
+                p.utilisation if p else None,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,124 @@
+"""Section 6.2, "important phenomena": which axis is at an advantage when memories, the network's
+bandwidth or its latency are the bottleneck. Shares are those of figure 7, log N_axis / log N.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from meshwright.describe.frozen import put, scaled
+from meshwright.limits.curve import Point, curve
+from meshwright.limits.scenario import Scenario, preset
+
+from ..report import Check, relative
+from .golden import ours
+
+FACTOR = 10.0
+"""By how much what shall be the bottleneck is made slower."""
+BASE = "h100"
+
+
+def slow_memories(s: Scenario) -> Scenario:
+    """With HBM, L2 and shared memory at a tenth of their bandwidth."""
+    for path in (
+        "hierarchy.l2_bandwidth",
+        "hierarchy.smem_bytes_per_clock",
+        "hbm_bandwidth",
+    ):
+        s = scaled(f"chip.{path}", 1 / FACTOR)(s)
+    return s
+
+
+def slow_links(s: Scenario) -> Scenario:
+    """With a tenth of the network's bandwidth, and nothing to wait for."""
+    slower = scaled("network.dims.bandwidth", 1 / FACTOR)(s)
+    return put("network.dims.latency", 0.0)(slower)
+
+
+def one_bubble(s: Scenario) -> Scenario:
+    """Without zero-bubble schedules, which hide every wait of a stage in this model."""
+    return replace(s, schedules=("1f1b",))
+
+
+def shares(p: Point) -> dict[str, float]:
+    """Of tp, dp and pp in the logarithm of the chips."""
+    d = p.degrees
+    ranks = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp}
+    return {axis: math.log(n) / math.log(p.chips) for axis, n in ranks.items()}
+
+
+def mean(points: Sequence[Point]) -> dict[str, float]:
+    """Shares, mean over the models of a curve."""
+    each = [shares(p) for p in points]
+    return {a: sum(x[a] for x in each) / len(each) for a in each[0]}
+
+
+def words(of: dict[str, float]) -> str:
+    """tp .45, dp .20, pp .35"""
+    return ", ".join(f"{axis} {share:.2f}" for axis, share in of.items())
+
+
+def leading(of: dict[str, float]) -> str:
+    """The axis of the largest share."""
+    return max(of, key=lambda axis: of[axis])
+
+
+def single(points: Sequence[Point]) -> float:
+    """Share of the models whose tensor parallelism cuts one dimension only."""
+    return float(sum(p.degrees.tp_model == 1 for p in points) / len(points))
+
+
+def checks() -> Iterator[Check]:
+    """The phenomena as statements: 1 where ours shows them. An axis is favoured where its share of
+    the same models grows, mean over a curve, or is the largest at one end of it.
+    """
+    usual = mean(ours(BASE).points)
+    memory = mean(curve(slow_memories(preset(BASE))).points)
+    yield _holds(
+        "memory bandwidth favours tp over dp and pp",
+        memory["tp"] > usual["tp"],
+        f"memories at a tenth: {words(memory)}; as they are: {words(usual)}",
+    )
+    links = curve(slow_links(preset(BASE))).points
+    small, large = shares(links[0]), shares(links[-1])
+    note = f"a tenth of the bandwidth, no latency, {links[0].flops:.1e} FLOP: {words(small)}"
+    yield _holds(
+        "network bandwidth favours pp at small scales",
+        leading(small) == "pp",
+        note,
+    )
+    yield _holds(
+        "network bandwidth favours tp at large scales",
+        leading(large) == "tp",
+        f"the same at {links[-1].flops:.1e} FLOP: {words(large)}",
+    )
+    near = one_bubble(preset(BASE))
+    far = scaled("network.dims.latency", FACTOR)(near)
+    before, after = (curve(s).points for s in (near, far))
+    told = f"1F1B, ten times the latency: {words(mean(after))}; as it is: {words(mean(before))}"
+    yield _holds(
+        "network latency favours dp over tp and pp",
+        mean(after)["dp"] > mean(before)["dp"],
+        told,
+    )
+    yield _holds(
+        "network latency favours 1D over 2D tensor parallelism",
+        single(after) > single(before),
+        f"models that cut one dimension: {single(after):.0%} for {single(before):.0%}",
+    )
+
+
+def _holds(statement: str, good: bool, note: str) -> Check:
+    """A sentence that the curves bear out, or not."""
+    ours = float(good)
+    status = "match" if good else "mismatch"
+    return Check(
+        f"section 6.2/{statement}",
+        1.0,
+        ours,
+        relative(1.0, ours),
+        status,
+        note,
+    )

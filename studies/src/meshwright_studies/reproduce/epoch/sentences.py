@@ -1,0 +1,299 @@
+"""What the text says beside its main tables: table 1, the exponents of the optimum, the calendar,
+the noise scale, energy, the closed forms of each law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from meshwright.describe.network import Dim, Network
+from meshwright.limits.calendar import GROWTH, WORLD_ENERGY_J, years_until
+from meshwright.limits.closed_forms import closed_forms, node, under_law
+from meshwright.limits.laws import LAWS, Shape, gain, shape
+from meshwright.limits.scenario import preset
+from meshwright.limits.simulate import (
+    AXES,
+    Degrees,
+    Groups,
+    Machine,
+    between,
+    gradients,
+    tensor,
+)
+
+from ..report import Check, Table, check, relative
+from . import published
+from .golden import ours
+from .tables import rounds
+
+WIDTH = 53248.0
+"""Of the model that table 1 is counted for: the dense H100 run at the end of linear scaling."""
+WORD = 2.0
+"""Bytes of an element."""
+LARGE = 0.02
+"""Relative size of what table 1 leaves out for large tensor degrees."""
+SPREAD = Degrees(64.0, 64.0, 256.0, 16.0, 1.0, 64.0, 1.0, 1.0)
+"""Any degrees will do; tp_ff / tp_model is F / D, the optimum that table 1 stands for."""
+EXPERTS = 8.0
+
+
+def flat() -> Machine:
+    """The chip on one switch without latency."""
+    one = Network("flat", (Dim("switch", 1e9, 0.0, efficiency=1.0),))
+    return replace(preset("h100"), network=one).machine
+
+
+def counted(s: Shape, d: Degrees) -> dict[str, float]:
+    """Words that all chips together send in a step, by the functions of the simulation: seconds
+    alone, times rate and chips.
+    """
+    on = flat()
+    stages = d._replace(ep=1.0, dp=d.dp * d.ep)
+    experts = d._replace(pp=1.0, dp=d.dp * d.pp)
+    sent = {
+        "dp": gradients(on, s, d, together(d)),
+        "tp": tensor(on, s, d, together(d)),
+        "pp": between(on, s, stages, together(stages)),
+        "ep": between(on, s, experts, together(experts)),
+    }
+    words = on.fabric.rates[0] * d.chips / WORD
+    return {name: float(x.load.seconds * words) for name, x in sent.items()}
+
+
+def together(d: Degrees) -> Groups:
+    """All ranks on the one switch."""
+    return {axis: (getattr(d, axis),) for axis in AXES}
+
+
+def table_1(s: Shape, d: Degrees) -> dict[str, float]:
+    """The four formulas as printed."""
+    tp = d.tp_model * d.tp_ff
+    return {
+        "dp": 2 * s.parameters * (d.dp - 1),
+        "tp": 8 * s.batch * s.L * math.sqrt(s.D * s.F * tp),
+        "pp": 2 * s.batch * s.D * (d.pp * d.interleave - 1),
+        "ep": 2 * s.batch * s.D * (s.L - 1) * (d.ep - 1) / d.ep,
+    }
+
+
+def example() -> tuple[Shape, Degrees]:
+    """The model and degrees that table 1 is counted for."""
+    s = Shape(*map(float, shape(LAWS["baseline"], WIDTH)))
+    return s._replace(E=EXPERTS), SPREAD._replace(ep=EXPERTS)
+
+
+def traffic() -> Iterator[Check]:
+    """Table 1 beside our counts."""
+    s, d = example()
+    mine = counted(s, d)
+    for name, words in table_1(s, d).items():
+        tolerance = LARGE if name == "tp" else 1e-9
+        note = "for large degrees" if name == "tp" else ""
+        yield check(
+            f"table 1/{name}, words a step",
+            words,
+            mine[name],
+            tolerance,
+            note,
+            "formula",
+        )
+
+
+def exponents() -> dict[str, float]:
+    """Exponents of the degrees that send least, from our counts: log-log slopes between two
+    numbers of chips, degrees as real numbers.
+    """
+    s = Shape(*map(float, shape(LAWS["baseline"], WIDTH)))
+    few, many = 1e12, 1e16
+    best = [cheapest(s, chips) for chips in (few, many)]
+    return {
+        axis: math.log(best[1][axis] / best[0][axis]) / math.log(many / few)
+        for axis in best[0]
+    }
+
+
+def cheapest(s: Shape, chips: float) -> dict[str, float]:
+    """dp, pp and tp of so many chips that send least in all, on a fine grid."""
+    on = flat()
+    grid = np.exp(np.arange(0.0, 0.55, 0.002) * math.log(chips))
+    dp = grid[:, None]
+    pp = grid[None, :]
+    tp = chips / dp / pp
+    one = np.ones_like(tp)
+    split = np.sqrt(tp * s.F / s.D)
+    d = Degrees(dp * one, tp / split, split, pp * one, one, pp * 2, one, one)
+    # microbatches of real size: traffic does not depend on how many there are
+    sent = {
+        "dp": gradients(on, s, d, together(d)).load.seconds,
+        "tp": tensor(
+            on, s._replace(batch=s.batch * 1e15), d, together(d)
+        ).load.seconds
+        / 1e15,
+        "pp": between(on, s, d, together(d)).load.seconds,
+    }
+    total = np.where(tp >= 1, sum(sent.values()), np.inf)
+    i, j = np.unravel_index(int(np.argmin(total)), total.shape)
+    return {"dp": float(grid[i]), "pp": float(grid[j]), "tp": float(tp[i, j])}
+
+
+def optimum() -> Iterator[Check]:
+    """Section 3.3."""
+    for axis, slope in exponents().items():
+        yield check(
+            f"section 3.3/exponent of {axis}",
+            published.EXPONENTS[axis],
+            slope,
+            0.05,
+            "least total traffic of our counts, 1e12 to 1e16 chips",
+        )
+
+
+def calendar() -> Iterator[Check]:
+    """Years until the walls at 4.2 times a year, from two orders below the first."""
+    first, last = published.WALLS
+    base = first / published.ORDERS_BELOW
+    yield rounds(
+        "abstract/years until 1e28 FLOP",
+        published.YEARS[0],
+        years_until(first, base),
+    )
+    until = years_until(last, base)
+    told = float(published.YEARS[1])
+    between_walls = years_until(last, first)
+    yield Check(
+        "section 1/years until 1e31 FLOP",
+        told,
+        until,
+        relative(told, until),
+        "erratum",
+        f"at {GROWTH}x a year a factor of 1,000 takes {between_walls:.1f} years: with three years"
+        " to 1e28 it is eight to 1e31, not seven",
+    )
+
+
+def energy() -> Iterator[Check]:
+    """Section 5.2: the largest run of all against the world's energy."""
+    flops = float(published.APPENDIX_LIMIT)
+    chip = preset("h100").chip
+    scenario = preset("h100")
+    joules = chip.energy_j(flops / (scenario.machine.rates.matrix))
+    if joules is None:
+        return
+    good = joules > WORLD_ENERGY_J
+    yield check(
+        "section 5.2/3e36 FLOP take more than the world's energy of a year",
+        1.0,
+        float(good),
+        0.0,
+        f"{joules:.1e} J at the power limit of an H100 and the rate that it sustains; the world's"
+        f" primary energy of a year, {WORLD_ENERGY_J:.1e} J, is not the paper's number",
+    )
+
+
+def tables() -> tuple[Table, ...]:
+    """Table 1, the noise scale, the laws, the shape of the work."""
+    s, d = example()
+    mine = counted(s, d)
+    rows = tuple(
+        (axis, words, mine[axis], mine[axis] / words - 1)
+        for axis, words in table_1(s, d).items()
+    )
+    return (
+        Table(
+            "epoch-table-1",
+            f"Table 1: words all chips send in a step, {named(s, d)}",
+            ("axis", "formula", "counted", "difference"),
+            rows,
+        ),
+        Table(
+            "epoch-noise-scale",
+            "Section 4.2: what a batch gains, and what it costs, by its size over the noise scale",
+            ("b / b_noise", "gain of a step", "steps", "tokens"),
+            tuple(
+                (x, gain(x, 1.0), 1 / gain(x, 1.0), x / gain(x, 1.0))
+                for x in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
+            ),
+        ),
+        laws(),
+        work(),
+    )
+
+
+def named(s: Shape, d: Degrees) -> str:
+    """The model and its degrees."""
+    tp = f"{d.tp_model:g} x {d.tp_ff:g}"
+    return f"width {s.D:,.0f}, dp {d.dp:g}, tp {tp}, pp {d.pp:g}, ep {d.ep:g}"
+
+
+def laws() -> Table:
+    """The batch laws: exponents, closed forms, simulated ends."""
+    rows = []
+    for name in ("h100", "h100-deepseek", "h100-fixed"):
+        scenario = preset(name)
+        law = scenario.law
+        on = node(scenario.chip, scenario.network)
+        found = closed_forms(on, under_law(published.SETTING, law))
+        end = ours(name).crossing
+        rows.append(
+            (
+                law.name,
+                law.batch.exponent,
+                law.growth,
+                min(found.critical_flops, found.latency_critical_flops),
+                end.first_flops,
+                end.last_flops,
+                found.limit_flops,
+            )
+        )
+    columns = (
+        "law", "batch ~ T^", "b/L ~ T^", "closed form: linear to", "simulated: first",
+        "last crossing", "closed form: largest",
+    )  # fmt: skip
+    return Table(
+        "epoch-laws",
+        "Batch laws in closed form and simulated [FLOP]",
+        columns,
+        tuple(rows),
+    )
+
+
+def work() -> Table:
+    """Equation 4: the product of a chip, cube-shaped at best, beside what the search takes."""
+    rows: list[tuple[Any, ...]] = []
+    for p in ours("h100").points:
+        d = p.degrees
+        F = 4 * p.hidden
+        sides = (
+            p.hidden / d.tp_model,
+            F / d.tp_ff,
+            p.batch_tokens / d.dp,
+        )
+        cube = math.prod(sides) ** (1 / 3)
+        rows.append((p.flops, *sides, cube, max(sides) / cube))
+    columns = (
+        "T_flop",
+        "D / tp",
+        "F / tp",
+        "tokens / dp",
+        "cube",
+        "longest side / cube",
+    )
+    return Table(
+        "epoch-work-shape",
+        "Equation 4: sides of the work of a chip, and the cube of the same volume",
+        columns,
+        tuple(rows),
+    )
+
+
+def checks() -> Iterator[Check]:
+    """All of them."""
+    yield from traffic()
+    yield from optimum()
+    yield from calendar()
+    yield from energy()

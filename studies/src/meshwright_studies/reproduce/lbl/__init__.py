@@ -1,0 +1,77 @@
+"""Subramanian et al. 2024 (LBL), arXiv 2410.00273, made again.
+
+Without a file: the configurations its authors saved (shipped), three of them operation by
+operation, and what the text says about its figures. With files: their configurations, or their
+measurements of collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ... import shipped
+from ..report import Check, Report, sourced
+from . import (
+    conclusions,
+    nccl,
+    optima,
+    plots,
+    saved,
+    saved_checks,
+    spots,
+    statements,
+)
+from .defects import DEFECTS
+
+
+def run(files: dict[str, tuple[Path, ...]]) -> Report:
+    """files: "lbl" -> saved configurations, "nccl" -> measured collectives; empty: those
+    shipped.
+    """
+    if not files:
+        checks = (
+            *spots.checks(),
+            *statements.checks(),
+            *conclusions.checks(),
+            *sourced("authors' code", _shipped()),
+        )
+        rows = nccl.read()
+        notes = (*defect_notes(checks), nccl.errors(rows))
+        return Report("lbl", checks, figures=plots.every(rows), notes=notes)
+    cases = [
+        case for file in files.get("lbl", ()) for case in saved.read(file)
+    ]
+    rows = tuple(
+        row for file in files.get("nccl", ()) for row in nccl.read(file)
+    )
+    checks = tuple(
+        sourced("authors' code", (*configurations(cases), *nccl.checks(rows)))
+    )
+    notes = (*defect_notes(checks), *((nccl.errors(rows),) if rows else ()))
+    return Report(
+        "lbl", checks, figures=plots.every(rows or nccl.read()), notes=notes
+    )
+
+
+def configurations(cases: list[saved.Case]) -> Iterator[Check]:
+    """Every published configuration at its own layout, and the search beside each optimum."""
+    for case in cases:
+        yield from saved_checks.checks(case)
+        yield optima.check(case)
+
+
+def _shipped() -> Iterator[Check]:
+    with shipped.at_path("published/lbl_optima.json") as file:
+        yield from configurations(list(saved.read(file)))
+
+
+def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:
+    """The defects of the authors' code that moved a number, and how many each moved."""
+    counts = {
+        d: sum(c.status == "explained" and d.name in c.note for c in checks)
+        for d in DEFECTS
+    }
+    return tuple(
+        f"{d.name} ({n:,} numbers): {d.what}" for d, n in counts.items() if n
+    )

@@ -1,0 +1,146 @@
+"""The search beside the published optima: no slower where costs agree, the same optimum with the
+code's defects on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshwright.describe.assumptions import LBL
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.prediction.prediction import Prediction
+from meshwright.search import Space, search
+from meshwright.search.strategies import strategies
+from meshwright.step import step_time
+from meshwright.step.room import capacity
+from meshwright.units import GB
+
+from ..report import Check, relative
+from .defects import LBL_CODE, touching
+from .saved import SCHEME, Case
+
+EQUAL = 1e-9
+"""Relative difference within which two optima are one."""
+
+
+def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
+    """The layouts the authors search with a strategy: those of the set `lbl-2024` for its scheme.
+
+    chosen: ranges of degrees that are held fixed, such as pp=(64,).
+    """
+    (theirs,), _ = strategies(
+        replace(job, assumptions=LBL), Space(scheme=SCHEME[strategy])
+    )
+    return theirs.but(**chosen)
+
+
+def optimum(
+    strategy: str, job: Job, **chosen: tuple[int, ...]
+) -> tuple[float, Layout] | None:
+    """(seconds, layout) of the fastest layout that fits, or None."""
+    best = search(job, space(strategy, job, **chosen), 1)
+    if not best.rows:
+        return None
+    layout = best.layouts(SCHEME[strategy], len(job.cluster.sizes))[0]
+    return float(step_time(job, layout)), layout
+
+
+def check(case: Case) -> Check:
+    """The optimum of one case beside the published one."""
+    return _feasible(case) if case.saved else _infeasible(case)
+
+
+def _feasible(case: Case) -> Check:
+    id = f"{case.id}/search"
+    best = case.saved[0]
+    found = optimum(case.strategy, case.job)
+    if found is None:
+        return Check(
+            id,
+            best.time_s,
+            None,
+            None,
+            "mismatch",
+            "the search finds no layout that fits",
+        )
+    seconds, layout = found
+    repaired = float(step_time(case.job, best.job.layout))
+    if (
+        seconds <= best.time_s * (1 + EQUAL)
+        and abs(repaired / best.time_s - 1) <= EQUAL
+    ):
+        return Check(
+            id,
+            best.time_s,
+            seconds,
+            relative(best.time_s, seconds),
+            "match",
+            describe(layout),
+        )
+    with_defects = optimum(
+        case.strategy, replace(case.job, assumptions=LBL_CODE)
+    )
+    same = with_defects is not None and with_defects[0] <= best.time_s * (
+        1 + EQUAL
+    )
+    room = capacity(case.job)
+    need = float(Prediction(case.job, best.job.layout).memory_use.total)
+    good = (
+        same
+        and bool(touching(best.job.layout))
+        and (seconds <= repaired * (1 + EQUAL) or need > room)
+    )
+    names = ", ".join(d.name for d in touching(best.job.layout))
+    size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
+    then = (
+        f"{with_defects[0]:.6g} s ({describe(with_defects[1])})"
+        if with_defects
+        else "nothing"
+    )
+    note = (
+        f"{names or 'nothing'} repaired: the published optimum ({describe(best.job.layout)}) takes"
+        f" {repaired:.6g} s{size}, the search finds {seconds:.6g} s ({describe(layout)}); with the"
+        f" defects it finds {then}"
+    )
+    return Check(
+        id,
+        best.time_s,
+        seconds,
+        relative(best.time_s, seconds),
+        "explained" if good else "mismatch",
+        note,
+    )
+
+
+def _infeasible(case: Case) -> Check:
+    """The authors found nothing that fits: 0 layouts."""
+    id = f"{case.id}/infeasible"
+    found = optimum(case.strategy, case.job)
+    if found is None:
+        return Check(id, 0.0, 0.0, 0.0, "match", "nothing fits")
+    with_defects = optimum(
+        case.strategy, replace(case.job, assumptions=LBL_CODE)
+    )
+    note = f"with the defects repaired {describe(found[1])} fits ({found[0]:.6g} s)"
+    if with_defects is None:
+        return Check(
+            id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does"
+        )
+    return Check(
+        id,
+        0.0,
+        1.0,
+        None,
+        "mismatch",
+        f"{note}; with them {describe(with_defects[1])} does",
+    )
+
+
+def describe(l: Layout) -> str:
+    """A layout in a line: degrees, microbatch, and in brackets how many ranks of each axis share a
+    fast domain.
+    """
+    near = "x".join(str(int(l.group(a)[0])) for a in ("tp", "cp", "dp", "pp"))
+    panels = f", {int(l.panels)} panels" if l.scheme == "summa" else ""
+    return f"tp {l.tp} cp {l.cp} dp {l.dp} pp {l.pp}, microbatch {l.microbatch}{panels} [{near}]"

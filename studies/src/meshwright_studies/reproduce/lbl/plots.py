@@ -1,0 +1,285 @@
+"""Figures 1 to 5 and A1 to A6 as plots with the tables behind them; nothing is computed before it
+is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+from meshwright.describe.assumptions import LBL, Assumptions
+from meshwright.prediction.prediction import Prediction
+
+from ..report import Figure, Table
+from . import figures as f
+from . import nccl
+from .defects import LBL_CODE
+from .figures import GPT, VIT, Point
+
+NAMES = {GPT: "GPT3-1T", VIT: "ViT"}
+STRATEGIES = {
+    "1d_tp": "1D TP",
+    "2d_tp_context": "2D TP",
+    "2d_tp_summa": "2D TP SUMMA",
+}
+Points = Callable[[Assumptions], Sequence[Point]]
+CODE = "the authors' code (lbl-2024-code)"
+REPAIRED = "its defects repaired (lbl-2024)"
+EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
+"""What every figure is drawn with, side by side."""
+
+
+def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
+    """All figures, in the order of the paper."""
+    gpt = "GPT3-1T, 1D TP, 16384 B200"
+    summa = "GPT3-1T, SUMMA (tp x cp), 16384 B200"
+    return (
+        _bars("1", f"{gpt}, NVS 8, pp 64, microbatch 1", f.figure_1),
+        _bars("2a", f"{gpt}, NVS 8, tp 8", partial(f.figure_2, 8)),
+        _bars("2b", f"{gpt}, NVS 64, tp 8", partial(f.figure_2, 64)),
+        _bars("3a", f"{summa}, NVS 8", partial(f.figure_3, 8)),
+        _bars("3b", f"{summa}, NVS 64", partial(f.figure_3, 64)),
+        _scaling("4a", "1d_tp", GPT, 8),
+        _scaling("4b", "2d_tp_context", VIT, 8),
+        _days("5a", "1d_tp", GPT),
+        _days("5b", "2d_tp_context", VIT),
+        _collectives(measured),
+        _bars(
+            "A2a",
+            "GPT3-1T, 2D TP (tp x cp), 16384 B200, NVS 64",
+            partial(f.figure_a2, GPT),
+        ),
+        _bars(
+            "A2b",
+            "ViT, 2D TP (tp x cp), 16384 B200, NVS 8",
+            partial(f.figure_a2, VIT),
+        ),
+        _scaling("A3a", "1d_tp", GPT, 64),
+        _scaling("A3b", "2d_tp_summa", GPT, 64),
+        _speedup("A4a", "2d_tp_summa"),
+        _speedup("A4b", "2d_tp_context"),
+        *(
+            _map(f"A{5 + i}{x}", model, strategy, not i)
+            for i in (0, 1)
+            for x, model, strategy in (
+                ("a", GPT, "1d_tp"),
+                ("b", VIT, "2d_tp_context"),
+            )
+        ),
+    )
+
+
+def _bars(number: str, what: str, points: Points) -> Figure:
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: {what}"
+
+    def draw() -> Any:
+        from ...report.figures_lbl import bars
+
+        return bars(_shown(points), title)
+
+    return Figure(
+        name, title, draw, lambda: _points_table(name, title, points)
+    )
+
+
+def _shown(
+    points: Points,
+) -> dict[str, tuple[list[Prediction], list[str]]]:
+    """Predictions and labels of both editions."""
+    found = {}
+    for edition, how in EDITIONS.items():
+        pairs = [(p.prediction, p.label) for p in points(how) if p.prediction]
+        found[edition] = [p for p, _ in pairs], [label for _, label in pairs]
+    return found
+
+
+def _points_table(name: str, title: str, points: Points) -> Table:
+    return f.points_table(
+        name,
+        title,
+        {edition: points(how) for edition, how in EDITIONS.items()},
+    )
+
+
+def _scaling(
+    number: str, strategy: str, model: tuple[str, str], nvs: int
+) -> Figure:
+    what = (
+        f"{NAMES[model]}, {STRATEGIES[strategy]}, B200, NVS {nvs}: the optimum for each number of"
+        " GPUs"
+    )
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: {what}"
+    points = partial(f.scaling, strategy, model, "b200", nvs)
+
+    def draw() -> Any:
+        from ...report.figures_lbl import strong_scaling
+
+        return strong_scaling(_shown(points), title)
+
+    return Figure(
+        name, title, draw, lambda: _points_table(name, title, points)
+    )
+
+
+def systems(
+    strategy: str, model: tuple[str, str], how: Assumptions = LBL
+) -> dict[str, Sequence[Point]]:
+    """The optima of each system."""
+    return {
+        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs, how)
+        for gpu, nvs in f.SYSTEMS
+    }
+
+
+def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
+    run = (
+        "1e12 tokens"
+        if model == GPT
+        else "28e6 samples (40 years of ERA5, 80 times)"
+    )
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}, {run}"
+
+    def draw() -> Any:
+        from ...report.figures_lbl import curves
+
+        found = {
+            edition: {
+                s: [(float(p.n), p.days) for p in points if p.days]
+                for s, points in systems(strategy, model, how).items()
+            }
+            for edition, how in EDITIONS.items()
+        }
+        return curves(found, title, "training time [days]")
+
+    return Figure(
+        name,
+        title,
+        draw,
+        lambda: f.points_table(name, title, systems(strategy, model)),
+    )
+
+
+@cache
+def speedups(
+    strategy: str, how: Assumptions = LBL
+) -> dict[str, list[tuple[float, float]]]:
+    """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where
+    both fit.
+    """
+    found = {}
+    for system, points in systems(strategy, GPT, how).items():
+        gpu, nvs = system.lower().split("-nvs")
+        plain = {
+            p.n: p.days
+            for p in f.scaling("1d_tp", GPT, gpu, int(nvs), how)
+            if p.days
+        }
+        found[system] = [
+            (float(p.n), 100 * (plain[p.n] / p.days - 1))
+            for p in points
+            if p.days and p.n in plain
+        ]
+    return found
+
+
+def _speedup(number: str, strategy: str) -> Figure:
+    name = f"lbl-fig-{number}"
+    title = f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP"
+
+    def draw() -> Any:
+        from ...report.figures_lbl import curves
+
+        return curves(
+            {name: speedups(strategy, how) for name, how in EDITIONS.items()},
+            title,
+            "more throughput than 1D [%]",
+            log_y=False,
+        )
+
+    def table() -> Table:
+        rows = tuple(
+            (edition, s, n, x)
+            for edition, how in EDITIONS.items()
+            for s, points in speedups(strategy, how).items()
+            for n, x in points
+        )
+        return Table(
+            name,
+            title,
+            ("edition", "system", "GPUs", "more throughput than 1D [%]"),
+            rows,
+        )
+
+    return Figure(name, title, draw, table)
+
+
+def _map(
+    number: str, model: tuple[str, str], strategy: str, compute: bool
+) -> Figure:
+    name = f"lbl-fig-{number}"
+    title = (
+        f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips"
+        f" relative to the B200; {REPAIRED}"
+    )
+    rows = f.FLOP_SHARES if compute else f.MEMORY_SHARES
+    x = "memory bandwidth and capacity" if compute else "memory bandwidth"
+    y = "arithmetic" if compute else "memory capacity"
+
+    def draw() -> Any:
+        from ...report.figures_lbl import heat
+
+        return heat(
+            f.grid(model, strategy, compute),
+            rows,
+            f.MEMORY_SHARES,
+            title,
+            f"{x} [of a B200]",
+            f"{y} [of a B200]",
+            f.generations() if compute else None,
+        )
+
+    def table() -> Table:
+        return f.grid_table(
+            name, title, rows, f.grid(model, strategy, compute), f"{y} / {x}"
+        )
+
+    return Figure(name, title, draw, table)
+
+
+def _collectives(rows: tuple[nccl.Measured, ...]) -> Figure:
+    gathers = [
+        r for r in rows if r.collective == "allgather" and r.gpus == 32
+    ] or list(rows)
+    two = [
+        r
+        for r in rows
+        if r.collective == "allgather" and r.per_node == 2 and r.gpus == 16
+    ]
+    kinds = sorted({r.per_node for r in gathers})
+    title = (
+        "Figure A1: all-gather on A100 of Perlmutter, by GPUs and GPUs a node (the paper: 32 GPUs,"
+        f" 2 and 4 a node; measured here: 32 with {' and '.join(map(str, kinds))}, 16 with 2)"
+    )
+    gathers += two
+
+    def draw() -> Any:
+        from ...report.figures_lbl import collectives
+
+        def series(
+            value: Callable[[nccl.Measured], float],
+        ) -> Mapping[str, list[tuple[float, float]]]:
+            names = dict.fromkeys(r.group for r in gathers)
+            return {
+                name: [(r.bytes, value(r)) for r in gathers if r.group == name]
+                for name in names
+            }
+
+        return collectives(
+            series(lambda r: r.seconds), series(nccl.predicted), title
+        )
+
+    return Figure("lbl-fig-A1", title, draw, lambda: nccl.table(rows))

@@ -1,0 +1,209 @@
+"""Three configurations operation by operation: seconds, communication, saved bytes and weights, as
+published.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from meshwright import catalog
+from meshwright.cost.layer import Timer
+from meshwright.count.model import layer
+from meshwright.count.work import Op
+from meshwright.describe.assumptions import LBL, Assumptions
+from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
+from meshwright.describe.layers import Kind
+from meshwright.describe.layout import AXES, Layout
+from meshwright.prediction.prediction import Prediction
+from meshwright.step import clock
+
+from ... import shipped
+from ..report import Check
+from .defects import compare
+from .saved import FP16
+from .saved_checks import MEMORY_PARTS, numbers
+
+OPERATIONS = {
+    "fc1": "ffn/up",
+    "fc1-bias": "ffn/up bias",
+    "act1": "ffn/activation",
+    "dpr1": "ffn/activation dropout",
+    "fc2": "ffn/down",
+    "fc2-bias": "ffn/bias",
+    "dpr2": "ffn/dropout",
+    "ln1": "attention/norm",
+    "qkv": "attention/qkv",
+    "fusedla": "attention/core",
+    "vproj": "attention/out",
+    "vproj-bias": "attention/bias",
+    "dpr_v": "attention/dropout",
+    "ln2": "ffn/norm",
+}
+"""Their operation -> ours. Their ln1 follows the feed-forward: it is the norm before the next
+attention.
+"""
+GATHERED = {"attention/norm": "attention/qkv", "ffn/norm": "ffn/up"}
+"""Norm -> the matrix after it whose input is gathered. We count the all-gather with the matrix that
+needs it, the paper with the norm.
+"""
+COLUMNS = (
+    "forward us",
+    "forward comm us",
+    "backward us",
+    "backward comm us",
+    "saved MB",
+    "weights MB",
+)
+NAMES = {"t": "time", "mem": "memory"}
+HALF_DIGIT = 0.501e-4
+"""Operations are printed with four decimals (us, MB)."""
+PRINTED = 1e-6
+"""Beyond that, and for totals (nine digits printed), relative."""
+
+
+@cache
+def published() -> dict[str, Any]:
+    """The three cases as shipped."""
+    text = shipped.text("published/lbl_spot_checks.json")
+    return {k: v for k, v in json.loads(text).items() if not k.startswith("_")}
+
+
+def job_of(case: dict[str, Any]) -> Job:
+    """The job of a case, under lbl-2024."""
+    shape = dict(case["layout"])
+    near = shape.pop("near")
+    degrees = {a: shape.pop(a) for a in AXES}
+    placement = {
+        a: (near.get(a, 1), degrees[a] // near.get(a, 1)) for a in AXES
+    }
+    layout = Layout(**degrees, **shape, zero=1, placement=placement)
+    net = catalog.network(case["network"])
+    cluster = Cluster(catalog.chip(net.chip), net, case["gpus"])
+    return Job(
+        catalog.model(case["model"]),
+        cluster,
+        case["batch"],
+        layout,
+        precision=FP16,
+        assumptions=LBL,
+    )
+
+
+def checks() -> Iterator[Check]:
+    """All numbers of the three cases."""
+    for name, case in published().items():
+        job = job_of(case)
+
+        @cache
+        def ours(a: Assumptions, job: Job = job) -> dict[str, float]:
+            chosen = replace(job, assumptions=a)
+            return {
+                **operations(chosen),
+                **numbers(Prediction(chosen, job.layout), ""),
+            }
+
+        rows = {
+            f"{op}/{column}": x
+            for op, row in case["ops"].items()
+            for column, x in zip(COLUMNS, row, strict=True)
+        }
+        for key, value in rows.items():
+            at = partial(_number, ours, key)
+            yield compare(
+                f"spot-{name}/{key}",
+                job.layout,
+                value,
+                at,
+                key.split()[-1],
+                HALF_DIGIT,
+                PRINTED,
+            )
+        for key, value in case["totals"].items():
+            if (mine := NAMES.get(key, key)) in ours(LBL):
+                unit = "GB" if mine in ("memory", *MEMORY_PARTS) else "s"
+                at = partial(_number, ours, mine)
+                yield compare(
+                    f"spot-{name}/{key}",
+                    job.layout,
+                    value,
+                    at,
+                    unit,
+                    same=PRINTED,
+                )
+
+
+def _number(
+    table: Callable[[Assumptions], dict[str, float]], key: str, a: Assumptions
+) -> float:
+    return table(a)[key]
+
+
+def operations(job: Job) -> dict[str, float]:
+    """Every number of every operation of a layer, by "their operation/column"."""
+    timer = Timer(clock(job), job.layout)
+    found: dict[str, float] = {}
+    weight = job.precision.weight_bytes
+    by_name = gathered_by_norms(_operations_of(job))
+    for theirs, name in OPERATIONS.items():
+        op = by_name[name]
+        forward = timer.half(op, op.forward).time
+        backward = timer.half(op, op.backward).time
+        seconds = (
+            x
+            for s in (forward, backward)
+            for x in (s.total, s.tp_comm + s.cp_comm)
+        )
+        row = (
+            *(x * 1e6 for x in seconds),
+            op.saved / 1e6,
+            op.weights * weight / 1e6,
+        )
+        found |= {
+            f"{theirs}/{column}": float(x)
+            for column, x in zip(COLUMNS, row, strict=True)
+        }
+    return found
+
+
+def _operations_of(job: Job) -> dict[str, Op]:
+    """Of one layer, by name."""
+    return {op.name: op for op in layer(job, job.layout, Kind(None, False))}
+
+
+def sent_bytes(job: Job) -> dict[str, float]:
+    """Bytes of the vectors of each operation's forward collectives."""
+    return {
+        name: float(sum(m.bytes for m in op.forward.comm))
+        for name, op in _operations_of(job).items()
+    }
+
+
+def weights(job: Job) -> dict[str, float]:
+    """Parameters of each operation on a device."""
+    return {
+        name: float(op.weights) for name, op in _operations_of(job).items()
+    }
+
+
+def gathered_by_norms(by_name: dict[str, Op]) -> dict[str, Op]:
+    """The operations of a layer with the all-gathers before its matrices where the paper counts
+    them; SUMMA's panels stay.
+    """
+    moved = dict(by_name)
+    for norm, matrix in GATHERED.items():
+        before = by_name[norm]
+        after = by_name[matrix]
+        if after.panels == 0:
+            comm = before.forward.comm + after.forward.comm
+            moved[norm] = before._replace(
+                forward=before.forward._replace(comm=comm)
+            )
+            moved[matrix] = after._replace(
+                forward=after.forward._replace(comm=())
+            )
+    return moved

@@ -1,0 +1,219 @@
+"""The analysis of sections 2 to 4: bubbles, microbatches in flight, volumes of messages,
+recomputation, checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from meshwright import catalog
+from meshwright.count.model import layer
+from meshwright.count.work import Op
+from meshwright.describe.job import Job
+from meshwright.describe.layers import Kind
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import Model
+from meshwright.layout.placement import placed
+from meshwright.schedule import get as schedule_named
+from meshwright.schedule.timeline import timeline
+from meshwright.step import boundary, stage_message
+
+from ..report import Check, check
+from . import formulas as f
+from .tables import EXACT, rounded, selene, shaped
+
+FORWARD, BACKWARD = 1.0, 2.0
+"""Seconds of a microbatch on a device, for timelines; any numbers would do."""
+STEP_BYTES = 14
+"""Of a parameter in a checkpoint: fp16 weight, fp32 master weight and two fp32 moments."""
+
+
+def bubbles() -> Iterator[Check]:
+    """Idle share of the ideal time: closed form, schedule, exact timeline."""
+    for n, ratio in ((32, 32), (32, 128), (128, 128), (128, 512)):
+        for d in (1, 2, 4, 8, 16, 32, 64):
+            p, m = n // d, ratio // d
+            if p > 1 and m >= 1:
+                ours = float(
+                    schedule_named("1f1b").bubble(
+                        p, m, 1, FORWARD, BACKWARD, 0.0
+                    )
+                ) / (m * (FORWARD + BACKWARD))
+                yield check(
+                    f"fig-6/n {n}, b' {ratio}, d {d}/bubble",
+                    f.bubble_share(n, d, ratio),
+                    ours,
+                    EXACT,
+                )
+    for name, p, m, v in TIMELINES:
+        ideal = m * (FORWARD + BACKWARD)
+        published = (p - 1) / (v * m)
+        yield check(
+            f"bubble/{name}, p {p}, m {m}, v {v}/timeline",
+            published,
+            makespan(name, p, m, v) / ideal - 1,
+            EXACT,
+        )
+
+
+TIMELINES = (
+    ("gpipe", 4, 8, 1),
+    ("gpipe", 8, 32, 1),
+    ("1f1b", 4, 8, 1),
+    ("1f1b", 8, 64, 1),
+    ("1f1b", 16, 128, 1),
+    ("interleaved", 4, 8, 2),
+    ("interleaved", 4, 16, 4),
+    ("interleaved", 8, 64, 2),
+    ("interleaved", 16, 32, 8),
+)
+"""(schedule, p, m, v)."""
+
+
+def makespan(name: str, p: int, m: int, v: int) -> float:
+    """Seconds of the exact timeline with equal stages and free sends."""
+    s = schedule_named(name)
+    seconds = FORWARD / v, BACKWARD / v, 0.0
+    return timeline(
+        s.order(p, m, v), s.placement(p, v), [seconds] * (p * int(s.chunks(v)))
+    ).makespan_s
+
+
+def in_flight() -> Iterator[Check]:
+    """Microbatches stashed: all of them (GPipe), p (1F1B), (1 + (p-1)/(p v)) p (interleaved)."""
+    for p, m, v in ((4, 16, 1), (8, 64, 1), (16, 128, 1)):
+        yield check(
+            f"in flight/gpipe, p {p}, m {m}",
+            m,
+            float(schedule_named("gpipe").in_flight(p, m, v)),
+            EXACT,
+        )
+        yield check(
+            f"in flight/1f1b, p {p}, m {m}",
+            p,
+            float(schedule_named("1f1b").in_flight(p, m, v)),
+            EXACT,
+        )
+    for p, m, v in ((4, 16, 2), (8, 64, 2), (8, 64, 4), (16, 128, 8)):
+        ours = float(schedule_named("interleaved").in_flight(p, m, v))
+        yield check(
+            f"in flight/interleaved, p {p}, m {m}, v {v}",
+            p * (1 + (p - 1) / (p * v)),
+            ours,
+            EXACT,
+        )
+
+
+def volumes() -> Iterator[Check]:
+    """Elements a device sends: stage boundary b s h (scattered: /t); tensor parallel 8 b s h
+    (t-1)/t a layer.
+    """
+    m = shaped("175B", 96, 12288, 96)
+    bsh = float(m.seq * m.hidden)
+    for t in (2, 4, 8):
+        for b in (1, 4):
+            job = replace(
+                selene(m, 96, 1536),
+                layout=Layout(
+                    tp=t,
+                    pp=96 // t,
+                    dp=1,
+                    microbatch=b,
+                    sequence_parallel=False,
+                ),
+            )
+            id = f"volume/t {t}, b {b}"
+            width = job.precision.activation_bytes
+            yield check(
+                f"{id}/stage boundary",
+                b * bsh,
+                float(boundary(job, job.layout)) / width,
+                EXACT,
+            )
+            sent = float(stage_message(job, job.layout))
+            yield check(
+                f"{id}/scatter and gather", b * bsh / t, sent / width, EXACT
+            )
+            yield check(
+                f"{id}/tensor parallel, a layer",
+                8 * b * bsh * (t - 1) / t,
+                reduced(job) / width,
+                EXACT,
+            )
+    for d in (2, 8, 64):
+        yield check(
+            f"volume/data parallel, d {d}",
+            2 * (d - 1) / d,
+            ring_share(d),
+            EXACT,
+            "shares of the gradients",
+        )
+
+
+def reduced(job: Job) -> float:
+    """Bytes a device sends in the all-reduces of one layer and microbatch, by rings."""
+    layout = placed(job.layout, job.cluster.sizes)
+    ops: list[Op] = layer(job, layout, Kind(None, False))
+    messages = [
+        message
+        for op in ops
+        for half in (op.forward, op.backward)
+        for message in half.comm
+    ]
+    return sum(
+        ring_share(int(layout.tp)) * float(c.bytes)
+        for c in messages
+        if c.kind == "all_reduce" and c.axis == "tp"
+    )
+
+
+def ring_share(n: int) -> float:
+    """Sent by each rank of a ring all-reduce, of the vector: a reduce-scatter and an all-gather of
+    (n-1)/n each.
+    """
+    from meshwright.cost.network import Fabric
+    from meshwright.describe.assumptions import LBL
+    from meshwright.describe.network import Dim, Network
+
+    fabric = Fabric.of(
+        Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network
+    )
+    return float(fabric.time("all_reduce", 1.0, (float(n),)))
+
+
+def memory() -> Iterator[Check]:
+    """Recomputation and checkpoints."""
+    m = shaped("145B", 80, 12288, 96)
+    job = replace(
+        selene(m, 128, 128),
+        layout=Layout(tp=8, pp=16, dp=1, sequence_parallel=False),
+    )
+    layout = placed(job.layout, job.cluster.sizes)
+    inside = sum(
+        float(op.saved) for op in layer(job, layout, Kind(None, False))
+    )
+    layers = m.layers / 16
+    best = f.best_checkpoints(layers, inside, float(boundary(job, job.layout)))
+    note = (
+        f"sqrt(l A_int/A_in) = {best:.1f} checkpoints for {layers:.0f} layers; the paper: every 1"
+        " or 2 layers"
+    )
+    yield check(
+        "recomputation/layers between checkpoints, 145B",
+        1,
+        round(layers / min(best, layers)),
+        0.0,
+        note,
+    )
+    yield _checkpoint(catalog.model("megatron-1008b"))
+
+
+def _checkpoint(m: Model) -> Check:
+    """Bytes of a checkpoint of the trillion-parameter model."""
+    ours = STEP_BYTES * f.parameters(m) / 1e12
+    note = (
+        f"{STEP_BYTES} bytes a parameter (fp16 weight; fp32 master weight and two moments) are"
+        f" {ours:.2f}e12 B; the paper does not say what its checkpoint holds"
+    )
+    return rounded("checkpoint/1T, TB", 13.8, ours, 0.05, note)

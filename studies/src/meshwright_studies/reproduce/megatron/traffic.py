@@ -1,0 +1,156 @@
+"""Traffic of the trillion-parameter run across the bisection of the machine, and its time at the
+measured speeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from meshwright import catalog
+from meshwright.describe.layout import Layout
+from meshwright.prediction.failures import Failures, loss
+from meshwright.prediction.prediction import Prediction, predict
+from meshwright.step import clock
+
+from ..report import Check, Table, check
+from . import formulas as f
+from .tables import selene
+
+PP = 64
+TP = 8
+DP = 6
+BATCH = 3072
+GPUS = 3072
+RATE = 502.0e15
+"""FLOP/s of the run, table 1."""
+SENDS = 892e9
+REDUCES = 12.9e12
+"""Effective bisection bandwidth measured, bytes per second. Section 5.9."""
+HALF, FULL = 2.0, 4.0
+"""Bytes of an activation, and of a gradient while it is reduced."""
+WITHIN = 0.25
+"""How far a predicted bandwidth may be from the measured one to be called a match."""
+READ, WRITTEN = 1e12, 273e9
+"""Bytes per second at which the checkpoint was read and written. Section 5.10."""
+PRINTED_BYTES = 13.8e12
+LAYOUT = Layout(
+    tp=TP,
+    pp=PP,
+    dp=DP,
+    zero=0,
+    recompute="full",
+    sequence_parallel=False,
+)
+
+
+@cache
+def run() -> Prediction:
+    """The run on 3,072 GPUs of Selene."""
+    job = selene(catalog.model("megatron-1008b"), GPUS, BATCH)
+    return predict(job, LAYOUT)
+
+
+def bisection() -> dict[str, float]:
+    """Bytes per second across a cut through the middle, predicted from single messages: of stage
+    sends, all GPUs of one stage send at once; of gradients, each ring is cut twice.
+    """
+    at = clock(run().job)
+    m = run().job.model
+    layout = run().layout
+    message = m.seq * m.hidden * HALF / TP
+    hop = float(at.fabric.hop(message, layout.group("pp")).seconds)
+    held = FULL * f.parameters(m) / (PP * TP)
+    ring = float(
+        at.fabric.load("all_reduce", held, layout.group("dp")).seconds
+    )
+    moved = 2 * (DP - 1) / DP * held
+    return {
+        "stage sends": TP * DP * message / hop,
+        "gradient all-reduce": 2 * PP * TP * moved / ring,
+    }
+
+
+def checks() -> Iterator[Check]:
+    """Section 5.9: the bandwidth across the bisection, as predicted."""
+    printed = {"stage sends": SENDS, "gradient all-reduce": REDUCES}
+    notes = {
+        "stage sends": "48 GPUs of a stage send at once, each at what its adapter reaches alone;"
+        " the paper's includes what they wait for one another",
+        "gradient all-reduce": "each ring is taken to cross the cut twice; the paper does not say"
+        " how it counts, and at once it is half of that",
+    }
+    for what, rate in bisection().items():
+        id = f"bisection/{what}, B_per_s"
+        yield check(id, printed[what], rate, WITHIN, notes[what])
+
+
+def checkpoint() -> Table:
+    """The checkpoint of the trillion-parameter model: bytes, seconds, and what saving it costs a
+    run of failing chips, at the speeds that the paper measured.
+    """
+    parameters = f.parameters(catalog.model("megatron-1008b"))
+    of = Failures(storage_bytes_per_s=WRITTEN / GPUS)
+    held = parameters * of.state_bytes
+    lost = loss(of, GPUS, parameters)
+    writes = lost.checkpoint_s / (lost.interval_s + lost.checkpoint_s)
+    rows = (
+        ("bytes, predicted", held),
+        ("bytes, printed", PRINTED_BYTES),
+        ("s to read, predicted bytes at 1 TB/s", held / READ),
+        ("s to write, predicted bytes at 273 GB/s", held / WRITTEN),
+        ("s of work between two, best for failing chips", float(lost.interval_s)),
+        ("share of the time that writes", float(writes)),
+        ("goodput with failures and restarts", float(lost.goodput)),
+    )  # fmt: skip
+    return Table(
+        "megatron-checkpoint",
+        "Checkpoint of the 1T model on 3,072 GPUs",
+        ("what", "value"),
+        rows,
+    )
+
+
+def traffic() -> Table:
+    """Bytes a step across a cut through the middle of the pipelines, and through all gradient
+    rings.
+    """
+    m = catalog.model("megatron-1008b")
+    step = f.flops(m, BATCH) / RATE
+    boundary = 2 * BATCH * m.seq * m.hidden * HALF
+    rings = (
+        2 * PP * TP * 2 * (DP - 1) / DP * FULL * f.parameters(m) / (PP * TP)
+    )
+    rows = tuple(
+        (what, size, speed, size / speed, size / speed / step)
+        for what, size, speed in (
+            (
+                "stage sends, forward and backward, scattered, one chunk a device",
+                boundary,
+                SENDS,
+            ),
+            (
+                "gradient all-reduce in fp32, every ring cut twice",
+                rings,
+                REDUCES,
+            ),
+        )
+    )
+    beside = tuple(
+        (*row, rate)
+        for row, rate in zip(rows, bisection().values(), strict=True)
+    )
+    columns = (
+        "traffic across the bisection",
+        "bytes a step",
+        "measured B/s",
+        "seconds a step",
+        "share of the step",
+        "predicted B/s",
+    )
+    return Table(
+        "megatron-traffic",
+        f"1T on {GPUS} GPUs, {step:.4g} s a step",
+        columns,
+        beside,
+    )

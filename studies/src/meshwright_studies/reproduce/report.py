@@ -1,0 +1,272 @@
+"""What `reproduce` returns: checks, tables and figures of one paper."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import BadInput
+
+STATUSES = ("match", "loose", "open", "explained", "erratum", "mismatch")
+SOURCES = ("printed", "authors' code", "own", "formula")
+SCHEMA = 2
+"""Version of `Report.to_dict`."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One published number beside ours."""
+
+    id: str
+    published: float | None
+    computed: float | None
+    rel_diff: float | None
+    """computed / published - 1; None where that has no meaning."""
+    status: str
+    """match (within tolerance), loose (the source prints a round number; ours is what its inputs
+    give), open (the source gives no number), explained (a named defect or the rounding of the
+    source accounts for it), erratum (the printed number is wrong, the note says why), mismatch."""
+    note: str = ""
+    source: str = "printed"
+    """Where `published` is from: printed in the paper; authors' code (and the data they published
+    with it); own (an independent implementation, ours or a file's); formula (a closed form of the
+    paper, put into numbers by us)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns; the file it is written to is called `name`."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot that is computed and drawn only when written."""
+
+    name: str
+    title: str
+    draw: Callable[[], Any]
+    """() -> a matplotlib figure."""
+    table: Callable[[], Table] | None = None
+    """() -> the numbers it shows, written beside it."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A paper made again."""
+
+    paper: str
+    checks: tuple[Check, ...]
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    elapsed_s: float = 0.0
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """How many checks of each status and of each source, and the largest difference among those
+        that match.
+        """
+        counts, sources = (
+            Counter(getattr(c, k) for c in self.checks)
+            for k in ("status", "source")
+        )
+        differences = [
+            abs(c.rel_diff)
+            for c in self.checks
+            if c.status == "match" and c.rel_diff is not None
+        ]
+        return {
+            **{s: counts[s] for s in STATUSES},
+            "worst_match": max(differences, default=0.0),
+            "by_source": {s: sources[s] for s in SOURCES if sources[s]},
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `reproduce --json`."""
+        return {
+            "schema": SCHEMA,
+            "paper": self.paper,
+            "checks": [c.to_dict() for c in self.checks],
+            "summary": self.summary,
+            "notes": list(self.notes),
+            "tables": [t.name for t in self.tables],
+            "figures": [f.name for f in self.figures],
+            "elapsed_s": self.elapsed_s,
+        }
+
+    def timed(self, seconds: float) -> Report:
+        """The same report with the seconds it took."""
+        return replace(self, elapsed_s=seconds)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Tables as CSV and Markdown, figures as PNG and SVG; raises BadInput if the folder cannot
+        be written.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            written = [
+                path
+                for table in (self.check_table, *self.tables)
+                for path in write_table(table, folder)
+            ]
+            return written + [
+                path
+                for figure in self.figures
+                for path in write_figure(figure, folder)
+            ]
+        except OSError as error:
+            raise BadInput(
+                f"cannot write to {str(folder)[:200]}: {error.strerror or error}"
+            ) from None
+
+    @property
+    def check_table(self) -> Table:
+        """All checks as a table."""
+        columns = (
+            "id",
+            "published",
+            "computed",
+            "rel_diff",
+            "status",
+            "source",
+            "note",
+        )
+        rows = tuple(
+            tuple(getattr(c, k) for k in columns) for c in self.checks
+        )
+        return Table(
+            f"{self.paper}-checks",
+            f"Published beside computed: {self.paper}",
+            columns,
+            rows,
+        )
+
+
+def check(
+    id: str,
+    published: float,
+    computed: float,
+    tolerance: float,
+    note: str = "",
+    source: str = "printed",
+) -> Check:
+    """A check that matches within a relative tolerance and is a mismatch beyond it."""
+    difference = relative(published, computed)
+    good = difference is not None and abs(difference) <= tolerance
+    return Check(
+        id,
+        published,
+        computed,
+        difference,
+        "match" if good else "mismatch",
+        note,
+        source,
+    )
+
+
+def sourced(source: str, checks: Iterable[Check]) -> Iterator[Check]:
+    """The same checks, with where their published numbers are from."""
+    return (replace(c, source=source) for c in checks)
+
+
+def relative(published: float, computed: float) -> float | None:
+    """computed / published - 1; 0 if both are 0, None if only the published number is, or one is
+    not finite.
+    """
+    if published == computed:
+        return 0.0
+    if (
+        published == 0
+        or not math.isfinite(published)
+        or not math.isfinite(computed)
+    ):
+        return None
+    return computed / published - 1
+
+
+def merge(paper: str, reports: Iterable[Report]) -> Report:
+    """Several reports as one; check ids are prefixed with their paper."""
+    reports = list(reports)
+    return Report(
+        paper,
+        tuple(
+            replace(c, id=f"{r.paper}/{c.id}")
+            for r in reports
+            for c in r.checks
+        ),
+        tuple(t for r in reports for t in r.tables),
+        tuple(f for r in reports for f in r.figures),
+        tuple(f"{r.paper}: {n}" for r in reports for n in r.notes),
+        sum(r.elapsed_s for r in reports),
+    )
+
+
+def write_table(table: Table, folder: Path) -> list[Path]:
+    """NAME.csv with full precision and NAME.md to read."""
+    plain = folder / f"{table.name}.csv"
+    pretty = folder / f"{table.name}.md"
+    with plain.open("w", newline="", encoding="utf-8") as f:
+        csv.writer(f).writerows([table.columns, *table.rows])
+    lines = [
+        f"# {table.title}",
+        "",
+        _line(table.columns),
+        _line("---" for _ in table.columns),
+    ]
+    pretty.write_text(
+        "\n".join(
+            [*lines, *(_line(shown(x) for x in row) for row in table.rows), ""]
+        ),
+        "utf-8",
+    )
+    return [plain, pretty]
+
+
+def shown(value: Any) -> str:
+    """A cell for reading: six significant digits."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _line(cells: Iterable[Any]) -> str:
+    return (
+        "| "
+        + " | ".join(
+            str(c).replace("|", "\\|").replace("\n", " ") for c in cells
+        )
+        + " |"
+    )
+
+
+def write_figure(figure: Figure, folder: Path) -> list[Path]:
+    """NAME.png and NAME.svg, and the figure's table; raises BadInput if matplotlib is not
+    installed.
+    """
+    try:
+        from meshwright.report.plots import image  # matplotlib: only here
+    except ImportError:
+        raise BadInput(
+            "figures need matplotlib: pip install 'meshwright[plot]'"
+        ) from None
+    drawn = figure.draw()
+    paths = write_table(figure.table(), folder) if figure.table else []
+    for kind in (".png", ".svg"):
+        path = folder / f"{figure.name}{kind}"
+        path.write_bytes(image(drawn, kind))
+        paths.append(path)
+    return paths

@@ -1,0 +1,91 @@
+"""The book's three kinds of plot: ratio against batch per chip, times against batch, the split
+explorer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..report import Figure
+from .ideal import Ideal, on_axes, ratios
+from .tables import BATCHES, PER_CHIP, STATIC
+from .training import F30K
+from .world import pod, setting
+
+PANELS = (4096, 1024, 512, 256, 64, 1)
+"""Data-parallel degrees shown of the explorer's thirteen."""
+
+
+def ratio() -> Any:
+    """T_math/T_comms against tokens a chip on 4 x 4 x 4."""
+    from meshwright.report.roofline_plots import ratio_plot
+
+    curves = ratios(setting(F30K), pod(64), PER_CHIP, 2, 1, 3)
+    return ratio_plot(
+        PER_CHIP, curves, "TPU v5p 4x4x4, one layer with F = 30,000, forward"
+    )
+
+
+def times(edition: str) -> Any:
+    """Compute and communication time against batch on 16 x 16 x 16."""
+    from meshwright.report.roofline_plots import times_plot
+
+    s, m = setting(), pod(4096)
+    found = {
+        f"FSDP {x} x TP {y}": Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
+        for x, y, m_x, m_y in STATIC
+    }
+    lines = {name: t.comm(edition) for name, t in found.items()}
+    compute = next(iter(found.values())).compute
+    return times_plot(
+        BATCHES,
+        compute,
+        lines,
+        f"TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward; edition {edition}",
+    )
+
+
+def explorer() -> Any:
+    """Small multiples of the explorer, axes counted as a torus of three has them."""
+    from meshwright.report.roofline_plots import panels
+
+    s, m = setting(), pod(4096)
+    shown = []
+    for x in PANELS:
+        split = on_axes(x, 4096 // x, 16, most=3)
+        t = split.times(s, m, BATCHES)
+        shown.append(
+            (
+                f"FSDP {x}, TP {4096 // x}",
+                t.compute,
+                {e: t.comm(e) for e in ("sum", "max")},
+                split.threshold(s, m, "max"),
+            )
+        )
+    return panels(
+        BATCHES,
+        shown,
+        "Split explorer: TPU v5p 16x16x16, D = 8192, F = 32,768, one layer, forward",
+    )
+
+
+def figures() -> tuple[Figure, ...]:
+    """All of them, drawn when written."""
+    return (
+        Figure(
+            "scaling-book-ratio",
+            "Compute over communication time against batch per chip",
+            ratio,
+        ),
+        Figure(
+            "scaling-book-times-sum",
+            "Times against batch, edition sum",
+            lambda: times("sum"),
+        ),
+        Figure(
+            "scaling-book-times-max",
+            "Times against batch, edition max",
+            lambda: times("max"),
+        ),
+        Figure("scaling-book-explorer", "Split explorer", explorer),
+    )

@@ -1,0 +1,109 @@
+"""Part 6, training LLaMA 3 on TPUs: each worked number, computed."""
+
+from __future__ import annotations
+
+from meshwright.catalog import chip
+from meshwright.num import floor
+from meshwright.roofline import thresholds as th
+from meshwright.roofline.memory import STATES, checkpoints, per_chip
+from meshwright.units import DAY_S, YEAR_S
+
+from .runs import days, flops_per_parameter, seconds, training_flops
+from .training import F70B, Case, mixed, x_opt
+from .world import (
+    LLAMA_70B,
+    LLAMA_TOKENS,
+    MI,
+    POD,
+    V5P,
+    all_parameters,
+    alpha,
+    attention_parameters,
+    ffn_parameters,
+    layer,
+    llama_flops,
+    pod,
+    vocabulary_parameters,
+)
+
+BATCH = 4 * MI
+"""Tokens a step."""
+M70 = "llama3-70b"
+M405 = "llama3-405b"
+PRINTED_DAYS = 44
+"""Days on one pod as the text rounds them before it goes on."""
+
+
+def peak() -> float:
+    return chip(V5P).peak("bf16")
+
+
+def kept(each: float) -> float:
+    """Checkpoints of width D of 4e6 tokens, `each` a layer."""
+    return float(checkpoints(80, 4e6, 8192, each))
+
+
+def total(each: float) -> float:
+    """Bytes of weights, Adam state and checkpoints."""
+    return LLAMA_70B * STATES["book"] + kept(each)
+
+
+def on_chips(chips: float) -> float:
+    """Days of the same work on fewer chips than a pod."""
+    return PRINTED_DAYS * POD / chips
+
+
+def few() -> float:
+    """Chips that hold the states and three checkpoints a layer."""
+    return float(floor(total(3) / chip(V5P).hbm_bytes))
+
+
+CASES: dict[str, Case] = {
+    "P6-01": lambda: ffn_parameters(M70),
+    "P6-02": lambda: vocabulary_parameters(M70),
+    "P6-03": lambda: attention_parameters(M70),
+    "P6-04": lambda: all_parameters(M70),
+    "P6-05": lambda: flops_per_parameter() * LLAMA_70B,
+    "P6-06": lambda: float(seconds(training_flops(LLAMA_70B, 1), 1, peak())),
+    "P6-07": lambda: float(seconds(llama_flops(), 1, peak())) / YEAR_S,
+    "P6-08": lambda: float(seconds(llama_flops(), POD, peak(), 0.4)),
+    "P6-09": lambda: float(days(llama_flops(), POD, peak(), 0.4)),
+    "P6-10": lambda: kept(3),
+    "P6-10b": lambda: kept(4),
+    "P6-10N": lambda: kept(2),
+    "P6-11": lambda: total(4),
+    "P6-11N": lambda: total(2),
+    "P6-12": lambda: 21.6e12 / chip(V5P).hbm_bytes,
+    "P6-12N": lambda: 11.2e12 / chip(V5P).hbm_bytes,
+    "P6-13": lambda: on_chips(few()),
+    "P6-13b": lambda: on_chips(225) * DAY_S / YEAR_S,
+    "P6-13N": lambda: on_chips(117),
+    "P6-14": lambda: 21.6e12 / POD,
+    "P6-14N": lambda: 11.2e12 / POD,
+    "P6-15": lambda: float(per_chip(LLAMA_70B, kept(12), POD, POD)),
+    "P6-16": lambda: 1024.0 * 8192,
+    "P6-17": lambda: BATCH / POD,
+    "P6-18": lambda: mixed(F70B, "sum"),
+    "P6-18N": lambda: mixed(F70B, "max"),
+    "P6-19": lambda: x_opt(4.19e6, POD, F70B),
+    "P6-19old": lambda: float(
+        th.compute_bound_splits(
+            layer(F70B), 4.19e6, POD, alpha(V5P, 2), alpha(V5P), "sum"
+        )[1]
+    ),
+    "P6-20": lambda: BATCH / (4 * pod(POD).chips),
+    "P6-20b": lambda: float(days(llama_flops(), 4 * POD, peak(), 0.4)),
+    "P6-21": lambda: all_parameters(M405),
+    "P6-21b": lambda: float(
+        training_flops(all_parameters(M405), LLAMA_TOKENS)
+    ),
+    "P6-21c": lambda: float(
+        days(
+            training_flops(all_parameters(M405), LLAMA_TOKENS),
+            8 * POD,
+            peak(),
+            0.4,
+        )
+    ),
+    "P6-21d": lambda: mixed(53248, "sum"),
+}

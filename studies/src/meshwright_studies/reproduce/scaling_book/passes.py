@@ -1,0 +1,156 @@
+"""Bytes of a layer in both passes, beside the take-away table; the zoomed times, and what each ZeRO
+stage leaves on a chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from meshwright import catalog
+from meshwright.describe.job import Job
+from meshwright.describe.layout import Layout
+from meshwright.prediction.prediction import predict
+
+from ..report import Check, Figure, relative
+from .ideal import Ideal
+from .tables import STATIC
+from .world import MI, pod, setting
+
+TOKENS = float(MI)
+X = 512
+Y = 8
+"""A batch, and the degrees of FSDP and TP."""
+ZOOM = (0.25e6, 2e8)
+"""Tokens of the zoomed figure."""
+HIGHEST = 6.5
+"""Communication over compute at its upper edge."""
+SAID = {"1M": 1e6, "6M": 6e6, "100M": 1e8}
+"""Between which the book has the mixture, then pure FSDP, send least."""
+ZERO = "llama2-13b"
+ZERO_CHIPS = 16
+
+
+def tensor_bytes() -> tuple[float, float]:
+    """Bytes that the tensor axis of a layer carries forward and backward, of B / X tokens; gathered
+    inputs are kept.
+    """
+    s = setting()
+    ops = s.ops(s.on(TOKENS / X, tp=Y))
+    forward, backward = (
+        sum(
+            float(m.bytes)
+            for op in ops
+            for m in getattr(op, way).comm
+            if m.axis == "tp"
+        )
+        for way in ("forward", "backward")
+    )
+    return forward, backward
+
+
+def checks() -> Iterator[Check]:
+    """The row FSDP+TP of the take-aways against the algorithm above it."""
+    forward, backward = tensor_bytes()
+    one = TOKENS * setting().model.hidden / X
+    yield Check(
+        "P5-takeaways/FSDP+TP forward, tensor bytes over BD/X",
+        4.0,
+        forward / one,
+        relative(4.0, forward / one),
+        "match" if forward == 4 * one else "mismatch",
+    )
+    yield Check(
+        "P5-takeaways/FSDP+TP backward, tensor bytes over BD/X",
+        8.0,
+        backward / one,
+        relative(8.0, backward / one),
+        "erratum" if backward == 4 * one else "mismatch",
+        "the algorithm lists two collectives of 2BD/X on the critical path of the backward pass,"
+        " and the row of TP alone prints 4BD; 6BD/X if the input is gathered again",
+    )
+
+
+def zoomed(edition: str) -> Any:
+    """Communication times between 0.25M and 200M tokens, over the compute time, with what the book
+    reads off its figure.
+    """
+    from matplotlib.figure import Figure as Drawn
+
+    from ...report.figures_lbl import COLOURS, LINES, MARKERS
+
+    s, m = setting(), pod(4096)
+    batch = np.geomspace(*ZOOM, 96)
+    figure = Drawn(figsize=(7.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for i, (x, y, m_x, m_y) in enumerate(STATIC):
+        t = Ideal(x, y, m_x, m_y).times(s, m, batch)
+        over = t.comm(edition) / t.compute + 0 * batch
+        above = " (above the frame)" if over.min() > HIGHEST else ""
+        axes.plot(
+            batch,
+            over,
+            LINES[i % len(LINES)],
+            color=COLOURS[i % len(COLOURS)],
+            marker=MARKERS[i % len(MARKERS)],
+            markevery=12,
+            markersize=5,
+            label=f"FSDP {x} x TP {y}{above}",
+        )
+    axes.axhline(1.0, color="black", linewidth=1.2, label="compute")
+    for words, at in SAID.items():
+        axes.axvline(at, color="#777777", linestyle=(0, (1, 2)))
+        axes.annotate(words, (at, 5.5), ha="center", fontsize=8)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="batch [tokens]",
+        ylabel="communication over compute",
+        ylim=(0.03, HIGHEST),
+    )
+    axes.set_title(
+        f"Zoomed: TPU v5p 16x16x16, edition {edition}; dotted: where the book sees the lines cross",
+        fontsize=10,
+    )
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def stages() -> Any:
+    """Appendix A: weights, gradients and optimizer state on a chip under ZeRO-0 to 3."""
+    from meshwright.report.plots import layouts
+
+    found = [
+        predict(zero_job(), Layout(dp=ZERO_CHIPS, zero=z)) for z in range(4)
+    ]
+    return layouts(
+        found,
+        [f"ZeRO-{z}" for z in range(4)],
+        f"Appendix A: {ZERO} on {ZERO_CHIPS} TPU v5p, one sequence a chip (realistic)",
+    )
+
+
+def zero_job() -> Job:
+    """A 13B model on a few chips."""
+    cluster = catalog.cluster(f"{ZERO_CHIPS}xtpu-v5p")
+    return Job(catalog.model(ZERO), cluster, ZERO_CHIPS)
+
+
+def figures() -> tuple[Figure, ...]:
+    """Both, drawn when written."""
+    return (
+        Figure(
+            "scaling-book-zoom-sum",
+            "Zoomed times, edition sum",
+            lambda: zoomed("sum"),
+        ),
+        Figure(
+            "scaling-book-zoom-max",
+            "Zoomed times, edition max",
+            lambda: zoomed("max"),
+        ),
+        Figure("scaling-book-zero", "ZeRO stages", stages),
+    )

@@ -1,0 +1,181 @@
+"""The book's printed numbers beside ours: reading files of worked numbers, and judging each one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import BadInput
+
+from ... import shipped as data
+from ..report import Check, relative
+from ..sources import read_json
+from . import hardware, llama, training
+
+COMPUTED = {**training.CASES, **llama.CASES, **hardware.CASES}
+"""id -> our answer to that question."""
+TIGHT = 0.01
+"""Most by which we may differ from an independent calculation of a question, even where its
+tolerance is wider.
+"""
+KINDS = ("ok", "loose", "erratum", "derived")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One worked number of the book."""
+
+    id: str
+    kind: str
+    printed: float | None
+    """As the book prints it."""
+    expected: float | None
+    """What follows from the question's inputs, by an independent calculation."""
+    tol: float
+    """How far rounding may carry, relative."""
+    note: str
+    asked: tuple[str, ...]
+    """Question, inputs and formula as text."""
+
+
+def read(file: Path) -> list[Case]:
+    """The cases of a file; BadInput names the first one that is malformed."""
+    return parse(read_json(file), file.name[:80])
+
+
+@cache
+def shipped() -> list[Case]:
+    """The cases that come with the catalogue."""
+    text = data.text("published/scaling_book.json")
+    return parse(json.loads(text), "scaling_book.json")
+
+
+def parse(data: dict[str, Any], where: str) -> list[Case]:
+    """Cases from plain data."""
+    return [
+        _case(row, f"{where}: case {i}")
+        for i, row in enumerate(data["cases"], 1)
+    ]
+
+
+def _case(row: Any, where: str) -> Case:
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+        raise BadInput(f"{where} must be an object with an id")
+    numbers = [row.get(k) for k in ("printed", "computed", "tol")]
+    if any(
+        isinstance(n, bool) or not isinstance(n, (int, float, type(None)))
+        for n in numbers
+    ):
+        raise BadInput(
+            f"{where} ({row['id'][:40]}): printed, computed and tol must be numbers or null"
+        )
+    kind = row.get("kind", "ok")
+    if kind not in KINDS:
+        raise BadInput(
+            f"{where} ({row['id'][:40]}): kind must be one of {', '.join(KINDS)}, not"
+            f" {str(kind)[:40]!r}"
+        )
+    printed, expected, tol = (None if n is None else float(n) for n in numbers)
+    asked = tuple(
+        str(row.get(k, "")) for k in ("question", "inputs", "formula")
+    )
+    return Case(
+        row["id"],
+        kind,
+        printed,
+        expected,
+        0.01 if tol is None else tol,
+        str(row.get("note", "")),
+        asked,
+    )
+
+
+def checks(cases: Iterable[Case]) -> list[Check]:
+    """Every case computed and judged."""
+    known = {c.id: c for c in shipped()}
+    return [judge(case, known.get(case.id)) for case in cases]
+
+
+def judge(case: Case, known: Case | None) -> Check:
+    """One case: match within its rounding; loose where the book rounds further than that; open
+    where it prints no number; erratum where the printed number does not follow but ours does; or
+    mismatch.
+
+    known: the shipped case of that id; a question with other inputs is computed like it, and the
+    note says so.
+    """
+    if case.id not in COMPUTED:
+        return Check(
+            case.id,
+            case.printed,
+            None,
+            None,
+            "mismatch",
+            "no computation for this id",
+        )
+    ours = COMPUTED[case.id]()
+    if ours is None:
+        return Check(
+            case.id,
+            case.printed,
+            None,
+            None,
+            "mismatch",
+            "our answer: at no batch",
+        )
+    difference = None if case.printed is None else relative(case.printed, ours)
+    notes = [case.note] if case.note else []
+    if known is None or case.asked[1:] != known.asked[1:]:
+        notes.append("its inputs differ from the ones this computation knows")
+    follows = _agrees(case.expected, ours, min(case.tol, TIGHT))
+    if case.kind == "erratum" and follows:
+        return Check(
+            case.id,
+            case.printed,
+            ours,
+            difference,
+            "erratum",
+            "; ".join(notes),
+        )
+    rounding = case.kind != "ok" or _agrees(case.printed, ours, case.tol)
+    if not follows or not rounding or case.kind == "erratum":
+        status = "mismatch"
+    elif case.printed is None:
+        status = "open"
+        notes.append("the book leaves it open")
+    elif _agrees(case.printed, ours, TIGHT) or (
+        case.kind != "loose" and _near(case.printed, ours)
+    ):
+        status = "match"
+    else:
+        status = "loose"
+        notes.append("printed loosely: ours is what its inputs give")
+    source = "formula" if case.printed is None else "printed"
+    return Check(
+        case.id,
+        case.printed,
+        ours,
+        difference,
+        status,
+        "; ".join(notes),
+        source,
+    )
+
+
+def _near(printed: float, ours: float) -> bool:
+    """Within half a unit of the last digit that is printed (zeros at the end are none)."""
+    digits, power = f"{printed:.15e}".split("e")
+    unit = 10.0 ** (int(power) - len(digits.rstrip("0").partition(".")[2]))
+    return abs(ours - printed) <= 0.5000001 * unit
+
+
+def _agrees(reference: float | None, ours: float, tol: float) -> bool:
+    """Within a relative tolerance, or nothing to agree with."""
+    difference = None if reference is None else relative(reference, ours)
+    return reference is None or (
+        difference is not None and abs(difference) <= tol + 1e-12
+    )

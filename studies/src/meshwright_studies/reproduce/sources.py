@@ -1,0 +1,102 @@
+"""Published numbers in files: which format a file has is told by its content, never by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import BadInput
+
+MOST_BYTES = 64 * 2**20
+MOST_FILES = 1000
+HEADERS = {
+    "epoch": ("T_flop", "n_gpu", "util_vs_boost_peak"),
+    "nccl": ("collective", "gpus_total", "size_bytes"),
+}
+"""CSV format -> columns by which it is known."""
+
+
+def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
+    """format (lbl, scaling-book, epoch, nccl) -> files, of a file or of the .json and .csv files
+    two folders deep.
+
+    Raises BadInput if there is nothing there, or if a file named by itself has an unknown format.
+    """
+    path = Path(where)
+    try:
+        if path.is_dir():
+            below = (p for pattern in ("*", "*/*") for p in path.glob(pattern))
+            files = sorted(
+                p
+                for p in below
+                if p.suffix in (".json", ".csv") and p.is_file()
+            )[:MOST_FILES]
+        elif path.exists():
+            files = [path]
+        else:
+            raise BadInput(f"there is no file or folder {str(where)[:200]}")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot read {str(where)[:200]}: {error}") from None
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        kind = format_of(file)
+        if kind:
+            found.setdefault(kind, []).append(file)
+        elif not path.is_dir():
+            raise BadInput(
+                f"{file.name[:80]} is in no format of published numbers: lbl, scaling-book (JSON),"
+                " epoch, nccl"
+            )
+    return {kind: tuple(paths) for kind, paths in found.items()}
+
+
+def format_of(file: Path) -> str | None:
+    """The format of a file, or None."""
+    text = read_text(file)
+    if text.lstrip()[:1] == "{":
+        table = read_json(file)
+        if isinstance(table.get("cases"), list):
+            return "scaling-book"
+        return "lbl" if isinstance(table.get("data"), dict) else None
+    header = next(
+        (
+            line
+            for line in text.splitlines()
+            if line.strip() and not line.startswith("#")
+        ),
+        "",
+    ).split(",")
+    return next(
+        (
+            kind
+            for kind, columns in HEADERS.items()
+            if set(columns) <= {c.strip() for c in header}
+        ),
+        None,
+    )
+
+
+def read_text(file: Path) -> str:
+    """The text of a file from a stranger; BadInput if it is too large, unreadable or not text."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise BadInput(
+                f"{file.name[:80]} is larger than {MOST_BYTES // 2**20} MiB"
+            )
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {file.name[:80]}: {error}") from None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; BadInput if it is not one."""
+    try:
+        table = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{file.name[:80]} is not valid JSON: {str(error)[:200]}"
+        ) from None
+    if not isinstance(table, dict):
+        raise BadInput(f"{file.name[:80]} must hold a JSON object")
+    return table

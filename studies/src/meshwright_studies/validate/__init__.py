@@ -1,0 +1,163 @@
+"""Predictions against published measurements: every complete pre-training row becomes a job and is
+predicted as it is.
+
+    validate("runs.json").overall["step_time"]["median_abs_error"]
+
+Nothing is fitted and no source has constants of its own. Rows that cannot be described are skipped
+with a sentence; what had to be assumed of a row, or cannot be said in a layout, is a note.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from meshwright.compare.as_run import predicted
+from meshwright.describe.assumptions import REALISTIC, Assumptions
+from meshwright.errors import BadInput
+from meshwright.prediction.certainty import kind_of
+
+from .. import shipped
+from . import collectives, rows
+from .jobs import described
+from .layouts import figure, same
+from .measured import pairs, workload
+from .result import Checked, Validation
+from .rows import Row, plain, text
+from .silent import filled, held_out, silent
+
+
+def validate(
+    source: str | Path | Sequence[Row],
+    assumptions: Assumptions = REALISTIC,
+    network: str = "perlmutter",
+) -> Validation:
+    """Compare published measurements with what the assumption set predicts.
+
+    source: a JSON file of runs, a CSV file of collectives, or the rows themselves;  network:
+    catalogue name of the machine whose collectives the CSV holds.  Raises BadInput if the source as
+    a whole cannot be read.
+    """
+    if isinstance(source, (str, Path)):
+        content = rows.read_text(source)
+        if collectives.is_table(content):
+            return Validation(
+                tuple(_collectives(content, network, assumptions))
+            )
+        found = rows.parse(content)
+    else:
+        found = rows.check(source)
+    outside = Counter(why for row in found if (why := out_of_scope(row)))
+    return Validation(
+        tuple(
+            c
+            for row in found
+            if not out_of_scope(row)
+            for c in checked(row, assumptions)
+        ),
+        dict(outside.most_common()),
+    )
+
+
+def published() -> list[Row]:
+    """The measurements that ship with the catalogue."""
+    return rows.parse(shipped.text("runs/published.json"))
+
+
+def out_of_scope(row: Row) -> str:
+    """What a row is instead of a complete pre-training run; "" if it is one. A row that does not
+    say counts as one.
+    """
+    task = text(row, "task")
+    if task and task != "pretrain":
+        return f"{task}, not pre-training"
+    incomplete = row.get("complete") is False and not silent(row)
+    return (
+        "its source does not describe the run completely" if incomplete else ""
+    )
+
+
+def checked(
+    row: Row, assumptions: Assumptions = REALISTIC
+) -> Iterator[Checked]:
+    """The comparisons of one row; one with a reason if there are none."""
+    base = Checked(
+        plain(row, "id")[:120],
+        plain(row, "source")[:120],
+        None,
+        held_out=held_out(row),
+    )
+    try:
+        yield from _compared(row, base, assumptions)
+    except BadInput as error:
+        yield replace(base, skipped=str(error)[:300])
+    except (ArithmeticError, ValueError):
+        yield replace(base, skipped="its numbers are out of all proportion")
+
+
+def _compared(
+    row: Row, base: Checked, assumptions: Assumptions
+) -> list[Checked]:
+    """What a row measured beside its prediction; BadInput if nothing can be compared."""
+    by_rule = filled(row, assumptions) if silent(row) else None
+    about = by_rule.about if by_rule else described(row)
+    prediction = predicted(about.under(assumptions))
+    found = [
+        p
+        for p in pairs(row, prediction, about.memory)
+        if not by_rule or p.quantity == "step_time"
+    ]
+    if not found:
+        raise BadInput("nothing it measured can be compared")
+    if not all(
+        0 <= number < 1e30
+        for p in found
+        for number in (p.predicted or 0.0, p.measured)
+    ):
+        raise BadInput("its numbers are out of all proportion")
+    job = prediction.job
+    base = replace(
+        base,
+        chip=job.cluster.chip.name,
+        kind=kind_of(job),
+        workload=workload(row, job),
+        range_s=by_rule.range_s if by_rule else None,
+    )
+    return [
+        replace(
+            base,
+            quantity=p.quantity,
+            predicted=p.predicted,
+            measured=p.measured,
+            interval=prediction.interval_s
+            if p.quantity == "step_time"
+            else None,
+            notes=(*about.notes, p.note) if p.note else about.notes,
+            figure=figure(prediction, p.kind) if p.kind else None,
+            same=same(prediction, p.kind) if p.kind else (),
+        )
+        for p in found
+    ]
+
+
+def _collectives(
+    content: str, network: str, assumptions: Assumptions
+) -> Iterator[Checked]:
+    for what, *rest in collectives.compare(content, network, assumptions):
+        source = f"{network} {what.split('-')[0]}"
+        if len(rest) == 1:
+            yield Checked(what, source, None, skipped=str(rest[0]))
+        else:
+            yield Checked(
+                what,
+                source,
+                "collective_time",
+                float(rest[0]),
+                float(rest[1]),
+                chip=network,
+            )
+
+
+__all__ = ["Checked", "Validation", "published", "validate"]

@@ -1,0 +1,79 @@
+"""Measured collectives (NCCL tests) against the network model.
+
+Columns: collective, nodes, gpus_per_node, size_bytes (the full vector), time_mean_s; # starts a
+remark.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+
+from meshwright import catalog
+from meshwright.cost.network import Fabric
+from meshwright.describe.assumptions import REALISTIC, Assumptions
+from meshwright.describe.read import brief
+from meshwright.errors import BadInput
+from meshwright.formats import nccl_tests
+
+from .rows import MOST_ROWS, needed, number
+
+KINDS = {
+    name: kind for name, kind in nccl_tests.KINDS.items() if kind != "send"
+}
+COLUMNS = ("collective", "nodes", "gpus_per_node", "size_bytes", "time_mean_s")
+
+
+def is_table(text: str) -> bool:
+    """Does the text look like such a table (its first line that is no remark is the header)?"""
+    header = next(iter(_lines(text[:10_000])), "").split(",")
+    return {"collective", "size_bytes"} <= set(header)
+
+
+def compare(
+    text: str, network: str, assumptions: Assumptions = REALISTIC
+) -> Iterator[tuple[str, float, float] | tuple[str, str]]:
+    """(what, predicted s, measured s) of each line, or (what, why it is skipped)."""
+    fabric = Fabric.of(catalog.network(network), assumptions.network)
+    lines = _lines(text)
+    if len(lines) > MOST_ROWS:
+        raise BadInput(
+            f"a table of collectives may have at most {MOST_ROWS} lines, not {len(lines)}"
+        )
+    reader = csv.DictReader(lines)
+    if missing := [c for c in COLUMNS if c not in (reader.fieldnames or ())]:
+        raise BadInput(
+            f"the table of collectives has no column {', '.join(missing)}"
+        )
+    for i, row in enumerate(reader):
+        name = (
+            str(row["collective"])[:40]
+            .lower()
+            .replace("_", "")
+            .replace("-", "")
+        )
+        what = f"{name}-{i + 1}"
+        try:
+            group = needed(row, "gpus_per_node"), needed(row, "nodes")
+            size = number(row, "size_bytes")
+            seconds = number(row, "time_mean_s")
+            if name not in KINDS:
+                raise BadInput(
+                    f"collective {brief(row['collective'])} is not modelled"
+                )
+            if size is None or seconds is None:
+                raise BadInput("size or time is not a positive number")
+            if group[0] * group[1] == 1:
+                raise BadInput("one rank sends nothing")
+        except BadInput as error:
+            yield what, str(error)
+            continue
+        yield what, float(fabric.time(KINDS[name], size, group)), seconds
+
+
+def _lines(text: str) -> list[str]:
+    return [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]

@@ -1,0 +1,316 @@
+"""One published row to the job it describes. What a row does not say has a default here, in `words`
+or `hardware`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from meshwright.describe.assumptions import Assumptions
+from meshwright.describe.fields import ASK
+from meshwright.describe.framework import Framework, asked, framework
+from meshwright.describe.job import Job, accumulated
+from meshwright.describe.layout import Layout
+from meshwright.describe.model import MLA, Model, MoE
+from meshwright.describe.precision import Precision
+from meshwright.describe.ranges import check
+from meshwright.describe.software import NOTHING_SAID
+from meshwright.errors import BadInput
+from meshwright.num import Num
+
+from . import hardware, recompute, words
+from .rows import Row, flag, needed, number, part, plain, text, whole
+from .software import Said, said
+
+MOST_LAYERS = 5000
+FLASH_SINCE = 2023
+"""Year from which frameworks fuse attention by default (FlashAttention appeared in May 2022)."""
+MEGATRON_ROWS = 128
+"""Megatron-LM pads the vocabulary to a multiple of this."""
+GROUP = re.compile(
+    r"shard\w*[ _-](?:group|degree|size|factor)s?(?: of)?[\s=:]{0,3}(\d+)"
+)
+"""Ranks of a group that shards among itself and replicates across groups."""
+HYBRID = (
+    r"\bhsdp\b|hybrid|(?:with)?in(?:side)?(?: \w+){0,2}"
+    r" (?:slice|node|pod|domain)|(?:replicat\w*|data[- ]parallel) across"
+)
+OFFLOADED = r"offload|\bnvme\b|zero-infinity|\bcpu\b"
+WINDOW = re.compile(r"sliding[- ]window[- ](\d+)")
+
+
+class Described(NamedTuple):
+    """A row as a job, and what the job does not say of it."""
+
+    job: Job
+    notes: tuple[str, ...] = ()
+    memory: bool = True
+    """What stays on the device is known."""
+
+    def under(self, assumptions: Assumptions) -> Job:
+        """The job under a set of assumptions; one that says itself what a framework does is not
+        told of it.
+        """
+        if asked(assumptions):
+            return replace(self.job, assumptions=assumptions)
+        return replace(
+            self.job,
+            assumptions=assumptions,
+            framework=None,
+            software=NOTHING_SAID,
+        )
+
+    def noted(self, note: str) -> Described:
+        """The same with one more note."""
+        return self._replace(notes=(*self.notes, note))
+
+
+def job(row: Row) -> Job:
+    """The job of a row, layout included; BadInput says why there is none."""
+    return described(row).job
+
+
+def described(row: Row) -> Described:
+    """The job of a row, layout included, with what had to be assumed or left out; BadInput says why
+    there is none.
+    """
+    shape = model(row)
+    machine = hardware.cluster(row)
+    told = said(row)
+    by = framework(told.framework)
+    plan = layout(row, shape, machine.chips)
+    again = policy(row, shape)
+    sharding = text(row, "optimizer_sharding")
+    fsdp = text(part(row, "parallel"), "fsdp")
+    found = Job(
+        shape,
+        machine,
+        needed(row, "global_batch"),
+        plan,
+        precision=numbers(row, told, by),
+        optimizer=words.optimizer(is_fsdp(row)),
+        attention_kernel=attention(told, number(row, "year")),
+        framework=by,
+        software=told.settings,
+    )
+    offloaded = words.named(OFFLOADED, f"{sharding} {fsdp}")
+    on_host = (
+        "states in host memory are counted on the device" if offloaded else ""
+    )
+    notes = (
+        *told.notes,
+        again.note,
+        hardware.note(row),
+        groups(row, plan),
+        on_host,
+    )
+    return Described(
+        found, tuple(n for n in notes if n), again.memory and not offloaded
+    )
+
+
+def is_fsdp(row: Row) -> bool:
+    """Shards as FSDP does."""
+    return words.is_fsdp(
+        text(row, "optimizer_sharding"),
+        text(part(row, "parallel"), "fsdp"),
+        text(row, "software"),
+    )
+
+
+def numbers(row: Row, told: Said, by: Framework) -> Precision:
+    """The numbers of a row; those of gradients are the framework's where it does not say."""
+    said_of_fsdp = (
+        f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
+        f" {text(row, 'notes')}"
+    )
+    found = words.precision(
+        text(row, "precision"),
+        text(row, "software"),
+        hardware.cluster(row).chip,
+        said_of_fsdp if is_fsdp(row) else None,
+    )
+    return accumulated(found, told.settings.gradients or by.gradients)
+
+
+def attention(told: Said, year: float | None) -> str:
+    """The attention kernel of a row: the one it names, else its framework's; before frameworks
+    fused it, none.
+    """
+    early = (
+        told.framework == "unknown" and year is not None and year < FLASH_SINCE
+    )
+    return told.attention or ("unfused" if early else ASK)
+
+
+def policy(row: Row, shape: Model) -> recompute.Policy:
+    """What the row computes again in the backward pass."""
+    p = part(row, "parallel")
+    pp = whole(p, "pp", 1)
+    _, interleave = words.schedule(text(p, "schedule"), pp, whole(p, "vpp", 1))
+    return recompute.policy(
+        row.get("recompute"),
+        text(row, "software"),
+        shape.layers / (pp * interleave),
+    )
+
+
+def group(row: Row, plan: Layout) -> Num:
+    """Ranks among which a row shards: all replicas, a number it says, or those of a node that tp
+    and cp leave.
+    """
+    p = part(row, "parallel")
+    said = f"{text(row, 'optimizer_sharding')} {text(p, 'fsdp')}"
+    if size := GROUP.search(said):
+        return min(int(size[1]), plan.replicas)
+    if not words.named(HYBRID, said):
+        return plan.replicas
+    return min(
+        whole(part(row, "hardware"), "gpus_per_node", 1) / plan.tp,
+        plan.replicas,
+    )
+
+
+def groups(row: Row, plan: Layout) -> str:
+    """A note where the row shards inside groups of ranks that do not divide its replicas."""
+    if group(row, plan) == plan.shards:
+        return ""
+    return (
+        "shards inside groups of ranks and replicates across them: taken as sharded over all"
+        " replicas"
+    )
+
+
+def grouped(row: Row, plan: Layout) -> Layout:
+    """The layout with the groups that the row shards in, where they divide its replicas."""
+    copies = plan.replicas / max(group(row, plan), 1)
+    fits = (
+        copies % 1 == 0
+        and plan.dp % copies == 0
+        and plan.expert_replicas % copies == 0
+        and plan.zero
+    )
+    return replace(plan, dp_replicate=copies) if fits else plan
+
+
+def layout(row: Row, shape: Model, chips: int) -> Layout:
+    """Degrees and choices of a row. Defaults: degrees 1, dp = what is left of the chips, microbatch
+    1, experts not cut.
+
+    A mixture of experts with tp > 1 has sequence parallelism whatever the row says: each rank
+    routes its own tokens. So has JAX unless the row denies it: MaxText's `tensor` axis cuts the
+    activations between layers too.
+    """
+    p = part(row, "parallel")
+    tp, cp, pp, ep = (whole(p, name, 1) for name in ("tp", "cp", "pp", "ep"))
+    schedule, interleave = words.schedule(
+        text(p, "schedule"), pp, whole(p, "vpp", 1)
+    )
+    stage = p.get("zero_stage")
+    sequence = flag(p, "sp")
+    if sequence is None:
+        sequence = words.is_jax(text(row, "software"))
+    found = Layout(
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        dp=whole(p, "dp", max(chips // (tp * cp * pp), 1)),
+        ep=ep,
+        etp=whole(p, "etp", 1),
+        microbatch=whole(row, "micro_batch", 1),
+        interleave=interleave,
+        schedule=schedule,
+        zero=words.zero(
+            stage if isinstance(stage, int) else None,
+            text(row, "optimizer_sharding"),
+            text(p, "fsdp"),
+        ),
+        recompute=policy(row, shape).mode,
+        sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
+    )
+    return grouped(row, found)
+
+
+def model(row: Row) -> Model:
+    """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases);
+    otherwise GPT-like (layer norm, biases, learned positions unless ALiBi, embedding shared with
+    the head). GPTs have dropout unless the row speaks of ALiBi or of no biases.
+    """
+    m = part(row, "model")
+    if re.search(r"mamba|hybrid|ssm|rwkv", text(m, "arch")):
+        raise BadInput("state-space layers are not described yet")
+    layers = needed(m, "layers")
+    hidden = needed(m, "hidden")
+    ffn = needed(m, "ffn_hidden")
+    attention = text(m, "attention")
+    if layers > MOST_LAYERS:
+        raise BadInput(f"layers must be at most {MOST_LAYERS}, not {layers}")
+    stated = flag(m, "gated")
+    alibi = "alibi" in attention
+    gated = stated if stated is not None else ffn != 4 * hidden
+    biased = not gated and "no bias" not in text(row, "notes")
+    tied = flag(m, "tied_embeddings")
+    window = WINDOW.search(attention)
+    shape = Model(
+        plain(m, "name")[:80] or "unnamed",
+        layers,
+        hidden,
+        needed(m, "heads"),
+        ffn,
+        needed(m, "vocab"),
+        needed(m, "seq_len"),
+        kv_heads=whole(m, "kv_heads", 0) or None,
+        head_dim=whole(m, "head_dim", 0) or None,
+        gated=gated,
+        window=int(window[1]) or None if window else None,
+        full_every=1 if not window else 2 if "alternating" in attention else 0,
+        norm="rmsnorm" if gated else "layernorm",
+        positions="rope" if gated else "alibi" if alibi else "learned",
+        qk_norm="qwen3" in text(m, "name"),
+        qkv_bias=biased,
+        bias=biased,
+        dropout=biased and not alibi,
+        attention_sinks="sink" in attention,
+        tied_embeddings=tied if tied is not None else not gated,
+        vocab_multiple=1 if "fsdp" in text(row, "software") else MEGATRON_ROWS,
+        mla=latent(m),
+        moe=experts(m, ffn),
+        mtp_layers=whole(m, "mtp_layers", 0),
+    )
+    check(shape, "model")
+    return shape
+
+
+def latent(m: Row) -> MLA | None:
+    """Latent attention, with DeepSeek-V3's widths where the row only says that there is some."""
+    mla: Any = m.get("mla")
+    if not mla and "mla" not in text(m, "arch"):
+        return None
+    w = mla if isinstance(mla, dict) else {}
+    return MLA(
+        kv_lora_rank=whole(w, "kv_lora_rank", 512),
+        qk_nope_head_dim=whole(w, "qk_nope_head_dim", 128),
+        qk_rope_head_dim=whole(w, "qk_rope_head_dim", 64),
+        v_head_dim=whole(w, "v_head_dim", 128),
+        q_lora_rank=whole(w, "q_lora_rank", 0 if w else 1536) or None,
+    )
+
+
+def experts(m: Row, ffn: int) -> MoE | None:
+    """The mixture of experts, if the row has one."""
+    count = whole(m, "experts", 0)
+    if count <= 1:
+        if "moe" in text(m, "arch"):
+            raise BadInput("experts are not given")
+        return None
+    moe = MoE(
+        count,
+        needed(m, "top_k"),
+        whole(m, "expert_ffn", ffn),
+        whole(m, "shared_expert_ffn", 0),
+        whole(m, "dense_layers", 0),
+    )
+    check(moe, "model.moe")
+    return moe

@@ -1,0 +1,289 @@
+"""What a row measured, in SI units, and what of a prediction stands beside it.
+
+step_time [s]: stated, or from tokens/s, samples/s or FLOP/s by the row's own batch. memory [B]: on
+the fullest GPU, each figure beside its own kind: what tensors take at their peak ("allocated":
+without the framework's own bytes), what the
+allocator holds ("reserved": without them too, the context is not its), what nvidia-smi shows or a
+run needs ("device": with them), or what is left after a step ("states": weights, gradients,
+optimizer). out_of_memory: 1 if the run did not fit, 0 if it ran; predicted None where the row
+leaves open what stays on the device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from meshwright.count.model import model_flops
+from meshwright.describe.job import Job
+from meshwright.prediction.prediction import Prediction
+from meshwright.step import recomputed
+
+from .rows import Row, number, part, text
+from .words import is_jax
+
+GIB = 2.0**30
+TERA = 1e12
+
+MEMORY_KEY = re.compile(
+    r"(?:(?P<before>\w+)_)?mem(?:ory)?(?:_(?P<after>\w+?))?_(?P<unit>bytes|[mg]i?b)(?:_per_(?:gpu|chip|device))?"
+)
+UNITS = {"bytes": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": GIB}
+NO_PEAK = re.compile(
+    r"param|weight|grad|opt|activation|cpu|host|ram\b|free|capacity|limit|available|bandwidth|count"
+)
+"""Words of keys that hold a part of a device's memory, or another memory."""
+PEAK = re.compile(r"max|peak")
+END = re.compile(r"\bend of|\bafter (?:the |a )?step|current|steady|states")
+KINDS = (
+    ("reserved", r"reserved|cach(?:ed|ing)"),
+    ("device", r"smi\b|nvml|dcgm|device|driver|context|process|used"),
+    ("needed", r"must fit|need|requir|minimum"),
+    ("allocated", r"allocated|active|tensor|live|formula|analytic"),
+)
+FORMULA = re.compile(r"formula|analytic|theor|estimat|predict|calculat")
+RANK = ("allocated", "reserved", "device", "needed", "states")
+"""Of several figures the first of these is compared: the fewer things it counts, the better; a peak
+before what is left.
+"""
+
+
+class Pair(NamedTuple):
+    """A quantity as predicted and as measured."""
+
+    quantity: str
+    predicted: float | None
+    measured: float
+    note: str = ""
+    kind: str = ""
+    """Of memory: what its figure counts."""
+
+
+class Figure(NamedTuple):
+    """Memory of the fullest GPU, and what it counts: one of RANK."""
+
+    kind: str
+    bytes: float
+    note: str = ""
+
+
+def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
+    """Everything of the row that can be compared. memory: what stays on the device is known."""
+    wanted = judged(row)
+    m = part(row, "measured")
+    if m.get("oom") is True or "fits(memory)=False" in wanted:
+        yield Pair("out_of_memory", p.risk_of_oom if memory else None, 1.0)
+        return
+    if "layer_time" in wanted:
+        yield from layer_times(m, p)
+        return
+    if (seconds := step_time(m, p.job)) is not None:
+        yield Pair("out_of_memory", p.risk_of_oom if memory else None, 0.0)
+        if not wanted or {"step_time", "tflops/mfu"} & wanted:
+            yield Pair("step_time", p.step_time_s, seconds)
+    figure = (
+        memory_of(m, text(row, "software"))
+        if memory and (not wanted or "memory" in wanted)
+        else None
+    )
+    if figure:
+        yield Pair(
+            "memory",
+            counted(p, figure.kind),
+            figure.bytes,
+            figure.note,
+            figure.kind,
+        )
+
+
+def counted(p: Prediction, kind: str) -> float:
+    """Bytes on the fullest device that a figure of that kind counts."""
+    use = p.memory_bytes
+    return (
+        use["weights"] + use["gradients"] + use["optimizer"]
+        if kind == "states"
+        else use[kind]
+    )
+
+
+def judged(row: Row) -> set[str]:
+    """The quantities a row says it may be judged by; empty if it does not say."""
+    listed = row.get("judge")
+    return (
+        {j for j in listed if isinstance(j, str)}
+        if isinstance(listed, (list, tuple))
+        else set()
+    )
+
+
+def step_time(m: Row, job: Job) -> float | None:
+    """Seconds of a step: as stated, else batch over the rate."""
+    chips = job.cluster.chips
+    if (stated := number(m, "step_time_s")) is not None:
+        return stated
+    for name, amount in (
+        ("tokens_per_s", job.batch_tokens),
+        ("tokens_per_s_per_gpu", job.batch_tokens / chips),
+        ("samples_per_s", float(job.batch)),
+        ("samples_per_s_per_gpu", job.batch / chips),
+    ):
+        if (rate := number(m, name)) is not None:
+            return amount / rate
+    return from_flops(m, job)
+
+
+def from_flops(m: Row, job: Job) -> float | None:
+    """Seconds of a step from FLOP/s per chip, if the row says which FLOPs are meant.
+
+    model: the usual count, attention uncut (or half of it: "causal"). hardware with full
+    recomputation: 4/3 of that for the layers, since F = 96 B s l h^2 (1 + s/6h + V/16lh) counts
+    them 4 times, logits 3 times (Narayanan et al. 2021).
+    """
+    rate = number(m, "tflops_per_gpu")
+    kind = text(m, "tflops_kind")
+    if rate is None:
+        return None
+    shape, T = job.model, job.T
+    whole = model_flops(shape, T)
+    scores = 12.0 * shape.layers * shape.heads * shape.h * T
+    logits = 6.0 * shape.padded_vocab * shape.hidden
+    if "crude" in kind or "estimator" in kind:
+        return None
+    if kind.startswith("hardware"):
+        flops = (
+            (whole - logits) * 4 / 3 + logits
+            if re.search(r"4/3|full recomp", kind)
+            else None
+        )
+    elif kind.startswith("model"):
+        flops = whole - scores / 2 if "causal" in kind else whole
+    else:
+        flops = None
+    return (
+        flops * job.batch_tokens / (rate * TERA * job.cluster.chips)
+        if flops
+        else None
+    )
+
+
+def memory_of(m: Row, software: str) -> Figure | None:
+    """The figure of a row that is compared: the first of RANK; None if it has none."""
+    said = text(m, "memory_kind")
+    found = [
+        f
+        for key, value in m.items()
+        if isinstance(key, str)
+        for f in _figures(m, key, said, software)
+    ]
+    states = number(m, "memory_params_opt_gib")
+    activations = number(m, "memory_activations_gib")
+    if states is not None and activations is not None:
+        found.append(
+            Figure(
+                "allocated",
+                (states + activations) * GIB,
+                "its memory is a formula, not a measurement",
+            )
+        )
+    return min(found, key=lambda figure: RANK.index(figure.kind), default=None)
+
+
+def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
+    """The figure of one key, if it is one: its kind by the words of the key, else by memory_kind,
+    else by the software.
+    """
+    match = MEMORY_KEY.fullmatch(key.lower().replace("-", "_"))
+    value = number(m, key)
+    if not match or value is None:
+        return
+    words = f"{match['before'] or ''} {match['after'] or ''}"
+    size = value * UNITS[match["unit"]]
+    if NO_PEAK.search(words):
+        return
+    note = (
+        "its memory is a formula, not a measurement"
+        if FORMULA.search(said)
+        else ""
+    )
+    if kind := _kind(words):
+        # Megatron-LM's mem-allocated-bytes: now
+        left = kind == "allocated" and not PEAK.search(f"{words} {said}")
+        yield Figure("states" if left else kind, size, note)
+    elif END.search(f"{words} {said}") and not PEAK.search(words):
+        yield Figure("states", size, note)
+    elif kind := _kind(said):
+        yield Figure(kind, size, note)
+    else:
+        kind, shown = _logged(software)
+        yield Figure(
+            kind,
+            size,
+            note
+            or f"what its memory figure counts is not stated: taken as {shown}",
+        )
+
+
+def _kind(words: str) -> str:
+    """The kind that the words name first, "" if none."""
+    found = [
+        (m.start(), kind)
+        for kind, pattern in KINDS
+        if (m := re.search(pattern, words))
+    ]
+    return min(found)[1] if found else ""
+
+
+def _logged(software: str) -> tuple[str, str]:
+    """What a software prints as its memory, and its name.
+
+    torchtitan: max reserved (components/metrics.py). Megatron-LM and its forks:
+    max_memory_allocated (training/ training.py). JAX: bytes in use of its allocator. DeepSpeed's
+    users and others: most often what nvidia-smi shows.
+    """
+    if "torchtitan" in software:
+        return "reserved", "max reserved, which its software logs"
+    if ("megatron" in software and "deepspeed" not in software) or is_jax(
+        software
+    ):
+        return "allocated", "max allocated, which its software logs"
+    return "device", "what nvidia-smi shows"
+
+
+def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
+    """Seconds of one layer forward, and backward with what it computes again."""
+    forward = number(m, "layer_fwd_ms")
+    back = number(m, "layer_bwd_ms")
+    if forward is not None:
+        yield Pair(
+            "layer_forward_time",
+            float(p.cost.typical.forward),
+            forward / 1e3,
+        )
+    if back is not None:
+        yield Pair(
+            "layer_backward_time",
+            float(recomputed(p.cost.typical, p.layout.recompute).backward),
+            back / 1e3,
+        )
+
+
+def workload(row: Row, job: Job) -> tuple[object, ...]:
+    """Rows with equal workloads differ in their layout only, so their step times can be ranked."""
+    told = tuple(
+        text(row, name)
+        for name in (
+            "source",
+            "group",
+            "software",
+            "precision",
+            "attention_kernel",
+        )
+    )
+    return (
+        *told,
+        text(part(row, "hardware"), "gpu"),
+        job.model,
+        job.cluster.chips,
+        job.batch,
+    )

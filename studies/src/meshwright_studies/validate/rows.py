@@ -1,0 +1,143 @@
+"""Published rows, read as untrusted data: bounded in size, and every field looked up by kind.
+
+A row is one measurement with its description: {id, source, model{...}, hardware{...},
+parallel{...}, measured{...}}. A field that is absent, null or of another kind counts as not said,
+and `jobs` puts a default in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshwright.describe.read import brief
+from meshwright.errors import BadInput
+
+Row = Mapping[str, Any]
+
+LARGEST_FILE = 64 * 2**20
+"""Bytes; the largest published collection so far has 2.3 MB."""
+MOST_ROWS = 50_000
+LONGEST_TEXT = 400
+"""Characters of a text that are looked at."""
+LARGEST = 1e9
+"""No whole number of a row may be larger; products of a few stay finite."""
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file of at most LARGEST_FILE bytes; BadInput if it cannot be read."""
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise BadInput(
+                f"{brief(str(path))} is not a file of published runs"
+            )
+        if file.stat().st_size > LARGEST_FILE:
+            raise BadInput(
+                f"{brief(str(path))} is larger than {LARGEST_FILE >> 20} MiB"
+            )
+        return file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{brief(str(path))} cannot be read: {type(error).__name__}"
+        ) from None
+
+
+def parse(text: str) -> list[Row]:
+    """Rows of a JSON text: a list of objects, or an object with such a list under "rows" or
+    "runs".
+    """
+    try:
+        data = json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"the runs are not valid JSON: {str(error)[:120]}"
+        ) from None
+    if isinstance(data, Mapping):
+        data = data.get("rows", data.get("runs"))
+    return check(data)
+
+
+def check(rows: object) -> list[Row]:
+    """The rows themselves; BadInput unless they are a list of objects."""
+    if not isinstance(rows, Sequence) or isinstance(rows, (str, bytes)):
+        raise BadInput(f"runs must be a list of objects, not {brief(rows)}")
+    if len(rows) > MOST_ROWS:
+        raise BadInput(
+            f"runs must have at most {MOST_ROWS} rows, not {len(rows)}"
+        )
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise BadInput(f"row {i + 1} must be an object, not {brief(row)}")
+    return list(rows)
+
+
+def part(row: Row, name: str) -> Row:
+    """A nested object, {} if it is not one."""
+    value = row.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def text(row: Row, name: str) -> str:
+    """A text in lower case, "" if it is not one."""
+    return plain(row, name).lower()
+
+
+def plain(row: Row, name: str) -> str:
+    """A printable text as it stands, "" if it is not one."""
+    value = row.get(name)
+    return (
+        "".join(c for c in value[:LONGEST_TEXT] if c.isprintable())
+        if isinstance(value, str)
+        else ""
+    )
+
+
+def number(row: Row, name: str) -> float | None:
+    """A finite number above 0 (a text that is one counts), else None."""
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = float(value[:40]) if isinstance(value, str) else float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) and found > 0 else None
+
+
+def whole(row: Row, name: str, default: int) -> int:
+    """A whole number from 1 to LARGEST, else the default; BadInput for a number that is neither."""
+    value = row.get(name)
+    found = number(row, name)
+    if found is None:
+        negative = (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and value < 0
+        )
+        if negative:
+            raise BadInput(f"{name} must be at least 1, not {brief(value)}")
+        return default
+    if found != int(found) or found > LARGEST:
+        raise BadInput(
+            f"{name} must be a whole number up to {LARGEST:g}, not {brief(value)}"
+        )
+    return int(found)
+
+
+def needed(row: Row, name: str) -> int:
+    """As `whole`, for a field without a default: BadInput if it is not said."""
+    if number(row, name) is None:
+        raise BadInput(f"{name} is not given")
+    return whole(row, name, 0)
+
+
+def flag(row: Row, name: str) -> bool | None:
+    """True, False, or None if not said."""
+    value = row.get(name)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    return value if isinstance(value, bool) else None

@@ -1,0 +1,459 @@
+"""What a row says of its software: which framework it is, and the settings of the run.
+
+Tables of words, read from the top: the first that speaks of a field decides it. A row that names a
+field with a value that no table knows gets a note, and so does a program that none knows; what a
+row does not speak of is the framework's own.
+
+Names and values are of `describe.software`. Sources of the words: Megatron Core and Megatron Bridge
+(arguments of their configurations), Transformer Engine (recipes of scaling), torchtitan and torchao
+(float8 recipes, AsyncTP), Narayanan et al. 2021.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright.describe.software import Software
+
+from .rows import Row, number, part, text
+from .words import named
+
+FRAMEWORKS = (
+    ("megatron-bridge", r"megatron[- ]bridge"),
+    ("megatron-core", r"megatron[- ]core|\bmcore\b|\bnemo\b"),
+    (
+        "megatron-deepspeed",
+        r"megatron[- ]deepspeed|gpt[- ]neox|\baa-scaling|aleph[ -]alpha",
+    ),
+    ("torchtitan", r"torchtitan"),
+    ("llm-foundry", r"llm[- ]foundry|\bcomposer\b|mosaicml"),
+    ("maxtext", r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b|\bxla\b"),
+    ("fsdp", r"\bfsdp2?\b|fully[- ]sharded"),
+    ("meshwright", r"meshwright"),
+)
+"""Framework -> what its programs are called. Megatron-LM itself is of one of two generations
+(`generation`).
+"""
+ENGINE = r"\bte\b|transformer[- ]engine"
+ENGINE_SINCE = 2025
+"""Year from which Megatron-LM runs on Megatron Core and Transformer Engine unless told otherwise
+(core 0.9: legacy models are removed).
+"""
+ZERO3_UNTIL = 2022
+"""The profile deepspeed-zero3 is of 2021; later ones gather ahead of use and over fewer ranks
+(ZeRO++).
+"""
+ASYNC_SINCE = {"megatron-2021": 2022, "megatron-deepspeed": 2023}
+"""Year from which the all-reduce of an input's gradient runs beside the weight's by default
+(--no-async-tensor-model-parallel-allreduce turns it off): Megatron-LM 3.0; Microsoft's
+Megatron-DeepSpeed since it was rebased on it. BigScience's fork is of 2021.
+"""
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a row may speak of a setting."""
+
+    field: str
+    topic: str
+    """What names the setting at all; a row that names it with no value of `values` gets a note."""
+    values: tuple[tuple[Any, str], ...]
+    """(value, what says so), the first that is found."""
+
+
+SETTINGS = (
+    Words(
+        "cuda_graphs",
+        r"cuda[ _-]?graphs?",
+        (
+            (
+                "off",
+                (
+                    r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:none|off|false|disabled)|\bno cuda["
+                    r" _-]?graph|without cuda[ _-]?graph"
+                ),
+            ),
+            (
+                "full",
+                (
+                    r"cuda[ _-]?graph\w*[\s=:]{1,3}(?:local )?full|full(?:[ -]iteration)? cuda["
+                    r" _-]?graph"
+                ),
+            ),
+            (
+                "parts",
+                (
+                    r"cuda["
+                    r" _-]?graph\w*[\s=:]{1,3}(?:transformer_engine|local|attn|mlp|moe)"
+                    r"|(?:partial|layer) cuda[ _-]?graph"
+                ),
+            ),
+        ),
+    ),
+    Words(
+        "compiled",
+        r"torch\.?compile|\bcompiled?\b",
+        (
+            (
+                False,
+                (
+                    r"(?:no|without|not)"
+                    r" (?:torch\.?)?compiled?\b"
+                    r"|torch\.?compile\w*[\s=:]{1,3}(?:off|false|disabled|none)|\beager\b"
+                ),
+            ),
+            (True, r"torch\.?compile|\bcompiled?\b"),
+        ),
+    ),
+    Words(
+        "dispatcher",
+        r"dispatcher|deep[ _-]?ep\b|hybrid[ _-]?ep\b",
+        (
+            ("hybridep", r"hybrid[ _-]?ep\b"),
+            ("deepep", r"deep[ _-]?ep\b"),
+            (
+                "alltoall",
+                r"dispatcher\w*[\s=:]{1,3}(?:all[ _-]?to[ _-]?all|a2a|none)",
+            ),
+        ),
+    ),
+    Words(
+        "ep_overlap",
+        r"a2a_overlap|overlap_moe|(?:a2a|all[ -]to[ -]all|\bep) overlap",
+        (
+            (
+                False,
+                (
+                    r"(?:a2a_overlap|overlap_moe\w*)[\s=:]{1,3}(?:false|off|none)|no (?:a2a|all["
+                    r" -]to[ -]all|ep) overlap"
+                ),
+            ),
+            (
+                True,
+                r"a2a_overlap|overlap_moe|(?:a2a|all[ -]to[ -]all|\bep) overlap",
+            ),
+        ),
+    ),
+    Words(
+        "tp_overlap",
+        r"async[ _-]?tp|\btp[ _-](?:comm[ _-])?overlap|vanilla tp|\bno tp(?:/\w+)* comm\w*"
+        r" overlap|userbuffers?|async tensor",
+        (
+            (
+                "off",
+                (
+                    r"vanilla tp|\bno tp(?:/\w+)* (?:comm\w* )?overlap|\btp[ _-](?:comm["
+                    r" _-])?overlap[\s=:]{1,3}(?:false|off|none)|no async[ _-]?tp"
+                ),
+            ),
+            (
+                "all",
+                r"async[ _-]?tp|userbuffers?|\btp[ _-](?:comm[ _-])?overlap|async tensor",
+            ),
+        ),
+    ),
+    Words(
+        "logits_gathered",
+        r"gathered logits|logits (?:are )?gathered",
+        ((True, r"gathered logits|logits (?:are )?gathered"),),
+    ),
+)
+FLOAT8 = Words(
+    "float8",
+    r"fp8|float8|e4m3",
+    (
+        ("mxfp8", r"mx[ -]?fp8|\bmx\b"),
+        ("rowwise", r"row[- ]?wise"),
+        (
+            "blockwise",
+            r"block[- ]?(?:wise|scal\w+)|128 ?x ?128|sub[- ]?channel",
+        ),
+        ("delayed", r"delayed"),
+        (
+            "tensorwise",
+            r"tensor[- ]?wise|per[- ]tensor|current[- ]scaling|torchao",
+        ),
+        ("delayed", r"\(te\b|transformer[- ]engine"),
+    ),
+)
+"""Scaling of FP8 numbers, in the words of a precision. Transformer Engine's own is delayed,
+torchao's tensor-wise.
+"""
+GRADIENTS = (
+    ("half", r"\bpure\b|\b(?:bf16|fp16|16[ -]bit) grad"),
+    (
+        "fp32",
+        (
+            r"(?:fp32|float32)[ -](?:grad|accum|reduc|all)|(?:grad|accum|reduc)\w* (?:in"
+            r" )?(?:fp32|float32)"
+        ),
+    ),
+    ("fp32", r"\bbf16[ _-]?optimizer\b"),
+)
+"""Numbers that gradients are added up in, in the words of a precision. DeepSpeed's BF16Optimizer
+accumulates in fp32, its engines before it did not; Composer's PURE keeps gradients in 16 bits."""
+KERNELS = (
+    ("", r"flash\w* (?:unstated|not stated|unknown)"),
+    ("fused-softmax", r"fused[ _-]softmax"),
+    ("unfused", r"unfused|no flash"),
+    ("fa3", r"flash[ _-]?att(?:ention|n)?[ _-]?v?3|\bfa3\b"),
+    ("fa2", r"flash[ _-]?att(?:ention|n)?[ _-]?v?2|\bfa2\b"),
+    ("fa1", r"flash[ _-]?att(?:ention|n)?[ _-]?v?1|\bfa1\b"),
+    ("cudnn", r"\bcudnn\b|fused[ _-]attention"),
+    (
+        "torch",
+        r"kernel[=:] ?torch\b|^torch\b|\b(?:plain|eager|torch) attention",
+    ),
+    ("flash", r"flash|memory[ -]efficient attention|\bsdpa\b"),
+)
+"""Attention kernel -> its names; a generation stands before the family, which is the framework's
+own kernel.
+"""
+KERNEL_LIST = re.compile(r"kernels?[=:] ?(\w[\w.]*(?: ?\+ ?[\w. ]+)?)")
+NORM_KERNEL = r"\b(?:rms|layer|fused)[ _-]?(?:norm)?[ _-]?(?:norm|kernel)"
+OWN = (
+    (
+        r"\baa-scaling|aleph[ -]alpha",
+        {
+            "logits_gathered": True,
+            "tp_overlap": "off",
+            "gathered_inputs": "kept",
+            "input_gradients": "apart",
+            "stage_message": "whole",
+        },
+    ),
+)
+"""What one program does by itself. Aleph-Alpha/scaling (github.com, commit 01b9d21): Megatron's
+layers, DeepSpeed's ZeRO-1, whose gradients are all-reduced bucket by bucket after the last
+microbatch (core/optimizer/allreduce.py); nn/linear/column_parallel_linear.py: all_concat of the
+logits, and nn/linear/utils.py: all-reduces of both passes are waited for, and autograd keeps what
+was gathered; nn/mlp.py: gate and up are modules of their own, each with the all-reduce of its
+input's gradient; nn/parallel_module/communicator.py: stages send whole tensors."""
+LOSS_COMPILED_SINCE = 202504
+"""Month from which torchtitan compiles the loss with the model (github.com/pytorch/torchtitan, pull
+request 1033).
+"""
+DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
+READ = (
+    *(pattern for _, pattern in FRAMEWORKS),
+    *(w.topic for w in SETTINGS),
+    *(p for _, p in KERNELS),
+    *(p for p, _ in OWN),
+    NORM_KERNEL,
+    ENGINE,
+)
+NEUTRAL = r"""
+    \b(?:megatron(?:-?lm)?|deepspeed|pytorch|torch|nvidia|nemo|container|bigscience|kernels?|based
+    |zero[- ]bubble|zero-?[123]|paper|before|interleaving|scatter|gather|dev|main|nightly|release
+    |rc\d*|and|with|the|in|on|of
+    |jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)\b|\w*\d[\w.]*"""
+"""Words beside a program's name that change nothing here; versions and years among them."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a row says of its software."""
+
+    framework: str
+    settings: Software
+    attention: str
+    """The attention kernel that it names; "" if none."""
+    notes: tuple[str, ...] = ()
+
+
+def said(row: Row) -> Said:
+    """The framework of a row and its settings, with a note on each word that is not understood."""
+    program = text(row, "software")
+    year = number(row, "year")
+    words = spoken(row)
+    found = framework(program, sharding(row), year)
+    pairs = [setting(w, words) for w in SETTINGS]
+    pairs += [
+        scaling(row),
+        gradients(row),
+        own(program),
+        compiled(found, program),
+        loss(found, row),
+        overlap(found, row),
+        norm(row),
+    ]
+    settings: dict[str, Any] = {}
+    for values, _ in pairs:
+        settings = {**values, **settings}
+    notes = (named_framework(found, program), *(note for _, note in pairs))
+    return Said(
+        found,
+        Software(**settings),
+        kernel(row),
+        tuple(note for note in notes if note),
+    )
+
+
+def spoken(row: Row) -> str:
+    """All that a row says in words of how it ran."""
+    return " ; ".join(
+        (text(row, "software"), text(row, "recipe"), text(row, "notes"))
+    )
+
+
+def sharding(row: Row) -> str:
+    """What it says of sharding."""
+    return f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
+
+
+def framework(program: str, sharded: str, year: float | None) -> str:
+    """The framework that a program's name says; "unknown" if none."""
+    for name, pattern in FRAMEWORKS:
+        if re.search(pattern, program):
+            return name
+    if "megatron" in program:
+        recent = year is None or year >= ENGINE_SINCE
+        return (
+            "megatron-core"
+            if recent or re.search(ENGINE, program)
+            else "megatron-2021"
+        )
+    if (
+        "deepspeed" in program
+        and re.search(r"zero-?3", f"{program} {sharded}")
+        and (year or 0) <= ZERO3_UNTIL
+    ):
+        return "deepspeed-zero3"
+    return "fsdp" if "fsdp" in sharded and "torch" in program else "unknown"
+
+
+def named_framework(found: str, program: str) -> str:
+    """A note on a program that nothing here knows, and on words beside its name that nothing
+    reads.
+    """
+    if found == "unknown":
+        return (
+            f"software {program[:60]!r} is not known"
+            if program
+            else "its software is not named"
+        )
+    left = program
+    for pattern in READ:
+        left = re.sub(pattern, " ", left)
+    strange = re.findall(
+        r"[a-z][a-z-]{2,}", re.sub(NEUTRAL, " ", left, flags=re.VERBOSE)
+    )
+    return (
+        f"of its software {strange[0][:40]!r} is not understood"
+        if strange
+        else ""
+    )
+
+
+def setting(of: Words, words: str) -> tuple[dict[str, Any], str]:
+    """The value that the words give a setting, and a note if they name it with none that is
+    known.
+    """
+    if not (topic := re.search(of.topic, words)):
+        return {}, ""
+    for value, pattern in of.values:
+        if re.search(pattern, words):
+            return {of.field: value}, ""
+    return (
+        {},
+        (
+            f"{words[topic.start() : topic.start() + 40]!r} is not understood: {of.field} is the"
+            " framework's own"
+        ),
+    )
+
+
+def scaling(row: Row) -> tuple[dict[str, Any], str]:
+    """How FP8 numbers are scaled."""
+    return setting(FLOAT8, f"{text(row, 'precision')} {text(row, 'recipe')}")
+
+
+def gradients(row: Row) -> tuple[dict[str, Any], str]:
+    """Numbers that gradients are added up in."""
+    return (
+        next(
+            (
+                {"gradients": value}
+                for value, p in GRADIENTS
+                if named(p, text(row, "precision"))
+            ),
+            {},
+        ),
+        "",
+    )
+
+
+def own(program: str) -> tuple[dict[str, Any], str]:
+    """What a program does by itself."""
+    return next(
+        (dict(does) for pattern, does in OWN if re.search(pattern, program)),
+        {},
+    ), ""
+
+
+def compiled(found: str, program: str) -> tuple[dict[str, Any], str]:
+    """torchtitan compiles on request only (compile.enable is false in its configurations)."""
+    if found != "torchtitan" or "compile" in program:
+        return {}, ""
+    return {
+        "compiled": False
+    }, "torch.compile is not named: taken as off, as torchtitan has it"
+
+
+def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
+    """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the
+    date is that of its source.
+    """
+    if found != "torchtitan":
+        return {}, ""
+    dates = [
+        int(year + month)
+        for year, month in DATED.findall(text(row, "source_ref"))
+    ]
+    early = bool(dates) and max(dates) < LOSS_COMPILED_SINCE
+    return (
+        {"loss": "eager"}
+        if early or "compile" not in text(row, "software")
+        else {}
+    ), ""
+
+
+def overlap(found: str, row: Row) -> tuple[dict[str, Any], str]:
+    """Megatron's asynchronous all-reduce, by the year of the run; Bridge's recipes turn the overlap
+    of all passes off in FP4 (scripts/performance/configs: tp_comm_overlap = False with nvfp4).
+    """
+    year = number(row, "year") or 0.0
+    recent = ASYNC_SINCE.get(found, math.inf)
+    behind = year >= recent and "bigscience" not in text(row, "software")
+    narrow = found == "megatron-bridge" and "fp4" in text(row, "precision")
+    return ({"tp_overlap": "backward"} if behind or narrow else {}), ""
+
+
+def norm(row: Row) -> tuple[dict[str, Any], str]:
+    """A row that lists its kernels runs norms in plain torch, unless a kernel for them is among
+    these.
+    """
+    listed = text(row, "attention_kernel") or "".join(
+        KERNEL_LIST.findall(text(row, "software"))[:1]
+    )
+    if not listed:
+        return {}, ""
+    return {"norm": "fused" if re.search(NORM_KERNEL, listed) else "torch"}, ""
+
+
+def kernel(row: Row) -> str:
+    """The attention kernel that a row names; "" if none: the framework's own."""
+    words = (
+        text(row, "attention_kernel"),
+        text(row, "software"),
+        text(part(row, "model"), "attention"),
+        text(row, "notes"),
+    )
+    for where in words:
+        for name, pattern in KERNELS:
+            if re.search(pattern, where):
+                return name
+    return ""

@@ -1,0 +1,160 @@
+"""The verbs that studies add to the command, and the files that they read for its other verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+import meshwright
+from meshwright.cli.calibrate import READERS
+from meshwright.cli.command import Json, output, verb, word
+from meshwright.errors import BadInput
+
+Paper = Annotated[
+    str, Parameter(help="lbl, epoch, scaling-book, megatron or all.")
+]
+Against = Annotated[
+    str | None,
+    word(
+        "Published numbers in a file or folder instead of those shipped.",
+        "PATH",
+    ),
+]
+Runs = Annotated[
+    str | None,
+    Parameter(
+        help="Measured runs (JSON) or collectives (CSV); default: the published ones."
+    ),
+]
+Fitted = Annotated[
+    str, Parameter(help="Runs (.json); default: the published ones.")
+]
+Folder = Annotated[
+    str | None,
+    Parameter(
+        name=("--output", "-o"),
+        help="A folder in place of the installed catalogue.",
+        metavar="FOLDER",
+    ),
+]
+
+
+@verb()
+def reproduce(
+    paper: Paper = "all",
+    /,
+    *,
+    against: Against = None,
+    json: Json = False,
+    output: Annotated[
+        str | None, output("tables and figures go into this folder")
+    ] = None,
+) -> int:
+    """Reproduce the papers' tables and figures and check them against the published values."""
+    from meshwright.report import console
+
+    from .report.results import reproduced
+    from .reproduce import reproduce as compute
+
+    data = compute(paper, against, output).to_dict()
+    (
+        console.show_json(console.envelope("reproduce", data))
+        if json
+        else console.show(reproduced(data))
+    )
+    return 0
+
+
+@verb()
+def validate(
+    runs: Runs = None,
+    /,
+    *,
+    json: Json = False,
+    output: Annotated[str | None, output(".json, .csv or .md")] = None,
+) -> int:
+    """Predict measured runs as they were made, and report the errors."""
+    from meshwright.report import console, files
+
+    from .report.results import validated
+    from .validate import published
+    from .validate import validate as compute
+    from .validate.markdown import markdown
+
+    files.suffix(output, (".json", ".csv", ".md"))
+    result = compute(published() if runs is None else runs)
+    data = console.envelope("validate", result.to_dict())
+    console.show_json(data) if json else console.show(validated(data))
+    if output:
+        files.write(
+            output,
+            {
+                ".json": lambda: files.json_text(data),
+                ".csv": lambda: files.csv_text(data["rows"]),
+                ".md": lambda: markdown(result),
+            },
+        )
+    return 0
+
+
+@verb()
+def fit(
+    runs: Fitted = "published",
+    /,
+    *,
+    output: Folder = None,
+    json: Json = False,
+) -> int:
+    """Fit the numbers that only runs tell to runs, judge them with each laboratory left out, and
+    write them into the catalogue, with how sure they make a prediction.
+    """
+    from meshwright.report import console
+
+    from .fitting.answer import answer
+    from .fitting.evidence import descriptions
+    from .report.fitted import report
+    from .validate import published
+    from .validate.rows import parse, read_text
+
+    folder = (
+        Path(output)
+        if output
+        else Path(meshwright.__file__).parent / "catalog"
+    )
+    if not folder.is_dir():
+        raise BadInput(f"--output must be a folder, not {str(output)[:80]!r}")
+    rows = published() if runs == "published" else parse(read_text(runs))
+    result = answer(rows)
+    data = result.to_dict()
+    files = {
+        **result.files(datetime.now(UTC).date().isoformat()),
+        "runs/described.json": descriptions(
+            rows, {seen.run.id for seen in result.laboratories}
+        ),
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+    if json:
+        console.show_json(console.envelope("fit", data))
+    else:
+        console.show(*report(data), f"wrote {', '.join(files)} in {folder}")
+    return 0
+
+
+def measured_rows(path: str) -> Iterator[Any]:
+    """The steps of a file of runs (.json), for `calibrate --from`."""
+    from meshwright.compare.installation import Step
+
+    from .fitting.runs import runs
+    from .validate.rows import parse, read_text
+
+    for run in runs(parse(read_text(path))):
+        yield Step(run.id, run.job, run.step_s)
+
+
+READERS[".json"] = measured_rows
