@@ -10,7 +10,7 @@ from typing import Any
 
 from meshwright import catalog
 from meshwright.count import model as counted
-from meshwright.describe import fitted, shipped
+from meshwright.describe import fitted
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
@@ -19,6 +19,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.prediction.prediction import predict
 
+from ... import shipped
 from ...validate import published as runs
 from ...validate import validate
 from ...validate.jobs import described
