@@ -5,7 +5,9 @@ and of explained ones.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +15,13 @@ import pytest
 from meshwright.prediction.recorded import Recorded, contributions
 from meshwright.schedule import SCHEDULES, get, held
 from meshwright.schedule.controllable import half, least
-from meshwright.schedule.longest import GROUPS, longest
+from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.partition import StagePartition
 from meshwright.schedule.replays import one
 from meshwright.schedule.stage_costs import Pass, StageCosts
-from meshwright.schedule.timeline import step_in_run_s
-from meshwright.schedule.types import Costs
+from meshwright.schedule.timeline import step_in_run_s, timeline
+from meshwright.schedule.types import Action, Costs, Order
 
 
 def test_ranks_that_no_other_exceeds() -> None:
@@ -151,19 +153,22 @@ def test_building_blocks(p: int) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_many_microbatches_are_the_replay_of_all(name: str) -> None:
-    """Groups that repeat are multiplied, those that do not are replayed; what is held does not grow
-    with more of them."""
+    """Groups that repeat are run again or multiplied, alone or beside other layouts; what is held
+    does not grow with more of them."""
     kind, rng = get(name), np.random.default_rng(8)
     v = int(kind.chunks(2))
-    for p, rest in product((2, 3, 4), (0, 1)):
-        m = (GROUPS + 3) * p + rest * (0 if name.startswith("inter") else 1)
+    for p, times, rest in product((2, 3, 4), (5, 9), (0, 1)):
+        m = times * p + rest * (0 if name.startswith("inter") else kind.copies)
         if not kind.legal(p, m, v if v > 1 else 1):
             continue
         count = int(kind.stage_count(p, v))
-        each = rng.uniform(0.2, 1.0, (4, count, 3))
+        each = rng.uniform(0.2, 1.0, (12, count, 3))
         each[0] = each[0, :1]  # equal stages
-        each[1, :, 2] *= 9
-        sends = np.array([0.0, 0.3, 2.0, 0.1])
+        each[1] = (
+            1.0 + each[1] / 99
+        )  # ranks run ahead for long before all repeats
+        each[2, :, 2] *= 9
+        sends = np.array([0.0, 0.01, 2.0, *rng.uniform(0, 1, 9)])
         for barrier in (True, False):
             found = longest(kind, p, m, v, each, sends, barrier)
             for k in range(4):
@@ -178,11 +183,45 @@ def test_many_microbatches_are_the_replay_of_all(name: str) -> None:
                     barrier or not kind.split_backward,
                 )
                 assert found[k] == pytest.approx(alone, rel=1e-10)
+                one_layout = each[k, None], sends[k, None], barrier
+                assert longest(kind, p, m, v, *one_layout) == pytest.approx(found[k], rel=1e-12)  # fmt: skip
         if kind.costed:
             continue
         order = kind.order(p, m, v)
         ranks = [in_flight_rank(order, r) for r in range(p)]
         assert float(kind.in_flight(p, m, v)) == pytest.approx(max(ranks))
+
+
+@pytest.mark.parametrize(
+    "ahead", [lambda p, m, r: 5 * (p - 1 - r), lambda p, m, r: p - 1 - r + m % 3]
+)  # fmt: skip
+def test_orders_that_look_far_back_or_depend_on_the_microbatches(
+    ahead: Any,
+) -> None:
+    """Ranks run far ahead of the next one, or as far as the number of microbatches says: groups look
+    the same, but are not run once more."""
+
+    def order(p: int, m: int, v: int) -> Order:
+        rows = []
+        for r in range(p):
+            first = min(ahead(p, m, r), m)
+            rows.append([Action("F", 0, k) for k in range(first)])
+            for k in range(m):
+                rows[-1] += [Action("F", 0, first + k)] * (first + k < m)
+                rows[-1].append(Action("B", 0, k))
+        return rows
+
+    kind = replace(get("1f1b"), name="far ahead", order=order)
+    rng = np.random.default_rng(4)
+    for p, m in ((2, 40), (3, 61)):
+        each = 1.0 + rng.uniform(0.0, 0.05, (3, p, 3))
+        found = longest(kind, p, m, 1, each, np.full(3, 15.0))
+        for k in range(3):
+            passes = [tuple(map(float, row)) for row in each[k]]
+            exact = timeline(
+                order(p, m, 1), kind.placement(p, 1), passes, 15.0
+            )
+            assert found[k] == pytest.approx(exact.makespan_s, rel=1e-10)
 
 
 def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:

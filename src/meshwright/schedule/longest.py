@@ -7,64 +7,76 @@ on its own rank in every order that can run). So actions fall into levels, those
 none of each other, and a level is one operation on arrays: (actions of the level) x (layouts that
 run this order).
 
-With many microbatches most of an order repeats. Where every action of one group of p microbatches
-comes later than that of the group before by one and the same time, so does every group after it,
-because each action is the maximum and the sum of the same terms, all shifted. Then the groups
-between are not replayed but multiplied; this is exact. Where the groups are not shifted evenly the
-order is replayed in full.
+With many microbatches most of an order repeats: after the pipeline is filled the same levels come
+again for each further group of microbatches, until it drains. So only a short order is built, with
+few groups; its last whole group is run again, on the ends of the groups before it, for every group
+that is left out. Where all actions of a group come later than those of the group before by one and
+the same time, so do those of every further group, because each is the maximum and the sum of the
+same terms, all shifted: then the rest is multiplied. Both are exact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import groups as sizes
-from .order import twice
-from .types import Costs, Order, Schedule
+from .types import Action, Costs, Order, Schedule
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 KINDS = "FIWB"
 """Kinds of actions, in the order of a program's durations; B takes I + W."""
-GROUPS = 5
-"""Groups of p microbatches that are replayed before the rest may be multiplied; more are tried
-until it repeats.
-"""
-REACH = 2
-"""Groups that must be shifted evenly: no action needs one of more groups before."""
-FEW = 2
-"""Layouts for which an operation on all actions of a level takes longer than each on its own."""
-SHIFTED = 1e-12
+FILLED = 4
+"""Microbatches for each rank (or groups of them) after which most orders repeat; those that do not
+yet are tried with twice as many."""
+WIDE = 24
+"""Actions of a level, of all layouts: with fewer, an operation on arrays takes longer than each on
+its own."""
+SHIFTED = 1e-13
 """Of the time so far: rounding of a group's shift."""
 NOTHING = -1
-"""No action: the place behind all that there are."""
-STEPS = 2
-"""Of a run: what the second adds to the first is the time of a step."""
+"""No action."""
+
+
+class Group(NamedTuple):
+    """The last group of microbatches before an order drains, which may be run any number of times.
+    No action of it looks back further than to the group before, and none of the drain further than
+    to it.
+    """
+
+    levels: slice
+    then: slice
+    """The actions of the group before."""
+    now: slice
+    """Its own, in the same arrangement."""
 
 
 class Program(NamedTuple):
-    """An order, ready to be replayed with any durations. Actions are numbered by level."""
+    """An order, ready to be replayed with any durations. Actions are numbered by level; behind them
+    come the ranks, at the time when they are free, and what no action waits for.
+    """
 
     levels: tuple[slice, ...]
+    """The actions of each level."""
     before: Index
-    """The action before on the rank; one past the end: none, it begins at 0."""
+    """The action before on the rank, or the rank."""
     needs: Index
-    """The action of another stage that it waits for; two past the end: none."""
+    """The action of another stage that it waits for."""
     sent: NDArray[np.bool_]
     """That one runs on another rank."""
     lasts: Index
     """Which of (kind, stage) the action is: its duration."""
-    ends: tuple[Index, ...]
-    """The last action of each rank in each step."""
-    cut: tuple[tuple[Index, Index], ...]
-    """For each step: (actions of the groups that must be shifted evenly, the same actions one group
-    before); none if the order of more microbatches does not repeat a group."""
+    ends: Index
+    """The last action of each rank."""
+    group: Group | None
+    """None: there is none that repeats."""
 
 
 def longest(
@@ -83,45 +95,28 @@ def longest(
     of a hop.
     """
     if schedule.by_costs:  # every layout has an order of its own
+        each = zip(passes, send, strict=True)
+        orders = [(schedule.timed(costs_of(*one)), *one) for one in each]
         return np.array(
             [
-                longest(
-                    schedule.timed(costs_of(mine, hop)),
-                    p,
-                    m,
-                    v,
-                    mine[None],
-                    hop[None],
-                    barrier,
-                )[0]
-                for mine, hop in zip(passes, send, strict=True)
+                longest(mine, p, m, v, f[None], hop[None], barrier)[0]
+                for mine, f, hop in orders
             ]
         )
-    steps = 1 if barrier or not schedule.split_backward else STEPS
-    found = np.empty(len(send))
-    left = np.arange(len(send))
-    each = group_size(schedule, p, m)
-    # of fewer microbatches the groups would be others
-    if schedule.grouped and each >= p:
-        schedule = schedule.grouped(each)
-    groups = GROUPS
-    while len(left):
-        few = each * groups + m % each
-        if few >= m - each or schedule.costed:
-            few = m
-        # what holds for these costs is asked once
-        program = _program.__wrapped__ if schedule.costed else _program
-        ends, even = _replay(
-            program(schedule, p, few, v, steps, few < m),
-            passes[left],
-            send[left],
-            (m - few) // each,
-        )
-        done = even | (few == m)
-        found[left[done]] = np.diff(ends, axis=0, prepend=0.0)[-1][done]
-        left = left[~done]
-        groups = groups * 2
-    return found
+    program, again = _shortened(schedule, p, m, v)
+    # F, I, W, B
+    whole = passes[..., 1:2] + passes[..., 2:]
+    seconds = np.concatenate([passes, whole], axis=2)
+    lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
+    steps = 1 if barrier or not schedule.split_backward else 2
+    if len(program.lasts) * len(send) >= WIDE * len(program.levels):
+        return _by_level(program, lasts, send, again, steps)
+    return np.array(
+        [
+            _one_by_one(program, lasts[:, k], hop, again, steps)
+            for k, hop in enumerate(send)
+        ]
+    )
 
 
 def costs_of(passes: Floats, send: float) -> Costs:
@@ -130,121 +125,168 @@ def costs_of(passes: Floats, send: float) -> Costs:
     return Costs(tuple(rows), float(send))
 
 
-def group_size(schedule: Schedule, p: int, m: int) -> int:
-    """Microbatches after which an order may repeat: of a group, else as many as ranks."""
-    return int(sizes.size(p, m, schedule.group)) if schedule.grouped else p
+def period(schedule: Schedule, p: int, m: int) -> int:
+    """Microbatches after which an order may repeat: of a group, else one for each copy."""
+    if schedule.grouped:
+        return int(sizes.size(p, m, schedule.group))
+    return schedule.copies
 
 
-def _replay(
-    program: Program, passes: Floats, send: Floats, groups: int
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """(ends of the steps: (steps, layouts), whether groups were shifted evenly), with so many
-    groups put between.
-    """
-    # F, I, W, B
-    seconds = np.concatenate(
-        [passes, passes[..., 1:2] + passes[..., 2:]], axis=2
-    )
-    lasts = seconds.transpose(2, 1, 0).reshape(-1, len(send))
+def _shortened(
+    schedule: Schedule, p: int, m: int, v: int
+) -> tuple[Program, int]:
+    """(A program, how often its group is run again for m microbatches)."""
+    if schedule.costed:  # what holds for these costs is asked once
+        return _program.__wrapped__(schedule, p, m, v, 0), 0
+    each = period(schedule, p, m)
+    # of fewer microbatches the groups would be others
+    if schedule.grouped and each >= p:
+        schedule = schedule.grouped(each)
+    filled = FILLED * -(-max(p, each) // each)
+    while (few := filled * each + m % each) < m:
+        program = _program(schedule, p, few, v, each)
+        if program.group:
+            return program, (m - few) // each
+        filled *= 2
+    return _program(schedule, p, m, v, 0), 0
+
+
+def _by_level(
+    program: Program, lasts: Floats, send: Floats, again: int, steps: int
+) -> Floats:
+    """Seconds of a step of many layouts. lasts: (kind and stage, layout)."""
+    before, needs = program.before, program.needs
     hops = np.where(program.sent[:, None], send, 0.0)
-    if len(send) <= FEW:
-        each = zip(hops.T, lasts.T, strict=True)
-        end = np.array([_one_by_one(program, *one) for one in each]).T
-    else:
-        end = _by_level(program, hops, lasts)
-    even = np.full(len(send), bool(program.cut))
-    later = np.zeros(len(send))
-    ends = []
-    for step, finish in enumerate(program.ends):
-        if groups and program.cut:
-            now, then = program.cut[step]
-            shift = end[now] - end[then]
-            even &= np.ptp(shift, axis=0) <= SHIFTED * end[now[-1]]
-            later = later + groups * shift[0]
-        ends.append(end[finish].max(axis=0) + later)
-    return np.array(ends), even
+    end = np.zeros((len(before) + len(program.ends) + 1, len(send)))
+    end[-1] = -np.inf
+
+    def run(levels: slice) -> None:
+        for at in program.levels[levels]:
+            ready = end[needs[at]] + hops[at]
+            np.maximum(ready, end[before[at]], out=ready)
+            ready += lasts[program.lasts[at]]
+            end[at] = ready
+
+    def step() -> Floats:
+        _run(program, end, run, again)
+        end[len(before) : -1] = end[program.ends]
+        last: Floats = end[program.ends].max(axis=0)
+        return last
+
+    found = [np.zeros(len(send)), *(step() for _ in range(steps))]
+    return found[-1] - found[-2]
 
 
-def _by_level(program: Program, hops: Floats, lasts: Floats) -> Floats:
-    """The end of each action of many layouts: (action, layout), and of what is none."""
-    count = len(program.lasts)
-    end = np.zeros((count + 2, lasts.shape[1]))
-    end[count + 1] = -np.inf
-    for at in program.levels:
-        ready = end[program.needs[at]] + hops[at]
-        np.maximum(ready, end[program.before[at]], out=ready)
-        ready += lasts[program.lasts[at]]
-        end[at] = ready
-    return end
-
-
-def _one_by_one(program: Program, hops: Floats, lasts: Floats) -> list[float]:
+def _one_by_one(
+    program: Program, lasts: Floats, send: float, again: int, steps: int
+) -> float:
     """The same of one layout."""
-    count = len(program.lasts)
-    end = [0.0] * count + [0.0, -np.inf]
+    count, ranks = len(program.before), len(program.ends)
+    end = [0.0] * (count + ranks) + [-np.inf]
+    hops = np.where(program.sent, send, 0.0)
     each = program.before, program.needs, hops, lasts[program.lasts]
-    actions = zip(*(column.tolist() for column in each), strict=True)
-    for k, (before, need, hop, last) in enumerate(actions):
-        own = end[before]
-        ready = end[need] + hop
-        end[k] = (ready if ready > own else own) + last
-    return end
+    actions = list(
+        zip(range(count), *(column.tolist() for column in each), strict=True)
+    )
+
+    def run(levels: slice) -> None:
+        some = program.levels[levels]
+        if not some:
+            return
+        for k, before, need, hop, last in actions[
+            some[0].start : some[-1].stop
+        ]:
+            own = end[before]
+            ready = end[need] + hop
+            end[k] = (ready if ready > own else own) + last
+
+    ends = program.ends.tolist()
+    now = then = 0.0
+    for _ in range(steps):
+        _run(program, end, run, again)
+        end[count:-1] = [end[k] for k in ends]
+        now, then = max(end[count:-1]), now
+    return now - then
+
+
+def _run(
+    program: Program, end: Any, run: Callable[[slice], None], again: int
+) -> None:
+    """Fill the pipeline, run its group so many times again, and drain it. end: of each action, a
+    number or of each layout."""
+    group = program.group
+    if not group:
+        run(slice(None))
+        return
+    run(slice(group.levels.stop))
+    # about as many levels as a message takes from the first rank to the last and back
+    levels = group.levels.stop - group.levels.start
+    often = max(2 * len(program.ends) // levels, 1)
+    while again:
+        now = np.array(end[group.now])
+        shift = now - end[group.then]
+        if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
+            end[group.now] = (now + again * shift[-1]).tolist()
+            break
+        for _ in range(min(again, often)):
+            end[group.then] = end[group.now]
+            run(group.levels)
+        again -= min(again, often)
+    run(slice(group.levels.stop, None))
 
 
 @lru_cache(maxsize=64)
-def _program(
-    schedule: Schedule, p: int, m: int, v: int, steps: int, repeats: bool
-) -> Program:
-    """The order of a schedule, steps of it one behind the other, by level.
-
-    repeats: groups are put between.
-    """
+def _program(schedule: Schedule, p: int, m: int, v: int, each: int) -> Program:
+    """The order of a schedule by level; each: microbatches of a group that may repeat, 0: none."""
     order = schedule.order(p, m, v)
-    whole = order if steps == 1 else twice(order, m)
-    first = np.cumsum([0, *(len(row) for row in whole)])
-    needs, sent, lasts = _actions(schedule, whole, m * steps, (p, v))
+    first = _firsts(order)
+    rank = np.repeat(np.arange(p), np.diff(first))
+    needs, sent, lasts, microbatch = _actions(schedule, order, rank, m, (p, v))
     level = np.array(_levels(first.tolist(), needs.tolist()), dtype=np.intp)
     count = len(level)
     by_level = np.argsort(level, kind="stable")
-    number = np.empty(count + 2, dtype=np.intp)
+    number = np.empty(count + 1, dtype=np.intp)
     number[by_level] = np.arange(count)
-    number[-2:] = count, count + 1  # nothing before, nothing needed
-    before = np.arange(count) - 1
-    before[first[:-1][np.diff(first) > 0]] = count
+    number[NOTHING] = count + p
+    before = number[np.arange(count) - 1]
+    started = np.diff(first) > 0
+    before[first[:-1][started]] = count + np.flatnonzero(started)
     bounds = np.searchsorted(
         level[by_level], np.arange(level.max(initial=-1) + 2)
     ).tolist()
-    lengths = np.array([len(row) for row in order])
-    cut: tuple[tuple[Index, Index], ...] = ()
-    if repeats:
-        each = group_size(schedule, p, m)
-        longer = schedule.order(p, m + each, v)
-        cut = _cuts(order, longer, each, first, number, steps)
-    return Program(
+    found = Program(
         tuple(map(slice, bounds[:-1], bounds[1:])),
-        number[before[by_level]],
+        before[by_level],
         number[needs[by_level]],
         sent[by_level],
         lasts[by_level],
-        tuple(
-            number[first[:-1] + lengths * (step + 1) - 1]
-            for step in range(steps)
-        ),
-        cut,
+        np.where(started, number[first[1:] - 1], count + np.arange(p)),
+        None,
+    )
+    if not each:
+        return found
+    alike = np.stack([rank, lasts, microbatch])[:, by_level]
+    longer = schedule.order(p, m + each, v)
+    return found._replace(
+        group=_group(found, alike, level, order, longer, each)
     )
 
 
+def _firsts(order: Order) -> Index:
+    """The first action of each rank, of all rank by rank, and how many there are."""
+    return np.cumsum([0, *map(len, order)])
+
+
 def _actions(
-    schedule: Schedule, order: Order, m: int, at: tuple[int, int]
-) -> tuple[Index, NDArray[np.bool_], Index]:
+    schedule: Schedule, order: Order, rank: Index, m: int, at: tuple[int, int]
+) -> tuple[Index, NDArray[np.bool_], Index, Index]:
     """(the action needed of another stage or -1, whether that one is sent, which of (kind, stage)
-    it is) of each action, rank by rank. at: (p, v).
+    it is, the microbatch) of each action, rank by rank. rank: of each action;  at: (p, v).
     """
     p, v = at
     stages = int(schedule.stage_count(p, v))
     chunks = range(int(schedule.chunks(v)))
     kinds, chunk, microbatch = zip(*chain(*order), strict=True)
-    rank = np.repeat(np.arange(p), [len(row) for row in order])
     kind = np.array([*map(KINDS.index, kinds)])
     stage = np.array(
         [[schedule.stage_of(r, c, p, v) for c in chunks] for r in range(p)]
@@ -260,7 +302,8 @@ def _actions(
     some = np.flatnonzero(~weights)
     made[goes[some] * m + of[some]] = some
     needs = made[np.where(alone | weights, -1, comes * m + of)]
-    return needs, (needs >= 0) & (rank[needs] != rank), kind * stages + stage
+    sent = (needs >= 0) & (rank[needs] != rank)
+    return needs, sent, kind * stages + stage, of
 
 
 def _levels(first: list[int], needs: list[int]) -> list[int]:
@@ -292,48 +335,54 @@ def _levels(first: list[int], needs: list[int]) -> list[int]:
     return level
 
 
-def _cuts(
+def _group(
+    program: Program,
+    alike: Index,
+    level: Index,
     order: Order,
     longer: Order,
-    p: int,
-    first: Index,
-    number: Index,
-    steps: int,
-) -> tuple[tuple[Index, Index], ...]:
-    """For each step, the actions before the place where p more microbatches are put in, and the
-    same a group before.
+    each: int,
+) -> Group | None:
+    """The last group of `each` microbatches of an order that is arranged like the one before it;
+    longer: the order of so many more, which has to run that group once more and else the same.
 
-    longer: the order of p microbatches more. On each rank it must run as `order` up to the cut,
-    then once more what is now the last group before it, a group later, then the rest, a group
-    later.
+    alike: (rank, kind and stage, microbatch) of each action of the program;  level: of each action,
+    rank by rank.
     """
-    now, then = [], []
-    for rank, (row, more) in enumerate(zip(order, longer, strict=True)):
-        group = len(more) - len(row)
-        cut = next(
-            (
-                k
-                for k, (a, b) in enumerate(zip(row, more, strict=False))
-                if a != b
-            ),
-            len(row),
-        )
-        start = cut - group
+    # in the steady state all ranks run an action in every level
+    levels = len(longer[0]) - len(order[0])
+    size = levels * len(order)
+    later = alike[:, size:] - alike[:, :-size]
+    same = (later == [[0], [0], [each]]).all(axis=0)
+    for top in range(len(program.levels), 2 * levels - 1, -1):
+        stop = program.levels[top - 1].stop
+        start = stop - size
         if (
-            start < REACH * group
-            or [a._replace(microbatch=a.microbatch + p) for a in row[start:]]
-            != more[cut:]
+            program.levels[top - levels].start == start >= size
+            and same[start - size : start].all()
         ):
-            return ()
-        now.append(first[rank] + np.arange(cut - REACH * group, cut))
-        then.append(now[-1] - group)
-    lengths = [
-        np.full(len(n), len(row)) for n, row in zip(now, order, strict=True)
-    ]
-    a = np.concatenate(now)
-    b = np.concatenate(then)
-    one = np.concatenate(lengths)
-    return tuple(
-        (number[a + step * one], number[b + step * one])
-        for step in range(steps)
+            break
+    else:
+        return None
+    rows = zip(
+        order, longer, np.split(level, _firsts(order)[1:-1]), strict=True
+    )
+    for row, more, own in rows:
+        k = int(np.searchsorted(own, top))
+        again = [
+            Action(kind, chunk, n + each)
+            for kind, chunk, n in row[k - levels :]
+        ]
+        if more != row[:k] + again:
+            return None
+    back = (
+        program.needs[start:stop].min(),
+        program.needs[stop:].min(initial=stop),
+    )
+    if back[0] < start - size or back[1] < start:
+        return None
+    return Group(
+        slice(top - levels, top),
+        slice(start - size, start),
+        slice(start, stop),
     )
