@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...describe.job import PRECISIONS, Job
+from ...describe.job import Job
 from ...errors import BadInput
 from . import host_memory, launch
 from .keys import Keys
@@ -46,12 +46,6 @@ def of_tree(keys: dict[str, Any], where: str) -> Said:
     count = str(keys.get("num_processes", ""))
     return Said(
         keys, int(count) if count.isdigit() and int(count) > 0 else None
-    )
-
-
-def tp(k: Keys) -> int | None:
-    return k.whole(M + "tp_size") or k.whole(
-        "megatron_lm_config.megatron_lm_tp_degree"
     )
 
 
@@ -125,27 +119,16 @@ def recomputed(k: Keys) -> str | None:
     return "full" if k.flag(F + "activation_checkpointing") else None
 
 
-def precision(k: Keys) -> str | None:
-    word = k.word("mixed_precision", "no")
-    k.get("downcast_bf16")
-    return {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(
-        word
-    )
-
-
 def compiled(k: Keys) -> bool | None:
     word = k.word("dynamo_config.dynamo_backend") or k.word("dynamo_backend")
     return word != "no" if word else None
 
 
 READ = {
-    "layout.tp": tp,
     "layout.dp": dp,
-    "layout.dp_replicate": lambda k: k.whole(M + "dp_replicate_size"),
     "layout.zero": zero,
     "layout.recompute": recomputed,
     "layout.offload": host_memory.accelerate,
-    "job.precision": precision,
     "software.compiled": compiled,
 }
 
@@ -172,22 +155,6 @@ def write_recompute(job: Job, out: Out) -> None:
         out[F + "activation_checkpointing"] = how == "full"
 
 
-def write_precision(job: Job, out: Out) -> None:
-    for word, name in (
-        ("bf16", "bf16"),
-        ("fp16", "fp16"),
-        ("fp8", "fp8"),
-        ("no", "fp32"),
-    ):
-        if job.precision == PRECISIONS[name]:
-            out["mixed_precision"] = word
-            return
-    name = job.precision.name or job.precision.compute
-    raise BadInput(
-        f"accelerate has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}"
-    )
-
-
 def write_compiled(job: Job, out: Out) -> None:
     """Without a word nothing is compiled."""
     if compiles(job) or job.software.compiled is not None:
@@ -197,19 +164,9 @@ def write_compiled(job: Job, out: Out) -> None:
 
 
 WRITE = {
-    "layout.tp": lambda job, out: (
-        out.update({M + "tp_size": int(job.layout.tp)})
-        if job.layout.tp > 1
-        else None
-    ),
     "layout.dp": write_dp,
-    "layout.dp_replicate": lambda job, out: None,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
-    "layout.offload": host_memory.write_fsdp(
-        F + "offload_params", "accelerate's FSDP"
-    ),
-    "job.precision": write_precision,
     "software.compiled": write_compiled,
 }
 

@@ -8,21 +8,16 @@ from ... import catalog
 from ...describe.job import PRECISIONS, Job
 from ...describe.read import brief
 from ...errors import BadInput
-from . import host_memory, launch
+from . import launch
 from .accelerate import SHARDING
 from .keys import Keys
 from .reading import Said
 from .shared import (
     Out,
     accumulated,
-    demand_adam,
     hub_name,
     model_named,
-    optimizer_named,
     replicas,
-    run_tokens,
-    steps,
-    unsaid,
     write_shards,
     write_stage,
 )
@@ -69,12 +64,6 @@ def model(k: Keys) -> object:
     if name.startswith(("./", "/", "../")):
         return {"config": name}
     return model_named(k, name, NAME)
-
-
-def cp(k: Keys) -> int | None:
-    return k.whole("context_parallel_size") or k.whole(
-        "sequence_parallel_degree"
-    )
 
 
 def ep(k: Keys) -> int | None:
@@ -213,18 +202,13 @@ def kernel(k: Keys) -> str | None:
 
 READ = {
     "model": model,
-    "layout.cp": cp,
     "layout.cp_exchange": cp_exchange,
     "layout.ep": ep,
     "layout.dp": dp,
-    "layout.dp_replicate": lambda k: k.whole("dp_replicate_size"),
     "layout.zero": zero,
     "layout.recompute": recomputed,
-    "layout.offload": host_memory.axolotl,
     "job.batch": batch,
-    "job.tokens": lambda k: run_tokens(k, "max_steps"),
     "job.precision": precision,
-    "job.optimizer": lambda k: optimizer_named(k, "optimizer"),
     "job.attention_kernel": kernel,
     "software.dispatcher": lambda k: "deepep" if (ep(k) or 1) > 1 else None,
 }
@@ -282,46 +266,6 @@ def write_zero(job: Job, out: Out) -> None:
     write_stage(job, out, NAME, "fsdp_version", F + "reshard_after_forward")
 
 
-def write_recompute(job: Job, out: Out) -> None:
-    if job.layout.recompute not in ("none", "full"):
-        raise BadInput(
-            f"axolotl recomputes none or full layers, not {job.layout.recompute}"
-        )
-    out["gradient_checkpointing"] = job.layout.recompute == "full"
-
-
-def write_tokens(job: Job, out: Out) -> None:
-    if count := steps(job):
-        out["max_steps"] = count
-
-
-def write_precision(job: Job, out: Out) -> None:
-    numbers = job.precision
-    for name in ("bf16", "fp16", "tf32"):
-        if numbers == PRECISIONS[name]:
-            out.update(
-                {
-                    "bf16": name == "bf16",
-                    **({name: True} if name != "bf16" else {}),
-                }
-            )
-            return
-    if numbers == PRECISIONS["fp32"]:
-        out.update({"bf16": False, "float32": True})
-    elif (
-        numbers.compute == "fp8"
-        and numbers.gradient_bytes == PRECISIONS["fp8"].gradient_bytes
-    ):
-        out["bf16"], out["fp8"] = True, True
-        if numbers == PRECISIONS["fp8"]:
-            out["fp8_enable_fsdp_float8_all_gather"] = True
-    else:
-        name = numbers.name or numbers.compute
-        raise BadInput(
-            f"axolotl has bf16, fp16, fp8 and fp32 with fp32 gradients, not {name}"
-        )
-
-
 def write_kernel(job: Job, out: Out) -> None:
     words = {"fa2": FLASH, "unfused": "eager"}
     if job.attention_kernel in words:
@@ -335,25 +279,12 @@ def write_kernel(job: Job, out: Out) -> None:
 WRITE = {
     "model": lambda job, out: out.update(base_model=hub_name(job)),
     "layout.cp": write_cp,
-    "layout.cp_exchange": unsaid,
     "layout.dp": write_dp,
-    "layout.ep": unsaid,
-    "layout.dp_replicate": lambda job, out: None,
     "layout.zero": write_zero,
-    "layout.recompute": write_recompute,
-    "layout.offload": host_memory.write_axolotl,
     "job.batch": lambda job, out: out.update(
         gradient_accumulation_steps=accumulated(job)
     ),
-    "job.tokens": write_tokens,
-    "job.precision": write_precision,
-    "job.optimizer": lambda job, out: out.update(
-        optimizer={"adamw": "adamw_torch_fused", "adam": "adamw_torch_fused"}[
-            demand_adam(job, "axolotl")
-        ]
-    ),
     "job.attention_kernel": write_kernel,
-    "software.dispatcher": unsaid,
 }
 
 

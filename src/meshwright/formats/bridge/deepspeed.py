@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...describe.job import OPTIMIZERS, PRECISIONS, Job
+from ...describe.job import Job
 from ...errors import BadInput
 from . import host_memory, launch
 from .keys import Keys
@@ -13,12 +13,8 @@ from .reading import Said
 from .shared import (
     Out,
     accumulated,
-    demand_adam,
     left_of,
-    nothing,
-    optimizer_named,
     replicas,
-    unsaid,
 )
 from .table import get
 from .tree import nested
@@ -114,13 +110,11 @@ def precision(k: Keys) -> str | None:
 
 
 READ = {
-    "layout.dp": nothing,
     "layout.dp_replicate": copies,
     "layout.zero": zero,
     "layout.offload": host_memory.deepspeed,
     "job.batch": batch,
     "job.precision": precision,
-    "job.optimizer": lambda k: optimizer_named(k, "optimizer.type"),
 }
 
 
@@ -140,37 +134,10 @@ def write_batch(job: Job, out: Out) -> None:
     out["train_batch_size"] = job.batch
 
 
-def write_precision(job: Job, out: Out) -> None:
-    name = next(
-        (n for n, numbers in PRECISIONS.items() if numbers == job.precision),
-        "",
-    )
-    word, _, pure = name.partition("-")
-    if word not in ("bf16", "fp16", "fp32"):
-        raise BadInput(
-            f"DeepSpeed's file has bf16, fp16 and fp32, not {name or job.precision.compute}"
-        )
-    out["bf16.enabled"], out["fp16.enabled"] = word == "bf16", word == "fp16"
-    if word != "fp32" and not pure:
-        out["data_types.grad_accum_dtype"] = "fp32"
-
-
-def write_optimizer(job: Job, out: Out) -> None:
-    name = demand_adam(job, "DeepSpeed")
-    out["optimizer.type"] = {"adamw": "AdamW", "adam": "Adam"}[name]
-    assert job.optimizer == OPTIMIZERS[name]
-
-
 WRITE = {
-    "layout.dp": unsaid,
     "layout.dp_replicate": write_copies,
-    "layout.zero": lambda job, out: out.update(
-        {"zero_optimization.stage": job.layout.zero}
-    ),
     "layout.offload": host_memory.write_deepspeed,
     "job.batch": write_batch,
-    "job.precision": write_precision,
-    "job.optimizer": write_optimizer,
 }
 
 

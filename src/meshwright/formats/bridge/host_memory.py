@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...describe.job import Job
-from ...describe.offload import Offload, offload
+from ...describe.offload import offload
 from ...errors import BadInput
 from .keys import Keys
 
@@ -102,93 +101,19 @@ def write_deepspeed(job: Job, out: Out) -> None:
 # ---------------------------------------------------------------- FSDP
 
 
-def fsdp(*keys: str) -> Callable[[Keys], str | None]:
-    """States are in host memory where one of the keys says so; each is asked for."""
-
-    def read(k: Keys) -> str | None:
-        said = [k.flag(key) for key in keys]
-        return ALL if any(said) else None
-
-    return read
-
-
-def write_fsdp(key: str, title: str) -> Callable[[Job, Out], None]:
-    """All states or none."""
-
-    def write(job: Job, out: Out) -> None:
-        found = offload(job.layout.offload)
-        demand_all_or_none(found, title)
-        if found.weights:
-            out[key] = True
-
-    return write
-
-
-def demand_all_or_none(found: Offload, title: str) -> None:
-    """BadInput for what only other tools offload."""
-    if found.text not in ("none", ALL):
-        raise BadInput(
-            f"{title} keeps all states in host memory, or none: offload {ALL}, not {found.text}"
-        )
-
-
 def accelerate(k: Keys) -> str | None:
     """FSDP's or DeepSpeed's own words."""
     named = "deepspeed_config.offload_{}_device"
     states, weights = (
         on_host(k, named.format(what)) for what in ("optimizer", "param")
     )
-    return fsdp("fsdp_config.fsdp_offload_params")(k) or joined(
-        "optimizer" if states else "", "weights" if weights else ""
-    )
-
-
-def axolotl(k: Keys) -> str | None:
-    """FSDP's states; activations where they are not computed again."""
-    every = fsdp(
-        "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params"
-    )
-    if k.flag("activation_offloading"):
-        k.leave(
-            "activation_offloading",
-            "inputs of layers that run again go to host memory: the prediction keeps them",
+    return (
+        ALL
+        if k.flag("fsdp_config.fsdp_offload_params")
+        else joined(
+            "optimizer" if states else "", "weights" if weights else ""
         )
-    return every(k)
-
-
-def write_axolotl(job: Job, out: Out) -> None:
-    found = offload(job.layout.offload)
-    states = joined(*(p for p in found.text.split("+") if p != "activations"))
-    demand_all_or_none(offload(states or "none"), "axolotl's FSDP")
-    if found.activations:
-        raise BadInput(
-            "axolotl offloads only the inputs of layers that run again: offload activations"
-            " cannot be said"
-        )
-    if found.weights:
-        out["fsdp_config.offload_params"] = True
+    )
 
 
 # ---------------------------------------------------------------- MaxText
-
-
-def maxtext(k: Keys) -> str | None:
-    """States by kind."""
-    return joined(
-        "optimizer" if k.flag("optimizer_memory_host_offload") else "",
-        "weights" if k.flag("parameter_memory_host_offload") else "",
-    )
-
-
-def write_maxtext(job: Job, out: Out) -> None:
-    found = offload(job.layout.offload)
-    if found.activations or 0 < found.optimizer < 1:
-        raise BadInput(
-            f"MaxText keeps the optimizer or the weights in host memory, not {found.text}: offload"
-        )
-    for name, away in (
-        ("optimizer", found.optimizer),
-        ("parameter", found.weights),
-    ):
-        if away:
-            out[f"{name}_memory_host_offload"] = True

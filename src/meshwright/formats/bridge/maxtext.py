@@ -16,19 +16,16 @@ from ...describe.recompute import recompute, resolved
 from ...errors import BadInput
 from ...layout.placement import placed
 from ...layout.schemes import hidden_cut
-from . import host_memory, launch
+from . import launch
 from .keys import Keys
 from .megatron import layers_of
 from .reading import Said
 from .shared import (
     Out,
     accumulated,
-    demand_adam,
     model_named,
     name_of,
     replicas,
-    run_tokens,
-    steps,
 )
 from .table import get
 from .tree import nested, yaml_text
@@ -250,9 +247,7 @@ READ = {
     "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
-    "layout.offload": host_memory.maxtext,
     "job.batch": batch,
-    "job.tokens": lambda k: run_tokens(k, "steps"),
     "job.precision": precision,
     "job.optimizer": lambda k: (
         None if k.word("opt_type") in ("", "adamw") else k.word("opt_type")
@@ -406,11 +401,6 @@ def write_recompute(job: Job, out: Out) -> None:
     out["remat_policy"] = how
 
 
-def write_tokens(job: Job, out: Out) -> None:
-    if count := steps(job):
-        out["steps"] = count
-
-
 def write_precision(job: Job, out: Out) -> None:
     words = {"bf16": {"dtype": "bfloat16"}, "fp32": {"dtype": "float32"}}
     words["fp8"] = {"dtype": "bfloat16", "quantization": "fp8"}
@@ -428,37 +418,17 @@ def write_precision(job: Job, out: Out) -> None:
     out.update(words[name])
 
 
-def write_kernel(job: Job, out: Out) -> None:
-    words = {"unfused": "dot_product", "cudnn": "cudnn_flash_te"}
-    if job.attention_kernel in words:
-        out["attention"] = words[job.attention_kernel]
-    elif job.attention_kernel != "framework":
-        raise BadInput(
-            f"MaxText names no attention kernel {job.attention_kernel}"
-        )
-
-
 WRITE = {
     "model": lambda job, out: out.update(model_name=name_of(job, NAME)),
     **{f"layout.{a}": write_axis(a) for a in AXES if a != "ep"},
     "layout.tp": write_tp,
-    "layout.scheme": lambda job, out: None,
-    "layout.ep": lambda job, out: None,
     "layout.dp": write_dp,
-    "layout.dp_replicate": lambda job, out: None,
     "layout.microbatch": write_microbatch,
     "layout.interleave": write_chunks,
     "layout.schedule": write_schedule,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
-    "layout.offload": host_memory.write_maxtext,
-    "job.batch": lambda job, out: None,
-    "job.tokens": write_tokens,
     "job.precision": write_precision,
-    "job.optimizer": lambda job, out: out.update(
-        opt_type=demand_adam(job, "MaxText")[:4] + "w"
-    ),
-    "job.attention_kernel": write_kernel,
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ... import catalog
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
-from ...describe.layout import AXES, Layout
+from ...describe.layout import AXES
 from ...describe.read import brief
 from ...describe.recompute import OPERATIONS, PARTS, recompute
 from ...errors import BadInput
@@ -64,10 +64,6 @@ WORDS = {
     "blockwise": "blockwise",
 }
 """Word in the name of a recipe of mixed precision -> `Software.float8`."""
-
-
-def no_dp(k: Keys) -> None:
-    """Replicas are what tp, cp and pp leave of the chips."""
 
 
 def etp(k: Keys) -> int | None:
@@ -257,12 +253,6 @@ def recomputed(k: Keys) -> str:
     return "full"
 
 
-def sequence_parallel(k: Keys) -> bool | None:
-    """On only where asked; it means nothing on one rank."""
-    given = k.flag("sequence_parallel")
-    return given if k.degree("layout.tp") > 1 else None
-
-
 def placement(k: Keys) -> str | None:
     """Stages of a pipeline lie nearer than replicas, where asked."""
     nearer = k.flag("use_tp_pp_dp_mapping") and k.degree("layout.pp") > 1
@@ -292,16 +282,6 @@ def microbatch_group(k: Keys) -> int | None:
     group = k.whole(GROUP) or k.whole(GROUP.replace("virtual_pipeline", "vp"))
     piped = k.degree("layout.interleave") > 1
     return group if piped and group != k.degree("layout.pp") else None
-
-
-def seq(k: Keys) -> int | None:
-    """Tokens of a sequence."""
-    return (
-        k.whole("seq_length")
-        or k.whole("sequence_length")
-        or k.whole("encoder_seq_length")
-        or None
-    )
 
 
 def batch(k: Keys) -> str | None:
@@ -476,13 +456,6 @@ def dispatcher(k: Keys) -> str | None:
     return "alltoall" if how == "alltoall" else None
 
 
-def tp_overlap(k: Keys) -> str | None:
-    """Collectives of tensor parallelism beside compute."""
-    if k.flag("no_async_tensor_model_parallel_allreduce"):
-        return "off"
-    return "all" if k.flag("tp_comm_overlap") else None
-
-
 def dp_overlap(k: Keys) -> str | None:
     """Collectives of replicas beside compute: Megatron-LM's arguments have none unless asked; a
     recipe that does not say has its own.
@@ -499,7 +472,6 @@ def dp_overlap(k: Keys) -> str | None:
 
 READ = {
     **READ_MODEL,
-    "layout.dp": no_dp,
     "layout.etp": etp,
     "layout.interleave": interleave,
     "layout.stages": stages,
@@ -507,11 +479,9 @@ READ = {
     "layout.zero": zero,
     "layout.recompute": recomputed,
     "layout.offload": host_memory.megatron,
-    "layout.sequence_parallel": sequence_parallel,
     "layout.placement": placement,
     "layout.cp_exchange": cp_exchange,
     "layout.microbatch_group": microbatch_group,
-    "job.seq": seq,
     "job.batch": batch,
     "job.tokens": tokens,
     "job.precision": precision,
@@ -520,10 +490,6 @@ READ = {
     "software.cuda_graphs": graphs,
     "software.float8": float8,
     "software.dispatcher": dispatcher,
-    "software.ep_overlap": lambda k: (
-        k.flag("overlap_moe_expert_parallel_comm") or None
-    ),
-    "software.tp_overlap": tp_overlap,
     "software.dp_overlap": dp_overlap,
 }
 """Field -> what reads it."""
@@ -661,16 +627,6 @@ def write_recompute(job: Job, out: Out) -> None:
             out["recompute_modules"] = [*found.words]
 
 
-def write_sequence_parallel(job: Job, out: Out) -> None:
-    if job.layout.tp > 1 and job.layout.sequence_parallel:
-        out["sequence_parallel"] = True
-
-
-def write_tokens(job: Job, out: Out) -> None:
-    if job.tokens:
-        out["train_samples"] = max(round(job.tokens / job.T), 1)
-
-
 def write_precision(job: Job, out: Out) -> None:
     """The numbers that some settings give; BadInput if none do."""
     for name in PRECISIONS:
@@ -730,39 +686,11 @@ def write_optimizer(job: Job, out: Out) -> None:
     )
 
 
-def write_kernel(job: Job, out: Out) -> None:
-    named = {ours: theirs for theirs, ours in KERNELS.items()}
-    named.pop(
-        "fused-softmax"
-    )  # its local layers are no argument's (gpt_builders.py)
-    if job.attention_kernel in named:
-        out["attention_backend"] = named[job.attention_kernel]
-    elif job.attention_kernel != "framework":
-        raise BadInput(
-            f"Megatron names no attention kernel {job.attention_kernel}"
-        )
-
-
-def write_graphs(job: Job, out: Out) -> None:
-    how = job.software.cuda_graphs
-    if how and how != "off":
-        out["cuda_graph_impl"] = GRAPHS.get(how, how)
-
-
 def write_placement(job: Job, out: Out) -> None:
     sizes = job.cluster.sizes
     usual = lies(job.layout, sizes, AXES)
     if not usual and lies(job.layout, sizes, STAGES_NEARER):
         out["use_tp_pp_dp_mapping"] = True
-
-
-def write_cp_exchange(job: Job, out: Out) -> None:
-    named = {ours: theirs for theirs, ours in EXCHANGED.items()}
-    how = job.layout.cp_exchange
-    if job.layout.cp > 1 and how != "ring":
-        out["cp_comm_type"] = named.get(how, how)
-    elif job.layout.cp == 1 and how != Layout.cp_exchange:
-        raise BadInput(f"cp_exchange {how} needs cp > 1")
 
 
 def write_microbatch_group(job: Job, out: Out) -> None:
@@ -794,21 +722,6 @@ def write_dispatcher(job: Job, out: Out) -> None:
         out["moe_token_dispatcher_type"] = "alltoall"
 
 
-def write_ep_overlap(job: Job, out: Out) -> None:
-    if job.software.ep_overlap:
-        out["overlap_moe_expert_parallel_comm"] = True
-
-
-def write_tp_overlap(job: Job, out: Out) -> None:
-    how = job.software.tp_overlap
-    if how == "all":
-        out["tp_comm_overlap"] = True
-    elif how == "off":
-        raise BadInput(
-            "Megatron overlaps tensor-parallel collectives with the weight gradient"
-        )
-
-
 def write_dp_overlap(job: Job, out: Out) -> None:
     how = job.software.dp_overlap or "all"
     if how != "off":
@@ -819,7 +732,6 @@ def write_dp_overlap(job: Job, out: Out) -> None:
 
 WRITE = {
     **WRITE_MODEL,
-    "layout.dp": lambda job, out: None,
     "layout.etp": write_etp,
     "layout.interleave": write_interleave,
     "layout.stages": write_stages,
@@ -827,21 +739,12 @@ WRITE = {
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
     "layout.offload": host_memory.write_megatron,
-    "layout.sequence_parallel": write_sequence_parallel,
     "layout.placement": write_placement,
-    "layout.cp_exchange": write_cp_exchange,
     "layout.microbatch_group": write_microbatch_group,
-    "job.seq": lambda job, out: out.update(seq_length=job.T),
-    "job.batch": lambda job, out: out.update(global_batch_size=job.batch),
-    "job.tokens": write_tokens,
     "job.precision": write_precision,
     "job.optimizer": write_optimizer,
-    "job.attention_kernel": write_kernel,
-    "software.cuda_graphs": write_graphs,
     "software.float8": write_float8,
     "software.dispatcher": write_dispatcher,
-    "software.ep_overlap": write_ep_overlap,
-    "software.tp_overlap": write_tp_overlap,
     "software.dp_overlap": write_dp_overlap,
 }
 """Field -> what writes it."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...describe.job import Job
 from ...errors import BadInput
-from . import launch, megatron, shell
-from .megatron import READ
+from . import launch, shell
+from .megatron import READ, WRITE
 from .reading import Said
 from .table import get
 
@@ -99,16 +99,6 @@ def arguments(words: Sequence[str]) -> dict[str, Any]:
         elif name:
             found[name].append(word)
     return {name: " ".join(v) if v else True for name, v in found.items()}
-
-
-def write_graphs(job: Job, out: dict[str, Any]) -> None:
-    """A whole iteration is recorded without checks that wait for its numbers (`validate_args`)."""
-    megatron.write_graphs(job, out)
-    if job.software.cuda_graphs == "full":
-        out["no_check_for_nan_in_loss_and_grad"] = True
-
-
-WRITE = {**megatron.WRITE, "software.cuda_graphs": write_graphs}
 
 
 def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:

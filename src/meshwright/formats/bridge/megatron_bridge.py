@@ -246,11 +246,6 @@ def write_zero(job: Job, out: dict[str, Any]) -> None:
     out.setdefault("use_distributed_optimizer", False)
 
 
-def write_tokens(job: Job, out: dict[str, Any]) -> None:
-    if job.tokens:
-        out["train_iters"] = max(round(job.tokens / job.batch_tokens), 1)
-
-
 def write_interleave(job: Job, out: dict[str, Any]) -> None:
     """The same chunks under the name of the dataclass."""
     found: dict[str, Any] = {}
@@ -276,25 +271,12 @@ def write_microbatch_group(job: Job, out: dict[str, Any]) -> None:
         out[VP_GROUP] = group
 
 
-def write_graphs(job: Job, out: dict[str, Any]) -> None:
-    """A whole iteration is a scope here, recorded without checks that wait for its numbers
-    (`ConfigContainer.validate`, 0.3.1).
-    """
-    megatron.write_graphs(job, out)
-    if job.software.cuda_graphs == "full":
-        out["cuda_graph_impl"] = "local"
-        out["cuda_graph_scope"] = ["full_iteration"]
-        out["check_for_nan_in_loss"] = False
-
-
 WRITE = {
     **megatron.WRITE,
     "model": write_model,
-    "software.cuda_graphs": write_graphs,
     "layout.microbatch_group": write_microbatch_group,
     "layout.interleave": write_interleave,
     "layout.zero": write_zero,
-    "job.tokens": write_tokens,
     "job.precision": write_precision,
     "software.float8": write_float8,
     "software.dp_overlap": write_dp_overlap,

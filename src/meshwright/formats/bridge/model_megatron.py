@@ -118,10 +118,6 @@ def vocab(k: Keys) -> int | None:
     return given
 
 
-def epsilon(k: Keys) -> float | None:
-    return k.number("norm_epsilon") or k.number("layernorm_epsilon")
-
-
 def positions(k: Keys) -> str | None:
     if not described(k):
         return None
@@ -198,14 +194,6 @@ def full_every(k: Keys) -> int | None:
     return None
 
 
-def sinks(k: Keys) -> bool | None:
-    return (
-        described(k)
-        and k.word("softmax_type") in ("learnable", "off-by-one")
-        or None
-    )
-
-
 def mla(k: Keys) -> dict[str, int] | None:
     if not (described(k) and k.flag("multi_latent_attention")):
         return None
@@ -273,8 +261,6 @@ READ_MODEL = {
     "model.kv_heads": kv_heads,
     "model.seq": length,
     "model.vocab": vocab,
-    "model.norm_epsilon": epsilon,
-    "model.qk_norm": lambda k: k.flag("qk_layernorm") or None,
     "model.positions": positions,
     "model.rope_scaling": rope_scaling,
     "model.bias": bias,
@@ -283,7 +269,6 @@ READ_MODEL = {
     "model.dropout": dropout,
     "model.window": window,
     "model.full_every": full_every,
-    "model.attention_sinks": sinks,
     "model.mla": mla,
     "model.moe": moe,
 }
@@ -292,16 +277,6 @@ READ_MODEL = {
 # ---------------------------------------------------------------- writing
 
 Out = dict[str, Any]
-
-
-def flag(name: str) -> Any:
-    """Writes a switch that is off by default."""
-
-    def write(value: object, out: Out) -> None:
-        if value:
-            out[name] = True
-
-    return write
 
 
 def write_gated(job: Job, out: Out) -> None:
@@ -329,13 +304,6 @@ def write_kv_heads(job: Job, out: Out) -> None:
         out |= {"group_query_attention": True, "num_query_groups": job.model.K}
 
 
-def write_positions(job: Job, out: Out) -> None:
-    kind = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
-    if job.model.positions not in kind:
-        raise BadInput(f"Megatron has no {job.model.positions} positions")
-    out["position_embedding_type"] = kind[job.model.positions]
-
-
 def write_rope_scaling(job: Job, out: Out) -> None:
     scaling = job.model.rope_scaling
     if scaling is None:
@@ -361,11 +329,6 @@ def write_bias(job: Job, out: Out) -> None:
 def write_qkv_bias(job: Job, out: Out) -> None:
     if job.model.qkv_bias and not job.model.bias:
         out["add_qkv_bias"] = True
-
-
-def write_dropout(job: Job, out: Out) -> None:
-    if not job.model.dropout:
-        out |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 
 
 def write_window(job: Job, out: Out) -> None:
@@ -416,41 +379,18 @@ def write_moe(job: Job, out: Out) -> None:
         }
 
 
-def of(name: str, write: Any) -> Any:
-    """Writes one field of the model by its value."""
-    return lambda job, out: write(getattr(job.model, name), out)
-
-
 WRITE_MODEL: Mapping[str, Any] = {
     "model.gated": write_gated,
     "model.activation": write_activation,
-    "model.ffn": lambda job, out: out.update(ffn_hidden_size=job.model.ffn),
     "model.kv_heads": write_kv_heads,
     "model.seq": lambda job, out: out.update(
         max_position_embeddings=max(job.model.seq, job.T)
     ),
-    "model.vocab": lambda job, out: out.update(vocab_size=job.model.vocab),
-    "model.norm_epsilon": lambda job, out: out.update(
-        norm_epsilon=job.model.norm_epsilon
-    ),
-    "model.qk_norm": of("qk_norm", flag("qk_layernorm")),
-    "model.positions": write_positions,
     "model.rope_scaling": write_rope_scaling,
     "model.bias": write_bias,
     "model.qkv_bias": write_qkv_bias,
-    "model.tied_embeddings": lambda job, out: (
-        None
-        if job.model.tied_embeddings
-        else out.update(untie_embeddings_and_output_weights=True)
-    ),
-    "model.dropout": write_dropout,
     "model.window": write_window,
     "model.full_every": write_full_every,
-    "model.attention_sinks": lambda job, out: (
-        out.update(softmax_type="learnable")
-        if job.model.attention_sinks
-        else None
-    ),
     "model.mla": write_mla,
     "model.moe": write_moe,
 }

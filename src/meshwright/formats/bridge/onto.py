@@ -271,7 +271,7 @@ def write(
     format = reading.format
     but, writers = left_open(job), dict(reading.tool.WRITE)
     against: dict[str, str] = {}
-    if "model" in format.cells and format.cells["model"].by:
+    if "model" in format.cells and not format.cells["model"].script:
         named = reading.found(base).tables.get("model")
         if not isinstance(named, str) or catalogued(named) == sizes(job.model):
             but.add("model")

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...describe.layout import Layout
-from ...describe.read import brief
 from ...errors import BadInput
+from . import cells
 from .keys import Keys
-from .table import UNSAID, Cell, Format
+from .table import Format
 
-SWITCHES = ("software.", "layout.sequence_parallel")
-"""Fields that a flag without a value switches on."""
 Reader = Callable[[Keys], Any]
 STRANGE = "not known: it may change time or memory"
 FIELDS = {f.name for f in fields(Layout)}
@@ -88,7 +86,8 @@ def understood(
             keys.tables.get("model"), str
         ):
             continue
-        value = _field(path, cell, keys, readers)
+        own = readers.get(path)
+        value = own(keys) if own else cells.read(path, cell, keys)
         table, _, name = path.partition(".")
         if value is None:
             continue
@@ -192,40 +191,6 @@ def described(keys: Keys) -> bool:
     if isinstance(model, str) or not model:
         return bool(model)
     return "config" in model or ("layers" in model and "hidden" in model)
-
-
-def _field(
-    path: str, cell: Cell, keys: Keys, readers: Mapping[str, Reader]
-) -> Any:
-    """What a file says of one field; None if nothing."""
-    if cell.by:
-        return readers[path](keys)
-    if cell.always is not UNSAID:
-        return cell.always
-    if not cell.keys:
-        return None
-    value = keys.get(cell.keys[0])
-    # --tensor-model-parallel-size $TP, and no TP
-    given = keys.said.get(cell.keys[0])
-    empty = given == "" or value is True
-    if empty and cell.words is None and not path.startswith(SWITCHES):
-        keys.unreadable(cell.keys[0], "")
-        value = None
-    if value is None:
-        return None if cell.default is UNSAID else cell.default
-    return value if cell.words is None else _ours(value, cell, keys)
-
-
-def _ours(value: Any, cell: Cell, keys: Keys) -> Any:
-    """Our word for theirs."""
-    for mine, theirs in (cell.words or {}).items():
-        if str(theirs).lower() == str(value).strip().lower():
-            return mine
-    keys.leave(
-        cell.keys[0],
-        f"{brief(value)} is not known: {', '.join(map(str, (cell.words or {}).values()))}",
-    )
-    return None
 
 
 def _sorted(format: Format, keys: Keys) -> tuple[dict[str, str], list[str]]:

@@ -20,14 +20,6 @@ ADAM = ("adam", "adamw", "")
 """Words of the optimizer that keeps two moments."""
 
 
-def nothing(k: Keys) -> None:
-    """The file does not say it."""
-
-
-def unsaid(job: Job, out: Out) -> None:
-    """Another key of the file says it, or its launcher."""
-
-
 def left_of(k: Keys) -> int | None:
     """Replicas that tp, cp and pp leave of the chips; None if nobody says how many there are."""
     if not k.chips:
@@ -194,30 +186,22 @@ def optimizer_named(k: Keys, key: str) -> str | None:
     return None
 
 
-def demand_adam(job: Job, title: str, others: tuple[str, ...] = ()) -> str:
-    """The word of the optimizer; BadInput for what the format has no word for."""
-    mine = job.optimizer
-    for name in ("adamw", "adam", *others):
-        if mine == OPTIMIZERS[name]:
-            return name
-    raise BadInput(
-        f"{title} has no optimizer that keeps what {mine.name} keeps here"
+def run_tokens(k: Keys, key: str, unit: str) -> float | None:
+    """Tokens of a run of so many steps, or sequences."""
+    length = k.so_far("job.seq")
+    count = k.number(key)
+    if unit == "steps":
+        size = k.so_far("job.batch")
+        count = count and size and count * int(str(size).removesuffix("seq"))
+    return (
+        float(count) * int(length) if count and count > 0 and length else None
     )
 
 
-def run_tokens(k: Keys, key: str) -> float | None:
-    """Steps times the batch times the length of a sequence."""
-    steps = k.number(key)
-    size = k.so_far("job.batch")
-    length = k.so_far("job.seq")
-    if not steps or steps < 0 or not size or not length:
-        return None
-    return steps * int(str(size).removesuffix("seq")) * int(length)
-
-
-def steps(job: Job) -> int | None:
-    """Steps of the whole run."""
-    return max(round(job.tokens / job.batch_tokens), 1) if job.tokens else None
+def run_length(job: Job, unit: str) -> int | None:
+    """Steps or sequences of the whole run; None where a plan has no end."""
+    each = job.batch_tokens if unit == "steps" else job.T
+    return max(round(job.tokens / each), 1) if job.tokens else None
 
 
 def accumulated(job: Job) -> int:

@@ -4,11 +4,14 @@ Readers, writers, what a writer refuses and the table of the documentation follo
 
     "tensor_model_parallel_size"                the key that holds the same value
     { key = "...", words = { ours = "theirs" }} the same, by other words
-    { keys = [...], by = true }                 what the format's file computes from these keys
+    { keys = [...], says = [[ours, {theirs}]] }  our value -> all keys that say it, in this order
+    { keys = [...], beside = true }             the keys of another field say it too
     { script = "--per_device_batch_size" }      not in this file: the training script says it
     { always = true }                           what the tool always does
 
-and a field without a cell cannot be said: a writer refuses every other value than the default.
+and a field without a cell cannot be said: a writer refuses every other value than the default. What
+no table holds (layers of stages, batches of parts) a format's own file reads (`READ`) or writes
+(`WRITE`): there the cell names the keys.
 """
 
 from __future__ import annotations
@@ -34,8 +37,18 @@ class Cell:
     """Their names; several where a value is made of them."""
     words: Mapping[str, Any] | None = None
     """Our value -> theirs; None: the same."""
-    by: bool = False
-    """The format's own file reads and writes it."""
+    says: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
+    """(Our value, their keys that say it); true: a flag that is on."""
+    once: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
+    """The same in words that are read and no longer written; they come before `says`."""
+    kind: str = ""
+    """whole, number, flag or word: what the first of the keys that is there holds; empty: as is."""
+    beside: bool = False
+    """What another field, or the launcher, writes says this one too."""
+    where: str = ""
+    """A degree, such as layout.cp: where it is 1 the field means nothing."""
+    unit: str = ""
+    """Of a length of the run: steps or sequences."""
     default: Any = UNSAID
     """What the format means where the key is missing, in our words; UNSAID: our default."""
     script: str = ""
@@ -185,13 +198,11 @@ def _cell(said: Any) -> Cell | None:
         return None
     if isinstance(said, str):
         return Cell((said,))
+    rest = {k: v for k, v in said.items() if k not in ("key", "keys")}
     keys = said.get("keys", [said["key"]] if "key" in said else [])
-    rest = {
-        name: value
-        for name, value in said.items()
-        if name not in ("key", "keys")
-    }
-    return Cell(tuple(keys), **rest)
+    rows = [*rest.get("once", ()), *rest.get("says", ())]
+    keys = keys or [k for _, theirs in rows for k in theirs]
+    return Cell(tuple(dict.fromkeys(keys)), **rest)
 
 
 def markdown() -> str:

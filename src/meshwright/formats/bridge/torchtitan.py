@@ -18,22 +18,17 @@ from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
 from ...layout.stages import stage_layers
 from ...schedule import get as schedule_named
-from . import host_memory, launch, shell
+from . import launch, shell
 from .keys import Keys
 from .megatron import dealt_by_us, even, layers_of, numbered
 from .reading import Said
 from .shared import (
     Out,
     compiles,
-    demand_adam,
     model_named,
     name_of,
-    optimizer_named,
     replicas,
-    run_tokens,
     sized_as,
-    steps,
-    unsaid,
 )
 from .table import get
 
@@ -373,7 +368,6 @@ def tp_overlap(k: Keys) -> str | None:
 
 READ = {
     "model": model,
-    "layout.cp": lambda k: k.whole(P + "context_parallel_degree", 1),
     "layout.dp": dp,
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
@@ -382,11 +376,8 @@ READ = {
     "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
-    "layout.offload": host_memory.fsdp("training.enable_cpu_offload"),
     "job.batch": batch,
-    "job.tokens": lambda k: run_tokens(k, "training.steps"),
     "job.precision": precision,
-    "job.optimizer": lambda k: optimizer_named(k, "optimizer.name"),
     "software.compiled": compiled,
     "software.float8": float8,
     "software.tp_overlap": tp_overlap,
@@ -484,45 +475,6 @@ def write_schedule(job: Job, out: Out) -> None:
     out[P + "pipeline_parallel_schedule"] = SCHEDULES[l.schedule]
 
 
-def write_zero(job: Job, out: Out) -> None:
-    if job.layout.zero == 1:
-        raise BadInput(
-            "torchtitan has no ZeRO-1: zero 2 or 3, such as plan --framework torchtitan finds"
-        )
-    if job.layout.zero:
-        how = "never" if job.layout.zero == 2 else "always"
-        out[P + "fsdp_reshard_after_forward"] = how
-
-
-def policy(job: Job) -> str:
-    """Its word for what is recomputed."""
-    how = job.layout.recompute
-    mode = {
-        "none": "none",
-        "full": "full",
-        "op": "selective",
-        "selective": "selective",
-    }
-    if how not in mode:
-        raise BadInput(f"torchtitan cannot recompute {how}: none, full or op")
-    return mode[how]
-
-
-def write_recompute(job: Job, out: Out) -> None:
-    out[CHECKPOINT] = policy(job)
-    if out[CHECKPOINT] == "selective":
-        out[OPTION] = "op"
-
-
-def write_batch(job: Job, out: Out) -> None:
-    out["training.global_batch_size"] = job.batch
-
-
-def write_tokens(job: Job, out: Out) -> None:
-    if count := steps(job):
-        out["training.steps"] = count
-
-
 def write_precision(job: Job, out: Out) -> None:
     """bf16 or fp32; the configuration says FP8."""
     numbers = job.precision
@@ -546,10 +498,6 @@ def write_compiled(job: Job, out: Out) -> None:
     out["compile.enable"] = compiles(job)
     if compiles(job):
         out[COMPILED] = "model,loss"
-
-
-def write_float8(job: Job, out: Out) -> None:
-    """The configuration says it."""
 
 
 def async_tp(job: Job) -> bool:
@@ -581,29 +529,13 @@ WRITE = {
     "model": write_model,
     "layout.cp": write_cp,
     "layout.dp": write_dp,
-    "layout.dp_replicate": unsaid,
     "layout.microbatch": write_microbatch,
     "layout.interleave": write_chunks,
-    "layout.stages": unsaid,
     "layout.schedule": write_schedule,
-    "layout.zero": write_zero,
-    "layout.recompute": write_recompute,
-    "layout.offload": host_memory.write_fsdp(
-        "training.enable_cpu_offload", "torchtitan"
-    ),
-    "job.batch": write_batch,
-    "job.tokens": write_tokens,
     "job.precision": write_precision,
-    "job.optimizer": lambda job, out: nothing_but_adam(job),
     "software.compiled": write_compiled,
-    "software.float8": write_float8,
     "software.tp_overlap": write_tp_overlap,
 }
-
-
-def nothing_but_adam(job: Job) -> None:
-    """All configurations have AdamW."""
-    demand_adam(job, "torchtitan")
 
 
 def render(out: Out, job: Job, at: launch.Place) -> str:

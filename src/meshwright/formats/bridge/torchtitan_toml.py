@@ -9,7 +9,7 @@ from ...errors import BadInput
 from ..toml_writer import dumps_toml
 from . import launch, torchtitan
 from .reading import Said
-from .shared import Out, compiles, demand_adam, name_of
+from .shared import Out, compiles, name_of
 from .table import get
 from .torchtitan import FP8, MX, PROGRAM, P
 from .tree import nested
@@ -83,17 +83,11 @@ def write_tp_overlap(job: Job, out: Out) -> None:
         out[P + "enable_async_tensor_parallel"] = True
 
 
-def write_optimizer(job: Job, out: Out) -> None:
-    names = {"adamw": "AdamW", "adam": "Adam"}
-    out["optimizer.name"] = names[demand_adam(job, "torchtitan")]
-
-
 WRITE = {
-    **torchtitan.WRITE,
+    **{k: v for k, v in torchtitan.WRITE.items() if k != "layout.cp"},
     "model": write_model,
     "layout.interleave": write_chunks,
     "job.precision": write_precision,
-    "job.optimizer": write_optimizer,
     "software.compiled": write_compiled,
     "software.float8": write_float8,
     "software.tp_overlap": write_tp_overlap,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from ...describe.job import ONE_DEVICE, Job
@@ -13,10 +13,11 @@ from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.placement import lies
 from ...layout.sequence import length
+from . import cells
 from .read_back import demand_same
 from .reading import Reader
 from .shared import numerics, worded
-from .table import UNSAID, Cell, Format
+from .table import UNSAID, Format
 
 PLACEMENT = "layout.placement"
 STAGES_NEARER = ("tp", "cp", "pp", "dp")
@@ -51,22 +52,22 @@ def written(
         if path == "layout.sequence_parallel" and job.layout.tp == 1:
             continue  # it means nothing on one rank
         try:
-            if cell is None:
+            if path in writers:
+                writers[path](job, out)
+            elif cell is None:
                 demand_default(format, path, value, default)
             elif cell.script:
                 if value != default or path in SAID:
                     script.append(f"{cell.script} = {told(path, value)}")
             elif cell.always is not UNSAID:
                 demand_default(format, path, value, cell.always)
-            elif cell.by:
-                writers[path](job, out)
             else:
-                _simple(format, path, cell, value, default, out)
+                cells.write(format, path, cell, value, default, job, out)
         except BadInput as error:
             refused.append(str(error))
     if PLACEMENT in format.cells:
         writers[PLACEMENT](job, out)
-    script += _numerics(format, job, out)
+    script += _numerics(format, job, out, {*writers})
     if job.layout.dp_replicate > 1 and not job.layout.zero:
         refused.append(
             "dp_replicate shards over part of dp, and zero 0 shards nothing"
@@ -89,17 +90,19 @@ def _own(job: Job, path: str) -> Any:
     return getattr(job.profile, name) if asked else None
 
 
-def _numerics(format: Format, job: Job, out: dict[str, Any]) -> list[str]:
+def _numerics(
+    format: Format, job: Job, out: dict[str, Any], written: Container[str]
+) -> list[str]:
     """Writes rotary positions and epsilons over those of a model that the format names; what it has
     no key for is said.
     """
     model = format.cells.get("model")
-    if model is None or not model.by:
+    if model is None or model.script:
         return []
     script = []
     for name, (value, theirs) in numerics(job, format).items():
         cell = format.cells.get(f"model.{name}")
-        if cell is None or cell.by:
+        if cell is None or f"model.{name}" in written:
             script.append(f"{name} = {worded(value)} ({theirs})")
         else:
             out[cell.keys[0]] = value
@@ -157,44 +160,8 @@ def demand_default(
     if value != default:
         word = "nothing" if default is None else str(default).lower()
         raise BadInput(
-            f"{format.title} cannot say {path} = {_shown(value)}, only {word}"
+            f"{format.title} cannot say {path} = {cells.shown(path, value)}, only {word}"
         )
-
-
-def _shown(value: Any) -> str:
-    return (
-        str(value).lower()[:60] if isinstance(value, bool) else str(value)[:60]
-    )
-
-
-def _simple(
-    format: Format,
-    path: str,
-    cell: Cell,
-    value: Any,
-    default: Any,
-    out: dict[str, Any],
-) -> None:
-    """A key that holds the value itself, or a word for it."""
-    theirs = default if cell.default is UNSAID else cell.default
-    if (value == theirs and not cell.write) or value is default is None:
-        return  # what is not said is the tool's own
-    if value is None:
-        raise BadInput(
-            f"{format.title} cannot leave {path} open: it would mean {theirs}"
-        )
-    if cell.words is not None:
-        if value not in cell.words:
-            words = ", ".join(map(str, cell.words))
-            raise BadInput(
-                f"{format.title} cannot say {path} = {_shown(value)}: {words}"
-            )
-        value = cell.words[value]
-    out[cell.keys[0]] = (
-        int(value)
-        if isinstance(value, float) and value == int(value)
-        else value
-    )
 
 
 def _framework(format: Format, job: Job) -> list[str]:

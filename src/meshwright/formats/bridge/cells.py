@@ -1,0 +1,175 @@
+"""A cell of the table, read and written: one loop for all fields of all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Precision
+from ...describe.offload import offload
+from ...describe.read import brief
+from ...errors import BadInput
+from .keys import Keys
+from .shared import optimizer_named, run_length, run_tokens
+from .table import UNSAID, Cell, Format
+
+SWITCHES = ("software.", "layout.sequence_parallel")
+"""Fields that a flag without a value switches on."""
+
+
+NAMED: Mapping[str, Mapping[str, Any]] = {
+    "job.precision": PRECISIONS,
+    "job.optimizer": OPTIMIZERS,
+}
+"""Fields whose values have names."""
+
+
+def read(path: str, cell: Cell, keys: Keys) -> Any:
+    """What a file says of one field; None if nothing."""
+    if cell.where and keys.degree(cell.where) == 1:
+        keys.used |= {*cell.keys} & {*keys.said}
+        return None
+    if cell.always is not UNSAID:
+        return cell.always
+    if cell.unit:
+        return run_tokens(keys, cell.keys[0], cell.unit)
+    if cell.says and path == "job.optimizer":
+        return optimizer_named(keys, cell.keys[0]) if cell.keys else None
+    if cell.says:
+        return _said(cell, keys)
+    if cell.kind:
+        asked = (getattr(keys, cell.kind)(key) for key in cell.keys)
+        usual = None if cell.default is UNSAID else cell.default
+        return next((value for value in asked if value), usual)
+    if not cell.keys:
+        return None
+    value = keys.get(cell.keys[0])
+    # --tensor-model-parallel-size $TP, and no TP
+    given = keys.said.get(cell.keys[0])
+    empty = given == "" or value is True
+    if empty and cell.words is None and not path.startswith(SWITCHES):
+        keys.unreadable(cell.keys[0], "")
+        value = None
+    if value is None:
+        return None if cell.default is UNSAID else cell.default
+    return value if cell.words is None else _ours(value, cell, keys)
+
+
+def _said(cell: Cell, keys: Keys) -> Any:
+    """The first of our values whose keys are there; the default where none is."""
+    keys.used |= {*cell.keys} & {*keys.said}
+    rows = [row for row in (*cell.once, *cell.says) if row[1]]
+    said = [
+        row for row in rows if all(_has(keys, k, v) for k, v in row[1].items())
+    ]
+    ours, theirs = said[0] if said else (None, {})
+    others = {k for _, row in rows for k in row} - {*theirs}
+    strange = [key for key in sorted(others) if keys.has(key)]
+    for key in strange:
+        keys.leave(key, f"{brief(keys.get(key))} is not known here")
+    if said or strange:
+        return ours
+    return None if cell.default is UNSAID else cell.default
+
+
+def _has(keys: Keys, key: str, value: Any) -> bool:
+    """The key has the value, however it is spelled; true: it is switched on."""
+    if isinstance(value, bool):
+        return key in keys.said and keys.flag(key) is value
+    return keys.word(key) == str(value).lower()
+
+
+def _ours(value: Any, cell: Cell, keys: Keys) -> Any:
+    """Our word for theirs."""
+    for mine, theirs in (cell.words or {}).items():
+        if str(theirs).lower() == str(value).strip().lower():
+            return mine
+    keys.leave(
+        cell.keys[0],
+        f"{brief(value)} is not known: {', '.join(map(str, (cell.words or {}).values()))}",
+    )
+    return None
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write(
+    format: Format,
+    path: str,
+    cell: Cell,
+    value: Any,
+    default: Any,
+    job: Job,
+    out: dict[str, Any],
+) -> None:
+    """The keys that say a value, added to `out`.  Raises BadInput for one that none says."""
+    if cell.beside:
+        return
+    if cell.where and _degree(job, cell.where) == 1:
+        if value != default:
+            raise BadInput(
+                f"{path} {shown(path, value)} needs {cell.where} > 1"
+            )
+        return
+    if cell.unit:
+        if length := run_length(job, cell.unit):
+            out[cell.keys[0]] = length
+        return
+    for ours, theirs in cell.says:
+        if meant(path, ours) == meant(path, value):
+            out |= theirs
+            return
+    theirs = default if cell.default is UNSAID else cell.default
+    if (value == theirs and not cell.write) or value is default is None:
+        return  # what is not said is the tool's own
+    if cell.says:
+        words = ", ".join(shown(path, ours) for ours, _ in cell.says)
+        search = f", such as plan --framework {format.frameworks[0]} finds"
+        raise BadInput(
+            f"{format.title} cannot say {path} = {shown(path, value)}: {words}"
+            + search * path.startswith("layout.")
+        )
+    if value is None:
+        raise BadInput(
+            f"{format.title} cannot leave {path} open: it would mean {theirs}"
+        )
+    if cell.words is not None:
+        if value not in cell.words:
+            words = ", ".join(map(str, cell.words))
+            raise BadInput(
+                f"{format.title} cannot say {path} = {shown(path, value)}: {words}"
+            )
+        value = cell.words[value]
+    whole = isinstance(value, float) and value == int(value)
+    out[cell.keys[0]] = int(value) if whole else value
+
+
+def _degree(job: Job, path: str) -> int:
+    return int(getattr(job.layout, path.partition(".")[2]))
+
+
+def meant(path: str, value: Any) -> Any:
+    """What a word of a table stands for, as a job holds it."""
+    if path == "layout.offload":
+        return offload(value).text
+    named: Mapping[str, Any] = NAMED.get(path, {})
+    if isinstance(value, dict):
+        rest = {k: v for k, v in value.items() if k != "name"}
+        return replace(named[value["name"]], **rest)
+    return named.get(value, value) if isinstance(value, str) else value
+
+
+def shown(path: str, value: Any) -> str:
+    """A value in a sentence."""
+    if isinstance(value, dict):
+        rest = [f"{k} {v}" for k, v in value.items() if k != "name"]
+        return f"{value['name']} with {', '.join(rest)}"
+    if isinstance(value, Precision) and value not in PRECISIONS.values():
+        return (
+            f"{value.compute} with gather_bytes {value.gather_bytes:g} and"
+            f" gradient_bytes {value.gradient_bytes:g}"
+        )
+    text = str(getattr(value, "name", value))[:60]
+    return text.lower() if isinstance(value, bool) else text
