@@ -18,7 +18,7 @@ from meshwright.schedule.controllable import half, least
 from meshwright.schedule.longest import longest
 from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.partition import StagePartition
-from meshwright.schedule.replays import one
+from meshwright.schedule.replays import itemised, one
 from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.schedule.timeline import step_in_run_s, timeline
 from meshwright.schedule.types import Action, Costs, Order
@@ -238,7 +238,7 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
             alone = named._replace(layer=Pass(*plain[:3]), send=plain[3])
             for barrier in (True, False):
                 at = get(name), (3, 7, v)
-                found = one(*at, named, barrier)
+                (found,) = itemised(*at, [named], barrier)
                 exact = one(*at, alone, barrier)
                 assert float(found) == exact
 
@@ -249,7 +249,7 @@ def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     layer = Pass(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
     cut = StagePartition.of(3, 3.0, 1.0, False)
     d = StageCosts(cut, layer, none, none, (), Recorded.called("send", 0.001))
-    found = one(get("1f1b"), (3, 8, 1), d, True)
+    (found,) = itemised(get("1f1b"), (3, 8, 1), [d], True)
     often = {name: times for name, (times, _) in contributions(found).items()}
     assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]
     assert float(found) == pytest.approx(10 * 3.5 + often["send"] * 0.001)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..num import Num, naming
+from ..num import Num
 from .longest import costs_of, longest
 from .stage_costs import Pass, StageCosts
 from .types import Schedule
@@ -59,47 +59,45 @@ def timed(
 
 def one(
     schedule: Schedule, at: tuple[int, int, int], d: StageCosts, barrier: bool
-) -> Num:
-    """Seconds of a step, or in a run of them, of one layout; of items a sum of them. at: (p, m,
-    v).
-    """
-    return together(schedule, at, [d], barrier)[0]
+) -> float:
+    """Seconds of a step, or in a run of them, of one layout. at: (p, m, v)."""
+    passes = stage_seconds(schedule, at, d)[None]
+    send = np.array([d.send])
+    return float(longest(schedule, *at, passes, send, barrier)[0])
 
 
-def together(
+def itemised(
     schedule: Schedule,
     at: tuple[int, int, int],
     several: Sequence[StageCosts],
     barrier: bool,
 ) -> list[Num]:
-    """The same of one order with several costs, replayed at once."""
+    """The same of one order with several costs, each a sum of them: so often as a pass or a send
+    lies on the longest path, which is by how much longer the step is when one of them is. All are
+    replayed at once.
+    """
     rows: list[list[float]] = []
     steps = []
     for d in several:
         plain = [float(x) for x in d.numbers]
         least = min((x for x in plain if x > 0), default=1.0)
         step = LONGER * max(max(plain) / at[1], least)
-        rows.append(plain)
-        if any(map(naming, d.numbers)):
-            rows += (plain + step * np.eye(len(plain))).tolist()
+        rows += [plain, *(plain + step * np.eye(len(plain))).tolist()]
         steps.append(step)
     columns = np.array(rows).T[..., None]
     passes = stage_seconds(schedule, at, several[0].of(list(columns)))
     sends = columns[-1, :, 0]
-    seconds = iter(longest(schedule, *at, passes, sends, barrier).tolist())
-
-    def itemised(d: StageCosts, step: float) -> Num:
-        whole: float = next(seconds)
-        if not any(map(naming, d.numbers)):
-            return whole
-        found: Num = 0.0
-        # how often each lies on the longest path: what a step is longer when it is
-        for x, longer in zip(d.numbers, seconds, strict=False):
-            if (times := round((longer - whole) / step)) and x:
-                found = x * float(times) + found
-        return found + (whole - float(found))
-
-    return list(map(itemised, several, steps))
+    seconds = longest(schedule, *at, passes, sends, barrier)
+    found = []
+    for d, step, (whole, *longer) in zip(
+        several, steps, seconds.reshape(len(several), -1).tolist(), strict=True
+    ):
+        sum_: Num = 0.0
+        for x, other in zip(d.numbers, longer, strict=True):
+            if (times := round((other - whole) / step)) and x:
+                sum_ = x * float(times) + sum_
+        found.append(sum_ + (whole - float(sum_)))
+    return found
 
 
 def stage_seconds(

@@ -428,24 +428,23 @@ def _replayed(
     """One layout, action by action: the bubble is what it takes without sends; one order serves
     both. at: (p, m, v).
     """
-    from ..schedule.replays import timed, together
+    from ..schedule.replays import itemised, one, timed
 
     p, m, v = map(int, at)
     d = stage_costs(job, p, s, send, schedule, v)
     silent = d._replace(send=0.0)
     order = timed(schedule, (p, m, v), d)
-
-    def replayed(*several: StageCosts) -> list[Num]:
-        return together(order, (p, m, v), several, barrier(job))
-
-    # an explanation asks for both, whose replays take as long as one
-    whole, *known = replayed(d, silent) if naming(send) else replayed(d)
+    if any(map(naming, d.numbers)):  # an explanation asks for both
+        both = [d, silent]
+        whole, quiet = itemised(order, (p, m, v), both, barrier(job))
+        return Pipeline(busy, whole, lambda: (whole - quiet, quiet - busy))
+    seconds = one(order, (p, m, v), d, barrier(job))
 
     def parts() -> tuple[Num, Num]:
-        (quiet,) = known or replayed(silent)
-        return whole - quiet, quiet - busy
+        rest = one(order, (p, m, v), silent, barrier(job))
+        return seconds - rest, rest - busy
 
-    return Pipeline(busy, whole, parts)
+    return Pipeline(busy, seconds, parts)
 
 
 def by_order(job: Job) -> bool:
