@@ -22,7 +22,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import body, step
+from meshwright.step import StepCosts, body, clock, step
 
 LAYERS_ONLY = replace(
     MEGATRON, count=replace(MEGATRON.count, vocabulary=False)
@@ -175,13 +175,13 @@ def test_stages_add_up_to_the_model(pp: int, schedule: str) -> None:
         + parts.embedding.forward
         + parts.head.forward
     )
-    assert passes_of_stages(j, full, parts)[:, 0].sum() == pytest.approx(whole)
+    costs = StepCosts(j, full, parts, clock(j))
+    assert passes_of_stages(costs)[:, 0].sum() == pytest.approx(whole)
 
 
 def test_seconds_of_the_stages_add_up_to_the_busy_time() -> None:
     p = predict(job(), Layout(tp=8, pp=8, dp=1))
-    full = placed(p.layout, p.job.cluster.sizes)
-    passes = passes_of_stages(p.job, full, body(p.job, full))
+    passes = passes_of_stages(p.costs)
     busy = sum(p.time_s[cause] for cause in ("compute", "memory", "tp_comm"))
     assert passes.sum() * p.microbatches == pytest.approx(8 * busy)
 

@@ -23,16 +23,12 @@ from ..schedule.replays import stage_seconds
 from ..schedule.types import Schedule
 from ..step import (
     Body,
+    StepCosts,
     barrier,
     body,
     by_order,
-    hop,
     kept_clock,
-    recomputing,
-    shares,
     stage_costs,
-    stages,
-    step,
 )
 
 MOST_ACTIONS = 1_000_000
@@ -46,18 +42,15 @@ def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
     )
 
 
-def passes_of_stages(
-    job: Job, layout: Layout, parts: Body
-) -> NDArray[np.float64]:
+def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
+    job, layout = costs.job, costs.layout
     schedule = schedule_of(layout)
-    p = float(layout.pp)
-    v = float(layout.interleave)
-    layers = in_chunks(job, p, schedule, schedule.chunks(v))
-    by = shares(job, layout, schedule, v)
-    work = recomputing(parts, layout.recompute, by.again(layout.recompute))
-    s = stages(layout, work, by)
-    d = stage_costs(job, p, s, 0.0, schedule, v)._replace(partition=layers)
+    p, v = float(layout.pp), float(layout.interleave)
+    # in its chunks on a device that is alone too, as the timeline shows them
+    chunks = in_chunks(job, p, schedule, schedule.chunks(v))
+    d = stage_costs(job, p, costs.work.stages, 0.0, schedule, v)
+    d = d._replace(partition=chunks)
     return stage_seconds(schedule, (int(p), 0, int(v)), d)
 
 
@@ -124,8 +117,8 @@ def _prepared(
     m = int(microbatches(job, layout))
     p = int(layout.pp)
     v = int(layout.interleave)
-    parts = parts or body(job, layout, at)
-    closed = step(job, layout, parts, at)
+    costs = StepCosts(job, layout, parts or body(job, layout, at), at)
+    closed = costs.step
     rest = float(closed.outside + closed.update)
     least = max(
         float(closed.links.most), *(float(done) for done in closed.reached)
@@ -133,13 +126,12 @@ def _prepared(
     if p == 1:  # nothing waits for anything: one order stands for all
         alone = np.array([[float(closed.pipeline.total), 0.0, 0.0]])
         return Replayed((GPIPE, 1, 1, 1), alone, 0.0, rest, least)
-    send = float(hop(layout, parts, at).seconds)
     # of any stages
     order = schedule_with(layout.schedule, "even", layout.microbatch_group)
     return Replayed(
         (order, p, m, v),
-        passes_of_stages(job, layout, parts),
-        send,
+        passes_of_stages(costs),
+        float(costs.work.send.seconds),
         rest,
         least,
     )

@@ -15,10 +15,9 @@ from typing import Any
 
 from ..describe.frozen import shown
 from ..errors import BadInput
-from ..layout.stages import schedule_of
 from ..schedule.timeline import Passes, Timeline, step_in_run_s, timeline
 from ..schedule.types import Costs
-from ..step import barrier, body, hop, kept_clock
+from ..step import barrier
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, passes_of_stages
 from .prediction import Prediction
@@ -114,7 +113,7 @@ def replay(prediction: Prediction) -> Replay:
     job = prediction.job
     layout = prediction.layout
     m = prediction.microbatches
-    schedule = schedule_of(layout)
+    schedule = prediction.schedule
     p = int(layout.pp)
     v = int(layout.interleave)
     if (actions := actions_of(schedule, p, m, v)) > MOST_ACTIONS:
@@ -122,13 +121,11 @@ def replay(prediction: Prediction) -> Replay:
             f"the timeline has {actions:,} actions, more than {MOST_ACTIONS:,}: raise dp or"
             " microbatch, or lower pp"
         )
-    at = kept_clock(job)
-    parts = body(job, layout, at)
     passes = tuple(
         (float(f), float(i), float(w))
-        for f, i, w in passes_of_stages(job, layout, parts)
+        for f, i, w in passes_of_stages(prediction.costs)
     )
-    send = float(hop(layout, parts, at).seconds)
+    send = float(prediction.costs.work.send.seconds)
     order = schedule.timed(Costs(passes, send)).order(p, m, v)
     place = schedule.placement(p, v)
     one = timeline(order, place, passes, send)
