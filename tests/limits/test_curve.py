@@ -19,7 +19,7 @@ from meshwright.limits import (
 )
 from meshwright.limits.answer import smooth_widths
 from meshwright.limits.crossing import crossing
-from meshwright.limits.curve import exactly, months
+from meshwright.limits.curve import between, months
 from meshwright.limits.scenario import MONTH_S, Scenario
 from meshwright.limits.sensitivity import CHANGES
 
@@ -91,7 +91,8 @@ def test_chips_between_two_numbers() -> None:
     some = replace(
         curve(H100, np.array([12288.0])).points[0], chips=8.0, duration_s=0.5
     )
-    moved = exactly(H100.machine, some, 2.0, 2.0, 1.0)
+    second = replace(H100, duration_s=1.0)
+    moved = between(second, some, 2.0, 2.0)
     assert moved.chips == pytest.approx(4.0) and moved.duration_s == 1.0
 
 

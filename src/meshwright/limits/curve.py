@@ -18,10 +18,10 @@ from ..count.mlp2d import unit
 from ..num import ceil, log2
 from .crossing import Line, Run
 from .laws import Shape, shape, widths
-from .placing import Lower, group
+from .placing import Lower
 from .scenario import MONTH_S, Scenario
-from .search import Found, fastest
-from .simulate import AXES, Degrees, Machine, Step, simulate
+from .search import Spread, fastest
+from .simulate import AXES, Degrees, Machine, Step
 from .space import Column
 
 DOUBLINGS = 12
@@ -117,40 +117,33 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
             break
-        found = fastest(
-            scenario,
-            s.at(alive),
-            chips[alive],
-            budget(scenario, s.at(alive), chips[alive]),
-        )
-        for i in np.nonzero(found.feasible)[0].tolist():
-            points[int(alive[i])] = point(
-                scenario, s.at(alive[i]), chips[alive[i]], found, i
-            )
-        alive = alive[~found.feasible]
+        best = in_time(scenario, s.at(alive), chips[alive])
+        points |= {int(alive[i]): p for i, p in best.items()}
+        alive = np.delete(alive, [*best])
         chips[alive] *= 2
-    points = {
-        i: p for i, p in points.items() if not len(alive) or i < alive[0]
-    }
+    index = sorted(i for i in points if not len(alive) or i < alive[0])
     if scenario.whole:
-        return points
-    index = np.array(sorted(points), dtype=np.int64)
-    return dict(
-        zip(
-            index.tolist(),
-            filled(scenario, s.at(index), [points[i] for i in index]),
-            strict=True,
-        )
-    )
+        return {i: points[i] for i in index}
+    smooth = exactly(scenario, s.at(index), [points[i] for i in index])
+    return dict(zip(index, smooth, strict=True))
 
 
-def budget(scenario: Scenario, s: Shape, chips: Column) -> Column:
-    """Seconds that a step may take."""
-    seconds: Column = scenario.useful_s(chips, s.parameters) / s.steps
-    return seconds
+def in_time(
+    scenario: Scenario, s: Shape, chips: Column, late: float = 1.0
+) -> dict[int, Point]:
+    """Position of a model -> its fastest run on its number of chips, where that takes less than the
+    scenario's duration, or `late` times that.
+    """
+    useful_s = scenario.useful_s(chips, s.parameters)
+    best = fastest(scenario, s, chips, late * useful_s / s.steps)
+    took = s.steps * scenario.duration_s / useful_s
+    return {
+        i: point(scenario, s.at(i), chips[i], float(took[i]), best[i])
+        for i in sorted(best)
+    }
 
 
-def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
+def exactly(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the
     time there is.
 
@@ -160,40 +153,37 @@ def filled(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     doubled = np.array([p.chips for p in points])
     good = np.zeros(len(points))
     bad = np.full(len(points), float(FINENESS))
-    points = list(points)
     while np.any(bad - good > 1):
         middle = np.floor((good + bad) / 2)
-        chips = doubled * 2.0 ** (-middle / FINENESS)
-        found = fastest(scenario, s, chips, budget(scenario, s, chips))
-        for i in np.nonzero(found.feasible)[0].tolist():
-            points[i] = point(scenario, s.at(i), chips[i], found, i)
-        good = np.where(found.feasible, middle, good)
-        bad = np.where(found.feasible, bad, middle)
+        fewer = in_time(scenario, s, doubled * 2.0 ** (-middle / FINENESS))
+        points = [fewer.get(i, p) for i, p in enumerate(points)]
+        enough = np.isin(np.arange(len(points)), [*fewer])
+        good = np.where(enough, middle, good)
+        bad = np.where(enough, bad, middle)
     chips = doubled * 2.0 ** (-bad / FINENESS)
-    allowed = budget(scenario, s, chips)
-    late = (
-        fastest(scenario, s, chips, LATE * allowed).seconds
-        / allowed
-        * scenario.duration_s
-    )
+    late = in_time(scenario, s, chips, LATE)
+    most_s = LATE * scenario.duration_s
     return [
-        exactly(scenario.machine, p, chips[i], late[i], scenario.duration_s)
+        between(
+            scenario, p, chips[i], late[i].duration_s if i in late else most_s
+        )
         for i, p in enumerate(points)
     ]
 
 
-def exactly(
-    on: Machine, p: Point, chips: float, late_s: float, duration_s: float
+def between(
+    scenario: Scenario, p: Point, chips: float, late_s: float
 ) -> Point:
     """A point moved to the duration, between its own number of chips and a smaller one that takes
     `late_s`.
     """
+    duration_s = scenario.duration_s
     share = np.log(duration_s / p.duration_s) / np.log(late_s / p.duration_s)
     least = float(p.chips * (chips / p.chips) ** share)
     return replace(
         p,
         chips=least,
-        utilisation=p.flops / (on.peak * least * duration_s),
+        utilisation=p.flops / (scenario.machine.peak * least * duration_s),
         duration_s=duration_s,
     )
 
@@ -220,39 +210,24 @@ def trainable(on: Machine, s: Shape, duration_s: float) -> Any:
 
 
 def point(
-    scenario: Scenario, s: Shape, chips: float, found: Found, i: int
+    scenario: Scenario, s: Shape, chips: float, steps: float, best: Spread
 ) -> Point:
-    """The best of model i, simulated once more by itself."""
-    on = scenario.machine
+    """A run of a model.  steps: its optimizer steps, more of them where failures take time."""
     s = Shape(*map(float, s))
-    chips = float(chips)
-    d = Degrees(*(float(x[i]) for x in found.degrees))
-    lower = found.lower[i]
-    step = simulate(
-        on,
-        s,
-        d,
-        {
-            a: group(getattr(d, a), low)
-            for a, low in zip(AXES, lower, strict=True)
-        },
-    )
-    lost = float(scenario.duration_s / scenario.useful_s(chips, s.parameters))
-    took = float(s.steps * step.total * lost)
-    used = s.flops / (on.peak * chips * took)
+    took = steps * best.step.total
     return Point(
-        s.flops,
-        s.parameters,
-        s.batch,
-        chips,
-        used,
-        took,
-        s.D,
-        s.L,
-        s.E,
-        d,
-        lower,
-        step,
+        flops=s.flops,
+        parameters=s.parameters,
+        batch_tokens=s.batch,
+        chips=float(chips),
+        utilisation=s.flops / (scenario.machine.peak * float(chips) * took),
+        duration_s=took,
+        hidden=s.D,
+        layers=s.L,
+        experts=s.E,
+        degrees=best.degrees,
+        lower=best.lower,
+        step=best.step,
     )
 
 

@@ -7,7 +7,7 @@ no bound is below the best time: the tensor axes beside the least of the others,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from .simulate import (
     Groups,
     Parts,
     Sent,
+    Step,
     between,
     gradients,
     parts,
@@ -43,39 +44,24 @@ SLACK = 1e-12
 """Relative differences below this are rounding."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """The best of each model: columns."""
+class Spread(NamedTuple):
+    """How a step is spread, and what it takes: numbers."""
 
-    seconds: Column
-    """Best step, or the budget where nothing is faster than it."""
-    traffic: Column
     degrees: Degrees
-    lower: list[Lower]
+    lower: Lower
     """For each axis, its ranks in every level but the last."""
-
-    @property
-    def feasible(self) -> NDArray[np.bool_]:
-        """Models with a step faster than their budget."""
-        found: NDArray[np.bool_] = ~np.isnan(self.degrees.dp)
-        return found
+    step: Step
 
 
 def fastest(
     scenario: Scenario, s: Shape, chips: Column, budget: Column
-) -> Found:
-    """The fastest step of each model on its number of chips, if it takes less than its budget [s].
+) -> dict[int, Spread]:
+    """Position of a model -> its fastest step, of the models that take less than their budget [s]
+    on their number of chips; of equally fast ones the one with the least traffic.
 
-    s, chips, budget: columns, one row a model.  Of equally fast ones the one with the least
-    traffic.
+    s, chips, budget: columns, one row a model.
     """
-    models = len(budget)
-    found = Found(
-        budget.copy(),
-        np.full(models, np.inf),
-        Degrees(*np.full((len(Degrees._fields), models), np.nan)),
-        [()] * models,
-    )
+    best: dict[int, Spread] = {}
     sizes = [levels_of(scenario, n) for n in chips]
     for size in sorted(set(sizes)):
         some = np.array([i for i, other in enumerate(sizes) if other == size])
@@ -83,8 +69,8 @@ def fastest(
             size, exchangeable(scenario.joined), bool(scenario.law.experts)
         )
         open_ = bounded(scenario, s, chips, some, budget)
-        _best_first(scenario, open_, places, found)
-    return found
+        best |= _best_first(scenario, open_, places, budget)
+    return best
 
 
 def levels_of(scenario: Scenario, chips: float) -> tuple[int, ...]:
@@ -145,16 +131,15 @@ def bounded(
 
 
 def _best_first(
-    scenario: Scenario, open_: Bounded, places: Placings, found: Found
-) -> None:
-    """Place cells in growing chunks until no bound is below the best, and keep the best of each
-    model.
+    scenario: Scenario, open_: Bounded, places: Placings, budget: Column
+) -> dict[int, Spread]:
+    """The best of each model: cells are placed in growing chunks until no bound is below the best
+    time.
     """
-    model = open_.cells.model
+    model, _, degrees = open_.cells
     rank = np.arange(len(model)) - np.searchsorted(model, model)
-    best = found.seconds
-    budget = best.copy()
-    every = []
+    best = budget.copy()
+    chunks = [np.empty((2 + len(Step._fields), 0))]
     start = 0
     for width in chain(CHUNKS, repeat(CHUNKS[-1])):
         below = (rank >= start) & (open_.bound <= best[model] * (1 + SLACK))
@@ -162,32 +147,32 @@ def _best_first(
             break
         some = np.flatnonzero(below & (rank < start + width))
         start += width
-        row, *placed = place(scenario, pick(open_, some), places, best)
-        cell = some[row]
-        np.minimum.at(best, model[cell], placed[1])
-        every.append((cell, *placed))
-    if not every:
-        return
-    cell, way, seconds, traffic = map(np.concatenate, zip(*every, strict=True))
+        row, way, step = place(scenario, pick(open_, some), places, best)
+        np.minimum.at(best, model[some[row]], step.total)
+        chunks.append(np.stack([some[row], way, *step]))
+    cell, way, *columns = np.concatenate(chunks, axis=1)
+    cell, way = cell.astype(np.intp), way.astype(np.intp)
+    step = Step(*columns)
     mine = model[cell]
     ties = np.flatnonzero(
-        (seconds <= best[mine] * (1 + SLACK)) & (seconds < budget[mine])
+        (step.total <= best[mine] * (1 + SLACK)) & (step.total < budget[mine])
     )
-    ties = ties[np.lexsort((traffic[ties], mine[ties]))]
-    for row in ties[np.unique(mine[ties], return_index=True)[1]]:
-        found.traffic[mine[row]] = traffic[row]
-        found.lower[mine[row]] = places.lower(way[row])
-        for column, value in zip(
-            found.degrees, open_.cells.degrees, strict=True
-        ):
-            column[mine[row]] = value[cell[row]]
+    ties = ties[np.lexsort((step.traffic[ties], mine[ties]))]
+    return {
+        int(mine[row]): Spread(
+            Degrees(*(float(column[cell[row]]) for column in degrees)),
+            places.lower(way[row]),
+            Step(*(float(column[row]) for column in columns)),
+        )
+        for row in ties[np.unique(mine[ties], return_index=True)[1]]
+    }
 
 
 def place(
     scenario: Scenario, open_: Bounded, places: Placings, best: Column
-) -> tuple[Any, ...]:
-    """(cell, placement, seconds, traffic) of every placement of some cells that may be the fastest
-    of its model: first the tensor axes beside the least of the others, then all.
+) -> tuple[Any, Any, Step]:
+    """(cell, placement, step) of every placement of some cells that may be the fastest of its
+    model: first the tensor axes beside the least of the others, then all.
     """
     on = scenario.machine
     (model, s, d), least, _ = pick(open_, (slice(None), None))
@@ -208,7 +193,7 @@ def place(
     s, d, matmul, limit = pick((s, d, least.matmul, limit), (row, 0))
     step = summed(on, s, d, Parts(matmul, *sent))
     fast = step.total <= limit
-    return row[fast], way[fast], step.total[fast], step.traffic[fast]
+    return row[fast], way[fast], pick(step, fast)
 
 
 def spread(
