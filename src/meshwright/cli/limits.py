@@ -222,7 +222,7 @@ def under(
     """
     from ..describe.assumptions import assumptions as named
     from ..formats.scenario import fitting
-    from ..limits.borrowed import borrowed
+    from ..limits.other_sets import stack_assumptions
 
     if precision:
         numbers = _precision(precision)
@@ -230,14 +230,14 @@ def under(
     if not (assumptions or framework):
         return chosen, []
     how = named(assumptions or "realistic")
-    taken = [borrowed(how, s.chip, framework or "") for s in chosen]
+    taken = [stack_assumptions(how, s.chip, framework or "") for s in chosen]
     chosen = [
         replace(s, assumptions=fitting(s.chip, t.assumptions))
         for s, t in zip(chosen, taken, strict=True)
     ]
     return chosen, [
         f"chip, network, overlap and memory of {how.name}; of its other choices"
-        f" {len(taken[0].left)} say nothing of a stack of MLPs (docs/limits.md)"
+        f" {len(taken[0].unread)} say nothing of a stack of MLPs (docs/limits.md)"
     ]
 
 

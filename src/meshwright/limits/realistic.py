@@ -37,8 +37,8 @@ HEAD = 128
 VOCABULARY = 128256
 """Of Llama 3 (Grattafiori et al. 2024)."""
 ENDLESS = 1e30
-Told = Callable[[str, float], None] | None
-"""What is told of work under way: what is done, and which share (0: not known)."""
+Progress = Callable[[str, float], None] | None
+"""Gets what is being done, and which share of it (0: not known)."""
 SPACE = Space(
     interleave=(2, 4, 8),
     recompute=("none", "full"),
@@ -145,7 +145,7 @@ def real_curve(
     real: Realism = Realism(),
     widths: Iterable[float] = WIDTHS,
     name: str = "realistic",
-    progress: Told = None,
+    progress: Progress = None,
 ) -> RealCurve:
     """The smallest cluster of every model, until one cannot be trained in time.  Chips come in E
     2^k, as in the paper."""
@@ -154,10 +154,13 @@ def real_curve(
     for D in sorted(widths):
         if progress:
             progress(f"{name}: width {D:,.0f}", 0.0)
-        found, reason = smallest(scenario, real, D)
-        if found is None or found.utilisation < LEAST_UTILISATION:
+        run = smallest(scenario, real, D)
+        if isinstance(run, str):
+            reason = run
             break
-        points.append(found)
+        if run.utilisation < LEAST_UTILISATION:
+            break
+        points.append(run)
     return RealCurve(name, scenario.threshold, tuple(points), reason)
 
 
@@ -165,27 +168,22 @@ def smallest_for(scenario: Scenario, real: Realism, flops: float) -> RealPoint:
     """The smallest cluster for the first model of `WIDTHS` whose run takes at least so many FLOPs.
     Raises NoLayout if no cluster does it in time.
     """
+    law = scenario.law
     enough = (
-        D
-        for D in WIDTHS
-        if run_of(scenario.law, transformer(scenario.law, D, real))[0] >= flops
+        D for D in WIDTHS if run_of(law, transformer(law, D, real))[0] >= flops
     )
     D = next(enough, None)
-    found, reason = (
-        smallest(scenario, real, D)
-        if D
-        else (None, "the law has no model so large")
-    )
-    if found is None:
+    run = smallest(scenario, real, D) if D else "the law has no model so large"
+    if isinstance(run, str):
         raise NoLayout(
             f"no number of chips makes a run of {flops:.3g} FLOP in"
-            f" {show(scenario.duration_s, 's')} with everything counted: {reason}"
+            f" {show(scenario.duration_s, 's')} with everything counted: {run}"
         )
-    return found
+    return run
 
 
 def largest_on(
-    scenario: Scenario, real: Realism, chips: float, progress: Told = None
+    scenario: Scenario, real: Realism, chips: float, progress: Progress = None
 ) -> RealPoint:
     """The largest run of `WIDTHS` that at most so many chips do in time. Raises NoLayout."""
     curve = real_curve(scenario, real, progress=progress)
@@ -198,64 +196,50 @@ def largest_on(
     return fitting[-1]
 
 
-def smallest(
-    scenario: Scenario, real: Realism, D: float
-) -> tuple[RealPoint | None, str]:
-    """(the run of the model of width D on the smallest cluster that does it in time, why there is
-    none).
+def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
+    """The run of the model of width D on the smallest cluster that does it in time, or why there is
+    none.
     """
     model = transformer(scenario.law, D, real)
     flops, tokens, batch = run_of(scenario.law, model)
+    size = parameters(model)
     peak = scenario.chip.peak(real.precision.compute)
     experts = model.moe.experts if model.moe else 1
-    steps = tokens / (batch * scenario.law.seq)
+    batch_tokens = batch * scenario.law.seq
     least = flops / (scenario.duration_s * peak * scenario.sustained)
     chips = experts * 2 ** max(math.ceil(math.log2(least / experts)), 0)
     reason = "no layout fits in memory"
+    before = 0.0
     for _ in range(DOUBLINGS + 1):
-        lost = (
-            loss(real.failures, chips, parameters(model))
-            if real.failures
-            else None
-        )
+        lost = loss(real.failures, chips, size) if real.failures else None
         good = float(lost.goodput) if lost else 1.0
+        if 2 * good < before:
+            return (
+                f"failures leave {before:.1%} of the time of {chips // 2:,} chips, and more chips"
+                " fail more"
+            )
         best = (
             fastest(scenario, real, model, batch, chips)
             if good * chips > least
             else None
         )
-        if best and steps * best.step_time_s < good * scenario.duration_s:
-            took = steps * best.step_time_s / good
-            used = flops / (peak * chips * took)
-            return (
-                RealPoint(
-                    flops,
-                    parameters(model),
-                    batch * scenario.law.seq,
-                    chips,
-                    used,
-                    took,
-                    lost,
-                    best,
-                ),
-                "",
-            )
-        reason = why(best) if best else reason
+        if best:
+            took = tokens / batch_tokens * best.step_time_s / good
+            if took < scenario.duration_s:
+                return RealPoint(
+                    flops=flops,
+                    parameters=size,
+                    batch_tokens=batch_tokens,
+                    chips=chips,
+                    utilisation=flops / (peak * chips * took),
+                    duration_s=took,
+                    loss=lost,
+                    prediction=best,
+                )
+            reason = why(best)
+        before = good
         chips *= 2
-        if (
-            real.failures
-            and 2
-            * float(loss(real.failures, chips, parameters(model)).goodput)
-            < good
-        ):
-            return (
-                None,
-                (
-                    f"failures leave {good:.1%} of the time of {chips // 2:,} chips, and more chips"
-                    " fail more"
-                ),
-            )
-    return None, reason
+    return reason
 
 
 def fastest(
@@ -320,7 +304,7 @@ OF_FAILURES = ("everything counted", "chips never fail", "restart in 1 minute")
 
 
 def ladder(
-    scenario: Scenario, real: Realism = Realism(), progress: Told = None
+    scenario: Scenario, real: Realism = Realism(), progress: Progress = None
 ) -> Iterator[RealCurve]:
     """How far each omission moves the limit: everything counted, then one thing after the other
     left out.

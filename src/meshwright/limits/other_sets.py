@@ -34,56 +34,50 @@ BACKWARD_SENT = 1 / 2
 
 
 @dataclass(frozen=True)
-class Borrowed:
-    """A set as `limits` can use it."""
+class StackAssumptions:
+    """What a set says of a stack of MLPs."""
 
     assumptions: Assumptions
-    left: tuple[str, ...]
-    """Fields of it that say nothing here, or not what they say elsewhere."""
+    unread: tuple[str, ...]
+    """Fields of the set that say nothing here, or not what they say elsewhere."""
 
 
-def borrowed(
-    how: Assumptions, chip: Chip, framework_name: str = ""
-) -> Borrowed:
+def stack_assumptions(
+    source: Assumptions, chip: Chip, framework_name: str = ""
+) -> StackAssumptions:
     """The paper's model of a step with the chip, network, overlap and memory of another set; fields
     that it leaves to the framework are answered by the one of that name, else by the usual one.
     """
-    if framework_name and not asked(how):
+    if framework_name and not asked(source):
         raise BadInput(
-            f"assumptions {how.name} say themselves what a framework does: leave out framework"
+            f"assumptions {source.name} say themselves what a framework does: leave out framework"
             f" {framework_name}, or take assumptions realistic"
         )
-    name = framework_name or usual(how, chip)
-    kept = answered(how, framework(name))
-    fields = (*READ, *(BY_SHAPE if kept.chip.model == "by-shape" else ()))
-    taken: Any = EPOCH
+    profile = framework(framework_name or usual(source, chip))
+    whole = answered(source, profile)
+    fields = READ + (BY_SHAPE if whole.chip.model == "by-shape" else ())
+    stack: Any = EPOCH
     for path in fields:
-        taken = put(path, attrgetter(path)(kept))(taken)
-    hidden = {
-        axis: in_step(getattr(taken.overlap, axis)) for axis in ("tp", "ep")
-    }
-    taken = replace(taken, overlap=replace(taken.overlap, **hidden))
-    left = [
+        stack = put(path, attrgetter(path)(whole))(stack)
+    for axis in ("tp", "ep"):
+        how = getattr(stack.overlap, axis)
+        stack = put(f"overlap.{axis}", in_step(how))(stack)
+    unread = [
         path
         for joint in (*JOINTS, *WHOLE)
         for path in differing(
-            getattr(kept, joint), getattr(taken, joint), joint
+            getattr(whole, joint), getattr(stack, joint), joint
         )
     ]
-    return Borrowed(
-        replace(taken, name=how.name, source=how.source), tuple(left)
-    )
+    stack = replace(stack, name=source.name, source=source.source)
+    return StackAssumptions(stack, tuple(unread))
 
 
 def in_step(how: Hide) -> Hide:
     """The same behind the products of a whole step."""
     if how.scope in ("none", "step"):
         return how
+    share, most = how.share, how.most
     if how.scope == "weight gradient":
-        return Hide(
-            "step",
-            how.share * WEIGHTS,
-            how.slow,
-            most=how.most * BACKWARD_SENT,
-        )
-    return Hide("step", how.share, how.slow, most=how.most)
+        share, most = share * WEIGHTS, most * BACKWARD_SENT
+    return Hide("step", share, how.slow, most=most)

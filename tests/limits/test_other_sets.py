@@ -11,8 +11,8 @@ from meshwright.cli.main import main
 from meshwright.cost.overlap import outlasting
 from meshwright.describe.assumptions import EPOCH, SETS, Hide, HidePass
 from meshwright.limits import preset
-from meshwright.limits.borrowed import borrowed, in_step
 from meshwright.limits.curve import curve
+from meshwright.limits.other_sets import in_step, stack_assumptions
 from meshwright.limits.scenario import Scenario
 
 from .test_search import same_as_brute
@@ -21,14 +21,14 @@ H100 = preset("h100")
 
 
 def under(name: str, framework: str = "") -> Scenario:
-    taken = borrowed(SETS[name], H100.chip, framework)
+    taken = stack_assumptions(SETS[name], H100.chip, framework)
     return replace(H100, assumptions=taken.assumptions)
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_every_set_can_be_borrowed_from(name: str) -> None:
+def test_every_set_can_be_asked(name: str) -> None:
     """What is left of it is no chip's rate, no collective, and no hiding of what the model sends."""
-    taken = borrowed(SETS[name], H100.chip)
+    taken = stack_assumptions(SETS[name], H100.chip)
     scenario = replace(H100, assumptions=taken.assumptions)
     assert scenario.machine.rates.matrix > 0
     assert not {
@@ -38,12 +38,12 @@ def test_every_set_can_be_borrowed_from(name: str) -> None:
         "overlap.pp",
         "chip.model",
         "chip.matrix_efficiency",
-    } & set(taken.left)
+    } & set(taken.unread)
 
 
 def test_the_papers_own_set_is_itself() -> None:
-    taken = borrowed(EPOCH, H100.chip)
-    assert taken.assumptions == EPOCH and not taken.left
+    taken = stack_assumptions(EPOCH, H100.chip)
+    assert taken.assumptions == EPOCH and not taken.unread
 
 
 @pytest.mark.parametrize("work", [0.5, 3.0, 12.0])
