@@ -14,9 +14,9 @@ from meshwright.describe.job import PRECISIONS
 from meshwright.num import crossing
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import (
-    STATES,
     checkpoints,
     per_chip,
+    states,
 )
 from meshwright.roofline.mesh import mesh
 from meshwright.roofline.work import LAYERS, Setting
@@ -189,8 +189,7 @@ def test_crossing():
 
 
 def test_memory():
-    assert STATES["book"] == 10 and STATES["full"] == 18
-    assert STATES["book"] == 10.0
+    assert states(1.0) == 10 and states(1.0, habit="full") == 18
     assert checkpoints(32, 1e6, 4096) == 2 * 32 * 1e6 * 4096
     assert (
         per_chip(1e9, 0.0, 8, 1) == 1e10

@@ -221,11 +221,12 @@ def under(
     what of the set says nothing there).
     """
     from ..describe.assumptions import assumptions as named
+    from ..describe.precision import precision as named_precision
     from ..formats.scenario import fitting
     from ..limits.other_sets import stack_assumptions
 
     if precision:
-        numbers = _precision(precision)
+        numbers = named_precision(precision)
         chosen = [replace(s, precision=numbers) for s in chosen]
     if not (assumptions or framework):
         return chosen, []
@@ -271,26 +272,17 @@ def realism(
     """What of reality is counted, with another set, framework or numbers."""
     from ..describe.assumptions import assumptions as named
     from ..describe.framework import framework as profile
+    from ..describe.precision import precision as named_precision
     from ..limits.realistic import Realism
 
     said: dict[str, Any] = {}
     if precision:
-        said["precision"] = _precision(precision)
+        said["precision"] = named_precision(precision)
     if assumptions:
         said["assumptions"] = named(assumptions)
     if framework:
         said["framework"] = profile(framework)
     return Realism(**said)
-
-
-def _precision(name: str) -> Any:
-    """The numbers of that name."""
-    from ..describe.job import PRECISIONS
-    from ..errors import unknown
-
-    if name not in PRECISIONS:
-        raise unknown("precision", name, PRECISIONS)
-    return PRECISIONS[name]
 
 
 def whole(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import unknown
 from .fields import Checked
 
 
@@ -72,3 +73,10 @@ PRECISIONS = {
 in 2 bytes. fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and
 logits in 16 bits (Transformer Engine).
 """
+
+
+def precision(name: str) -> Precision:
+    """The numbers of that name; BadInput names the nearest ones."""
+    if name not in PRECISIONS:
+        raise unknown("precision", name, PRECISIONS)
+    return PRECISIONS[name]

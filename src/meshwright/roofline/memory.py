@@ -2,7 +2,7 @@
 checkpoints, all cut evenly.
 
 The book keeps bf16 weights and two fp32 Adam moments, 10 bytes a parameter, and counts gradients
-and fp32 master weights as nothing; `STATES` has both habits side by side. Source: How To Scale Your
+and fp32 master weights as nothing; `KEPT` has both habits side by side. Source: How To Scale Your
 Model, parts 4 to 6.
 """
 
@@ -13,17 +13,27 @@ from types import MappingProxyType
 
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num
+from ..step.memory import sharded
 
-STATES: Mapping[str, float] = MappingProxyType(
+_BF16 = PRECISIONS["bf16"]
+KEPT: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {
-        "book": PRECISIONS["bf16"].weight_bytes
-        + OPTIMIZERS["adamw-no-master"].state_bytes,
-        "full": PRECISIONS["bf16"].weight_bytes
-        + PRECISIONS["bf16"].gradient_bytes
-        + OPTIMIZERS["adamw"].state_bytes,
+        "book": (
+            _BF16.weight_bytes,
+            0.0,
+            OPTIMIZERS["adamw-no-master"].state_bytes,
+        ),
+        "full": (
+            _BF16.weight_bytes,
+            _BF16.gradient_bytes,
+            OPTIMIZERS["adamw"].state_bytes,
+        ),
     }
 )
-"""habit -> bytes a parameter: 2 + 8, and with fp32 gradients and master weights 2 + 4 + 12."""
+"""habit -> bytes of a parameter's weight, gradient and optimizer state: 2 + 8, and with fp32
+gradients and master weights 2 + 4 + 12."""
+FSDP = 3
+"""ZeRO stage that shards all of them."""
 
 
 def checkpoints(
@@ -38,13 +48,17 @@ def checkpoints(
     return size * layers * tokens * width * each
 
 
+def states(parameters: Num, shards: Num = 1.0, habit: str = "book") -> Num:
+    """Bytes of weights, gradients and optimizer state of one of so many shards, in a habit of
+    `KEPT`.
+    """
+    share = parameters / shards
+    return sharded(*KEPT[habit], full=parameters, split=share, zero=FSDP).total
+
+
 def per_chip(
-    parameters: Num,
-    kept: Num,
-    chips: Num,
-    shards: Num,
-    state_bytes: float = STATES["book"],
+    parameters: Num, kept: Num, chips: Num, shards: Num, habit: str = "book"
 ) -> Num:
     """Bytes of one of `chips` chips: states cut `shards` ways (FSDP, TP and both: all chips; DP:
     1), activations over all."""
-    return parameters * state_bytes / shards + kept / chips
+    return states(parameters, shards, habit) + kept / chips

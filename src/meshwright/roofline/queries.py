@@ -19,10 +19,11 @@ from typing import Any
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
 from ..describe.cluster import Cluster
 from ..describe.frozen import put, shown
-from ..describe.job import PRECISIONS, Precision, usual_precision
+from ..describe.job import Precision, usual_precision
 from ..describe.model import Model
+from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
-from ..errors import BadInput, unknown
+from ..errors import BadInput
 from ..step.room import most, offered
 from . import schemes
 from . import thresholds as th
@@ -218,55 +219,51 @@ def roofline(
             "stages, microbatches, context and experts must not be negative"
         )
     demand_read(assumptions, BOOK_SUM, READ, "roofline")
-    numbers = _numbers(precision, assumptions, cluster)
+    numbers = (
+        named_precision(precision)
+        if isinstance(precision, str)
+        else precision or usual_precision(assumptions, cluster.chip)
+    )
     how = _as_asked(assumptions, exact)
     setting = Setting(model, layer, numbers, how, seq)
     m = mesh(cluster, numbers.compute, how, shape)
-    found = list(splits(setting, m, batch / m.pods))
+    every = list(splits(setting, m, batch / m.pods))
     on = schemes.Asked(setting, m, batch)
-    rows = _rows(
-        on, found, stages, microbatches or 4 * stages, context, experts
-    )
     one = setting.per_token
     whole_pod = th.intensity(m.flops, bandwidth(m, m.everything))
-    tensor = largest_tensor(found)
+    tensor = largest_tensor(every)
     return Roofline(
-        model.name,
-        layer,
-        cluster.chip.name,
-        m.pods,
-        m.shape,
-        tuple(d.kind for d in m.dims),
-        batch,
-        m.flops,
-        one,
-        tuple(float(th.intensity(m.flops, rate)) for rate in m.fabric.rates),
-        float(th.intensity(m.flops, cluster.chip.hbm_bandwidth)),
-        float(th.data_tokens(one, whole_pod)),
-        tuple(rows),
-        tuple(_theory(one, m, batch)),
-        tuple(_whole(found, e, m.pods) for e in EDITIONS),
-        tensor.y if tensor else 1,
-        tensor.text if tensor else "",
-        on.memory(m.chips),
-        on.memory(m.chips, "full"),
-        most(offered(cluster.chip, how.memory), how.memory),
-        (
+        model=model.name,
+        layer=layer,
+        chip=cluster.chip.name,
+        pods=m.pods,
+        shape=m.shape,
+        kinds=tuple(d.kind for d in m.dims),
+        batch_tokens=batch,
+        flops_per_s=m.flops,
+        per_token=one,
+        intensity=tuple(
+            float(th.intensity(m.flops, rate)) for rate in m.fabric.rates
+        ),
+        hbm_tokens=float(th.intensity(m.flops, cluster.chip.hbm_bandwidth)),
+        data_tokens_per_shard=float(th.data_tokens(one, whole_pod)),
+        schemes=tuple(
+            _rows(
+                on, every, stages, microbatches or 4 * stages, context, experts
+            )
+        ),
+        theory=tuple(_theory(one, m, batch)),
+        whole=tuple(_whole(every, e, m.pods) for e in EDITIONS),
+        largest_tensor=tensor.y if tensor else 1,
+        largest_tensor_placement=tensor.text if tensor else "",
+        memory_bytes=on.memory(m.chips),
+        memory_full_bytes=on.memory(m.chips, "full"),
+        capacity_bytes=most(offered(cluster.chip, how.memory), how.memory),
+        notes=(
             *_notes(model, setting, m, batch, cluster),
-            *_crossing([best(found, e) for e in EDITIONS]),
+            *_crossing([best(every, e) for e in EDITIONS]),
         ),
     )
-
-
-def _numbers(
-    precision: str | Precision | None, how: Assumptions, cluster: Cluster
-) -> Precision:
-    """The numbers of a layer: given, named, or those that the set takes on this chip."""
-    if isinstance(precision, str):
-        if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
-        return PRECISIONS[precision]
-    return precision or usual_precision(how, cluster.chip)
 
 
 def _as_asked(how: Assumptions, exact: bool | None) -> Assumptions:
@@ -282,7 +279,7 @@ def _as_asked(how: Assumptions, exact: bool | None) -> Assumptions:
 
 def _rows(
     on: schemes.Asked,
-    found: list[Split],
+    every: list[Split],
     stages: int,
     microbatches: int,
     context: int,
@@ -295,7 +292,7 @@ def _rows(
     yield schemes.sharded_data_parallel(on)
     yield schemes.tensor_parallel(on)
     for edition in EDITIONS:
-        yield schemes.mixed(on, best(found, edition), edition)
+        yield schemes.mixed(on, best(every, edition), edition)
     if m.pods > 1:
         yield schemes.across_pods(on)
     if model.layers >= stages > 1 and m.all_chips % stages == 0:
@@ -345,26 +342,26 @@ def _mean_rate(m: Mesh) -> float:
     return sum(rates) / len(rates)
 
 
-def _whole(found: list[Split], edition: str, pods: int) -> Whole:
+def _whole(every: list[Split], edition: str, pods: int) -> Whole:
     """The best split for the batch, and the split that is compute-bound first."""
-    s = best(found, edition)
-    first = least_batch(found, edition)
+    s = best(every, edition)
+    first = least_batch(every, edition)
     own = s.threshold(edition)
     t = s.forward
     ratio = float(t.ratio(edition))
     return Whole(
-        edition,
-        s.x,
-        s.y,
-        s.text,
-        float(t.compute),
-        float(t.data.seconds),
-        float(t.tensor.seconds),
-        float(t.comm(edition)),
-        ratio if ratio < float("inf") else None,
-        own and own * pods,
-        first and first[1] * pods,
-        first[0].text if first else "",
+        edition=edition,
+        x=s.x,
+        y=s.y,
+        placement=s.text,
+        compute_s=float(t.compute),
+        data_s=float(t.data.seconds),
+        tensor_s=float(t.tensor.seconds),
+        comm_s=float(t.comm(edition)),
+        ratio=ratio if ratio < inf else None,
+        least_batch_tokens=own and own * pods,
+        compute_bound_from_tokens=first and first[1] * pods,
+        compute_bound_first=first[0].text if first else "",
     )
 
 

@@ -19,7 +19,7 @@ from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
 from ..step import Stages, pipeline_time, stage_message
-from .memory import STATES, checkpoints, per_chip
+from .memory import checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
 from .times import Passes, Step, Times, bound_from, busy, step
@@ -92,7 +92,7 @@ class Asked:
     """Tokens of all pods."""
 
     def memory(self, shards: float, habit: str = "book") -> float:
-        """Bytes of one chip with states cut over so many, in a habit of `STATES`."""
+        """Bytes of one chip with states cut over so many, in a habit of `memory.KEPT`."""
         model = self.setting.model
         kept = checkpoints(
             model.layers,
@@ -106,7 +106,7 @@ class Asked:
                 kept,
                 self.mesh.all_chips,
                 shards,
-                STATES[habit],
+                habit,
             )
         )
 

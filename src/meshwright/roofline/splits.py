@@ -130,15 +130,15 @@ def splits(setting: Setting, mesh: Mesh, batch: float) -> Iterator[Split]:
             yield Split(setting, mesh, batch, share, inside)
 
 
-def best(found: list[Split], edition: str) -> Split:
+def best(every: list[Split], edition: str) -> Split:
     """The split with the shortest of max(T_math, T_comms); of equals the least communication, then
     the least tensor parallelism."""
-    if not found:
+    if not every:
         raise NoLayout(
             "no split of this mesh cuts the feed-forward into whole shards"
         )
     return min(
-        found,
+        every,
         key=lambda s: (
             max(s.forward.compute, s.forward.comm(edition)),
             s.forward.comm(edition),
@@ -148,7 +148,7 @@ def best(found: list[Split], edition: str) -> Split:
 
 
 def least_batch(
-    found: list[Split], edition: str
+    every: list[Split], edition: str
 ) -> tuple[Split, float] | None:
     """The split that is compute-bound from the smallest batch on, and that batch; None if none ever
     is.
@@ -159,12 +159,12 @@ def least_batch(
         below = np.broadcast_to(t.compute <= t.comm(edition), GRID)
         return int(np.flatnonzero(below)[-1]) + 1 if below.any() else 0
 
-    places = [first(s) for s in found]
+    places = [first(s) for s in every]
     if min(places) == GRID:
         return None
     near = [
         (s.threshold(edition), s)
-        for s, i in zip(found, places, strict=True)
+        for s, i in zip(every, places, strict=True)
         if i == min(places)
     ]
     batch, split = min(
@@ -174,12 +174,12 @@ def least_batch(
     return split, batch
 
 
-def largest_tensor(found: list[Split]) -> Split | None:
+def largest_tensor(every: list[Split]) -> Split | None:
     """The largest tensor-parallel degree whose own collectives stay below compute; None if even the
     smallest does not."""
     bound = [
         s
-        for s in found
+        for s in every
         if s.y > 1 and s.forward.tensor.seconds <= s.forward.compute
     ]
     return max(

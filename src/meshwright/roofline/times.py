@@ -25,13 +25,12 @@ from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
 from ..num import Num, crossing, maximum, product, where
 from ..step import Device, Held, Unit, exposed, unit
+from .memory import FSDP
 from .mesh import Mesh, Ranks
 from .work import On, Setting
 
 EDITIONS = {"sum": BOOK_SUM.overlap.dp, "max": BOOK_MAX.overlap.dp}
 """edition of the book -> how collectives of different mesh axes share the network."""
-FSDP = 3
-"""ZeRO stage that shards the weights."""
 
 
 class Times(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.catalog import chip
 from meshwright.num import floor
 from meshwright.roofline import thresholds as th
-from meshwright.roofline.memory import STATES, checkpoints, per_chip
+from meshwright.roofline.memory import checkpoints, per_chip, states
 from meshwright.units import DAY_S, YEAR_S
 
 from .runs import days, flops_per_parameter, seconds, training_flops
@@ -45,7 +45,7 @@ def kept(each: float) -> float:
 
 def total(each: float) -> float:
     """Bytes of weights, Adam state and checkpoints."""
-    return LLAMA_70B * STATES["book"] + kept(each)
+    return float(states(LLAMA_70B)) + kept(each)
 
 
 def on_chips(chips: float) -> float:

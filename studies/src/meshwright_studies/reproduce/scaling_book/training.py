@@ -7,7 +7,7 @@ from collections.abc import Callable
 from meshwright.catalog import chip, network
 from meshwright.num import crossing
 from meshwright.roofline import thresholds as th
-from meshwright.roofline.memory import STATES, checkpoints, per_chip
+from meshwright.roofline.memory import checkpoints, per_chip, states
 
 from .ideal import Ideal, on_axes, overtakes
 from .runs import days, seconds, training_flops
@@ -112,7 +112,7 @@ def kept(tokens: float) -> float:
 
 def states_13b() -> float:
     """Weights and Adam state of 13 B parameters."""
-    return LLAMA_13B * STATES["book"]
+    return float(states(LLAMA_13B))
 
 
 def chip_13b(tokens: float) -> float:
@@ -139,7 +139,7 @@ CASES: dict[str, Case] = {
     "P5-01": lambda: float(
         th.intensity(chip(V5E).peak("bf16"), chip(V5E).hbm_bandwidth)
     ),
-    "P5-02": lambda: chip(V5P).hbm_bytes / STATES["book"],
+    "P5-02": lambda: chip(V5P).hbm_bytes / float(states(1.0)),
     "P5-03": lambda: alpha(V5P),
     "P5-03b": lambda: float(
         th.intensity(4.6e14, network(V5P).dims[0].bandwidth)
