@@ -24,7 +24,7 @@ from ..describe.cluster import Cluster
 from ..describe.network import Dim
 from ..describe.slices import Shape, axes, shape_for, sliced
 from ..errors import BadInput
-from ..num import Num, divisors, maximum, product, where
+from ..num import Num, maximum, product, where
 
 Ranks = tuple[Num, ...]
 """Chips of a group in each dimension of the network."""
@@ -157,35 +157,35 @@ def place(
     )
 
 
+def shares(sizes: Sequence[int], degree: int) -> tuple[list[int], int]:
+    """How many of `degree` chips lie in each dimension, as many as divide it, the first one filled
+    first; and the factor that finds no room.
+    """
+    taken = []
+    for n in sizes:
+        taken.append(math.gcd(n, degree))
+        degree //= taken[-1]
+    return taken, degree
+
+
 def farthest(mesh: Mesh, degree: int) -> Ranks:
     """`degree` chips as far apart as a pod has them, for stages of a pipeline; what is left, on the
     nearest dimension.
     """
-    left, share = degree, []
-    for n in reversed(mesh.shape):
-        share.append(math.gcd(n, left))
-        left //= share[-1]
-    near, *others = reversed(share)
-    return (
-        float(near * left),
-        *map(float, others),
-        *(1.0 for _ in mesh.above),
-    )
+    taken, left = shares(mesh.shape[::-1], degree)
+    near, *others = reversed(taken)
+    return tuple(map(float, (near * left, *others, *(1 for _ in mesh.above))))
 
 
 def box(mesh: Mesh, degree: int, what: str) -> Ranks:
     """The nearest `degree` chips, whole dimensions first; BadInput if they make no box."""
-    left, share = degree, []
-    for n in mesh.shape:
-        here = next(d for d in reversed(divisors(n)) if left % d == 0)
-        share.append(here)
-        left //= here
+    taken, left = shares(mesh.shape, degree)
     if left > 1:
         shape = " x ".join(map(str, mesh.shape))
         raise BadInput(
             f"{what} {degree} make no box of whole parts of {shape} chips"
         )
-    return place(mesh, share)
+    return place(mesh, taken)
 
 
 def ring(mesh: Mesh, degree: int) -> Ranks:

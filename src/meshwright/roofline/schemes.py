@@ -135,18 +135,18 @@ class Asked:
 
         t = shown(self.batch)
         return Scheme(
-            name,
-            degrees,
-            binds,
-            float(t.compute),
-            float(t.comm("sum")),
-            float(t.comm("max")),
-            float(at(self.batch).step_s),
-            bound_from(shown, "sum"),
-            bound_from(shown, "max"),
-            self.memory(shards or self.mesh.chips),
-            curve(shown, self.batch),
-            note,
+            name=name,
+            degrees=degrees,
+            binds=binds,
+            compute_s=float(t.compute),
+            comm_sum_s=float(t.comm("sum")),
+            comm_max_s=float(t.comm("max")),
+            step_s=float(at(self.batch).step_s),
+            least_batch_sum_tokens=bound_from(shown, "sum"),
+            least_batch_max_tokens=bound_from(shown, "max"),
+            memory_bytes=self.memory(shards or self.mesh.chips),
+            curve=curve(shown, self.batch),
+            note=note,
         )
 
 

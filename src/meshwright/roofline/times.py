@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..cost.layer import Half, Seconds, Timer, sent
-from ..cost.load import Load
+from ..cost.load import NOTHING, Load
 from ..cost.overlap import behind
 from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
@@ -113,7 +113,7 @@ class Step:
 
     @cached_property
     def back(self) -> list[Half]:
-        """The backward pass."""
+        """The backward pass of each operation."""
         return [self.timer.half(op, op.backward) for op in self.ops]
 
     @cached_property
@@ -130,17 +130,16 @@ class Step:
 
     @property
     def forward(self) -> Times:
-        """One pass."""
-        return self._times(
-            self.ahead, self.weights.gather if self.zero == FSDP else Load()
-        )
+        """The forward pass."""
+        fsdp = self.zero == FSDP
+        return passed(self.ahead, self.weights.gather if fsdp else NOTHING)
 
     @property
     def backward(self) -> Times:
-        """The other."""
+        """The backward pass."""
         fsdp = self.zero == FSDP
         each = self.weights
-        return self._times(
+        return passed(
             self.back, each.gather + each.scatter if fsdp else each.all_reduce
         )
 
@@ -163,10 +162,10 @@ class Step:
             ).total
         )
 
-    def _times(self, halves: list[Half], data: Load) -> Times:
-        return Times(
-            sum(busy(half.time) for half in halves), data, sent(halves)
-        )
+
+def passed(halves: list[Half], data: Load) -> Times:
+    """A pass of some operations, with its data-parallel collectives."""
+    return Times(sum(busy(half.time) for half in halves), data, sent(halves))
 
 
 def step(
