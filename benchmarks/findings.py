@@ -19,8 +19,8 @@ from meshwright.describe.frozen import scaled
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.limits.answer import limits
-from meshwright.limits.borrowed import borrowed
 from meshwright.limits.curve import curve
+from meshwright.limits.other_sets import stack_assumptions
 from meshwright.limits.scenario import Scenario, preset
 from meshwright.prediction.failures import Failures
 from meshwright.prediction.prediction import predict
@@ -161,7 +161,7 @@ def under(name: str) -> Scenario:
     """Epoch's H100 with the chip, network, overlap and memory of a set."""
     base = preset("h100")
     return replace(
-        base, assumptions=borrowed(SETS[name], base.chip).assumptions
+        base, assumptions=stack_assumptions(SETS[name], base.chip).assumptions
     )
 
 
