@@ -20,7 +20,6 @@ from meshwright.describe.assumptions import HidePass
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
-from meshwright.schedule import get
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402
@@ -44,13 +43,9 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
         lambda self, k, V, group, copies=1: Load(V if k == kind else 0.0 * V),
     )
     at, layout = ours.clock(job), job.layout
-    parts, by = (
-        ours.body(job, layout, at),
-        ours.shares(job, layout, get("1f1b"), 1),
-    )
-    of = ours.devices(job, layout, parts, by, (layout.zero,), at)
+    first = ours.step(job, layout, ours.body(job, layout, at), at).devices[0]
     return float(
-        ours.exposed(of[0], MICROBATCHES, layout.zero, at.overlap.dp).total
+        ours.exposed(first, MICROBATCHES, layout.zero, at.overlap.dp).total
     )
 
 

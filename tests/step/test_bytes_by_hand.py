@@ -108,16 +108,16 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
     assert memory.saved(one, parts, "mlp", 0.25) == 100.0 - 15.0
     assert memory.saved(one, parts, "full") == 16.0, "its input"
     assert memory.saved(one, parts, "full", 0.5) == 58.0
-    assert memory.rebuilt(one, parts, "full") == 100.0
-    assert memory.rebuilt(one, parts, "none") == 0.0
+    assert memory.recompute_bytes(one, parts, "full") == 100.0
+    assert memory.recompute_bytes(one, parts, "none") == 0.0
 
 
 def test_a_device_keeps_its_layers_of_both_kinds() -> None:
     parts = body(layer(100.0), layer(300.0))
     job = a_job(Layout(dp=1), EXPERTS)
     share = Share((3.0, 2.0), 1.0, 1.0, 5.0)
-    assert memory.held_by_layers(job, parts, "none", share) == 3 * 100 + 600
-    fewer = memory.held_by_layers(job, parts, "full:1", share)
+    assert memory.saved_by_layers(job, parts, "none", share) == 3 * 100 + 600
+    fewer = memory.saved_by_layers(job, parts, "full:1", share)
     assert fewer == pytest.approx(3 * (100 - 84 / 5) + 2 * (300 - 284 / 5)), (
         "the first of five layers of a chunk"
     )

@@ -260,7 +260,7 @@ them.
 """
 
 
-def told(how: ChipTime, r: Rates) -> tuple[str, str, str]:
+def laws_and_source(how: ChipTime, r: Rates) -> tuple[str, str, str]:
     """How the chip model that runs computes the arithmetic and the memory of an operation, and
     where that is from.
     """

@@ -97,7 +97,7 @@ class Causes(NamedTuple):
         return Causes(self.forward * factor, self.backward * factor)
 
 
-UNTOLD = Causes()
+NO_CAUSES = Causes()
 """Where only totals matter."""
 
 
@@ -155,7 +155,7 @@ class Redo(NamedTuple):
     """What that sends."""
     saved: Num
     """Bytes kept from the forward to the backward pass."""
-    causes: Seconds = UNTOLD.forward
+    causes: Seconds = NO_CAUSES.forward
     """`time` by cause."""
 
     def __add__(self, other: Redo) -> Redo:  # type: ignore[override]
@@ -205,7 +205,7 @@ class LayerCost(NamedTuple):
     """What the seconds are the sum of, where details are kept."""
     offloaded: Num = 0.0
     """Of `saved`, what waits in host memory."""
-    causes: Causes = UNTOLD
+    causes: Causes = NO_CAUSES
     """`forward` and `backward` by cause."""
 
     def lasting(self, causes: Causes) -> LayerCost:

@@ -208,7 +208,7 @@ ALGORITHMS = {
 """Option `NetworkTime.collective` -> (algorithm, source), as `--explain` prints them."""
 
 
-def told(fabric: Fabric) -> tuple[str, str]:
+def algorithm_and_source(fabric: Fabric) -> tuple[str, str]:
     """The algorithm of the collectives on this network, and where it is from: a torus has its
     own.
     """

@@ -10,7 +10,15 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ..cost.layer import UNTOLD, Clock, LayerCost, Redo, Redone, Seconds, Timer
+from ..cost.layer import (
+    NO_CAUSES,
+    Clock,
+    LayerCost,
+    Redo,
+    Redone,
+    Seconds,
+    Timer,
+)
 from ..cost.network import Fabric
 from ..cost.offload import beside
 from ..count.work import Op
@@ -158,7 +166,7 @@ class Explanation:
         longer = parts._replace(
             layers=tuple(
                 beside(
-                    layer._replace(causes=UNTOLD, redone=Redone()),
+                    layer._replace(causes=NO_CAUSES, redone=Redone()),
                     share,
                     r.job.cluster.chip,
                 )

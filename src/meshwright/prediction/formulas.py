@@ -5,8 +5,8 @@ source.
 from __future__ import annotations
 
 from ..cost import host
-from ..cost.chip import told as compute_told
-from ..cost.network import told as comm_told
+from ..cost.chip import laws_and_source
+from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
@@ -20,8 +20,8 @@ def formulas(p: StepResult) -> dict[str, tuple[str, str]]:
     layout = p.layout
     m = p.microbatches
     at = p.clock
-    arithmetic, traffic, chip = compute_told(job.how.chip, at.rates)
-    algorithm, network = comm_told(at.fabric)
+    arithmetic, traffic, chip = laws_and_source(job.how.chip, at.rates)
+    algorithm, network = algorithm_and_source(at.fabric)
     hop = job.how.network.hop
     dp = job.how.overlap.dp
     shown = (

@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
 from ..program.coverage import beyond
-from ..program.cpu import busy, untold
+from ..program.cpu import busy, why_no_cpu_time
 from ..step import room
 from ..units import show
 from .certainty import Certainty, certainty, nearest
@@ -79,9 +79,9 @@ class Prediction(StepResult, Displayed):
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:
         """CPU seconds by cause, summed over all ranks; None unless `meshwright calibrate` has
-        measured all that the layout needs (`untold`).
+        measured all that the layout needs (`why_no_cpu_time`).
         """
-        if untold(self.job, self.layout):
+        if why_no_cpu_time(self.job, self.layout):
             return None
         return {
             cause: float(value)

@@ -12,7 +12,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import product
 from ..step.microbatch import kept_clock
-from .cpu import features, untold
+from .cpu import features, why_no_cpu_time
 
 MOST = 4
 """Sentences; the rest is counted."""
@@ -41,7 +41,7 @@ def engine(job: Job, layout: Layout) -> Iterator[str]:
     """Of the engine, where measurements are asked for."""
     if not job.cluster.engine or job.how.chip.model != "calibrated":
         return
-    if why := untold(job, layout):
+    if why := why_no_cpu_time(job, layout):
         yield f"CPU seconds are not predicted: {why}"
         return
     for name, ranks in features(layout).items():

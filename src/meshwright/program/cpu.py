@@ -30,7 +30,7 @@ from .messages import reduced_at_once
 CPU = "/cpu"
 
 
-def untold(job: Job, layout: Layout) -> str:
+def why_no_cpu_time(job: Job, layout: Layout) -> str:
     """Why CPU seconds cannot be predicted; "" if they can. An unmeasured part would count as
     nothing.
     """

@@ -116,7 +116,7 @@ def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
     )
 
 
-def rebuilt(layer: LayerCost, parts: Body, text: str) -> Num:
+def recompute_bytes(layer: LayerCost, parts: Body, text: str) -> Num:
     """Bytes of one layer that are there once more while its backward pass runs: of a layer that
     runs again as one, what it keeps inside beside what stayed."""
     way = recompute(text)
@@ -187,7 +187,7 @@ def activations(
         share = by[end]
         mine = share.head if end == "last" else where(alone, 1.0, share.head)
         bytes_ = Activations(
-            held_by_layers(job, parts, text, share) + output,
+            saved_by_layers(job, parts, text, share) + output,
             head * mine,
             late * mine,
             once(share, head * mine) + copied,
@@ -214,14 +214,14 @@ def _once(
         )
     if not job.how.memory.working_set:
         return lambda share, head: 0.0
-    again = [rebuilt(layer, parts, text) for layer in parts.layers]
+    again = [recompute_bytes(layer, parts, text) for layer in parts.layers]
     return lambda share, head: largest(
         _of_held(n, size, share)
         for n, size in zip(share.layers, again, strict=True)
     )
 
 
-def held_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
+def saved_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory."""
     again = share.again(text)
 

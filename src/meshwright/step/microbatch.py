@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..cost.chip import rates
 from ..cost.layer import (
-    UNTOLD,
+    NO_CAUSES,
     Clock,
     LayerCost,
     Redo,
@@ -149,7 +149,7 @@ def timed(
         block = timer.layer(counts.next_token)
         head = both(scaled(block, float(job.model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
-    message = stage_message(job, layout)
+    message = edge / _senders(job, layout)
     return Body(tuple(layers), embedding, head, edge, message)
 
 
@@ -165,11 +165,11 @@ def _totals(parts: Body) -> Body:
 def _total(c: LayerCost) -> LayerCost:
     redone = Redone(
         {
-            name: redo._replace(causes=UNTOLD.forward)
+            name: redo._replace(causes=NO_CAUSES.forward)
             for name, redo in c.redone.items()
         }
     )
-    return c._replace(redone=redone, causes=UNTOLD)
+    return c._replace(redone=redone, causes=NO_CAUSES)
 
 
 def _ways(job: Job, texts: Sequence[str]) -> dict[str, str]:
@@ -201,8 +201,13 @@ def stage_message(job: Job, layout: Layout) -> Num:
     """Bytes one device sends to the next stage for one microbatch: what it holds, or, where tp
     ranks hold the same and the set scatters it, 1/tp of that (Narayanan et al. 2021, section 4.1).
     """
-    scattered = job.how.count.stage_message == "scattered" and not _cut(layout)
-    return boundary(job, layout) / (layout.tp if scattered else 1.0)
+    return boundary(job, layout) / _senders(job, layout)
+
+
+def _senders(job: Job, layout: Layout) -> Num:
+    """Ranks that share out what all of them hold."""
+    scattered = job.how.count.stage_message == "scattered"
+    return layout.tp if scattered and not _cut(layout) else 1.0
 
 
 def _cut(layout: Layout) -> bool:

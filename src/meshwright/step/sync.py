@@ -4,7 +4,7 @@ a device owns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from ..describe.offload import offload
 from ..num import Num, maximum, where
 from .microbatch import Body
 from .pipeline import (
-    DEVICES,
     Passed,
     Share,
     Shares,
@@ -30,7 +29,7 @@ from .pipeline import (
     sum_of,
     where_share,
 )
-from .units import SILENT, Held, Unit, Units, tied, units
+from .units import SILENT, Held, Unit, Units, tied
 
 
 class Device(NamedTuple):
@@ -68,27 +67,6 @@ class Device(NamedTuple):
         """
         layer = (0.0, 0.0, NOTHING, NOTHING)
         return self._replace(layer=layer, first=SILENT, rest=self.every)
-
-
-def devices(
-    job: Job,
-    layout: Layout,
-    parts: Body,
-    by: Shares,
-    stages: Collection[int],
-    at: Clock,
-) -> list[Device]:
-    """The first, those in the middle and the last device; where one device is alone, it is the
-    first, and the others have nothing.
-
-    stages: ZeRO stages that they serve.
-    """
-    mine = ranks_of(layout, by, by.called(*DEVICES))
-    each = units(job, layout, parts, mine, stages, at)
-    return [
-        device(parts, share).sharing(share, each, end)
-        for end, share in mine.items()
-    ]
 
 
 def _sum(units: Iterable[Unit], often: Iterable[Num]) -> Unit:
