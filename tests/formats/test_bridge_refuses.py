@@ -12,6 +12,7 @@ from meshwright.describe.job import PRECISIONS
 from meshwright.describe.software import Software
 from meshwright.formats import bridge
 from meshwright.formats.bridge import launch, table
+from meshwright.formats.bridge.reading import Said
 
 PLACE = launch.Place(1, 8)
 NEW = "entirely-new"
@@ -245,3 +246,38 @@ def test_a_plan_that_pads_sequences_is_no_file() -> None:
     with pytest.raises(BadInput, match="seq 1,002 .* plan with --seq 1008"):
         bridge.write(cut, "megatron", PLACE)
     assert bridge.write(replace(cut, seq=1008), "megatron", PLACE)
+
+
+@pytest.mark.parametrize("name", ["megatron", "torchtitan"])
+def test_stages_of_another_number_are_refused(name: str) -> None:
+    """ZB-V has two chunks a device: eight stages, and four are dealt."""
+    v = Layout(dp=2, pp=4, zero=1, schedule="zbv", stages="7,9*2,7")
+    job = replace(base(name), model=model("llama3-8b"), layout=v)
+    with pytest.raises(BadInput, match="4 stages, but there are 8"):
+        bridge.write(job, name, PLACE)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("deepspeed", {"tensor_parallel.autotp_size": 0.5}),
+        ("torchtitan-toml", {"parallelism.tensor_parallel_degree": 1e-5}),
+        ("megatron", {"num_layers": 4, "hidden_size": "wide"}),
+        ("maxtext", {"steps": 8, "max_target_length": "long"}),
+    ],
+)
+def test_a_size_that_is_no_number_is_a_sentence(
+    name: str, keys: dict[str, object]
+) -> None:
+    """Also where another field is made of it."""
+    with pytest.raises(BadInput, match="must be a whole number"):
+        bridge.found(name, Said(keys, 64))
+
+
+def test_stages_that_are_no_lists_are_not_read() -> None:
+    keys = {
+        "parallelism.module_fqns_per_model_part": [1, 2],
+        "parallelism.pipeline_parallel_degree": 2,
+    }
+    found = bridge.found("torchtitan", Said(keys, 8))
+    assert "stages" not in found.tables["layout"]

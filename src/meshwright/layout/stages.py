@@ -11,6 +11,7 @@ from ..describe.job import Job
 from ..describe.layers import Among, among
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
+from ..errors import BadInput
 from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named
 from ..schedule.partition import StagePartition
@@ -88,9 +89,14 @@ def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
 
     Even: as even as can be; where they do not divide, the last stage has one fewer, then the first,
     then those between. The same order as in `schedule.partition.StagePartition`: the ends also hold
-    the head and the embedding, which count as a layer each with `slots`.
+    the head and the embedding, which count as a layer each with `slots`.  Raises BadInput for a
+    list of another length.
     """
     given = stages_named(how).layers
+    if given and len(given) != stages:
+        raise BadInput(
+            f"layout.stages {how} deals layers to {len(given)} stages, but there are {stages}"
+        )
     slots = stages_named(how).slots and stages > 2
     dealt = layers + 2 * slots
     most = -(-dealt // stages)

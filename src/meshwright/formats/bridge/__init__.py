@@ -28,7 +28,7 @@ from . import (
     torchtitan_toml,
 )
 from .edit import LARGEST_BASE
-from .reading import Found, Said, understood
+from .reading import Found, Said, said_by, understood
 from .recognise import recognised
 from .table import Format, get
 from .tree import flat, parse_yaml
@@ -126,9 +126,9 @@ def _said(
 ) -> Said | None:
     """What a file says as one tool reads it; None: not that tool's.  Raises BadInput."""
     if keys is not None:
-        if not hasattr(tool, "of_tree") or not (sure or is_mine(tool, keys)):
+        if not hasattr(tool, "mine_tree") or not (sure or is_mine(tool, keys)):
             return None
-        return tool.of_tree(keys, path)  # type: ignore[no-any-return]
+        return said_by(tool, keys, path)
     if not hasattr(tool, "said") or not (sure or tool.mine(text)):
         return None
     return tool.said(text, path)  # type: ignore[no-any-return]

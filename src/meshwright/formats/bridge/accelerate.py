@@ -7,9 +7,10 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput
 from . import host_memory, launch
+from .deepspeed import PROFILES
 from .keys import Keys
 from .reading import Said
-from .shared import Out, compiles, write_shards, write_stage
+from .shared import Out, compiles, runs_on, write_shards, write_stage
 from .table import get
 from .tree import nested, yaml_text
 
@@ -63,15 +64,12 @@ def zero(k: Keys) -> int:
     stage, hybrid = 0, False
     if kind == "deepspeed":
         stage = k.whole("deepspeed_config.zero_stage", 2) or 0
-        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(
-            stage, "megatron-deepspeed"
-        )
-        k.tables.setdefault("job", {})["framework"] = name
+        runs_on(k, PROFILES.get(stage, PROFILES[0]))
     elif kind == "megatron_lm":
         stage = int(
             k.flag("megatron_lm_config.megatron_lm_use_distributed_optimizer")
         )
-        k.tables.setdefault("job", {})["framework"] = "megatron-core"
+        runs_on(k, "megatron-core")
     elif kind == "fsdp":
         stage, hybrid = fsdp(k)
     if hybrid:
@@ -80,7 +78,7 @@ def zero(k: Keys) -> int:
             "copies in each node: give their number, --dp-replicate",
         )
     if kind == "fsdp" and k.degree("layout.tp") * k.degree("layout.cp") > 1:
-        k.tables.setdefault("job", {})["framework"] = "torchtitan"
+        runs_on(k, "torchtitan")
         k.tables.setdefault("software", {}).setdefault("compiled", False)
     k.get("use_fsdp"), k.get("use_deepspeed"), k.get(F + "version")
     return stage

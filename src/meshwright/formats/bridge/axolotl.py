@@ -10,14 +10,15 @@ from ...describe.read import brief
 from ...errors import BadInput
 from . import launch
 from .accelerate import SHARDING
+from .deepspeed import PROFILES
 from .keys import Keys
-from .reading import Said
 from .shared import (
     Out,
     accumulated,
     hub_name,
     model_named,
     replicas,
+    runs_on,
     write_shards,
     write_stage,
 )
@@ -46,11 +47,6 @@ in. The path is none, so that nothing trains by mistake."""
 def mine_tree(keys: dict[str, Any]) -> bool:
     """A base model, and data or steps of training."""
     return "base_model" in keys
-
-
-def of_tree(keys: dict[str, Any], where: str) -> Said:
-    """The keys as they stand."""
-    return Said(keys)
 
 
 def model(k: Keys) -> object:
@@ -120,10 +116,7 @@ def zero(k: Keys) -> int:
                 f"{brief(deepspeed)}: give --zero, or read that file",
             )
             stage = 0
-        name = {3: "deepspeed-zero3", 2: "fsdp"}.get(
-            stage, "megatron-deepspeed"
-        )
-        k.tables.setdefault("job", {})["framework"] = name
+        runs_on(k, PROFILES[stage])
         return stage
     fsdp = (
         k.get("fsdp")
@@ -135,7 +128,7 @@ def zero(k: Keys) -> int:
     if not fsdp:
         return 0
     if k.degree("layout.tp") * k.degree("layout.cp") > 1:
-        k.tables.setdefault("job", {})["framework"] = "torchtitan"
+        runs_on(k, "torchtitan")
         k.tables.setdefault("software", {}).setdefault("compiled", False)
     if word in SHARDING:
         return SHARDING[word][0]

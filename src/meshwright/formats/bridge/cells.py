@@ -32,22 +32,22 @@ def read(path: str, cell: Cell, keys: Keys) -> Any:
         return None
     if cell.always is not UNSAID:
         return cell.always
-    if cell.unit:
-        return run_tokens(keys, cell.keys[0], cell.unit)
+    if cell.lengths:
+        asked = [run_tokens(keys, *pair) for pair in cell.lengths.items()]
+        return next(filter(None, asked), None)
     if cell.says and path == "job.optimizer":
         return optimizer_named(keys, cell.keys[0]) if cell.keys else None
     if cell.says:
         return _said(cell, keys)
     if cell.kind:
-        asked = (getattr(keys, cell.kind)(key) for key in cell.keys)
+        given = (getattr(keys, cell.kind)(key) for key in cell.keys)
         usual = None if cell.default is UNSAID else cell.default
-        return next((value for value in asked if value), usual)
+        return next(filter(None, given), usual)
     if not cell.keys:
         return None
     value = keys.get(cell.keys[0])
     # --tensor-model-parallel-size $TP, and no TP
-    given = keys.said.get(cell.keys[0])
-    empty = given == "" or value is True
+    empty = keys.said.get(cell.keys[0]) == "" or value is True
     if empty and cell.words is None and not path.startswith(SWITCHES):
         keys.unreadable(cell.keys[0], "")
         value = None
@@ -67,7 +67,10 @@ def _said(cell: Cell, keys: Keys) -> Any:
     others = {k for _, row in rows for k in row} - {*theirs}
     strange = [key for key in sorted(others) if keys.has(key)]
     for key in strange:
-        keys.leave(key, f"{brief(keys.get(key))} is not known here")
+        keys.leave(
+            key,
+            f"{brief(keys.get(key))} is not known: it may change time or memory",
+        )
     if said or strange:
         return ours
     return None if cell.default is UNSAID else cell.default
@@ -113,9 +116,10 @@ def write(
                 f"{path} {shown(path, value)} needs {cell.where} > 1"
             )
         return
-    if cell.unit:
-        if length := run_length(job, cell.unit):
-            out[cell.keys[0]] = length
+    if cell.lengths:
+        key, unit = next(iter(cell.lengths.items()))
+        if length := run_length(job, unit):
+            out[key] = length
         return
     for ours, theirs in cell.says:
         if meant(path, ours) == meant(path, value):

@@ -15,6 +15,7 @@ from .shared import (
     accumulated,
     left_of,
     replicas,
+    runs_on,
 )
 from .table import get
 from .tree import nested
@@ -54,7 +55,7 @@ def of_tree(keys: dict[str, Any], where: str) -> Said:
 
 def profile(k: Keys, stage: int) -> None:
     """The framework that stands for this stage."""
-    k.tables.setdefault("job", {})["framework"] = PROFILES[stage]
+    runs_on(k, PROFILES[stage])
     if stage == 2:
         k.notes.append(
             "DeepSpeed's ZeRO-2 has no profile of its own: that of PyTorch's FSDP is taken"
@@ -99,22 +100,11 @@ def batch(k: Keys) -> str | None:
     return f"{given}seq" if given else None
 
 
-def precision(k: Keys) -> str | None:
-    """bf16 or fp16; gradients in fp32 only where asked for."""
-    wide = k.word("data_types.grad_accum_dtype") == "fp32"
-    if k.flag("bf16.enabled") or k.flag("bfloat16.enabled"):
-        return "bf16" if wide else "bf16-pure"
-    if k.flag("fp16.enabled"):
-        return "fp16" if wide else "fp16-pure"
-    return "fp32" if {"bf16.enabled", "fp16.enabled"} & set(k.said) else None
-
-
 READ = {
     "layout.dp_replicate": copies,
     "layout.zero": zero,
     "layout.offload": host_memory.deepspeed,
     "job.batch": batch,
-    "job.precision": precision,
 }
 
 

@@ -138,11 +138,11 @@ class Keys:
         )
 
     def degree(self, path: str) -> int:
-        """A degree that was read before, 1 if it was not said."""
+        """A degree or size that was read before, 1 if it was not said.  Raises BadInput."""
         value = self.so_far(path, 1) or 1
         try:
-            return int(value)
+            if float(value) == int(value):
+                return int(value)
         except (TypeError, ValueError, OverflowError):
-            raise BadInput(
-                f"{path} must be a whole number, not {brief(value)}"
-            ) from None
+            pass
+        raise BadInput(f"{path} must be a whole number, not {brief(value)}")

@@ -19,7 +19,6 @@ from ...layout.schemes import hidden_cut
 from . import launch
 from .keys import Keys
 from .megatron import layers_of
-from .reading import Said
 from .shared import (
     Out,
     accumulated,
@@ -75,11 +74,6 @@ def mine_tree(keys: dict[str, Any]) -> bool:
     return any(key.startswith(("ici_", "dcn_")) for key in keys) or any(
         k in keys for k in own
     )
-
-
-def of_tree(keys: dict[str, Any], where: str) -> Said:
-    """The keys as they stand."""
-    return Said(keys)
 
 
 def axis(k: Keys, name: str, default: int = 1) -> int:

@@ -300,17 +300,6 @@ def batch(k: Keys) -> str | None:
     return f"{given}seq" if given else None
 
 
-def tokens(k: Keys) -> float | None:
-    """Length of the run."""
-    length = k.so_far("job.seq")
-    sequences = k.number("train_samples")
-    steps = k.number("train_iters")
-    size = k.so_far("job.batch")
-    if not sequences and steps and size:
-        sequences = steps * int(str(size).removesuffix("seq"))
-    return float(sequences) * int(length) if sequences and length else None
-
-
 def precision(k: Keys) -> object:
     """The numbers, by name where they have one."""
     mixed = k.get("mixed_precision") or k.get("precision")
@@ -483,7 +472,6 @@ READ = {
     "layout.cp_exchange": cp_exchange,
     "layout.microbatch_group": microbatch_group,
     "job.batch": batch,
-    "job.tokens": tokens,
     "job.precision": precision,
     "job.optimizer": optimizer,
     "job.attention_kernel": kernel,

@@ -61,7 +61,7 @@ def ffn(k: Keys) -> int | None:
     """Four times the width, or two thirds of it where there is a gate."""
     if not described(k):
         return None
-    hidden = int(k.so_far("model.hidden", 0))
+    hidden = k.degree("model.hidden")
     usual = (
         int((4 * hidden * 2 / 3) / 64) * 64 if k.flag("swiglu") else 4 * hidden
     )

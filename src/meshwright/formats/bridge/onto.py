@@ -31,7 +31,7 @@ from .edit import (
     toml_tree,
     yaml_tree,
 )
-from .reading import OFF, Found, Said, understood
+from .reading import OFF, Found, Said, said_by, understood
 from .shared import catalogued, sizes
 from .table import Format
 from .writing import written
@@ -127,10 +127,7 @@ class Reading:
 
     def said(self, keys: Mapping[str, Any]) -> Said:
         """The keys as the format's own file takes them."""
-        if hasattr(self.tool, "of_tree"):
-            said: Said = self.tool.of_tree(dict(keys), self.path)
-            return said
-        return Said(dict(keys))
+        return said_by(self.tool, keys, self.path)
 
     def fields(self, keys: Mapping[str, Any], but: set[str]) -> Keys:
         """Field -> what the keys say of it, without the fields in `but`."""

@@ -43,6 +43,12 @@ class Said:
     """Keys that are set under a condition which the file alone does not decide."""
 
 
+def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> Said:
+    """The keys as the format's own file takes them: as they stand, unless it says otherwise."""
+    own = getattr(tool, "of_tree", None)
+    return own(dict(keys), path) if own else Said(dict(keys))
+
+
 @dataclass(frozen=True)
 class Found:
     """A foreign file, read."""

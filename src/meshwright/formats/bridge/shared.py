@@ -186,16 +186,19 @@ def optimizer_named(k: Keys, key: str) -> str | None:
     return None
 
 
+def runs_on(k: Keys, framework: str) -> None:
+    """The profile of the software that reads the file."""
+    k.tables.setdefault("job", {})["framework"] = framework
+
+
 def run_tokens(k: Keys, key: str, unit: str) -> float | None:
     """Tokens of a run of so many steps, or sequences."""
-    length = k.so_far("job.seq")
     count = k.number(key)
     if unit == "steps":
         size = k.so_far("job.batch")
         count = count and size and count * int(str(size).removesuffix("seq"))
-    return (
-        float(count) * int(length) if count and count > 0 and length else None
-    )
+    known = count and count > 0 and k.so_far("job.seq")
+    return float(count or 0) * k.degree("job.seq") if known else None
 
 
 def run_length(job: Job, unit: str) -> int | None:

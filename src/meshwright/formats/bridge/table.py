@@ -47,8 +47,8 @@ class Cell:
     """What another field, or the launcher, writes says this one too."""
     where: str = ""
     """A degree, such as layout.cp: where it is 1 the field means nothing."""
-    unit: str = ""
-    """Of a length of the run: steps or sequences."""
+    lengths: Mapping[str, str] | None = None
+    """Key of a length of the run -> its unit, steps or sequences; the first is written."""
     default: Any = UNSAID
     """What the format means where the key is missing, in our words; UNSAID: our default."""
     script: str = ""
@@ -202,6 +202,7 @@ def _cell(said: Any) -> Cell | None:
     keys = said.get("keys", [said["key"]] if "key" in said else [])
     rows = [*rest.get("once", ()), *rest.get("says", ())]
     keys = keys or [k for _, theirs in rows for k in theirs]
+    keys = keys or [*rest.get("lengths", ())]
     return Cell(tuple(dict.fromkeys(keys)), **rest)
 
 

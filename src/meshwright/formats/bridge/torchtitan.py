@@ -177,7 +177,9 @@ def stage_list(k: Keys) -> list[int] | None:
     parts = k.get(P + "module_fqns_per_model_part")
     if isinstance(parts, str):  # a flag: stages apart by blanks
         parts = [part.split(",") for part in parts.split()]
-    if not isinstance(parts, list):
+    if not isinstance(parts, list) or not all(
+        isinstance(part, list) for part in parts
+    ):
         return None
     return [sum(str(m).startswith("layers.") for m in part) for part in parts]
 

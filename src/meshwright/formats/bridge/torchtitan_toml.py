@@ -8,7 +8,6 @@ from ...describe.job import PRECISIONS, Job
 from ...errors import BadInput
 from ..toml_writer import dumps_toml
 from . import launch, torchtitan
-from .reading import Said
 from .shared import Out, compiles, name_of
 from .table import get
 from .torchtitan import FP8, MX, PROGRAM, P
@@ -26,11 +25,6 @@ def mine_tree(keys: dict[str, Any]) -> bool:
         any(key.startswith(P) for key in keys)
         or "training.local_batch_size" in keys
     )
-
-
-def of_tree(keys: dict[str, Any], where: str) -> Said:
-    """The keys as they stand."""
-    return Said(keys)
 
 
 READ = torchtitan.READ
