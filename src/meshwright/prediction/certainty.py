@@ -21,13 +21,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, Protocol, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from ..count.model import parameters
 from ..describe import fitted, shipped
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
-from ..describe.layout import Layout
 from .classes import (
     DENSE,
     EXPERTS,
@@ -36,6 +35,7 @@ from .classes import (
     class_of,
     framework_family,
 )
+from .result import StepResult
 
 PARTS = (
     "step",
@@ -66,17 +66,6 @@ SIXTEEN = frozenset(("bf16", "fp16"))
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
 NEAREST = 3
-
-
-class Predicted(Protocol):
-    """What is asked of a prediction."""
-
-    @property
-    def job(self) -> Job: ...
-    @property
-    def layout(self) -> Layout: ...
-    @property
-    def time_s(self) -> dict[str, float]: ...
 
 
 class Run(NamedTuple):
@@ -148,7 +137,7 @@ class Certainty(NamedTuple):
     """In what numbers the runs of the class computed -> how many of them, most first."""
 
 
-def certainty(of: Predicted) -> Certainty | None:
+def certainty(of: StepResult) -> Certainty | None:
     """How sure a prediction is; None under a set of assumptions that was compared with no runs."""
     known = evidence().get(of.job.assumptions.name)
     if known is None or of.job.profile is None:
@@ -288,7 +277,7 @@ def said(
         yield "longer sequences than in any published run"
 
 
-def ratio(one: Predicted, other: Predicted) -> tuple[float, float] | None:
+def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:
     """Nine of ten: seconds of one step over those of the other, as factors on the predicted ratio.
 
     What both share they are unsure of together: under one class, parts count by how much their

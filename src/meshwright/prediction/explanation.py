@@ -29,7 +29,7 @@ from ..program import resident
 from ..step import ENDS_CALLED, Body, StepCosts, labels, redo, timed
 from ..step.memory import Use
 from ..step.sync import Exposed
-from .expression import Expression, times, written
+from .expression import times
 from .recorded import Recorded, Traced, recorded, taken
 from .result import StepResult
 
@@ -106,6 +106,10 @@ class Explanation:
         """What the device that ends last waits for."""
         return self.costs.step.waiting[self.result.step.awaited]
 
+    def waited(self, field: str) -> Traced:
+        """A field of them."""
+        return getattr(self.waits, field)
+
     def meanwhile(self) -> Traced:
         """What of the collectives of weights and gradients is waited for elsewhere."""
         step = self.costs.step
@@ -117,9 +121,7 @@ class Explanation:
         """Of the layout, on recorded rates."""
         return Timer(self.clock, self.result.layout)
 
-    def operation(
-        self, op: Op, back: bool, cause: str, n: float
-    ) -> Expression:
+    def operation(self, op: Op, back: bool, cause: str, n: float) -> Traced:
         """The seconds of a cause in one pass of an operation, n times a step."""
         work = recorded(op.backward if back else op.forward, "", WORK)
         half = (
@@ -135,29 +137,29 @@ class Explanation:
         r = self.result
         return passes(r, timed(r.job, r.layout, r.counts, self.clock))
 
-    def host(self, key: Pass) -> Expression:
+    def host(self, key: Pass) -> Traced:
         """By which launching a pass outlasts its kernels."""
         n, seconds = self.passes[key]
         return times(n, seconds.host)
 
-    def hidden(self, cause: str) -> Expression:
+    def hidden(self, cause: str) -> Traced:
         """What of a cause hides behind compute."""
         return self.summed(
             lambda seconds: -1.0 * taken(getattr(seconds, cause))
         )
 
-    def slowdown(self) -> Expression:
+    def slowdown(self) -> Traced:
         """By which compute is slower beside what hides inside layers."""
         return self.summed(lambda seconds: seconds.overlap_slowdown)
 
-    def summed(self, what: Callable[[Seconds], Traced]) -> Expression:
+    def summed(self, what: Callable[[Seconds], Traced]) -> Traced:
         """A sum over all passes."""
-        found: Any = 0.0
+        found: Traced = 0.0
         for n, seconds in self.passes.values():
             found = found + n * what(seconds)
-        return written(found)
+        return found
 
-    def copies(self) -> Expression:
+    def copies(self) -> Traced:
         """Of activations to host memory and back, what outlasts the passes beside it."""
         r = self.result
         share = offload(r.layout.offload).share(r.job.model.layers)
@@ -173,11 +175,11 @@ class Explanation:
                 for layer in parts.layers
             )
         )
-        found: Any = 0.0
+        found: Traced = 0.0
         for (label, _), (n, seconds) in passes(r, longer).items():
             if label not in ENDS_CALLED:
                 found = found + n * seconds.memory
-        return written(found)
+        return found
 
 
 def passes(

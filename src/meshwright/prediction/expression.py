@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, count
 from string import ascii_lowercase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..describe.frozen import FrozenDict
 from .recorded import Recorded, Traced
@@ -33,15 +33,15 @@ def written(x: Traced) -> Expression:
     return _Writer(x).whole
 
 
-def times(n: Traced, x: Traced) -> Expression:
-    """The expression of a number that counts n times a step."""
+def times(n: Traced, x: Traced) -> Traced:
+    """A number that counts n times a step."""
     often = n if isinstance(n, Recorded) else Recorded(n, name="times")
-    return written(often * x)
+    return often * x
 
 
-def asked(record: Callable[[], Traced]) -> Expression:
+def asked(record: Callable[..., Traced], *what: Any) -> Expression:
     """The expression of a number that is recorded when somebody reads it."""
-    return written(record())
+    return written(record(*what))
 
 
 class _Writer:

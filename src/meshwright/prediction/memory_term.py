@@ -8,7 +8,6 @@ from typing import Any
 from ..program import resident
 from ..step import holding, room
 from .explanation import Explanation
-from .expression import asked
 from .recorded import Recorded, Traced
 from .result import StepResult
 from .term import Term, parts_of
@@ -165,7 +164,7 @@ def _outside_tensors(p: StepResult) -> Iterator[Term]:
                         "B",
                         formula,
                         source,
-                        expression=(asked, recorded),
+                        expression=(recorded,),
                     ),
                 ),
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ..describe.frozen import shown
-from .expression import times, written
+from .expression import asked, times
 from .recorded import Traced, contributions
 
 Told: TypeAlias = "str | tuple[Any, ...]"
@@ -60,6 +60,7 @@ class Term:
         parts: tuple[Term, ...] = (),
         expression: tuple[Any, ...] | None = None,
     ) -> None:
+        """expression: the function that records its value, and what of."""
         # not field by field as if it were not frozen: a tree has hundreds
         mine = self.__dict__
         mine["name"] = name
@@ -68,7 +69,10 @@ class Term:
         mine["formula" if isinstance(formula, str) else "_formula"] = formula
         mine["source"] = source
         mine["parts"] = parts
-        mine["_expression" if expression else "expression"] = expression
+        if expression:
+            mine["_expression"] = asked, *expression
+        else:
+            mine["expression"] = None
 
     __repr__ = shown
 
@@ -120,6 +124,6 @@ def parts_of(
         over = value - sum(part.value for part in parts)
         left = x if left is None else left
         parts.append(
-            Term(rest, over, unit, "", source, expression=(written, left))
+            Term(rest, over, unit, "", source, expression=(lambda: left,))
         )
     return tuple(parts)

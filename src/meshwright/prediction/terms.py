@@ -18,7 +18,6 @@ from ..describe.recompute import resolved
 from ..num import largest
 from ..step import ENDS_CALLED, labels
 from .explanation import Explanation, passes
-from .expression import asked
 from .formulas import formulas
 from .result import StepResult
 from .term import Term, parts_of
@@ -206,7 +205,7 @@ def _sends(e: Explanation) -> Iterator[Term]:
             float(step.waits),
             "s",
             "bytes of the busiest dimension / its rate - the rest of the step",
-            expression=(asked, lambda: e.costs.step.waits),
+            expression=(lambda: e.costs.step.waits,),
         )
 
 
@@ -243,7 +242,7 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
                 value,
                 "s",
                 formula,
-                expression=(asked, lambda f=field: getattr(e.waits, f)),
+                expression=(e.waited, field),
             )
     shown = float(step.sync - step.slowdown)
     rest = shown - float(waits.total - waits.slowdown)
@@ -253,7 +252,7 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
             rest,
             "s",
             "bubbles in which they run",
-            expression=(asked, e.meanwhile),
+            expression=(e.meanwhile,),
         )
 
 
@@ -280,5 +279,5 @@ def _slowdown(e: Explanation) -> Iterator[Term]:
             value,
             "s",
             f"{how.dp.slow:g} of what hides of them",
-            expression=(asked, lambda: e.costs.step.slowdown),
+            expression=(lambda: e.costs.step.slowdown,),
         )
