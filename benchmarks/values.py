@@ -13,9 +13,9 @@ from dataclasses import fields
 from typing import Any
 
 from meshwright import BadInput, Job, Layout, model
+from meshwright.describe.fields import fields_of
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 from meshwright.describe.layout import SCHEMES
-from meshwright.describe.ranges import CHOICES
 from meshwright.describe.recompute import PARTS
 from meshwright.describe.software import Software
 from meshwright.exchange import EXCHANGES
@@ -87,14 +87,15 @@ def settings() -> Iterator[Set]:
         "stage_message": {"pp": 2, "tp": 2, "sequence_parallel": False},
     }
     for f in fields(Software):
-        for value in CHOICES.get(f"Software.{f.name}", (True, False)):
+        for value in fields_of(Software)[f.name].kind.words or (True, False):
             usual = {"tp": 2} if "tp" in f.name or "input" in f.name else {}
             numbers = {"precision": "fp8"} if f.name == "float8" else {}
             yield {**where.get(f.name, usual), **numbers, f.name: value}
     yield from ({"precision": name} for name in PRECISIONS)
     yield from ({"optimizer": name} for name in OPTIMIZERS)
     yield from (
-        {"attention_kernel": name} for name in CHOICES["Job.attention_kernel"]
+        {"attention_kernel": name}
+        for name in fields_of(Job)["attention_kernel"].kind.words
     )
 
 

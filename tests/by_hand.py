@@ -23,7 +23,7 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
-from meshwright.describe.fields import left_out, usual
+from meshwright.describe.fields import fields_of, left_out
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
@@ -113,7 +113,7 @@ def by_hand(
 def switched(thing: Any, **fields: Any) -> Any:
     """A description made anew with other values, without those of the options that it loses by
     them. Raises BadInput."""
-    every = {name: getattr(thing, name) for name in usual(type(thing))}
+    every = {name: getattr(thing, name) for name in fields_of(type(thing))}
     lost = {*left_out(type(thing), every | fields)} - {*fields}
     given = {k: v for k, v in (every | fields).items() if k not in lost}
     return type(thing)(**given)

@@ -149,8 +149,6 @@ def reached(of: dict[str, set[str]], start: str) -> set[str]:
 
 
 CIRCLES = {
-    "describe.chip": "the check of a value lies far from its field",
-    "formats.resolve": "a file of a machine names other files",
     "train.balance": "for types",
     "compare": "for types",
 }

@@ -641,7 +641,7 @@ MISTAKES = {
     "plan llama3-8b --on 8xh100-sxm --batch 4M --tp -4..8": (
         "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16, not '-4..8'"
     ),
-    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 0..8": "layout.tp must be between 1 and",
+    "plan llama3-8b --on 8xh100-sxm --batch 4M --tp 0..8": "layout.tp must be at least 1, not 0",
     "plan llama3-8b --on 8xh100-sxm --batch 4M --zero 0..5": (
         "layout.zero must be between 0 and 3, not 5"
     ),

@@ -16,6 +16,7 @@ from meshwright import plan, predict
 from meshwright.catalog import cluster, model
 from meshwright.cli import main as cli
 from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.batch import ROUNDED, SHARED, parse_batch
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as profile
@@ -23,7 +24,6 @@ from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
-from meshwright.formats.toml import ROUNDED, SHARED, parse_batch
 from meshwright.layout import rules
 from meshwright.num import divisors
 from meshwright.prediction.certainty import resolution

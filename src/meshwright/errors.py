@@ -71,3 +71,26 @@ def unknown(
         else f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
     )
     return BadInput(f"{what} {text!r} is not known; {hint}")
+
+
+def brief(value: object) -> str:
+    """The value for an error message, never long and never a traceback."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    if value is None:
+        return "nothing"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (
+            str(value)
+            if abs(value) < 10**40
+            else "a number of more than 40 digits"
+        )
+    if isinstance(value, (bool, float)):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a table"
+    return (
+        "a list"
+        if isinstance(value, (list, tuple))
+        else article(type(value).__name__)
+    )

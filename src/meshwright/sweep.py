@@ -15,19 +15,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import catalog
+from .describe.batch import parse_batch
 from .describe.choices import FIELDS, listed
 from .describe.cluster import Cluster
 from .describe.display import Displayed
-from .describe.fields import belonging, usual
+from .describe.fields import demand_text, fields_of, left_out
 from .describe.frozen import shown
 from .describe.job import Job, demand
 from .describe.layout import Layout
-from .describe.ranges import check
 from .describe.read import brief, demand_meant, read
-from .describe.values import demand_text
 from .errors import BadInput, MeshwrightError, article, unknown
 from .formats import resolve
-from .formats.toml import known, parse_batch
+from .formats.toml import known
 from .prediction.certainty import ratio
 from .prediction.prediction import Prediction, predict
 
@@ -394,29 +393,21 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
             ".".join(path.split(".")[: -1 - len(rest)]),
             known,
         )
-    changed = replace(thing, **{name: _set(inner, rest, value, path)})
-    check(changed, path)
-    return changed
+    return replace(thing, **{name: _set(inner, rest, value, path)})
 
 
 def _given(thing: Any, name: str, value: Any) -> dict[str, Any]:
     """What a file would say of the thing with one field changed: no defaults, and no fields of
     options that it lost.
     """
-    cls: Any = type(thing)
-    defaults = usual(cls)
+    now = {f: getattr(thing, f) for f in fields_of(type(thing))}
+    lost = left_out(type(thing), {**now, name: value})
     said = {
-        n: v
-        for n, default in defaults.items()
-        if (v := getattr(thing, n)) is not default and v != default
+        f.name: now[f.name]
+        for f in fields_of(type(thing)).values()
+        if f.name not in lost and now[f.name] != f.default
     }
-    changed = {**{n: getattr(thing, n) for n in defaults}, name: value}
-    lost = {
-        n
-        for n, _, only in belonging(cls)
-        if not only.allows(changed.get(only.option, dataclasses.MISSING))
-    }
-    return {**{n: v for n, v in said.items() if n not in lost}, name: value}
+    return {**said, name: value}
 
 
 def _names(things: tuple[Any, ...]) -> list[str]:

@@ -30,12 +30,10 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     Overlap,
 )
-from meshwright.describe.fields import Unit
-from meshwright.describe.fitted import Parameter
+from meshwright.describe.fields import Checked, Kind, fields_of
 from meshwright.describe.framework import Framework, framework
 from meshwright.describe.kernels import Kernels, kernels
-from meshwright.describe.ranges import CHOICES, FREE
-from meshwright.describe.read import At, read
+from meshwright.describe.read import read
 from meshwright.formats.toml import load_job
 from meshwright.limits import laws, scenario
 from meshwright.limits.scenario import preset
@@ -47,41 +45,52 @@ ROOMS = [
     importlib.import_module(f"meshwright.describe.{m.name}")
     for m in pkgutil.iter_modules(meshwright.describe.__path__)
 ]
-DESCRIPTIONS = {
-    thing.__name__: thing
+DESCRIPTIONS = [
+    thing
     for room in (*ROOMS, failures, laws, scenario, settings)
     for thing in vars(room).values()
     if isinstance(thing, type)
-    and dataclasses.is_dataclass(thing)
+    and issubclass(thing, Checked)
+    and thing is not Checked
     and thing.__module__ == room.__name__
-}
-MACHINERY = {Unit, At, Parameter}
-"""Dataclasses of these rooms that describe nothing."""
+]
 
 
-def texts(kind: Any) -> bool:
-    """Does a type hold texts: str, str | None, tuple[str, ...], the keys of a mapping?"""
-    return kind is str or any(texts(part) for part in typing.get_args(kind))
+def texts(kind: Kind) -> list[Kind]:
+    """The kinds of texts that a field holds: its own, or of its keys and entries."""
+    if kind.type is str:
+        return [kind]
+    return [text for part in kind.parts for text in texts(part)]
 
 
 FIELDS = {
-    f"{name}.{field.name}": cls
-    for name, cls in DESCRIPTIONS.items()
-    if cls not in MACHINERY
-    for field in dataclasses.fields(cls)
-    if texts(typing.get_type_hints(cls)[field.name])
+    f"{cls.__name__}.{name}": cls
+    for cls in DESCRIPTIONS
+    for name, field in fields_of(cls).items()
+    if texts(field.kind)
+}
+CHOICES = {
+    field: kind.words
+    for field, cls in FIELDS.items()
+    for kind in texts(fields_of(cls)[field.split(".")[1]].kind)
+    if kind.words
 }
 
 
 def test_every_text_has_its_list_or_is_free() -> None:
-    assert set(FIELDS) == set(CHOICES) | set(FREE)
-    assert not set(CHOICES) & set(FREE)
+    for cls in DESCRIPTIONS:
+        for field in fields_of(cls).values():
+            for kind in texts(field.kind):
+                said = (bool(kind.words), kind.free, kind.reader is not None)
+                assert sum(said) == 1, field.where
     assert {
         "Counting.gathered_keys",
         "Counting.backward_needs",
         "ChipTime.model",
-        "Layout.schedule",
-    } <= set(FIELDS)
+        "Layout.placement",
+        "Chip.matrix_flops",
+        "Scenario.schedules",
+    } <= set(CHOICES)
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

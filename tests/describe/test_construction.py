@@ -65,7 +65,7 @@ def test_whole_numbers_are_kept_as_such() -> None:
         ({"model": "llama3-7b"}, "did you mean llama3"),
         (
             {"model": 70},
-            "job.model must be a Model or the name of one, not '70'",
+            "job.model must be a Model or the name of one, not 70",
         ),
         ({"cluster": 512}, "job.cluster must be a Cluster"),
         ({"cluster": "h100"}, "such as '1024xh100-sxm'"),
@@ -95,8 +95,8 @@ def test_a_wrong_job_is_told_at_once(
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"tp": 0}, "layout.tp must be between 1 and 1e.09, not 0"),
-        ({"pp": -2}, "layout.pp must be between 1 and 1e.09, not -2"),
+        ({"tp": 0}, "layout.tp must be at least 1, not 0"),
+        ({"pp": -2}, "layout.pp must be at least 1, not -2"),
         ({"dp": -2.5}, "layout.dp must be at least 1, not -2.5"),
         ({"ep": "eight"}, "layout.ep must be a whole number, not 'eight'"),
         ({"cp": None}, "layout.cp must be a whole number"),

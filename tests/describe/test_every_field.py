@@ -32,10 +32,10 @@ from meshwright.describe.assumptions import (
     Overlap,
     Stack,
 )
+from meshwright.describe.fields import fields_of
 from meshwright.describe.holding import Holding
 from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
-from meshwright.describe.ranges import CHOICES, RANGES, REAL
 from meshwright.describe.read import read
 from meshwright.step import room
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE as DEFECTS
@@ -137,7 +137,8 @@ OBJECTS = {
 
 def others(owner: type, name: str, value: Any) -> list[Any]:
     """Other values that the field may have."""
-    listed = CHOICES.get(f"{owner.__name__}.{name}")
+    kind = fields_of(owner)[name].kind
+    listed = kind.words
     if f"{owner.__name__}.{name}" in OBJECTS:
         return [OBJECTS[f"{owner.__name__}.{name}"]]
     if isinstance(value, Mapping):
@@ -148,8 +149,7 @@ def others(owner: type, name: str, value: Any) -> list[Any]:
         return [not value]
     if value is None or isinstance(value, (int, float)):
         less = [0.0] if owner in (Hide, HidePass) else []
-        least, _ = RANGES.get(f"{owner.__name__}.{name}", REAL)
-        small = max(least, 0.3)
+        small = max(kind.limits.least, 0.3)
         return [*less, small if value is None or value > 0.5 else value + 0.3]
     return []
 
@@ -202,9 +202,9 @@ NUMBERS = {
 CASES = [
     (joint, option, choice, field)
     for (joint, option), names in NUMBERS.items()
-    for choice in CHOICES[
-        f"{type(getattr(assumptions('realistic'), joint)).__name__}.{option}"
-    ]
+    for choice in fields_of(type(getattr(assumptions("realistic"), joint)))[
+        option
+    ].kind.words
     for field in names
     if choice
     not in (

@@ -26,8 +26,8 @@ from meshwright import (
 )
 from meshwright.cli.main import main
 from meshwright.describe.choices import FIELDS, Choices
+from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import DEGREES
-from meshwright.describe.ranges import CHOICES
 from meshwright.formats import parse_toml
 from meshwright.formats.flags import flags, read_flags, split, write_flags
 from meshwright.layout.placement import placed
@@ -66,7 +66,9 @@ def another(name: str) -> Any:
         "microbatch_group": (2,),
     }
     return next(
-        v for v in texts.get(name) or CHOICES[f"Layout.{name}"] if v != default
+        v
+        for v in texts.get(name) or fields_of(Layout)[name].kind.words
+        if v != default
     )
 
 
@@ -133,7 +135,7 @@ def test_a_search_refuses_a_field_that_its_tables_do_not_hold(
     """Never `plan --context ulysses` that plans something else."""
     from meshwright.search import space
 
-    monkeypatch.setattr(space, "SEARCHED", space.SEARCHED - {"panels"})
+    monkeypatch.delitem(space.SEARCHED, "panels")
     with pytest.raises(
         BadInput,
         match="panels is not searched: it can only be given to predict",

@@ -41,9 +41,7 @@ def job(**fields: object) -> Job:
 
 
 def test_realistic_asks_at_every_joint_that_a_framework_answers() -> None:
-    every = {
-        (joint, name) for joint, names in ANSWERS.items() for name in names
-    }
+    every = {*ANSWERS}
     assert set(asked(SETS["realistic"])) == every
     # its kernels and its host are measured
     assert set(asked(SETS["pytorch"])) == every - {("chip", "stack")}
@@ -231,7 +229,7 @@ def test_pytorch_is_realistic_on_the_trainers_framework() -> None:
     """Beside kernels and collectives, which it takes as measured."""
     alias, plain = job(assumptions="pytorch"), job(framework="meshwright")
     assert alias.profile == plain.profile == framework("meshwright")
-    for joint in {*ANSWERS} - {"chip"}:
+    for joint in {joint for joint, _ in ANSWERS} - {"chip"}:
         assert getattr(alias.how, joint) == getattr(plain.how, joint)
 
 
@@ -263,8 +261,4 @@ def test_the_joints_of_a_job_are_read_with_their_answers() -> None:
         str(f.relative_to(source)): read.findall(f.read_text("utf-8"))
         for f in source.rglob("*.py")
     }
-    # change one field of the set and keep the rest
-    allowed = {"validate/layouts.py": 1}
-    assert {
-        file: len(found) for file, found in raw.items() if found
-    } == allowed
+    assert not {file for file, found in raw.items() if found}

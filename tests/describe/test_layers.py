@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.describe.layers import Kind, kinds, leading, mix, written
+from meshwright.describe.layers import Kind, kinds, leading, mix
 from meshwright.describe.mixers import Linear, StateSpace
 from meshwright.describe.model import Model, MoE
+from meshwright.describe.pattern import written
 from meshwright.describe.read import read
 from meshwright.errors import BadInput
 

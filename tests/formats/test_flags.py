@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.catalog import cluster, model
+from meshwright.describe.fields import meanings
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.errors import BadInput
 from meshwright.formats.flags import (
     STDIN,
     command_line,
-    field_docs,
     layout_of,
     placement,
     read_flags,
@@ -171,9 +171,9 @@ def test_placement() -> None:
 
 
 def test_docs_are_read_from_the_fields() -> None:
-    assert field_docs(Layout)["pp"] == "Pipeline stages."
-    assert set(field_docs(Layout)) == {f.name for f in fields(Layout)}
-    assert field_docs(int) == {}
+    assert meanings(Layout)["pp"] == "Pipeline stages."
+    assert set(meanings(Layout)) == {f.name for f in fields(Layout)}
+    assert meanings(int) == {}
 
 
 @pytest.mark.parametrize(

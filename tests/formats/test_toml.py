@@ -17,22 +17,19 @@ from meshwright.describe import (
     chip,
     cluster,
     job,
-    kernels,
     layout,
     model,
     network,
-    transport,
 )
-from meshwright.describe.ranges import CHOICES, MOST_USD, RANGES
+from meshwright.describe.batch import parse_batch
+from meshwright.describe.chip import MOST_USD
+from meshwright.describe.fields import fields_of
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
 from meshwright.formats.flags import read_flags
-from meshwright.formats.toml import dump_job, load_job, parse_batch
+from meshwright.formats.toml import dump_job, load_job
 from meshwright.formats.toml_writer import dumps_toml
-from meshwright.limits import laws, scenario
-from meshwright.prediction import failures
-from meshwright.train import settings as train_settings
 from meshwright.web import question
 
 TEXT = st.text(
@@ -52,7 +49,16 @@ SOURCES = st.dictionaries(TEXT.filter(bool), ORIGIN, max_size=2).map(
 
 
 def choice(field):
-    return st.sampled_from(CHOICES[field])
+    cls, name = field.split(".")
+    every = {
+        **vars(assumptions),
+        **vars(chip),
+        **vars(job),
+        **vars(layout),
+        **vars(model),
+        **vars(network),
+    }
+    return st.sampled_from(fields_of(every[cls])[name].kind.words)
 
 
 @st.composite
@@ -515,8 +521,14 @@ WRONG = [
         describe(model__layers=1.5),
         "model.layers must be a whole number, not 1.5",
     ),
-    (describe(model__layers=True), "model.layers must be a number, not true"),
-    (describe(model__layers=[1]), "model.layers must be a number, not a list"),
+    (
+        describe(model__layers=True),
+        "model.layers must be a whole number, not true",
+    ),
+    (
+        describe(model__layers=[1]),
+        "model.layers must be a whole number, not a list",
+    ),
     (
         describe(model__layers={"value": 3, "sauce": "x"}),
         "model.layers must be a table of source, date, note",
@@ -619,7 +631,7 @@ WRONG = [
         ),
         "only the last dimension may be without a size",
     ),
-    (describe(layout__tp=0), "layout.tp must be between 1"),
+    (describe(layout__tp=0), "layout.tp must be at least 1"),
     (describe(layout__zero=4), "layout.zero must be between 0 and 3"),
     (
         describe(layout__placement={"tp": [1]}),
@@ -640,7 +652,7 @@ WRONG = [
                 "overlap": {"tp": {"share": 2}},
             }
         ),
-        "job.assumptions.overlap.tp.share must be between 0 and 1, not 2",
+        "job.assumptions.overlap.tp.share is the framework.s to say",
     ),
 ]
 
@@ -726,36 +738,6 @@ def test_texts_of_a_url_are_enough():
         3,
         2048,
     )
-
-
-def test_ranges_and_choices_name_fields_that_exist():
-    classes = [
-        c
-        for m in (
-            assumptions,
-            chip,
-            cluster,
-            job,
-            kernels,
-            layout,
-            model,
-            network,
-            transport,
-            failures,
-            laws,
-            scenario,
-            train_settings,
-        )
-        for c in vars(m).values()
-        if dataclasses.is_dataclass(c)
-    ]
-    fields = {
-        f"{c.__name__}.{f.name}"
-        for c in classes
-        if isinstance(c, type)
-        for f in dataclasses.fields(c)
-    }
-    assert set(RANGES) | set(CHOICES) <= fields
 
 
 def test_texts_are_escaped():

@@ -20,8 +20,7 @@ from meshwright.describe.assumptions import (
     Assumptions,
     HidePass,
 )
-from meshwright.describe.fields import ASK
-from meshwright.describe.ranges import CHOICES, RANGES
+from meshwright.describe.fields import ASK, Field, fields_of
 from meshwright.limits import Scenario, preset
 from meshwright.limits.laws import shape
 from meshwright.limits.search import fastest
@@ -48,8 +47,8 @@ FRAMEWORK = 79e9
 """Bytes that leave the model one of the chip's 80 GB."""
 
 
-def options(joint: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """(name, class and field, value) of every option of a joint, those of what hides among them."""
+def options(joint: Any, name: str) -> Iterator[tuple[str, Field, Any]]:
+    """(name, field, value) of every option of a joint, those of what hides among them."""
     for field in fields(joint):
         value = getattr(joint, field.name)
         if is_dataclass(value):
@@ -57,24 +56,23 @@ def options(joint: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
         else:
             yield (
                 f"{name}.{field.name}",
-                f"{type(joint).__name__}.{field.name}",
+                fields_of(type(joint))[field.name],
                 value,
             )
 
 
-def others(field: str, value: Any) -> tuple[Any, ...]:
+def others(field: Field, value: Any) -> tuple[Any, ...]:
     """Values that an option may have instead."""
+    words = field.kind.words
     if isinstance(value, Mapping):
-        return tuple({text: 30.0} for text in CHOICES[field])
-    if field in CHOICES:
-        return tuple(
-            text for text in CHOICES[field] if text not in (value, ASK)
-        )
+        return tuple({text: 30.0} for text in words)
+    if words:
+        return tuple(text for text in words if text not in (value, ASK))
     if isinstance(value, bool):
         return (not value,)
     if not value:
-        return (FRAMEWORK if field.endswith("bytes") else 0.5,)
-    least, _ = RANGES.get(field, (0.0, 0.0))
+        return (FRAMEWORK if field.name.endswith("bytes") else 0.5,)
+    least = field.kind.range.least if field.kind.range else 0.0
     return (max(value / 100, least),)
 
 

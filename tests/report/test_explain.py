@@ -9,10 +9,16 @@ import pytest
 from meshwright.catalog import chip, cluster, model
 from meshwright.cost.chip import MODELS
 from meshwright.cost.network import ALGORITHMS
-from meshwright.describe.assumptions import ELSEWHERE, SETS, assumptions
+from meshwright.describe.assumptions import (
+    ELSEWHERE,
+    SETS,
+    ChipTime,
+    NetworkTime,
+    assumptions,
+)
+from meshwright.describe.fields import fields_of
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.describe.ranges import CHOICES
 from meshwright.errors import BadInput
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.explain import find, rates, to_dict
@@ -136,8 +142,10 @@ def test_the_source_of_a_term_is_that_of_the_option_that_ran(
 
 
 def test_every_option_has_its_formula_and_source() -> None:
-    assert set(MODELS) == set(CHOICES["ChipTime.model"])
-    assert set(ALGORITHMS) == set(CHOICES["NetworkTime.collective"])
+    assert set(MODELS) == set(fields_of(ChipTime)["model"].kind.words)
+    assert set(ALGORITHMS) == set(
+        fields_of(NetworkTime)["collective"].kind.words
+    )
     assert all(
         all(texts) for texts in (*MODELS.values(), *ALGORITHMS.values())
     )

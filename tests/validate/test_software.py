@@ -10,8 +10,10 @@ import pytest
 from validate_rows import row
 
 from meshwright import catalog
+from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks
-from meshwright.describe.ranges import CHOICES
+from meshwright.describe.job import Job
+from meshwright.describe.software import Software
 from meshwright.prediction.classes import FAMILIES, class_of
 from meshwright_studies.validate import published, validate
 from meshwright_studies.validate.jobs import described, job
@@ -323,13 +325,13 @@ def test_aleph_alphas_stack_gathers_its_logits_and_waits_for_its_all_reduces() -
 
 def test_the_words_give_only_values_that_a_job_takes() -> None:
     for words in (*SETTINGS, FLOAT8):
-        allowed = CHOICES.get(f"Software.{words.field}", (True, False))
+        allowed = fields_of(Software)[words.field].kind.words or (True, False)
         assert {value for value, _ in words.values} <= set(allowed)
     assert {value for value, _ in GRADIENTS} == set(
-        CHOICES["Software.gradients"]
+        fields_of(Software)["gradients"].kind.words
     )
     assert {name for name, _ in KERNELS} - {""} <= set(
-        CHOICES["Job.attention_kernel"]
+        fields_of(Job)["attention_kernel"].kind.words
     )
     assert {name for name, _ in FRAMEWORKS} <= set(frameworks())
     assert set(FAMILIES) <= set(frameworks())

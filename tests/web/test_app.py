@@ -23,6 +23,8 @@ from asking import QUESTION, ask, call  # noqa: E402
 from meshwright import load_job
 from meshwright.cli.main import main
 from meshwright.cli.serve import bound
+from meshwright.describe.fields import fields_of
+from meshwright.describe.layout import SCHEMES, Layout
 from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
 from meshwright.prediction import certainty
@@ -640,6 +642,17 @@ def test_the_description_lists_every_endpoint() -> None:
     )
     for path in told["paths"].values():
         assert path["post"]["summary"], "each says what it answers"
+
+
+def test_the_description_says_what_each_field_means_and_may_be() -> None:
+    schemas = openapi(endpoints())["components"]["schemas"]
+    layout = schemas["Layout"]["properties"]
+    assert [*layout] == [*fields_of(Layout)]
+    assert all(one["description"] for one in layout.values())
+    assert layout["zero"]["maximum"] == 3
+    assert layout["scheme"]["enum"] == [*SCHEMES]
+    asked = schemas["Question"]["properties"]
+    assert asked["seq"]["description"].startswith("Sequence length")
 
 
 def test_the_same_question_is_answered_once(served) -> None:

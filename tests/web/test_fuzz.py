@@ -94,7 +94,11 @@ def requests(draw: Any) -> tuple[str, Any]:
     body = {}
     for field, of in schema["properties"].items():
         if draw(st.booleans()) or field == "question":
-            right = QUESTIONS if field == "question" else BY_TYPE[of["type"]]
+            right = (
+                QUESTIONS
+                if field == "question"
+                else BY_TYPE[of.get("type", "object")]
+            )
             body[field] = draw(
                 st.one_of(right, JSON)
                 if draw(st.integers(0, 4)) == 0

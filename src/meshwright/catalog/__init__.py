@@ -8,12 +8,11 @@ cluster("1024xh100-sxm")
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from ..describe import shipped
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
 from ..describe.model import Model
@@ -134,10 +133,8 @@ def _key(text: str) -> str:
 def _tables(kind: str) -> dict[str, dict[str, Any]]:
     """name -> table of all files of a kind."""
     tables: dict[str, dict[str, Any]] = {}
-    folder = resources.files(__package__) / kind
-    for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".toml"):
-            tables |= tomllib.loads(file.read_text("utf-8"))
+    for file in shipped.tables(kind).values():
+        tables |= file
     return tables
 
 

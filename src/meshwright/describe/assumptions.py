@@ -13,11 +13,50 @@ from typing import Annotated, Any
 from ..errors import BadInput, unknown
 from . import fitted
 from .choices import Choices, refusal
-from .fields import ASK, Checked, Object, Unit, With
-from .frozen import FrozenDict, freeze, hashed_once, shown
+from .fields import (
+    ASK,
+    BY_NAME,
+    FROM_0,
+    Amount,
+    Answered,
+    AnyShare,
+    Bytes,
+    Checked,
+    Known,
+    Name,
+    Object,
+    OneOf,
+    Prose,
+    Range,
+    Risk,
+    Seconds,
+    Share,
+    With,
+    fields_of,
+)
+from .frozen import hashed_once, shown
+from .frozendict import EMPTY
 from .holding import Holding
 from .layout import Layout
 from .precision import PRECISIONS, Precision
+from .software import (
+    ATTENTION,
+    BackwardNeeds,
+    CudaGraphs,
+    Float8,
+    Gathered,
+    InputGradients,
+    Norm,
+    Recipe,
+    Resident,
+    Rotary,
+    Selective,
+    SendOverlap,
+    StageMessage,
+    StepBarrier,
+    WeightGradient,
+    WeightsQuantised,
+)
 
 WITH_MEMORY = With("model", "roofline", "hierarchy", "calibrated")
 """Models of a chip whose memory and vector units take time."""
@@ -42,13 +81,24 @@ nobody measured is never the faster.
 """
 
 
+COLLECTIVES = (
+    "nccl",
+    "ring",
+    "best",
+    "levels",
+    "book",
+    "free",
+    "measured",
+)
+
+
 @dataclass(frozen=True)
 class Counting(Checked):
     """S1, what counts as work."""
 
-    dot_product: str = "2k"
+    dot_product: Annotated[str, OneOf("2k", "2k-1")] = "2k"
     """FLOPs of a dot product of length k: "2k", or "2k-1" (LBL)."""
-    causal: str = "half"
+    causal: Annotated[str, OneOf("full", "half", "window")] = "half"
     """Attention scores above the diagonal: "full" computes them all (most papers, torch's counter),
     "half" skips them as flash kernels do; "window" computes those inside a sliding window, the
     convention of model FLOPs."""
@@ -58,25 +108,27 @@ class Counting(Checked):
     """Residual additions."""
     optimizer_step: bool = True
     """The optimizer's own pass over its state."""
-    dropout: str = "blocks"
+    dropout: Annotated[str, OneOf("blocks", "lbl")] = "blocks"
     """Where a model with dropout has it: "blocks" (after attention and feed-forward), or "lbl"
     (also after the activation, and inside attention).
     """
-    output_bias: Annotated[str, TIMED] = "sharded"
+    output_bias: Annotated[str, OneOf("sharded", "replicated"), TIMED] = (
+        "sharded"
+    )
     """The bias after a reduce-scatter acts on the shard ("sharded") or on the whole sequence
     ("replicated", LBL 1D).
     """
-    gathered_inputs: str = "regathered"
+    gathered_inputs: Annotated[Gathered, Answered()] = "regathered"
     """Inputs of column-parallel matrices are kept as shards and gathered again in backward
     ("regathered", Megatron-LM) or "kept" whole.
     """
-    attention_output: str = "once"
+    attention_output: Annotated[str, OneOf("once", "twice")] = "once"
     """The attention result is kept "once" (as input of the projection) or "twice" (LBL)."""
-    gathered_keys: Annotated[str, CARRIED] = "regathered"
+    gathered_keys: Annotated[Gathered, CARRIED, Answered()] = "regathered"
     """Keys and values of context parallelism are gathered again in backward ("regathered") or
     "kept" whole.
     """
-    backward_needs: str = "fused"
+    backward_needs: Annotated[BackwardNeeds, Answered()] = "fused"
     """What stays in memory for the backward pass: what "fused" kernels need (Megatron-LM), or what
     PyTorch's autograd keeps operation by operation ("autograd"): keys and values copied for every
     query head, the SiLU beside its product, RMSNorm's input in fp32 and normalised.
@@ -85,24 +137,26 @@ class Counting(Checked):
     """In place of hidden / n1: a function of job and layout to the width of a SUMMA shard between
     two products. An object, never a text.
     """
-    weight_gradient: Annotated[str, TIMED] = "apart"
+    weight_gradient: Annotated[WeightGradient, TIMED, Answered()] = "apart"
     """A matrix's two gradients are products "apart", each against its own roofline, and that of the
     weights is added up over microbatches in `Precision.gradient_bytes` by the product itself; or
     apart, and "added" up by a pass of its own (autograd); or "one pass" (the papers), which writes
     dW as wide as W.
     """
-    rotary: Annotated[str, TIMED] = "fused"
+    rotary: Annotated[Rotary, TIMED, Answered()] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
     neighbours, or passes of their own ("apart").
     """
-    stage_message: Annotated[str, CARRIED] = "scattered"
+    stage_message: Annotated[StageMessage, CARRIED, Answered()] = "scattered"
     """What a tp rank sends to the next stage where all hold the same activation (no sequence
     parallelism): 1/tp of it ("scattered": scatter/gather of Megatron-LM and DeepSpeed), or all of
     it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it).
     """
-    selective: str = "core_attn"
+    selective: Annotated[Selective, Answered()] = "core_attn"
     """What a layout's recompute "selective" means: a part of `describe.recompute`."""
-    input_gradients: Annotated[str, CARRIED] = "together"
+    input_gradients: Annotated[InputGradients, CARRIED, Answered()] = (
+        "together"
+    )
     """Without sequence parallelism the gradients of an input that the gate and the up matrix read
     are all-reduced "together", or each by itself ("apart": matrices that are modules of their own).
     """
@@ -114,50 +168,44 @@ class Stack(Checked):
     asks, the framework's.
     """
 
-    kernel: str = "flash"
+    kernel: Annotated[str, OneOf(*ATTENTION, "flash", ASK)] = "flash"
     """Of attention: a name of `Job.attention_kernel`."""
     elementwise: Annotated[float, OWN] = 1.0
     """Bytes that passes over activations move, over those that their inputs and outputs need."""
-    norm: Annotated[str, OWN] = "fused"
+    norm: Annotated[Norm, OWN] = "fused"
     """Norms are kernels of their own ("fused"), or operations of "torch"."""
-    host_s: Annotated[float, Unit("s"), OWN] = 0.0
+    host_s: Annotated[Seconds, OWN] = 0.0
     """Seconds in which the host launches the forward pass of one layer."""
-    step_s: Annotated[float, Unit("s"), OWN] = 0.0
+    step_s: Annotated[Seconds, OWN] = 0.0
     """Seconds of each step beside everything else."""
-    cuda_graphs: Annotated[str, OWN] = "off"
+    cuda_graphs: Annotated[CudaGraphs, OWN] = "off"
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
-    float8: Annotated[str, OWN] = "tensorwise"
+    float8: Annotated[Float8, OWN] = "tensorwise"
     """Scaling of FP8 numbers."""
-    weights_quantised: Annotated[str, OWN] = "pass"
+    weights_quantised: Annotated[WeightsQuantised, OWN] = "pass"
     """Weights are quantised in each forward "pass", or once a "step" and kept narrow for all its
     microbatches."""
-    quantise: Annotated[Mapping[str, float], OWN] = field(
-        default_factory=FrozenDict
-    )
+    quantise: Annotated[Mapping[Recipe, Amount], OWN] = EMPTY
     """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
     not those of `Kernels.quantise`.
     """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        freeze(self, "quantise")
 
 
 @dataclass(frozen=True)
 class Host(Checked):
     """Seconds of the host, over those of the forward pass of one layer (`Stack.host_s`)."""
 
-    backward: float = 2.0
+    backward: Amount = 2.0
     """Of a backward pass: two products for each of the forward pass (estimate)."""
-    experts_s: Annotated[float, Unit("s")] = 2e-3
+    experts_s: Seconds = 2e-3
     """What experts add to a layer: routing, permutation, a launch for each product (estimate)."""
-    embedding: float = 0.3
+    embedding: Amount = 0.3
     """Of the embedding (estimate)."""
-    head: float = 0.5
+    head: Amount = 0.5
     """Of head and loss (estimate)."""
-    parts: float = 0.5
+    parts: Amount = 0.5
     """Left with CUDA graphs of parts of a layer (estimate)."""
-    full: float = 0.02
+    full: Amount = 0.02
     """Left with one graph of the whole iteration (estimate)."""
 
 
@@ -166,14 +214,16 @@ class Host(Checked):
 class ChipTime(Checked):
     """S2, from work to seconds on one chip."""
 
-    model: str = "roofline"
+    model: Annotated[
+        str, OneOf("peak", "roofline", "hierarchy", "calibrated", "by-shape")
+    ] = "roofline"
     """peak (compute only), roofline (the slower of compute and memory), hierarchy (Epoch's memory
     levels), calibrated (times measured on the chip, kernel by kernel, where it has them; else
     roofline), or by-shape (laws of kernels, with the constants of catalog/kernels).
     """
-    stack: Annotated[Stack, BY_SHAPE] = Stack()
+    stack: Annotated[Stack, BY_SHAPE, Answered()] = Stack()
     """What software adds."""
-    wide_norm: Annotated[float, BY_SHAPE] = 9.0
+    wide_norm: Annotated[float, Range(1.0, 100.0), BY_SHAPE] = 9.0
     """Bytes that a norm of separate torch operations moves over those of a fused kernel: 36 of an
     element forward, not 4 (to fp32, square, mean, product, back to 16 bits, weight; count of this
     project)."""
@@ -187,11 +237,11 @@ class ChipTime(Checked):
     kernels: Object = None
     """In place of those of the catalogue: constants of kernels (`describe.kernels.Kernels`). An
     object, never a text."""
-    matrix_efficiency: float | None = None
+    matrix_efficiency: Share | None = None
     """Sustained share of the matrix peak; None = the chip's measured `sustained`, else
     `sustained`.
     """
-    sustained: Annotated[float, With("matrix_efficiency", None)] = UNMEASURED
+    sustained: Annotated[Share, With("matrix_efficiency", None)] = UNMEASURED
     """Share assumed for chips without a measurement."""
     attention_forward: Annotated[float | None, PEAKS] = None
     """Share of the 16-bit matrix peak that fused attention reaches; None = that of other
@@ -199,10 +249,10 @@ class ChipTime(Checked):
     """
     attention_backward: Annotated[float | None, PEAKS] = None
     """The same in the backward pass."""
-    vector_efficiency: Annotated[float, WITH_MEMORY] = 0.8
-    memory_efficiency: Annotated[float, WITH_MEMORY] = 0.9
+    vector_efficiency: Annotated[Share, WITH_MEMORY] = 0.8
+    memory_efficiency: Annotated[Share, WITH_MEMORY] = 0.9
     """Share of the peak memory bandwidth that streams reach."""
-    launch_s: Annotated[float, Unit("s"), PEAKS] = 4.5e-6
+    launch_s: Annotated[Seconds, PEAKS] = 4.5e-6
     """Paid once by every operation in each direction."""
 
 
@@ -211,18 +261,20 @@ class ChipTime(Checked):
 class NetworkTime(Checked):
     """S2, from messages to seconds."""
 
-    collective: str = "ring"
+    collective: Annotated[str, OneOf(*COLLECTIVES)] = "ring"
     """nccl: the algorithm and protocol that NCCL's tuner chooses, timed as measured; ring: one ring
     through all ranks; best: the faster of ring and tree, with in-network reduction where a switch
     has it; levels: inside each unit before the next level, all levels at work at once (Epoch);
     book: torus axes side by side, levels pipelined behind one another, latency hidden under the
     bytes (the scaling book); measured: times measured on the network where it has them, else
     best."""
-    efficiency: Annotated[float | None, SENT] = None
+    efficiency: Annotated[Share | None, SENT] = None
     """Share of a link's bandwidth that large messages reach; None = the one of each network
     dimension (`network.UNMEASURED` where none was measured).
     """
-    ring_factor: Annotated[str, With("collective", "book")] = "exact"
+    ring_factor: Annotated[
+        str, OneOf("exact", "one"), With("collective", "book")
+    ] = "exact"
     """n ranks move (n-1)/n of the vector ("exact"), or all of it ("one", the book's shorthand for
     large n).
     """
@@ -230,7 +282,7 @@ class NetworkTime(Checked):
     """In place of the one that `collective` names: an algorithm of `cost`. An object, never a
     text.
     """
-    hop: Annotated[str, SENT] = "slowest"
+    hop: Annotated[str, OneOf("slowest", "mean"), SENT] = "slowest"
     """A pipeline hop costs the "slowest" link between stages or the "mean" over the links."""
 
 
@@ -238,27 +290,40 @@ class NetworkTime(Checked):
 class Hide(Checked):
     """How far the collectives of one axis hide behind the compute of their layer."""
 
-    scope: str = "none"
+    scope: Annotated[
+        str,
+        OneOf(
+            "none",
+            "weight gradient",
+            "operation",
+            "sublayer",
+            "layer",
+            "step",
+            ASK,
+        ),
+    ] = "none"
     """Whose seconds they hide behind, each second once: the product of an operation that makes its
     "weight gradient" (backward passes only, Megatron-LM), the "operation" that sends, its
     "sublayer" (attention or feed-forward), its "layer", or the whole "step", as if any microbatch
     could hide what another sends; or "none"."""
-    share: Annotated[float, HIDING] = 1.0
+    share: Annotated[AnyShare, HIDING] = 1.0
     """Of those seconds."""
-    slow: Annotated[float, HIDING] = 0.0
+    slow: Annotated[AnyShare, HIDING] = 0.0
     """Compute beside them is slower: seconds added for each second hidden, at most 1."""
-    most: Annotated[float, HIDING] = field(default=1.0, kw_only=True)
+    most: Annotated[AnyShare, HIDING] = field(default=1.0, kw_only=True)
     """Of the collectives, what hides at most, however long the compute is."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.scope == "none" and any(
-            getattr(self, f.name) != f.default for f in fields(self)
-        ):
-            raise BadInput(
-                "overlap: with scope none nothing hides, so that share, slow, most and links mean"
-                " nothing"
-            )
+    def conflict(self) -> str:
+        """What does not hide hides in no way."""
+        said = any(
+            getattr(self, f.name) != f.default
+            for f in fields_of(type(self)).values()
+        )
+        return (
+            "with scope none nothing hides, so that share, slow, most and links mean nothing"
+            if self.scope == "none" and said
+            else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -267,7 +332,10 @@ class HidePass(Hide):
     a microbatch, gradients alone behind a "backward" pass, or both behind the whole "step".
     """
 
-    links: Annotated[str, HIDING] = "shared"
+    scope: Annotated[
+        str, OneOf("none", "backward", "pass", "layer", "step", ASK)
+    ] = "none"
+    links: Annotated[str, OneOf("shared", "serial", "free"), HIDING] = "shared"
     """With the collectives of the pass itself: "shared", no dimension of the network carries more
     than its rate; taken "serial", one collective after the other; or "free", as if each axis had
     links of its own."""
@@ -277,11 +345,13 @@ class HidePass(Hide):
 class Weights(Checked):
     """How weights and gradients go between replicas."""
 
-    gradients: str = "reduce-scatter"
+    gradients: Annotated[str, OneOf("reduce-scatter", "all-reduce", ASK)] = (
+        "reduce-scatter"
+    )
     """With ZeRO 1 and more, gradients are summed by "reduce-scatter", or by "all-reduce"
     (DeepSpeed's ZeRO-1).
     """
-    gathers: Annotated[float, With("gradients", but=(ASK,))] = 1.0
+    gathers: Annotated[Share, With("gradients", but=(ASK,))] = 1.0
     """Of the rate of its links that a gather of whole weights reaches."""
 
 
@@ -293,27 +363,27 @@ NOT_HIDDEN = Hide()
 class Overlap(Checked):
     """What hides behind what."""
 
-    dp: Annotated[HidePass, CARRIED] = HidePass("pass")
+    dp: Annotated[HidePass, CARRIED, Answered("dp_hidden")] = HidePass("pass")
     """Gradients and weights: ZeRO 0 to 2 hide behind the forward pass of the first and the backward
     pass of the last microbatch, ZeRO 2 and 3 behind every pass; of each the first unit that
     arrives, or the last that leaves, is exposed. Scope "layer": nothing is, as in the middle of
     many layers, each hiding what the next one needs (the scaling book)."""
-    tp: Annotated[Hide, CARRIED] = NOT_HIDDEN
+    tp: Annotated[Hide, CARRIED, Answered("tp_hidden")] = NOT_HIDDEN
     """Tensor parallelism."""
-    cp: Annotated[Hide, CARRIED] = NOT_HIDDEN
+    cp: Annotated[Hide, CARRIED, Answered("cp_hidden")] = NOT_HIDDEN
     """Exchange of keys and values: "operation" for a ring that computes on the blocks that are
     there.
     """
-    ep: Annotated[Hide, CARRIED] = NOT_HIDDEN
+    ep: Annotated[Hide, CARRIED, Answered("ep_hidden")] = NOT_HIDDEN
     """All-to-all of the experts."""
-    pp: str = "interleaved"
+    pp: Annotated[SendOverlap, Answered("send_overlap")] = "interleaved"
     """Pipeline sends: "interleaved", they wait where the order of the schedule has them wait, and
     hide elsewhere (`Schedule.span`, replayed); as papers add them up, those of every microbatch
     hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages.
     """
-    weights: Annotated[Weights, CARRIED] = Weights()
+    weights: Annotated[Weights, CARRIED, Answered()] = Weights()
     """How weights and gradients go."""
-    step_barrier: str = "global norm"
+    step_barrier: Annotated[StepBarrier, Answered()] = "global norm"
     """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this
     project's trainer), or "none": each rank of the pipeline begins the next step as soon as it is
     done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards). Orders
@@ -324,11 +394,11 @@ class Overlap(Checked):
 class MemoryCount(Checked):
     """What lives on a device beside the model itself."""
 
-    framework_bytes: Annotated[float, Unit("B")] | None = None
+    framework_bytes: Annotated[Bytes | None, FROM_0, Answered()] = None
     """Context, kernels and communicators, outside the allocator; None = the framework's."""
-    capacity_share: float = 0.96
+    capacity_share: Share = 0.96
     """Share of the chip's memory that can be allocated."""
-    resident: str = "layers"
+    resident: Annotated[Resident, Answered()] = "layers"
     """What is counted: what "layers" save and the states of their weights; that and what a
     framework keeps "held" beside it (`holding`); or every tensor of the trainer's "program" at its
     fullest moment."""
@@ -336,27 +406,27 @@ class MemoryCount(Checked):
         True
     )
     """Count the largest temporary: the layer being recomputed, gathered weights, logits in fp32."""
-    holding: Holding | None = None
+    holding: Annotated[Holding | None, Answered()] = None
     """What the framework holds; None = as its profile says."""
-    risk_width: float = 0.0
+    risk_width: Annotated[float, Range(0.0, 10.0)] = 0.0
     """Width w of the risk of running out of memory, 1 / (1 + (capacity / needed)^(1/w)); 0: what
     needs more runs out, what does not fits.
     """
-    headroom: Annotated[float, With("risk_width", but=(0.0,))] = 0.5
+    headroom: Annotated[Risk, With("risk_width", but=(0.0,))] = 0.5
     """The largest risk at which a layout fits, unless the job says another."""
 
 
 @dataclass(frozen=True)
-class Assumptions:
+class Assumptions(Checked):
     """One choice at each joint."""
 
-    name: str
-    source: str
-    count: Counting = field(default_factory=Counting)
-    chip: ChipTime = field(default_factory=ChipTime)
-    network: NetworkTime = field(default_factory=NetworkTime)
-    overlap: Overlap = field(default_factory=Overlap)
-    memory: MemoryCount = field(default_factory=MemoryCount)
+    name: Name
+    source: Prose
+    count: Counting = Counting()
+    chip: ChipTime = ChipTime()
+    network: NetworkTime = NetworkTime()
+    overlap: Overlap = Overlap()
+    memory: MemoryCount = MemoryCount()
     precision: Precision | None = None
     """Numbers of a job that names none; None = bf16."""
     choices: tuple[Choices, ...] = ()
@@ -367,7 +437,7 @@ class Assumptions:
     """A search takes only layouts in which everything divides: chips, batch and the layers of a
     stage.
     """
-    framework: str = ""
+    framework: Known = ""
     """Name of the framework that is asked (`ASK`) where the job names none; empty: the one usual on
     the chip.
     """
@@ -619,6 +689,9 @@ def assumptions(name: str) -> Assumptions:
     return SETS[name]
 
 
+BY_NAME[Assumptions] = assumptions
+
+
 def unsearched(how: Assumptions, layout: Layout) -> str:
     """The sentence for a layout that the set's own search would not take; empty if it would, or
     takes any.
@@ -626,17 +699,6 @@ def unsearched(how: Assumptions, layout: Layout) -> str:
     why = "; ".join(refusal(how.choices, layout, how.name))
     none = f"this layout is none of those that {how.name} searches"
     return f"{none}: {why}" if why else ""
-
-
-def left_open(value: object) -> bool:
-    """A field that a set leaves to the framework."""
-    return ASK in (
-        value,
-        *(
-            getattr(value, name, None)
-            for name in ("scope", "kernel", "gradients")
-        ),
-    )
 
 
 def demand_read(

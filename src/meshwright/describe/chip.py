@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from ..errors import BadInput
-from .fields import Checked, Unit
-from .frozen import FrozenDict, freeze, hashed_once, shown
+from .fields import (
+    FROM_0,
+    Bandwidth,
+    Bytes,
+    Checked,
+    Known,
+    Name,
+    Range,
+    Share,
+    Sources,
+    Unit,
+    origins,
+)
+from .frozen import hashed_once, shown
+from .frozendict import EMPTY
 from .measured import Table
+from .precision import Compute
 
 THREADS = 128
 """Threads a multiprocessor runs in one clock; rates per clock and thread refer to them."""
 HOST_REACHED = 0.87
 """Share of a host link's peak that large copies reach: 55.6 of the 64 GB/s of PCIe Gen5 x16 on an
 H100 (nvbandwidth, host_to_device_memcpy_ce, the example of its guide); assumed of every link."""
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+MOST_USD = 1e6
+"""For an hour of a chip: more than a rack costs to buy."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +46,17 @@ class Hierarchy(Checked):
     """Boost clock the peak is quoted at."""
     flop_per_clock: float
     """FP16 FLOP per clock and thread, 128 threads a multiprocessor."""
-    l2_bytes: Annotated[float, Unit("B")]
-    l2_bandwidth: Annotated[float, Unit("B/s")]
+    l2_bytes: Bytes
+    l2_bandwidth: Bandwidth
     smem_bytes_per_clock: float = 128.0
     """Shared-memory bytes per clock and multiprocessor."""
-    register_bytes: Annotated[float, Unit("B")] = 65536.0
+    register_bytes: Bytes = 65536.0
     """Register file of one processing block; 4 blocks a multiprocessor."""
-    shared_bytes: Annotated[float, Unit("B")] = 262144.0
+    shared_bytes: Bytes = 262144.0
     """L1 and shared memory of one multiprocessor."""
     dsmem: bool = False
     """Multiprocessors can read each other's shared memory."""
-    usable: float = 0.75
+    usable: Share = 0.75
     """Share of L2 and registers that tiles can fill."""
 
     @property
@@ -55,59 +70,61 @@ class Hierarchy(Checked):
 class Chip(Checked):
     """An accelerator as the planner sees it."""
 
-    name: str
-    matrix_flops: Mapping[str, Annotated[float, Unit("FLOP/s")]]
+    name: Name
+    matrix_flops: Mapping[Compute, Annotated[float, Unit("FLOP/s")]]
     """Peak of the matrix units by precision, dense (no sparsity), per chip."""
     vector_flops: Annotated[float, Unit("FLOP/s")]
     """Peak of the vector units in the training precision (fp16 or bf16 where the chip has it, else
     fp32).
     """
-    hbm_bytes: Annotated[float, Unit("B")]
+    hbm_bytes: Bytes
     """Capacity of the memory on the package."""
-    hbm_bandwidth: Annotated[float, Unit("B/s")]
+    hbm_bandwidth: Bandwidth
     """Peak, reads and writes together."""
-    network: str = ""
+    network: Known = ""
     """Catalogue name of the network this chip is usually sold with."""
-    runtime_bytes: Annotated[float, Unit("B")] = 0.0
+    runtime_bytes: Annotated[Bytes, FROM_0] = 0.0
     """Of its memory, what the chip's runtime keeps from programs (TPUs)."""
-    framework: str = ""
+    framework: Known = ""
     """Catalogue name of the framework that is usual on it; empty: `framework.USUAL`."""
-    kernel_law: str = ""
+    kernel_law: Known = ""
     """Name of its kind in catalog/kernels: what its kernels reach by shape; empty: nobody measured
     it.
     """
-    vendor: str = ""
-    sustained: float | None = None
+    vendor: Name = ""
+    sustained: Share | None = None
     """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None =
     not measured.
     """
-    host_bandwidth: Annotated[float, Unit("B/s")] = 0.0
+    host_bandwidth: Annotated[Bandwidth, FROM_0] = 0.0
     """Peak of its link to the host's memory, each way (PCIe, NVLink-C2C); 0 = unknown."""
-    host_reached: float = HOST_REACHED
+    host_reached: Share = HOST_REACHED
     """Share of it that copies reach."""
-    host_memory_bandwidth: Annotated[float, Unit("B/s")] = 0.0
+    host_memory_bandwidth: Annotated[Bandwidth, FROM_0] = 0.0
     """Its part of the host's memory bandwidth, reads and writes together; 0 = unknown."""
-    power_w: Annotated[float, Unit("W")] = 0.0
+    power_w: Annotated[float, Unit("W"), FROM_0] = 0.0
     """Board power limit; 0 = unknown."""
-    usd_per_hour: Annotated[float, Unit("USD/h")] = 0.0
+    usd_per_hour: Annotated[float, Unit("USD/h"), Range(0.0, MOST_USD)] = 0.0
     """A rental price; 0 = unknown."""
     hierarchy: Hierarchy | None = None
-    kernels: Mapping[str, Table] = field(default_factory=FrozenDict)
+    kernels: Mapping[Name, Table] = EMPTY
     """precision/kernel -> measured seconds, for the chip model `calibrated`; `meshwright calibrate`
     writes them.
     """
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Name, ...] = ()
     """Names other tools use, such as the CUDA device name."""
-    sources: Mapping[str, Any] = field(
-        default_factory=FrozenDict, compare=False, repr=False
-    )
+    sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
     __repr__ = shown
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        freeze(self, "matrix_flops", "kernels")
+    def conflict(self) -> str:
+        """A chip computes something."""
+        return (
+            ""
+            if self.matrix_flops
+            else "matrix_flops must name at least one precision, such as { bf16 = '989 TFLOP/s' }"
+        )
 
     def rent_usd(self, chip_hours: float) -> float | None:
         """Rent; None if the price is unknown."""

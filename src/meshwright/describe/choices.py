@@ -12,11 +12,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from ..errors import BadInput, unknown
+from ..errors import BadInput, brief, unknown
 from ..schedule import get as schedule_named
-from .frozen import FrozenDict
+from .frozendict import FrozenDict
 from .layout import Layout
-from .read import brief, read
+from .read import read
 
 Value: TypeAlias = int | str | bool
 Values: TypeAlias = tuple[Value, ...]

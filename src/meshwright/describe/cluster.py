@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from ..errors import BadInput
 from ..num import product
 from .chip import Chip
-from .fields import Checked
-from .frozen import FrozenDict, freeze, shown
+from .fields import Checked, Count, Name, Range, Sources, origins
+from .frozen import shown
+from .frozendict import EMPTY
 from .measured import Overhead
 from .network import Dim, Network
 
@@ -19,13 +20,11 @@ from .network import Dim, Network
 class Installation(Checked):
     """What is known of one's own machines beside their parts: what a few steps measured there."""
 
-    scale: float = 1.0
+    scale: Annotated[float, Range(1e-3, 1e3)] = 1.0
     """Measured seconds of a step over predicted ones; `meshwright calibrate --from` writes it."""
-    steps: int = 0
+    steps: Count = 0
     """Measured steps that it is from."""
-    sources: Mapping[str, Any] = field(
-        default_factory=FrozenDict, compare=False, repr=False
-    )
+    sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
 
@@ -35,9 +34,9 @@ class Cluster(Checked):
 
     chip: Chip
     network: Network
-    chips: int
-    name: str = ""
-    engine: Mapping[str, Overhead] = field(default_factory=FrozenDict)
+    chips: Annotated[int, Range(1, 1e8)]
+    name: Name = ""
+    engine: Mapping[Name, Overhead] = EMPTY
     """feature (plain, tp, zero3, 1f1b, ...) -> what PyTorch's engine costs on this machine's CPUs;
     `meshwright calibrate` writes it.
     """
@@ -46,10 +45,6 @@ class Cluster(Checked):
     """What steps measured on these machines say of all others there."""
 
     __repr__ = shown
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        freeze(self, "engine")
 
     @property
     def sizes(self) -> tuple[int, ...]:

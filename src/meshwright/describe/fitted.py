@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from . import shipped
-from .frozen import FrozenDict
+from .frozendict import FrozenDict
 
 T = TypeVar("T")
 

@@ -7,60 +7,77 @@ fills that in. The profiles lie in catalog/frameworks, each field with its sourc
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib import resources
+from itertools import permutations
 from typing import Annotated, Any
 
-from ..errors import BadInput, unknown
-from . import fitted
+from ..errors import BadInput
+from . import fitted, shipped
 from .assumptions import (
+    JOINTS,
     NOT_HIDDEN,
     Assumptions,
     Hide,
     HidePass,
     Stack,
     Weights,
-    left_open,
 )
 from .chip import Chip
 from .choices import Choices
-from .fields import ASK, Checked, Unit
-from .frozen import FrozenDict, freeze, shown, varied
+from .fields import (
+    ASK,
+    BY_NAME,
+    FROM_0,
+    Amount,
+    AnyShare,
+    Bytes,
+    Checked,
+    Known,
+    Name,
+    OneOf,
+    Range,
+    Seconds,
+    Share,
+    Sources,
+    fields_of,
+    finder,
+    origins,
+)
+from .frozen import shown, varied
+from .frozendict import EMPTY
 from .holding import Holding
+from .layout import AXES
 from .read import merged, read
-from .software import Software
+from .software import (
+    AttentionKernel,
+    BackwardNeeds,
+    CudaGraphs,
+    Dispatcher,
+    DpOverlap,
+    Float8,
+    Gathered,
+    Gradients,
+    InputGradients,
+    Loss,
+    Norm,
+    Recipe,
+    Resident,
+    Rotary,
+    Selective,
+    SendOverlap,
+    Software,
+    StageMessage,
+    StepBarrier,
+    TpOverlap,
+    WeightGradient,
+    WeightsQuantised,
+)
 
 USUAL = "megatron-core"
 """The framework that is asked where neither job nor set nor chip names one."""
-ANSWERS = {
-    "count": (
-        "gathered_inputs",
-        "input_gradients",
-        "gathered_keys",
-        "backward_needs",
-        "weight_gradient",
-        "rotary",
-        "stage_message",
-        "selective",
-    ),
-    "chip": ("stack",),
-    "overlap": {
-        "dp": "dp_hidden",
-        "tp": "tp_hidden",
-        "cp": "cp_hidden",
-        "ep": "ep_hidden",
-        "pp": "send_overlap",
-        "weights": "weights",
-        "step_barrier": "step_barrier",
-    },
-    "memory": ("resident", "framework_bytes", "holding"),
-}
-"""Joint of a set -> the fields a framework answers (field of the set -> field of the framework,
-where the names differ).
-"""
+ORDERS = tuple("-".join(axes) for axes in permutations(AXES))
 
 
 @dataclass(frozen=True)
@@ -69,71 +86,71 @@ class Framework(Checked):
     (`describe.assumptions`).
     """
 
-    name: str
-    gathered_inputs: str
-    input_gradients: str
-    gathered_keys: str
-    backward_needs: str
-    weight_gradient: str
-    rotary: str
-    stage_message: str
-    selective: str
+    name: Name
+    gathered_inputs: Gathered
+    input_gradients: InputGradients
+    gathered_keys: Gathered
+    backward_needs: BackwardNeeds
+    weight_gradient: WeightGradient
+    rotary: Rotary
+    stage_message: StageMessage
+    selective: Selective
     gradient_overlap: HidePass
     """How far collectives of weights and gradients hide where `dp_overlap` lets them."""
-    dp_overlap: str
+    dp_overlap: DpOverlap
     """Which of them run beside compute."""
-    send_overlap: str
+    send_overlap: SendOverlap
     """`Overlap.pp`."""
-    step_barrier: str
-    resident: str
-    framework_bytes: Annotated[float, Unit("B")]
-    attention: str
+    step_barrier: StepBarrier
+    resident: Resident
+    framework_bytes: Annotated[Bytes, FROM_0]
+    attention: AttentionKernel
     """The attention kernel that runs unless the job names one (`Job.attention_kernel`)."""
-    flash: str
+    flash: AttentionKernel
     """The fused kernel that it has."""
-    unfused: str
+    unfused: AttentionKernel
     """The kernel that it has for unfused attention."""
-    norm: str
-    elementwise: float
+    norm: Norm
+    elementwise: Annotated[float, Range(0.1, 100.0)]
     """Bytes that passes over activations move, over those that their inputs and outputs need."""
-    elementwise_compiled: float
+    elementwise_compiled: Annotated[float, Range(0.1, 100.0)]
     """The same with torch.compile."""
     compiled: bool
-    cuda_graphs: str
-    host_s: Annotated[float, Unit("s")]
+    cuda_graphs: CudaGraphs
+    host_s: Seconds
     """Seconds in which the host launches the forward pass of one layer."""
-    step_s: Annotated[float, Unit("s")]
+    step_s: Seconds
     """Seconds of each step beside everything else: the optimizer's launches, logging, the next
     batch.
     """
-    float8: str
-    weights_quantised: str
+    float8: Float8
+    weights_quantised: WeightsQuantised
     """`Stack.weights_quantised`."""
-    dispatcher: str
+    dispatcher: Dispatcher
     ep_overlap: bool
-    ep_overlap_share: float
+    ep_overlap_share: AnyShare
     """Of the all-to-all of the experts, what hides where it is overlapped."""
-    tp_overlap: str
-    tp_overlap_share: float
+    tp_overlap: TpOverlap
+    tp_overlap_share: AnyShare
     """Of what `tp_overlap` overlaps, what hides, where it does."""
-    cp_overlap_share: float
+    cp_overlap_share: AnyShare
     """The same of the exchange of keys and values."""
-    gradients: str
-    gradient_collective: str
+    gradients: Gradients
+    gradient_collective: Annotated[str, OneOf("reduce-scatter", "all-reduce")]
     """With ZeRO 1 and more, gradients are summed by reduce-scatter, or by all-reduce (DeepSpeed's
     ZeRO-1).
     """
-    gather_share: float
+    gather_share: Share
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
     logits_gathered: bool
     """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two
     more 16-bit copies (one at tp 1).
     """
-    loss: str
+    loss: Loss
     """The loss is as `holding` counts it ("own"), or torch's in eager mode ("eager")."""
     holding: Holding
     """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
-    quantise: Mapping[str, float] = field(default_factory=FrozenDict)
+    quantise: Mapping[Recipe, Amount] = EMPTY
     """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
     not those of `Kernels.quantise`.
     """
@@ -143,27 +160,16 @@ class Framework(Checked):
     """Those of them that its released version runs, and so a plan takes unless other values are
     named, each a strategy of its own; empty = all.
     """
-    rules: tuple[str, ...] = ()
+    rules: tuple[Known, ...] = ()
     """Names of rules (`layout.trainable`) that its layouts keep beside those of all."""
-    orders: tuple[str, ...] = ()
+    orders: tuple[Annotated[str, OneOf(*ORDERS)], ...] = ()
     """Orders of the axes, nearest first (tp-cp-dp-pp), in which its launcher numbers ranks: who
     names the framework gets no other placement; empty: any.
     """
-    sources: Mapping[str, Mapping[str, str]] = field(
-        default_factory=FrozenDict, compare=False
-    )
+    sources: Sources = origins()
     """Where each field is from."""
 
     __repr__ = shown
-
-    def __post_init__(self) -> None:
-        """Mappings are frozen."""
-        super().__post_init__()
-        frozen = {
-            name: FrozenDict(origin) for name, origin in self.sources.items()
-        }
-        object.__setattr__(self, "sources", FrozenDict(frozen))
-        freeze(self, "quantise")
 
     @property
     def stack(self) -> Stack:
@@ -223,28 +229,31 @@ class Framework(Checked):
             else NOT_HIDDEN
         )
 
-    def answer(self, joint: str, name: str) -> Any:
-        """Its answer to a field of a set."""
-        fields: Any = ANSWERS[joint]
-        return getattr(
-            self, fields[name] if isinstance(fields, dict) else name
-        )
+
+ANSWERS = {
+    (joint, name): option.kind.answered or name
+    for joint in JOINTS
+    for name, option in fields_of(
+        fields_of(Assumptions)[joint].kind.type
+    ).items()
+    if option.kind.answered is not None
+}
+"""(joint of a set, its field) -> the field of the framework that answers it."""
 
 
 def asked(how: Assumptions) -> tuple[tuple[str, str], ...]:
     """(joint, field) of what a set leaves to the framework."""
-    every = (
-        (joint, name) for joint, names in ANSWERS.items() for name in names
-    )
-    found = (
-        (joint, name, getattr(getattr(how, joint), name))
-        for joint, name in every
-    )
     return tuple(
         (joint, name)
-        for joint, name, value in found
-        if value is None or left_open(value)
+        for joint, name in ANSWERS
+        if _open(getattr(getattr(how, joint), name))
     )
+
+
+def _open(value: object) -> bool:
+    """A set leaves the field to the framework, or one of the options in it."""
+    inside = vars(value).values() if isinstance(value, Checked) else ()
+    return value is None or value == ASK or ASK in inside
 
 
 @lru_cache(maxsize=1024)
@@ -264,7 +273,8 @@ def answered(how: Assumptions, by: Framework) -> Assumptions:
     """The set with the framework's answers in place of its questions."""
     found: dict[str, dict[str, Any]] = {}
     for joint, name in asked(how):
-        found.setdefault(joint, {})[name] = by.answer(joint, name)
+        answer = getattr(by, ANSWERS[joint, name])
+        found.setdefault(joint, {})[name] = answer
     joints: dict[str, Any] = {
         joint: varied(getattr(how, joint), **fields)
         for joint, fields in found.items()
@@ -284,19 +294,14 @@ def frameworks() -> dict[str, Framework]:
 @cache
 def as_written() -> dict[str, Framework]:
     """name -> profile of the catalogue's files, before any run."""
-    folder = resources.files("meshwright") / "catalog" / "frameworks"
-    files = {f.name.removesuffix(".toml"): f for f in folder.iterdir()}
-    said = {
-        name: tomllib.loads(files[name].read_text("utf-8"))
-        for name in sorted(files)
-    }
-    whole = {
-        name: {"name": name, **table, "holding": _holding(name, said)}
-        for name, table in said.items()
-    }
+    files = shipped.tables("frameworks")
     return {
-        name: read(Framework, table, f"framework {name}")
-        for name, table in whole.items()
+        name: read(
+            Framework,
+            {"name": name, **table, "holding": _holding(name, files)},
+            f"framework {name}",
+        )
+        for name, table in files.items()
     }
 
 
@@ -309,9 +314,11 @@ def _holding(name: str, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def framework(name: str) -> Framework:
     """The profile of that name; BadInput names the nearest ones."""
-    if name not in frameworks():
-        raise unknown("framework", name, frameworks())
-    return frameworks()[name]
+    found: Framework = finder("framework", frameworks())(name)
+    return found
+
+
+BY_NAME[Framework] = framework
 
 
 def usual(how: Assumptions, chip: Chip) -> str:

@@ -9,45 +9,17 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from .fields import left_out, usual
+from .fields import fields_of, left_out
+from .frozendict import FrozenDict as FrozenDict
 
-K = TypeVar("K")
-V = TypeVar("V")
 T = TypeVar("T")
 COLUMNS = 100
 LINES = 5
 """Of a printed description."""
 ENTRIES = 8
 """Of a list or table in it."""
-
-
-class FrozenDict(dict[K, V]):
-    """A dict that cannot be changed; it hashes if its values do."""
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "a description cannot be changed: make another one with dataclasses.replace"
-        )
-
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = (
-        setdefault
-    ) = update = _refuse
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def __reduce__(self) -> Any:
-        return type(self), (dict(self),)
-
-
-def freeze(instance: Any, *names: str) -> None:
-    """Make these mappings of a frozen dataclass FrozenDicts; for its __post_init__."""
-    for name in names:
-        value = getattr(instance, name)
-        if type(value) is not FrozenDict and isinstance(value, Mapping):
-            object.__setattr__(instance, name, FrozenDict(value))
 
 
 def hashed_once(cls: type[T]) -> type[T]:
@@ -93,7 +65,11 @@ def varied(thing: T, **fields: Any) -> T:
     description (endless memory). What options lose by them is as usual."""
     cls: Any = type(thing)
     lost = left_out(cls, {**vars(thing), **fields})
-    plain = {name: usual(cls)[name] for name in lost if name not in fields}
+    plain = {
+        name: fields_of(cls)[name].default
+        for name in lost
+        if name not in fields
+    }
     return changed(thing, **plain, **fields)
 
 
@@ -160,17 +136,17 @@ def one_line(instance: Any) -> str:
 
 def _changed(instance: Any) -> list[tuple[str, Any]]:
     """(field, value) of those that say something."""
-    found = []
-    for field in dataclasses.fields(instance):
-        value = getattr(instance, field.name)
-        default = (
-            field.default
-            if field.default_factory is dataclasses.MISSING
-            else field.default_factory()
-        )
-        if field.repr and (_is_array(value) or value != default):
-            found.append((field.name, value))
-    return found
+    return [
+        (f.name, value)
+        for f in dataclasses.fields(instance)
+        for value in [getattr(instance, f.name)]
+        if f.repr and (_is_array(value) or value != _default(f))
+    ]
+
+
+def _default(f: dataclasses.Field[Any]) -> Any:
+    made = f.default_factory
+    return f.default if made is dataclasses.MISSING else made()
 
 
 def _is_array(value: Any) -> bool:

@@ -5,14 +5,16 @@ profile gives a source for each field.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
-from .fields import ASK, Checked, Unit, With
-from .frozen import FrozenDict, freeze
+from .fields import ASK, FROM_0, Amount, Bytes, Checked, OneOf, With
+from .frozendict import EMPTY
+from .precision import Compute
 
 HELD = With("memory.resident", "held", ASK)
 """Counts of memory that add it up."""
+Held = Annotated[Bytes, FROM_0, HELD]
 
 
 @dataclass(frozen=True)
@@ -21,32 +23,32 @@ class Holding(Checked):
     it.
     """
 
-    loss_bytes: Annotated[float, Unit("B"), HELD] = 4.0
+    loss_bytes: Held = 4.0
     """Of one logit at the peak of the loss, copy by copy, with the whole vocabulary on each rank:
     bf16 2 + fp32 log-softmax 4 + its gradient 4 + that of the loss 4 = 14 in eager PyTorch; 4 where
     the loss is one fused kernel, bf16 and its gradient.
     """
-    loss_bytes_tp: Annotated[float, Unit("B"), HELD] = 4.0
+    loss_bytes_tp: Held = 4.0
     """The same where the vocabulary is cut over tp."""
-    norm_extra: Annotated[float, Unit("B"), HELD] = 0.0
+    norm_extra: Held = 0.0
     """Of each element of a norm of separate torch kernels, kept beside its input: that in fp32, its
     normalised value, the 16-bit cast.
     """
-    gradient_bytes: Annotated[Mapping[str, float], HELD] = field(
-        default_factory=FrozenDict
-    )
+    gradient_bytes: Annotated[Mapping[Compute, Amount], HELD] = EMPTY
     """Precision of the products -> bytes of a gradient while it is accumulated; others, and numbers
     that say 16 bits, as the job says.
     """
-    unit_gradient: Annotated[str, HELD] = "accumulated"
+    unit_gradient: Annotated[
+        str, OneOf("accumulated", "activations", "none"), HELD
+    ] = "accumulated"
     """Whole gradients of a unit whose gradients are sharded (ZeRO 2 and 3) are as wide as
     "accumulated" ones, as "activations", or there are "none".
     """
-    step_bytes: Annotated[float, Unit("B"), HELD] = 0.0
+    step_bytes: Held = 0.0
     """Of each parameter that a rank updates, while the optimizer runs, where gradients are
     accumulated in 16 bits: their fp32 copies.
     """
-    step_copies: Annotated[str, HELD] = "reused"
+    step_copies: Annotated[str, OneOf("reused", "new"), HELD] = "reused"
     """These copies lie in memory that activations have left ("reused"), or in a block larger than
     any cached ("new"): that adds to what the allocator holds, but not to what a device must have,
     since the cache is freed before an allocation fails.
@@ -56,9 +58,9 @@ class Holding(Checked):
     one for each shape of weight in a layer, for the whole run, and the head's beside the logits."""
     keeps_pipeline_outputs: Annotated[bool, HELD] = False
     """A pipeline keeps each stage's output beside its input until the backward pass."""
-    bucket_elements: Annotated[float, HELD] = 0.0
+    bucket_elements: Annotated[Amount, HELD] = 0.0
     """Most gradients that are copied into one block to be reduced."""
-    backward_share: Annotated[float, HELD] = 0.0
+    backward_share: Annotated[Amount, HELD] = 0.0
     """Temporaries of the backward pass of a layer, over what the layer keeps if nothing is computed
     again.
     """
@@ -66,13 +68,9 @@ class Holding(Checked):
     """The backward pass of a tensor-parallel product holds its input, gathered over tp with
     sequence parallelism, and that input's gradient, beside their shards; twice of each
     (DTensor)."""
-    allocator_share: float = 0.0
+    allocator_share: Amount = 0.0
     """Bytes that the allocator holds and no tensor uses, over those of tensors, at the peak."""
-    allocator_need: float = 0.0
+    allocator_need: Amount = 0.0
     """The same of what a device must have: the allocator frees its cache and tries again before it
     fails.
     """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        freeze(self, "gradient_bytes")

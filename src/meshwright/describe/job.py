@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from ..errors import BadInput, article, unknown
-from ..units import LENGTH, parse
-from .assumptions import REALISTIC, Assumptions, assumptions
+from ..errors import BadInput
+from ..units import parse
+from .assumptions import REALISTIC, Assumptions
+from .batch import parse_batch
 from .chip import Chip
 from .cluster import Cluster
-from .fields import ASK, Checked, Length, Unit
+from .fields import (
+    ASK,
+    BY_NAME,
+    FROM_0,
+    Amount,
+    Checked,
+    Length,
+    Name,
+    OneOf,
+    Prose,
+    Range,
+    Risk,
+    Unit,
+    fields_of,
+    finder,
+)
 from .framework import Framework, answered, asked, framework, running, usual
-from .frozen import FrozenDict, changed, freeze, shown
+from .frozen import changed, shown
+from .frozendict import EMPTY
 from .layout import DEGREES, Layout
 from .model import Model
 from .precision import PRECISIONS as PRECISIONS
 from .precision import Precision as Precision
-from .software import NOTHING_SAID, UNFUSED, Software
+from .software import ATTENTION, NOTHING_SAID, UNFUSED, Software
 
 
 @dataclass(frozen=True)
 class Optimizer(Checked):
     """What the optimizer keeps for each parameter."""
 
-    name: str = "adamw"
-    state_bytes: float = 12.0
+    name: Name = "adamw"
+    state_bytes: Amount = 12.0
     """fp32 master weight + first moment + second moment."""
-    master_bytes: float = 4.0
+    master_bytes: Amount = 4.0
     """The part of it that is an fp32 copy of the weight; not kept where weights are fp32
     themselves.
     """
-    flops: float = 14.0
+    flops: Amount = 14.0
     """Floating-point operations of one update of one parameter."""
-    iterations: int = 0
+    iterations: Annotated[int, Range(0, 100)] = 0
     """Newton-Schulz iterations that make the update of each matrix orthogonal (Muon); they are
     named in a note, not timed.
     """
@@ -50,6 +67,7 @@ OPTIMIZERS = {
     "muon": Optimizer("muon", 8.0, iterations=5),
     "adafactor": Optimizer("adafactor", 4.0),
 }
+BY_NAME[Optimizer] = finder("optimizer", OPTIMIZERS)
 
 
 ONE_DEVICE = Layout(dp=1)
@@ -63,29 +81,35 @@ class Job(Checked):
     model: Model
     cluster: Cluster
     batch: int
-    """Global batch in sequences."""
-    layout: Layout = field(default_factory=Layout)
-    seq: Length = 0
-    """Sequence length in tokens; 0 = the model's."""
+    """Global batch in sequences; as a text tokens of a step such as 4M, rounded to whole sequences,
+    or sequences such as 4096seq."""
+    layout: Layout = Layout()
+    seq: Annotated[Length, Range(0, 1e9)] = 0
+    """Sequence length in tokens, such as 8192 or 8k (k = 1,024); default (0): the model's."""
     precision: Precision = None  # type: ignore[assignment]  # a Precision once the job is made
-    """Default: that of the assumption set, else bf16."""
+    """bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure,
+    fp16-pure; default: that of the assumption set, else bf16."""
     optimizer: Optimizer = OPTIMIZERS["adamw"]
-    tokens: Annotated[float, Unit("token")] = 0.0
+    """adamw, adam, adamw-no-master, sgd, muon or adafactor."""
+    tokens: Annotated[float, Unit("token"), FROM_0] = 0.0
     """Length of the whole run, for days, cost and energy; 0 = not asked."""
-    attention_kernel: str = ASK
+    attention_kernel: Annotated[
+        str, OneOf("flash", "unfused", *ATTENTION, ASK)
+    ] = ASK
     """flash (no T x T matrix in memory) or unfused, as the framework has it; or one by name: fa1,
     fa2, fa3, cudnn, xla, torch, fused-softmax. framework: the one that runs by itself."""
     assumptions: Assumptions = REALISTIC
+    """The set of modelling choices: realistic, lbl-2024, megatron-2021, ..."""
     framework: Framework | None = None
-    """The software, such as megatron-core (usual on GPUs), maxtext (on TPUs) or meshwright (the
-    trainer of this project): what it keeps, overlaps and can run."""
+    """What the software keeps, overlaps and can run: megatron-core (usual on GPUs), maxtext (on
+    TPUs), torchtitan, ... or meshwright, the trainer of this project."""
     software: Software = NOTHING_SAID
     """What is said of it beside its name, in place of what the framework does by itself."""
-    headroom: float | None = None
+    headroom: Risk | None = None
     """Largest risk of running out of memory at which a layout fits, such as 0.05; default: that of
     the assumption set (realistic: 0.1).
     """
-    train: Mapping[str, Any] = field(default_factory=FrozenDict)
+    train: Mapping[Prose, Any] = EMPTY
     """Table [train] of a file, as it is written: what `meshwright train` does with the job
     (`train.settings` reads it). It goes with the job into every file; no prediction asks it.
     """
@@ -96,62 +120,18 @@ class Job(Checked):
         """Names become what they name, texts numbers; BadInput for everything else that is no
         job.
         """
-        freeze(self, "train")
-        for name, kind in PARTS.items():
-            value = getattr(self, name)
-            if value is None and name in ("precision", "framework"):
-                continue
-            if isinstance(value, str):
-                object.__setattr__(self, name, _named(name, value))
-            elif not isinstance(value, kind):
-                raise BadInput(
-                    f"job.{name} must be {article(kind.__name__)} or the name of one, not"
-                    f" {str(value)[:40]!r}"
-                )
-        if not isinstance(self.layout, Layout):
-            raise BadInput(
-                "job.layout must be a Layout, such as Layout(tp=8, dp=4), not"
-                f" {str(self.layout)[:40]!r}"
-            )
-        for name, unit in (("seq", LENGTH), ("tokens", "token")):
-            if isinstance(getattr(self, name), str):
-                object.__setattr__(
-                    self, name, parse(getattr(self, name), unit, f"job.{name}")
-                )
-        # "4Mi" tokens, "512seq"
-        if isinstance(self.batch, str) and "batch" in BY_NAME:
-            object.__setattr__(
-                self, "batch", BY_NAME["batch"](self.batch, int(self.T))
-            )
-        for name, least in (("batch", 1), ("seq", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int):
-                object.__setattr__(self, name, _whole(name, value))
-            if getattr(self, name) < least:
-                raise BadInput(
-                    f"job.{name} must be at least {least}, not {value}"
-                )
-        if (
-            self.headroom is not None
-            and not self.assumptions.memory.risk_width
-        ):
-            raise BadInput(
-                f"assumptions {self.assumptions.name} know no risk of running out of memory:"
-                f" job.headroom goes with those that do, such as {REALISTIC.name}"
-            )
+        for one in fields_of(Job).values():
+            value = getattr(self, one.name)
+            if one.kind.unit and isinstance(value, str):
+                number = parse(value, one.kind.unit, one.where)
+                object.__setattr__(self, one.name, number)
+        # "4Mi" tokens are sequences of the length that the model may say
+        batch: Any = self.batch
+        if isinstance(batch, str):
+            object.__setattr__(self, "batch", 1)
         super().__post_init__()
-        if (self.framework or self.software.given) and not asked(
-            self.assumptions
-        ):
-            what = (
-                f"framework {self.framework.name}"
-                if self.framework
-                else f"software.{next(iter(self.software.given))}"
-            )
-            raise BadInput(
-                f"assumptions {self.assumptions.name} say themselves what a framework does: {what} "
-                f"goes with sets that ask it, such as {REALISTIC.name}"
-            )
+        if isinstance(batch, str):
+            object.__setattr__(self, "batch", parse_batch(batch, self.T)[0])
         if self.precision is None:
             object.__setattr__(self, "precision", self.usual_precision)
         elif self.software.gradients:
@@ -160,6 +140,24 @@ class Job(Checked):
                 "precision",
                 accumulated(self.precision, self.software.gradients),
             )
+
+    def conflict(self) -> str:
+        """The set of assumptions makes use of what is said beside it."""
+        how = self.assumptions
+        if self.headroom is not None and not how.memory.risk_width:
+            return (
+                f"assumptions {how.name} know no risk of running out of memory: headroom goes with"
+                f" those that do, such as {REALISTIC.name}"
+            )
+        said = [f"software.{name}" for name in self.software.given]
+        if self.framework:
+            said = [f"framework {self.framework.name}"]
+        if said and not asked(how):
+            return (
+                f"assumptions {how.name} say themselves what a framework does: {said[0]} goes with"
+                f" sets that ask it, such as {REALISTIC.name}"
+            )
+        return ""
 
     @cached_property
     def profile(self) -> Framework | None:
@@ -290,58 +288,7 @@ def accumulated(numbers: Precision, gradients: str) -> Precision:
     )
 
 
-PARTS: dict[str, type] = {
-    "model": Model,
-    "cluster": Cluster,
-    "precision": Precision,
-    "optimizer": Optimizer,
-    "assumptions": Assumptions,
-    "framework": Framework,
-    "software": Software,
-}
-"""Fields of a job that may be given by name."""
-
-
 FP32_BYTES = 4.0
-
-BY_NAME: dict[str, Callable[..., object]] = {}
-"""Field -> what finds the thing of that name: `formats.resolve` knows catalogue and files, which
-stand below this room.
-"""
-
-
-def _named(field: str, name: str) -> object:
-    """What a name stands for; BadInput says which are near."""
-    if field in BY_NAME:
-        return BY_NAME[field](name)
-    if field == "assumptions":
-        return assumptions(name)
-    if field == "framework":
-        return framework(name)
-    if field in ("model", "cluster"):
-        raise BadInput(
-            f"job.{field} must be a {field.capitalize()}; meshwright.Job takes the name of one too"
-        )
-    things: dict[str, object] = {
-        **(PRECISIONS if field == "precision" else OPTIMIZERS)
-    }
-    if name not in things:
-        raise unknown(field, name, things)
-    return things[name]
-
-
-def _whole(field: str, value: object) -> int:
-    """The value as an int."""
-    if (
-        isinstance(value, (str, bool))
-        or not hasattr(value, "__float__")
-        or float(value) != float(value) // 1
-    ):
-        hint = " of sequences (tokens / seq)" if field == "batch" else ""
-        raise BadInput(
-            f"job.{field} must be a whole number{hint}, not {str(value)[:40]!r}"
-        )
-    return int(float(value))
 
 
 def demand(job: object, layout: object = None) -> None:

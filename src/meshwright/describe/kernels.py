@@ -7,18 +7,29 @@ its kind (`Chip.kernel_law`).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated
 
-from ..errors import unknown
-from . import fitted
-from .fields import Checked, Unit
-from .frozen import FrozenDict, freeze, shown
+from . import fitted, shipped
+from .fields import (
+    FROM_0,
+    Amount,
+    AnyShare,
+    Checked,
+    Name,
+    Range,
+    Seconds,
+    Share,
+    Sources,
+    Unit,
+    finder,
+    origins,
+)
+from .frozen import shown
 from .read import read
+from .software import Recipe
 
 GENERIC = "generic"
 """Kernels of a chip that nobody measured: no law of shapes beyond the tiles; its rate is
@@ -36,7 +47,7 @@ class FusedAttention(Checked):
 
     share: float
     """Of the 16-bit matrix peak, for long sequences."""
-    length: float
+    length: Amount
     """Tokens of a sequence at which it reaches half of `share`."""
     backward: float
     """Rate of the backward pass over that of the forward pass."""
@@ -46,56 +57,50 @@ class FusedAttention(Checked):
 class Kernels(Checked):
     """Constants of the kernels of one kind of chip."""
 
-    name: str
+    name: Name
     units: int
     """Multiprocessors: tiles of an output that are computed at once."""
-    share: float
+    share: Share
     """Of the 16-bit matrix peak that large products reach at the clock the peak is quoted at."""
-    depth: float
+    depth: Amount
     """Inner width k at which a product takes twice as long as its arithmetic: 1 + depth / k."""
-    waves: float
+    waves: AnyShare
     """Of the units that the last wave of tiles leaves idle, what is paid for."""
-    clock: float
+    clock: Share
     """Share of the kernels' rate that hours of training hold."""
-    power_w: Annotated[float, Unit("W")]
+    power_w: Annotated[float, Unit("W"), FROM_0]
     """Power limit of the parts that were measured; 0 = none."""
-    power_exponent: float
+    power_exponent: AnyShare
     """Clock under a lower limit: (limit / power_w)^exponent."""
-    memory: float
+    memory: Share
     """Share of the memory bandwidth that kernels reach."""
-    added: float
+    added: AnyShare
     """Of the shorter of arithmetic and memory traffic, what does not hide behind the longer."""
-    launch_s: Annotated[float, Unit("s")]
+    launch_s: Seconds
     """Between two kernels."""
     fp8: float
     """Share of the FP8 peak over `share`."""
     fp4: float
     """The same of FP4."""
-    quantise: Mapping[str, float]
+    quantise: Mapping[Recipe, Amount]
     """Recipe of FP8 -> bytes moved for each element of an activation or an output gradient that is
     quantised; weights: half of it.
     """
-    attention: Mapping[str, FusedAttention]
+    attention: Mapping[Name, FusedAttention]
     """Fused kernel -> its law; one that is not listed runs as the last that is."""
     narrow: float
     """Rate of fused attention with heads of at most 64 over that with wider ones."""
-    scores: float
+    scores: Share
     """Share of the 16-bit peak that the products of unfused attention reach."""
-    alignment: float
+    alignment: Annotated[float, Range(0.0, 4.0)]
     """Exponent of (largest power of two in the width of a head / 8), where that is less than 1."""
-    crowd: float
+    crowd: Amount
     """Tokens that an expert's products cost more than those it has."""
-    crowd_weights: float
+    crowd_weights: Amount
     """The same of the product that makes the gradients of its weights."""
-    sources: Mapping[str, Any] = field(
-        default_factory=FrozenDict, compare=False, repr=False
-    )
+    sources: Sources = origins()
 
     __repr__ = shown
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        freeze(self, "quantise", "attention")
 
     @property
     def estimated(self) -> bool:
@@ -121,21 +126,15 @@ def every() -> dict[str, Kernels]:
 @cache
 def as_written() -> dict[str, Kernels]:
     """name -> constants of the catalogue's files, before any run."""
-    folder = resources.files("meshwright") / "catalog" / "kernels"
-    common = tomllib.loads((folder / "common.toml").read_text("utf-8"))
-    found = {}
-    for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        name = file.name.removesuffix(".toml")
-        if file.name.endswith(".toml") and name != "common":
-            own = tomllib.loads(file.read_text("utf-8"))
-            found[name] = read(
-                Kernels, {"name": name, **common, **own}, f"kernels {name}"
-            )
-    return found
+    files = shipped.tables("kernels")
+    common = files.pop("common")
+    return {
+        name: read(Kernels, {"name": name, **common, **own}, f"kernels {name}")
+        for name, own in files.items()
+    }
 
 
 def kernels(name: str) -> Kernels:
     """The constants of that name; BadInput names the nearest ones."""
-    if name not in every():
-        raise unknown("kernels", name, every())
-    return every()[name]
+    found: Kernels = finder("kernels", every())(name)
+    return found

@@ -9,44 +9,13 @@ windows as `window` and `full_every` say.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..errors import BadInput
-
-if TYPE_CHECKING:
-    from .model import Model
-
-MIXERS = {
-    "full": "full attention",
-    "sliding": "sliding attention",
-    "sparse": "sparse attention",
-    "chosen": "sparse attention to the keys that the layer before chose",
-    "linear": "linear attention",
-    "ssm": "state space",
-    "conv": "convolution",
-    "none": "no mixer",
-}
-"""Words of a pattern -> as a person says it. Two joined by "&" stand side by side (Falcon-H1)."""
-FEED_FORWARDS = ("dense", "experts", "none")
-NEEDS = {
-    "sliding": "window",
-    "sparse": "sparse",
-    "chosen": "sparse",
-    "linear": "linear",
-    "ssm": "ssm",
-    "conv": "conv",
-}
-"""Mixer -> the field of a model that says its shape."""
-WORD = re.compile(
-    r"(?:([1-9]\d{0,4}) ?[*x] ?)?([a-z]+(?:&[a-z]+)*)(?:\+([a-z]+))?"
-)
-MOST_WORDS = 200
-"""Of a pattern that is written out, before it is said to be long."""
+from .model import Model
+from .pattern import MIXERS, words
 
 
 class Kind(NamedTuple):
@@ -65,25 +34,6 @@ class Kind(NamedTuple):
     def mixers(self) -> tuple[str, ...]:
         """One after the other."""
         return tuple(self.mixer.split("&"))
-
-
-def words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
-    """(times, mixer, feed-forward) of each word; BadInput for one that is none."""
-    found = []
-    for text in pattern:
-        match = WORD.fullmatch(text)
-        mixers = match[2].split("&") if match else []
-        if match is None or any(m not in MIXERS for m in mixers):
-            raise BadInput(
-                f"pattern: {text[:60]!r} is no layer: write [times*]mixer[+feed-forward], such as"
-                f" 3*linear+experts, of {', '.join(MIXERS)} and {', '.join(FEED_FORWARDS)}"
-            )
-        if match[3] is not None and match[3] not in FEED_FORWARDS:
-            raise BadInput(
-                f"pattern: feed-forward {match[3][:40]!r} is none of {', '.join(FEED_FORWARDS)}"
-            )
-        found.append((int(match[1] or 1), match[2], match[3]))
-    return found
 
 
 @lru_cache(maxsize=4096)
@@ -204,41 +154,3 @@ LINEAR = {
     "lightning": "lightning",
     "gated": "mLSTM",
 }
-
-
-def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The shortest pattern of a list of (mixer, feed-forward)."""
-    layers = [f"{mixer}+{ffn}" for mixer, ffn in every]
-    count = len(layers)
-    period = next(
-        (
-            n
-            for n in range(1, count)
-            if all(layers[i] == layers[i % n] for i in range(count))
-        ),
-        count,
-    )
-    found: list[tuple[int, str]] = []
-    for word in layers[:period]:
-        if found and found[-1][1] == word:
-            found[-1] = (found[-1][0] + 1, word)
-        else:
-            found.append((1, word))
-    return tuple(
-        word if times == 1 else f"{times}*{word}" for times, word in found
-    )
-
-
-def check(model: Model) -> str:
-    """ "" or why the pattern of a model is none."""
-    try:
-        read = words(model.pattern)
-    except BadInput as error:
-        return str(error)
-    for _, mixer, ffn in read:
-        for word in mixer.split("&"):
-            if word in NEEDS and getattr(model, NEEDS[word]) is None:
-                return f"pattern has {word} layers, but {NEEDS[word]} is not given"
-        if ffn == "experts" and model.moe is None:
-            return "pattern has layers with experts, but moe is not given"
-    return ""

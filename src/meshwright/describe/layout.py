@@ -11,15 +11,27 @@ do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import BadInput
+from ..exchange import EXCHANGES
 from ..num import Num, maximum, minimum, product, where
 from ..schedule import get as schedule_named
-from .fields import Checked
-from .frozen import FrozenDict, changed, freeze, shown
+from .fields import (
+    Checked,
+    Count,
+    Degree,
+    Known,
+    OneOf,
+    Parsed,
+    Range,
+    Searched,
+    fields_of,
+)
+from .frozen import changed, shown
+from .frozendict import EMPTY
 from .offload import offload
 from .recompute import RECOMPUTE, recompute
 from .stages import RULES, stages
@@ -34,117 +46,95 @@ GRIDS = ("summa", "mlp2d")
 PLANE = {"tp_ff": "tp", "tp_model": "cp"}
 """Axes of a grid by what they cut of a feed-forward -> the axes they are."""
 
-DEGREES = (
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "dp_replicate",
-    "ep",
-    "etp",
-    "microbatch",
-    "interleave",
-    "panels",
-)
 
-CHOICES = {"zero": (0, 1, 2, 3), "sequence_parallel": (True, False)}
-"""Values of the fields that are no texts (those stand in `ranges.CHOICES`)."""
+Chosen = Annotated[Degree, Searched()]
 
 
 @dataclass(frozen=True)
 class Layout(Checked):
     """Degrees of parallelism, and the choices that go with them."""
 
-    tp: Num = 1
+    tp: Chosen = 1
     """Tensor parallel: cuts heads and feed-forward (LBL: n1)."""
-    cp: Num = 1
+    cp: Chosen = 1
     """Context parallel: cuts the sequence; keys and values are gathered (LBL: n2). With scheme
     summa and mlp2d it cuts weights too.
     """
-    pp: Num = 1
+    pp: Chosen = 1
     """Pipeline stages."""
-    dp: Num = None  # type: ignore[assignment]  # a number on chips (`filling`)
-    """Data-parallel replicas. Where it is not stated (None), those that fill the cluster."""
-    dp_replicate: Num = 1
+    dp: Chosen = None  # type: ignore[assignment]  # a number on chips (`filling`)
+    """Data-parallel replicas; default: what tp, cp and pp leave of the chips."""
+    dp_replicate: Chosen = 1
     """Groups of dp ranks that hold whole copies (HSDP): ZeRO shards over the dp / dp_replicate
     nearest of them, and gradients are all-reduced across the groups. The name is torchtitan's;
     Megatron Core: num_distributed_optimizer_instances.
     """
-    ep: Num = 1
+    ep: Chosen = 1
     """Expert parallel: ranks that share out the experts of a layer."""
-    etp: Num = 1
+    etp: Chosen = 1
     """Tensor parallel degree inside an expert."""
-    microbatch: Num = 1
+    microbatch: Chosen = 1
     """Sequences of one microbatch of one replica."""
-    interleave: Num = 1
+    interleave: Chosen = 1
     """Virtual pipeline stages per rank (Megatron: VPP)."""
-    stages: str = "even"
+    stages: Annotated[str, Parsed(stages), Searched(*RULES)] = "even"
     """Layers of each stage: even, as many in each; slots, embedding and loss count as a layer each;
     or one by one, such as 7,8*14,7 (`describe.stages`)."""
-    microbatch_group: int = 0
+    microbatch_group: Annotated[Count, Searched(0)] = 0
     """Microbatches that go through a chunk before the next one has its turn (interleaved schedules;
     Megatron Core: microbatch_group_size_per_vp_stage); 0: pp, or where the microbatches are no
     multiple of it, as many groups as hold at least pp each."""
-    schedule: str = "1f1b"
-    """Order of the microbatches: a name of `meshwright.schedule`."""
-    zero: int = 0
+    schedule: Annotated[
+        Known, Searched("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv")
+    ] = "1f1b"
+    """Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-1p, zbv, dualpipe, ...;
+    default: 1f1b, or on a command line interleaved with --interleave."""
+    zero: Annotated[int, Range(0, 3), Searched(0, 1, 2, 3)] = 0
     """ZeRO stage: 1 shards optimizer state over dp x cp, 2 gradients too, 3 weights too (FSDP)."""
-    recompute: str = "none"
+    recompute: Annotated[str, Parsed(recompute), Searched(*RECOMPUTE)] = "none"
     """Activations computed again in the backward pass: none, selective (as the framework means it),
     full (whole layers), or parts by name joined by + (`describe.recompute`): layernorm+moe_act; :4
     after it for the first 4 layers of every chunk.
     """
-    sequence_parallel: bool = True
-    """Norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's
+    sequence_parallel: Annotated[bool, Searched(True, False)] = True
+    """true or false: norms, dropout and residuals are cut along the sequence over tp (Megatron-LM's
     --sequence-parallel).
     """
-    scheme: str = "megatron"
+    scheme: Annotated[str, OneOf(*SCHEMES), Searched("megatron")] = "megatron"
     """How tp (and cp) cut a layer: megatron (1D; cp beside it), context (the same as LBL counts it,
     biases cut), gspmd (1D too, but what lies between matrices is cut along the hidden size: PaLM,
     MaxText's axis tensor), summa (2D matrix products) or mlp2d (2D, weights stay: feed-forwards
     alone, as Epoch counts them).
     """
-    cp_exchange: str = "gather"
+    cp_exchange: Annotated[
+        str, OneOf(*EXCHANGES), Searched("gather", together=True)
+    ] = "gather"
     """How cp ranks give each query its keys (Transformer Engine: cp_comm_type): gather, ring or
     all-to-all, which cuts heads over tp x cp (`meshwright.exchange`)."""
-    offload: str = "none"
+    offload: Annotated[
+        str, Parsed(offload), Searched("none", together=True)
+    ] = "none"
     """What waits in host memory: none, or parts joined by +, such as activations:20 (layers),
     optimizer:0.5 (share), weights (`describe.offload`)."""
-    panels: Num = 1
+    panels: Chosen = 1
     """Panels of a SUMMA product."""
-    placement: Mapping[str, tuple[Num, ...]] = field(
-        default_factory=FrozenDict
-    )
-    """axis -> how many of its ranks lie in each network dimension, fastest first. Empty: `placed`
-    fills it in order AXES.
-    """
+    placement: Mapping[Annotated[str, OneOf(*AXES)], tuple[Num, ...]] = EMPTY
+    """Ranks of each axis in each network dimension, fastest first, such as
+    tp=8x1,cp=1x1,dp=1x32,pp=1x4, or their order, nearest first; default: tp-cp-dp-pp."""
 
     __repr__ = shown
 
-    def __post_init__(self) -> None:
-        """BadInput for what no layout has; 8.0 becomes 8. Columns of a table of layouts pass, and
-        so do fractions, which rooflines need; `predict` refuses both."""
-        super().__post_init__()
-        for name in DEGREES:
-            value = getattr(self, name)
-            if value is None and name == "dp":
-                continue
-            if type(value) is not int:
-                value = _whole(name, value)
-                object.__setattr__(self, name, value)
-            if not hasattr(value, "dtype") and not value > 0:
-                raise BadInput(
-                    f"layout.{name} must be at least 1, not {value}"
-                )
-        if self.recompute not in RECOMPUTE:
-            object.__setattr__(
-                self, "recompute", recompute(self.recompute).text
+    def conflict(self) -> str:
+        """A placement says as much of each axis."""
+        lengths = {len(v) for v in self.placement.values()}
+        if self.placement and (
+            {*self.placement} != {*AXES} or len(lengths) > 1
+        ):
+            return (
+                f"placement must give each of {', '.join(AXES)} as many numbers as the network has"
+                " dimensions"
             )
-        if self.stages not in RULES:
-            object.__setattr__(self, "stages", stages(self.stages).text)
-        if self.offload != "none":
-            object.__setattr__(self, "offload", offload(self.offload).text)
-        freeze(self, "placement")
+        return ""
 
     @property
     def replica(self) -> Num:
@@ -172,7 +162,7 @@ class Layout(Checked):
 
     def refilling(self, chips: int) -> Layout:
         """The layout on other chips: replicas and places follow, whatever they were."""
-        return changed(self, dp=None, placement=FrozenDict()).filling(chips)
+        return changed(self, dp=None, placement=EMPTY).filling(chips)
 
     def under(self, sequence_parallel: bool) -> Layout:
         """The same with or without sequence parallelism, which changes no group."""
@@ -331,14 +321,7 @@ class Layout(Checked):
         return shares
 
 
-def _whole(name: str, value: object) -> object:
-    """The degree as it is kept: whole numbers as int, all others as they are."""
-    if type(value) is float and value.is_integer():
-        return int(value)
-    if isinstance(value, bool) or not (
-        isinstance(value, (int, float)) or hasattr(value, "dtype")
-    ):
-        raise BadInput(
-            f"layout.{name} must be a whole number, not {str(value)[:40]!r}"
-        )
-    return value
+DEGREES = tuple(
+    name for name, field in fields_of(Layout).items() if field.kind.type is Any
+)
+"""Fields that count ranks, microbatches or pieces."""

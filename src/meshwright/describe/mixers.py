@@ -1,13 +1,14 @@
 """What mixes the tokens of a layer beside plain attention: shapes only.
 
-A layer names its mixer (`layers.MIXERS`); a model has one shape for each kind that its layers name.
+A layer names its mixer (`pattern.MIXERS`); a model has one shape for each kind that layers name.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from .fields import Checked
+from .fields import Checked, Count, OneOf, Range
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Linear(Checked):
     """Width of a query or key head."""
     value_dim: int
     """Width of a value head."""
-    kind: str = "delta"
+    kind: Annotated[str, OneOf("delta", "lightning", "gated")] = "delta"
     """What updates the state: delta (gated delta rule: Qwen3-Next, Kimi), lightning (a fixed decay
     a head: MiniMax) or gated (a decay from the token: mLSTM).
     """
@@ -58,26 +59,34 @@ class Linear(Checked):
     """Query/key heads, each shared by several value heads; None = `heads`."""
     chunk: int = 64
     """Tokens that are worked through at once."""
-    conv: int = 0
+    conv: Annotated[int, Range(0, 1e5)] = 0
     """Taps of the convolution over time in front of queries, keys and values; 0 = none."""
-    decay: str = "head"
+    decay: Annotated[str, OneOf("head", "channel", "fixed")] = "head"
     """What the decay is made of: head (one number a head), channel (one a channel of the key) or
     fixed.
     """
-    decay_rank: int = 0
+    decay_rank: Count = 0
     """Width between the two matrices that make the decay; 0 = one matrix."""
     write_gate: bool = True
     """How strongly a token writes is one more number a head (beta)."""
-    output_gate: str = "element"
+    output_gate: Annotated[str, OneOf("none", "head", "element")] = "element"
     """What scales the result: element (one number each), head or none."""
-    gate_rank: int = 0
+    gate_rank: Count = 0
     """Width between the two matrices that make the output gate; 0 = one matrix."""
-    norm: str = "head"
+    norm: Annotated[str, OneOf("head", "whole", "none")] = "head"
     """The result is normalised head by head with the same scale (head), with a scale of each
     (whole), or not (none).
     """
-    vectors: int = 0
+    vectors: Count = 0
     """Learned numbers beside matrices, convolution and norm: decay rates, biases of gates."""
+
+    def conflict(self) -> str:
+        """Each query/key head serves as many value heads."""
+        return (
+            f"key_heads {self.keys} must divide heads {self.heads}"
+            if self.heads % self.keys
+            else ""
+        )
 
     @property
     def keys(self) -> int:
@@ -93,7 +102,7 @@ class StateSpace(Checked):
     """Channels: heads x width of a head (Mamba-2)."""
     state: int
     """N, numbers that a channel keeps."""
-    kind: str = "mamba2"
+    kind: Annotated[str, OneOf("mamba2", "mamba")] = "mamba2"
     """mamba2 (one decay a head, worked through as matrix products) or mamba (one a channel and
     state, a scan).
     """
@@ -103,18 +112,28 @@ class StateSpace(Checked):
     """Groups of heads that share what enters and leaves the state."""
     chunk: int = 256
     """Tokens that are worked through at once (Mamba-2)."""
-    conv: int = 4
+    conv: Annotated[int, Range(0, 1e5)] = 4
     """Taps of the convolution over time."""
     conv_bias: bool = True
     """The convolution has a bias."""
     bias: bool = False
     """The projections have biases."""
-    dt_rank: int = 0
+    dt_rank: Count = 0
     """Width in front of the step sizes (Mamba)."""
     norm: bool = True
     """The gated result is normalised (Mamba-2)."""
     inner_norms: bool = False
     """Step sizes and what enters and leaves the state are normalised (Jamba)."""
+
+    def conflict(self) -> str:
+        """Channels divide among heads, and heads among groups."""
+        if self.inner % self.heads:
+            return f"heads {self.heads} must divide inner {self.inner}"
+        return (
+            f"groups {self.groups} must divide heads {self.heads}"
+            if self.heads % self.groups
+            else ""
+        )
 
 
 @dataclass(frozen=True)

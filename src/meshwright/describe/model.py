@@ -6,13 +6,26 @@ top_k.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
-from .fields import Checked, Length
-from .frozen import FrozenDict, hashed_once, shown
+from ..errors import BadInput
+from .fields import (
+    AnyShare,
+    Checked,
+    Count,
+    Length,
+    Name,
+    OneOf,
+    Prose,
+    Range,
+    Share,
+    Sources,
+    origins,
+)
+from .frozen import hashed_once, shown
 from .mixers import Convolution, Heads, Indexer, Linear, StateSpace
+from .pattern import NEEDS, words
 
 
 @dataclass(frozen=True)
@@ -43,9 +56,9 @@ class MoE(Checked):
     """k, experts a token is sent to."""
     expert_ffn: int
     """Feed-forward width of one routed expert."""
-    shared_ffn: int = 0
+    shared_ffn: Count = 0
     """Total width of the experts every token passes through; 0 = none."""
-    dense_layers: int = 0
+    dense_layers: Annotated[int, Range(0, 1e5)] = 0
     """Leading layers that keep a dense feed-forward of width `Model.ffn`."""
     router_bias: bool = False
     """The router has a bias (one parameter an expert)."""
@@ -53,19 +66,30 @@ class MoE(Checked):
     """The shared experts are scaled by a learned gate of D parameters (Qwen2-MoE)."""
     expert_bias: bool = False
     """Expert matrices have biases (gpt-oss)."""
-    latent: int = 0
+    latent: Count = 0
     """Width in which routed experts work, between two matrices of the layer (Nemotron-3); 0 = D."""
-    idle_experts: int = 0
+    idle_experts: Count = 0
     """Further choices of the router that hand a token on as it is (LongCat-Flash)."""
     post_norm: bool = False
     """What the experts give is normalised."""
+
+    def conflict(self) -> str:
+        """A token finds as many choices as it takes."""
+        choices = self.experts + self.idle_experts
+        if self.top_k > choices:
+            return f"top_k {self.top_k} is more than the {choices} experts"
+        if self.shared_gate and not self.shared_ffn:
+            return "shared_gate scales shared experts, and there are none; give shared_ffn"
+        return ""
 
 
 @dataclass(frozen=True)
 class RopeScaling(Checked):
     """Rotary frequencies changed for sequences longer than those a model was first trained on."""
 
-    kind: str
+    kind: Annotated[
+        str, OneOf("linear", "llama3", "yarn", "dynamic", "longrope", "other")
+    ]
     """linear: all frequencies over `factor`; llama3: only the slow ones (Llama 3.1); others are
     known by name, not computed.
     """
@@ -87,16 +111,16 @@ class Model(Checked):
     Each layer names what mixes its tokens and what feeds forward (`pattern`, `describe.layers`).
     """
 
-    name: str
-    layers: int
+    name: Name
+    layers: Annotated[int, Range(1, 1e5)]
     """L, transformer blocks."""
     hidden: int
     """D, width of the residual stream."""
     heads: int
     """H, query heads."""
-    ffn: int
+    ffn: Count
     """F, feed-forward width of a dense layer."""
-    vocab: int
+    vocab: Count
     """V, rows of the embedding (before padding); 0 = no embedding and no output head."""
     seq: Length
     """T, sequence length in tokens that training uses."""
@@ -106,17 +130,20 @@ class Model(Checked):
     """h, width of a head; None = D / H."""
     gated: bool = True
     """The feed-forward has a gate matrix (SwiGLU, GeGLU): 3 matrices, not 2."""
-    activation: str | None = None
+    activation: (
+        Annotated[str, OneOf("silu", "gelu", "gelu-tanh", "relu", "other")]
+        | None
+    ) = None
     """silu, gelu, gelu-tanh (its approximation in GPT-2) or relu; None = silu with a gate, gelu
     without.
     """
-    attention: str = "causal"
+    attention: Annotated[str, OneOf("causal", "full")] = "causal"
     """causal: a token sees the ones before it; full: it sees all (encoders, vision)."""
     window: Length | None = None
     """Sliding attention window in tokens; None = unlimited."""
-    full_every: int = 1
+    full_every: Annotated[int, Range(0, 1e5)] = 1
     """With a window: one layer in `full_every` still attends to everything (0 = none does)."""
-    pattern: tuple[str, ...] = ()
+    pattern: tuple[Prose, ...] = ()
     """The layers in order, as `describe.layers` says: 3*linear+experts, full+experts, repeated;
     none = full attention, or windows as above.
     """
@@ -130,11 +157,13 @@ class Model(Checked):
     """Shape of state-space layers."""
     conv: Convolution | None = None
     """Shape of convolution layers."""
-    norm: str = "rmsnorm"
+    norm: Annotated[
+        str, OneOf("rmsnorm", "layernorm", "layernorm-scale", "nonparametric")
+    ] = "rmsnorm"
     """rmsnorm (D parameters), layernorm (2D), layernorm-scale (D: no shift) or nonparametric (0,
     OLMo).
     """
-    norm_epsilon: float = 1e-5
+    norm_epsilon: AnyShare = 1e-5
     """Added to the variance in norms."""
     norms_per_layer: int = 2
     """Norms over the hidden state in a block: 2, or 4 with post-norms (Gemma 2), 1 for parallel
@@ -150,21 +179,23 @@ class Model(Checked):
     """Width of a value head; None = that of a query."""
     key_is_value: bool = False
     """Layers that see everything read their keys as values too (Gemma 4): one projection less."""
-    attention_gate: str = "none"
+    attention_gate: Annotated[str, OneOf("none", "head", "element")] = "none"
     """What scales the result of attention before its output projection: element (one number each,
     Qwen3-Next), head or none.
     """
     inner_norms: bool = False
     """The inputs of both output projections are normalised (BitNet)."""
-    vectors: int = 0
+    vectors: Count = 0
     """Learned numbers of each layer that are none of the above, such as slopes of activations."""
-    positions: str = "rope"
+    positions: Annotated[str, OneOf("rope", "learned", "alibi", "none")] = (
+        "rope"
+    )
     """rope, learned (T x D parameters), alibi or none."""
     position_rows: int | None = None
     """Rows of learned positions; None = T."""
     rope_base: float = 10000.0
     """Longest wavelength of rotary positions over 2 pi (Su et al. 2021, arXiv 2104.09864)."""
-    rotary_share: float = 1.0
+    rotary_share: Share = 1.0
     """Leading share of a head that is rotated (0.25 in GPT-NeoX)."""
     rope_scaling: RopeScaling | None = None
     """Rotary positions stretched for long sequences; None = not."""
@@ -186,7 +217,7 @@ class Model(Checked):
     """The embedding is normalised before the first block (BLOOM)."""
     embedding_width: int | None = None
     """Width of the embedding's rows, where a matrix makes D of them (ELECTRA); None = D."""
-    token_types: int = 0
+    token_types: Count = 0
     """Rows of a further embedding, of what kind a token is (BERT)."""
     head_width: int | None = None
     """Between the last block and the output head stand a matrix of D x this, an activation and a
@@ -200,18 +231,41 @@ class Model(Checked):
     """
     mla: MLA | None = None
     moe: MoE | None = None
-    mtp_layers: int = 0
+    mtp_layers: Annotated[int, Range(0, 1e3)] = 0
     """Extra multi-token-prediction blocks after the last layer (DeepSeek-V3)."""
-    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    notes: tuple[Prose, ...] = field(default=(), compare=False, repr=False)
     """What the file that described it says and this description leaves out; every prediction
     repeats it.
     """
-    sources: Mapping[str, Any] = field(
-        default_factory=FrozenDict, compare=False, repr=False
-    )
+    sources: Sources = origins()
     """field -> where its number comes from (source, date, note); "*" for the whole description."""
 
     __repr__ = shown
+
+    def conflict(self) -> str:
+        """Heads divide the width, and layers have the shapes that they name."""
+        uneven = self.hidden % self.heads
+        if self.head_dim is None and self.mla is None and uneven:
+            return (
+                f"hidden {self.hidden} cannot be split into {self.heads} heads; change heads, or"
+                " give head_dim"
+            )
+        if self.heads % self.K:
+            return f"kv_heads {self.K} must divide heads {self.heads}"
+        dense = self.moe.dense_layers if self.moe else 0
+        if dense > self.layers:
+            return f"moe.dense_layers {dense} are more than the {self.layers} layers"
+        try:
+            every = words(self.pattern)
+        except BadInput as error:
+            return str(error)
+        for _, mixers, ffn in every:
+            for word in mixers.split("&"):
+                if word in NEEDS and getattr(self, NEEDS[word]) is None:
+                    return f"pattern has {word} layers, but {NEEDS[word]} is not given"
+            if ffn == "experts" and self.moe is None:
+                return "pattern has layers with experts, but moe is not given"
+        return ""
 
     @property
     def K(self) -> int:

@@ -8,15 +8,25 @@ and, above it, the data-centre network.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from ..num import Num, maximum, minimum
-from .fields import Checked, Unit
-from .frozen import FrozenDict, freeze, hashed_once, shown
+from .fields import (
+    Bandwidth,
+    Checked,
+    Known,
+    Name,
+    OneOf,
+    Seconds,
+    Share,
+    Sources,
+    origins,
+)
+from .frozen import hashed_once, shown
+from .frozendict import EMPTY
 from .measured import Table
 
-KINDS = ("switch", "ring", "line", "mesh")
 UNMEASURED = 0.70
 """Share of its bandwidth assumed for a dimension without a measured `efficiency`: the lowest
 measured one of the catalogue (Perlmutter, Subramanian et al. 2024, arXiv 2410.00273), so that what
@@ -28,19 +38,19 @@ does not drive by itself, does not count."""
 class Dim(Checked):
     """One level or axis of the network."""
 
-    name: str
-    bandwidth: Annotated[float, Unit("B/s")]
+    name: Name
+    bandwidth: Bandwidth
     """What one chip can send into this dimension, ONE WAY, all its links of the dimension together.
     A ring axis counts both directions (the scaling book's W = 2 x link)."""
-    latency: Annotated[float, Unit("s")]
+    latency: Seconds
     """One hop, software included."""
     size: int | None = None
     """Members; None = as many as the cluster has (last dimension only)."""
-    kind: str = "switch"
+    kind: Annotated[str, OneOf("switch", "ring", "line", "mesh")] = "switch"
     """switch (any to any), ring (wraps around), line (does not), mesh (a link between each
     pair).
     """
-    efficiency: float | None = None
+    efficiency: Share | None = None
     """Share of `bandwidth` that large messages reach; None = not measured (`UNMEASURED` is
     assumed).
     """
@@ -50,11 +60,11 @@ class Dim(Checked):
     """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e:
     16); else it is a line.
     """
-    collectives: Mapping[str, Table] = field(default_factory=FrozenDict)
+    collectives: Mapping[Name, Table] = EMPTY
     """collective -> measured seconds by ranks and bytes of the full vector, for the option
     `measured`; "all_gather/cpu": CPU seconds of a rank.
     """
-    transport: str = ""
+    transport: Known = ""
     """What NCCL makes of its links: a name of catalog/transports; "" = `links.NEAR` for the first
     dimension, `links.FAR` for others.
     """
@@ -62,10 +72,6 @@ class Dim(Checked):
     """Chips behind one such interface: `bandwidth` is divided among them when all send."""
 
     __repr__ = shown
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        freeze(self, "collectives")
 
     def rate(self, efficiency: float | None = None) -> float:
         """Bytes per second one chip reaches with large messages while its neighbours send too.
@@ -95,23 +101,34 @@ class Dim(Checked):
 class Network(Checked):
     """Dimensions, fastest (nearest) first."""
 
-    name: str
+    name: Name
     dims: tuple[Dim, ...]
-    chip: str = ""
+    chip: Known = ""
     """Catalogue name of the chip this network is usually built with."""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Name, ...] = ()
     node: int | None = None
     """Chips of one server, for what starts ranks; None = what the first dimension joins."""
     cubes: bool = False
     """A slice is wired from whole cubes by optical switches: its axes may have any lengths, and
     close only if all of them may.
     """
-    sources: Mapping[str, Any] = field(
-        default_factory=FrozenDict, compare=False, repr=False
-    )
+    sources: Sources = origins()
     """field -> where its number comes from (source, date, note)."""
 
     __repr__ = shown
+
+    def conflict(self) -> str:
+        """Its dimensions can be told apart, and each but the last has a size."""
+        if not self.dims:
+            return "dims must have at least one dimension"
+        if any(d.size is None for d in self.dims[:-1]):
+            return "only the last dimension may be without a size"
+        names = [d.name for d in self.dims]
+        return (
+            f"dimension names must differ, not {', '.join(names)}"
+            if len({*names}) < len(names)
+            else ""
+        )
 
     @property
     def domain(self) -> int | None:

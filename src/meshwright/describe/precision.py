@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import unknown
-from .fields import Checked
+from .fields import BY_NAME, Checked, OneOf, finder
+
+Compute = Annotated[
+    str, OneOf("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+]
+"""Numbers that matrix units multiply."""
 
 
 @dataclass(frozen=True)
 class Precision(Checked):
     """Which numbers are computed, kept and sent."""
 
-    compute: str = "bf16"
+    compute: Compute = "bf16"
     """Precision of the matrix products: a key of `Chip.matrix_flops`."""
     weight_bytes: float = 2.0
     """Bytes a weight takes in the forward pass."""
@@ -77,6 +82,8 @@ logits in 16 bits (Transformer Engine).
 
 def precision(name: str) -> Precision:
     """The numbers of that name; BadInput names the nearest ones."""
-    if name not in PRECISIONS:
-        raise unknown("precision", name, PRECISIONS)
-    return PRECISIONS[name]
+    found: Precision = finder("precision", PRECISIONS)(name)
+    return found
+
+
+BY_NAME[Precision] = precision

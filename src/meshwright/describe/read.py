@@ -14,23 +14,18 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from ..errors import BadInput, article, unknown
+from ..errors import brief as brief
 from ..units import MEANT, parse
-from .fields import Injected, Unit, With, demand_meaning, left_out
-from .frozen import FrozenDict
-from .ranges import required
-from .values import brief as brief
-from .values import choice, flag, real, whole
+from .fields import Kind, demand_meaning, fields_of, left_out, required
 
 T = TypeVar("T")
-Known = Callable[[type, str], Any]
+Finder = Callable[[type, str], Any]
 """(class, name) -> the instance of that name; BadInput if there is none, None if things of that
 class have no names.
 """
@@ -38,43 +33,35 @@ class have no names.
 ORIGIN = ("source", "date", "note")
 """What may stand beside a number, or beside a whole table, to say where it comes from."""
 LONGEST_TEXT = 500
-UNIONS = (types.UnionType, typing.Union)
-"""Of which only "X | None" occurs."""
+LONGEST_LIST = 1000
 
 
 @dataclass(frozen=True)
 class At:
-    """Where the reader is: for error messages, ranges and sources."""
+    """Where the reader is: for error messages and sources."""
 
     where: str
     """Path as the user knows it, such as cluster.network.dims[0].bandwidth."""
-    field: str = ""
-    """Class and field, such as Dim.bandwidth."""
     path: str = ""
     """Path from the dataclass that keeps the sources."""
     sources: dict[str, Any] | None = None
-    known: Known | None = None
+    known: Finder | None = None
     bare: bool = True
     """Numbers without a unit are in SI units; False: they are refused where `units.MEANT` has
     several."""
 
-    def into(self, step: str, field: str = "") -> At:
+    def into(self, step: str) -> At:
         """One step down: a field, a key or an [index]."""
         dot = "" if step.startswith("[") else "."
         path = self.path + dot + step if self.path else step
-        return dataclasses.replace(
-            self,
-            where=self.where + dot + step,
-            path=path,
-            field=field or self.field,
-        )
+        return replace(self, where=self.where + dot + step, path=path)
 
 
 def read(
     cls: type[T],
     data: object,
     where: str = "",
-    known: Known | None = None,
+    known: Finder | None = None,
     bare: bool = True,
 ) -> T:
     """The dataclass `cls` from a mapping; unknown, missing, malformed or impossible fields raise
@@ -123,34 +110,31 @@ def _instance(cls: type[T], data: object, at: At) -> T:
         raise BadInput(
             f"{at.where} must be a table of fields, not {brief(data)}"
         )
-    hints = _hints(typing.cast(Any, cls))
+    every = fields_of(cls)
     sources: dict[str, Any] | None = None
     data = _overlaid(cls, dict(data), at)
-    if "sources" in hints:
+    if "sources" in every:
         sources = _origins(data, at)
-        at = dataclasses.replace(at, sources=sources, path="")
+        at = replace(at, sources=sources, path="")
     for key in data:
-        if key not in hints:
+        if key not in every:
             raise unknown(
                 f"{at.where}: field",
                 key if isinstance(key, str) else brief(key),
-                hints,
+                every,
             )
     if missing := [name for name in required(cls) if name not in data]:
         raise BadInput(f"{at.where} needs {', '.join(missing)}")
-    values = {
-        k: _value(hints[k], v, at.into(k, f"{cls.__name__}.{k}"))
-        for k, v in data.items()
-    }
+    values = {k: _value(every[k].kind, v, at.into(k)) for k, v in data.items()}
     if sources is not None:
-        values["sources"] = FrozenDict(sources)
+        values["sources"] = sources
     for name in left_out(
         cls, values
-    ):  # whoever gave it is told by `_demand_meaning`
+    ):  # whoever gave it is told by `demand_meaning`
         del values[name]
     try:
         return cls(**values)
-    except BadInput as error:  # of fields that are wrong together
+    except BadInput as error:  # of its fields, by the name of the class
         text, own = str(error), cls.__name__.lower()
         if text.startswith((f"{own}.", f"{own}:")):
             text = at.where + text.removeprefix(own)
@@ -159,7 +143,7 @@ def _instance(cls: type[T], data: object, at: At) -> T:
 
 def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
     """The data over the named thing it changes, if it does not define a whole one."""
-    complete = required(cls) or [f.name for f in dataclasses.fields(cls)]
+    complete = required(cls) or fields_of(cls)
     missing = [name for name in complete if name not in data]
     if not (at.known and missing and isinstance(data.get("name"), str)):
         return data
@@ -172,7 +156,7 @@ def _overlaid(cls: type, data: dict[str, Any], at: At) -> dict[str, Any]:
     if base is None:
         return data
     whole = changed(base, data)
-    if "name" not in _hints(cls):
+    if "name" not in fields_of(cls):
         del whole["name"]  # it said which one, and is none of the fields
     return whole
 
@@ -229,86 +213,64 @@ def _origin(origin: object, at: At) -> dict[str, str]:
     return {key: _text(text, at.into(key)) for key, text in origin.items()}
 
 
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    """field -> type, in the order of definition."""
-    return typing.get_type_hints(cls, include_extras=True)
-
-
-def _value(kind: Any, value: object, at: At) -> Any:
-    """One field of type `kind`."""
-    origin = typing.get_origin(kind)
-    args = typing.get_args(kind)
-    if origin in UNIONS:
-        return (
-            None
-            if value is None or value == "none"
-            else _value(args[0], value, at)
-        )
-    if origin is Annotated and isinstance(args[1], With):
-        return _value(args[0], value, at)
-    if dataclasses.is_dataclass(kind):
-        return _instance(typing.cast(type, kind), value, at)
-    if Injected in args:
+def _value(kind: Kind, value: Any, at: At) -> Any:
+    """One value as Python would give it, for the description that has it to check."""
+    if kind.none and (value is None or value == "none"):
+        return None
+    if dataclasses.is_dataclass(kind.type):
+        return _instance(typing.cast(type, kind.type), value, at)
+    if kind.injected:
         raise BadInput(
             f"{at.where} takes an object, which only Python can give"
         )
-    if isinstance(kind, type) and issubclass(kind, FrozenDict):
-        return _checked(kind, value, at)
-    if origin is tuple:
-        return _items(args[0], value, at)
-    if origin is not None and origin is not Annotated:  # Mapping[str, X]
-        return _mapping(args[1], value, at)
+    if kind.type is tuple:
+        return _items(kind.parts[0], value, at)
+    if issubclass(kind.type, Mapping) if kind.type is not Any else False:
+        return _table(kind, value, at)
     if isinstance(value, Mapping):
         value = _with_origin(value, at)
-    if kind is str:
-        return choice(_text(value, at), at.field, at.where)
-    if kind is bool:
-        return _flag(value, at)
-    unit = args[1] if args else Unit("")
-    if kind is float or args[:1] == (float,):
-        return real(_number(value, unit, at), at.field, at.where)
-    # int, a length, and Num (a degree)
-    return whole(_number(value, unit, at), at.field, at.where, value)
+    if kind.type is str:
+        return _text(value, at)
+    if kind.type is bool:
+        words = {"true": True, "false": False}
+        return (
+            words.get(value.lower(), value)
+            if isinstance(value, str)
+            else value
+        )
+    return _number(kind, value, at)
 
 
-def _items(kind: Any, value: object, at: At) -> tuple[Any, ...]:
+def _items(kind: Kind, value: object, at: At) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise BadInput(f"{at.where} must be a list, not {brief(value)}")
-    if len(value) > 1000:
+    if len(value) > LONGEST_LIST:
         raise BadInput(
-            f"{at.where} must have at most 1000 entries, not {len(value)}"
+            f"{at.where} must have at most {LONGEST_LIST} entries, not {len(value)}"
         )
-    if not dataclasses.is_dataclass(kind):
+    if not dataclasses.is_dataclass(kind.type):
         # measurements, which nobody types
-        at = dataclasses.replace(at, bare=True)
+        at = replace(at, bare=True)
     return tuple(
         _value(kind, v, at.into(f"[{i}]")) for i, v in enumerate(value)
     )
 
 
-def _mapping(kind: Any, value: object, at: At) -> Mapping[str, Any]:
+def _table(kind: Kind, value: object, at: At) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
-    keys = [choice(_text(key, at), at.field, at.where) for key in value]
-    return FrozenDict(
-        {
-            k: _value(kind, v, at.into(k))
-            for k, v in zip(keys, value.values(), strict=True)
+    texts = {_text(key, at): v for key, v in value.items()}
+    if kind.parts:
+        key, entry = kind.parts
+        return {
+            key.kept(k, at.where): _value(entry, v, at.into(k))
+            for k, v in texts.items()
         }
-    )
-
-
-def _checked(
-    kind: type[FrozenDict[str, Any]], value: object, at: At
-) -> object:
-    """A mapping that checks itself."""
-    if not isinstance(value, Mapping):
-        raise BadInput(f"{at.where} must be a table, not {brief(value)}")
-    try:
-        return kind({_text(key, at): v for key, v in value.items()})
+    try:  # a mapping that checks itself
+        made: Mapping[str, Any] = kind.type(texts)
     except BadInput as error:
         raise BadInput(f"{at.where}: {error}") from None
+    return made
 
 
 def _with_origin(value: Mapping[Any, Any], at: At) -> object:
@@ -335,16 +297,14 @@ def _text(value: object, at: At) -> str:
     return value
 
 
-def _flag(value: object, at: At) -> bool:
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    return flag(value, at.where)
-
-
-def _number(value: object, unit: Unit, at: At) -> float:
+def _number(kind: Kind, value: object, at: At) -> float:
+    what = "a number" if kind.type is float else "a whole number"
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise BadInput(f"{at.where} must be a number, not {brief(value)}")
-    return parse(value if at.bare else str(value), unit.unit, at.where)
+        raise BadInput(f"{at.where} must be {what}, not {brief(value)}")
+    number = parse(value if at.bare else str(value), kind.unit, at.where)
+    if number % 1 and kind.type is not float:  # in the words that were given
+        raise BadInput(f"{at.where} must be {what}, not {brief(value)}")
+    return number if kind.type is float else int(number)
 
 
 def to_dict(
@@ -356,55 +316,46 @@ def to_dict(
     as texts with their unit, as a file has them. Raises BadInput for what a file
     cannot hold (arrays).
     """
-    fields = dataclasses.fields(instance)
-    if any(f.name == "name" for f in fields) and not required(type(instance)):
+    cls = type(instance)
+    if "name" in fields_of(cls) and not required(cls):
         defaults = True  # else a table with only a name would mean the thing of that name
     data = {}
-    for f in fields:
-        value = getattr(instance, f.name)
-        default = (
-            f.default
-            if f.default_factory is dataclasses.MISSING
-            else f.default_factory()
-        )
-        kind = _hints(typing.cast(Any, type(instance)))[f.name]
-        if value is not None and Injected in typing.get_args(kind):
+    for name, field in fields_of(cls).items():
+        value = getattr(instance, name)
+        if value is not None and field.kind.injected:
             raise BadInput(
-                f"{f.name} holds an object, which a file cannot hold: give an assumption set that"
+                f"{name} holds an object, which a file cannot hold: give an assumption set that"
                 " has a name"
             )
-        plain = None if value is None else _plain(value, f.name, kind, units)
-        if plain is not None and (defaults or value != default):
-            data[f.name] = plain
+        if value is None:
+            continue
+        plain = _plain(value, name, field.kind if units else None)
+        if defaults or value != field.default:
+            data[name] = plain
     return data
 
 
-def _plain(value: Any, where: str, kind: Any, units: bool) -> Any:
+def _plain(value: Any, where: str, kind: Kind | None) -> Any:
+    """A value as a file has it. kind: of the field, where numbers are written with their unit."""
+    units = kind is not None
     if dataclasses.is_dataclass(value):
         # an empty table would not be written
         return to_dict(value, units=units) or to_dict(
             value, defaults=True, units=units
         )
+    entry = kind.parts[-1] if kind and kind.parts else kind
     if isinstance(value, Mapping):
-        inner = typing.get_args(kind)[1:] or (Any,)
-        return {k: _plain(v, where, inner[0], units) for k, v in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(v, where, Any, units) for v in value]
+        return {k: _plain(v, where, entry) for k, v in value.items()}
+    if isinstance(value, tuple):  # of measurements, without units
+        entry = entry and replace(entry, unit="")
+        return [_plain(v, where, entry) for v in value]
     if isinstance(value, (str, bool)):
         return value
     # NumPy's too: one row of a table of layouts
     if isinstance(value, (numbers.Integral, float)):
-        if units and value and (unit := _unit_of(kind)) in MEANT:
-            return f"{float(value)!r} {unit}"
+        if kind and value and kind.unit in MEANT:
+            return f"{float(value)!r} {kind.unit}"
         return float(value) if isinstance(value, float) else int(value)
     raise BadInput(
         f"{where} holds {article(type(value).__name__)}, which cannot be written as one value"
     )
-
-
-def _unit_of(kind: Any) -> str:
-    """The unit that the type of a field says, of "X | None" too; empty if none."""
-    marks = typing.get_args(kind)
-    if typing.get_origin(kind) in UNIONS:
-        return _unit_of(marks[0])
-    return next((m.unit for m in marks if isinstance(m, Unit)), "")

@@ -16,3 +16,14 @@ def text(path: str) -> str:
 def table(path: str) -> dict[str, Any]:
     """A TOML file of the catalogue."""
     return tomllib.loads(text(path))
+
+
+def tables(folder: str) -> dict[str, dict[str, Any]]:
+    """File -> table, for the TOML files in a folder of the catalogue, by name."""
+    files = resources.files("meshwright") / "catalog" / folder
+    names = sorted(f.name for f in files.iterdir())
+    return {
+        name.removesuffix(".toml"): table(f"{folder}/{name}")
+        for name in names
+        if name.endswith(".toml")
+    }

@@ -8,10 +8,38 @@ names and stand there with a source.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
-from .fields import Checked
+from .fields import Checked, OneOf
 from .frozen import shown
+from .recompute import PARTS
+
+ATTENTION = ("fa1", "fa2", "fa3", "cudnn", "xla", "torch", "fused-softmax")
+"""Attention kernels: FlashAttention of three generations, cuDNN's, XLA's own; unfused in plain
+torch, or with Megatron's fused softmax.
+"""
+RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
+AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
+CudaGraphs = Annotated[str, OneOf("off", "parts", "full")]
+Norm = Annotated[str, OneOf("fused", "torch")]
+Float8 = Annotated[str, OneOf(*RECIPES)]
+Recipe = Annotated[str, OneOf(*RECIPES, "nvfp4")]
+WeightsQuantised = Annotated[str, OneOf("pass", "step")]
+Dispatcher = Annotated[str, OneOf("alltoall", "deepep", "hybridep")]
+TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
+DpOverlap = Annotated[str, OneOf("off", "gradients", "all")]
+Gradients = Annotated[str, OneOf("fp32", "half")]
+Loss = Annotated[str, OneOf("own", "eager")]
+Gathered = Annotated[str, OneOf("regathered", "kept")]
+InputGradients = Annotated[str, OneOf("together", "apart")]
+StageMessage = Annotated[str, OneOf("scattered", "whole")]
+BackwardNeeds = Annotated[str, OneOf("fused", "autograd")]
+WeightGradient = Annotated[str, OneOf("apart", "added", "one pass")]
+Rotary = Annotated[str, OneOf("fused", "apart")]
+Selective = Annotated[str, OneOf(*PARTS)]
+SendOverlap = Annotated[str, OneOf("none", "interleaved", "all")]
+StepBarrier = Annotated[str, OneOf("none", "global norm")]
+Resident = Annotated[str, OneOf("layers", "held", "program")]
 
 UNFUSED = ("torch", "fused-softmax")
 """Attention kernels that write the T x T scores to memory; all others are fused."""
@@ -21,46 +49,46 @@ UNFUSED = ("torch", "fused-softmax")
 class Software(Checked):
     """Settings of the software; None = what the framework does by itself."""
 
-    cuda_graphs: str | None = None
+    cuda_graphs: CudaGraphs | None = None
     """CUDA graphs: off, parts (of a layer), or full (the whole iteration)."""
     compiled: bool | None = None
     """torch.compile fuses passes over activations."""
-    norm: str | None = None
+    norm: Norm | None = None
     """Norms run as a fused kernel of their own (fused), or as separate torch kernels (torch)."""
-    float8: str | None = None
+    float8: Float8 | None = None
     """Scaling of FP8 numbers: delayed, tensorwise, rowwise, blockwise or mxfp8."""
-    dispatcher: str | None = None
+    dispatcher: Dispatcher | None = None
     """What sends tokens to experts: alltoall, or deepep and hybridep, which send a token once to a
     node.
     """
     ep_overlap: bool | None = None
     """All-to-all of the experts runs beside another microbatch's compute."""
-    tp_overlap: str | None = None
+    tp_overlap: TpOverlap | None = None
     """Collectives of tensor parallelism run beside compute: off, backward (beside the weight
     gradient), or all (AsyncTP, XLA).
     """
-    dp_overlap: str | None = None
+    dp_overlap: DpOverlap | None = None
     """Collectives of replicas run beside compute: off, gradients (their sums alone, gathers of
     weights are waited for), or all.
     """
-    gradients: str | None = None
+    gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or as wide as activations (half)."""
-    loss: str | None = None
+    loss: Loss | None = None
     """How the loss is computed: as the framework does by itself (own), or by torch in eager mode
     (eager).
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""
 
-    gathered_inputs: str | None = None
+    gathered_inputs: Gathered | None = None
     """With sequence parallelism the gathered input of a column-parallel matrix is kept, or its
     shard is gathered again in the backward pass (regathered).
     """
-    input_gradients: str | None = None
+    input_gradients: InputGradients | None = None
     """Without sequence parallelism the gradients of the input of gate and up are all-reduced
     together, or apart (each matrix a module of its own).
     """
-    stage_message: str | None = None
+    stage_message: StageMessage | None = None
     """Without sequence parallelism a tp rank sends its share of the activation to the next stage
     (scattered), or all of it (whole).
     """

@@ -7,16 +7,24 @@ numbers of another one (`like`) and says so.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import Annotated, Any
+from typing import Any
 
-from ..errors import unknown
-from .fields import Checked, Unit
-from .frozen import FrozenDict, shown
+from . import shipped
+from .fields import (
+    Amount,
+    Bandwidth,
+    Checked,
+    Known,
+    Name,
+    Seconds,
+    Sources,
+    finder,
+    origins,
+)
+from .frozen import shown
 from .read import ORIGIN, read
 
 
@@ -24,23 +32,23 @@ from .read import ORIGIN, read
 class Transport(Checked):
     """One kind of link. Shares are of the rate that large messages reach (`Dim.rate`)."""
 
-    name: str
+    name: Name
     inside: bool = False
     """It joins what NCCL calls a node: GPUs that read each other's memory. Else messages go through
     network cards.
     """
-    launch: Annotated[float, Unit("s")] = 0.0
+    launch: Seconds = 0.0
     """Before the first byte moves; a network's is added to that of the node."""
-    hop: Annotated[float, Unit("s")] = 0.0
+    hop: Seconds = 0.0
     """One step of a ring in the protocol Simple, which waits for whole chunks."""
-    hop_ll: Annotated[float, Unit("s")] = 0.0
+    hop_ll: Seconds = 0.0
     """The same in LL, which sends a flag beside every word."""
-    climb: Annotated[float, Unit("s")] = 0.0
+    climb: Seconds = 0.0
     """One level of a tree of nodes, Simple."""
-    climb_ll: Annotated[float, Unit("s")] = 0.0
+    climb_ll: Seconds = 0.0
     ll: float = 0.5
     """Share of the rate that LL reaches in a ring, at most a half."""
-    ll_node: Annotated[float, Unit("B/s")] | None = None
+    ll_node: Bandwidth | None = None
     """What all ranks of a node together send by LL at most; None = no such limit."""
     climb_rate: float = 1.0
     """Share of the rate that a tree reaches."""
@@ -48,22 +56,22 @@ class Transport(Checked):
     """The same by LL."""
     alone: float = 1.0
     """Share of the rate that a rank without others of its group in its node reaches."""
-    copied: float = 0.0
+    copied: Amount = 0.0
     """A rank copies its own part of the vector too, at 1/copied of the rate."""
-    mix: float = 1.0
+    mix: Amount = 1.0
     """How waits L and bytes b add up, Simple: sqrt(L^2 + 2 mix L b + b^2). 1: one after the other;
     0: mostly side by side; above 1: chunks of a pipeline."""
-    mix_ll: float = 1.0
+    mix_ll: Amount = 1.0
     """The same for LL and for trees."""
-    sharp: float = 0.0
+    sharp: Amount = 0.0
     """Share of the rate at which the switch adds up values (NVLS); 0: it does not."""
-    sharp_wait: Annotated[float, Unit("s")] = 0.0
-    sharp_mix: float = 1.0
+    sharp_wait: Seconds = 0.0
+    sharp_mix: Amount = 1.0
     exchange: float = 1.0
     """Share of the rate that an all-to-all reaches."""
-    exchange_launch: Annotated[float, Unit("s")] = 0.0
-    exchange_copied: float = 0.0
-    exchange_mix: float = 1.0
+    exchange_launch: Seconds = 0.0
+    exchange_copied: Amount = 0.0
+    exchange_mix: Amount = 1.0
     deepep: float = 0.5
     """Share of the rate that DeepEP's kernels reach, which send a token once to a node (of a node's
     transport).
@@ -72,23 +80,21 @@ class Transport(Checked):
     """The same of HybridEP's kernels."""
     believed: float = 0.8
     """Share of the bandwidth that NCCL's tuner reckons with."""
-    believed_ll: tuple[Annotated[float, Unit("B/s")], ...] = ()
+    believed_ll: tuple[Bandwidth, ...] = ()
     """At most so much by LL, as the tuner has it, on one, two and more nodes (of a node's
     transport).
     """
-    believed_step: Annotated[float, Unit("s")] = 0.0
+    believed_step: Seconds = 0.0
     """What the tuner adds to a step when messages leave the node, by the maker of the host's CPU
     (of a node's transport).
     """
     believed_sharp: float = 0.85
     """Share of its rate at which the tuner believes the switch to add up."""
-    like: str = ""
+    like: Known = ""
     """The kind of link whose numbers it takes where it has none of its own: they are not measured
     on it.
     """
-    sources: Mapping[str, Any] = field(
-        default_factory=FrozenDict, compare=False, repr=False
-    )
+    sources: Sources = origins()
     """field -> where its number comes from."""
 
     __repr__ = shown
@@ -98,10 +104,8 @@ class Transport(Checked):
 def transports() -> dict[str, Transport]:
     """name -> profile."""
     tables: dict[str, dict[str, Any]] = {}
-    folder = resources.files("meshwright") / "catalog" / "transports"
-    for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".toml"):
-            tables |= tomllib.loads(file.read_text("utf-8"))
+    for file in shipped.tables("transports").values():
+        tables |= file
     return {name: _read(name, tables) for name in tables}
 
 
@@ -121,6 +125,5 @@ def _merged(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def transport(name: str) -> Transport:
     """The profile of that name; BadInput names the nearest ones."""
-    if name not in transports():
-        raise unknown("transport", name, transports())
-    return transports()[name]
+    found: Transport = finder("transport", transports())(name)
+    return found

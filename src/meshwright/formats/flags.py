@@ -11,11 +11,8 @@ with the same sentence.
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import shlex
-import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -24,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import catalog
 from ..describe.choices import FIELDS, Choices
+from ..describe.fields import fields_of, meanings
 from ..describe.job import Job
 from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
@@ -43,7 +41,11 @@ MODEL = {
     "model_": "The model of a file that names none or another: of the catalogue, or a config.json.",
     "as_": "The tool that a file is of, where its keys do not tell: megatron, deepspeed, ...",
 }
-NUMBERS = (*DEGREES, "zero", "microbatch_group")
+NUMBERS = tuple(
+    name
+    for name, field in fields_of(Layout).items()
+    if field.kind.type in (Any, int)
+)
 """Layout fields that are whole numbers."""
 STDIN = "<stdin>"
 """In place of a model: the job is a TOML text on standard input."""
@@ -53,34 +55,6 @@ CLUSTER = {
         " 512xselene."
     ),
     "network": "Another network of the catalogue than the one the chip is usually sold with.",
-}
-SAYS_MORE = {
-    "batch": (
-        "Tokens of a step such as 4M, rounded to whole sequences, or sequences such as 4096seq."
-    ),
-    "seq": "Sequence length in tokens, such as 8192 or 8k (k = 1,024); default: the model's.",
-    "precision": (
-        "bf16, fp16, fp8, fp4, tf32, fp32 (mixed: fp32 gradients and master weights), bf16-pure,"
-        " fp16-pure."
-    ),
-    "optimizer": "adamw, adam, adamw-no-master, sgd, muon or adafactor.",
-    "assumptions": "The set of modelling choices: realistic, lbl-2024, megatron-2021, ...",
-    "framework": (
-        "What the software does: megatron-core (usual on GPUs), maxtext (on TPUs), torchtitan, ..."
-        " or meshwright, the trainer of this project."
-    ),
-    "dp": "Data-parallel replicas; default: what tp, cp and pp leave of the chips.",
-    "schedule": (
-        "Order of the microbatches: 1f1b, interleaved, gpipe, zb-h1, zb-1p, zbv, dualpipe, ...; "
-        "default: 1f1b, or interleaved with --interleave."
-    ),
-    "placement": (
-        "Ranks of each axis in each network dimension, fastest first, such as"
-        " tp=8x1,cp=1x1,dp=1x32,pp=1x4, or their order, nearest first; default: tp-cp-dp-pp."
-    ),
-    "sequence_parallel": (
-        "true or false: norms, dropout and residuals are cut along the sequence over tp."
-    ),
 }
 
 
@@ -110,44 +84,18 @@ class Flag:
         )
 
 
-def field_docs(cls: type) -> dict[str, str]:
-    """field -> the text under it in the source of a dataclass (empty without a source file)."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    except (OSError, TypeError):
-        return {}
-    docs: dict[str, str] = {}
-    lines = body.body if isinstance(body, ast.ClassDef) else []
-    for field, text in zip(lines, lines[1:], strict=False):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                value=ast.Constant(value=str(words))
-            ):
-                docs[name] = " ".join(words.split())
-    return docs
-
-
 @cache
 def flags() -> tuple[Flag, ...]:
     """All flags, in the order of the help."""
-    job = [f.name for f in fields(Job) if f.name not in (*TABLES, TRAIN)]
-    docs = {
-        **field_docs(Job),
-        **field_docs(Layout),
-        **field_docs(Software),
-        **SAYS_MORE,
-    }
+    described = (("job", Job), ("software", Software), ("layout", Layout))
     return (
         *(Flag(name, "model", text) for name, text in MODEL.items()),
         *(Flag(name, "cluster", text) for name, text in CLUSTER.items()),
-        *(Flag(name, "job", docs.get(name, "")) for name in job),
         *(
-            Flag(f.name, "software", docs.get(f.name, ""))
-            for f in fields(Software)
-        ),
-        *(
-            Flag(f.name, "layout", docs.get(f.name, ""))
-            for f in fields(Layout)
+            Flag(name, table, meanings(cls).get(name, ""))
+            for table, cls in described
+            for name in fields_of(cls)
+            if name not in (*TABLES, TRAIN)
         ),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..describe.layers import written
+from ..describe.pattern import written
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import Config, Fields

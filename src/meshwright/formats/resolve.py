@@ -9,11 +9,11 @@ from pathlib import Path
 
 from .. import catalog
 from ..describe.cluster import Cluster
-from ..describe.job import BY_NAME, Job
+from ..describe.fields import BY_NAME, demand_text
+from ..describe.job import Job
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import read
-from ..describe.values import demand_text
 from .hf import load_hf
 from .machine import load_machine
 
@@ -75,11 +75,4 @@ def _is_directory(name: str) -> bool:
         return False
 
 
-def _batch(text: str, seq: int) -> int:
-    """Sequences of a batch as the command line has it: "4Mi" tokens, "512seq"."""
-    from .toml import parse_batch  # which imports this module
-
-    return parse_batch(text, seq)[0]
-
-
-BY_NAME.update(model=model, cluster=cluster, batch=_batch)
+BY_NAME.update({Model: model, Cluster: cluster})

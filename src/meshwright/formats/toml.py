@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -20,32 +19,26 @@ from pathlib import Path
 from typing import Any
 
 from .. import catalog
-from ..describe.assumptions import Assumptions, assumptions
+from ..describe.batch import parse_batch
 from ..describe.chip import Chip
 from ..describe.cluster import Cluster
-from ..describe.framework import Framework, framework
-from ..describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ..describe.fields import BY_NAME, fields_of
+from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.network import Network
-from ..describe.ranges import WHOLE
 from ..describe.read import brief, changed, read, to_dict
 from ..describe.software import Software
 from ..errors import BadInput, unknown
-from ..num import divisors
-from ..units import parse
 from . import hf, parse_toml, read_text, resolve
 from .toml_writer import dumps_toml
 
-ROUNDED = 0.025
-"""A batch in tokens may be changed by this share, so that more chips share its sequences evenly."""
-SHARED = 0.05
-"""And by this one, so that all chips do: 1M is often said for 2^20 (4.9 % more), as 128 sequences
-of 8,192 are."""
-MOST_TOKENS = 1e9
-"""More than the batches of all published runs: so many sequences that nobody meant them."""
 TABLES = ("model", "cluster", "layout", "software", "job")
-NAMED = ("precision", "optimizer", "assumptions")
+NAMED = tuple(
+    name
+    for name, field in fields_of(Job).items()
+    if field.kind.type in BY_NAME and name not in TABLES
+)
 """Choices of a job that have names: written even where they are the default, which may change."""
 TRAIN = "train"
 """A table for the trainer alone: it does not describe the job, and stays as it is written."""
@@ -53,7 +46,6 @@ JOB = tuple(f.name for f in fields(Job) if f.name not in (*TABLES, TRAIN))
 """Fields of the table [job]."""
 PREFIXED = re.compile(r"[kKM](?!i)")
 """A decimal prefix, which means its binary neighbour in a length of sequences."""
-SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
 def load_job(
@@ -153,102 +145,17 @@ def _length(table: object, seq: int) -> str | None:
     )
 
 
-def parse_batch(
-    text: str | int | float, seq: int, chips: int = 1
-) -> tuple[int, str | None]:
-    """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to
-    whole sequences.
-
-    seq: tokens of a sequence;  chips: tokens that make no whole sequences are rounded to what so
-    many chips share (`shared`);  note: says what was rounded, None if nothing was.
-    """
-    if isinstance(text, str) and (match := SEQUENCES.fullmatch(text[:100])):
-        number = parse(match[1] or text, "", "batch")
-        if number != int(number):
-            raise BadInput(
-                f"batch {text[:40]!r} must be a whole number of sequences"
-            )
-        return int(_in_range(number, text)), None
-    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
-        raise BadInput(
-            f"batch must be tokens such as '4M', or sequences such as '512seq', not {brief(text)}"
-        )
-    tokens = parse(text, "token", "batch")
-    if 0 < tokens < seq:
-        raise BadInput(_less_than_one(tokens, seq))
-    count = int(_in_range(round(tokens / seq), text))
-    if count * seq == tokens:
-        return count, None
-    whole = f"batch: {tokens:,.0f} tokens rounded to"
-    if (better := shared(tokens / seq, chips)) != count and math.gcd(
-        better, chips
-    ) > math.gcd(count, chips):
-        return (
-            better,
-            (
-                f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens,"
-                f" {better * seq / tokens - 1:+.1%}), which {math.gcd(better, chips):,} of"
-                f" {chips:,} chips share evenly; the nearest, as predict takes it:"
-                f" --batch {count}seq"
-            ),
-        )
-    return (
-        count,
-        f"{whole} {count:,} sequences of {seq:,} ({count * seq:,} tokens)",
-    )
-
-
-def _less_than_one(tokens: float, seq: int) -> str:
-    """Why so few tokens are no batch, and what may have been meant: as many sequences, where such
-    a batch could be.
-    """
-    would = (
-        f"; for sequences write '{tokens:.0f}seq'"
-        if tokens * seq <= MOST_TOKENS
-        else f": batch must be at least {seq:,} ('1seq'), or seq at most {tokens:,.0f}"
-    )
-    return f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}{would}"
-
-
-def shared(sequences: float, chips: int) -> int:
-    """The multiple of the largest divisor of `chips` that lies within ROUNDED of that many
-    sequences, of `chips` itself within SHARED.
-    """
-    for d in reversed(divisors(chips)):
-        near = round(sequences / d) * d
-        most = SHARED if d == chips else ROUNDED
-        if near and abs(near - sequences) <= most * sequences:
-            return near
-    return max(round(sequences), 1)
-
-
-def _in_range(sequences: float, text: object) -> float:
-    if not WHOLE[0] <= sequences <= WHOLE[1]:
-        raise BadInput(
-            f"batch {brief(text)} must be between 1 and {WHOLE[1]:g} sequences"
-        )
-    return sequences
-
-
 def known(cls: type, name: str) -> Any:
     """The thing of class `cls` with that name: a `Known` for `describe.read.read`."""
     finders: dict[type, Callable[[str], Any]] = {
+        **BY_NAME,
+        # of the catalogue alone: a text from a stranger opens no file
         Model: lambda n: catalog.model(n),
+        Cluster: lambda n: catalog.cluster(n),
         Chip: catalog.chip,
         Network: catalog.network,
-        Cluster: lambda n: catalog.cluster(n),
-        Assumptions: assumptions,
-        Framework: framework,
-        Precision: lambda n: _one_of("precision", n, PRECISIONS),
-        Optimizer: lambda n: _one_of("optimizer", n, OPTIMIZERS),
     }
     return finders[cls](name) if cls in finders else None
-
-
-def _one_of(what: str, name: str, things: Mapping[str, Any]) -> Any:
-    if name not in things:
-        raise unknown(what, name, things)
-    return things[name]
 
 
 def _table(value: object, where: str) -> dict[str, Any]:
@@ -318,9 +225,9 @@ def dump_job(job: Job) -> str:
     rest = {
         f.name: value
         for f, value in own.items()
-        if value != f.default or f.name in NAMED
+        if value != f.default or (f.name in NAMED and value)
     }
-    named = [name for name in (*NAMED, "framework") if name in rest]
+    named = [name for name in NAMED if name in rest]
     rest |= {
         "batch": f"{job.batch}seq",
         **{name: _short(rest[name]) for name in named},

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ..count.mlp2d import parameters, training_flops
-from ..describe.fields import Unit
+from ..describe.fields import Amount, Checked, Name, Prose, Range, Unit
 from ..errors import unknown
 from ..num import Num, maximum
 from ..units import LENGTH
@@ -29,11 +29,11 @@ Values = Any
 
 
 @dataclass(frozen=True)
-class Power:
+class Power(Checked):
     """A power law: coefficient (x / at)^exponent."""
 
     coefficient: float
-    exponent: float = 0.0
+    exponent: Annotated[float, Range(-2.0, 2.0)] = 0.0
     at: float = 1.0
 
     def __call__(self, x: Num) -> Num:
@@ -41,17 +41,17 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Law:
+class Law(Checked):
     """How a model and its training grow."""
 
-    name: str
+    name: Name
     batch: Power
     """Tokens of a step, from the training FLOPs of the whole run, for a dense model."""
     depth: Power = Power(0.10056, 0.3751)
     """Blocks, from D F."""
     experts: Power | None = None
     """Experts of a block, from D F; a token meets one of them. None = dense."""
-    batch_experts: float = 0.5
+    batch_experts: Annotated[float, Range(0.0, 2.0)] = 0.5
     """Exponent s by which the batch grows with the number of experts."""
     ffn_ratio: float = 4.0
     """F / D."""
@@ -61,8 +61,8 @@ class Law:
     """A step has whole sequences of this length."""
     mantissas: tuple[int, ...] = (1, 3, 5, 7, 9)
     """Depth, experts and batch are rounded to these times a power of two; none = not rounded."""
-    source: str = ""
-    stated_growth: float | None = None
+    source: Prose = ""
+    stated_growth: Amount | None = None
     """What the paper takes for `growth`, in round numbers; None: what follows from the
     exponents.
     """

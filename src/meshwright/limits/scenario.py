@@ -14,7 +14,7 @@ from ..cost.chip import rates
 from ..cost.network import Fabric
 from ..describe.assumptions import EPOCH, Assumptions, demand_read
 from ..describe.chip import Chip
-from ..describe.fields import Checked, Unit
+from ..describe.fields import Checked, Name, OneOf, Share, Unit
 from ..describe.framework import answered, framework, usual
 from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
@@ -74,7 +74,7 @@ the products of the whole step. Gradients hide as in any step."""
 class Scenario(Checked):
     """What is asked: how far does this scale?"""
 
-    name: str
+    name: Name
     chip: Chip
     network: Network
     law: Law = LAWS["baseline"]
@@ -82,11 +82,11 @@ class Scenario(Checked):
     """Time a run may take."""
     assumptions: Assumptions = EPOCH
     precision: Precision = PRECISIONS["fp16-pure"]
-    schedules: tuple[str, ...] = SCHEDULES
+    schedules: tuple[Annotated[str, OneOf(*SCHEDULES)], ...] = SCHEDULES
     """Pipeline schedules to choose from: 1f1b (interleaved as far as the depth allows) and
     zb-h2.
     """
-    linear: float = 0.8
+    linear: Share = 0.8
     """Scaling counts as linear down to this share of the utilisation a chip can sustain."""
     failures: Failures | None = None
     """None: chips never fail, as in the paper."""

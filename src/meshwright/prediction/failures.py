@@ -19,7 +19,7 @@ from functools import cache
 from typing import Annotated, Any
 
 from ..describe import shipped
-from ..describe.fields import Unit
+from ..describe.fields import Bandwidth, Checked, Seconds, Unit
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num, maximum, minimum, sqrt, where
 from ..units import parse
@@ -29,17 +29,17 @@ LARGEST_EXPONENT = 300.0
 
 
 @dataclass(frozen=True)
-class Failures:
+class Failures(Checked):
     """How often chips fail, and what a failure and a checkpoint cost."""
 
     chip_mtbf_s: Annotated[float, Unit("s")] = 16384 * 54 * 86400.0 / 419
     """5.8 years: 419 unexpected interruptions in 54 days on 16,384 H100. Grattafiori et al. 2024
     (Llama 3), section 3.3.4."""
-    restart_s: Annotated[float, Unit("s")] = 600.0
+    restart_s: Seconds = 600.0
     """From a failure to the first new step: detect, replace, load, warm up. Assumed: ten
     minutes.
     """
-    storage_bytes_per_s: Annotated[float, Unit("B/s")] = 2e12 / 16384
+    storage_bytes_per_s: Bandwidth = 2e12 / 16384
     """What one chip's share of the storage takes. Grattafiori et al. 2024, section 3.3.1: 2 TB/s
     sustained for 16,384 H100."""
     state_bytes: float = (

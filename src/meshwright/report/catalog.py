@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,7 +13,7 @@ from rich.text import Text
 from .. import catalog
 from ..count.model import parameters
 from ..describe.chip import Chip
-from ..describe.fields import Unit
+from ..describe.fields import fields_of
 from ..describe.framework import Framework, framework, frameworks
 from ..describe.model import Model
 from ..describe.network import Network
@@ -199,8 +199,7 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
 
 def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
     """(path, text) of all fields that are set."""
-    hints = get_type_hints(type(thing), include_extras=True)
-    for field in fields(thing):
+    for field in fields_of(type(thing)).values():
         value = getattr(thing, field.name)
         here = path + field.name
         if (
@@ -216,7 +215,7 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str]]:
             for i, part in enumerate(value):
                 yield from _rows(part, f"{here}[{i}].")
         else:
-            yield from _leaf(here, value, _unit(hints[field.name]))
+            yield from _leaf(here, value, field.kind.units or None)
 
 
 def _defaults(thing: Any, path: str) -> Iterator[str]:
@@ -257,15 +256,6 @@ def _leaf(
             path,
             str(value).lower() if isinstance(value, bool) else str(value),
         )
-
-
-def _unit(hint: Any) -> str | None:
-    """The unit in Annotated[float, Unit(...)], also inside a mapping or an optional."""
-    if get_origin(hint) is Annotated:
-        return next(
-            (a.unit for a in get_args(hint)[1:] if isinstance(a, Unit)), None
-        )
-    return next((unit for arg in get_args(hint) if (unit := _unit(arg))), None)
 
 
 def _origin(sources: Any, path: str) -> str:

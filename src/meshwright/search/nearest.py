@@ -35,6 +35,10 @@ class Nearest(Layout):
 
     sizes: tuple[int, ...] = ()
 
+    def conflict(self) -> str:
+        """None: some axes may be placed, and others not."""
+        return ""
+
     def _ranks(self, axis: str) -> tuple[Num, ...]:
         if axis in self.placement:
             return self.placement[axis]

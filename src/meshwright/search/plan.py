@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..describe.display import Displayed
+from ..describe.fields import Kind
 from ..describe.job import Job, demand
 from ..describe.slices import axes
-from ..describe.values import whole
 from ..layout import practice
 from ..prediction.certainty import resolution
 from ..prediction.elastic import elasticities
@@ -231,7 +231,7 @@ def planning(
     demand(job)
     start = time.perf_counter()
     asked = Space() if space is None else demand_space(space)
-    top = whole(top, "", "top")
+    top = Kind(int).kept(top, "top")
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
     ask = partial(
         _searched,

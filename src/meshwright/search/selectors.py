@@ -16,7 +16,7 @@ from typing import Any
 
 from ..describe.choices import Value
 from ..describe.job import Job
-from ..describe.layout import CHOICES, Layout
+from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
 from ..layout import practice
@@ -98,9 +98,9 @@ def choices_of(job: Job, layout: Layout) -> dict[str, tuple[Value, ...]]:
     }
     words = {
         "schedule": _with(USUAL["schedule"], layout.schedule),
-        "zero": CHOICES["zero"],
+        "zero": USUAL["zero"],
         "recompute": _with(RECOMPUTE, layout.recompute),
-        "sequence_parallel": CHOICES["sequence_parallel"],
+        "sequence_parallel": USUAL["sequence_parallel"],
     }
     return {**degrees, **words}
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..describe.choices import Choices, listed
+from ..describe.fields import Checked, fields_of
+from ..describe.layout import Layout
 from ..describe.offload import Offload, offload
-from ..describe.recompute import RECOMPUTE
-from ..describe.stages import RULES as STAGES
-from ..describe.values import brief, flag
-from ..errors import BadInput
+from ..errors import BadInput, brief
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 
@@ -31,32 +30,28 @@ PLACED = ("tp", "cp", "pp")
 """Axes whose place in the network is chosen; dp takes what they leave of each dimension."""
 
 
-FIXED = ("cp_exchange", "offload")
-"""Fields of which one search takes one value, as of the scheme; a plan takes several."""
-
-
-USUAL = Choices(
-    schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
-    zero=(0, 1, 2, 3),
-    recompute=RECOMPUTE,
-    sequence_parallel=(True, False),
-    scheme=("megatron",),
-    stages=STAGES,
-    microbatch_group=(0,),
-    cp_exchange=("gather",),
-    offload=("none",),
-)
-"""What a search takes of the fields that nobody limits; of all others whatever is legal."""
-
-
-SEARCHED = {*DEGREES, "dp_replicate", *USUAL}
+SEARCHED = {
+    name: field.kind.searched
+    for name, field in fields_of(Layout).items()
+    if field.kind.searched
+}
 """Fields that tables and options hold: no other one can be limited, so that none is passed over in
 silence.
 """
 
 
+FIXED = tuple(name for name, how in SEARCHED.items() if how.together)
+"""Fields of which one search takes one value, as of the scheme; a plan takes several."""
+
+
+USUAL = Choices(
+    {name: how.usual for name, how in SEARCHED.items() if how.usual}
+)
+"""What a search takes of the fields that nobody limits; of all others whatever is legal."""
+
+
 @dataclass(frozen=True, init=False)
-class Space:
+class Space(Checked):
     """What a search may choose: `Space(zero=(1,), tp=(4, 8))` takes any layout with one of these
     values.
     """
@@ -84,9 +79,6 @@ class Space:
         **fields: Any,
     ) -> None:
         """fields: values of fields of a layout, over those of `choices`; None: not limited."""
-        flag(placements, "space.placements")
-        if relaxed is not None:
-            flag(relaxed, "space.relaxed")
         chosen = Choices(choices or {}, **fields)
         if unknown := [name for name in chosen if name not in SEARCHED]:
             raise BadInput(
@@ -98,6 +90,7 @@ class Space:
             ("relaxed", relaxed),
         ):
             object.__setattr__(self, name, value)
+        self.__post_init__()
 
     def but(self, **fields: Any) -> Space:
         """The same space with other values for some fields; None: not limited."""

@@ -8,7 +8,17 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..describe.fields import Checked, Unit
+from ..describe.fields import (
+    Amount,
+    AnyShare,
+    Checked,
+    Count,
+    OneOf,
+    Path,
+    Range,
+    Unit,
+    fields_of,
+)
 from ..describe.read import read
 from ..errors import BadInput
 
@@ -21,35 +31,37 @@ class Settings(Checked):
     """Optimizer steps of the run."""
     lr: float = 3e-4
     """Highest learning rate."""
-    schedule: str = "cosine"
+    schedule: Annotated[str, OneOf("cosine", "linear", "wsd", "constant")] = (
+        "cosine"
+    )
     """How the learning rate falls after the warm-up: cosine or linear, from the first step to the
     last; wsd, which stays and falls linearly in the last `decay` steps; or constant.
     """
-    decay: int | None = None
+    decay: Count | None = None
     """wsd: steps in which the learning rate falls. None: a tenth of them."""
-    final_lr: float = 0.1
+    final_lr: AnyShare = 0.1
     """Learning rate of the last step over the highest. 0: it falls to nothing."""
-    warmup: int = 10
+    warmup: Count = 10
     """Steps in which the learning rate rises linearly from 0 (the first step takes 1/warmup of it);
     0 for none.
     """
-    beta1: float = 0.9
+    beta1: Amount = 0.9
     """AdamW's decay of the mean gradient."""
-    beta2: float = 0.95
+    beta2: Amount = 0.95
     """AdamW's decay of the mean squared gradient."""
-    epsilon: float = 1e-8
+    epsilon: Annotated[float, Range(1e-20, 1.0)] = 1e-8
     """AdamW's addition to the root of the mean squared gradient."""
-    weight_decay: float | None = 0.1
+    weight_decay: Amount | None = 0.1
     """Of matrices; 0 for none. Biases (those of experts too) and norms never decay."""
-    clip: float | None = 1.0
+    clip: Amount | None = 1.0
     """Largest norm of the gradient of all parameters together; 0 for no limit."""
-    seed: int = 1
+    seed: Annotated[int, Range(0, 2**53)] = 1
     """Of the first weights and of the order of the data."""
-    ramp_batch: int | None = None
+    ramp_batch: Count | None = None
     """Sequences of the first step, where the batch grows to that of the job. None: it does not."""
-    ramp_steps: int | None = None
+    ramp_steps: Count | None = None
     """Steps in which the batch grows."""
-    data: str = "corpus"
+    data: Path = "corpus"
     """Path of a token file of `meshwright data`, or of several with their shares ("a 0.7, b 0.3";
     without them, by their sizes), "corpus" (real text of this machine's Python), or "synthetic".
     """
@@ -57,49 +69,49 @@ class Settings(Checked):
     """Tokens see only those of their own document, where several lie in one sequence; the data must
     have been made with a token after each.
     """
-    eval_every: int | None = None
+    eval_every: Count | None = None
     """Steps between evaluations on text that is not trained on; one more after the last step.
     None: no evaluation, and all of the data is trained on.
     """
     eval_batches: int = 1
     """Batches of an evaluation."""
-    eval_data: str | None = None
+    eval_data: Path | None = None
     """Path of a token file to evaluate on. None: the end of `data`, which is not trained on."""
-    weights: str | None = None
+    weights: Path | None = None
     """Folder of Hugging Face weights (model.safetensors and config.json) to start from; None:
     random first weights.
     """
     compile: bool = False
     """Compile each layer with torch.compile (on CPUs it needs a C++ compiler)."""
-    balance_loss: float | None = None
+    balance_loss: Amount | None = None
     """Coefficient of the loss that evens out the loads of experts, over each sequence
     (DeepSeek-V3: 1e-4; Mixtral: 0.02 over a batch). None: no such loss.
     """
-    balance_bias: float | None = None
+    balance_bias: Amount | None = None
     """How far the bias of an expert moves in a step to even out loads (DeepSeek-V3: 0.001); it
     decides the choice and not the weights. None: no biases.
     """
-    router_z_loss: float | None = None
+    router_z_loss: Amount | None = None
     """Coefficient of the loss that keeps the logits of routers small: the square of the log of the
     sum of their exponentials (ST-MoE: 1e-3). None: no such loss.
     """
-    z_loss: float | None = None
+    z_loss: Amount | None = None
     """The same for the logits of the vocabulary (PaLM: 1e-4). None: no such loss."""
     loss_scale: float = 2.0**16
     """fp16: scale of the loss in the first step; it halves at an overflow. A power of two."""
     scale_growth: int = 2000
     """fp16: steps without an overflow after which the scale doubles."""
-    output: str = "run"
+    output: Path = "run"
     """Folder for metrics.jsonl and checkpoints, relative to the working directory."""
-    sample: int | None = None
+    sample: Count | None = None
     """Tokens of text that the run writes to sample.txt when it ends. None: no text."""
     tensorboard: bool = False
     """Metrics go to tensorboard/ in the run's folder too (it needs the package tensorboard)."""
-    save_every: int | None = None
+    save_every: Count | None = None
     """Steps between checkpoints; the last step is always saved. None: only that."""
     keep: int = 2
     """Newest checkpoints that are kept."""
-    keep_every: int | None = None
+    keep_every: Count | None = None
     """Steps between checkpoints that are written and kept for good. None: no such."""
     max_skipped: int | None = 10
     """Updates in a row that may be skipped because a gradient or the loss is not finite; the run
@@ -109,59 +121,36 @@ class Settings(Checked):
     """Steps go on while threads write a copy of the state (as large as the state, in CPU memory);
     false: steps wait.
     """
-    restarts: int | None = None
+    restarts: Count | None = None
     """How often a run whose rank was killed or failed goes on by itself, from its newest
     checkpoint. None: never (torchrun has --max-restarts).
     """
-    check_every: int | None = None
+    check_every: Count | None = None
     """Steps between comparisons of the weights that replicas share, bit by bit; None: never."""
-    record: int | None = 3
+    record: Count | None = 3
     """Steps, after the first three of a run, whose parts are timed for `meshwright compare`; 0 for
     none.
     """
-    profile: int | None = None
+    profile: Count | None = None
     """Steps, after the recorded ones, under PyTorch's profiler: a trace a rank in profile/, with
     waits for messages by axis. At most 10.
     """
-    shards: int | None = None
+    shards: Count | None = None
     """Hybrid sharding: dp ranks among which ZeRO shards; the groups keep copies. None: all. The
     prediction assumes all.
     """
-    device: str = "cpu"
+    device: Annotated[str, OneOf("cpu", "cuda")] = "cpu"
     """cpu (gloo) or cuda (NCCL)."""
     deterministic: bool = False
     """On GPUs: the same bits each time, by slower kernels where the fast ones add up in an order of
     their own (attention's and the embedding's backward passes). CPUs do so anyway.
     """
-    threads: int = 1
+    threads: Annotated[int, Range(1, 1024)] = 1
     """CPU threads of a rank."""
-    timeout: Annotated[float, Unit("s")] = 600.0
+    timeout: Annotated[float, Unit("s"), Range(1e-3, 1e6)] = 600.0
     """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint
     must not take longer.
     """
-
-
-ZERO_IS_NONE = (
-    "weight_decay",
-    "clip",
-    "save_every",
-    "keep_every",
-    "decay",
-    "eval_every",
-    "restarts",
-    "check_every",
-    "record",
-    "profile",
-    "shards",
-    "balance_loss",
-    "balance_bias",
-    "router_z_loss",
-    "z_loss",
-    "ramp_batch",
-    "ramp_steps",
-    "sample",
-)
-"""Fields in which 0 says the same as "none"."""
 
 
 _ASYNC_TP = (
@@ -224,7 +213,12 @@ def settings(data: object) -> Settings:
             f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by"
             " megabytes a step"
         )
-    none = {name: None for name in ZERO_IS_NONE if getattr(found, name) == 0}
+    # where a field may be left without a number, 0 says the same
+    none = {
+        name: None
+        for name, field in fields_of(Settings).items()
+        if field.kind.none and getattr(found, name) == 0
+    }
     return Settings(**{**vars(found), **none})
 
 

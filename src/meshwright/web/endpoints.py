@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
+from ..describe.fields import Kind, fields_of
+from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
+from ..formats.flags import flags
 from ..search.evaluate import Progress
 from . import answers, dropped, explorers, sure
 from .answers import Answer, Body
@@ -177,6 +180,21 @@ def check(name: str, value: object, schema: Mapping[str, Any]) -> None:
             check(f"each of {name}", inner, schema["items"])
 
 
+def json_schema(kind: Kind) -> dict[str, Any]:
+    """The JSON schema of a field: whatever it holds may be given as a text too."""
+    if kind.words and kind.type is str:
+        return {"enum": [*kind.words]}
+    if kind.type is Any or kind.type in (int, float):
+        plain = "number" if kind.type is float else "integer"
+        least, most = kind.limits
+        return {"type": [plain, "string"], "minimum": least, "maximum": most}
+    return {
+        "type": {str: "string", bool: ["boolean", "string"]}.get(
+            kind.type, "object"
+        )
+    }
+
+
 def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
     """The description of the interface."""
     refused = {
@@ -195,8 +213,10 @@ def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
     for name, one in asked.items():
         kind = "application/x-ndjson" if one.streams else "application/json"
         fields = {**one.fields}
-        if "question" in fields:
-            fields["question"] = {"$ref": "#/components/schemas/Question"}
+        for part in {"question", "layout"} & {*fields}:
+            fields[part] = {
+                "$ref": f"#/components/schemas/{part.capitalize()}"
+            }
         schema = {
             "type": "object",
             "properties": fields,
@@ -219,9 +239,13 @@ def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
                 },
             }
         }
+    about = {flag.name: flag.help for flag in flags()}
     question = {
         "type": "object",
-        "properties": {key: {"type": "string"} for key in keys()},
+        "properties": {
+            key: {"type": "string", "description": about.get(key, "")}
+            for key in keys()
+        },
         "additionalProperties": False,
         "example": {
             "model": "llama3-70b",
@@ -233,5 +257,19 @@ def openapi(asked: Mapping[str, Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Meshwright", "version": __version__},
         "paths": paths,
-        "components": {"schemas": {"Question": question}},
+        "components": {
+            "schemas": {
+                "Question": question,
+                "Layout": {
+                    **LAYOUT,
+                    "properties": {
+                        name: {
+                            "description": about[name],
+                            **json_schema(one.kind),
+                        }
+                        for name, one in fields_of(Layout).items()
+                    },
+                },
+            }
+        },
     }

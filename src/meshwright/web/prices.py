@@ -7,8 +7,8 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from .. import catalog
+from ..describe.chip import MOST_USD
 from ..describe.job import Job
-from ..describe.ranges import MOST_USD
 from ..errors import BadInput
 
 Prices = Mapping[str, float]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from ...describe.batch import parse_batch
 from ...describe.framework import Framework, framework
 from ...describe.job import Job
 from ...describe.layout import Layout
@@ -19,7 +20,7 @@ from ...describe.software import Software
 from ...errors import BadInput
 from ...layout.stages import stage_count, stage_layers
 from ...schedule import get as schedule_named
-from ..toml import known, parse_batch
+from ..toml import known
 from .reading import Reader, Said, understood
 from .table import Format
 

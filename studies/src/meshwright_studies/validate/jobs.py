@@ -15,7 +15,6 @@ from meshwright.describe.job import Job, accumulated
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.precision import Precision
-from meshwright.describe.ranges import check
 from meshwright.describe.software import NOTHING_SAID
 from meshwright.errors import BadInput
 from meshwright.num import Num
@@ -253,7 +252,7 @@ def model(row: Row) -> Model:
     biased = not gated and "no bias" not in text(row, "notes")
     tied = flag(m, "tied_embeddings")
     window = WINDOW.search(attention)
-    shape = Model(
+    return Model(
         plain(m, "name")[:80] or "unnamed",
         layers,
         hidden,
@@ -279,8 +278,6 @@ def model(row: Row) -> Model:
         moe=experts(m, ffn),
         mtp_layers=whole(m, "mtp_layers", 0),
     )
-    check(shape, "model")
-    return shape
 
 
 def latent(m: Row) -> MLA | None:
@@ -305,12 +302,10 @@ def experts(m: Row, ffn: int) -> MoE | None:
         if "moe" in text(m, "arch"):
             raise BadInput("experts are not given")
         return None
-    moe = MoE(
+    return MoE(
         count,
         needed(m, "top_k"),
         whole(m, "expert_ffn", ffn),
         whole(m, "shared_expert_ffn", 0),
         whole(m, "dense_layers", 0),
     )
-    check(moe, "model.moe")
-    return moe
