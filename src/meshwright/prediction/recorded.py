@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 from ..describe.frozen import FrozenDict, changed
@@ -69,6 +70,25 @@ KIND = re.compile("^layers of .*?(feed-forward|experts) ")
 """Of an item's name, what is too long for an expression."""
 
 
+@cache
+def _spelled(item: str) -> str:
+    """The name of an item in an expression."""
+    return re.sub(r"\W+", "_", KIND.sub("layers ", item)).strip("_")
+
+
+def _computed(does: str) -> tuple[Any, Any]:
+    """An operator with a recorded number on its left, and on its right."""
+    return (
+        lambda self, other: done(does, self, other),
+        lambda self, other: done(does, other, self),
+    )
+
+
+def _compared(order: Callable[[float, float], bool]) -> Any:
+    """A comparison of the values."""
+    return lambda self, other: bool(order(self.value, _plain(other)))
+
+
 class Recorded:
     """A number with its operation and what that was done to; an input has a name instead."""
 
@@ -91,11 +111,10 @@ class Recorded:
     @classmethod
     def called(cls, item: str, x: Traced) -> Any:
         """A number that a term is made of (`num.naming`)."""
-        name = re.sub(r"\W+", "_", KIND.sub("layers ", item)).strip("_")
         found = (
             cls(x.value, x.does, x.to, x.name)
             if isinstance(x, Recorded)
-            else cls(float(x), name=name)
+            else cls(float(x), name=_spelled(item))
         )
         found.item = item
         return found
@@ -118,50 +137,16 @@ class Recorded:
         """What caches of arrays know it by: nothing but itself."""
         return Same(self)
 
-    def __eq__(self, other: object) -> bool:
-        return bool(self.value == _plain(other))
-
-    def __lt__(self, other: Traced) -> bool:
-        return bool(self.value < _plain(other))
-
-    def __le__(self, other: Traced) -> bool:
-        return bool(self.value <= _plain(other))
-
-    def __gt__(self, other: Traced) -> bool:
-        return bool(self.value > _plain(other))
-
-    def __ge__(self, other: Traced) -> bool:
-        return bool(self.value >= _plain(other))
-
-    def __add__(self, other: Any) -> Any:
-        return done("+", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return done("+", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return done("-", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return done("-", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return done("*", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return done("*", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return done("/", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return done("/", other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return done("**", self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return done("**", other, self)
+    __eq__ = _compared(operator.eq)
+    __lt__ = _compared(operator.lt)
+    __le__ = _compared(operator.le)
+    __gt__ = _compared(operator.gt)
+    __ge__ = _compared(operator.ge)
+    __add__, __radd__ = _computed("+")
+    __sub__, __rsub__ = _computed("-")
+    __mul__, __rmul__ = _computed("*")
+    __truediv__, __rtruediv__ = _computed("/")
+    __pow__, __rpow__ = _computed("**")
 
     def __neg__(self) -> Any:
         return done("*", -1.0, self)
@@ -177,6 +162,10 @@ class Recorded:
         return done(UFUNCS[function.__name__], *to)
 
 
+ALONE = frozenset((Recorded, float, int))
+"""Numbers that are no arrays."""
+
+
 def _plain(x: Any) -> Any:
     return x.value if isinstance(x, Recorded) else x
 
@@ -187,7 +176,7 @@ def done(does: str, *to: Any) -> Any:
     What changes nothing is left out, and so often nothing is a plain zero.
     """
     for i, x in enumerate(to):
-        if getattr(x, "ndim", 0):
+        if x.__class__ not in ALONE and getattr(x, "ndim", False):
             import numpy as np
 
             each = [done(does, *to[:i], one, *to[i + 1 :]) for one in x]
