@@ -84,7 +84,8 @@ def loop(
         "plan_s": time.perf_counter() - start,
     }
     if code:
-        return {**found, "why": said or "; ".join(planned.get("notes", []))}
+        # stderr may hold progress, too
+        return {**found, "why": "; ".join(planned.get("notes", [])) or said}
     again_code, again, _ = ask("predict", str(file), "--json")
     best = planned["best"]
     differs = [key for key in best if best[key] != again.get(key)]
