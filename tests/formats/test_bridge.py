@@ -693,7 +693,7 @@ def test_what_the_table_does_not_say_a_tool_reads_and_writes() -> None:
         for path, cell in table.get(name).cells.items():
             if len(cell.keys) < 2 or cell.always is not table.UNSAID:
                 continue
-            tabled = cell.kind or cell.says or cell.lengths
+            tabled = cell.kind or cell.says or cell.once or cell.lengths
             assert tabled or path in tool.READ, (name, path)
             tabled = tabled or cell.beside or cell.write
             assert tabled or path in tool.WRITE, (name, path)

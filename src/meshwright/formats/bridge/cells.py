@@ -37,7 +37,7 @@ def read(path: str, cell: Cell, keys: Keys) -> Any:
         return next(filter(None, asked), None)
     if cell.says and path == "job.optimizer":
         return optimizer_named(keys, cell.keys[0]) if cell.keys else None
-    if cell.says:
+    if cell.says or cell.once:
         return _said(cell, keys)
     if cell.kind:
         given = (getattr(keys, cell.kind)(key) for key in cell.keys)
@@ -63,8 +63,9 @@ def _said(cell: Cell, keys: Keys) -> Any:
     said = [
         row for row in rows if all(_has(keys, k, v) for k, v in row[1].items())
     ]
-    ours, theirs = said[0] if said else (None, {})
-    others = {k for _, row in rows for k in row} - {*theirs}
+    ours = said[0][0] if said else None
+    agreed = {k for value, row in said if value == ours for k in row}
+    others = {k for _, row in rows for k in row} - agreed
     strange = [key for key in sorted(others) if keys.has(key)]
     for key in strange:
         keys.leave(
@@ -129,7 +130,8 @@ def write(
     if (value == theirs and not cell.write) or value is default is None:
         return  # what is not said is the tool's own
     if cell.says:
-        words = ", ".join(shown(path, ours) for ours, _ in cell.says)
+        names = dict.fromkeys(shown(path, ours) for ours, _ in cell.says)
+        words = ", ".join(names)
         search = f", such as plan --framework {format.frameworks[0]} finds"
         raise BadInput(
             f"{format.title} cannot say {path} = {shown(path, value)}: {words}"
@@ -168,8 +170,7 @@ def meant(path: str, value: Any) -> Any:
 def shown(path: str, value: Any) -> str:
     """A value in a sentence."""
     if isinstance(value, dict):
-        rest = [f"{k} {v}" for k, v in value.items() if k != "name"]
-        return f"{value['name']} with {', '.join(rest)}"
+        return f"{value['name']} with some other bytes"
     if isinstance(value, Precision) and value not in PRECISIONS.values():
         return (
             f"{value.compute} with gather_bytes {value.gather_bytes:g} and"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from ... import catalog
-from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Optimizer, Precision
+from ...describe.job import OPTIMIZERS, PRECISIONS, Job
 from ...describe.layout import AXES
 from ...describe.read import brief
 from ...describe.recompute import OPERATIONS, PARTS, recompute
@@ -46,12 +45,8 @@ KERNELS = {
 """--attention-backend -> `Job.attention_kernel`."""
 GRAPHS = {"full": "full_iteration", "parts": "transformer_engine"}
 """`Software.cuda_graphs` -> --cuda-graph-impl."""
-BATCH_GROWS = ("rampup_batch_size", "step_batch_size_schedule")
 GROUP = "microbatch_group_size_per_virtual_pipeline_stage"
 """The argument; its dataclass and Megatron-Bridge say microbatch_group_size_per_vp_stage."""
-BRIDGE_PRECISION = re.compile(
-    r"(bf16|fp16|fp32)|(?:.*_)?(fp8|mxfp8|nvfp4|fp4)(?:_.*)?"
-)
 WORDS = {
     "cs": "tensorwise",
     "current": "tensorwise",
@@ -568,21 +563,6 @@ def write_schedule(job: Job, out: Out) -> None:
         )
 
 
-def write_zero(job: Job, out: Out) -> None:
-    """ZeRO-1 is the distributed optimizer; 2 and 3 are Megatron-FSDP's, which has no pipeline."""
-    l = job.layout
-    if l.zero >= 2 and l.pp > 1:
-        raise BadInput(
-            f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1"
-        )
-    if l.zero:
-        out["use_distributed_optimizer"] = True
-    if l.zero >= 2:
-        out["use_megatron_fsdp"] = True
-        out["data_parallel_sharding_strategy"] = STRATEGIES[l.zero]
-        out["ckpt_format"] = "fsdp_dtensor"  # it has no other
-
-
 def write_recompute(job: Job, out: Out) -> None:
     found = recompute(job.layout.recompute)
     if found.words == ("full",):
@@ -613,65 +593,6 @@ def write_recompute(job: Job, out: Out) -> None:
         out["recompute_granularity"] = "selective"
         if found.words != ("selective",):
             out["recompute_modules"] = [*found.words]
-
-
-def write_precision(job: Job, out: Out) -> None:
-    """The numbers that some settings give; BadInput if none do."""
-    for name in PRECISIONS:
-        for small in (True, False):
-            said = numbers(
-                name.removesuffix("-pure"), name.endswith("-pure"), small
-            )
-            if _numbers(said) == job.precision:
-                return _write_numbers(name, small, job, out)
-    raise BadInput(
-        f"Megatron has no setting for these numbers: {job.precision}"
-    )
-
-
-def _numbers(said: Any) -> Precision:
-    if isinstance(said, str):
-        return PRECISIONS[said]
-    return replace(PRECISIONS[said["name"]], gather_bytes=said["gather_bytes"])
-
-
-def _write_numbers(name: str, small: bool, job: Job, out: Out) -> None:
-    compute = name.removesuffix("-pure")
-    if compute == "tf32":
-        raise BadInput("Megatron has no setting for tf32")
-    if compute != "fp32":
-        out["fp16" if compute == "fp16" else "bf16"] = True
-    if compute in ("fp8", "fp4"):
-        out[f"{compute}_format"] = {"fp8": "hybrid", "fp4": "e2m1"}[compute]
-        if small and job.layout.zero:
-            out[f"{compute}_param_gather"] = True
-        elif small:
-            raise BadInput(
-                "weights are gathered in 8 bits only by a distributed optimizer: zero 1"
-            )
-    if name.endswith("-pure"):
-        out["grad_reduce_in_bf16"] = True
-
-
-def write_optimizer(job: Job, out: Out) -> None:
-    mine = job.optimizer
-    if mine == OPTIMIZERS["adamw"] or mine == OPTIMIZERS["adam"]:
-        return
-    if mine in (OPTIMIZERS["sgd"], OPTIMIZERS["muon"]):
-        out["optimizer"] = mine.name
-        return
-    for master, kept in (
-        (m, k) for m in ("fp32", "fp16") for k in ("fp32", "bf16", "fp8")
-    ):
-        state = STATE_BYTES[master] + 2 * STATE_BYTES[kept]
-        if mine == Optimizer("adamw", state, STATE_BYTES[master]):
-            out["use_precision_aware_optimizer"] = True
-            out["main_params_dtype"] = master
-            out["exp_avg_dtype"] = out["exp_avg_sq_dtype"] = kept
-            return
-    raise BadInput(
-        f"Megatron has no optimizer that keeps what {mine.name} keeps here"
-    )
 
 
 def write_placement(job: Job, out: Out) -> None:
@@ -718,19 +639,34 @@ def write_dp_overlap(job: Job, out: Out) -> None:
         out["overlap_param_gather"] = True
 
 
+def demand(job: Job, out: Out) -> None:
+    """BadInput for settings that Megatron does not take beside each other (`validate_args`)."""
+    l, numbers = job.layout, job.precision
+    if l.zero >= 2 and l.pp > 1:
+        raise BadInput(
+            f"ZeRO-{l.zero} is Megatron-FSDP's, which runs without a pipeline: zero 1"
+        )
+    if (
+        numbers.compute in ("fp8", "fp4")
+        and numbers.gather_bytes == 1
+        and not l.zero
+    ):
+        raise BadInput(
+            "weights are gathered in 8 bits only by a distributed optimizer: zero 1"
+        )
+
+
 WRITE = {
+    "": demand,
     **WRITE_MODEL,
     "layout.etp": write_etp,
     "layout.interleave": write_interleave,
     "layout.stages": write_stages,
     "layout.schedule": write_schedule,
-    "layout.zero": write_zero,
     "layout.recompute": write_recompute,
     "layout.offload": host_memory.write_megatron,
     "layout.placement": write_placement,
     "layout.microbatch_group": write_microbatch_group,
-    "job.precision": write_precision,
-    "job.optimizer": write_optimizer,
     "software.float8": write_float8,
     "software.dispatcher": write_dispatcher,
     "software.dp_overlap": write_dp_overlap,

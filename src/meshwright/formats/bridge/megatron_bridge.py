@@ -16,7 +16,7 @@ from typing import Any
 from ... import catalog
 from ...describe.job import Job
 from ...errors import BadInput
-from . import launch, megatron, shell
+from . import cells, launch, megatron, shell
 from .keys import Keys
 from .megatron_args import arguments
 from .reading import Said
@@ -201,21 +201,11 @@ def write_model(job: Job, out: dict[str, Any]) -> None:
 
 def write_precision(job: Job, out: dict[str, Any]) -> None:
     """A recipe of mixed precision by its name."""
-    plain: dict[str, Any] = {}
-    megatron.write_precision(job, plain)
-    for key in (
-        "bf16",
-        "fp8_format",
-        "fp8_param_gather",
-        "fp4_format",
-        "fp4_param_gather",
-    ):
-        plain.pop(key, None)
-    half = plain.pop("grad_reduce_in_bf16", False)
-    compute = job.precision.compute
-    if plain or compute not in ("bf16", "fp8", "fp4"):
+    compute, _, half = job.precision.name.partition("-")
+    if compute not in ("bf16", "fp8", "fp4"):
         raise BadInput(
-            f"Megatron-Bridge has no recipe of mixed precision for {job.precision.name}"
+            "Megatron-Bridge has no recipe of mixed precision for"
+            f" {cells.shown('job.precision', job.precision)}"
         )
     scaling = job.software.float8 or (
         job.profile.float8 if job.profile else "tensorwise"
@@ -238,12 +228,6 @@ def write_float8(job: Job, out: dict[str, Any]) -> None:
         raise BadInput(
             "Megatron-Bridge scales FP8 numbers by tensor or block, not by row"
         )
-
-
-def write_zero(job: Job, out: dict[str, Any]) -> None:
-    """As Megatron; its recipes have the distributed optimizer unless told."""
-    megatron.write_zero(job, out)
-    out.setdefault("use_distributed_optimizer", False)
 
 
 def write_interleave(job: Job, out: dict[str, Any]) -> None:
@@ -276,7 +260,6 @@ WRITE = {
     "model": write_model,
     "layout.microbatch_group": write_microbatch_group,
     "layout.interleave": write_interleave,
-    "layout.zero": write_zero,
     "job.precision": write_precision,
     "software.float8": write_float8,
     "software.dp_overlap": write_dp_overlap,

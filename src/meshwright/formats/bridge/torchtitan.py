@@ -362,12 +362,6 @@ def float8(k: Keys) -> str | None:
     return "rowwise" if word.startswith("rowwise") else "tensorwise"
 
 
-def tp_overlap(k: Keys) -> str | None:
-    """AsyncTP; both keys are asked for."""
-    on = [k.flag(key) for key in ASYNC_TP]
-    return "all" if any(on) else None
-
-
 READ = {
     "model": model,
     "layout.dp": dp,
@@ -382,7 +376,6 @@ READ = {
     "job.precision": precision,
     "software.compiled": compiled,
     "software.float8": float8,
-    "software.tp_overlap": tp_overlap,
 }
 
 

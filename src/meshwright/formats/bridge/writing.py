@@ -45,6 +45,11 @@ def written(
     out: dict[str, Any] = {}
     refused = [*_framework(format, job), *_placed(format, job)]
     script = []
+    try:
+        if "" in writers:
+            writers[""](job, out)
+    except BadInput as error:
+        refused.append(str(error))
     for path, value, default in fields(job, whole="model" not in format.cells):
         cell = format.cells.get(path)
         if value is None and cell and cell.default is not UNSAID:
