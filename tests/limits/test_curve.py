@@ -19,7 +19,8 @@ from meshwright.limits import (
 )
 from meshwright.limits.answer import smooth_widths
 from meshwright.limits.crossing import crossing
-from meshwright.limits.curve import between, months
+from meshwright.limits.curve import between, first_guess, in_time, months
+from meshwright.limits.laws import shape
 from meshwright.limits.scenario import MONTH_S, Scenario
 from meshwright.limits.sensitivity import CHANGES
 
@@ -84,6 +85,26 @@ def test_smooth_runs_take_all_the_time() -> None:
         assert p.utilisation == pytest.approx(
             p.flops / (H100.machine.peak * p.chips * p.duration_s)
         )
+
+
+def test_smooth_runs_lie_between_the_two_steps_around_the_duration() -> None:
+    """Of 8 steps to a doubling the last one that is in time, and the next, which is late: log time
+    goes with log chips.
+    """
+    real = H100.smooth
+    duration = real.duration_s
+    points = curve(real, FEW).points
+    s = shape(real.law, FEW[: len(points)])
+    chips = np.array([p.chips for p in points])
+    guess = first_guess(real.machine, s, duration)
+    steps = np.floor(8 * np.log2(chips / guess) + 1e-9)
+    below, above = (guess * 2.0 ** ((steps + k) / 8) for k in (0, 1))
+    late, early = (in_time(real, s, n, 8.0) for n in (below, above))
+    for i, p in enumerate(points):
+        slow, fast = late[i].duration_s, early[i].duration_s
+        assert fast < duration <= slow
+        share = np.log(duration / slow) / np.log(fast / slow)
+        assert p.chips == pytest.approx(below[i] * 2 ** (share / 8), rel=1e-9)
 
 
 def test_chips_between_two_numbers() -> None:

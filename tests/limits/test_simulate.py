@@ -118,6 +118,33 @@ def test_gradients_overlap_or_add_up() -> None:
     )
 
 
+@pytest.mark.parametrize("scope", ["step", "pass", "layer", "backward"])
+@pytest.mark.parametrize("dp", [512, 4096])
+def test_gradients_hide_behind_three_equal_passes(scope: str, dp: int) -> None:
+    """Half of the all-reduce spreads them beside the first forward pass, half sums them beside the
+    last backward pass, twice as long; but for one block's of each, where a block is the first.
+    """
+    d, low = Degrees(dp, 2, 4, 2, SHAPE.E, 4, 1, 1), (1, 2, 4, 1, 1)
+    apart = step(H100, d, low)
+    how = put("assumptions.overlap.dp", HidePass(scope, links="free"))
+    beside = step(how(H100), d, low)
+    work = max(apart.matmul, apart.tp + apart.p2p)
+    rest = 1.0 if scope == "layer" else 1 - d.pp / SHAPE.L
+    forward, backward = (share / d.microbatches / 3 * work for share in (1, 2))
+    ahead = (
+        apart.dp / 2
+        if scope == "backward"
+        else (1 - rest) * apart.dp / 2
+        + rest * max(apart.dp / 2 - forward, 0.0)
+    )
+    behind = (1 - rest) * apart.dp / 2 + rest * max(
+        apart.dp / 2 - backward, 0.0
+    )
+    shown = max(apart.dp - work, 0.0) if scope == "step" else ahead + behind
+    assert shown > 0 or scope == "step"
+    assert beside.total == pytest.approx(work + shown + apart.dp_wait)
+
+
 def test_latency_counts_only_without_zero_bubble() -> None:
     d = D._replace(zero_bubble=0, interleave=2)
     s = step(H100, d)

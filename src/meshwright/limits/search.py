@@ -56,7 +56,7 @@ class Spread(NamedTuple):
 def fastest(
     scenario: Scenario, s: Shape, chips: Column, budget: Column
 ) -> dict[int, Spread]:
-    """Position of a model -> its fastest step, of the models that take less than their budget [s]
+    """Position of a model -> its fastest step, of the models that take at most their budget [s]
     on their number of chips; of equally fast ones the one with the least traffic.
 
     s, chips, budget: columns, one row a model.
@@ -154,9 +154,7 @@ def _best_first(
     cell, way = cell.astype(np.intp), way.astype(np.intp)
     step = Step(*columns)
     mine = model[cell]
-    ties = np.flatnonzero(
-        (step.total <= best[mine] * (1 + SLACK)) & (step.total < budget[mine])
-    )
+    ties = np.flatnonzero(step.total <= best[mine] * (1 + SLACK))
     ties = ties[np.lexsort((step.traffic[ties], mine[ties]))]
     return {
         int(mine[row]): Spread(
