@@ -169,16 +169,16 @@ def width(law: Law, flops: float) -> float:
     """Width of the model that a law trains with so many FLOPs; BadInput if it is beyond all
     reason.
     """
-    found = crossing(
+    wide = crossing(
         lambda wide: shape(law, wide).flops - flops, NARROWEST, WIDEST
     )
-    if found is None or found == NARROWEST:
+    if wide is None or wide == NARROWEST:
         least, most = (shape(law, x).flops for x in (NARROWEST, WIDEST))
         raise BadInput(
             f"a run of {flops:.3g} FLOP is outside what the scaling law {law.name} covers:"
             f" {least:.1g} to {most:.1g}"
         )
-    return found
+    return wide
 
 
 def smallest_cluster(scenario: Scenario, flops: float) -> Point:

@@ -117,17 +117,19 @@ def bounded(
 ) -> Bounded:
     """The cells of some models whose bound is below the budget."""
     on = scenario.machine
-    found = cells(
+    rows = cells(
         s.at(models), chips[models], on, scenario.schedules, scenario.whole
     )
-    _, shape, d = found = found._replace(model=models[found.model])
+    _, shape, d = rows
+    model = models[rows.model]
+    # a bound: as if every group had the nearest level to itself, and each message its floor
     beyond = (1.0,) * (len(on.fabric.rates) - 1)
     nearest = {axis: (getattr(d, axis), *beyond) for axis in AXES}
     least = parts(on.bound, shape, d, nearest)
     bound = summed(on, shape, d, least).total * (1 - SLACK)
-    kept = np.flatnonzero(bound < budget[found.model])
-    kept = kept[np.lexsort((bound[kept], found.model[kept]))]
-    return Bounded(*pick((found, least, bound), kept))
+    kept = np.flatnonzero(bound < budget[model])
+    kept = kept[np.lexsort((bound[kept], model[kept]))]
+    return Bounded(*pick((Cells(model, shape, d), least, bound), kept))
 
 
 def _best_first(
@@ -180,6 +182,8 @@ def place(
         groups, possible = spread(d, places, axes, scenario.whole)
         tables.append(send(on, s, d, groups))
         fits.append(possible)
+    # most ways to place the tensor axes lose already, and for each of them (some 650 on a torus)
+    # the other axes may lie in hundreds of ways
     fits[0] &= summed(on, s, d, least._replace(tp=tables[0])).total <= limit
     which = [places.parts[axes][1] for axes in APART]
     open_ways = [fit[:, w] for fit, w in zip(fits, which, strict=True)]

@@ -202,7 +202,7 @@ def shown(
     device has L/PP blocks; it waits for the first of them and for the last.
     """
     how = on.overlap.dp
-    if how.scope == "none":
+    if how.scope == "none":  # all of it: no columns need to be made of passes
         return summing.seconds
     part = 1 / (3 * d.microbatches)
     one = minimum(d.pp / s.L, 1.0)
@@ -306,8 +306,8 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
         return hop.charged(steps, group, on.fabric.how.hop)
 
     def load(shares: hop.Shares) -> Load:
-        found: Load = hop.mean([by_bytes(h) for h in hops], shares) * often
-        return found
+        mean: Load = hop.mean([by_bytes(h) for h in hops], shares) * often
+        return mean
 
     stage = load(sent(steps, pp))
     whole = load(sent(hop.farther(steps, hop.any_rank(ep)), both))

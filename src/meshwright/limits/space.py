@@ -63,17 +63,17 @@ def microbatches(replica: int, deepest: int) -> Column:
 
     replica: tokens an expert of one replica gets in a step.
     """
-    found = np.full(CANDIDATES, np.nan)
+    values = np.full(CANDIDATES, np.nan)
     if replica:
         (even,) = twos(replica)
         powers = 2.0 ** np.arange(even + 1)
         every = np.outer(divisors(replica >> int(even)), powers)
-        found = np.concatenate([np.sort(every.ravel()), found])
+        values = np.concatenate([np.sort(every.ravel()), values])
     least = 2.0 ** np.arange(deepest + 1)
-    here, twice = (np.searchsorted(found, least * k) for k in (1, 2))
+    here, twice = (np.searchsorted(values, least * k) for k in (1, 2))
     columns = [*(here + i for i in range(CANDIDATES)), twice]
-    last = len(found) - 1
-    return np.stack([found[np.minimum(c, last)] for c in columns], axis=1)
+    last = len(values) - 1
+    return np.stack([values[np.minimum(c, last)] for c in columns], axis=1)
 
 
 def cells(
@@ -145,5 +145,5 @@ def _microbatches(s: Shape, dp: Any, depths: int) -> Column:
     replica = np.floor(_models(s.batch / s.E) / 2.0**dp)[..., 0]
     values, number = np.unique(replica, return_inverse=True)
     table = np.stack([microbatches(int(v), depths - 1) for v in values])
-    found: Column = table[number.reshape(replica.shape), np.arange(depths)]
-    return found
+    cell: Column = table[number.reshape(replica.shape), np.arange(depths)]
+    return cell
