@@ -210,7 +210,7 @@ def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() 
         ({"seconds": [1.0]}, "12 numbers"),
         ({"points": [[2, 1], [1, 2], [1]]}, "ascend"),
         ({"axes": ["a"]}, "each of 1 to 5 axes"),
-        ({"seconds": [-1.0] * 12}, "between 0 and"),
+        ({"seconds": [-1.0] * 12}, "must be at least 0, not -1"),
     ],
 )
 def test_a_table_that_contradicts_itself_is_refused(

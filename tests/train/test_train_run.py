@@ -438,11 +438,11 @@ def test_zero_where_it_is_a_number() -> None:
         ),
         (
             {"threads": 1000000},
-            "train.threads must be between 1 and 1024, not 1e",
+            "train.threads must be between 1 and 1024, not 1000000",
         ),
         ({"beta1": 1}, "train.beta1 must be less than 1"),
-        ({"max_skipped": 0}, "train.max_skipped must be between 1"),
-        ({"warmup": -1}, "train.warmup must be between 0"),
+        ({"max_skipped": 0}, "train.max_skipped must be at least 1"),
+        ({"warmup": -1}, "train.warmup must be at least 0"),
         ({"final_lr": 1.5}, "train.final_lr must be between 0 and 1, not 1.5"),
         (
             {"final_lr": -0.5},

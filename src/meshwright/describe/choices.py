@@ -8,12 +8,12 @@ What a layout may hold is asked of `Layout` itself, so a new field of it is a ne
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import BadInput, brief, unknown
 from ..schedule import get as schedule_named
+from .fields import fields_of
 from .frozendict import FrozenDict
 from .layout import Layout
 from .read import read
@@ -21,9 +21,7 @@ from .read import read
 Value: TypeAlias = int | str | bool
 Values: TypeAlias = tuple[Value, ...]
 
-FIELDS = tuple(
-    f.name for f in dataclasses.fields(Layout) if f.name != "placement"
-)
+FIELDS = tuple(name for name in fields_of(Layout) if name != "placement")
 """What can be chosen, in the order of `Layout`; a placement follows from the network, and is
 searched.
 """

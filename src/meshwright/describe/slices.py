@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import BadInput
-from ..num import divisors
+from ..num import divisors, product
 from .network import Dim, Network
 
 Shape = tuple[int, ...]
@@ -104,7 +104,7 @@ def shape_for(network: Network, chips: int) -> tuple[Shape, int]:
 def _fits(network: Network, shape: Shape) -> bool:
     sizes = _sizes(axes(network))
     if network.cubes:  # optical switches join cubes in any order
-        return _product(shape) <= _product(sizes)
+        return bool(product(shape) <= product(sizes))
     return all(n <= size for n, size in zip(shape, sizes, strict=True))
 
 
@@ -136,13 +136,6 @@ def _shapes(chips: int, sides: int) -> Iterator[Shape]:
             for rest in _shapes(chips // side, sides - 1)
             if side <= rest[0]
         )
-
-
-def _product(shape: Shape) -> int:
-    total = 1
-    for n in shape:
-        total *= n
-    return total
 
 
 def _text(shape: Shape) -> str:

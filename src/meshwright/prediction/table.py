@@ -7,12 +7,13 @@ table(job, layouts)                           one row for each of these
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from ..describe.choices import FIELDS
 from ..describe.display import Displayed
 from ..describe.job import Job, demand
 from ..describe.layout import Layout
@@ -21,7 +22,6 @@ from .prediction import Prediction, predict
 
 MOST = 100_000
 """Rows of a table."""
-FIELDS = tuple(f.name for f in fields(Layout) if f.name != "placement")
 NUMBERS = ("step_time_s", "tokens_per_s", "mfu", "risk_of_oom")
 
 

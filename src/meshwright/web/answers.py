@@ -5,15 +5,15 @@ told by `progress` when to stop; those of many parts give them one by one.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from .. import catalog
 from .._version import __version__
 from ..describe.assumptions import SETS
+from ..describe.choices import FIELDS
 from ..describe.framework import frameworks
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job
-from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, MeshwrightError
 from ..formats import bridge, torchrun
@@ -457,5 +457,5 @@ def catalogue(body: Body, progress: Progress) -> Answer:
         "optimizers": list(OPTIMIZERS),
         "schedules": list(SCHEDULES),
         "question": asked,
-        "layout": [f.name for f in fields(Layout) if f.name != "placement"],
+        "layout": [*FIELDS],
     }
