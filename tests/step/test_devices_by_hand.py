@@ -381,7 +381,10 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
     v = 2 if way.chunks(7) == 7 else int(way.chunks(1))
     seen = 0
     for _ in range(40):
-        layers, m = rng.choice((16, 16, 13)), rng.choice((1, 2, 4, 8, 12, 24))
+        layers, m = (
+            rng.choice((16, 16, 13)),
+            rng.choice((1, 2, 3, 4, 5, 6, 8, 12, 24)),
+        )
         if not way.legal(4, m, v) or (v > 1 and layers % 8):
             continue
         seen += 1

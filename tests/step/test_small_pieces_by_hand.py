@@ -179,7 +179,8 @@ def test_one_microbatch_adds_up_no_gradients(dp: int, summed: float) -> None:
 
 def test_a_bound_of_few_microbatches_is_the_way_through_all_stages() -> None:
     """ZB-V on four devices of two layers, one microbatch: 8 s down and up, 12 s of input gradients,
-    and the first stage's own weight gradient, less the 6 s that a device computes."""
+    and the first device's own weight gradients, less the 6 s that a device computes. Where the
+    second layer of each takes 8 times as long, the way through all stages counts."""
     order = replace(SET.overlap, pp="interleaved", step_barrier="none")
     at = by_hand(
         Layout(pp=4, dp=1), 4, model=replace(MODEL, layers=8), overlap=order
@@ -187,8 +188,14 @@ def test_a_bound_of_few_microbatches_is_the_way_through_all_stages() -> None:
     way = schedule_named("zbv")
     even = step.Stages(2.0, 4.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
     one = step.least_idle(at, 4, even, way, 1, 1.0)
-    assert float(one) == pytest.approx(8.0 + 12.0 + 0.5 - 6.0)
+    assert float(one) == pytest.approx(8.0 + 12.0 + 1.0 - 6.0)
     assert float(step.least_idle(at, 4, even, way, 1, 20.0)) == 0.0
+    # of four microbatches the last waits for three devices' input gradients, the rest is hidden
+    four = step.least_idle(at, 4, even, way, 1, 4.0)
+    assert float(four) == pytest.approx(3 * 3.0)
+    head = even._replace(forward=9.0, backward=25.0, head=Pass(7.0, 14.0, 7.0))
+    ended = step.least_idle(at, 4, head, way, 1, 1.0)
+    assert float(ended) == pytest.approx(8.0 + 7.0 + 12.0 + 14.0 + 0.5 - 34.0)
 
 
 def test_logits_keep_their_input_in_16_bits() -> None:

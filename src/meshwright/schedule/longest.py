@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import groups as sizes
+from .replayed import ROUNDS
 from .types import Action, Costs, Order, Schedule
 
 Floats = NDArray[np.float64]
@@ -33,9 +34,6 @@ Index = NDArray[np.intp]
 
 KINDS = "FIWB"
 """Kinds of actions, in the order of a program's durations; B takes I + W."""
-FILLED = 4
-"""Microbatches for each rank (or groups of them) after which most orders repeat; those that do not
-yet are tried with twice as many."""
 WIDE = 24
 """Actions of a level, of all layouts: with fewer, an operation on arrays takes longer than each on
 its own."""
@@ -142,7 +140,9 @@ def _shortened(
     # of fewer microbatches the groups would be others
     if schedule.grouped and each >= p:
         schedule = schedule.grouped(each)
-    filled = FILLED * -(-max(p, each) // each)
+    filled = ROUNDS * -(
+        -max(p, each) // each
+    )  # in groups; orders that do not repeat yet: twice
     while (few := filled * each + m % each) < m:
         program = _program(schedule, p, few, v, each)
         if program.group:

@@ -16,8 +16,9 @@ from .order import in_flight_rank
 from .stage_costs import Pass
 from .types import Bubble, Order, Rule, Schedule
 
-ROUNDS = 6
-"""Microbatches for each rank after which an order may only repeat, and hold no more at once."""
+ROUNDS = 4
+"""Microbatches for each rank (or groups of them) after which most orders only repeat, and hold no
+more at once."""
 
 
 class Own(NamedTuple):
@@ -99,9 +100,9 @@ class Holds(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _holds(schedule: Schedule, p: int, m: int, v: int) -> Holds:
-    few = min(m, ROUNDS * p + m % p)
+    few = min(m, ROUNDS * p)
     found = _counted(schedule, p, few, v)
-    if few == m or found == _counted(schedule, p, few - p, v):
+    if few == m or found == _counted(schedule, p, few + 1, v):
         return found
     return _counted(schedule, p, m, v)  # it holds all of them
 

@@ -9,10 +9,11 @@ send, unless the way up belongs to other ranks (`crosses`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..num import Num, maximum, where
+from ..num import Num, maximum, minimum, where
 from .partition import StagePartition
 
 
@@ -100,6 +101,15 @@ class StageCosts(NamedTuple):
         for more, often in zip(self.more, kinds, strict=True):
             found = found.plus(more, often)
         return found
+
+    @property
+    def lightest(self) -> Pass:
+        """On a rank all of whose stages take as little as a stage does at least."""
+        n = self.partition.v * self.partition.least
+        each = zip(self.layer, *self.more, strict=True)
+        return Pass(
+            *(n * (own + reduce(minimum, more, 0.0)) for own, *more in each)
+        )
 
     @property
     def slowest(self) -> Num:

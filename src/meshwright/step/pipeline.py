@@ -497,7 +497,10 @@ def least_idle(
     """Of the span of m microbatches, what is beyond their work on the slowest device x at least:
     seconds of a few paths of the order, with their sends.
 
-    Any: the first microbatch through all stages and back to the first device. Whole backward
+    Any: the first microbatch through all stages and back to the first device. Folded stages: the
+    step of stages that all take as little as the lightest, with its bubble in closed form, as no
+    pass that takes longer makes another begin sooner; without a barrier where the first device ends
+    last, with as few microbatches as devices. Whole backward
     passes: the way of the first microbatch down to x and of the last one up from it; and from x to
     the last rank and back, less the p - 1 - x forwards that x runs ahead meanwhile. Split ones in a
     run of steps (h forwards ahead, h weight gradients held back a rank): up from x and down again
@@ -516,6 +519,14 @@ def least_idle(
     through = every.f + every.i + hops + (d.at(0.0).w if split else every.w)
     work = schedule.rounds(m) * (s.forward + s.backward)
     idle = maximum(through - work, 0.0)
+    if schedule.folded and m is not MANY and not schedule.replayed:
+        light = d.lightest
+        whole = (
+            schedule.bubble(p, m, v, *light) + schedule.rounds(m) * light.total
+        )
+        # else the first device may begin the next step before others end this one
+        fits = where((m <= p) | together, whole, 0.0)
+        idle = maximum(idle, fits - work)
     if schedule.folded or (split and not (together or h)):
         return idle
     x = d.slowest
