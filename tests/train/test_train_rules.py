@@ -322,7 +322,9 @@ def test_gpus_without_room_are_refused_wherever_ranks_start(
         )
 
 
-def test_what_a_gpu_has_room_for_passes_to_the_byte() -> None:
+def test_what_a_gpu_has_room_for_passes_to_the_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     predicted = predict(
         on_gpus(
             "llama3-8b",
@@ -333,8 +335,11 @@ def test_what_a_gpu_has_room_for_passes_to_the_byte() -> None:
         )
     )
     rules.demand_memory(predicted, A_GPU, 64)
-    need = sum(rules.peaks(predicted, A_GPU)[0].values())
+    need = sum(next(rules.peaks(predicted, A_GPU)).values())
     rules.demand_room(predicted, A_GPU, need, "this GPU")
+    for room, fits in ((need, True), (0.999 * need, False)):
+        monkeypatch.setattr(rules, "capacity", lambda _, room=room: room)
+        assert rules.fits_chip(predicted, A_GPU) is fits
     with pytest.raises(BadInput, match="but this GPU has"):
         rules.demand_room(predicted, A_GPU, 0.999 * need, "this GPU")
 

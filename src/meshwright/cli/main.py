@@ -527,14 +527,21 @@ def runs_on(plan: Any) -> list[str]:
     from ..train import rules
     from ..train.settings import Settings
 
+    cuda = Settings(device="cuda")
+
     def refused(p: Any) -> str:
         for why in rules.of_trainer(p.job, p.layout):
             return why
         try:
-            rules.demand_chip(p, Settings(device="cuda"))
+            rules.demand_chip(p, cuda)
         except BadInput as error:
             return str(error)
         return ""
+
+    def runs(p: Any) -> bool:
+        return not rules.of_trainer(p.job, p.layout) and rules.fits_chip(
+            p, cuda
+        )
 
     if (
         not plan.best
@@ -545,11 +552,7 @@ def runs_on(plan: Any) -> list[str]:
     if not (why := refused(plan.best)):
         return []
     rank = next(
-        (
-            rank
-            for rank, p in enumerate(plan.alternatives, 2)
-            if not refused(p)
-        ),
+        (rank for rank, p in enumerate(plan.alternatives, 2) if runs(p)),
         None,
     )
     instead = (

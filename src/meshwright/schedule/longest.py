@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import groups as sizes
-from .replayed import ROUNDS
+from .order import ROUNDS
 from .types import Action, Costs, Order, Schedule
 
 Floats = NDArray[np.float64]

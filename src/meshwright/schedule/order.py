@@ -12,6 +12,9 @@ from .types import Order
 
 Key: TypeAlias = tuple[str, int, int]
 """What an action makes: (F, I or W, stage, microbatch)."""
+ROUNDS = 4
+"""Microbatches for each rank (or groups of them) after which most orders only repeat, and hold no
+more at once."""
 PARTS = {"F": "F", "I": "I", "W": "W", "B": "IW"}
 """kind of an action -> what it makes."""
 

@@ -12,13 +12,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..num import Num
-from .order import in_flight_rank
+from .order import ROUNDS, in_flight_rank
 from .stage_costs import Pass
 from .types import Bubble, Order, Rule, Schedule
-
-ROUNDS = 4
-"""Microbatches for each rank (or groups of them) after which most orders only repeat, and hold no
-more at once."""
 
 
 class Own(NamedTuple):

@@ -106,9 +106,10 @@ class StageCosts(NamedTuple):
     def lightest(self) -> Pass:
         """On a rank all of whose stages take as little as a stage does at least."""
         n = self.partition.v * self.partition.least
+        plain: Num = 0.0  # more than a layer of the first kind
         each = zip(self.layer, *self.more, strict=True)
         return Pass(
-            *(n * (own + reduce(minimum, more, 0.0)) for own, *more in each)
+            *(n * (own + reduce(minimum, more, plain)) for own, *more in each)
         )
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..describe.job import Job
@@ -194,7 +195,7 @@ def demand_room(
     predicted: Prediction, settings: Settings, have: float, what: str
 ) -> None:
     """Raise BadInput if the fullest rank needs more than `have` bytes, with what they are for."""
-    found = peaks(predicted, settings)
+    found = [*peaks(predicted, settings)]
     rank = max(range(len(found)), key=lambda rank: sum(found[rank].values()))
     need = sum(found[rank].values())
     if need <= have:
@@ -208,19 +209,28 @@ def demand_room(
     )
 
 
-def peaks(predicted: Prediction, settings: Settings) -> list[dict[str, float]]:
+def fits_chip(predicted: Prediction, settings: Settings) -> bool:
+    """Every rank's peak can be allocated on the chip of the job; ranks are walked until one's
+    cannot.
+    """
+    have = capacity(predicted.job)
+    each = peaks(predicted, settings)
+    return all(sum(terms.values()) <= have for terms in each)
+
+
+def peaks(
+    predicted: Prediction, settings: Settings
+) -> Iterator[dict[str, float]]:
     """Bytes of each rank of the pp axis at its peak, by term, as PyTorch's engine holds them."""
     layout = predicted.layout
     wanted = carried_out(replace(predicted.job, layout=layout))
-    return [
-        dict(peak(wanted, rank, settings.shards or 0).peak)
-        for rank in range(int(layout.pp))
-    ]
+    for rank in range(int(layout.pp)):
+        yield dict(peak(wanted, rank, settings.shards or 0).peak)
 
 
 def together(predicted: Prediction, settings: Settings) -> float:
     """Bytes of all ranks at their peaks."""
-    found = peaks(predicted, settings)
+    found = [*peaks(predicted, settings)]
     return (
         sum(sum(terms.values()) for terms in found)
         * float(predicted.layout.chips)
