@@ -891,15 +891,15 @@ def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
 ) -> None:
     """Notes, memory and the replay all ask the same of it."""
     asked: list[object] = []
-    for name in ("prediction", "exact"):
-        module = importlib.import_module(f"meshwright.prediction.{name}")
-        body = module.body
+    for name in ("prediction.result", "step.microbatch"):
+        module = importlib.import_module(f"meshwright.{name}")
+        count = module.microbatch
 
-        def counted(*args: object, body=body, **more: object) -> object:
+        def counted(*args: object, count=count, **more: object) -> object:
             asked.append(args)
-            return body(*args, **more)
+            return count(*args, **more)
 
-        monkeypatch.setattr(module, "body", counted)
+        monkeypatch.setattr(module, "microbatch", counted)
     question = {**QUESTION, "batch": "531000"}  # to be rounded, which is noted
     layout = {"tp": 2, "pp": 2, "zero": 1}
     told = answers.predict(
