@@ -15,10 +15,14 @@ from meshwright.describe.assumptions import SETS
 from meshwright.describe.framework import framework
 from meshwright.layout.rules import of_framework
 from meshwright.layout.stages import schedule_of
-from meshwright.program import resident
+from meshwright.program.least import least
+from meshwright.program.resident import fullest, peaks, whole_program
+from meshwright.schedule.types import Schedule
 from meshwright.search import Space, brute, plan, search
+from meshwright.search.merit import merit
+from meshwright.search.ranked import Ranked
 from meshwright.search.space import DEGREES
-from meshwright.step import body, room, step
+from meshwright.step import Body, body, memory, room, step
 from test_search import every_layout, random_job
 
 
@@ -75,9 +79,8 @@ def loop(
             continue
         parts = body(job, layout)
         seconds = float(step(job, layout, parts).total)
-        use = float(
-            resident.use(job, layout, parts, schedule_of(layout)).total
-        )
+        held = least if whole_program(job) else in_use
+        use = float(held(job, layout, parts, schedule_of(layout)))
         searched += 1
         if use <= room.limit(job):
             degrees = [getattr(layout, d) for d in DEGREES]
@@ -198,3 +201,41 @@ def test_search_equals_a_plain_loop_under_every_framework(name: str) -> None:
         assert quick.rows == every.rows == expected
         return
     pytest.fail("no space that the framework runs")
+
+
+def in_use(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> float:
+    """Bytes of the fullest device, where layers are counted."""
+    return float(memory.use(job, layout, parts, schedule).total)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_shown_is_walked(seed: int) -> None:
+    """The best of a space are those of a plain loop that walks every layout, and fit by their
+    walks, where some fit by the bound only.
+    """
+    rng, full = random.Random(7000 + seed), 0
+    for _ in range(3):
+        job, space, relaxed = trained_job(rng, (60, 150))
+        walks: list[tuple[float, float]] = []
+        for _, layout in every_layout(job, space, relaxed):
+            if not all(rule.holds(job, layout) for rule in of_framework(job)):
+                continue
+            parts = body(job, layout)
+            use = sum(fullest(peaks(job, layout)).values())
+            bound = float(least(job, layout, parts, schedule_of(layout)))
+            assert bound <= use * (1 + 1e-9)
+            seconds = float(step(job, layout, parts).total)
+            if use <= room.limit(job):
+                walks.append((merit(job, seconds, use), use))
+            else:
+                full += bound <= room.limit(job)
+        found = [(space, search(job, space, 4, relaxed))]
+        shown = Ranked(job, found, relaxed).best(4)
+        expected = sorted(walks)[:4]
+        assert [each.merit for each in shown] == pytest.approx(
+            [worth for worth, _ in expected], rel=1e-9
+        )
+        for each in shown:
+            assert each.peaks == peaks(job, each.layout)
+            assert room.fits(job, sum(fullest(each.peaks).values()))
+    assert full

@@ -27,7 +27,7 @@ from ..describe.offload import offload
 from ..num import itemised
 from ..program import resident
 from ..step import ENDS_CALLED, Body, StepCosts, labels, redo, timed
-from ..step.memory import Use
+from ..step.memory import Use, use
 from ..step.sync import Exposed
 from .expression import times
 from .recorded import Recorded, Traced, recorded, taken
@@ -99,7 +99,12 @@ class Explanation:
     def memory(self) -> Use:
         """Bytes by kind on the fullest device, of the same items."""
         r = self.result
-        return resident.use(r.job, r.layout, self.costs.parts, r.schedule)
+        if r.peaks:
+            terms = resident.fullest(r.peaks).items()
+            return resident.by_kind(
+                {name: Recorded.called(name, size) for name, size in terms}
+            )
+        return use(r.job, r.layout, self.costs.parts, r.schedule)
 
     @property
     def waits(self) -> Exposed:

@@ -54,10 +54,7 @@ PROGRAM = {
     ),
 }
 """The same where every tensor of the trainer's program is."""
-WALK = (
-    "program/closed: the walk of program/memory in closed form, held to the program itself by"
-    " compare --oracle"
-)
+WALK = "program/memory: a walk through the step, held to the program itself by compare --oracle"
 
 
 ROUNDED = 1e-12

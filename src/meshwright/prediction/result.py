@@ -157,7 +157,7 @@ class StepResult:
         use = self.memory_use
         job = self.job
         allocated = use.total
-        new = resident.new_block(job, self.layout, self.cost, self.schedule)
+        new = memory.new_block(job, self.layout, self.cost, self.schedule)
         return {
             **{k: float(v) for k, v in use._asdict().items()},
             "allocated": float(allocated),
@@ -172,13 +172,22 @@ class StepResult:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
         pipeline; with layers of several kinds, on further ranks that may be the fullest.
         """
-        found = resident.of_devices(
-            self.job, self.layout, self.cost, self.schedule
-        )
+        found = {
+            end: resident.by_kind(terms) for end, terms in self.peaks.items()
+        } or memory.of_devices(self.job, self.layout, self.cost, self.schedule)
         return {
             f"rank {self.shares[name].rank:g}" if " " in name else name: use
             for name, use in found.items()
         }
+
+    @cached_property
+    def peaks(self) -> dict[str, resident.Terms]:
+        """Where the trainer's whole program is counted, what lives on these devices at their peaks,
+        by a walk through it.
+        """
+        if not resident.whole_program(self.job):
+            return {}
+        return resident.peaks(self.job, self.layout)
 
     @property
     def risk_of_oom(self) -> float:

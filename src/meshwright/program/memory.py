@@ -10,7 +10,10 @@ allocator leaves between them, and what a kernel uses inside itself, is not in t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 from ..count import vocabulary
 from ..count.model import kinds
@@ -107,43 +110,73 @@ class Ledger:
         self.add(term, size)
         self.add(term, -size)
 
+    def follow(self, change: Ledger) -> None:
+        """What a ledger that began with nothing went through happens again from here on."""
+        if self.total + change.highest > self.highest:
+            self.highest = self.total + change.highest
+            self.peak = Counter(self.now)
+            self.peak.update(change.peak)
+        self.now.update(change.now)
+        self.total += change.total
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Unit:
     """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that
-    use them.
+    use them. All layers of a kind are one unit.
     """
 
-    shapes: Shapes
-    ops: list[Op]
-    again: list[Op]
-    """What is computed again in the backward pass."""
-    name: str = "layer"
+    name: str
     """layer, one of the ends of the model, or the experts of the layer that comes after them, among
     whose operations theirs are.
     """
+    ops: list[Op]
+    again: list[Op]
+    """What is computed again in the backward pass."""
+    whole: float = 0.0
+    """Bytes of its parameters in fp32."""
+    padded: float = 0.0
+    """The same with the rows that pad them to shards."""
+    shard: float = 0.0
+    """A rank's share of those."""
+    foreign: float = 0.0
+    """Rows of other tp ranks in the gradient of the embedding, in fp32."""
+    saved: float = 0.0
+    """Bytes kept of one microbatch, without the logits."""
+    logits: float = 0.0
+    """Bytes of the logits in fp32."""
+
+
+class State(NamedTuple):
+    """What is there of a unit beside its shard."""
+
+    gathered: bool = False
+    """Its weights."""
+    whole: bool = False
+    """Its gradients in fp32."""
+    reduced: bool = False
+    """Its gradients as a shard."""
+    unadded: bool = False
+    """Gradients in the products' precision that the second half of a backward pass left."""
 
 
 class Walk:
-    """One step of one rank."""
+    """One step of one rank.
+
+    What a pass does follows from the state of the units of its stage, and what a layer's backward
+    pass does from that of the layer and the one before: each is walked once and then remembered.
+    """
 
     def __init__(self, job: Job, rank: int, shards: int) -> None:
         """job: `expected.carried_out`."""
         self.job, self.layout, self.ledger = job, job.layout, Ledger()
-        self.kinds = kinds(job.model)
         self.width, self.boundary = (
             float(job.precision.activation_bytes),
             float(boundary(job, job.layout)),
         )
-        copies, self.shards = replicas(self.layout, shards)
-        others, self.shards_of_experts = replicas(self.layout, shards, True)
-        replicated = copies * self.shards > 1 or (
-            job.model.moe is not None and others * self.shards_of_experts > 1
-        )
-        self.copied = tensors.mixed(job) or replicated
-        """FSDP is at work: the weights a product sees are other tensors than those the optimizer
-        changes.
-        """
+        _, self.shards = replicas(self.layout, shards)
+        _, self.shards_of_experts = replicas(self.layout, shards, True)
+        self.copied = bool(tensors.copied(job, self.layout))
         self.input_is_saved = tensors.input_is_saved(
             job, self.layout.recompute
         )
@@ -152,33 +185,38 @@ class Walk:
         """PyTorch gathers and lets go of whole chunks; else layer by layer."""
         self.mine = {stage.number for stage in self.stages}
         self.schedule, self.rank = get(self.layout.schedule), rank
+        self.of_kinds = dict[Any, list[Unit]]()
         self.units = {s.number: self.units_of(s) for s in self.stages}
-        self.whole: set[tuple[int, int]] = set()
-        """(stage, unit) whose gradients are there, whole and in fp32."""
-        self.reduced: set[tuple[int, int]] = set()
-        """Those whose gradients are there as shards."""
-        self.there: dict[tuple[int, int], float] = {}
-        """Those whose weights are gathered, with their bytes."""
-        self.unadded: dict[tuple[int, int], float] = {}
+        self.states = {n: [State()] * len(u) for n, u in self.units.items()}
+        self.known = dict[Any, tuple[Ledger, list[State], float]]()
+        """What a pass or a layer's backward pass did -> its bytes, and the state it left."""
         self.reducing, self.closing = 0.0, False
         self.at_once = reduced_at_once(self.layout)
 
+    @property
+    def late(self) -> bool:
+        """The gradients of this backward pass are reduced at once."""
+        return self.closing or self.at_once
+
     def units_of(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
-        layers = [
-            unit
-            for i, ops in zip(
-                stage.layers, layer_ops(self.job, stage), strict=True
-            )
-            for unit in self.units_of_layer(ops, self.kinds[i].moe)
-        ]
+        every = kinds(self.job.model)
+        layers = list[Unit]()
+        for i, ops in zip(
+            stage.layers, layer_ops(self.job, stage), strict=True
+        ):
+            if every[i] not in self.of_kinds:
+                self.of_kinds[every[i]] = self.units_of_layer(
+                    ops, every[i].moe
+                )
+            layers += self.of_kinds[every[i]]
         ends_ops = {
             EMBEDDING: vocabulary.embedding(self.job, self.layout),
             HEAD: vocabulary.head(self.job, self.layout),
         }
         ends_ops[BOTH] = ends_ops[EMBEDDING] + ends_ops[HEAD]
         ends = {
-            name: [Unit(shapes, ends_ops[name], [], name)]
+            name: [self.unit(name, shapes, ends_ops[name])]
             for name, shapes in end_shapes(self.job, stage).items()
         }
         return [
@@ -191,9 +229,37 @@ class Walk:
     def units_of_layer(self, ops: list[Op], moe: bool) -> list[Unit]:
         """Its experts, if it has any, and itself."""
         shapes = layer_shapes(self.job, moe=moe)
-        whole = Unit(shapes, ops, again(ops, self.layout.recompute))
-        of_experts = Unit(expert_shapes(self.job), [], [], EXPERTS)
-        return [of_experts, whole] if moe else [whole]
+        whole = self.unit("layer", shapes, ops)
+        return (
+            [self.unit(EXPERTS, expert_shapes(self.job), []), whole]
+            if moe
+            else [whole]
+        )
+
+    def unit(self, name: str, shapes: Shapes, ops: list[Op]) -> Unit:
+        """With its bytes."""
+        shards = self.shards_of_experts if name == EXPERTS else self.shards
+        padded = FP32 * float(elements(shapes, shards))
+        rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
+        way = self.layout.recompute
+        redone = again(ops, way) if name == "layer" else []
+        saved = sum(self.of_op(op, redone) for op in ops if op.name != LOSS)
+        return Unit(
+            name,
+            ops,
+            redone,
+            FP32 * float(elements(shapes)),
+            padded,
+            padded / shards,
+            FP32 * float(elements(rows) * (self.layout.tp - 1)),
+            self.boundary if way == "full" and redone else saved,
+            sum(float(op.saved) for op in ops if op.name == LOSS),
+        )
+
+    def of_op(self, op: Op, redone: list[Op]) -> float:
+        """Bytes an operation keeps, where some run again."""
+        selective = self.layout.recompute == "selective" and op in redone
+        return float(op.needed if selective else op.saved)
 
     def run(self, actions: list[Action]) -> Ledger:
         """The whole step."""
@@ -207,49 +273,67 @@ class Walk:
             if self.chunked:
                 self.move(*moved)
             self.closing = self.layout.pp == 1 and number == len(actions) - 1
-            late = self.closing or self.at_once
-            if action.kind == "F":
-                self.forward(stage)
-            elif action.kind == "B" or (action.kind == "W" and stage.first):
-                self.backward(stage, late)
-            elif (
-                action.kind == "I" and not stage.first
-            ):  # the first stage has no gradient to hand on: all its work waits for W
-                self.input_backward(stage)
-            elif action.kind == "W":
-                self.weight_backward(stage)
+            self.remembered(
+                stage,
+                slice(None),
+                (stage.number, action.kind),
+                partial(self.act, action.kind, stage),
+            )
             if self.layout.pp > 1 and number == last[action.chunk]:
                 self.through(stage)
         return self.ledger
+
+    def remembered(
+        self, stage: Stage, part: slice, key: Any, act: Callable[[], None]
+    ) -> None:
+        """Act on some units of a stage; where they are in the same state, as before."""
+        states = self.states[stage.number]
+        key = (*key, self.closing, self.reducing, *states[part])
+        if key not in self.known:
+            before, self.ledger = self.ledger, Ledger()
+            act()
+            self.known[key] = self.ledger, states[part], self.reducing
+            self.ledger = before
+        change, states[part], self.reducing = self.known[key]
+        self.ledger.follow(change)
+
+    def act(self, kind: str, stage: Stage) -> None:
+        """One pass of one microbatch."""
+        if kind == "F":
+            self.forward(stage)
+        elif kind == "B" or (kind == "W" and stage.first):
+            self.backward(stage)
+        elif (
+            kind == "I" and not stage.first
+        ):  # the first stage has no gradient to hand on: all its work waits for W
+            self.input_backward(stage)
+        elif kind == "W":
+            self.weight_backward(stage)
 
     def move(self, gone: set[int], fetched: set[int]) -> None:
         """Let go of the weights of these chunks, gather those of others."""
         for chunks, how in ((gone, self.release), (fetched, self.gather)):
             for chunk in chunks:
                 stage = self.stages[chunk]
-                how([(stage, i) for i in range(len(self.units[stage.number]))])
+                how(stage, *range(len(self.units[stage.number])))
 
     def through(self, stage: Stage) -> None:
         """All microbatches are through a stage of a pipeline: PyTorch reduces its gradients, where
         they waited, and lets go of its gathered weights.
         """
-        for index, unit in enumerate(self.units[stage.number]):
-            self.release([(stage, index)])
+        for index in range(len(self.units[stage.number])):
+            self.release(stage, index)
             if not self.at_once:
-                self.add_up(stage, index, unit)
-                self.reduce(stage, index, unit)
+                self.add_up(stage, index)
+                self.reduce(stage, index)
         self.ledger.add("reduction", -self.reducing)
         self.reducing = 0.0
 
     def start(self) -> None:
         """What lives before the first microbatch."""
-        every = sum(
-            self.padded(unit) / self.shards_of(unit)
-            for units in self.units.values()
-            for unit in units
-        )
-        self.ledger.add("weights", FP32 * every)
-        self.ledger.add("optimizer", 2 * FP32 * every)
+        every = sum(unit.shard for of in self.units.values() for unit in of)
+        self.ledger.add("weights", every)
+        self.ledger.add("optimizer", 2 * every)
         if self.layout.pp > 1:
             end = "first" if self.rank == 0 else "last"
             early = tensors.early(
@@ -259,92 +343,66 @@ class Walk:
         if self.layout.zero < 3 and not self.chunked:
             self.move(set(), {0})
 
-    def shards_of(self, unit: Unit) -> int:
-        """Ranks that share out its state."""
-        return self.shards_of_experts if unit.name == EXPERTS else self.shards
+    def as_gathered(self, unit: Unit) -> float:
+        """Bytes of its weights in the precision of the products."""
+        return self.width / FP32 * unit.padded
 
-    def padded(self, unit: Unit) -> float:
-        """Its parameters, with the rows that pad them to shards."""
-        return float(elements(unit.shapes, self.shards_of(unit)))
+    def gather(self, stage: Stage, *which: int) -> None:
+        """Whole weights of these units, if they are not there."""
+        states = self.states[stage.number]
+        for i in which:
+            if self.copied and i >= 0 and not states[i].gathered:
+                size = self.as_gathered(self.units[stage.number][i])
+                self.ledger.add("gathered weights", size)
+                states[i] = states[i]._replace(gathered=True)
 
-    def gather(self, which: list[tuple[Stage, int]]) -> None:
-        """Whole weights of these units, in the precision of the products, if they are not there."""
-        for stage, index in which:
-            if (
-                self.copied
-                and index >= 0
-                and (key := (stage.number, index)) not in self.there
-            ):
-                unit = self.units[stage.number][index]
-                self.there[key] = self.width * self.padded(unit)
-                self.ledger.add("gathered weights", self.there[key])
-
-    def release(self, which: list[tuple[Stage, int]]) -> None:
+    def release(self, stage: Stage, *which: int) -> None:
         """They go again."""
-        for stage, index in which:
-            self.ledger.add(
-                "gathered weights", -self.there.pop((stage.number, index), 0.0)
-            )
-
-    def saved(self, unit: Unit) -> float:
-        """Bytes a unit keeps of one microbatch."""
-        if self.layout.recompute == "full" and unit.again:
-            return self.boundary
-        return sum(self.of_op(unit, op) for op in unit.ops)
-
-    def of_op(self, unit: Unit, op: Op) -> float:
-        """Bytes an operation keeps."""
-        return float(tensors.kept(op, self.layout.recompute, op in unit.again))
+        states = self.states[stage.number]
+        for i in which:
+            if states[i].gathered:
+                size = self.as_gathered(self.units[stage.number][i])
+                self.ledger.add("gathered weights", -size)
+                states[i] = states[i]._replace(gathered=False)
 
     def kept(self, stage: Stage) -> dict[str, float]:
         """What lives from the forward to the backward pass of one microbatch."""
         units = self.units[stage.number]
-        loss = self.loss(stage)
-        found = {"activations": sum(map(self.saved, units)) - loss}
-        logits = float(tensors.logits(self.job, loss))
+        found = {"activations": sum(unit.saved for unit in units)}
+        logits = float(tensors.logits(self.job, units[-1].logits))
         if self.layout.pp == 1:
             return {**found, "loss": logits}
         found["stage outputs"] = logits if stage.last else self.boundary
-        found["receive buffers"] = self.boundary * self.received(
-            stage, stage.number - 1
-        )
+        sender = stage.number - 1
+        local = sender in self.mine or stage.first
+        found["receive buffers"] = 0.0 if local else self.boundary
         if not stage.first and self.input_is_saved:
             # it lies where it was received
             found["activations"] -= self.boundary
         return found
 
-    def loss(self, stage: Stage) -> float:
-        """Bytes of the logits in fp32, as they are counted."""
-        every = (op for unit in self.units[stage.number] for op in unit.ops)
-        return sum(float(op.saved) for op in every if op.name == LOSS)
-
-    def received(self, stage: Stage, sender: int) -> bool:
-        """What this stage gets from another comes from another rank."""
-        return sender not in self.mine and not (stage.first and sender < 0)
-
     def forward(self, stage: Stage) -> None:
         """One microbatch forward."""
         units = self.units[stage.number]
-        ends = [
-            (stage, i) for i, unit in enumerate(units) if unit.name == BOTH
-        ]
+        every = range(len(units))
         sharded = self.layout.zero == 3
         if sharded and not self.chunked:
+            ends = [i for i in every if units[i].name == BOTH]
             # the unit in use and the one that arrives
-            for first in range(min(2, len(units) - 1)):
-                self.gather([*ends, (stage, first), (stage, first + 1)])
-                self.release([(stage, i) for i in range(len(units))])
+            for first in every[:2][: len(units) - 1]:
+                self.gather(stage, *ends, first, first + 1)
+                self.release(stage, *every)
         for term, size in self.kept(stage).items():
             self.ledger.add(term, size)
         if sharded:
-            every = [(stage, i) for i in range(len(units))]
             # the last one as it arrived, too, until another arrives
-            arrived = self.there.get((stage.number, len(units) - 1), 0.0)
-            self.ledger.touch("gathered weights", arrived)
-            self.release(every)
+            if self.states[stage.number][-1].gathered:
+                arrived = self.as_gathered(units[-1])
+                self.ledger.touch("gathered weights", arrived)
+            self.release(stage, *every)
 
-    def backward(self, stage: Stage, late: bool) -> None:
-        """One microbatch backward. late: its gradients are reduced at once."""
+    def backward(self, stage: Stage) -> None:
+        """One microbatch backward."""
         kept = self.kept(stage)
         units = self.units[stage.number]
         arrived = 0.0 if stage.last else self.boundary
@@ -353,73 +411,61 @@ class Walk:
         made = 0.0
         # its gradient is made by the head and whole after the embedding
         if both:
-            self.gather([(stage, len(units) - 1)])
+            self.gather(stage, len(units) - 1)
             self.loss_backward(stage)
             of_head = [op for op in units[-1].ops if op.name.startswith(HEAD)]
-            self.unit_backward(Unit({}, of_head, [], HEAD))
+            self.operations_backward(stage, 0, Unit(HEAD, of_head, []))
             made = self.of_end(units[-1])
             self.ledger.add("backward", made)
         for index in reversed(range(len(units) - both)):
-            if units[index].name == EXPERTS:
-                continue
-            self.gather([(stage, index), (stage, index - 1)])
-            if units[index].name == HEAD:
-                self.loss_backward(stage)
-            self.unit_backward(units[index], (stage, index - 1, late))
-            self.finish(stage, index, late)
+            if units[index].name != EXPERTS:
+                # with its experts, and what is fetched ahead
+                near = slice(max(index - 2, 0), index + 1)
+                self.remembered(
+                    stage,
+                    near,
+                    units[near],
+                    partial(self.unit_backward, stage, index),
+                )
         self.ledger.add("backward", -made)
         if both:
-            self.finish(stage, len(units) - 1, late)
-        self.let_go(stage, kept)
+            self.finish(stage, len(units) - 1)
+        # its operations have let go of what they kept
+        kept["activations"] -= sum(unit.saved for unit in units)
+        for term in ("activations", "stage outputs", "receive buffers"):
+            self.ledger.add(term, -kept.get(term, 0.0))
         self.ledger.add("receive buffers", -arrived)
         self.ledger.add("reduction", -self.reducing)
         self.reducing = 0.0
 
-    def let_go(self, stage: Stage, kept: dict[str, float]) -> None:
-        """What ends with the backward pass of a microbatch; what its operations kept is gone."""
-        left = kept["activations"] - sum(
-            map(self.saved_of, self.units[stage.number])
-        )
-        self.ledger.add("activations", -left)
-        for term in ("stage outputs", "receive buffers"):
-            self.ledger.add(term, -kept.get(term, 0.0))
-
-    def saved_of(self, unit: Unit) -> float:
-        """Bytes a unit keeps of one microbatch, without the logits."""
-        return self.saved(unit) - sum(
-            float(op.saved) for op in unit.ops if op.name == LOSS
-        )
-
     def of_end(self, unit: Unit) -> float:
         """Bytes of the gradients of embedding or head before they are added up."""
-        return float(
-            tensors.as_made(
-                self.job, elements(unit.shapes) + self.foreign(unit)
-            )
-        )
+        size = (unit.whole + unit.foreign) / FP32
+        return float(tensors.as_made(self.job, size))
 
     def loss_backward(self, stage: Stage) -> None:
         """The gradient of the logits is made; they are let go where nothing else holds them."""
-        loss = self.loss(stage)
+        loss = self.units[stage.number][-1].logits
         self.ledger.touch("loss", float(tensors.in_loss(self.job, loss)))
         if self.layout.pp == 1:
             self.ledger.add("loss", -float(tensors.logits(self.job, loss)))
 
-    def foreign(self, unit: Unit) -> float:
-        """Rows of other tp ranks in the gradient of the embedding, in elements."""
-        rows = {
-            name: shape
-            for name, shape in unit.shapes.items()
-            if name == "embedding.weight"
-        }
-        return float(elements(rows) * (self.layout.tp - 1))
+    def unit_backward(self, stage: Stage, index: int) -> None:
+        """A layer, the embedding or the head backward, with its experts, if it has any: their
+        gradients are added up as soon as their tokens' gradients have gone back.
+        """
+        unit = self.units[stage.number][index]
+        self.gather(stage, index, index - 1)
+        if unit.name == HEAD:
+            self.loss_backward(stage)
+        self.operations_backward(stage, index, unit)
+        self.finish(stage, index)
 
-    def unit_backward(
-        self, unit: Unit, experts: tuple[Stage, int, bool] | None = None
+    def operations_backward(
+        self, stage: Stage, index: int, unit: Unit
     ) -> None:
         """The operations of a unit from the last to the first; then the gradients of its weights
-        are made, but not yet added up. experts: its own, if it has any, as `finish` is told of
-        them; those are added up as soon as their tokens' gradients have gone back.
+        are made, but not yet added up.
         """
         whole = self.layout.recompute == "full" and bool(unit.again)
         redone = (
@@ -430,23 +476,22 @@ class Walk:
         for op in reversed(unit.ops):
             if op.name == LOSS:
                 continue
-            if op.name == COMBINE and experts:
-                stage, index, _ = experts
-                self.gather([(stage, index), (stage, index - 1)])
+            if op.name == COMBINE:
+                self.gather(stage, index - 1, index - 2)
             weights = float(tensors.as_made(self.job, op.weights))
             if unit.name == EMBEDDING:
                 weights = self.of_end(unit) if op is unit.ops[0] else 0.0
             self.ledger.touch("backward", self.moving(op))
             self.ledger.add(
-                "activations", 0.0 if whole else -self.of_op(unit, op)
+                "activations", 0.0 if whole else -self.of_op(op, unit.again)
             )
             self.ledger.add("backward", weights - redone.get(id(op), 0.0))
             made += weights
             of_experts += weights if op.expert else 0.0
-            if op.name == DISPATCH and experts:
+            if op.name == DISPATCH:
                 made -= of_experts
                 self.ledger.add("backward", -of_experts)
-                self.finish(*experts)
+                self.finish(stage, index - 1)
         self.ledger.add("activations", -self.boundary if whole else 0.0)
         self.ledger.add("backward", -made)
 
@@ -476,19 +521,21 @@ class Walk:
             ]
             self.ledger.touch("backward", max(moving, default=0.0))
             self.ledger.add("output gradients", self.results(units[index]))
-            self.add_up(stage, index, units[index])
+            self.add_up(stage, index)
 
     def weight_backward(self, stage: Stage) -> None:
         """The second half: gradients of the weights, which are added up in the first half of the
         next microbatch.
         """
+        states = self.states[stage.number]
         for index, unit in enumerate(self.units[stage.number]):
-            key = (stage.number, index)
-            size = self.width * elements(unit.shapes)
-            if key in self.unadded:  # PyTorch adds it to the one that is there
+            size = self.width / FP32 * unit.whole
+            if states[
+                index
+            ].unadded:  # PyTorch adds it to the one that is there
                 self.ledger.touch("backward", size)
             else:
-                self.unadded[key] = size
+                states[index] = states[index]._replace(unadded=True)
                 self.ledger.add("backward", size)
         for term, size in self.kept(stage).items():
             self.ledger.add(term, -size)
@@ -500,60 +547,63 @@ class Walk:
             -sum(map(self.results, self.units[stage.number])),
         )
 
-    def add_up(self, stage: Stage, index: int, unit: Unit) -> None:
+    def add_up(self, stage: Stage, index: int) -> None:
         """Gradients that a second half left in the products' precision become fp32."""
-        if size := self.unadded.pop((stage.number, index), 0.0):
-            self.ledger.add("backward", -size)
+        states, unit = (
+            self.states[stage.number],
+            self.units[stage.number][index],
+        )
+        if states[index].unadded:
+            states[index] = states[index]._replace(unadded=False)
+            self.ledger.add("backward", -self.width / FP32 * unit.whole)
             self.accumulate(stage, index)
 
     def accumulate(self, stage: Stage, index: int) -> None:
         """Whole gradients of a unit in fp32: there from the first microbatch on."""
-        if (stage.number, index) not in self.whole:
-            self.whole.add((stage.number, index))
+        states = self.states[stage.number]
+        if not states[index].whole:
+            states[index] = states[index]._replace(whole=True)
             unit = self.units[stage.number][index]
-            self.ledger.add("gradients", FP32 * elements(unit.shapes))
-            self.ledger.add("vocabulary gradient", FP32 * self.foreign(unit))
+            self.ledger.add("gradients", unit.whole)
+            self.ledger.add("vocabulary gradient", unit.foreign)
 
-    def finish(self, stage: Stage, index: int, late: bool) -> None:
+    def finish(self, stage: Stage, index: int) -> None:
         """The gradients of a unit's weights are made: add them up, or (late) reduce them."""
-        key = (stage.number, index)
         unit = self.units[stage.number][index]
         made = 0.0
-        if late and key not in self.whole and self.copied:
-            made = self.width * elements(unit.shapes)
+        whole = self.states[stage.number][index].whole
+        if self.late and not whole and self.copied:
+            made = self.width / FP32 * unit.whole
         else:
             self.accumulate(stage, index)
         self.ledger.add("backward", made)
-        if late:
+        if self.late:
             if self.closing or (self.layout.zero == 3 and self.layout.pp == 1):
-                self.release([(stage, index)])
-            self.reduce(stage, index, unit, made)
+                self.release(stage, index)
+            self.reduce(stage, index, made)
 
-    def reduce(
-        self, stage: Stage, index: int, unit: Unit, made: float = 0.0
-    ) -> None:
+    def reduce(self, stage: Stage, index: int, made: float = 0.0) -> None:
         """Copy a unit's gradients (`made`: bytes of those in the products' precision) together and
         reduce them; the copy stays until the next unit's. A new shard is added to the one that is
         there.
         """
-        if not self.copied or not unit.shapes:
+        if not self.copied:
             return
-        key = (stage.number, index)
-        padded = FP32 * self.padded(unit)
-        self.ledger.add("reduction", -self.reducing)
-        self.ledger.add("reduction", padded)
-        self.reducing = padded
+        states, unit = (
+            self.states[stage.number],
+            self.units[stage.number][index],
+        )
+        self.ledger.add("reduction", unit.padded - self.reducing)
+        self.reducing = unit.padded
         self.ledger.add("backward", -made)
-        if key in self.whole:
-            self.whole.discard(key)
-            self.ledger.add("gradients", -FP32 * elements(unit.shapes))
-            self.ledger.add("vocabulary gradient", -FP32 * self.foreign(unit))
-        shard = padded / self.shards_of(unit)
-        if key in self.reduced:
-            self.ledger.touch("reduction", shard)
+        if states[index].whole:
+            self.ledger.add("gradients", -unit.whole)
+            self.ledger.add("vocabulary gradient", -unit.foreign)
+        if states[index].reduced:
+            self.ledger.touch("reduction", unit.shard)
         else:
-            self.reduced.add(key)
-            self.ledger.add("gradients", shard)
+            self.ledger.add("gradients", unit.shard)
+        states[index] = states[index]._replace(whole=False, reduced=True)
 
 
 def shortened(job: Job) -> Job:

@@ -509,8 +509,7 @@ def gathered(
     """
     active = set[int]()
     there = set[int]()
-    for k, action in enumerate(actions):
-        coming = ahead(actions, k)
+    for action, coming in zip(actions, ahead(actions), strict=True):
         gone = there & (active - coming)
         fetched = ((coming - active) | {action.chunk}) - (there - gone)
         active = coming
@@ -520,14 +519,15 @@ def gathered(
             there.discard(action.chunk)
 
 
-def ahead(actions: list[Action], at: int) -> set[int]:
-    """The first `ACTIVE` different chunks from an action on."""
-    found = set[int]()
-    for k in range(at, len(actions)):
-        found.add(actions[k].chunk)
-        if len(found) == ACTIVE:
-            break
-    return found
+def ahead(actions: list[Action]) -> list[set[int]]:
+    """The first `ACTIVE` different chunks from each action on."""
+    found = list[set[int]]()
+    chunks = list[int]()
+    for action in reversed(actions):
+        others = (chunk for chunk in chunks if chunk != action.chunk)
+        chunks = [action.chunk, *others][:ACTIVE]
+        found.append(set(chunks))
+    return found[::-1]
 
 
 def replicas(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from typing import Any
 
 from ..count.work import Op
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
 from ..schedule.types import Schedule
 from .messages import FP32
@@ -123,20 +125,25 @@ def kept(op: Op, recompute: str, again: bool) -> Num:
 
 
 def rising(
-    job: Job, boundary: Num, ops: list[Op], again: list[Op], recompute: str
+    job: Job,
+    boundary: Num,
+    ops: list[Op],
+    again: list[Op],
+    recompute: str,
+    halved: Any,
 ) -> Num:
     """The most bytes that live during the backward pass of a layer beyond those that lived before
     it, operation by operation.
 
     What is computed again is there before the first; each operation lets go of what it kept and
-    leaves its weights' gradient.
+    leaves its weights' gradient, that of experts until their tokens' gradients have gone back.
+    halved: the first half of a pass that lets go of nothing.
     """
     whole = recompute == "full"
     redone = {id(op): op.saved for op in again} if whole else {}
-    level: Num = 0.0
-    for size in redone.values():
-        level = level + size
+    level: Num = sum(redone.values(), 0.0)
     most: list[Num] = [level]
+    of_experts: Num = 0.0
     for op in reversed(ops):
         most.append(level + moving(job, boundary, op))
         gone = (
@@ -144,28 +151,21 @@ def rising(
             if whole
             else kept(op, recompute, any(op is x for x in again))
         )
-        level = level + as_made(job, op.weights) - gone
+        made = as_made(job, op.weights)
+        level = where(halved, level, level + made - gone)
         most.append(level)
+        if op.expert:
+            of_experts = of_experts + made
+        if op.name == ROWS[0]:
+            level = where(halved, level, level - of_experts)
     return reduce(maximum, most)
 
 
-def copied(
-    job: Job, ops: list[Op], again: list[Op], recompute: str, saved: Num
-) -> Num:
-    """Bytes that live beyond those before the backward pass of a layer, which kept `saved`, while
-    gradients of it are copied to be reduced: those of its experts as soon as they are made, when
-    operations before them still keep what they kept, and the others at its end.
+def copied(job: Job, layout: Layout) -> Any:
+    """FSDP is at work: the weights a product sees are other tensors than those the optimizer
+    changes.
     """
-    width = job.precision.activation_bytes
-    end = width * sum(op.weights for op in ops if not op.expert) - saved
-    of_experts = [i for i, op in enumerate(ops) if op.expert]
-    if not of_experts:
-        return end
-    earlier = sum(
-        op.saved
-        if recompute == "full"
-        else kept(op, recompute, any(op is x for x in again))
-        for op in ops[: of_experts[0]]
-    )
-    own = width * sum(ops[i].weights for i in of_experts)
-    return maximum(end, own + earlier - (recompute != "full") * saved)
+    several = layout.replicas > 1
+    if job.model.moe:
+        several = several | (layout.expert_replicas > 1)
+    return several | mixed(job)

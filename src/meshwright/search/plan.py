@@ -22,7 +22,6 @@ from ..layout import practice
 from ..prediction.certainty import resolution
 from ..prediction.elastic import elasticities
 from ..prediction.prediction import Prediction, predict
-from ..program import resident
 from ..step import room
 from ..units import show
 from .cascade import search
@@ -37,10 +36,6 @@ from .space import Space, demand_space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
 
-WALK_ROOM = 0.95
-"""Share of a chip's memory to plan with where the closed form took too little: it is within 5 % of
-the walk.
-"""
 FRONT_STEP = 0.1
 """Each point of the front needs at least this share less memory than the one before."""
 FRONT_POINTS = 8
@@ -168,9 +163,8 @@ class Closed:
         as is known.
         """
         layout = self.ranked.closed(self.slack)
-        found = (predict(self.job, layout),) if layout else ()
-        fitting, _ = walk_checked(found)
-        return fitting[0] if fitting else None
+        found = predict(self.job, layout) if layout else None
+        return found if found and found.fits else None
 
 
 Steps = Generator[Closed, None, Plan]
@@ -391,19 +385,14 @@ def _searched(
         ranked, idle = _on_chips(job, ask, look, ranked)
     used, found = ranked.job, ranked.found
     told = partial(_told, job, used is usual)
-    ranked, predicted, fuller = _walked(
-        ranked,
-        ask,
-        told,
-        partial(_chosen, top=top, slack=slack),
-    )
+    predicted = tuple(map(told, _chosen(ranked, top, slack)))
     seen = Plan(
         None,
         searched=sum(best.searched for _, best in found),
         feasible=sum(best.feasible for _, best in found) if predicted else 0,
         rejected=_rejected(job, whole, found, relaxed),
         pareto=() if pareto else None,
-        notes=(*notes, *fuller),
+        notes=tuple(notes),
     )
     if not predicted:
         return seen
@@ -454,25 +443,6 @@ def _on_chips(
     return fewer, why_fewer(job, used, best, row) if best else ""
 
 
-def _walked(
-    ranked: Ranked,
-    ask: Callable[[Job], Found],
-    told: Callable[[Placed], Prediction],
-    choose: Callable[[Ranked], list[Placed]],
-) -> tuple[Ranked, tuple[Prediction, ...], list[str]]:
-    """The layouts chosen that fit by a walk through their program; with room for what the closed
-    form may lack where none does.
-    """
-    chosen = choose(ranked)
-    predicted, fuller = walk_checked(tuple(map(told, chosen)))
-    if chosen and not predicted:
-        used = ranked.job
-        roomy = room.just_fitting(used, room.limit(used) * WALK_ROOM)
-        ranked = Ranked(roomy, ask(roomy), ranked.relaxed)
-        predicted, _ = walk_checked(tuple(map(told, choose(ranked))))
-    return ranked, predicted, fuller
-
-
 def _told(job: Job, same: bool, each: Placed) -> Prediction:
     """The prediction of a layout that was found; same: on the chips of the job, so that it need not
     be replayed again.
@@ -480,6 +450,8 @@ def _told(job: Job, same: bool, each: Placed) -> Prediction:
     p = predict(job, each.layout)
     if same and each.replayed_s is not None:
         p.__dict__["replayed_s"] = each.replayed_s
+    if same and each.peaks is not None:
+        p.__dict__["peaks"] = each.peaks
     return p
 
 
@@ -604,27 +576,6 @@ def _thinned(plans: list[Plan]) -> tuple[Prediction, ...]:
         ] * (1 - FRONT_STEP):
             kept.append(p)
     return tuple(kept[:FRONT_POINTS])
-
-
-def walk_checked(
-    found: tuple[Prediction, ...],
-) -> tuple[tuple[Prediction, ...], list[str]]:
-    """The layouts from the first on that fits by a walk through its program too, and a sentence on
-    those before it.
-    """
-    for i, p in enumerate(found):
-        terms = resident.walked(p.job, p.layout)
-        if terms is None or room.fits(p.job, sum(terms.values())):
-            said = (
-                f"{i} faster layouts are left out: by a walk through the program they need more"
-                " than there is"
-            )
-            return found[i:], [said] if i else []
-    said = (
-        f"the {len(found)} fastest layouts are left out: by a walk through the program they need"
-        " more than there is"
-    )
-    return (), [said] if found else []
 
 
 def _front(

@@ -22,7 +22,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
 from ..num import Num
-from ..program import resident
+from ..program.least import least
 from ..program.resident import whole_program
 from ..step import memory
 from . import framework
@@ -250,6 +250,12 @@ class _Dealt:
                     continue
                 sharding = choice.zero[z]
                 whole = sharding.layout(ordered)
+                # the most replicas hold the smallest shards
+                wide = (
+                    whole
+                    if table.far is None
+                    else changed(whole, dp=table.far.dp)
+                )
                 seconds = step.joined(
                     job,
                     whole,
@@ -262,7 +268,7 @@ class _Dealt:
                 bytes_ = (
                     _most(self.standing[z], kept)
                     if kept
-                    else _program(job, whole, parts, runs_so)
+                    else _program(job, wide, parts, runs_so)
                 )
                 yield Points(
                     (i, r, int(k), z),
@@ -272,14 +278,14 @@ class _Dealt:
 
 
 def _program(job: Job, layout: Layout, parts: step.Body, where: Mask) -> Any:
-    """Bytes of the trainer's program, whose closed form takes rows of as many chunks."""
+    """What the trainer's program holds at least (`program.least`), of rows of as many chunks."""
     found = np.full(len(where), np.inf)
     chunks = np.asarray(layout.interleave)
     for v in np.unique(chunks[where]):
         at = np.flatnonzero(where & (chunks == v))
         some = changed(pick(layout, at), interleave=float(v))
         schedule = schedule_of(layout)
-        found[at] = resident.use(job, some, pick(parts, at), schedule).total
+        found[at] = least(job, some, pick(parts, at), schedule)
     return found
 
 

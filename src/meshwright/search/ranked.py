@@ -3,7 +3,9 @@
 What a search ranks by is never above its replay (`step.pipeline.least_idle`), and what ranks
 layouts grows with their seconds (`merit`). So the k-th best replay of any layouts bounds those that
 can be among the k best; they are searched for, and replayed smallest bound first, until the next
-one is above the k-th best replay found.
+one is above the k-th best replay found. So it is with the memory of the trainer's program: a search
+knows what no walk undercuts (`program.least`), merit grows with it, and what is replayed is walked
+too; what does not fit by its walk is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import numpy as np
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..prediction.exact import replayed
-from ..step import by_order
+from ..program.resident import Terms, fullest, peaks, whole_program
+from ..step import by_order, room
 from .best import ROUNDING, Best
 from .cascade import search
 from .merit import burden, weigh
@@ -42,6 +45,8 @@ class Placed(NamedTuple):
     layout: Layout
     replayed_s: float | None = None
     """Seconds of a step, replayed; None under a paper's set, whose closed form is exact."""
+    peaks: dict[str, Terms] | None = None
+    """What lives on its devices by a walk, where the trainer's whole program is counted."""
 
 
 class Ranked:
@@ -65,8 +70,10 @@ class Ranked:
         self.job, self.found, self.relaxed = job, list(found), relaxed
         self.dims = len(job.cluster.network.dims)
         self.weigh = None if by_time else weigh(job)
+        self.by = self.weigh or (lambda seconds, allocated: seconds)
         self.seen: dict[tuple[int, tuple[Any, ...]], Placed] = {}
         self.exact = by_order(job)
+        self.walked = whole_program(job)
 
     @property
     def candidates(self) -> int:
@@ -113,10 +120,17 @@ class Ranked:
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
             group = [(number, row) for _, number, row in alike]
-            self._replay(group)
-            fine = sorted(self.seen[each][:2] + (each,) for each in group)
-            if fine and fine[0][0] <= within * ROUNDING:
-                return self.seen[fine[0][2]]
+            group.sort(key=lambda each: each[1])
+            best: list[Placed] = []
+            for start in range(0, len(group), TOGETHER):
+                some = group[start : start + TOGETHER]
+                if best and some[0][1][0] > best[0].merit * ROUNDING:
+                    break
+                self._replay(some)
+                found = (self.seen[each] for each in some)
+                best = [min((*best, *found), key=_rank)]
+            if best[0].merit <= within * ROUNDING:
+                return best[0]
         return None
 
     def closed(self, slack: float) -> Layout | None:
@@ -162,15 +176,25 @@ class Ranked:
         )
         for each, layout, seconds in zip(new, layouts, times, strict=True):
             row = each[1]
-            worth = row[0]
-            if seconds is not None:
-                worth = self.weigh(seconds, row[1]) if self.weigh else seconds
+            worth, allocated, peak = row[0], row[1], None
+            if self.walked:
+                peak = peaks(self.job, layout)
+                allocated = sum(fullest(peak).values())
+            if seconds is not None or peak:
+                took = seconds or row[0] / self.by(1.0, row[1])
+                worth = self.by(took, allocated)
+                if peak and not room.fits(self.job, allocated):
+                    worth = np.inf
             rounded = float(f"{worth:.{SAME}g}")
-            self.seen[each] = Placed(rounded, row[1:], layout, seconds)
+            self.seen[each] = Placed(rounded, row[1:], layout, seconds, peak)
 
     def _sorted(self, of: int | None) -> list[Placed]:
         each = sorted(
-            (x for (i, _), x in self.seen.items() if of in (None, i)),
+            (
+                x
+                for (i, _), x in self.seen.items()
+                if of in (None, i) and x.merit < np.inf
+            ),
             key=_rank,
         )
         found: dict[Layout, Placed] = {}
@@ -192,7 +216,8 @@ class Ranked:
         """Search again where a space may hold more layouts within the limit; False: nowhere."""
         again = False
         for i, (space, best) in enumerate(self.found):
-            if of in (None, i) and self.exact and not best.complete(limit):
+            bounds = self.exact or self.walked
+            if of in (None, i) and bounds and not best.complete(limit):
                 more = search(
                     self.job,
                     space,

@@ -132,7 +132,8 @@ def nearest_fit(
     note = "even the smallest layout does not fit: " + room.too_big(
         job, closest.memory_bytes["allocated"]
     )
-    if terms := resident.walked(closest.job, closest.layout):
+    if closest.peaks:
+        terms = resident.fullest(closest.peaks)
         note += f"; the trainer holds {resident.named(terms)}"
     return closest, (note, *_would_fit(job, space))
 

@@ -104,11 +104,11 @@ def unit(
         gather = gather._replace(seconds=gather.seconds / how.weights.gathers)
     scatter = loads(summed, p.gradient_bytes, any(stages), inner)
     if several:
-        shard = {
+        inside = {
             "replicas": (far or layout).shards,
             "edp": (far or layout).expert_shards,
         }
-        for axis, ranks in shard.items():
+        for axis, ranks in inside.items():
             one = {axis: "copies" if axis == "replicas" else "edp copies"}
             if axis in held:
                 scatter = scatter + loads(
@@ -116,7 +116,7 @@ def unit(
                 )
     if offload(layout.offload).weights:
         chip = job.cluster.chip
-        own = _shard(job, far or layout, weights)
+        own = shard(job, far or layout, weights)
         arrives = seconds(chip, own * p.weight_bytes)
         leaves = seconds(chip, own * p.gradient_bytes)
         gather = gather + Load(arrives)
@@ -133,7 +133,7 @@ def unit(
     )
 
 
-def _shard(job: Job, layout: Layout, weights: Held) -> Num:
+def shard(job: Job, layout: Layout, weights: Held) -> Num:
     """Parameters of a shard."""
     dense = weights.dense / layout.shards
     if not job.model.moe:

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from meshwright.prediction.prediction import Prediction
-from meshwright.program import resident
+from meshwright.step.memory import use
 
 from .stats import stats
 
@@ -92,7 +92,7 @@ def figure(p: Prediction, kind: str) -> Figure | None:
     how = p.job.how.memory
     if how.resident != "held" or how.holding is None:
         return None
-    use = p.memory_bytes
+    figures = p.memory_bytes
     allocated = []
     for share in BACKWARD:
         memory = replace(
@@ -102,13 +102,11 @@ def figure(p: Prediction, kind: str) -> Figure | None:
         job = replace(
             p.job, assumptions=replace(p.job.assumptions, memory=memory)
         )
-        allocated.append(
-            float(resident.use(job, p.layout, p.cost, p.schedule).total)
-        )
-    new = use["reserved"] - use["allocated"] * (
+        allocated.append(float(use(job, p.layout, p.cost, p.schedule).total))
+    new = figures["reserved"] - figures["allocated"] * (
         1 + how.holding.allocator_share
     )
-    states = use["weights"] + use["gradients"] + use["optimizer"]
+    states = figures["weights"] + figures["gradients"] + figures["optimizer"]
     return Figure(
         kind, tuple(allocated), new, how.holding.allocator_need, states
     )

@@ -1,35 +1,36 @@
-"""The trainer's peak memory in closed form against the walk through its step, and for a table
-against one layout after the other.
+"""What no walk through the trainer's step undercuts against the walk, and for a table against one
+layout after the other.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
 
 from meshwright import catalog
+from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
-from meshwright.layout.rules import broken
+from meshwright.layout.rules import broken, of_framework
 from meshwright.layout.stages import microbatches
-from meshwright.program import closed, resident
+from meshwright.program import resident
+from meshwright.program.least import least
 from meshwright.program.memory import peak
 from meshwright.program.messages import carried_out
-from meshwright.program.standing import standing
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.step import ENDS, shares
+from meshwright.step import body
 
-NEAR = 0.05
-"""What the walk is held to against the program itself."""
+NEAR, HALVED = 0.88, 0.7
+"""Median of bound over walk; the same where the results of halved backward passes wait."""
 ASKED = 0.995
 """Of folded pipelines a rank between the second and the last may be fuller by a hair."""
 MODELS = (
@@ -130,94 +131,41 @@ def jobs(
     while count:
         job, m = drawn(rng, schedule)
         job = of_experts(rng, job) if experts else job
-        if runs(job, m):
+        trained = replace(job, framework=framework("meshwright"))
+        if runs(job, m) and not broken(job, job.layout, of_framework(trained)):
             count -= 1
             yield carried_out(
                 replace(job, layout=placed(job.layout, job.cluster.sizes))
             )
 
 
-def totals(
-    job: Job, layout: Layout, recompute: str, zero: int
-) -> dict[str, list[Any]]:
-    """End of the pipeline -> bytes at each moment, of a layout or a table of them."""
-    schedule = schedule_named(layout.schedule)
-    by, of = (
-        shares(job, layout, schedule, layout.interleave),
-        closed.units(job, layout, recompute),
-    )
-    found = {}
-    for end in by.called(*ENDS):
-        at = closed.device(job, layout, schedule, layout.interleave, by, end)
-        flying = closed.flying(job, layout, of, at, schedule, recompute)
-        states = standing(job, layout, layout, of, at, zero)
-        found[end] = [a + b.total for a, b in zip(flying, states, strict=True)]
-    return found
+def bound(job: Job) -> float:
+    """Bytes of the fullest device, at least."""
+    layout = job.layout
+    order = schedule_named(layout.schedule)
+    return float(least(job, layout, body(job, layout), order))
 
 
-def fullest(job: Job) -> float:
-    """Bytes of the fullest device."""
-    found = totals(job, job.layout, job.layout.recompute, job.layout.zero)
-    return max(float(x) for moments in found.values() for x in moments)
-
-
-@pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
-def test_the_closed_form_is_near_the_walk(schedule: str) -> None:
-    """On the fullest of all ranks: every ZeRO stage, recomputation, tp, cp, dp and precision, and
-    rounds of more microbatches than ranks.
-    """
-    rng = random.Random(f"memory of {schedule}")
-    for job in jobs(rng, schedule, 60):
-        l = job.layout
-        walked = max(peak(job, rank).highest for rank in range(int(l.pp)))
-        known = f"{job.model.name} {l} {job.batch} {job.seq}"
-        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
-
-
-@pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
-def test_so_it_is_with_experts(schedule: str) -> None:
-    """Whose gradients are reduced in the middle of a layer."""
-    rng = random.Random(f"memory of {schedule}")
-    for job in jobs(rng, schedule, 40, experts=True):
-        l = job.layout
-        walked = max(peak(job, rank).highest for rank in range(int(l.pp)))
-        known = f"{job.model.name} {l} {job.batch} {job.seq}"
-        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
+def walked(job: Job) -> float:
+    """Bytes of the fullest of all ranks."""
+    ranks = range(int(job.layout.pp))
+    return max(peak(job, rank).highest for rank in ranks)
 
 
 @pytest.mark.parametrize("experts", [False, True])
-def test_halved_passes_of_few_microbatches(experts: bool) -> None:
-    """Of the ranks that hold weight gradients back the last may be the fullest or the one before
-    it; with one or two groups of microbatches no moment is like that of many: not all chunks have
-    gradients while the most activations wait.
+@pytest.mark.parametrize("schedule", ["alone", *RUNNABLE])
+def test_no_walk_is_below_the_bound(schedule: str, experts: bool) -> None:
+    """Every ZeRO stage, recomputation, tp, cp, dp and precision, few and many microbatches, chunks
+    of as many layers and of others; and half of all bounds are near.
     """
-    rng = random.Random("halved passes of few microbatches")
-    found = (
-        job
-        for job in jobs(rng, "interleaved-zb", 400, experts)
-        if microbatches(job, job.layout) < 3 * job.layout.pp
-    )
-    for job in itertools.islice(found, 60):
-        every = [peak(job, rank) for rank in range(int(job.layout.pp))]
-        walked = max(rank.highest for rank in every)
+    rng = random.Random(f"memory of {schedule} {experts}")
+    near = []
+    for job in jobs(rng, schedule, 60, experts):
+        far = bound(job) / walked(job)
         known = f"{job.model.name} {job.layout} {job.batch} {job.seq}"
-        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
-
-
-@pytest.mark.parametrize("seed", ["A", "B"])
-def test_chunks_that_are_gathered_and_reduced(seed: str) -> None:
-    """ZeRO-2 and ZeRO-3 on interleaved chunks: three are gathered while the first microbatches go
-    forward, fewer beside a backward pass; those that all microbatches are through leave shards.
-    """
-    rng = random.Random(seed)
-    found = (
-        job for job in jobs(rng, "interleaved", 200) if job.layout.zero >= 2
-    )
-    for job in found:
-        every = [peak(job, rank) for rank in range(int(job.layout.pp))]
-        walked = max(rank.highest for rank in every)
-        known = f"{job.model.name} {job.layout} {job.batch} {job.seq}"
-        assert fullest(job) == pytest.approx(walked, rel=NEAR), known
+        assert far <= 1 + 1e-9, known
+        near.append(far)
+    assert median(near) > (HALVED if "zb" in schedule else NEAR)
 
 
 @pytest.mark.parametrize("schedule", RUNNABLE)
@@ -239,8 +187,7 @@ def test_the_fullest_rank_is_asked(schedule: str) -> None:
         job = replace(job, layout=layout, framework="meshwright")
         ranks = range(int(layout.pp))
         every = [peak(carried_out(job), rank).highest for rank in ranks]
-        asked = resident.walked(job, layout)
-        assert asked
+        asked = resident.fullest(resident.peaks(job, layout))
         assert sum(asked.values()) >= ASKED * max(every), f"{job}"
 
 
@@ -264,8 +211,7 @@ def test_few_layers_in_many_chunks(pp: int, dp: int, interleave: int) -> None:
     layout = replace(layout, placement=placed(layout, on.sizes).placement)
     job = carried_out(Job(catalog.model("gpt3-175b"), on, 1536, layout))
     ranks = [peak(job, rank) for rank in (0, 1, pp - 1)]
-    walked = max(rank.highest for rank in ranks)
-    assert fullest(job) == pytest.approx(walked, rel=NEAR)
+    assert bound(job) <= max(rank.highest for rank in ranks)
     one = 96 / pp / interleave * 12 * 12288**2  # parameters of a chunk
     ends = (50257 + 2048) * 12288
     for rank in ranks:
@@ -278,8 +224,12 @@ def test_few_layers_in_many_chunks(pp: int, dp: int, interleave: int) -> None:
 def test_a_table_gives_the_same_bits(schedule: str) -> None:
     """Degrees and microbatches as columns, everything else one choice."""
     rng, rows = random.Random(f"table of {schedule}"), []
-    first = next(jobs(rng, schedule, 1))
-    batch = 2**10 * 3
+    first = next(
+        job
+        for job in jobs(rng, schedule, 99)
+        if job.layout.interleave < 3 and job.model.layers % 16 == 0
+    )
+    batch, on = 2**10 * 3, catalog.cluster("65536xh100-sxm")
     while len(rows) < 12:
         job, _ = drawn(rng, schedule)
         layout = replace(
@@ -289,16 +239,15 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
             pp=job.layout.pp,
             dp=job.layout.dp,
             microbatch=job.layout.microbatch,
-            placement={},
         )
         wide = replace(
             first,
-            cluster=catalog.cluster("65536xh100-sxm"),
+            cluster=on,
             batch=batch,
-            layout=layout,
+            layout=placed(layout, on.sizes),
         )
         if runs(wide, int(microbatches(wide, layout))):
-            rows.append(layout)
+            rows.append(wide.layout)
     names = [
         f.name
         for f in fields(Layout)
@@ -307,38 +256,44 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
     columns: dict[str, Any] = {
         n: np.array([float(getattr(row, n)) for row in rows]) for n in names
     }
-    job = replace(
-        first, cluster=catalog.cluster("65536xh100-sxm"), batch=batch
-    )
+    job = replace(first, cluster=on, batch=batch)
+    order = schedule_named(first.layout.schedule)
     for zero in (0, 1, 2, 3):
-        table = totals(
-            job, replace(rows[0], **columns), first.layout.recompute, zero
-        )
-        for i, row in enumerate(rows):
-            one = totals(job, row, first.layout.recompute, zero)
-            for end in one:
-                assert [
-                    float(np.broadcast_to(x, len(rows))[i]) for x in table[end]
-                ] == [float(x) for x in one[end]]
+        shares = {
+            axis: tuple(
+                np.array([float(row.placement[axis][i]) for row in rows])
+                for i in range(len(on.sizes))
+            )
+            for axis in rows[0].placement
+        }
+        wide = replace(rows[0], zero=zero, **columns, placement=shares)
+        table = least(job, wide, body(job, wide), order)
+        each = [
+            bound(replace(job, layout=replace(row, zero=zero))) for row in rows
+        ]
+        assert table.tolist() == each
 
 
 def test_numbers_worked_out_by_hand() -> None:
     """llama3-8b, ZeRO 3 over 64, every layer computed again, in bf16: 12 bytes a parameter as a
     shard, then at the loss the input of each of 32 layers, the head's input and its normalised copy
     in fp32, the logits and their gradient in bf16 with 2^24 of them in fp32, and the head whole,
-    twice: as it was gathered and as it is used.
+    with the last layer that arrives.
     """
     model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
-    layout = Layout(dp=64, zero=3, recompute="full")
+    layout = placed(Layout(dp=64, zero=3, recompute="full"), on.sizes)
     job = carried_out(Job(model, on, 128, layout))
     T, D, V, parameters = 8192, 4096, 128256, 8.030e9
     # and gradients of the first microbatch, already reduced
     states = (12 + 4) * parameters / 64
     kept = 32 * T * D * 2 + T * D * 2 + 2 * T * D * 4
     logits = 2 * T * V * 2 + 4 * 2**24
-    assert fullest(job) == pytest.approx(
-        states + kept + logits + 2 * V * D * 2, rel=2e-3
+    layer = 2 * D * D + 2 * D * 1024 + 3 * D * 14336
+    expected = states + kept + logits + 2 * V * D
+    assert peak(job, 0).highest == pytest.approx(
+        expected + 2 * layer, rel=2e-3
     )
+    assert bound(job) == pytest.approx(expected, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -350,9 +305,17 @@ def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
     layout = Layout(pp=4, dp=1, schedule=schedule, interleave=v)
     on = catalog.cluster("4xh100-sxm")
     few, many = (
-        carried_out(Job(catalog.model("llama3-8b"), on, m, layout, seq=2048))
+        carried_out(
+            Job(
+                catalog.model("llama3-8b"),
+                on,
+                m,
+                placed(layout, on.sizes),
+                seq=2048,
+            )
+        )
         for m in (64, 512)
     )
     for rank in (0, 1, 3):
         assert peak(few, rank).highest == peak(many, rank).highest
-    assert fullest(few) == fullest(many)
+    assert bound(few) == bound(many)

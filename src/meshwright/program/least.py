@@ -1,0 +1,256 @@
+"""What no walk through the trainer's program undercuts, for one layout and for tables: a search
+ranks by it, and walks what may be among the best (`search.ranked`), as pipelines are replayed.
+
+Two moments of a rank are looked at: the most microbatches wait and no gradient is whole yet; the
+gradients of all chunks are, and fewer may wait. At both the loss is made, or the first layer goes
+backward. Left out is what is not there in every such moment: rows that pad shards, results of
+halved backward passes, chunks that are fetched ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+from ..count import vocabulary
+from ..count.model import layer
+from ..describe.job import Job
+from ..describe.layers import sorts
+from ..describe.layout import Layout
+from ..layout.stages import microbatches
+from ..num import Num, floor, maximum, minimum, where
+from ..schedule import groups
+from ..schedule.types import Schedule
+from ..step import ENDS, Body, Share, held, holding, memory, shares
+from ..step.pipeline import where_share
+from ..step.units import Held, shard
+from . import tensors
+from .messages import ACTIVE, FP32, again
+
+
+def least(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
+    """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
+    by = shares(job, layout, schedule, layout.interleave)
+    text = layout.recompute
+    halved: Any = schedule.split_backward & (layout.pp > 1)
+    edge = parts.boundary
+    rising = [
+        tensors.rising(job, edge, ops, again(ops, text), text, halved)
+        for ops in (layer(job, layout, kind) for kind in sorts(job.model))
+    ]
+    ranks = [
+        Rank(
+            job,
+            layout,
+            parts,
+            schedule,
+            where_share(layout.pp == 1, by["whole"], by[end]),
+            end,
+            *memory.flights(job, layout, schedule, by, end)[:2],
+            held(job, layout, parts, by, end),
+            rising,
+        )
+        for end in by.called(*ENDS)
+    ]
+    return reduce(maximum, (size for rank in ranks for size in rank.moments()))
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The first, second or last device of a pipeline, or the one that is alone."""
+
+    job: Job
+    layout: Layout
+    parts: Body
+    schedule: Schedule
+    share: Share
+    end: str
+    flight: Num
+    """Microbatches in flight."""
+    heads: Num
+    """Those of them whose logits wait."""
+    owned: Held
+    rising: list[Num]
+    """The most that lives beside what waits while a layer of each kind goes backward."""
+
+    @cached_property
+    def alone(self) -> Any:
+        """There is no pipeline."""
+        return self.layout.pp == 1
+
+    @cached_property
+    def m(self) -> Num:
+        """Microbatches of a step."""
+        return microbatches(self.job, self.layout)
+
+    @cached_property
+    def chunks(self) -> Num:
+        """Of the model on this rank."""
+        return where(
+            self.alone, 1.0, self.schedule.chunks(self.layout.interleave)
+        )
+
+    @cached_property
+    def waiting(self) -> tuple[Num, Num]:
+        """(microbatches in flight, those of them whose logits wait).
+
+        Between the ends of a folded pipeline a rank holds a chunk's microbatch less than the law
+        of the fullest.
+        """
+        less = float(
+            self.schedule.folded and self.end not in ("first", "last")
+        )
+        return where(self.alone, 1.0, self.flight - less / self.chunks), where(
+            self.alone, 1.0, self.heads
+        )
+
+    @cached_property
+    def even(self) -> Num:
+        """The share of the layers that is in chunks if each holds as many as the smallest: with
+        slots one fewer beside embedding or head, of a list any number.
+        """
+        number = maximum(self.share.number, 1.0)
+        fewer = {"even": 0.0, "slots": 1.0}.get(self.layout.stages, number)
+        least = maximum(floor(number / self.chunks) - fewer, 0.0)
+        return where(self.chunks == 1, 1.0, least * self.chunks / number)
+
+    @cached_property
+    def each(self) -> Num:
+        """Bytes that a microbatch in flight keeps, without the head.
+
+        Of every chunk its output, and what arrives, unless layers save that; more microbatches wait
+        in the first chunk of all, where nothing arrives.
+        """
+        job, share, way = self.job, self.share, self.layout.recompute
+        local = float(self.schedule.folded and self.end == "last")
+        arrived = (1.0 - share.embedding) * (self.chunks - local)
+        if tensors.input_is_saved(job, way):
+            arrived = -local
+        passed = self.chunks - share.head + arrived
+        return self.even * (
+            memory.saved_by_layers(job, self.parts, way, share)
+            + share.embedding * self.parts.embedding.saved
+            + passed * self.parts.boundary
+        )
+
+    @cached_property
+    def shard(self) -> Num:
+        """Parameters whose fp32 weights and moments are here."""
+        if not self.layout.zero:
+            return sum(self.owned)
+        return shard(self.job, self.layout, self.owned)
+
+    @cached_property
+    def ends(self) -> Num:
+        """Parameters of embedding and head."""
+        share, parts = self.share, self.parts
+        return (
+            share.embedding * parts.embedding.weights
+            + share.head * parts.head.weights
+        )
+
+    @property
+    def gathered(self) -> tuple[Num, Num]:
+        """Whole weights in the precision of the products: at the loss, at the first layer."""
+        every = sum(self.owned)
+        chunk = self.even * (every - self.ends) / self.chunks
+        if self.layout.zero < 3:
+            several = where(self.chunks > ACTIVE, ACTIVE * chunk, every)
+            return several, several
+        # layer by layer, or chunk by chunk
+        layers = [c.weights + c.expert_weights for c in self.parts.layers]
+        return (
+            where(
+                self.chunks > 1, 0.0, self.share.head * self.parts.head.weights
+            ),
+            where(self.chunks > 1, chunk, smallest(self.share.layers, layers)),
+        )
+
+    @property
+    def gradients(self) -> Num:
+        """Parameters whose gradients lie there in fp32 after a backward pass of every chunk."""
+        foreign = vocabulary.table(self.job, self.layout) * (
+            self.layout.tp - 1.0
+        )
+        whole = sum(self.owned) + self.share.embedding * foreign
+        if self.layout.zero < 2:
+            return whole
+        if self.schedule.split_backward:
+            return where(self.alone, self.shard, whole)
+        return self.shard
+
+    @property
+    def later(self) -> tuple[Any, Num]:
+        """(There is a moment at which all chunks have gradients, microbatches in flight then).
+
+        Of several chunks in one group of microbatches each is through before the next has a
+        gradient, and what is through is reduced; but a folded pipeline ends on both, where its
+        first stage has not all its work left.
+        """
+        p, m = self.layout.pp, self.m
+        group = groups.size(p, m, self.schedule.group)
+        passes = ((self.chunks - 1.0) * group + 1.0) / self.chunks
+        if self.schedule.split_backward:
+            passes = 2.0 * p
+        left = minimum(self.waiting[0], m - passes)
+        fine: Any = (left > 0) & ((self.chunks == 1) | (m > group))
+        ends: Any = (m > 1) & (self.share.embedding == 0)
+        some = fine | ends if self.schedule.folded else fine
+        return some, where(fine, left, 0.0)
+
+    def moments(self) -> Iterator[Num]:
+        """Bytes at each moment."""
+        job, share, p = self.job, self.share, self.layout.pp
+        logits = FP32 * holding.logits(job, self.layout)
+        head = self.parts.head.saved - logits
+        whole = head + tensors.logits(job, logits)
+        loss = tensors.in_loss(job, logits)
+        v = self.layout.interleave
+        early = tensors.early(self.schedule, p, v, self.end)
+        stays = 3 * FP32 * self.shard + where(
+            self.alone, 0.0, early * self.parts.boundary
+        )
+        width = where(
+            tensors.copied(job, self.layout),
+            job.precision.activation_bytes,
+            0.0,
+        )
+        at_loss, at_layer = (width * n for n in self.gathered)
+        up = smallest(share.layers, self.rising)
+        fine, fewer = self.later
+        gradients = where(fine, FP32 * self.gradients, 0.0)
+        flight, most_heads = self.waiting
+        # of the last microbatch alone the head's gradient is reduced before a layer's is made
+        closing = where(
+            self.alone & (self.m == 2), share.head * (FP32 + width), 0.0
+        )
+        for waiting, made in ((flight, 0.0), (fewer, gradients)):
+            busy = where(waiting > 0, 1.0, 0.0)
+            heads = share.head * minimum(most_heads, waiting)
+            beside, left = waiting, heads * whole - busy * share.head * head
+            if self.schedule.folded:
+                # the first rank works at a loss when others of its microbatches may be through
+                beside, heads, left = busy, busy * share.head, 0.0
+            kept = stays + made + beside * self.each
+            yield kept + heads * whole + busy * share.head * loss + at_loss
+            kept = kept + (waiting - beside) * self.each + busy * up
+            kept = kept + where(self.alone, 0.0, left)
+            reduced = where(made > 0, closing * self.parts.head.weights, 0.0)
+            yield kept + at_layer - reduced
+            if self.layout.zero == 3:
+                # a stage of one chunk is whole at the end of a backward pass
+                every = width * sum(self.owned) - busy * self.each
+                whole_stage = (self.chunks == 1) & (p > 1)
+                yield where(whole_stage, kept + every, 0.0)
+
+
+def smallest(layers: tuple[Num, ...], sizes: list[Num]) -> Num:
+    """Of the kinds of layers that a device has; nothing where it has none."""
+    none = float("inf")
+    every = [
+        where(n > 0, size, none) for n, size in zip(layers, sizes, strict=True)
+    ]
+    found = reduce(minimum, every)
+    return where(found < none, found, 0.0)
