@@ -70,11 +70,11 @@ def idle(schedule: Schedule, barrier: bool) -> Bubble:
     """The bubble of equal stages: what a replay takes longer than their passes."""
 
     def of(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-        from .replays import seconds
+        from .replays import equal_stages
 
         n = schedule.chunks(v)
         each = Pass(f / n, i / n, w / n)
-        whole = seconds(schedule, (p, m, v), lambda _: each, 0.0, barrier)
+        whole = equal_stages(schedule, p, m, v, each, barrier)
         return whole - m * (f + i + w)
 
     return of

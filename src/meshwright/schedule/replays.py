@@ -19,7 +19,6 @@ from .stage_costs import Pass, StageCosts
 from .types import Schedule
 
 Floats: TypeAlias = NDArray[np.float64]
-Stage: TypeAlias = Callable[[float], Pass]
 LONGER = 1e-6
 """Share by which a pass is made longer, to see how often it lies on the longest path."""
 
@@ -111,39 +110,18 @@ def stage_seconds(
     return np.stack([np.asarray(each) for each in stages], axis=-1)
 
 
-def seconds(
-    schedule: Schedule,
-    at: tuple[Num, Num, Num],
-    stage: Stage,
-    send: Num,
-    barrier: bool,
+def equal_stages(
+    schedule: Schedule, p: Num, m: Num, v: Num, passes: Pass, barrier: bool
 ) -> Num:
-    """Of a step, or in a run of them, of every row; a number where all are numbers."""
-    first = stage(0.0)
-    shape = np.broadcast_shapes(
-        *(np.shape(x) for x in (*at, send, first.f, first.i, first.w))
-    )
-    columns = np.broadcast_arrays(*at, np.empty(shape))[:3]
-    found = np.empty(shape)
-    for (p, m, v), rows in _alike(columns):
-        stages = [stage(float(k)) for k in _stages(schedule, p, v)]
-        sends = np.broadcast_to(send, shape)[rows]
-        found[rows] = longest(
-            schedule, p, m, v, _some(stages, rows), sends, barrier
-        )
-    return found if shape else float(found)
-
-
-def _stages(schedule: Schedule, p: int, v: int) -> range:
-    return range(int(schedule.stage_count(p, v)))
-
-
-def _some(passes: list[Pass], rows: Any) -> Floats:
-    """(rows, stages, 3) seconds."""
-    return np.stack(
-        [
-            np.stack([np.broadcast_to(x, rows.shape)[rows] for x in each], -1)
-            for each in passes
-        ],
-        1,
-    )
+    """Seconds of a step, or in a run of them, of every row, where each stage takes these passes and
+    sends take nothing; a number where all are numbers.
+    """
+    columns = np.broadcast_arrays(p, m, v, *passes)
+    each = np.stack(columns[3:], axis=-1)
+    found = np.empty(columns[0].shape)
+    for (ranks, k, chunks), rows in _alike(columns[:3]):
+        count = int(schedule.stage_count(ranks, chunks))
+        some = np.repeat(each[rows][:, None], count, axis=1)
+        sends = np.zeros(len(some))
+        found[rows] = longest(schedule, ranks, k, chunks, some, sends, barrier)
+    return found if found.shape else float(found)
