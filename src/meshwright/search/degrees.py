@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +15,17 @@ from ..exchange import EXCHANGES
 from ..layout import cuts, sequence
 from ..layout.rule import token_parts
 from ..layout.schemes import counts
-from ..num import divisors, maximum
+from ..num import ceil_div, divisors, maximum
 from .options import longest_list, options
 from .space import Fixed, Space, allowed
-from .table import Column, Table, cross, keep, length
+from .table import Column, Index, Table, cross, keep, length, take
 
 RELAXED_MICROBATCH = 64
 """Largest microbatch of a relaxed search."""
+
+
+BLOCK = 4096
+"""Rows that are computed at once: few enough that their columns stay in cache."""
 
 
 SMALLEST_SHARD = 128
@@ -213,15 +219,68 @@ def chunked(
     return index, np.arange(len(index)) + (first - skipped)[index]
 
 
-def fill(job: Job, table: Table, space: Space) -> Table:
-    """Strict rows: dp takes all remaining chips, and everything divides."""
-    N = job.cluster.chips
-    B = job.batch
-    model_parallel = table["tp"] * table["cp"] * table["pp"]
-    table = keep(table, N % model_parallel == 0)
-    dp = N / (table["tp"] * table["cp"] * table["pp"])
-    table = table | {"dp": dp}
-    fine = (B % (dp * table["microbatch"]) == 0) & (
-        (table["tp"] * table["cp"] * dp) % (table["ep"] * table["etp"]) == 0
+def fewest(job: Job, table: Table) -> Column:
+    """Microbatches of each row with its replicas, the last one padded."""
+    rows = np.maximum(table["dp"], 1.0) * table["microbatch"]
+    return np.asarray(ceil_div(float(job.batch), rows))
+
+
+def replicas(job: Job, table: Table, space: Space, relaxed: bool) -> Column:
+    """dp of each row: what takes all remaining chips, so that everything divides (strict), or the
+    most that there are chips and sequences for, whole expert groups kept (relaxed); 0: none.
+    """
+    chips, batch = float(job.cluster.chips), float(job.batch)
+    ranks = table["tp"] * table["cp"] * table["pp"]
+    dp, step, values = chips / ranks, dp_step(table), space.values("dp")
+    if relaxed:
+        most = np.minimum(np.floor(dp), np.floor(batch / table["microbatch"]))
+        if values is None:
+            return np.asarray(np.floor(most / step) * step)
+        can = [np.where((n <= most) & (n % step == 0), n, 0.0) for n in values]
+        return np.asarray(reduce(np.maximum, can))
+    fine = (chips % ranks == 0) & (dp % step == 0)
+    fine = fine & (batch % (dp * table["microbatch"]) == 0)
+    if values is not None:
+        fine = fine & np.isin(dp, values)
+    return np.where(fine, dp, 0.0)
+
+
+def dp_step(table: Table) -> Column:
+    """dp comes in multiples of this: tp x cp x dp ranks make whole groups of ep x etp."""
+    experts = (table["ep"] * table["etp"]).astype(np.int64)
+    ranks = (table["tp"] * table["cp"]).astype(np.int64)
+    return (experts // np.gcd(experts, ranks)).astype(np.float64)
+
+
+def each_dp(
+    low: Table, most: Column, step: Column, where: Any = True
+) -> tuple[Index, Table]:
+    """(which of these rows, a row) for every dp from that of the row to the most, in steps, where
+    a mask holds.
+    """
+    counts = np.maximum(np.floor((most - low["dp"]) / step) + 1, 0) * where
+    index = np.repeat(np.arange(len(counts)), counts.astype(np.intp))
+    skipped = np.repeat(np.cumsum(counts) - counts, counts.astype(np.intp))
+    dp = low["dp"][index] + (np.arange(len(index)) - skipped) * step[index]
+    return index, take(low, index) | {"dp": dp}
+
+
+def everything(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
+    """All rows of a space, in blocks; of a relaxed one with every number of replicas."""
+    for table in most_replicas(job, space, relaxed):
+        if relaxed:
+            step = dp_step(table)
+            _, table = each_dp(table | {"dp": step}, table["dp"], step)
+            table = keep(table, among(table, space, "dp"))
+        yield table
+
+
+def most_replicas(job: Job, space: Space, relaxed: bool) -> Iterator[Table]:
+    """The rows of a space, in blocks; of a relaxed one with the most replicas."""
+    table = cross(
+        shards(job, space, relaxed), **pipelines(job, space, relaxed)
     )
-    return keep(table, fine & among(table, space, "dp"))
+    for start in range(0, length(table), BLOCK):
+        rows = {k: c[start : start + BLOCK] for k, c in table.items()}
+        rows["dp"] = replicas(job, rows, space, relaxed)
+        yield keep(rows, rows["dp"] >= 1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 
 from .. import step
 from ..describe.job import Job
-from ..describe.layers import totals
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..layout.stages import schedule_with
-from ..num import ceil_div
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
@@ -137,15 +134,15 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
     return found
 
 
-def some_schedule(
-    job: Job, rows: Layout, choice: Options, exact: bool
-) -> Mask:
-    """Where some schedule may run, with as many microbatches as it needs. exact: as in
-    `framework`."""
+def some_schedule(job: Job, rows: Layout, choice: Options) -> Mask:
+    """Where some schedule may run, with as many microbatches as it needs and so many replicas or
+    fewer.
+    """
     p = np.asarray(rows.pp)
     v = np.asarray(rows.interleave)
     found = [
-        kind.filled(job, p, v) & framework.schedules(job, rows, way, exact)
+        kind.filled(job, p, v)
+        & framework.schedules(job, rows, way, exact=False)
         for kind, way in zip(kinds(choice), choice.schedules, strict=True)
     ]
     return np.asarray(np.any(found, axis=0))
@@ -174,35 +171,3 @@ def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
         folded if deal.folded else "interleaved", deal.stages
     )
     return step.shares(job, layout, schedule, layout.interleave)
-
-
-class Fullest(NamedTuple):
-    """What some device holds at least, however layers are dealt."""
-
-    kinds: tuple[Column, ...]
-    """Layers of each kind, on devices of their own."""
-    mean: tuple[Column, ...]
-    """Layers of each kind on a device on average: none if there is one kind."""
-
-    @classmethod
-    def of(cls, job: Job, pp: Column, copies: int = 1) -> Fullest:
-        """Of so many devices, which hold so many copies of each stage and share its microbatches
-        out among them."""
-        every = totals(job.model)
-        each = tuple(
-            np.asarray(ceil_div(n, pp / copies)) / copies for n in every
-        )
-        mean = tuple(n * ROUNDED / pp for n in every) if len(every) > 1 else ()
-        return cls(each, mean)
-
-    def seconds(self, layers: Sequence[Column]) -> Column:
-        """Of a microbatch on the slowest device at least; layers: seconds of one of each kind."""
-        every = [n * one for n, one in zip(self.kinds, layers, strict=True)]
-        if self.mean:
-            mean = zip(self.mean, layers, strict=True)
-            every.append(reduce(np.add, [n * one for n, one in mean]))
-        return np.asarray(reduce(np.maximum, every))
-
-
-ROUNDED = 1.0 - 1e-12
-"""A sum in another order is no longer than what it bounds."""

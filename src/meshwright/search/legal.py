@@ -46,11 +46,9 @@ def possible(
     table: Table,
     choice: Options,
     scheme: str,
-    exact: bool,
 ) -> Mask:
-    """Where a row, wherever it lies, can run in some way by the rules of the job's framework.
-
-    exact: dp is one, not the most of several.
+    """Where a row, wherever it lies and with so many replicas or fewer, may run in some way by the
+    rules of the job's framework.
     """
     sizes = job.cluster.sizes
     fine = np.zeros(length(table), dtype=bool)
@@ -69,9 +67,9 @@ def possible(
             choice,
             scheme,
         )
-        fine |= splits_so & framework.rows(job, way, exact, False)
+        fine |= splits_so & framework.rows(job, way, False, False)
     index, number = _pipelines(table, np.asarray(microbatches(job, ways[0])))
-    scheduled = some_schedule(job, pick(ways[0], index), choice, exact)
+    scheduled = some_schedule(job, pick(ways[0], index), choice)
     return np.asarray(fine & ((table["pp"] == 1) | scheduled[number]))
 
 

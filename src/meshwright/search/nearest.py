@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from ..describe.frozen import FrozenDict, changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
-from .options import Options
 from .placement import Shares, partial
 from .space import DEGREES, Fixed
 from .table import Table, distinct
@@ -126,28 +125,15 @@ def each_way(
     return [first, *(first.under(sp) for sp in sequence_parallel[1:])]
 
 
-class Shapes(NamedTuple):
-    """What a layer costs in each distinct row of a table, under each setting of sequence
-    parallelism.
-    """
-
-    costs: list[step.Body]
-    which: NDArray[np.intp]
-    """Which of them a row has."""
-
-    def rows(self, at: Any) -> Shapes:
-        """Some of the rows, and no costs besides theirs."""
-        used, which = np.unique(self.which[at], return_inverse=True)
-        return Shapes([pick(cost, used) for cost in self.costs], which)
-
-
 def bodies(
     job: Job,
     ways: Sequence[Layout],
     at: Clock,
     again: Sequence[str] = ("none",),
-) -> Shapes:
-    """ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
+) -> tuple[list[step.Body], NDArray[np.intp]]:
+    """(what a layer costs in each distinct row under each of these ways, which of them a row has).
+
+    ways: the same table, sequence parallel or not;  again: ways to recompute that will be asked
     for.
     """
     first = ways[0]
@@ -159,27 +145,8 @@ def bodies(
     )
     one: Layout = pick(first, index)
     every = [one.under(way.sequence_parallel) for way in ways]
-    return Shapes(
-        [step.body(job, layout, at, again=again) for layout in every], number
-    )
-
-
-def nearest(
-    job: Job,
-    table: Table,
-    choice: Options,
-    scheme: str,
-    again: Sequence[str] = ("none",),
-) -> Shapes:
-    """Of rows whose groups lie as near as can be: no placement makes a layer cheaper."""
-    ways = each_way(
-        table,
-        None,
-        job.cluster.sizes,
-        scheme,
-        choice.sequence_parallel,
-    )
-    return bodies(job, ways, bound_clock(job), again)
+    costs = [step.body(job, layout, at, again=again) for layout in every]
+    return costs, number
 
 
 def bound_clock(job: Job) -> Clock:
@@ -217,48 +184,3 @@ def pick(of: Any, index: Any) -> Any:
         )
         return changed(of, **columns, placement=placement)
     return of
-
-
-def stacked(of: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Columns of so many rows each, or tuples and tables of them, one behind the other; what is one
-    number in all rows stays.
-    """
-    first = of[0]
-    if (
-        len(of) == 1
-        or all(x is first for x in of)
-        and not holds_columns(first)
-    ):
-        return first
-    if isinstance(first, dict):
-        return type(first)(
-            {k: stacked([x[k] for x in of], counts) for k in first}
-        )
-    if isinstance(first, tuple):
-        longest = max(of, key=len)
-        each = zip(*(x or (0.0,) * len(longest) for x in of), strict=True)
-        values = tuple(stacked(xs, counts) for xs in each)
-        return (
-            type(first)(*values)
-            if hasattr(first, "_fields")
-            else type(first)(values)
-        )
-    if not any(isinstance(x, np.ndarray) for x in of) and all(
-        x == first for x in of
-    ):
-        return first
-    return np.concatenate(
-        [
-            x if np.shape(x) == (n,) else np.full(n, x)
-            for x, n in zip(of, counts, strict=True)
-        ]
-    )
-
-
-def holds_columns(of: Any) -> bool:
-    """Whether there is a column in it, at any depth."""
-    if isinstance(of, dict):
-        return any(holds_columns(x) for x in of.values())
-    return isinstance(of, np.ndarray) or (
-        isinstance(of, tuple) and any(holds_columns(x) for x in of)
-    )

@@ -112,22 +112,6 @@ def finish(
     return {k: c for k, c in work.items() if " " not in k}, shares
 
 
-def usual(job: Job, table: Table) -> Table:
-    """Rows with the shares of tp, cp and pp that they have where a launcher numbers ranks, in such
-    columns.
-    """
-    order = next(iter(launched(job)), AXES)
-    work = table | {f"left {a}": table[a] for a in AXES}
-    for i, size in enumerate(job.cluster.sizes[:-1]):
-        work = _canonical(work, i, size, order)
-        for a in AXES:
-            work[f"left {a}"] = work[f"left {a}"] / work[f"{a} {i}"]
-    shares = [
-        name for a in PLACED for name in work if name.startswith(f"{a} ")
-    ]
-    return table | {name: work[name] for name in shares}
-
-
 def count(job: Job, table: Table) -> Column:
     """How many placements each strict row has."""
     if not length(table):

@@ -28,7 +28,7 @@ from ..step import memory
 from . import framework
 from .kinds import Deal, deals, holders_of, runs
 from .legal import split
-from .nearest import Shapes, bodies, each_way, pick
+from .nearest import bodies, each_way, pick
 from .options import Options
 from .placement import Shares
 from .split import NONE
@@ -51,8 +51,6 @@ class Rows(NamedTuple):
     shares: Shares | None
     """Their placements; None: every group lies nearest."""
     scheme: str
-    shapes: Shapes | None = None
-    """What their layers cost, where that is known."""
 
     @property
     def exact(self) -> bool:
@@ -67,7 +65,6 @@ class Rows(NamedTuple):
             near if self.exact else pick(self.far, index),
             pick(self.shares, index),
             self.scheme,
-            self.shapes and self.shapes.rows(index),
         )
 
 
@@ -117,7 +114,7 @@ class _Table:
             self.far = each_way(
                 rows.far, rows.shares, sizes, rows.scheme, ways[:1]
             )[0]
-        costs, which = rows.shapes or bodies(job, near, at, choice.recompute)
+        costs, which = bodies(job, near, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
         self.placed = rows.shares is not None
         self.m = np.asarray(microbatches(job, near[0]))

@@ -39,6 +39,11 @@ def take(table: Table, index: NDArray[np.intp]) -> Table:
     return {k: c[index] for k, c in table.items()}
 
 
+def stack(*tables: Table) -> Table:
+    """The rows of all, one behind the other."""
+    return {k: np.concatenate([t[k] for t in tables]) for k in tables[0]}
+
+
 def distinct(columns: list[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """(index of the first row of each distinct combination, its number for every row). Columns are
     packed into one whole number each row.
