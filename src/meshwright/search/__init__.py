@@ -1,7 +1,7 @@
 """S3, search: every legal layout of a space, evaluated as tables; the best of them, exactly.
 
-space -> nearest, grid -> evaluate (brute force) -> cascade, relaxed (the same result by bounds) ->
-plan
+space -> degrees, options -> points -> evaluate (brute force) -> bound, cascade (the same result by
+bounds) -> plan
 """
 
 from .cascade import search

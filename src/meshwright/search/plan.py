@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from textwrap import indent
 from typing import Any
 
@@ -24,14 +24,15 @@ from ..prediction.elastic import elasticities
 from ..prediction.prediction import Prediction, predict
 from ..step import room
 from ..units import show
+from .best import Best
 from .cascade import search
 from .described import described
 from .evaluate import Progress
 from .families import Family, parts
-from .nearby import Look, better_batch, on_fewer, why_fewer
+from .nearby import Row, better_batch, on_fewer, why_fewer
 from .ranked import Placed, Ranked
 from .recipes import published
-from .several import Found, quickest, several
+from .several import several
 from .space import Space, demand_space
 from .strategies import strategies
 from .unfit import nearest_fit, rejections
@@ -227,24 +228,12 @@ def planning(
     asked = Space() if space is None else demand_space(space)
     top = Kind(int).kept(top, "top")
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
-    ask = partial(
-        _searched,
-        job,
-        top=top,
-        progress=progress,
-        pareto=pareto,
-        batches=families,
-    )
+    question = Question(job, spaces, top, progress, pareto, families)
     if resolution(job):
-        one = yield from _practised(
-            job,
-            asked,
-            spaces,
-            families,
-            ask,
-        )
+        one = yield from _practised(question, asked)
     else:
-        found = [finished(ask(job, [each], False)) for each in spaces]
+        each = [replace(question, spaces=[space]) for space in spaces]
+        found = [finished(_answered(one, job)) for one in each]
         schemes = [str(each.scheme) for each in spaces]
         one = found[0] if len(found) == 1 else _together(found, schemes, top)
         if one.best is None:
@@ -260,22 +249,17 @@ def planning(
     )
 
 
-def _practised(
-    job: Job,
-    asked: Space,
-    spaces: list[Space],
-    split: bool,
-    ask: Callable[..., Steps],
-) -> Steps:
+def _practised(question: Question, asked: Space) -> Steps:
     """The plan that keeps the conventions of published runs, or, if none of its layouts fits, one
     of all layouts; and what is faster outside.
     """
+    job = question.job
     conventions = practice.kept(job, asked.choices)
     usual = practice.keeping(job, conventions)
-    one = yield from ask(usual, spaces, split)
+    one = yield from _answered(question, usual)
     if one.best:
         kept = tuple(each.words for each in conventions)
-        if not split:
+        if not question.split:
             return replace(one, kept=kept)
         recipe = [
             replace(row, tie=one.tie(row.prediction))
@@ -290,7 +274,7 @@ def _practised(
             asked=(job, asked),
         )
     every, _ = strategies(job, asked, proposals=False)
-    one = yield from ask(job, every, split)
+    one = yield from _answered(replace(question, spaces=every), job)
     if one.best is None:
         return _unfit(job, every[0], one)
     broken = practice.broken(job, one.best.layout)
@@ -345,72 +329,109 @@ def _unfit(job: Job, space: Space, one: Plan) -> Plan:
     )
 
 
-def _searched(
-    job: Job,
-    usual: Job,
-    whole: Sequence[Space],
-    split: bool,
-    top: int,
-    progress: Progress | None,
-    pareto: bool,
-    batches: bool,
-) -> Steps:
-    """The plan of some spaces.
+@dataclass(frozen=True)
+class Question:
+    """What a plan is asked."""
 
-    usual: the job as it is searched, which may run less than `job` does;  split: the best of each
-    family too;  batches: look at others too.
+    job: Job
+    spaces: Sequence[Space]
+    top: int
+    progress: Progress | None
+    pareto: bool
+    families: bool
+    """The best of each family too, and whether another batch would be better."""
+
+    @property
+    def relaxed(self) -> bool:
+        """Its spaces are relaxed."""
+        return bool(self.spaces[0].relaxed)
+
+    @property
+    def slack(self) -> float:
+        """Layouts that the first beats by no more than this share are as good."""
+        return resolution(self.job)
+
+    @property
+    def split(self) -> bool:
+        """The best of each family is looked for; papers have no families."""
+        return self.families and self.slack > 0
+
+    def ranked(self, job: Job) -> Ranked:
+        """The layouts of a job in these spaces."""
+        found = several(
+            job,
+            self.spaces,
+            self.top,
+            self.relaxed,
+            self.progress,
+            self.slack,
+            self.split,
+        )
+        return Ranked(job, found, self.relaxed)
+
+    def quickest(self, job: Job, within: float) -> Row | None:
+        """The best layout of other chips or another batch, within a limit."""
+        found = several(job, self.spaces, 1, relaxed=False, within=within)
+        return Ranked(job, found, False, within=within).first
+
+    def shown(self, ranked: Ranked) -> list[Placed]:
+        """The k best layouts; of those that the first does not clearly beat the simplest is
+        first.
+        """
+        best = ranked.best(self.top)
+        if not best or not self.slack:
+            return best
+        simplest = ranked.simplest(best[0].merit * (1.0 + self.slack))
+        if simplest is None:
+            return best
+        others = (each for each in best if each.layout != simplest.layout)
+        return [simplest, *others][: self.top]
+
+
+def _answered(question: Question, usual: Job) -> Steps:
+    """The plan of a question. usual: the job as it is searched, which may run less than the
+    question's.
     """
-    whole, notes = _placeable(job, whole)
-    relaxed = bool(whole[0].relaxed)
+    job, progress, relaxed = question.job, question.progress, question.relaxed
+    spaces, notes = _placeable(job, question.spaces)
+    question = replace(question, spaces=spaces)
     if progress:
         progress("layouts", 0.0)
-    slack = resolution(job)
-
-    def ask(of: Job) -> Found:
-        return several(
-            of,
-            whole,
-            top,
-            relaxed,
-            progress,
-            slack,
-            split,
-        )
-
-    look = partial(_look, whole)
-    ranked = Ranked(usual, ask(usual), relaxed)
-    yield Closed(job, ranked, slack)
+    ranked = question.ranked(usual)
+    yield Closed(job, ranked, question.slack)
     idle = ""
-    if whole[0].relaxed is None:
-        ranked, idle = _on_chips(job, ask, look, ranked)
-    used, found = ranked.job, ranked.found
-    told = partial(_told, job, used is usual)
-    predicted = tuple(map(told, _chosen(ranked, top, slack)))
+    if spaces[0].relaxed is None:
+        ranked, idle = _on_chips(question, ranked)
+    all_chips = ranked.job is usual
+    used, found = ranked.job, [best for _, best in ranked.found]
+    predicted = _predicted(job, question.shown(ranked), all_chips)
     seen = Plan(
         None,
-        searched=sum(best.searched for _, best in found),
-        feasible=sum(best.feasible for _, best in found) if predicted else 0,
-        rejected=_rejected(job, whole, found, relaxed),
-        pareto=() if pareto else None,
+        searched=sum(best.searched for best in found),
+        feasible=sum(best.feasible for best in found) if predicted else 0,
+        rejected=_rejected(job, spaces, found, relaxed),
+        pareto=() if question.pareto else None,
         notes=tuple(notes),
     )
     if not predicted:
         return seen
     row = ranked.first
-    if batches and not relaxed and row:
-        better = better_batch(usual, used, look, row)
+    if question.families and not relaxed and row:
+        better = better_batch(usual, used, question.quickest, row)
         seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
     one = replace(
         seen,
         best=predicted[0],
         alternatives=predicted[1:],
-        pareto=_front(used, whole, predicted[0], relaxed) if pareto else None,
+        pareto=_front(used, spaces, predicted[0], relaxed)
+        if question.pareto
+        else None,
         idle=idle,
     )
-    if not split:
+    if not question.split:
         return one
-    names = [name for name, _ in parts(job, [*whole], True)]
-    return replace(one, families=_families(told, one, ranked, names))
+    names = [name for name, _ in parts(job, [*spaces], True)]
+    return replace(one, families=_families(one, ranked, names, all_chips))
 
 
 def _placeable(
@@ -428,57 +449,34 @@ def _placeable(
     )
 
 
-def _on_chips(
-    job: Job, ask: Callable[[Job], Found], look: Look, all_chips: Ranked
-) -> tuple[Ranked, str]:
+def _on_chips(question: Question, all_chips: Ranked) -> tuple[Ranked, str]:
     """What was found on all chips, or, where that is faster, on a cleaner number of them; and why
     chips are idle.
     """
     row = all_chips.first
-    used = on_fewer(all_chips.job, look, row)
+    used = on_fewer(all_chips.job, question.quickest, row)
     if used is all_chips.job:
         return all_chips, ""
-    fewer = Ranked(used, ask(used), all_chips.relaxed)
+    fewer = question.ranked(used)
     best = fewer.first
-    return fewer, why_fewer(job, used, best, row) if best else ""
+    return fewer, why_fewer(question.job, used, best, row) if best else ""
 
 
-def _told(job: Job, same: bool, each: Placed) -> Prediction:
-    """The prediction of a layout that was found; same: on the chips of the job, so that it need not
-    be replayed again.
-    """
-    p = predict(job, each.layout)
-    if same and each.replayed_s is not None:
-        p.__dict__["replayed_s"] = each.replayed_s
-    if same and each.peaks is not None:
-        p.__dict__["peaks"] = each.peaks
-    return p
-
-
-def _look(spaces: Sequence[Space], job: Job, within: float) -> Any:
-    """What `nearby` asks: the best layout of other chips or another batch."""
-    return quickest(spaces, job, within)
-
-
-def _chosen(ranked: Ranked, top: int, slack: float) -> list[Placed]:
-    """The k best layouts; of those that the first does not clearly beat the simplest is first."""
-    best = ranked.best(top)
-    if not best or not slack:
-        return best
-    simplest = ranked.simplest(best[0].merit * (1.0 + slack))
-    if simplest is None:
-        return best
-    return [
-        simplest,
-        *(each for each in best if each.layout != simplest.layout),
-    ][:top]
+def _predicted(
+    job: Job, found: Sequence[Placed], all_chips: bool
+) -> tuple[Prediction, ...]:
+    """Predictions of layouts that were found; on all chips of the job none is replayed again."""
+    each = tuple(predict(job, one.layout) for one in found)
+    for p, one in zip(each, found, strict=True):
+        if all_chips and one.replayed_s is not None:
+            p.__dict__["replayed_s"] = one.replayed_s
+        if all_chips and one.peaks is not None:
+            p.__dict__["peaks"] = one.peaks
+    return each
 
 
 def _families(
-    told: Any,
-    one: Plan,
-    ranked: Ranked,
-    names: Sequence[str],
+    one: Plan, ranked: Ranked, names: Sequence[str], all_chips: bool
 ) -> tuple[Family, ...]:
     """The best of each family, best first; the plan's own stands for its family."""
     best = one.best
@@ -487,7 +485,8 @@ def _families(
     for i, name in enumerate(names):
         for each in ranked.best(1, of=i):
             known = {p.layout: p for p in (one.best, *one.alternatives) if p}
-            p = known.get(each.layout) or told(each)
+            p = known.get(each.layout)
+            p = p or _predicted(best.job, [each], all_chips)[0]
             mine = Family(name, p, one.slower(p), one.tie(p))
             if name not in found or (found[name].slower or 0.0) > (
                 mine.slower or 0.0
@@ -502,15 +501,15 @@ def _families(
 
 def _rejected(
     job: Job,
-    whole: Sequence[Space],
-    found: Any,
+    spaces: Sequence[Space],
+    found: Sequence[Best],
     relaxed: bool,
 ) -> dict[str, int]:
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
-    for space in whole:
+    for space in spaces:
         counts.update(rejections(job, space, relaxed)[0])
-    for _, best in found:
+    for best in found:
         counts["memory"] += best.too_big
         counts["bound"] += max(best.searched - best.feasible - best.too_big, 0)
     return dict(counts)

@@ -233,17 +233,3 @@ class Ranked:
 
 def _rank(each: Placed) -> tuple[Any, ...]:
     return each.merit, each.ties
-
-
-def ranked(
-    job: Job,
-    space: Space,
-    k: int,
-    relaxed: bool,
-    first: Best,
-) -> tuple[Layout, ...]:
-    """The k best layouts of one space by replay; first: the best by their bounds, k of them
-    or more.
-    """
-    found = Ranked(job, [(space, first)], relaxed).best(k)
-    return tuple(each.layout for each in found)

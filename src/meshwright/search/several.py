@@ -15,9 +15,7 @@ from .best import Best, reach
 from .cascade import search
 from .evaluate import Progress
 from .families import parts, split_of
-from .nearby import Row
 from .options import options
-from .ranked import Ranked
 from .space import Space
 from .split import SHARDED
 
@@ -119,14 +117,3 @@ def _joined(spaces: Sequence[Space]) -> Space | None:
         pp=None if None in pp else tuple({n: 0 for each in pp for n in each}),
         zero=tuple(dict.fromkeys(zero)),
     )
-
-
-def quickest(
-    spaces: Sequence[Space],
-    job: Job,
-    within: float = np.inf,
-    relaxed: bool = False,
-) -> Row | None:
-    """The best row of all spaces whose merit, replayed, is within a limit."""
-    found = several(job, spaces, 1, relaxed, within=within)
-    return Ranked(job, found, relaxed, within=within).first
