@@ -78,6 +78,7 @@ HOMES = {
     "cli": ("main",),
     "formats.flags": ("read_flags",),
     "step": ("body", "clock", "hop"),
+    "search.bound": ("lower",),
     "search.evaluate": ("lower",),
     "search.best": ("Best",),
     "search.options": ("Options", "Sharding", "Way"),
