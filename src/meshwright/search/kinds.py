@@ -13,13 +13,13 @@ from .. import step
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
-from ..layout.stages import schedule_with
+from ..layout.stages import microbatches, schedule_with
 from ..schedule.types import Schedule
 from ..step import memory
 from . import framework
 from .nearest import pick
 from .options import Options, Way
-from .table import Column
+from .table import Column, Index, distinct
 
 Mask = NDArray[np.bool_]
 
@@ -96,10 +96,20 @@ def by_need(ways: tuple[tuple[int, Way, int], ...]) -> list[Any]:
     return sorted(ways, key=flying)
 
 
-def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
+def pipelines_of(job: Job, rows: Layout) -> tuple[Layout, Column, Index]:
+    """(a row of each pipeline, its microbatches, the number of that of every row): what the rules
+    of schedules look at.
+    """
+    m = np.asarray(microbatches(job, rows))
+    index, number = distinct([rows.pp, rows.interleave, m])
+    return pick(rows, index), m[index], number
+
+
+def runs(job: Job, choice: Options, rows: Layout) -> list[Mask]:
     """Where each schedule can run. On one stage all take as long: only that counts which holds
     least, of those the first.
     """
+    rows, m, number = pipelines_of(job, rows)
     p = np.asarray(rows.pp)
     v = np.asarray(rows.interleave)
     every = kinds(choice)
@@ -108,8 +118,6 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
         for kind, way in zip(every, choice.schedules, strict=True)
     ]
     one = np.flatnonzero(p == 1)
-    if not len(one):
-        return found
     alone = pick(rows, one)
     free = np.ones(len(one), dtype=bool)
     ways = tuple(
@@ -131,21 +139,21 @@ def runs(job: Job, choice: Options, rows: Layout, m: Column) -> list[Mask]:
         )
         free = free & ~can
         found[k][one] |= can & (v[one] == n)
-    return found
+    return [mask[number] for mask in found]
 
 
 def some_schedule(job: Job, rows: Layout, choice: Options) -> Mask:
     """Where some schedule may run, with as many microbatches as it needs and so many replicas or
     fewer.
     """
-    p = np.asarray(rows.pp)
-    v = np.asarray(rows.interleave)
+    rows, _, number = pipelines_of(job, rows)
+    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
     found = [
         kind.filled(job, p, v)
         & framework.schedules(job, rows, way, exact=False)
         for kind, way in zip(kinds(choice), choice.schedules, strict=True)
     ]
-    return np.asarray(np.any(found, axis=0))
+    return np.asarray(np.any(found, axis=0))[number]
 
 
 class Deal(NamedTuple):

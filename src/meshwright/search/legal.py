@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..layout.schemes import always_cut
-from ..layout.stages import microbatches
-from ..num import ceil_div
 from ..program.resident import whole_program
 from . import framework
 from .degrees import splits
 from .kinds import runs, some_schedule
-from .nearest import each_way, layouts, pick
+from .nearest import each_way, layouts
 from .options import Options
 from .split import NONE
-from .table import Column, Index, Table, distinct, length
+from .table import Column, Table, length
 
 Mask = NDArray[np.bool_]
 
@@ -68,58 +68,75 @@ def possible(
             scheme,
         )
         fine |= splits_so & framework.rows(job, way, False, False)
-    index, number = _pipelines(table, np.asarray(microbatches(job, ways[0])))
-    scheduled = some_schedule(job, pick(ways[0], index), choice)
-    return np.asarray(fine & ((table["pp"] == 1) | scheduled[number]))
+    scheduled = some_schedule(job, ways[0], choice)
+    return np.asarray(fine & ((table["pp"] == 1) | scheduled))
 
 
-def _pipelines(table: Table, m: Column) -> tuple[Index, Index]:
-    """(a row of each, its number for every row): what the rules of schedules look at."""
-    return distinct([table["pp"], table["interleave"], m])
+class Legal(NamedTuple):
+    """Where rows can run, option by option."""
+
+    splits: list[Mask]
+    """Under each setting of sequence parallelism."""
+    orders: list[Mask]
+    """With each schedule."""
+    shardings: list[Mask]
+    """With each ZeRO stage: where its groups are, and it stands for others that are the same."""
+    barred: Mask | None
+    """(1, recompute, schedule, zero, row) combinations that cannot run; None: nowhere."""
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        table: Table,
+        choice: Options,
+        scheme: str,
+        ways: Sequence[Layout],
+        far: Layout | None = None,
+    ) -> Legal:
+        """ways: the rows under each setting of sequence parallelism, placed or not;  far: the same
+        with the most replicas, where they stand for intervals.
+        """
+        near = ways[0]
+        placed = bool(near.placement)
+        # with one replica all of a side are the same, and only its first counts
+        alone: Any = (near.replicas == 1) & (not whole_program(job))
+        groups = (
+            choice.sharded(near)
+            if far is None
+            else [sharding.may_run(far) for sharding in choice.zero]
+        )
+        parts = choice.parts(near.tp, near.pp)
+        return cls(
+            [
+                split(job, table, way.sequence_parallel, choice, scheme)
+                & framework.rows(job, way, far is None, placed)
+                for way in ways
+            ],
+            runs(job, choice, near),
+            [
+                (~alone | leads) & (part != NONE) & np.asarray(has)
+                for leads, part, has in zip(
+                    choice.leads, parts, groups, strict=True
+                )
+            ],
+            framework.barred(job, near, choice),
+        )
+
+    def options(self, choice: Options) -> Column:
+        """How many of the options each row can run with."""
+        orders, stages = np.array(self.orders), np.array(self.shardings)
+        each = len(choice.recompute) * orders.sum(0) * stages.sum(0)
+        if self.barred is not None:
+            points = orders[None, :, None] & stages & ~self.barred[0]
+            each = points.sum(axis=(0, 1, 2))
+        return np.asarray(each * np.sum(self.splits, axis=0))
 
 
 def legal_options(
-    job: Job,
-    table: Table,
-    choice: Options,
-    scheme: str,
+    job: Job, table: Table, choice: Options, scheme: str
 ) -> Column:
-    """How many of the options each row can run with."""
-    m = np.asarray(ceil_div(job.batch, table["dp"] * table["microbatch"]))
-    rows = [
-        layouts(table, {}, job.cluster.sizes, scheme, sp)
-        for sp in choice.sequence_parallel
-    ]
-    index, number = _pipelines(table, m)
-    orders = np.array(runs(job, choice, pick(rows[0], index), m[index]))
-    alone: Any = (rows[0].replicas == 1) & (not whole_program(job))
-    # with one replica all of a side are the same
-    stages = np.where(alone, np.array(choice.leads)[:, None], True)
-    stages = stages & (choice.parts(table["tp"], table["pp"]) != NONE)
-    stages = stages & np.array(
-        [
-            np.broadcast_to(runs_so, alone.shape)
-            for runs_so in choice.sharded(rows[0])
-        ]
-    )
-    barred = framework.barred(job, rows[0], choice)
-    each = len(choice.recompute) * orders.sum(axis=0)[number]
-    each = each * stages.sum(axis=0)
-    if barred is not None:
-        points = orders[:, number][None, :, None] & stages & ~barred[0]
-        each = points.sum(axis=(0, 1, 2))
-    ways: Column = sum(
-        each
-        * (
-            split(
-                job,
-                table,
-                row.sequence_parallel,
-                choice,
-                scheme,
-            )
-            & framework.rows(job, row, True, False)
-        )
-        for row in rows
-    )
-    return ways
+    """How many of the options each row can run with, wherever it lies."""
+    sizes, settings = job.cluster.sizes, choice.sequence_parallel
+    ways = [layouts(table, {}, sizes, scheme, sp) for sp in settings]
+    return Legal.of(job, table, choice, scheme, ways).options(choice)

@@ -20,19 +20,17 @@ from ..cost.layer import Clock
 from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import microbatches, schedule_of
+from ..layout.stages import schedule_of
 from ..num import Num
 from ..program.least import least
 from ..program.resident import whole_program
 from ..step import memory
-from . import framework
-from .kinds import Deal, deals, holders_of, runs
-from .legal import split
+from .kinds import Deal, deals, holders_of
+from .legal import Legal
 from .nearest import bodies, each_way, pick
 from .options import Options
 from .placement import Shares
-from .split import NONE
-from .table import Column, Table, length
+from .table import Column, Table
 
 Mask = NDArray[np.bool_]
 Alive = NDArray[np.bool_]
@@ -116,42 +114,14 @@ class _Table:
             )[0]
         costs, which = bodies(job, near, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
-        self.placed = rows.shares is not None
-        self.m = np.asarray(microbatches(job, near[0]))
-        self.fine = [
-            split(job, rows.near, way.sequence_parallel, choice, rows.scheme)
-            & framework.rows(job, way, rows.exact, self.placed)
-            for way in near
-        ]
-        self.count = length(rows.near)
-        self.orders = runs(job, choice, near[0], self.m)
-        self.barred = framework.barred(job, near[0], choice)
-        self.means = self._means()
-
-    def _means(self) -> list[Mask]:
-        """Where each ZeRO stage has its groups, and stands for others that are the same."""
-        near, choice = self.near[0], self.choice
-        # with one replica all of a side are the same, and only its first counts
-        alone: Any = (near.replicas == 1) & (not whole_program(self.job))
-        parts = choice.parts(near.tp, near.pp)
-        groups = (
-            choice.sharded(near)
-            if self.far is None
-            else [sharding.may_run(self.far) for sharding in choice.zero]
+        self.legal = Legal.of(
+            job, rows.near, choice, rows.scheme, near, self.far
         )
-        return [
-            np.broadcast_to(~alone | leads, alone.shape)
-            & (part != NONE)
-            & np.asarray(has)
-            for leads, part, has in zip(
-                choice.leads, parts, groups, strict=True
-            )
-        ]
 
     def points(self, alive: Alive) -> Iterator[Points]:
         every: dict[Deal, list[int]] = {}
         for k, deal in enumerate(deals(self.choice)):
-            if self.orders[k].any() and alive[:, :, k].any():
+            if self.legal.orders[k].any() and alive[:, :, k].any():
                 every.setdefault(deal, []).append(k)
         for deal, schedules in every.items():
             mine = np.zeros_like(alive)
@@ -173,7 +143,7 @@ class _Dealt:
         self.zero = [
             z
             for z in range(len(choice.zero))
-            if alive[..., z].any() and table.means[z].any()
+            if alive[..., z].any() and table.legal.shardings[z].any()
         ]
         along = step.ranks_of(near, self.by, self.by.called(*step.DEVICES))
         self.units, self.standing, self.updates = {}, {}, {}
@@ -203,7 +173,7 @@ class _Dealt:
     def points(self) -> Iterator[Points]:
         table, choice = self.table, self.table.choice
         for i, layout in enumerate(table.near):
-            if not table.fine[i].any():
+            if not table.legal.splits[i].any():
                 continue
             for r, text in enumerate(choice.recompute):
                 if not self.alive[i, r].any():
@@ -228,7 +198,7 @@ class _Dealt:
         )
         for k in np.flatnonzero(self.alive[i, r].any(axis=1)):
             way = choice.schedules[k]
-            can = table.fine[i] & table.orders[k]
+            can = table.legal.splits[i] & table.legal.orders[k]
             ordered = way.layout(layout)
             schedule = way.bound
             piped = step.pipelined(job, ordered, of)
@@ -240,9 +210,9 @@ class _Dealt:
                 for end, each in zip(self.ends, held, strict=False)
             ]
             for z in self.zero:
-                runs_so = can & table.means[z]
-                if table.barred is not None:
-                    runs_so = runs_so & ~table.barred[0, r, k, z]
+                runs_so = can & table.legal.shardings[z]
+                if table.legal.barred is not None:
+                    runs_so = runs_so & ~table.legal.barred[0, r, k, z]
                 if not (self.alive[i, r, k, z] and runs_so.any()):
                     continue
                 sharding = choice.zero[z]
