@@ -161,7 +161,7 @@ def _bounded(
     only_limits: end when there is a limit for all.
     """
     ready: list[tuple[Table, Grid, Ways]] = []
-    size = ROUND
+    size = FIRST
     while True:
         fine = law <= np.minimum(best.over(low), LARGEST)
         low, high, law = keep(low, fine), keep(high, fine), law[fine]
@@ -170,12 +170,13 @@ def _bounded(
             break
         if progress:
             progress("bounds", 0.0)
+        first = np.arange(len(law))
         if unknown.any():
             micro = np.where(unknown, low["microbatch"], np.inf)
             first = np.flatnonzero(micro == micro.min())
-            some = _least(best, low, law, first, min(size, FIRST))
         else:
-            some = _least(best, low, law, np.arange(len(law)), size)
+            size = max(size, ROUND)
+        some = _least(best, low, law, first, size)
         rest = np.isin(np.arange(len(law)), some, invert=True)
         near, far = take(low, some), take(high, some)
         low, high, law = keep(low, rest), keep(high, rest), law[rest]
