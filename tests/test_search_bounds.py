@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -124,3 +126,21 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
         search(job, pinned, 2, True).rows == brute(job, pinned, 2, True).rows
     )
     assert search(job, space, 3, True).rows == brute(job, space, 3, True).rows
+
+
+@pytest.mark.parametrize("name", ["llama3-405b", "gpt3-175b"])
+def test_no_part_of_a_space_holds_anything_better(name: str) -> None:
+    """Schedules that wait for next to nothing, in a space too large for brute force: whatever degrees
+    are pinned, brute force finds nothing faster than the search of the whole.
+    """
+    job = Job(name, "1024xh100-sxm", 64)
+    wide: dict[str, Any] = {
+        "schedule": ("1f1b", "zb-h1", "zb-h2", "interleaved"),
+        "zero": (0, 1),
+        "placements": False,
+    }
+    best = search(job, Space(**wide), 1, True).rows[0]
+    for tp, cp, pp in product((2, 4, 8), (1, 8), (8, 16, 32)):
+        part = Space(tp=(tp,), cp=(cp,), pp=(pp,), microbatch=(1,), **wide)
+        rows = brute(job, part, 1, True).rows
+        assert not rows or best[0] <= rows[0][0] * (1 + 1e-12)

@@ -49,7 +49,7 @@ class Best:
     sure: bool = False
     """The first, and what is nearly as good, is kept whatever `within` says."""
     trial: Any = np.inf
-    """While rows are tried: what is looked for among them (`evaluate.tried`), in each part."""
+    """While rows are tried: what is looked for among them (`cascade`), in each part."""
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     """(what ranks, bytes, degrees..., option numbers..., placement...), sorted."""
     searched: int = 0

@@ -21,6 +21,7 @@ from ..describe.job import Job
 from ..describe.layers import totals
 from ..num import ceil_div
 from ..schedule.stage_costs import Pass
+from ..schedule.types import Schedule
 from ..step import room
 from .best import Best
 from .degrees import BLOCK, chunked, dp_step, fewest, pipelines, replicas
@@ -37,8 +38,10 @@ CROSSED = 2048
 """Shards that are crossed with all pipeline degrees at once."""
 NEVER = 1e100
 """Seconds longer than any step: of a schedule that cannot run."""
-UNITS = Pass(*np.eye(3))
-"""A second of one pass alone, F, I and W side by side."""
+NEAR = 1e-3
+"""Of a share of F, I or W: the step over which a slope is taken."""
+NEARLY_NONE = 1e-9
+"""Of a slope: more than a difference over a short step loses to rounding."""
 ROUNDED = 1.0 - 1e-12
 """A sum in another order is no longer than what it bounds."""
 Limits = Callable[[Table], Any]
@@ -65,6 +68,33 @@ def least_layers(costs: list[step.Body]) -> Grid:
     return np.array(np.broadcast_arrays(*least))
 
 
+def least_wait(
+    job: Job, pp: Column, chunks: Column, schedule: Schedule, share: Column
+) -> Column:
+    """Seconds that pipelines wait at least (`step.least_idle`) where a layer takes one second, of
+    which F, I and W have at least `share` each (3 numbers, not above 1 in sum) and nobody says who
+    has the rest.
+
+    A wait is a maximum of sums of passes, some of them subtracted: convex, and twice as long where
+    all passes are. So no wait is below a tangent, c . (F, I, W), and no tangent has a coefficient
+    below the slope towards less of one pass. A sum of waits of F, I and W alone would be above.
+    """
+    middle = 0.9 * share / share.sum() + 0.1 / 3  # none of them nothing
+    at = np.stack([middle, *(middle - NEAR * np.diag(middle))], axis=1)
+    each = Pass(*at)
+    p, v = pp[:, None], chunks[:, None]
+    full = np.asarray(ceil_div(float(job.model.layers), p))
+    stages = step.Stages(full * each.f, full * each.b, 0.0, 0.0, 0.0, each)
+    waits = np.broadcast_to(
+        step.least_idle(job, p, stages, schedule, v), (len(pp), 4)
+    )
+    slopes = (waits[:, :1] - waits[:, 1:]) / (NEAR * middle)
+    rest = max(1.0 - share.sum(), 0.0)
+    least = (slopes * share).sum(axis=1) + rest * slopes.min(axis=1)
+    inexact = NEARLY_NONE * np.abs(slopes).max(axis=1)
+    return np.asarray(np.maximum(least - inexact, 0.0))
+
+
 class Law(NamedTuple):
     """What pipelines take at least by layers alone."""
 
@@ -79,9 +109,8 @@ class Law(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, choice: Options, degrees: Table, least: Grid) -> Law:
-        """degrees: pipelines with so many chunks;  least: `layers`. Of layers alone a wait is
-        linear in the seconds of their passes, so it is counted once for each pipeline, with the
-        least share that F, I and W have in the seconds of any row.
+        """degrees: pipelines with so many chunks;  least: `least_layers`. Waits are counted once
+        for each pipeline: what they are at least, whatever share F, I and W have in a row.
         """
         pp, chunks = degrees["pp"], degrees["interleave"]
         share = (least[:3] / least[:3].sum(axis=0)).min(axis=1)
@@ -91,13 +120,9 @@ class Law(NamedTuple):
             idle = np.zeros(len(rows))
             # papers' bubbles are no paths of the order
             if step.by_order(job):
-                p, v = pp[rows, None], chunks[rows, None]
-                full = np.asarray(ceil_div(float(job.model.layers), p))
-                one = step.Stages(
-                    full * UNITS.f, full * UNITS.b, 0.0, 0.0, 0.0, UNITS
+                idle = least_wait(
+                    job, pp[rows], chunks[rows], kind.schedule, share
                 )
-                each = step.least_idle(job, p, one, kind.schedule, v)
-                idle = (np.broadcast_to(each, (len(rows), 3)) * share).sum(1)
             waits[rows] = np.minimum(waits[rows], idle)
         count = np.array([*totals(job.model), job.model.layers], dtype=float)
         # copies of a stage share its microbatches out among them

@@ -68,7 +68,7 @@ class Space(Checked):
     """False: degrees multiply up to all chips and divide the batch. True: any dp, a padded last
     microbatch, idle chips. None: strict, on fewer chips if all of them cannot be used evenly, or
     only slowly (`nearby`). Stages may be uneven in all three (1f1b and its like run with as many
-    layers a stage as one says); chunked schedules need even ones.
+    layers a stage as one says); of chunked schedules papers ask for even ones.
     """
 
     def __init__(
