@@ -227,6 +227,9 @@ class Ranked:
                     weigh=self.weigh,
                 )
                 more.rows = sorted({*more.rows, *best.rows})
+                # counted once: of spaces searched as one, all stands with the first
+                more.searched, more.feasible = best.searched, best.feasible
+                more.too_big = best.too_big
                 self.found[i], again = (space, more), True
         return again
 
