@@ -226,6 +226,8 @@ class Rank:
         closing = where(
             self.alone & (self.m == 2), share.head * (FP32 + width), 0.0
         )
+        # the only microbatch is the last: its head's weights may be let go as early
+        let_go = where(self.alone & (self.m == 1), share.head * width, 0.0)
         for waiting, made in ((flight, 0.0), (fewer, gradients)):
             busy = where(waiting > 0, 1.0, 0.0)
             heads = share.head * minimum(most_heads, waiting)
@@ -237,7 +239,8 @@ class Rank:
             yield kept + heads * whole + busy * share.head * loss + at_loss
             kept = kept + (waiting - beside) * self.each + busy * up
             kept = kept + where(self.alone, 0.0, left)
-            reduced = where(made > 0, closing * self.parts.head.weights, 0.0)
+            gone = where(made > 0, closing, let_go)
+            reduced = gone * self.parts.head.weights
             yield kept + at_layer - reduced
             if self.layout.zero == 3:
                 # a stage of one chunk is whole at the end of a backward pass
