@@ -117,7 +117,7 @@ def main() -> int:
         return subprocess.run(
             [
                 *(str(tools / "mkdocs"), "build", "--strict"),
-                *("-f", "documentation/mkdocs.yml", *sys.argv[2:]),
+                *("-f", "docs/site/mkdocs.yml", *sys.argv[2:]),
             ],
             cwd=HERE,
         ).returncode

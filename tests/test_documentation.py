@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HERE = ROOT / "documentation"
+HERE = ROOT / "docs" / "site"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")

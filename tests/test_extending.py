@@ -63,7 +63,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package, its tests and the documentation's makers, with all examples."""
     root = tmp_path_factory.mktemp("extended")
     drop = shutil.ignore_patterns("__pycache__")
-    for folder in ("src", "documentation", "docs"):
+    for folder in ("src", "docs"):
         shutil.copytree(ROOT / folder, root / folder, ignore=drop)
     for example in examples():
         add(example, root)
@@ -111,7 +111,7 @@ doubling = NetworkTime("doubling", efficiency=0.8, hop="mean")
 rounds = step(assumptions=dataclasses.replace(real, name="rounds", network=doubling))
 best = plan(Job("llama3-8b", "16xmy-chip", 64, assumptions=SETS["my-paper"])).best
 found = plan(Job("llama3-8b", "16xmy-chip", 64), Space(schedule=("eager-1f1b",), pp=(4,))).best
-sys.path.insert(0, "documentation")
+sys.path.insert(0, "docs/site")
 import formulas, sets
 (law,) = sets.LAWS["network", "doubling"]
 print(json.dumps({

@@ -24,7 +24,7 @@ from meshwright.describe.assumptions import SETS
 from meshwright.describe.framework import frameworks
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+ROOT = HERE.parents[1]
 STYLE = "site.css"
 OUTSIDE = re.compile(r"\]\(\.\./([^)#\s]+)[^)]*\)")
 """A link from a page to a file of the repository that is no page."""
