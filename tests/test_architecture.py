@@ -16,38 +16,11 @@ import pytest
 
 import meshwright
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "site"))
+from rooms import PAGE, ROOMS, table  # noqa: E402
+
 SOURCE = Path(meshwright.__file__).parent
-ROOMS = (
-    "_version",
-    "errors",
-    "units",
-    "num",
-    "schedule",
-    "exchange",
-    "describe",
-    "catalog",
-    "layout",
-    "count",
-    "cost",
-    "step",
-    "program",
-    "prediction",
-    "search",
-    "limits",
-    "roofline",
-    "formats",
-    "sweep",
-    "grid",
-    "sizing",
-    "compare",
-    "report",
-    "train",
-    "web",
-    "cli",
-    "__main__",
-)
-"""In the order data walks through them: a room imports only rooms before it, without exception."""
-LEVEL = {room: i for i, room in enumerate(ROOMS)}
+LEVEL = {room: i for i, room in enumerate(["_version", *ROOMS, "__main__"])}
 
 
 def modules(
@@ -109,7 +82,7 @@ def test_imports_run_with_the_data(file: Path) -> None:
 
 
 def test_every_room_has_its_place() -> None:
-    assert {room(f) for f in FILES} <= set(ROOMS)
+    assert {room(f) for f in FILES} <= set(LEVEL)
 
 
 def needs(late: bool, types: bool = False) -> dict[str, set[str]]:
@@ -235,6 +208,11 @@ def test_public_names_exist_and_are_sorted() -> None:
         assert getattr(meshwright, name) is not None
     with pytest.raises(AttributeError):
         meshwright.nothing  # noqa: B018
+
+
+def test_the_table_of_rooms_is_made_of_their_docstrings() -> None:
+    """`python docs/site/rooms.py` writes it."""
+    assert table() in PAGE.read_text("utf-8")
 
 
 def test_changelog_knows_the_version() -> None:

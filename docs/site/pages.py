@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import rooms
 import sets
 from mkdocs.structure.files import File, Files
 from snippets import carried_out
@@ -79,6 +80,7 @@ def made() -> Iterator[tuple[str, str]]:
     """(path, Markdown) of every page that the program makes."""
     yield "reference/command.md", command()
     yield "reference/python.md", interface()
+    yield "reference/rooms.md", rooms.pages()
     yield from sets.pages()
 
 
@@ -89,6 +91,7 @@ def on_config(config: Any) -> Any:
         {"The command": "reference/command.md"},
         {"Python": "reference/python.md"},
         {"Assumption sets": [{n: f"sets/{n}.md"} for n in SETS]},
+        {"Rooms and files": "reference/rooms.md"},
         {"Frameworks": [{n: f"frameworks/{n}.md"} for n in frameworks()]},
     ]
     nav.append({"Reference": reference})

@@ -1,1 +1,1 @@
-"""The command: parse, call, print."""
+"""The command `meshwright`: parses words, calls the library, prints results."""

@@ -1,1 +1,2 @@
-"""S2, time: work becomes seconds, by a chip, a network and what overlaps."""
+"""Time: work becomes seconds, by a chip, a network and what overlaps. One algorithm of a
+collective a file."""

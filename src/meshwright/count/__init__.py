@@ -1,3 +1,3 @@
-"""S1, work: what one device computes, moves, sends and keeps for one microbatch of one layer.
+"""Work: what one device computes, moves, sends and keeps for one microbatch of one layer.
 Counted once, exactly.
 """

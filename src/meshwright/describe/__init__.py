@@ -1,1 +1,2 @@
-"""What the user describes: frozen dataclasses in SI units, no computation."""
+"""What a user describes (model, chip, network, layout, framework, job, assumption set): frozen
+dataclasses in SI units whose fields say their unit, range and meaning. No computation."""

@@ -1,5 +1,5 @@
-"""How far it goes: the largest run in a given time, where utilisation falls and why, the smallest
-cluster; rooflines of meshes."""
+"""How far training scales: the largest run in a given time, where utilisation falls and why, the
+smallest cluster."""
 
 from .answer import (
     Limit,

@@ -1,5 +1,5 @@
-"""A prediction with its explanation and its notes, the exact replay beside it, sweeps over any
-field.
+"""The prediction of a step: seconds and bytes with their interval, the tree of terms that they are
+made of, the notes beside them, and the replay of its schedule.
 """
 
 from .prediction import Prediction, predict

@@ -1,4 +1,4 @@
-"""S3, search: every legal layout of a space, evaluated as tables; the best of them, exactly.
+"""Search: every legal layout of a space, evaluated as tables; the best of them, exactly.
 
 space -> degrees, options -> points -> evaluate (brute force) -> bound, cascade (the same result by
 bounds) -> plan

@@ -1,4 +1,4 @@
-"""The page: the answer while you type. Thin: it reads questions, calls public functions and hands
+"""The page that answers while one types. Thin: it reads questions, calls public functions and hands
 out their fields.
 
 question (texts as in an address or on a command line) -> answers (the fields of --json)
