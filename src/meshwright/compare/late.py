@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..formats.records import RankRecord
+from .numbers import RunNumbers
 from .terms import busy
-
-if TYPE_CHECKING:
-    from . import Comparison
 
 SLOW = 1.3
 """Times the median of the others from which a rank or a link is slow."""
@@ -33,7 +31,7 @@ not told apart.
 """
 
 
-def stragglers(c: Comparison) -> dict[int, float]:
+def stragglers(c: RunNumbers) -> dict[int, float]:
     """Ranks whose passes took longer than predicted by more than those of the others did: rank ->
     how many times as long as their median.
     """
@@ -83,7 +81,7 @@ class Group(NamedTuple):
     """The median of that over the other groups at the same place of the pipeline."""
 
 
-def slow_groups(c: Comparison) -> list[Group]:
+def slow_groups(c: RunNumbers) -> list[Group]:
     """Groups of ranks whose messages take longer than those of the other groups of their axis."""
     least = NOTABLE * (c.step.measured_s if c.step else 0.0)
     found = []

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..formats.records import like_the_newest
 from ..units import show
 from .late import NOTABLE, SLOW, slow_groups, stragglers
 from .links import links
+from .numbers import RunNumbers
 from .terms import COMM, Step
-
-if TYPE_CHECKING:
-    from . import Comparison
 
 QUIET = 1.1
 """Seconds on the clock of a CPU second above which other work is said to have run on the cores."""
@@ -35,7 +32,7 @@ REASONS = {  # of what took longer than predicted
 }
 
 
-def explanations(c: Comparison) -> Iterator[str]:
+def explanations(c: RunNumbers) -> Iterator[str]:
     """Which steps are meant, the machine, then the causes, then what was not measured."""
     if len(like_the_newest(c.run.attempts)) < len(c.run.attempts):
         yield (
@@ -109,7 +106,7 @@ STALLS = {
 """Column of the metrics -> what a run does in that time."""
 
 
-def stalls(c: Comparison) -> Iterator[str]:
+def stalls(c: RunNumbers) -> Iterator[str]:
     """What the run does beside its steps, where it takes a notable share of the time."""
     whole = sum(row.get("elapsed_s", 0.0) for row in c.run.timed)
     for name, what in STALLS.items():
@@ -122,7 +119,7 @@ def stalls(c: Comparison) -> Iterator[str]:
             )
 
 
-def slow_links(c: Comparison, found: Step) -> Iterator[str]:
+def slow_links(c: RunNumbers, found: Step) -> Iterator[str]:
     """Links between stages that take longer than the others do, or, of a single one, than was
     predicted, where it takes a notable share of the step.
     """
@@ -154,12 +151,12 @@ def slow_links(c: Comparison, found: Step) -> Iterator[str]:
             )
 
 
-def host(c: Comparison, rank: int) -> str:
+def host(c: RunNumbers, rank: int) -> str:
     """Of a rank."""
     return next(r.host for r in c.run.ranks if r.rank == rank)
 
 
-def arithmetic(c: Comparison, found: Step) -> Iterator[str]:
+def arithmetic(c: RunNumbers, found: Step) -> Iterator[str]:
     """Seconds of the passes, where they are not as predicted."""
     passes = [
         cause

@@ -15,16 +15,24 @@ with less than the mean load of the whole batch and falls for those with more (e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from .moe import MoE
+
+class Router(Protocol):
+    """What balancing reads and moves of a layer of experts."""
+
+    balance: Balance | None
+    load_E: Tensor
+    """How often each expert was chosen in this step."""
+    favour_E: Tensor | None
+    """What is added to the probabilities where experts are chosen."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +52,24 @@ class Balance:
     z: float = 0.0
     """Coefficient of the router z-loss."""
 
-    def attach(self, layers: Iterable[MoE], device: torch.device) -> None:
+    def attach(
+        self, layers: Iterable[Router], experts: int, device: torch.device
+    ) -> None:
         """Balance these layers."""
         for moe in layers:
             moe.balance = self
-            E = moe.experts.count
-            moe.load_E = torch.zeros(E, dtype=torch.int64, device=device)
+            moe.load_E = torch.zeros(experts, dtype=torch.int64, device=device)
             if self.rate:
-                moe.favour_E = torch.zeros(E, device=device)
+                moe.favour_E = torch.zeros(experts, device=device)
 
     def pressed(
-        self, moe: MoE, weight_Nk: Tensor, logit_NE: Tensor, choice: Tensor
+        self, moe: Router, weight_Nk: Tensor, logit_NE: Tensor, choice: Tensor
     ) -> Tensor:
         """The weights as they are; their backward pass adds that of the loss, and the loads.
 
         choice: [B, T k] of this rank's sequences.
         """
-        B = len(choice)
-        E = moe.experts.count
+        B, E = len(choice), logit_NE.shape[1]
         with torch.no_grad():
             load_BE = torch.zeros(
                 B, E, dtype=torch.int64, device=choice.device
@@ -79,7 +87,9 @@ class Balance:
         return pressed
 
     @torch.no_grad()
-    def settle(self, layers: list[MoE], used: Tensor | None = None) -> None:
+    def settle(
+        self, layers: Sequence[Router], used: Tensor | None = None
+    ) -> None:
         """After a step: move the biases. used: 0 on the device if the step is skipped."""
         if not layers:
             return
@@ -104,7 +114,7 @@ class Pressed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, loss: Tensor, load_E: Tensor, moe: MoE
+        ctx: Any, weight: Tensor, loss: Tensor, load_E: Tensor, moe: Router
     ) -> Tensor:
         """The weights."""
         ctx.save_for_backward(loss, load_E)

@@ -131,7 +131,8 @@ class Trainer:
         """How the loads of experts are evened out, if they are."""
         s = self.settings
         mesh = self.mesh
-        if self.job.model.moe is None or not (
+        moe = self.job.model.moe
+        if moe is None or not (
             s.balance_loss or s.balance_bias or s.router_z_loss
         ):
             return None
@@ -146,17 +147,17 @@ class Trainer:
             many = self.microbatches if self.layout.pp == 1 else 1
             return self.scaler.scale / many
 
-        found = Balance(
-            s.balance_loss or 0.0,
-            s.balance_bias or 0.0,
-            weight,
-            tuple(mesh.group(n) for n in among if n in ("tp", "cp")),
-            tuple(mesh.group(n) for n in among),
-            over["tp"],
-            s.router_z_loss or 0.0,
+        balance = Balance(
+            coefficient=s.balance_loss or 0.0,
+            rate=s.balance_bias or 0.0,
+            weight=weight,
+            sequence=tuple(mesh.group(n) for n in among if n in ("tp", "cp")),
+            batch=tuple(mesh.group(n) for n in among),
+            parts=over["tp"],
+            z=s.router_z_loss or 0.0,
         )
-        found.attach(self.mixtures(), self.device)
-        return found
+        balance.attach(self.mixtures(), moe.experts, self.device)
+        return balance
 
     def build(self, number: int) -> Decoder:
         """One stage, cut over the mesh, with its first weights."""

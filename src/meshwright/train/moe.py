@@ -9,7 +9,7 @@ Mixtral; Qwen3). Shared experts see every token (DeepSeek-AI 2024).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as fn
 
 from ..describe.model import Model
+from .balance import Balance
 from .ffn import ACTIVATIONS, FeedForward
-
-if TYPE_CHECKING:
-    from .balance import Balance
 
 
 class Rows:
