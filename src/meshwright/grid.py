@@ -81,8 +81,8 @@ class Grid(Displayed):
     def table(self, column: str) -> list[list[Any]]:
         """One column of the rows as a table: a line for each value of the first axis."""
         (first, ups), (second, across) = self.axes
-        found = {(r[first], r[second]): r.get(column) for r in self.rows}
-        return [[found.get((a, b)) for b in across] for a in ups]
+        cells = {(r[first], r[second]): r.get(column) for r in self.rows}
+        return [[cells.get((a, b)) for b in across] for a in ups]
 
 
 def grid(
@@ -141,16 +141,16 @@ def row(
     try:
         changed = varied(job, point)
         if fixed:
-            found: Prediction | None = predict(changed)
+            prediction: Prediction | None = predict(changed)
             note = ""
         else:
-            found, note = planned(changed, [*point], space)
+            prediction, note = planned(changed, [*point], space)
     except MeshwrightError as error:
-        found = None
+        prediction = None
         note = str(error)
     whole = {
         **point,
-        **(numbers(found) if found else {}),
+        **(numbers(prediction) if prediction else {}),
         **point,
         "note": note,
     }
@@ -173,13 +173,13 @@ def numbers(p: Prediction) -> Row:
         ),
         *("train_time_s", "cost_usd", "energy_j"),
     )
-    found: Row = {
+    columns: Row = {
         "chips": p.job.cluster.chips,
         **{n: told[n] for n in names if n in told},
     }
     if interval := told.get("interval_s"):
-        found["step_time_low_s"], found["step_time_high_s"] = interval
-    return {**found, **{name: getattr(p.layout, name) for name in FIELDS}}
+        columns["step_time_low_s"], columns["step_time_high_s"] = interval
+    return {**columns, **{name: getattr(p.layout, name) for name in FIELDS}}
 
 
 def _rows(
@@ -242,10 +242,10 @@ def _run(
     """Compute what is left into `done` and the file; True if Ctrl-C ended it."""
 
     def keep(part: list[tuple[int, Row]]) -> None:
-        for i, found in part:
-            done[i] = found
+        for i, result in part:
+            done[i] = result
             if out:
-                out.write(json.dumps({"i": i, "row": found}) + "\n")
+                out.write(json.dumps({"i": i, "row": result}) + "\n")
         if out:
             out.flush()
         if progress:
@@ -370,8 +370,8 @@ def _held(text: bytes, head: Row, path: Path) -> dict[int, Row]:
         said = json.loads(first)
         if not isinstance(said, dict) or "of" not in said:
             raise ValueError
-        found = [json.loads(line) for line in lines]
-        rows = {int(line["i"]): dict(line["row"]) for line in found}
+        entries = [json.loads(line) for line in lines]
+        rows = {int(line["i"]): dict(line["row"]) for line in entries}
     except (ValueError, KeyError, TypeError):
         raise BadInput(
             f"{path} holds no points of a grid: name a new file"
@@ -408,10 +408,10 @@ def engine_at(address: str) -> Executor:
         if kind == "dask":
             from distributed import Client  # type: ignore[import-not-found, unused-ignore]
 
-            found: Executor = Client(
+            client: Executor = Client(
                 f"tcp://{place}", timeout="10s"
             ).get_executor()
-            return found
+            return client
         import ray  # type: ignore[import-not-found, unused-ignore]
 
         ray.init(address)
@@ -440,7 +440,7 @@ class _Ray(Executor):
         self, fn: Callable[..., Any], /, *args: Any, **named: Any
     ) -> Future[Any]:
         """A task of the cluster."""
-        found: Future[Any] = (
+        future: Future[Any] = (
             self.ray.remote(lambda: fn(*args, **named)).remote().future()
         )
-        return found
+        return future

@@ -80,10 +80,10 @@ def maximum(a: Num, b: Num) -> Num:
 
 def largest(values: Iterable[Num]) -> Num:
     """The largest of several numbers that are not negative; 0 if there are none."""
-    found: Num = 0.0
+    most: Num = 0.0
     for value in values:
-        found = maximum(found, value)
-    return found
+        most = maximum(most, value)
+    return most
 
 
 def minimum(a: Num, b: Num) -> Num:
@@ -179,18 +179,18 @@ def _each(
 
 def least(options: Any) -> Num:
     """The smallest along the first axis."""
-    found: Num = options.min(axis=0)
-    return found
+    smallest: Num = options.min(axis=0)
+    return smallest
 
 
 def power(x: Num, times: int) -> Num:
     """x to a whole power, multiplied out: the same for numbers and arrays to the last bit."""
-    found: Num = 1.0
+    product: Num = 1.0
     while times:
         if times % 2:
-            found = found * x
+            product = product * x
         x, times = x * x, times // 2
-    return found
+    return product
 
 
 def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
@@ -220,8 +220,8 @@ def on_distinct(law: Callable[..., Num], *columns: Num) -> Num:
         for one, column in zip(few, flat, strict=True)
     ):
         return law(*columns)  # two combinations with the same key
-    found: Num = np.asarray(law(*few))[number].reshape(same[0].shape)
-    return found
+    whole: Num = np.asarray(law(*few))[number].reshape(same[0].shape)
+    return whole
 
 
 def beside(columns: Sequence[Num]) -> NDArray[np.float64] | None:
@@ -239,8 +239,8 @@ def highest(x: Num, axes: int) -> Num:
         return x
     import numpy as np
 
-    found: Num = np.asarray(x).max(axis=0)
-    return found
+    most: Num = np.asarray(x).max(axis=0)
+    return most
 
 
 def apart(of: Any, row: int, axes: int) -> Any:
@@ -279,8 +279,8 @@ def at(values: Sequence[float], index: Any) -> Num:
         return values[index]
     import numpy as np
 
-    found: Num = np.asarray(values)[index]
-    return found
+    values_at: Num = np.asarray(values)[index]
+    return values_at
 
 
 def total(values: Collection[Num]) -> Num:
@@ -347,11 +347,11 @@ def named(x: Num, name: str, beside: Any) -> Num:
 
 
 def itemised(
-    found: Any, label: str, names: Mapping[str, str], called: Naming
+    record: Any, label: str, names: Mapping[str, str], called: Naming
 ) -> Any:
     """A named tuple with these fields by names: the label and that of the field."""
-    numbers = {field: getattr(found, field) for field in names}
-    return found._replace(
+    numbers = {field: getattr(record, field) for field in names}
+    return record._replace(
         **{
             field: called(f"{label} {names[field]}", x) if x else x
             for field, x in numbers.items()

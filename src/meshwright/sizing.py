@@ -118,13 +118,13 @@ def sizing(
             progress(f"{sizes[i]:,} chips", 0.0)
         return seen.setdefault(i, _size(job, sizes[i], space))
 
-    found = _start(sizes, job.cluster.chips, size)
+    index = _start(sizes, job.cluster.chips, size)
     if deadline_s is not None:
-        found = _in_time(sizes, found, size, deadline_s)
+        index = _in_time(sizes, index, size, deadline_s)
     elif budget_usd is not None:
-        found = _paid(sizes, found, size, budget_usd)
+        index = _paid(sizes, index, size, budget_usd)
     tried = tuple(seen[i] for i in sorted(seen))
-    chosen = seen.get(found)
+    chosen = seen.get(index)
     chips = (
         chosen.chips
         if chosen and chosen.keeps(deadline_s, budget_usd)
@@ -136,7 +136,7 @@ def sizing(
 def counts(job: Job) -> list[int]:
     """Clean numbers of chips of the job's kind that its network can join, ascending."""
     unit = int(job.cluster.sizes[0])
-    found = []
+    clean = []
     sizes = sorted(
         {unit * f * 2**k for f in (1, 3) for k in range(18)}
         | {job.cluster.chips}
@@ -147,8 +147,8 @@ def counts(job: Job) -> list[int]:
                 vary(job, "chips", chips)
             except MeshwrightError:
                 continue
-            found.append(chips)
-    return found
+            clean.append(chips)
+    return clean
 
 
 def _size(job: Job, chips: int, space: Space | None) -> Size:
@@ -291,14 +291,14 @@ def critical_batch(job: Job) -> dict[str, float]:
 
 def batch_beside(job: Job) -> str:
     """The critical batch beside the one that was asked, as a sentence; empty without a length."""
-    found = critical_batch(job)
-    if not found:
+    critical = critical_batch(job)
+    if not critical:
         return ""
     each = ", ".join(
         f"{show(tokens / 1e6, '', 2)} M ({name})"
-        for name, tokens in found.items()
+        for name, tokens in critical.items()
     )
-    times = job.batch_tokens / max(found.values())
+    times = job.batch_tokens / max(critical.values())
     said = f"batch: {show(job.batch_tokens / 1e6, '', 2)} M tokens; critical batch by law: {each}"
     if times > 1:
         return f"{said}: beyond it, more sequences a step need more tokens for the same loss"

@@ -165,7 +165,7 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
         raise BadInput(
             f"a sweep needs a list of values, such as [64, 128], not {brief(texts)}"
         )
-    found: list[Value] = []
+    points: list[Value] = []
     for text in texts:
         if isinstance(text, str) and (match := DOUBLING.fullmatch(text[:100])):
             low = int(match[1])
@@ -175,13 +175,13 @@ def values(texts: Sequence[Value], most: int = MOST) -> list[Value]:
                     f"range {text.strip()!r} must rise from at least 1 to at most 1e12"
                 )
             while low <= high:
-                found.append(low)
+                points.append(low)
                 low *= 2
         elif text != "":
-            found.append(text)
-    if not 0 < len(found) <= most:
-        raise BadInput(f"a sweep needs 1 to {most} values, not {len(found)}")
-    return found
+            points.append(text)
+    if not 0 < len(points) <= most:
+        raise BadInput(f"a sweep needs 1 to {most} values, not {len(points)}")
+    return points
 
 
 def parse(over: str) -> tuple[str, list[str]]:
@@ -256,8 +256,8 @@ def _told(over: str, value: Value, varied: Job) -> Value:
 
 def _planned(job: Job, over: str, value: Value, space: Space | None) -> Point:
     """The best layout; a degree that is varied is a constraint."""
-    found, note = planned(job, [over], space)
-    return Point(value, job, found, note)
+    best, note = planned(job, [over], space)
+    return Point(value, job, best, note)
 
 
 def planned(
@@ -274,9 +274,9 @@ def planned(
             )
         if name in FIELDS:
             space = space.but(**{name: getattr(job.layout, name)})
-    found = plan(job, space, top=1)
-    return found.best, "" if found.best else "; ".join(
-        found.notes
+    answer = plan(job, space, top=1)
+    return answer.best, "" if answer.best else "; ".join(
+        answer.notes
     ) or "nothing fits"
 
 

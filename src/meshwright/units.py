@@ -145,11 +145,11 @@ def parse(
         raise BadInput(
             f"{field} {str(text)[:60]!r} has an unknown unit {rest[:20]!r}; write it like {such}"
         )
-    factor, found = known
-    if found != unit:
+    factor, dimension = known
+    if dimension != unit:
         raise BadInput(
-            f"{field} {str(text)[:60]!r} is in {found or 'no unit'}, but {unit or 'a pure number'}"
-            f" is needed, such as {such}"
+            f"{field} {str(text)[:60]!r} is in {dimension or 'no unit'}, but"
+            f" {unit or 'a pure number'} is needed, such as {such}"
         )
     # decimal: 2.5 us is 2.5e-6 exactly
     return finite(float(Decimal(repr(number)) * Decimal(repr(factor))), field)
@@ -274,12 +274,12 @@ def _of_prefix(unit: str) -> float | None:
     name = unit.partition("/")[0]
     if name in UNITS:
         return None
-    found = (
+    factors = (
         size
         for prefix, size in {**SI, **IEC}.items()
         if prefix and name.startswith(prefix) and name[len(prefix) :] in UNITS
     )
-    return next(found, None)
+    return next(factors, None)
 
 
 def _round(value: float, digits: int) -> str:

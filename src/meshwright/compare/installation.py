@@ -119,12 +119,12 @@ def installation(of: Sequence[Step]) -> Cluster:
         jobs.setdefault(step.job, []).append(step)
     of_jobs = [median(step.ratio for step in each) for each in jobs.values()]
     ratios = [step.ratio for step in of] if len(jobs) == 1 else of_jobs
-    found = scale(ratios)
+    factor = scale(ratios)
     named = sorted({Path(step.name).name for step in of})
     sources = {
         "scale": FrozenDict(
             {"source": f"measured steps: {', '.join(named)[:400]}"}
         )
     }
-    known = Installation(round(found, 4), len(of), FrozenDict(sources))
+    known = Installation(round(factor, 4), len(of), FrozenDict(sources))
     return replace(of[0].job.cluster, chips=1, installation=known)

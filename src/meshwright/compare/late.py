@@ -43,14 +43,14 @@ def stragglers(c: RunNumbers) -> dict[int, float]:
         if rank.steps and seconds:
             ratios[rank.rank] = held(rank, c.free) / seconds
             expected[rank.rank] = seconds
-    found = {}
+    late = {}
     for number, ratio in ratios.items():
         others = [other for key, other in ratios.items() if key != number]
         usual = median(others) if others else 0.0
         more = (ratio - usual) * expected[number]
         if usual and ratio > SLOW * usual and more > least:
-            found[number] = ratio / usual
-    return found
+            late[number] = ratio / usual
+    return late
 
 
 def held(rank: RankRecord, free: bool) -> float:
@@ -84,7 +84,7 @@ class Group(NamedTuple):
 def slow_groups(c: RunNumbers) -> list[Group]:
     """Groups of ranks whose messages take longer than those of the other groups of their axis."""
     least = NOTABLE * (c.step.measured_s if c.step else 0.0)
-    found = []
+    groups = []
     for axis, differ in SPANS.items():
         waits = group_waits(c.run.ranks, c.run.profiles, axis, differ)
         for place, (ranks, wait) in waits.items():
@@ -95,8 +95,8 @@ def slow_groups(c: RunNumbers) -> list[Group]:
             ]
             usual = median(others) if others else wait
             if wait > WAITED * usual and wait - usual > least:
-                found.append(Group(axis, ranks, wait, usual))
-    return found
+                groups.append(Group(axis, ranks, wait, usual))
+    return groups
 
 
 Place = tuple[tuple[str, int], ...]
@@ -109,7 +109,7 @@ def group_waits(
     differ: Sequence[str],
 ) -> dict[Place, tuple[tuple[int, ...], float]]:
     """Where the ranks of a group stand alike -> (the ranks, seconds that all of them wait)."""
-    found = defaultdict[Place, dict[int, float]](dict)
+    waits_of = defaultdict[Place, dict[int, float]](dict)
     for rank in every:
         waits: Mapping[str, float] = getattr(
             profiles.get(rank.rank), "wait_s", {}
@@ -117,9 +117,9 @@ def group_waits(
         if axis in waits:
             place = {"pp": 0, **rank.place}
             alike = sorted(k for k in place.items() if k[0] not in differ)
-            found[tuple(alike)][rank.rank] = waits[axis]
+            waits_of[tuple(alike)][rank.rank] = waits[axis]
     return {
         place: (tuple(of), min(of.values()))
-        for place, of in found.items()
+        for place, of in waits_of.items()
         if len(of) > 1
     }

@@ -23,26 +23,26 @@ def links(run: Run) -> dict[Link, float]:
     """Seconds of a message between the stages of two ranks: the median of each direction, and of
     both the mean.
     """
-    found: dict[Link, dict[bool, list[float]]] = defaultdict(
+    by_way: dict[Link, dict[bool, list[float]]] = defaultdict(
         lambda: {True: [], False: []}
     )
     for ranks in lines(run.ranks):
         for k in range(min(len(rank.steps) for rank in ranks)):
             for a, b, seconds in messages(ranks, k):
-                found[min(a, b), max(a, b)][a < b].append(seconds)
+                by_way[min(a, b), max(a, b)][a < b].append(seconds)
     return {
         link: fmean(median(of) for of in ways.values() if of)
-        for link, ways in found.items()
+        for link, ways in by_way.items()
     }
 
 
 def lines(every: Sequence[RankRecord]) -> list[list[RankRecord]]:
     """The ranks that hand each other microbatches: those that differ in pp alone."""
-    found: dict[tuple[int, ...], list[RankRecord]] = defaultdict(list)
+    pipelines: dict[tuple[int, ...], list[RankRecord]] = defaultdict(list)
     for rank in every:
         place = sorted(rank.place.items())
-        found[tuple(n for axis, n in place if axis != "pp")].append(rank)
-    return [ranks for ranks in found.values() if len(ranks) > 1]
+        pipelines[tuple(n for axis, n in place if axis != "pp")].append(rank)
+    return [ranks for ranks in pipelines.values() if len(ranks) > 1]
 
 
 def messages(

@@ -45,8 +45,8 @@ class Logged:
     @property
     def memory(self) -> float | None:
         """The most bytes that a line of the log names: torchtitan's, reserved by the allocator."""
-        found = [s.memory_gib for s in self.log.steps if s.memory_gib]
-        return max(found) * GIB if found else None
+        gib = [s.memory_gib for s in self.log.steps if s.memory_gib]
+        return max(gib) * GIB if gib else None
 
     def why(self) -> Iterator[str]:
         """What the comparison rests on, a sentence each."""
@@ -68,13 +68,13 @@ class Logged:
     def series(self) -> dict[str, list[Any]]:
         """Columns of the steps, as those of a run folder."""
         steps = self.log.steps
-        found: dict[str, list[Any]] = {
+        columns: dict[str, list[Any]] = {
             "step": [s.iteration for s in steps],
             "step_time_s": [self.seconds(s) for s in steps],
         }
         if any(s.loss is not None for s in steps):
-            found["loss"] = [s.loss for s in steps]
-        return found
+            columns["loss"] = [s.loss for s in steps]
+        return columns
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `compare --json`; what a log cannot say is null."""

@@ -87,7 +87,7 @@ def step(run: Run, predicted: Prediction) -> Step:
     profile = run.profiles.get(rank.rank)
     waits: Mapping[str, float] = profile.wait_s if profile else {}
     idle = fmean(bubbles(run, rank))
-    found = {
+    seconds = {
         name: fmean(of(s, rank.device)[name] for s in rank.steps)
         for name in ("forward", "backward", "pp_comm", "optimizer", "other")
     }
@@ -100,7 +100,7 @@ def step(run: Run, predicted: Prediction) -> Step:
         else {}
     )
     measured: dict[str, float | None] = {
-        **found,
+        **seconds,
         "bubble": idle,
         **{name: comm.get(name) for name in COMM},
     }
@@ -128,14 +128,14 @@ def causes(p: Prediction) -> dict[str, float]:
     forward = 0.0
     within = ("compute", "memory", "host")
     for name in within:
-        found = p.term.find(name)
+        term = p.term.find(name)
         forward += (
             sum(
                 part.value
-                for part in found.parts
+                for part in term.parts
                 if part.name.endswith("forward")
             )
-            if found
+            if term
             else 0.0
         )
     kept = {
@@ -203,9 +203,9 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
     between -= within + sum(
         part.end_s - part.start_s - part.busy_s for part in s.of("reduce")
     )
-    found = of(s, rank.device)
+    seconds = of(s, rank.device)
     spent = sum(
-        found[name]
+        seconds[name]
         for name in ("forward", "backward", "optimizer", "pp_comm", "other")
     )
     return {
@@ -217,9 +217,9 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
 
 def bubbles(run: Run, rank: RankRecord) -> list[float]:
     """Idle seconds of a rank in virtual time, in each recorded step."""
-    found = []
+    idle = []
     places = sorted({record.replica for record in run.ranks})
     for k in range(len(rank.steps)):
         pipe = pipelines(run.ranks, k)[places.index(rank.replica)]
-        found.append(pipe.replay(pipe.seconds).idle_s[rank.place.get("pp", 0)])
-    return found
+        idle.append(pipe.replay(pipe.seconds).idle_s[rank.place.get("pp", 0)])
+    return idle

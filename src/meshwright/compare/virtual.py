@@ -101,28 +101,28 @@ class Virtual:
 
 def virtual(run: Run) -> Virtual:
     """The recorded steps in virtual time. BadInput if the records do not describe a pipeline."""
-    found = [
+    recorded = [
         pipe
         for k in range(len(run.ranks[0].steps))
         for pipe in pipelines(run.ranks, k)
     ]
-    kinds = by_stage(found)
-    raw = [pipe.replay(pipe.seconds) for pipe in found]
-    typical = found[0].replay(
-        {key: kinds[key[:2]] for key in found[0].seconds}
+    kinds = by_stage(recorded)
+    raw = [pipe.replay(pipe.seconds) for pipe in recorded]
+    typical = recorded[0].replay(
+        {key: kinds[key[:2]] for key in recorded[0].seconds}
     )
     chosen = sorted(raw, key=lambda t: t.makespan_s)[len(raw) // 2]
-    steady = found[0].replay(
+    steady = recorded[0].replay(
         {
-            key: median(pipe.seconds[key] for pipe in found)
-            for key in found[0].seconds
+            key: median(pipe.seconds[key] for pipe in recorded)
+            for key in recorded[0].seconds
         }
     )
     return Virtual(
         chosen,
         typical,
         rest(run.ranks),
-        bubble(run.job.layout, found[0], kinds, raw, steady, typical),
+        bubble(run.job.layout, recorded[0], kinds, raw, steady, typical),
     )
 
 
@@ -213,10 +213,10 @@ def balanced(pipe: Pipeline, kinds: Kinds, busy: Sequence[float]) -> Seconds:
     return {key: kinds[key[:2]] * unit[key[1]] for key in pipe.seconds}
 
 
-def by_stage(found: Sequence[Pipeline]) -> Kinds:
+def by_stage(recorded: Sequence[Pipeline]) -> Kinds:
     """(kind, stage) -> median busy seconds over microbatches, steps and replicas."""
     every: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for pipe in found:
+    for pipe in recorded:
         for (kind, stage, _), seconds in pipe.seconds.items():
             every[kind, stage].append(seconds)
     return {key: median(values) for key, values in every.items()}

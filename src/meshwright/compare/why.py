@@ -119,7 +119,7 @@ def stalls(c: RunNumbers) -> Iterator[str]:
             )
 
 
-def slow_links(c: RunNumbers, found: Step) -> Iterator[str]:
+def slow_links(c: RunNumbers, step: Step) -> Iterator[str]:
     """Links between stages that take longer than the others do, or, of a single one, than was
     predicted, where it takes a notable share of the step.
     """
@@ -134,14 +134,14 @@ def slow_links(c: RunNumbers, found: Step) -> Iterator[str]:
             if others
             else sum(
                 cause.predicted_s
-                for cause in found.causes
+                for cause in step.causes
                 if cause.name == "pp_comm"
             )
             / many
         )
         if (
             seconds > SLOW * usual
-            and seconds * many > NOTABLE * found.measured_s
+            and seconds * many > NOTABLE * step.measured_s
         ):
             than = "those over the other links" if others else "predicted"
             yield (
@@ -156,12 +156,10 @@ def host(c: RunNumbers, rank: int) -> str:
     return next(r.host for r in c.run.ranks if r.rank == rank)
 
 
-def arithmetic(c: RunNumbers, found: Step) -> Iterator[str]:
+def arithmetic(c: RunNumbers, step: Step) -> Iterator[str]:
     """Seconds of the passes, where they are not as predicted."""
     passes = [
-        cause
-        for cause in found.causes
-        if cause.name in ("forward", "backward")
+        cause for cause in step.causes if cause.name in ("forward", "backward")
     ]
     planned = sum(cause.predicted_s for cause in passes)
     spent = sum(cause.measured_s or 0.0 for cause in passes)

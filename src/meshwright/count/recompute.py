@@ -34,16 +34,16 @@ NEVER = Again(0.0, 0.0)
 
 def again(ops: Sequence[Op], parts: str) -> list[Again]:
     """Of every operation of a layer, in order. parts: words joined by "+", "selective" resolved."""
-    found = [NEVER] * len(ops)
+    shares = [NEVER] * len(ops)
     for word in parts.split("+") if parts != "none" else ():
         for i, one in enumerate(_by_part(ops, part(word))):
-            found[i] = found[i] if one is NEVER else one
-    return found
+            shares[i] = shares[i] if one is NEVER else one
+    return shares
 
 
 def _by_part(ops: Sequence[Op], of: Part) -> list[Again]:
     """What one part says of every operation."""
-    found, products = [], 0
+    shares, products = [], 0
     for op in ops:
         share: Num = 1.0
         if of.every_second and op.kind == "matmul" and not op.expert:
@@ -53,10 +53,10 @@ def _by_part(ops: Sequence[Op], of: Part) -> list[Again]:
             and not matches(op.name, of.keeps)
             and (op.selective or not of.inner)
         )
-        found.append(
+        shares.append(
             Again(share, 0.0 if of.inner else share) if runs else NEVER
         )
-    return found
+    return shares
 
 
 def _every_second(op: Op, before: int) -> tuple[Num, int]:
@@ -75,7 +75,7 @@ def kept(ops: Sequence[Op], redo: Sequence[Again], boundary: Num) -> Num:
     runs again begins with.
     """
     makers = {op.name: one for op, one in zip(ops, redo, strict=True)}
-    found: Num = 0.0
+    saved_bytes: Num = 0.0
     before = NEVER
     for i, (op, one) in enumerate(zip(ops, redo, strict=True)):
         source = makers.get(op.source, before)
@@ -83,9 +83,9 @@ def kept(ops: Sequence[Op], redo: Sequence[Again], boundary: Num) -> Num:
         # again
         made = source.dropped if one is NEVER else source.share
         needs = boundary if i == 0 and one is not NEVER else op.needed
-        found = found + (op.saved - op.inputs) * (1.0 - one.share)
-        found = found + (op.inputs * (1.0 - one.share) + needs * one.share) * (
-            1.0 - made
-        )
+        saved_bytes = saved_bytes + (op.saved - op.inputs) * (1.0 - one.share)
+        saved_bytes = saved_bytes + (
+            op.inputs * (1.0 - one.share) + needs * one.share
+        ) * (1.0 - made)
         before = one
-    return found
+    return saved_bytes

@@ -725,18 +725,18 @@ def ignored(
     how: Assumptions, of: Assumptions, read: tuple[str, ...]
 ) -> list[str]:
     """Fields in which a set differs from `of` and that are not among those read."""
-    found = [
+    fields = [
         name
         for joint in JOINTS
         for name in differing(getattr(how, joint), getattr(of, joint), joint)
         if not any(f"{name}.".startswith(f"{known}.") for known in read)
     ]
-    found += [
+    fields += [
         name
         for name in WHOLE
         if getattr(how, name) != getattr(of, name) and name not in read
     ]
-    return found
+    return fields
 
 
 def differing(one: Any, other: Any, name: str) -> Iterator[str]:

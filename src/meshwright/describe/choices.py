@@ -91,13 +91,13 @@ class Choices(FrozenDict[str, Values]):
 
     def refused(self, layout: Layout, who: str) -> tuple[str, ...]:
         """A sentence for each field that is none of these; who: whose choices they are."""
-        found = (
+        outside = (
             (name, getattr(layout, name), values)
             for name, values in self.items()
         )
         return tuple(
             _sentence(name, value, values, who)
-            for name, value, values in found
+            for name, value, values in outside
             if value not in values
         )
 

@@ -271,13 +271,13 @@ def running(by: Framework, kernel: str, said: Software) -> Framework:
 @lru_cache(maxsize=1024)
 def answered(how: Assumptions, by: Framework) -> Assumptions:
     """The set with the framework's answers in place of its questions."""
-    found: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Any]] = {}
     for joint, name in asked(how):
         answer = getattr(by, ANSWERS[joint, name])
-        found.setdefault(joint, {})[name] = answer
+        answers.setdefault(joint, {})[name] = answer
     joints: dict[str, Any] = {
         joint: varied(getattr(how, joint), **fields)
-        for joint, fields in found.items()
+        for joint, fields in answers.items()
     }
     return replace(how, **joints) if joints else how
 
@@ -314,8 +314,8 @@ def _holding(name: str, said: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def framework(name: str) -> Framework:
     """The profile of that name; BadInput names the nearest ones."""
-    found: Framework = finder("framework", frameworks())(name)
-    return found
+    profile: Framework = finder("framework", frameworks())(name)
+    return profile
 
 
 BY_NAME[Framework] = framework

@@ -38,9 +38,9 @@ def hashed_once(cls: type[T]) -> type[T]:
     def __getstate__(self: T) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != HASH}
 
-    found: Any = cls
-    found.__hash__ = __hash__
-    found.__getstate__ = __getstate__
+    cached: Any = cls
+    cached.__hash__ = __hash__
+    cached.__getstate__ = __getstate__
     return cls
 
 

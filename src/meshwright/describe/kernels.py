@@ -136,5 +136,5 @@ def as_written() -> dict[str, Kernels]:
 
 def kernels(name: str) -> Kernels:
     """The constants of that name; BadInput names the nearest ones."""
-    found: Kernels = finder("kernels", every())(name)
-    return found
+    constants: Kernels = finder("kernels", every())(name)
+    return constants

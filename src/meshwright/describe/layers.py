@@ -41,14 +41,14 @@ def kinds(model: Model) -> tuple[Kind, ...]:
     """The kind of each of the L layers, in order."""
     dense = model.moe.dense_layers if model.moe else 0
     every = _written(model) if model.pattern else _spaced(model)
-    found = []
+    kinds_ = []
     for i, (mixer, ffn) in enumerate(every):
         experts = ffn == "experts" or (
             ffn is None and model.moe is not None and i >= dense
         )
         window = model.window if mixer == "sliding" else None
-        found.append(Kind(window, experts, mixer, ffn != "none"))
-    return tuple(found)
+        kinds_.append(Kind(window, experts, mixer, ffn != "none"))
+    return tuple(kinds_)
 
 
 def _written(model: Model) -> list[tuple[str, str | None]]:
@@ -127,12 +127,12 @@ def mix(model: Model) -> dict[str, int]:
 
 def describe(model: Model, kind: Kind) -> str:
     """A layer in natural words: linear attention (gated delta net) + experts."""
-    found = [
+    parts = [
         " beside ".join(_mixer(model, word, kind) for word in kind.mixers)
     ]
     if kind.ffn:
-        found.append("experts" if kind.moe else "dense feed-forward")
-    return " + ".join(text for text in found if text) or "nothing"
+        parts.append("experts" if kind.moe else "dense feed-forward")
+    return " + ".join(text for text in parts if text) or "nothing"
 
 
 def _mixer(model: Model, word: str, kind: Kind) -> str:

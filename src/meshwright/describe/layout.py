@@ -261,23 +261,23 @@ class Layout(Checked):
         dimension that the pipeline reaches."""
         if self.copies == 1:
             return group
-        found: list[Num] = []
+        sizes: list[Num] = []
         left: Num = 1.0
         for n, here in zip(
             group[::-1], self.placement["pp"][::-1], strict=True
         ):
-            found.append(n * where((here > 1) & (left > 0), self.copies, 1))
+            sizes.append(n * where((here > 1) & (left > 0), self.copies, 1))
             left = where(here > 1, 0.0, left)
-        return tuple(found[::-1])
+        return tuple(sizes[::-1])
 
     def _inner(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """The nearest ranks / dp_replicate of a group."""
         left = ranks / self.dp_replicate
-        found = []
+        sizes = []
         for size in places[:-1]:
-            found.append(minimum(left, size))
-            left = left / found[-1]
-        return (*found, left)
+            sizes.append(minimum(left, size))
+            left = left / sizes[-1]
+        return (*sizes, left)
 
     def _outer(self, places: tuple[Num, ...], ranks: Num) -> tuple[Num, ...]:
         """What is left of it."""

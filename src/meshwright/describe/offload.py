@@ -50,37 +50,37 @@ def offload(text: str) -> Offload:
         )
     if text == "none":
         return Offload(text)
-    found: dict[str, str] = {}
+    amounts: dict[str, str] = {}
     for word in text.split("+"):
         name, _, amount = word.strip().partition(":")
         if name not in PARTS:
             raise unknown("layout.offload", name, ("none", *PARTS))
-        if name in found:
+        if name in amounts:
             raise BadInput(f"layout.offload names {name} twice")
-        found[name] = amount
-    if found.get("weights"):
+        amounts[name] = amount
+    if amounts.get("weights"):
         raise BadInput(
             "layout.offload weights takes no number: all or none of them"
         )
-    layers = _number(found, "activations", whole=True)
-    share = _number(found, "optimizer", whole=False)
+    layers = _number(amounts, "activations", whole=True)
+    share = _number(amounts, "optimizer", whole=False)
     words = {
         "activations": f":{layers:g}" if layers else "",
         "optimizer": f":{share:g}" if share < 1 else "",
         "weights": "",
     }
     return Offload(
-        "+".join(name + words[name] for name in PARTS if name in found),
-        "activations" in found,
+        "+".join(name + words[name] for name in PARTS if name in amounts),
+        "activations" in amounts,
         int(layers),
-        share if "optimizer" in found else 0.0,
-        "weights" in found,
+        share if "optimizer" in amounts else 0.0,
+        "weights" in amounts,
     )
 
 
-def _number(found: dict[str, str], name: str, whole: bool) -> float:
+def _number(amounts: dict[str, str], name: str, whole: bool) -> float:
     """Layers (whole; 0: all) or a share up to 1 behind the colon of a part."""
-    text = found.get(name, "")
+    text = amounts.get(name, "")
     if not text:
         return 0.0 if whole else 1.0
     try:

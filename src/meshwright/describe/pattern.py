@@ -40,7 +40,7 @@ WORD = re.compile(
 
 def words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
     """(times, mixer, feed-forward) of each word; BadInput for one that is none."""
-    found = []
+    parts = []
     for text in pattern:
         match = WORD.fullmatch(text)
         mixers = match[2].split("&") if match else []
@@ -53,8 +53,8 @@ def words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
             raise BadInput(
                 f"pattern: feed-forward {match[3][:40]!r} is none of {', '.join(FEED_FORWARDS)}"
             )
-        found.append((int(match[1] or 1), match[2], match[3]))
-    return found
+        parts.append((int(match[1] or 1), match[2], match[3]))
+    return parts
 
 
 def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -69,12 +69,12 @@ def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         ),
         count,
     )
-    found: list[tuple[int, str]] = []
+    runs: list[tuple[int, str]] = []
     for word in layers[:period]:
-        if found and found[-1][1] == word:
-            found[-1] = (found[-1][0] + 1, word)
+        if runs and runs[-1][1] == word:
+            runs[-1] = (runs[-1][0] + 1, word)
         else:
-            found.append((1, word))
+            runs.append((1, word))
     return tuple(
-        word if times == 1 else f"{times}*{word}" for times, word in found
+        word if times == 1 else f"{times}*{word}" for times, word in runs
     )

@@ -82,8 +82,8 @@ logits in 16 bits (Transformer Engine).
 
 def precision(name: str) -> Precision:
     """The numbers of that name; BadInput names the nearest ones."""
-    found: Precision = finder("precision", PRECISIONS)(name)
-    return found
+    numbers: Precision = finder("precision", PRECISIONS)(name)
+    return numbers
 
 
 BY_NAME[Precision] = precision

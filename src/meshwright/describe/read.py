@@ -103,9 +103,9 @@ def _instance(cls: type[T], data: object, at: At) -> T:
     if (
         isinstance(data, str)
         and at.known
-        and (found := at.known(cls, _text(data, at))) is not None
+        and (example := at.known(cls, _text(data, at))) is not None
     ):
-        return typing.cast(T, found)
+        return typing.cast(T, example)
     if not isinstance(data, Mapping):
         raise BadInput(
             f"{at.where} must be a table of fields, not {brief(data)}"

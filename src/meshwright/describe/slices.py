@@ -24,12 +24,12 @@ MOST_SLICES = 4
 
 def axes(network: Network) -> tuple[Dim, ...]:
     """The leading dimensions that are axes of a torus; none for switched networks."""
-    found = []
+    dims = []
     for dim in network.dims:
         if dim.kind not in TORUS:
             break
-        found.append(dim)
-    return tuple(found)
+        dims.append(dim)
+    return tuple(dims)
 
 
 def closed(network: Network, shape: Shape) -> tuple[bool, ...]:

@@ -61,7 +61,7 @@ def _read(text: str) -> Stages:
 
 def _of_numbers(words: str) -> tuple[int, ...]:
     """1,2*30,0: a stage of one layer, thirty of two, one of none."""
-    found: list[int] = []
+    counts: list[int] = []
     for word in words.split(","):
         if not re.fullmatch(r"\d{1,5}(\*\d{1,4})?", word):
             raise BadInput(
@@ -69,23 +69,23 @@ def _of_numbers(words: str) -> tuple[int, ...]:
                 f" not {words[:40]!r}"
             )
         layers, _, times = word.partition("*")
-        found += [int(layers)] * int(times or 1)
-    return tuple(found)
+        counts += [int(layers)] * int(times or 1)
+    return tuple(counts)
 
 
 def _of_megatron(words: str) -> tuple[int, ...]:
     """Et|(tt|)*30L: the same in Megatron Core's words."""
     written = words.replace(",", "")
-    while (found := REPEATED.search(written)) and len(
+    while (match := REPEATED.search(written)) and len(
         written
     ) < MOST_STAGES * 64:
         part, times = (
-            (found[1], found[2]) if found[2] else (found[3], found[4])
+            (match[1], match[2]) if match[2] else (match[3], match[4])
         )
         written = (
-            written[: found.start()]
+            written[: match.start()]
             + part * int(times)
-            + written[found.end() :]
+            + written[match.end() :]
         )
     if not re.fullmatch(r"E[t|]*m*L", written):
         raise BadInput(

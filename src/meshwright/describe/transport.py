@@ -125,5 +125,5 @@ def _merged(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def transport(name: str) -> Transport:
     """The profile of that name; BadInput names the nearest ones."""
-    found: Transport = finder("transport", transports())(name)
-    return found
+    link: Transport = finder("transport", transports())(name)
+    return link

@@ -24,19 +24,19 @@ def mixers(m: Model) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def heads(m: Model) -> Mapping[str, int]:
     """What tp must divide: heads of every kind of layer, or channels where there are none."""
-    here, found = mixers(m), {}
+    here, cuts = mixers(m), {}
     if here & WHOLE or ("sliding" in here and m.sliding is None):
-        found["heads"] = m.heads
+        cuts["heads"] = m.heads
     if "sliding" in here and m.sliding:
-        found["sliding.heads"] = m.sliding.heads
+        cuts["sliding.heads"] = m.sliding.heads
     if "linear" in here and m.linear:
-        found["linear.key_heads"] = m.linear.keys
+        cuts["linear.key_heads"] = m.linear.keys
     if "ssm" in here and m.ssm:
         name = "ssm.heads" if m.ssm.kind == "mamba2" else "ssm.inner"
-        found[name] = m.ssm.heads if m.ssm.kind == "mamba2" else m.ssm.inner
+        cuts[name] = m.ssm.heads if m.ssm.kind == "mamba2" else m.ssm.inner
     if here == {"none"}:
         return {"ffn": m.ffn}
-    return found or {"heads": m.heads}
+    return cuts or {"heads": m.heads}
 
 
 @lru_cache(maxsize=4096)
@@ -44,16 +44,16 @@ def shared_heads(m: Model) -> Mapping[str, int]:
     """What tp must divide, or be a multiple of, since a rank may hold a copy: key/value heads and
     groups of a state space.
     """
-    here, found = mixers(m), {}
+    here, cuts = mixers(m), {}
     if m.mla is None and (
         here & WHOLE or ("sliding" in here and not m.sliding)
     ):
-        found["kv heads"] = m.K
+        cuts["kv heads"] = m.K
     if "sliding" in here and m.sliding:
-        found["sliding.kv_heads"] = m.sliding.kv_heads
+        cuts["sliding.kv_heads"] = m.sliding.kv_heads
     if "ssm" in here and m.ssm and m.ssm.kind == "mamba2":
-        found["ssm.groups"] = m.ssm.groups
-    return found
+        cuts["ssm.groups"] = m.ssm.groups
+    return cuts
 
 
 def most(m: Model) -> int:
@@ -91,25 +91,25 @@ UNCUT = {
 @lru_cache(maxsize=4096)
 def uncut(m: Model) -> tuple[str, ...]:
     """Of the model's layers those that no framework cuts, by name."""
-    here, found = mixers(m), []
+    here, names = mixers(m), []
     if "conv" in here:
-        found.append(UNCUT["conv"])
+        names.append(UNCUT["conv"])
     if "ssm" in here and m.ssm and m.ssm.kind in UNCUT:
-        found.append(UNCUT[m.ssm.kind])
+        names.append(UNCUT[m.ssm.kind])
     if "linear" in here and m.linear and m.linear.kind in UNCUT:
-        found.append(UNCUT[m.linear.kind])
-    return tuple(found)
+        names.append(UNCUT[m.linear.kind])
+    return tuple(names)
 
 
 @lru_cache(maxsize=4096)
 def exchanged(m: Model) -> Mapping[str, int]:
     """Heads that tp x cp must divide: an all-to-all over cp gives each rank some of them whole."""
-    here, found = mixers(m), {}
+    here, cuts = mixers(m), {}
     if "linear" in here and m.linear:
-        found["linear.key_heads"] = m.linear.keys
+        cuts["linear.key_heads"] = m.linear.keys
     if "ssm" in here and m.ssm:
-        found["ssm.heads"] = m.ssm.heads
-    return found
+        cuts["ssm.heads"] = m.ssm.heads
+    return cuts
 
 
 def most_exchanged(m: Model) -> int:

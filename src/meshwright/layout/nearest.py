@@ -20,13 +20,13 @@ def nearest(
     if none does. runs: whether a layout can run.
     """
     for name in DEGREES:
-        found = [
+        values = [
             value
             for value in _beside(int(getattr(layout, name)))
             if (other := _changed(layout, name, value)) and runs(other)
         ]
-        if found:
-            return name, found
+        if values:
+            return name, values
     return None
 
 

@@ -128,12 +128,12 @@ def keeping(job: Job, conventions: Collection[Convention]) -> Job:
 
 def broken(job: Job, layout: Layout) -> list[str]:
     """A sentence for each convention that the (scalar, placed) layout breaks."""
-    found = [
+    reasons = [
         rule.sentence(job, layout)
         for rule in PRACTICE
         if not rule.holds(job, layout)
     ]
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(reasons)]
 
 
 def not_proposed(job: Job, layout: Layout) -> list[str]:

@@ -302,8 +302,8 @@ def _regrouped(job: Job, l: Layout) -> str:
         return ""
     m = int(microbatches(job, l))
     sizes = range(int(l.pp), m + 1)
-    found = (replace(l, microbatch_group=size) for size in sizes)
-    for other in found:
+    candidates = (replace(l, microbatch_group=size) for size in sizes)
+    for other in candidates:
         if not schedule_of(other).legal(l.pp, m, l.interleave):
             continue
         choices = job.profile.choices if job.profile else {}

@@ -53,8 +53,8 @@ def picture(plan: Plan) -> None:
 def sample(plan: Plan, device: torch.device) -> None:
     """Text from the newest checkpoint."""
     count = plan.settings.sample or 0
-    found = generate(plan.folder, "", count, temperature=0.8)
-    (plan.folder / SAMPLE).write_text(found["text"], "utf-8")
+    text = generate(plan.folder, "", count, temperature=0.8)
+    (plan.folder / SAMPLE).write_text(text["text"], "utf-8")
 
 
 def told(folder: Path) -> str | None:

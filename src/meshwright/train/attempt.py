@@ -55,14 +55,14 @@ def versions() -> dict[str, str]:
 
 def order(job: Job, settings: Settings) -> dict[str, Any]:
     """What a step trains on, by `ORDER`."""
-    found = {
+    fields = {
         "data": contents(job, settings),
         "seq": job.T,
         "seed": settings.seed,
         "batch": sequences(job, settings),
     }
     files = settings.data != "synthetic"
-    return found | {"shuffle": SHUFFLE} if files else found
+    return fields | {"shuffle": SHUFFLE} if files else fields
 
 
 def sequences(job: Job, s: Settings) -> int | str:
@@ -81,10 +81,10 @@ def contents(job: Job, settings: Settings) -> str:
         if settings.data == "corpus"
         else settings.data
     )
-    found = [file_contents(file, share) for file, share in data.files(path)]
+    hashes = [file_contents(file, share) for file, share in data.files(path)]
     held_out = settings.eval_every and settings.eval_data is None
     apart = [f"{settings.eval_batches} batches held out"] if held_out else []
-    return "; ".join(found + apart)
+    return "; ".join(hashes + apart)
 
 
 def file_contents(path: Path, share: float | None) -> str:

@@ -82,10 +82,10 @@ class Tiled(torch.autograd.Function):
                 .transpose(1, 2)
                 .contiguous()
             )
-            found = kernel_backward(
+            of_tile = kernel_backward(
                 parts, l_tile, tile.kind != "full", ctx.extra
             )
-            for i, (total, part) in enumerate(zip(sums, found, strict=True)):
+            for i, (total, part) in enumerate(zip(sums, of_tile, strict=True)):
                 add(total[b], part, *side(tile, i))
         return *(
             total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)
@@ -216,14 +216,14 @@ def kernel_backward(
     grad, out, q, k, v = (x.transpose(1, 2) for x in parts)
     if q.device.type == "cpu":
         flash = ops._scaled_dot_product_flash_attention_for_cpu_backward
-        found = flash(grad, q, k, v, out, l, 0.0, causal)
+        grads = flash(grad, q, k, v, out, l, 0.0, causal)
     else:
         T, S = q.shape[2], k.shape[2]
         flash = ops._scaled_dot_product_flash_attention_backward
-        found = flash(
+        grads = flash(
             grad, q, k, v, out, l, None, None, T, S, 0.0, causal, *extra
         )
-    return [x.transpose(1, 2) for x in found]
+    return [x.transpose(1, 2) for x in grads]
 
 
 def demand_half(q: Tensor) -> None:

@@ -67,19 +67,19 @@ class NotFinite(MeshwrightError):
 
 def state(trainer: Trainer) -> dict[str, Tensor]:
     """What a checkpoint holds: name -> tensor, "weights/layers.0..." and both moments of AdamW."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for stage in trainer.stages.values():
         for name, p in parameters(stage, stage.m):
-            found[f"weights/{name}"] = p.detach()
-            found |= {
+            tensors[f"weights/{name}"] = p.detach()
+            tensors |= {
                 f"{kind}/{name}": trainer.state(p)[kind] for kind in MOMENTS
             }
-        found |= {
+        tensors |= {
             f"{FAVOUR}/layers.{number}": block.ffn.favour_E
             for number, block in stage.layers.items()
             if isinstance(block.ffn, MoE) and block.ffn.favour_E is not None
         }
-    return found
+    return tensors
 
 
 def finite(trainer: Trainer) -> bool:
@@ -281,10 +281,10 @@ def steps_of(path: Path) -> int:
 
 def newest(folder: Path) -> str:
     """The words for the newest complete checkpoint."""
-    found = complete(folder)
+    steps = complete(folder)
     return (
-        f"the newest complete one is {found[-1].name}"
-        if found
+        f"the newest complete one is {steps[-1].name}"
+        if steps
         else "there is none before it"
     )
 
@@ -295,11 +295,11 @@ def resume(
     """Go on from this checkpoint, or, where it is damaged, from the newest sound one before it,
     which is said; the steps it has done. BadInput if there is none.
     """
-    found = [
+    steps = [
         path for path in complete(newest.parent) if path.name <= newest.name
     ][::-1]
     first: Damaged | None = None
-    for path in found or [newest]:
+    for path in steps or [newest]:
         try:
             done = load(trainer, path, changed)
         except Damaged as error:
@@ -310,7 +310,7 @@ def resume(
                 f"{first}; going on from {path.name} instead", file=sys.stderr
             )
         return done
-    without = "; no checkpoint before it is sound" if len(found) > 1 else ""
+    without = "; no checkpoint before it is sound" if len(steps) > 1 else ""
     raise BadInput(f"{first}{without}")
 
 
@@ -368,7 +368,7 @@ def examined(
     if wrong is None:
         every: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(every, damage(path, index))
-        wrong = next((found for found in every if found is not None), None)
+        wrong = next((one for one in every if one is not None), None)
     if wrong is not None:
         raise wrong
     return dict(index)
@@ -378,8 +378,8 @@ def damage(path: Path, index: dict[str, Any]) -> Damaged | None:
     """What is wrong with this rank's share of the files."""
     try:
         verify(path, index, dist.get_rank(), dist.get_world_size())
-    except Damaged as found:
-        return found
+    except Damaged as error:
+        return error
     return None
 
 

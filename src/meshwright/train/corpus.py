@@ -26,12 +26,12 @@ def documents() -> Iterator[str]:
             # of the compiler, about the sources
             warnings.simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
-        found = [
+        paragraphs = [
             ast.get_docstring(node)
             for node in ast.walk(tree)
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
         ]
-        if text := "\n\n".join(filter(None, found)):
+        if text := "\n\n".join(filter(None, paragraphs)):
             yield f"{path.stem}\n\n{text}\n\n"
 
 

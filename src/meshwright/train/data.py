@@ -145,10 +145,10 @@ class File:
     def at(self, place: int) -> Tokens:
         """The sample at a place of the file."""
         start = place * self.seq
-        found: Tokens = self.tokens[start : start + self.seq + 1].astype(
+        sample: Tokens = self.tokens[start : start + self.seq + 1].astype(
             np.int64
         )
-        return found
+        return sample
 
 
 class Blend:
@@ -204,18 +204,18 @@ def files(data: str) -> list[tuple[Path, float | None]]:
     """Token files, with their shares: "tokens/a" or "tokens/a 0.7, tokens/b 0.3"; None: by their
     sizes. BadInput if only some have one, or one is not a number above 0.
     """
-    found: list[tuple[Path, float | None]] = []
+    parts: list[tuple[Path, float | None]] = []
     for part in data.split(","):
         name, _, share = part.strip().rpartition(" ")
         try:
-            found.append(
+            parts.append(
                 (Path(name.strip()), float(share))
                 if name
                 else (Path(share), None)
             )
         except ValueError:
-            found.append((Path(part.strip()), None))
-    shares = [share for _, share in found]
+            parts.append((Path(part.strip()), None))
+    shares = [share for _, share in parts]
     if None in shares and any(share is not None for share in shares):
         raise BadInput(
             f"train.data {data!r} must say the share of every file, or of none"
@@ -224,7 +224,7 @@ def files(data: str) -> list[tuple[Path, float | None]]:
         raise BadInput(
             f"train.data {data!r}: a share must be a number above 0"
         )
-    return found
+    return parts
 
 
 def opened(
@@ -249,11 +249,11 @@ def opened(
 
 def begins(samples: Tokens, end: int) -> tuple[tuple[int, ...], ...]:
     """Where documents begin in each sequence: at its first token, and after each `end`."""
-    found = (
+    starts = (
         (0, *(int(i) + 1 for i in np.flatnonzero(row[:-1] == end)))
         for row in samples
     )
-    return tuple(found)
+    return tuple(starts)
 
 
 def end_of(named: str) -> int:
@@ -425,8 +425,8 @@ def opener(path: Path) -> Callable[..., TextIO]:
             f"{path} is no text: meshwright data reads a text or a .jsonl, or one packed as"
             f" {', '.join(PACKED)}"
         )
-    found: Callable[..., TextIO] = PACKED.get(path.suffix, open)
-    return found
+    open_: Callable[..., TextIO] = PACKED.get(path.suffix, open)
+    return open_
 
 
 def demand_plain(path: Path) -> None:

@@ -136,9 +136,9 @@ class Vigil(threading.Thread):
     def look(self) -> str | None:
         """At all ranks: who hangs."""
         self.signs.refresh()
-        found = self.watch.look(range(self.signs.world))
+        sentence = self.watch.look(range(self.signs.world))
         mine = self.rank == 0 or self.signs.silent[0] >= SILENT
-        return found if mine else None
+        return sentence if mine else None
 
     def end(self, sentence: str, first: bool) -> None:
         """Leave the last collectives, and the sentence, and end.  first: it is this rank's own."""
@@ -158,13 +158,13 @@ def sign(rank: int) -> str:
 
 def stack(thread: int) -> list[tuple[str, str, str]]:
     """Calls of a thread, the innermost first: (file, line, function)."""
-    found = []
+    frames = []
     frame = sys._current_frames().get(thread)
     while frame is not None:
         code = frame.f_code
-        found.append((code.co_filename, str(frame.f_lineno), code.co_name))
+        frames.append((code.co_filename, str(frame.f_lineno), code.co_name))
         frame = frame.f_back
-    return found
+    return frames
 
 
 @contextmanager

@@ -128,26 +128,26 @@ def newest(source: Path) -> Path:
     """The checkpoint meant: the folder itself, or the newest in a run's."""
     if checkpoint.NAME.fullmatch(source.name):
         return source
-    found = checkpoint.complete(source)
-    if not found:
+    steps = checkpoint.complete(source)
+    if not steps:
         raise BadInput(
             f"{source} is neither a checkpoint nor the folder of a run that has one"
         )
-    return found[-1]
+    return steps[-1]
 
 
 def tensors(m: Model, family: str) -> dict[str, Parts]:
     """Name of each tensor of the files -> what it is made of."""
     with torch.device("meta"):
         whole = Decoder(m, range(m.layers), 1)
-    found: dict[str, Parts] = {}
+    by_name: dict[str, Parts] = {}
     for name, p in parameters(whole, m):
         where = place(TABLES[family], name)
         if where is None:
             raise BadInput(f"{family} has no place for {name}")
         length = rows(name, p, m)
         for e in range(length if where.each else 1):
-            found.setdefault(where.named(e), []).append(
+            by_name.setdefault(where.named(e), []).append(
                 (
                     name,
                     replace(where, part=e) if where.each else where,
@@ -157,7 +157,7 @@ def tensors(m: Model, family: str) -> dict[str, Parts]:
             )
     return {
         name: sorted(parts, key=lambda part: part[1].part)
-        for name, parts in found.items()
+        for name, parts in by_name.items()
     }
 
 
@@ -202,7 +202,7 @@ def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
 def one_of(reader: Reader, name: str, shape: list[int], number: int) -> Tensor:
     """The matrix of one expert; the chunks of no other are read."""
     entry = reader.index["tensors"].get(f"weights/{name}", {"chunks": []})
-    found = torch.empty(shape[1:])
+    tensor = torch.empty(shape[1:])
     for chunk in entry["chunks"]:
         first, *at = chunk["offset"]
         if first <= number < first + chunk["shape"][0]:
@@ -210,10 +210,10 @@ def one_of(reader: Reader, name: str, shape: list[int], number: int) -> Tensor:
                 slice(a, a + n)
                 for a, n in zip(at, chunk["shape"][1:], strict=True)
             )
-            found[region] = reader.read_chunk(
+            tensor[region] = reader.read_chunk(
                 MetadataIndex(f"weights/{name}", torch.Size(chunk["offset"]))
             )[number - first]
-    return found
+    return tensor
 
 
 def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:
@@ -228,13 +228,13 @@ def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:
             f"checkpoint {reader.folder} holds {name} as {entry['shape']}, but its model needs"
             f" {shape}"
         )
-    found = torch.empty(shape)
+    tensor = torch.empty(shape)
     for chunk in entry["chunks"]:
         region = tuple(
             slice(at, at + n)
             for at, n in zip(chunk["offset"], chunk["shape"], strict=True)
         )
-        found[region] = reader.read_chunk(
+        tensor[region] = reader.read_chunk(
             MetadataIndex(name, torch.Size(chunk["offset"]))
         )
-    return found
+    return tensor

@@ -84,9 +84,9 @@ def prefetched(source: Iterator[T]) -> Iterator[T]:
     """What a source gives; a thread gets the next while this one is worked on."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, source, None)
-        while (found := coming.result()) is not None:
+        while (item := coming.result()) is not None:
             coming = pool.submit(next, source, None)
-            yield found
+            yield item
 
 
 def batch(
@@ -96,12 +96,16 @@ def batch(
     document, if documents are not to see each other.
     """
     rows = size // int(trainer.layout.dp)
-    found = samples.samples(first + trainer.mesh.replica * rows, rows)
-    x, y = trainer.share(torch.from_numpy(found))
+    rows_BT = samples.samples(first + trainer.mesh.replica * rows, rows)
+    x, y = trainer.share(torch.from_numpy(rows_BT))
     if trainer.device.type == "cuda":
         x = x.pin_memory()
         y = y.pin_memory()
-    return x, y, ((0,),) if ends is None else data.begins(found[:, :-1], ends)
+    return (
+        x,
+        y,
+        ((0,),) if ends is None else data.begins(rows_BT[:, :-1], ends),
+    )
 
 
 def end_token(settings: Settings) -> int | None:

@@ -92,14 +92,14 @@ class Tied:
     def exchanged(self, x: Tensor) -> Tensor:
         """What the other rank holds; it gets what this one does."""
         there = dist.get_global_rank(self.group, self.other or 0)
-        found = torch.empty_like(x)
+        received = torch.empty_like(x)
         both = (
             dist.P2POp(dist.isend, x.contiguous(), there, self.group),
-            dist.P2POp(dist.irecv, found, there, self.group),
+            dist.P2POp(dist.irecv, received, there, self.group),
         )
         for work in dist.batch_isend_irecv([*both]):
             work.wait()
-        return found
+        return received
 
 
 def grad(p: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
                 by_share.setdefault(shards(p) / holders, []).append(
                     local(grad(p))
                 )
-    parts = [share * square(found) for share, found in by_share.items()]
+    parts = [share * square(grads) for share, grads in by_share.items()]
     return (
         torch.stack(parts).sum()
         if parts
@@ -131,11 +131,11 @@ def squares(stages: dict[int, Decoder], layout: Layout) -> Tensor:
     )
 
 
-def square(found: list[Tensor]) -> Tensor:
+def square(grads: list[Tensor]) -> Tensor:
     """Sum of the squares of all elements; fp64, made from the norm of each tensor, so without
     copies.
     """
-    return get_total_norm(found).double().square()
+    return get_total_norm(grads).double().square()
 
 
 def shards(p: Tensor) -> int:

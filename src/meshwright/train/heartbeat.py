@@ -135,8 +135,8 @@ class Watch:
         frames = self.frames([rank for rank in alive if rank not in stopped])
         busy = [
             rank
-            for rank, found in frames.items()
-            if not any(WAITING in frame[0] for frame in found[:INNERMOST])
+            for rank, stack in frames.items()
+            if not any(WAITING in frame[0] for frame in stack[:INNERMOST])
         ]
         guilty = stopped or busy or list(alive)
         at = [

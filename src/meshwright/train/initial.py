@@ -62,7 +62,7 @@ def initial(
         return torch.ones(size)
     residual = name.endswith(("attention.wo.weight", "down.weight"))
     deviation = DEVIATION / (2 * m.layers) ** 0.5 if residual else DEVIATION
-    found = torch.empty(size)
+    tensor = torch.empty(size)
     for block in blocks(shape, part):
         drawn = torch.empty([s.stop - s.start for s in block]).normal_(
             0.0, deviation, generator=generator(name, block, seed)
@@ -79,8 +79,8 @@ def initial(
             slice(a.start - b.start, a.stop - b.start)
             for a, b in zip_(both, block)
         )
-        found[into] = drawn[out]
-    return found
+        tensor[into] = drawn[out]
+    return tensor
 
 
 zip_ = partial(zip, strict=True)

@@ -23,8 +23,8 @@ class Later:
         """On the host, once they are there."""
         if self.copied is not None:
             self.copied.synchronize()
-        found: list[float] = self.host.tolist()
-        return found
+        values: list[float] = self.host.tolist()
+        return values
 
 
 def sent(numbers: list[float], device: torch.device) -> Tensor:

@@ -107,10 +107,10 @@ class Lock:
     def holder(self) -> dict[str, Any]:
         """What the file says; empty where it says nothing yet."""
         try:
-            found = json.loads(os.pread(self.file, LARGEST, 0))
+            owner = json.loads(os.pread(self.file, LARGEST, 0))
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return owner if isinstance(owner, dict) else {}
 
 
 def alive(holder: dict[str, Any]) -> bool:

@@ -108,17 +108,17 @@ class Spans:
         """What a source gives; the time it takes is of this kind."""
         while True:
             with self.span(kind):
-                found = next(source, None)
-            if found is None:
+                item = next(source, None)
+            if item is None:
                 return
-            yield found
+            yield item
 
     def taken(self) -> dict[str, float]:
         """Seconds since the last call, whole and by kind."""
         now = time.perf_counter()
-        found = {"elapsed_s": now - self.since, **self.seconds}
+        spans = {"elapsed_s": now - self.since, **self.seconds}
         self.since, self.seconds = now, dict.fromkeys(self.seconds, 0.0)
-        return found
+        return spans
 
 
 class Log:

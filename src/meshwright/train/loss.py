@@ -40,8 +40,8 @@ def loss(
     """Mean cross entropy in fp32. columns: None where the whole vocabulary is here."""
     flat = logits_BTV.flatten(0, -2)
     columns = columns or Columns(0, flat.shape[-1])
-    found: Tensor = CrossEntropy.apply(flat, target_BT.flatten(), columns)  # type: ignore[no-untyped-call]
-    return found
+    mean: Tensor = CrossEntropy.apply(flat, target_BT.flatten(), columns)  # type: ignore[no-untyped-call]
+    return mean
 
 
 class CrossEntropy(torch.autograd.Function):
@@ -83,9 +83,9 @@ class CrossEntropy(torch.autograd.Function):
         logits, target, whole = ctx.saved_tensors
         columns = ctx.columns
         place, here = places(target, columns)
-        found = torch.empty_like(logits)
+        grad_logits = torch.empty_like(logits)
         scale = grad / len(target)
-        found[:, columns.real :] = 0
+        grad_logits[:, columns.real :] = 0
         for rows in pieces(logits) if columns.real else ():
             x = (
                 in_fp32(logits[rows, : columns.real])
@@ -95,8 +95,8 @@ class CrossEntropy(torch.autograd.Function):
             if columns.z:
                 x.mul_(1 + 2 * columns.z * whole[rows, None])
             x.scatter_add_(1, place[rows, None], -here[rows, None])
-            found[rows, : columns.real] = x.mul_(scale)
-        return found, None, None
+            grad_logits[rows, : columns.real] = x.mul_(scale)
+        return grad_logits, None, None
 
 
 def places(target: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:

@@ -55,8 +55,8 @@ Compute = Callable[[Tensor, Rows], Tensor]
 
 def read(x: Tensor) -> list[Any]:
     """Numbers of a device on the host: the one thing here that a GPU has to be waited for."""
-    found: list[Any] = x.tolist()
-    return found
+    numbers: list[Any] = x.tolist()
+    return numbers
 
 
 def grouped(x_MD: Tensor) -> bool:

@@ -178,19 +178,25 @@ def of_rank(
     wanted = expected.carried_out(job)
     shards = settings.shards or 0
     sent = expected.sent(wanted, at, shards)
-    found = run(job, rank, settings)
+    program = run(job, rank, settings)
     flops = expected.flops(wanted, at, of_cp)
     rows = [
-        Row("matrix FLOPs", "FLOP", flops, found.flops, flops == found.flops),
-        *messages(sent, found.sent),
+        Row(
+            "matrix FLOPs",
+            "FLOP",
+            flops,
+            program.flops,
+            flops == program.flops,
+        ),
+        *messages(sent, program.sent),
     ]
     ledger = peak.peak(wanted, at, shards)
-    highest, counted = ledger.highest, found.live.peak
+    highest, counted = ledger.highest, program.live.peak
     near = abs(highest - counted) <= MEMORY_TOLERANCE * counted
     rows.append(Row("peak memory", "B", highest, counted, near))
     live = tuple(
         {**site._asdict(), "bytes": size}
-        for site, size in found.live.at_peak.most_common(SHOWN)
+        for site, size in program.live.at_peak.most_common(SHOWN)
     )
     return OfRank(
         rank,
@@ -201,13 +207,13 @@ def of_rank(
     )
 
 
-def messages(wanted: Sent, found: Sent) -> list[Row]:
+def messages(wanted: Sent, counted: Sent) -> list[Row]:
     """Number and bytes of each kind of collective on each axis. They agree if every single size
     does.
     """
     rows = []
     for axis, kind in sorted(
-        {(axis, kind) for kind, axis, _ in wanted | found}
+        {(axis, kind) for kind, axis, _ in wanted | counted}
     ):
         a, b = (
             Counter(
@@ -217,7 +223,7 @@ def messages(wanted: Sent, found: Sent) -> list[Row]:
                     if (k, x) == (kind, axis)
                 }
             )
-            for s in (wanted, found)
+            for s in (wanted, counted)
         )
         name = f"{axis} {kind.replace('_', '-')}"
         volume = [

@@ -261,8 +261,10 @@ def ends(stage: Decoder) -> list[list[nn.Module]]:
     ):
         return []
     groups = ((stage.embedding, stage.positions), (stage.norm, stage.head))
-    found = ([part for part in group if part is not None] for group in groups)
-    return [group for group in found if group]
+    present = (
+        [part for part in group if part is not None] for group in groups
+    )
+    return [group for group in present if group]
 
 
 def evenly(p: nn.Parameter, ranks: int) -> Shard:

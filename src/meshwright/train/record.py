@@ -126,10 +126,10 @@ class Recorder:
         """A function (the loss) that belongs to the part just before it."""
 
         def timed(*args: Any) -> T:
-            found = function(*args)
+            result = function(*args)
             if self.on:
                 self.parts[-1].end = self.mark()
-            return found
+            return result
 
         return timed
 
@@ -203,8 +203,8 @@ class Recording:
             }
             mine += [
                 old
-                for old, found in every.items()
-                if found and int(found[1]) >= dist.get_world_size()
+                for old, match in every.items()
+                if match and int(match[1]) >= dist.get_world_size()
             ]
         for old in mine:
             old.unlink(missing_ok=True)

@@ -31,15 +31,15 @@ class ReplicasDiffer(MeshwrightError):
 
 def prints(stages: dict[int, Decoder]) -> Prints:
     """The sums of this rank's weights, made where they are; one copy brings them to the host."""
-    found: dict[tuple[Any, ...], Tensor] = {}
+    sums: dict[tuple[Any, ...], Tensor] = {}
     for number, stage in stages.items():
         for name, p in parameters(stage, stage.m):
             part = tuple((s.start, s.stop) for s in region(p))
-            found[
-                (name, part, number if name != "embedding.weight" else 0)
-            ] = digest(local(p))
-    values = torch.stack([*found.values()]).tolist() if found else []
-    return dict(zip(found, values, strict=True))
+            sums[(name, part, number if name != "embedding.weight" else 0)] = (
+                digest(local(p))
+            )
+    values = torch.stack([*sums.values()]).tolist() if sums else []
+    return dict(zip(sums, values, strict=True))
 
 
 @torch.no_grad()
@@ -66,8 +66,8 @@ def check(stages: dict[int, Decoder], step: int) -> int:
     dist.all_gather_object(every, prints(stages))
     seen: dict[tuple[Any, ...], tuple[int, int]] = {}
     shared = set()
-    for rank, found in enumerate(every):
-        for key, value in found.items():
+    for rank, prints_of in enumerate(every):
+        for key, value in prints_of.items():
             first, expected = seen.setdefault(key, (rank, value))
             if value != expected:
                 raise ReplicasDiffer(

@@ -195,13 +195,13 @@ def demand_room(
     predicted: Prediction, settings: Settings, have: float, what: str
 ) -> None:
     """Raise BadInput if the fullest rank needs more than `have` bytes, with what they are for."""
-    found = [*peaks(predicted, settings)]
-    rank = max(range(len(found)), key=lambda rank: sum(found[rank].values()))
-    need = sum(found[rank].values())
+    ranks = [*peaks(predicted, settings)]
+    rank = max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
+    need = sum(ranks[rank].values())
     if need <= have:
         return
-    terms = named(found[rank])
-    where = f" of pipeline stage {rank}" if len(found) > 1 else ""
+    terms = named(ranks[rank])
+    where = f" of pipeline stage {rank}" if len(ranks) > 1 else ""
     raise BadInput(
         f"a rank{where} needs {show(need, 'GiB')} in this program ({terms}), but {what} has"
         f" {show(have, 'GiB')}: recompute, a smaller layout.microbatch or batch, a higher"
@@ -230,9 +230,9 @@ def peaks(
 
 def together(predicted: Prediction, settings: Settings) -> float:
     """Bytes of all ranks at their peaks."""
-    found = [*peaks(predicted, settings)]
+    ranks = [*peaks(predicted, settings)]
     return (
-        sum(sum(terms.values()) for terms in found)
+        sum(sum(terms.values()) for terms in ranks)
         * float(predicted.layout.chips)
-        / len(found)
+        / len(ranks)
     )

@@ -59,16 +59,16 @@ def prepare(
     would not be the same.
     """
     folder = Path(settings.output)
-    found = checkpoint.complete(folder)
-    if found and not resume:
+    steps = checkpoint.complete(folder)
+    if steps and not resume:
         raise BadInput(
-            f"{folder} holds a run already ({found[-1].name}): --resume goes on with it, -o starts"
+            f"{folder} holds a run already ({steps[-1].name}): --resume goes on with it, -o starts"
             " another"
         )
-    if found:
+    if steps:
         # a damaged one is told before ranks start
         metrics(folder / "metrics.jsonl")
-    if settings.weights and not found:
+    if settings.weights and not steps:
         weights.check(Path(settings.weights), job.model)
     # makes the corpus once, and finds mistakes in token files early
     source(job, settings)
@@ -78,13 +78,13 @@ def prepare(
     if settings.eval_every:
         of_evaluation(job, settings)
     told = (
-        attempt.demand_same(folder, job, settings, allowed) if found else None
+        attempt.demand_same(folder, job, settings, allowed) if steps else None
     )
     plan = Plan(
-        job, settings, predicted, found[-1] if found else None, allowed
+        job, settings, predicted, steps[-1] if steps else None, allowed
     )
     if plan.finished:
-        done = checkpoint.steps_of(found[-1])
+        done = checkpoint.steps_of(steps[-1])
         told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
     if told:
         print(told, file=sys.stderr)
@@ -180,10 +180,10 @@ def fork(plan: Plan) -> None:
             checkpoint.clean(plan.folder)  # all ranks are gone
             if not left or not error.again:
                 raise
-            found = checkpoint.complete(plan.folder)
-            plan = replace(plan, resume=found[-1] if found else None)
+            steps = checkpoint.complete(plan.folder)
+            plan = replace(plan, resume=steps[-1] if steps else None)
             print(
-                f"{error}; again from {found[-1].name if found else 'the first step'}, {left - 1}"
+                f"{error}; again from {steps[-1].name if steps else 'the first step'}, {left - 1}"
                 " restarts left",
                 file=sys.stderr,
             )
@@ -195,7 +195,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     layout (`records.alike`).
     """
     rows = metrics(plan.folder / "metrics.jsonl")
-    found = checkpoint.complete(plan.folder)
+    steps = checkpoint.complete(plan.folder)
     timed = alike(rows, attempts(plan.folder))
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
     return {
@@ -218,7 +218,7 @@ def summary(plan: Plan) -> dict[str, Any]:
             else plan.predicted.step_time_s
         ),
         "sample": after.told(plan.folder) if plan.settings.sample else None,
-        "checkpoint": str(found[-1]) if found else None,
+        "checkpoint": str(steps[-1]) if steps else None,
         "output": str(plan.folder),
     }
 

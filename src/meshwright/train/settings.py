@@ -198,28 +198,28 @@ def settings(data: object) -> Settings:
     for name in data if isinstance(data, dict) else ():
         if name in ABSENT:
             raise BadInput(f"train.{name}: {ABSENT[name]}")
-    found: Any = read(Settings, data, "train")
+    values: Any = read(Settings, data, "train")
     for name in ("beta1", "beta2"):
-        if getattr(found, name) >= 1:
+        if getattr(values, name) >= 1:
             raise BadInput(
-                f"train.{name} must be less than 1, not {getattr(found, name):g}"
+                f"train.{name} must be less than 1, not {getattr(values, name):g}"
             )
-    if math.frexp(found.loss_scale)[0] != 0.5:
+    if math.frexp(values.loss_scale)[0] != 0.5:
         raise BadInput(
-            f"train.loss_scale must be a power of two, not {found.loss_scale:g}"
+            f"train.loss_scale must be a power of two, not {values.loss_scale:g}"
         )
-    if (found.profile or 0) > 10:
+    if (values.profile or 0) > 10:
         raise BadInput(
-            f"train.profile must be at most 10 steps, not {found.profile}: a trace grows by"
+            f"train.profile must be at most 10 steps, not {values.profile}: a trace grows by"
             " megabytes a step"
         )
     # where a field may be left without a number, 0 says the same
     none = {
         name: None
         for name, field in fields_of(Settings).items()
-        if field.kind.none and getattr(found, name) == 0
+        if field.kind.none and getattr(values, name) == 0
     }
-    return Settings(**{**vars(found), **none})
+    return Settings(**{**vars(values), **none})
 
 
 def table(s: Settings) -> dict[str, Any]:

@@ -125,14 +125,14 @@ class Stage(PipelineStage):
                 )
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
-        found = super()._retrieve_recv_activations(fwd_chunk_id)
+        received = super()._retrieve_recv_activations(fwd_chunk_id)
         self._let_go({0: self.args_recv_info[fwd_chunk_id]})
-        return found
+        return received
 
     def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:
-        found = super()._retrieve_recv_grads(bwd_chunk_id)
+        received = super()._retrieve_recv_grads(bwd_chunk_id)
         self._let_go({0: self.grad_recv_info[bwd_chunk_id]})
-        return found
+        return received
 
 
 class Nowhere:

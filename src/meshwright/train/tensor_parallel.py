@@ -53,17 +53,17 @@ class Ranks:
         n = self.size
         parts = x_BTD.view(B, n, T // n, D).transpose(0, 1)
         parts = parts.reshape(n * B, T // n, D)
-        found: Tensor = ops.wait_tensor(
+        shard: Tensor = ops.wait_tensor(
             ops.reduce_scatter_tensor(parts, "sum", n, self.name)
         )
-        return found
+        return shard
 
     def summed(self, x: Tensor) -> Tensor:
         """The sum over ranks."""
-        found: Tensor = ops.wait_tensor(
+        total: Tensor = ops.wait_tensor(
             ops.all_reduce(x.contiguous(), "sum", self.name)
         )
-        return found
+        return total
 
 
 class Into(torch.autograd.Function):

@@ -100,8 +100,8 @@ def encoder(
     def encode(texts: list[str]) -> list[Ids]:
         with sentences(f"{tokenizer} cannot encode this text"):
             return [
-                np.asarray(found.ids)
-                for found in made.encode_batch_fast(
+                np.asarray(encoding.ids)
+                for encoding in made.encode_batch_fast(
                     texts, add_special_tokens=False
                 )
             ]

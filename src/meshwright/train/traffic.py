@@ -60,8 +60,8 @@ FLOPS: dict[Any, Callable[..., int]] = {
 
 def flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
     """Matrix FLOPs of one operation, two a multiply-add."""
-    if found := FLOPS.get(op._overloadpacket):
-        return found(*args, **kwargs)
+    if formula := FLOPS.get(op._overloadpacket):
+        return formula(*args, **kwargs)
     known = flop_registry.get(op._overloadpacket)
     return int(known(*args, **kwargs, out_val=out)) if known else 0
 
@@ -89,9 +89,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = op(*args, **(kwargs or {}))
         self.flops += flops(op, args, kwargs or {}, out)
         if op.namespace in ("c10d", "_c10d_functional") and (
-            found := FULL_VECTOR.get(op._opname)
+            collective := FULL_VECTOR.get(op._opname)
         ):
-            kind, vector = found
+            kind, vector = collective
             tensor = vector(args, out)
             group = CollectiveOp.get_process_group(op, args)
             if group.size() == 1:
@@ -110,23 +110,23 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def over(self, axis: str) -> Counter[tuple[str, int]]:
         """(kind, bytes) -> how often, on one axis."""
-        found: Counter[tuple[str, int]] = Counter()
+        counts: Counter[tuple[str, int]] = Counter()
         for (kind, where, size), times in self.sent.items():
             if where == axis:
-                found[kind, size] += times
-        return found
+                counts[kind, size] += times
+        return counts
 
     def volume(self, axis: str) -> dict[str, int]:
         """kind -> bytes of all full vectors, on one axis."""
-        found: Counter[str] = Counter()
+        elements: Counter[str] = Counter()
         for (kind, size), times in self.over(axis).items():
-            found[kind] += size * times
-        return dict(found)
+            elements[kind] += size * times
+        return dict(elements)
 
 
 def axes_of(mesh: Mesh) -> dict[str, str]:
     """Name of a process group -> axis, for the groups of a run."""
-    found: dict[str, str] = {
+    axes: dict[str, str] = {
         mesh.group(name).group_name: name
         for name in mesh.whole.mesh_dim_names or ()
     }
@@ -135,8 +135,8 @@ def axes_of(mesh: Mesh) -> dict[str, str]:
         # the replicas are the cp ranks, and count there
         alone = mesh.axis("dp").size() == 1 and mesh.axis("cp").size() > 1
         axis = "copies" if name == "copies" else "cp" if alone else "replicas"
-        found[group.group_name] = axis
+        axes[group.group_name] = axis
     if mesh.experts is not None:
         for name in ("edp", "ep"):
-            found.setdefault(mesh.experts.get_group(name).group_name, name)
-    return found
+            axes.setdefault(mesh.experts.get_group(name).group_name, name)
+    return axes

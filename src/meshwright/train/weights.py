@@ -97,12 +97,12 @@ class Weights:
             where.part * rows + min(part[0].stop, rows),
         )
         source = self.tensors[where.name]
-        found: Tensor = (
+        values: Tensor = (
             source[part[1], first].T
             if where.transposed
             else source[(first, *part[1:])]
         )
-        return found
+        return values
 
 
 def check(folder: Path, m: Model) -> Weights:
@@ -134,9 +134,9 @@ def check(folder: Path, m: Model) -> Weights:
             raise BadInput(
                 f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here"
             )
-    found = Weights(_tensors(folder, TABLES[str(kind)]), TABLES[str(kind)])
-    _compare(folder, found, m)
-    return found
+    weights = Weights(_tensors(folder, TABLES[str(kind)]), TABLES[str(kind)])
+    _compare(folder, weights, m)
+    return weights
 
 
 def _tensors(folder: Path, table: Table) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
         )
     if missing := [path.name for path in sorted(paths) if not path.is_file()]:
         raise BadInput(f"{folder} lacks {missing[0]}, which its {INDEX} names")
-    found = {
+    tensors = {
         name: file.get_slice(name)
         for file in map(_open, sorted(paths))
         for name in file.keys()  # noqa: SIM118
@@ -166,31 +166,31 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
     body = next(
         match[0] for row in table.values() if (match := BODY.match(row.name))
     )
-    if any(name.startswith(body) for name in found):
-        return found
+    if any(name.startswith(body) for name in tensors):
+        return tensors
     return {
         name if name == HEAD else body + name: tensor
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
     }
 
 
-def _compare(folder: Path, found: Weights, m: Model) -> None:
+def _compare(folder: Path, weights: Weights, m: Model) -> None:
     """Every parameter is there in its shape and as a number, and nothing is left over."""
     with torch.device("meta"):
         whole = Decoder(m, range(m.layers), 1)
-    left = {name for name in found.tensors if not BUFFERS.fullmatch(name)}
+    left = {name for name in weights.tensors if not BUFFERS.fullmatch(name)}
     # a second copy of the embedding
     left -= {HEAD} if m.tied_embeddings else set()
     seen = set()
     for name, p in parameters(whole, m):
-        where = place(found.table, name)
+        where = place(weights.table, name)
         if where is None:
             raise BadInput(f"weights of {folder} have no {name}")
         for theirs, want in in_files(where, rows(name, p, m), p).items():
-            if theirs not in found.tensors:
+            if theirs not in weights.tensors:
                 raise BadInput(f"weights of {folder} have no {theirs}")
             seen.add(theirs)
-            _right(folder, theirs, found.tensors[theirs], want)
+            _right(folder, theirs, weights.tensors[theirs], want)
     if extra := sorted(left - seen):
         raise BadInput(
             f"weights of {folder} hold {extra[0]}, which this model does not have"
@@ -233,9 +233,9 @@ def fill(stage: nn.Module, m: Model, weights: Weights) -> None:
     for name, p in parameters(stage, m):
         heartbeat.beat(f"reading {name}"[:48])
         mine = local(p)
-        found = weights.read(name, rows(name, p, m), region(p))
-        if mine.numel() and found.numel():
-            mine.narrow(0, 0, found.shape[0]).copy_(found)
+        values = weights.read(name, rows(name, p, m), region(p))
+        if mine.numel() and values.numel():
+            mine.narrow(0, 0, values.shape[0]).copy_(values)
 
 
 def load(stages: Mapping[int, nn.Module], m: Model, folder: Path) -> None:

@@ -43,12 +43,14 @@ MOST_ROWS = 64
 """Clusters, or other rows of one answer."""
 
 
-def settled(found: Prediction, notes: Sequence[str]) -> dict[str, Any]:
+def settled(prediction: Prediction, notes: Sequence[str]) -> dict[str, Any]:
     """A prediction's fields, with what was rounded among its notes, and its layout in words."""
-    said = found.noted((*notes, *found.notes))
+    said = prediction.noted((*notes, *prediction.notes))
     return {
         **said.to_dict(),
-        "layout_words": layout_words(found.layout, found.microbatches),
+        "layout_words": layout_words(
+            prediction.layout, prediction.microbatches
+        ),
     }
 
 
@@ -85,18 +87,18 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
         pareto=bool(body.get("pareto")),
         families=bool(body.get("families", True)),
     )
-    found = yield from closed_forms(steps, paid, notes)
+    answer = yield from closed_forms(steps, paid, notes)
     tied = {
-        **ties(job, found.fastest),
-        "why": reason(found),
-        "idle": found.idle,
+        **ties(job, answer.fastest),
+        "why": reason(answer),
+        "idle": answer.idle,
     }
-    said = (*notes, *found.notes) if found.best else (*found.notes, *notes)
-    found = replace(
-        found, alternatives=found.alternatives[: top - 1], notes=said
+    said = (*notes, *answer.notes) if answer.best else (*answer.notes, *notes)
+    answer = replace(
+        answer, alternatives=answer.alternatives[: top - 1], notes=said
     )
-    told = found.to_dict()
-    for p, one in shown(found, told):
+    told = answer.to_dict()
+    for p, one in shown(answer, told):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
     yield envelope("plan", {**told, "price": paid, **tied})
 
@@ -115,14 +117,14 @@ def closed_forms(
 
 
 def shown(
-    found: Plan, told: Mapping[str, Any]
+    answer: Plan, told: Mapping[str, Any]
 ) -> Iterator[tuple[Prediction, dict[str, Any]]]:
     """The predictions of a plan with their fields."""
-    if found.best:
-        yield found.best, told["best"]
-    yield from zip(found.alternatives, told["alternatives"], strict=True)
+    if answer.best:
+        yield answer.best, told["best"]
+    yield from zip(answer.alternatives, told["alternatives"], strict=True)
     for family, one in zip(
-        (*found.families, *found.outside), told["families"], strict=True
+        (*answer.families, *answer.outside), told["families"], strict=True
     ):
         if family.prediction:
             yield family.prediction, one["prediction"]
@@ -158,14 +160,14 @@ def beside(body: Body, progress: Progress) -> Answer:
     job, _ = ask(body.get("question"), [])
     layout = laid_out(job, body.get("layout", {}))
     used = replace(job, layout=layout)
-    found = neighbours(used, layout, progress)
+    choices = neighbours(used, layout, progress)
     values = {
         name: list(each) for name, each in choices_of(job, layout).items()
     }
     return {
         "schema": SCHEMA,
         "values": values,
-        "choices": [c.to_dict() for c in found],
+        "choices": [c.to_dict() for c in choices],
     }
 
 
@@ -258,12 +260,12 @@ def planned(
     """
     try:
         changed = vary(job, change.path, change.value)
-        found = best_of(changed, space, progress, top=2)
+        answer = best_of(changed, space, progress, top=2)
     except MeshwrightError as error:
         return {"why": str(error)}
-    p = found.fastest
+    p = answer.fastest
     if p is None:
-        return {"why": (*found.notes, "nothing fits")[0]}
+        return {"why": (*answer.notes, "nothing fits")[0]}
     return {**few(p), "slower": token_s(p) / token_s(now) - 1 if now else None}
 
 
@@ -327,11 +329,11 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
         row["chip"] = chip.name
         row["usd_per_hour"] = varied.cluster.chip.usd_per_hour
         try:
-            found = best_of(varied, space, progress)
-            if found.best:
-                yield {**row, **few(found.best)}
+            answer = best_of(varied, space, progress)
+            if answer.best:
+                yield {**row, **few(answer.best)}
             else:
-                yield {**row, "why": (*found.notes, "nothing fits")[0]}
+                yield {**row, "why": (*answer.notes, "nothing fits")[0]}
         except MeshwrightError as error:
             yield {**row, "why": str(error)}
 
@@ -349,8 +351,8 @@ def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
         row: dict[str, Any] = {"chips": chips}
         try:
             varied = rented(vary(job, "chips", chips), rate)
-            found = best_of(varied, space, progress, top=2)
-            p, why = found.fastest, (*found.notes, "nothing fits")[0]
+            answer = best_of(varied, space, progress, top=2)
+            p, why = answer.fastest, (*answer.notes, "nothing fits")[0]
         except MeshwrightError as error:
             p, why = None, str(error)
         rate = p.tokens_per_s / chips if p else 0.0
@@ -378,13 +380,13 @@ def on(job: Job, name: str) -> Job | MeshwrightError:
 
 def texts(body: Body, name: str) -> list[str]:
     """A list of texts of a request."""
-    found = body.get(name)
-    if not isinstance(found, list) or not 0 < len(found) <= MOST_ROWS:
+    values = body.get(name)
+    if not isinstance(values, list) or not 0 < len(values) <= MOST_ROWS:
         raise BadInput(f"{name} must be a list of 1 to {MOST_ROWS} texts")
-    for text in found:
+    for text in values:
         if not isinstance(text, str):
             raise BadInput(f"{name} must hold texts, not {brief(text)}")
-    return found
+    return values
 
 
 def copies(body: Body, progress: Progress) -> Answer:
@@ -402,7 +404,7 @@ def copies(body: Body, progress: Progress) -> Answer:
     if own_price:
         prices[job.cluster.chip.name] = own_price
     job = rented(job, own_price)
-    found = {
+    copied = {
         "command": command_of(question, clusters=names),
         "python": python_of(question, names, prices),
         "note": PRICES if prices else "",
@@ -412,7 +414,7 @@ def copies(body: Body, progress: Progress) -> Answer:
         job = compute_step(job, laid_out(job, layout)).job
     return {
         "schema": SCHEMA,
-        **found,
+        **copied,
         "toml": dump_job(job),
         "tools": tools(job),
     }
@@ -423,7 +425,7 @@ PRICES = "No command takes prices: they are in the Python and in the JOB.toml."
 
 def tools(job: Job) -> list[dict[str, str]]:
     """The job in the words of each other tool, or why it cannot be said there."""
-    found = []
+    exports = []
     for name in bridge.TOOLS:
         one = {"name": name, "title": get(name).title}
         try:
@@ -431,10 +433,10 @@ def tools(job: Job) -> list[dict[str, str]]:
             text, _ = bridge.write(
                 job, name, Place(nodes, ranks, None, job.model.name)
             )
-            found.append({**one, "text": text})
+            exports.append({**one, "text": text})
         except MeshwrightError as error:
-            found.append({**one, "why": str(error)})
-    return found
+            exports.append({**one, "why": str(error)})
+    return exports
 
 
 def catalogue(body: Body, progress: Progress) -> Answer:

@@ -163,10 +163,10 @@ class Kept:
         self.answers: OrderedDict[str, bytes] = OrderedDict()
 
     def get(self, key: str) -> bytes | None:
-        found = self.answers.get(key)
-        if found is not None:
+        answer = self.answers.get(key)
+        if answer is not None:
             self.answers.move_to_end(key)
-        return found
+        return answer
 
     def put(self, key: str, answer: bytes) -> None:
         if len(answer) <= KEPT_BYTES:
@@ -213,9 +213,9 @@ class Api:
 
     def prepared(self, name: str, body: Mapping[str, Any]) -> Any:
         """An answer that is kept before anybody asks."""
-        found = self.endpoints[name].ask(body, lambda what, share: None)
-        self.kept.put(digest(name, body), written(cast("Any", found)))
-        return found
+        answer = self.endpoints[name].ask(body, lambda what, share: None)
+        self.kept.put(digest(name, body), written(cast("Any", answer)))
+        return answer
 
     async def describe(self, request: Request) -> Response:
         """The description of the interface."""
@@ -265,13 +265,13 @@ class Api:
         """An answer in one piece, kept for the next who asks the same."""
         key = asked.kept and digest(name, body)
         headers = {**HEADERS}
-        if not key or (found := self.kept.get(key)) is None:
+        if not key or (answer := self.kept.get(key)) is None:
             task = self.task(name, asked, body)
-            found = await self.computed(task, asked, request)
+            answer = await self.computed(task, asked, request)
             headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
             if key:
-                self.kept.put(key, found)
-        return Response(found, 200, headers, "application/json")
+                self.kept.put(key, answer)
+        return Response(answer, 200, headers, "application/json")
 
     async def computed(
         self, task: Task, asked: Endpoint, request: Request
@@ -318,8 +318,8 @@ class Api:
     ) -> Response:
         """An answer of many lines: what is wrong with the question is said before the first."""
         key = asked.last and digest(asked.last, body)
-        if key and (found := self.kept.get(key)):
-            return Response(found + b"\n", 200, HEADERS, LINES)
+        if key and (answer := self.kept.get(key)):
+            return Response(answer + b"\n", 200, HEADERS, LINES)
         task = self.task(name, asked, body)
         first = await self.computed(task, asked, request)
         return StreamingResponse(
@@ -413,10 +413,10 @@ async def not_here(request: Request, error: Exception) -> Response:
 def opened(api: Api, files: Files) -> None:
     """Have at hand what everybody asks first: in the first file, and among the answers kept."""
     plan = {"question": OPENING, "families": False, "top": 1}
-    found = {page.key("catalogue", {}): api.prepared("catalogue", {})}
-    files.open(found)
-    told = found[page.key("plan", plan)] = api.prepared("plan", plan)
-    files.open(found)
+    first = {page.key("catalogue", {}): api.prepared("catalogue", {})}
+    files.open(first)
+    told = first[page.key("plan", plan)] = api.prepared("plan", plan)
+    files.open(first)
     api.prepared(
         "beside", {"question": OPENING, "layout": told["best"]["layout"]}
     )

@@ -46,8 +46,8 @@ def taken(
 ) -> tuple[dict[str, Any], str]:
     """(question, what the text was taken for); kept: what stands where the text says nothing."""
     if text.startswith("{"):
-        if (found := bridged(text, progress)) is not None:
-            return theirs(found, kept)
+        if (file := bridged(text, progress)) is not None:
+            return theirs(file, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
             return result(
@@ -59,8 +59,8 @@ def taken(
     words = command_words(text)
     if words is not None:
         return words, "a command line"
-    if (found := bridged(text, progress)) is not None:
-        return theirs(found, kept)
+    if (file := bridged(text, progress)) is not None:
+        return theirs(file, kept)
     job = load_job(parse_toml(text, "the text"), files=False, bare=False)
     own = job.layout != Layout()
     return question_of(job, layout=own), "a JOB.toml"
@@ -88,19 +88,19 @@ NOT_THEIRS = ("is no file of", "is not valid", "must hold", "is nested")
 
 
 def theirs(
-    found: bridge.Found, kept: Mapping[str, Any]
+    file: bridge.Found, kept: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The question of another tool's file; what it leaves open stays as it is on the page."""
     tables = {
         name: dict(t) if isinstance(t, Mapping) else t
-        for name, t in found.tables.items()
+        for name, t in file.tables.items()
     }
     if isinstance(tables.get(MODEL), dict):
-        tables[MODEL].setdefault("name", f"a model of {found.format.title}")
+        tables[MODEL].setdefault("name", f"a model of {file.format.title}")
     tables.setdefault(MODEL, described(str(kept.get(MODEL) or FIRST)))
-    on = found.on or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[1]
+    on = file.on or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[1]
     count = (
-        found.chips or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[0]
+        file.chips or catalog.counted(str(kept.get("on") or "8xh100-sxm"))[0]
     )
     tables["cluster"] = {
         "on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"
@@ -108,13 +108,11 @@ def theirs(
     tables["job"].setdefault("batch", str(kept.get("batch") or "4Mi"))
     job = load_job(tables, files=False)
     left = (
-        f"; not in it: {', '.join([*found.left][:NAMED])}"
-        if found.left
-        else ""
+        f"; not in it: {', '.join([*file.left][:NAMED])}" if file.left else ""
     )
     return question_of(
         job, layout=True
-    ), f"a file of {found.format.title}{left}"
+    ), f"a file of {file.format.title}{left}"
 
 
 NAMED = 6

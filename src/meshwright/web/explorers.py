@@ -64,19 +64,19 @@ def timeline(body: Body, progress: Progress) -> Answer:
     """The pipeline of a layout, action by action."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
-    found = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
-    p = found.prediction
+    replay = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
+    p = replay.prediction
     words = layout_words(p.layout, p.microbatches)
     memory = {k: dict(v._asdict()) for k, v in p.memory_by_stage.items()}
     return envelope(
         "timeline",
         {
-            **found.to_dict(),
+            **replay.to_dict(),
             "layout_words": words,
             "step_time_s": p.step_time_s,
             "memory_by_stage_bytes": memory,
             "capacity_bytes": p.memory_bytes["capacity"],
-            **actions(found),
+            **actions(replay),
         },
     )
 
@@ -95,9 +95,9 @@ def replayed(p: Prediction) -> Replay:
     return compute_replay(p)
 
 
-def actions(found: Replay) -> dict[str, Any]:
+def actions(replay: Replay) -> dict[str, Any]:
     """Each rank's actions as [kind, stage, microbatch, start, end]."""
-    t = found.timeline
+    t = replay.timeline
     ranks = []
     for order, stages, starts, stops in zip(
         t.order, t.stages, t.start_s, t.end_s, strict=True
@@ -112,43 +112,43 @@ def actions(found: Replay) -> dict[str, Any]:
 def trace(body: Body, progress: Progress) -> Answer:
     """The timeline as a trace for ui.perfetto.dev."""
     job, _ = ask(body.get("question"), [])
-    found = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
+    replay = replayed(compute_step(job, laid_out(job, body.get("layout", {}))))
     return perfetto.write(
-        found.timeline, layout_words(found.prediction.layout)
+        replay.timeline, layout_words(replay.prediction.layout)
     )
 
 
 def scenario(text: str, body: Body) -> Scenario:
     """A scenario by name, with the sliders and options of the body."""
-    found = load_scenario(text, files=False)
+    base = load_scenario(text, files=False)
     months = number(body, "months", 3.0)
     if not 0 < months <= 1200:
         raise BadInput(
             f"months must be above 0 and at most 1200, not {months:g}"
         )
-    found = replace(
-        found, duration_s=months * MONTH_S, linear=number(body, "linear", 0.8)
+    base = replace(
+        base, duration_s=months * MONTH_S, linear=number(body, "linear", 0.8)
     )
     if body.get("failures"):
-        found = replace(found, failures=found.failures or Failures())
-    return scaled(found, body.get("factors", {}))
+        base = replace(base, failures=base.failures or Failures())
+    return scaled(base, body.get("factors", {}))
 
 
 def number(body: Body, name: str, default: float) -> float:
     """A number of a request."""
-    found = body.get(name, default)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise BadInput(f"{name} must be a number, not {brief(found)}")
-    return float(found)
+    value = body.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(f"{name} must be a number, not {brief(value)}")
+    return float(value)
 
 
-def scaled(found: Scenario, factors: object) -> Scenario:
+def scaled(base: Scenario, factors: object) -> Scenario:
     """The scenario with numbers of its chip and network multiplied: flops, hbm, memory, bandwidth,
     latency, launch.
     """
     if not isinstance(factors, Mapping):
         raise BadInput(f"factors must be a table, not {brief(factors)}")
-    changed = found
+    changed = base
     for name in factors:
         by = number(factors, str(name), 1.0)
         if not FACTORS[0] <= by <= FACTORS[1]:
@@ -165,7 +165,7 @@ def scaled(found: Scenario, factors: object) -> Scenario:
     marks = ", ".join(
         f"{name} x{factors[name]:g}" for name in factors if factors[name] != 1
     )
-    label = f"{found.name} ({marks})" if marks else found.name
+    label = f"{base.name} ({marks})" if marks else base.name
     return replace(changed, name=label)
 
 
@@ -230,7 +230,7 @@ def roofline(body: Body, progress: Progress) -> Answer:
     job, _ = ask(kept, notes)
     how = job.assumptions if question.get("assumptions") in BOOKS else EXACT
     shape = body.get("shape", "")
-    found = compute_roofline(
+    answer = compute_roofline(
         job.model,
         job.cluster,
         job.batch_tokens,
@@ -241,7 +241,7 @@ def roofline(body: Body, progress: Progress) -> Answer:
         shape=parse_shape(str(shape)) if shape else None,
     )
     return envelope(
-        "roofline", replace(found, notes=(*notes, *found.notes)).to_dict()
+        "roofline", replace(answer, notes=(*notes, *answer.notes)).to_dict()
     )
 
 

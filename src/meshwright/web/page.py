@@ -40,16 +40,16 @@ def static(name: str) -> str:
 
 def modules(first: str = "main.js") -> list[str]:
     """The modules that one needs, each after those it imports."""
-    found: list[str] = []
+    names: list[str] = []
 
     def visit(name: str) -> None:
         for _, other in IMPORT.findall(static(name)):
-            if other not in found:
+            if other not in names:
                 visit(other)
-        found.append(name)
+        names.append(name)
 
     visit(first)
-    return found
+    return names
 
 
 @cache

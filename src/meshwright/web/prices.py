@@ -27,14 +27,14 @@ def named(name: str, chips: Iterable[str]) -> str | None:
         what = catalog.network(what).chip
     if not catalog.has("chips", what):
         return None
-    found = catalog.chip(what).name
-    return found if found in chips else None
+    chip = catalog.chip(what).name
+    return chip if chip in chips else None
 
 
 def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
     """Chip -> its price.  BadInput for a name that is none of these chips."""
     chips = sorted({*chips})
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for name, rate in prices.items():
         chip = named(name, chips)
         if chip is None:
@@ -43,12 +43,12 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
                 f" {', '.join(nearest(name, chips)[:NAMED]) or 'there is none'}"
             )
         positive(name, rate)
-        if found.get(chip, rate) != rate:
+        if rates.get(chip, rate) != rate:
             raise BadInput(
-                f"prices: {chip} is said twice, {found[chip]:g} and {rate:g} USD/h"
+                f"prices: {chip} is said twice, {rates[chip]:g} and {rate:g} USD/h"
             )
-        found[chip] = rate
-    return found
+        rates[chip] = rate
+    return rates
 
 
 def nearest(name: str, chips: Iterable[str]) -> list[str]:

@@ -80,8 +80,12 @@ def tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
     model = question.get(MODEL, "")
     job = question.get(JOB)
     if job is not None:
-        found = describe(STDIN, given, io.StringIO(job))
-        return found if not model else {**found, MODEL: described(model)}
+        given_tables = describe(STDIN, given, io.StringIO(job))
+        return (
+            given_tables
+            if not model
+            else {**given_tables, MODEL: described(model)}
+        )
     named = model or FIRST
     if Path(named).suffix.lower() in FILES:
         raise BadInput(
@@ -122,8 +126,8 @@ def laid_out(job: Job, layout: object) -> Layout:
         and "schedule" not in layout
     ):
         layout = {**layout, "schedule": "interleaved"}
-    found: Layout = read(Layout, dict(layout), "layout", known)
-    return found.filling(job.cluster.chips)
+    given_layout: Layout = read(Layout, dict(layout), "layout", known)
+    return given_layout.filling(job.cluster.chips)
 
 
 def question_of(job: Job, layout: bool = False) -> dict[str, str]:
@@ -136,17 +140,17 @@ def question_of(job: Job, layout: bool = False) -> dict[str, str]:
 
 def question_in(text: str, layout: bool) -> dict[str, str]:
     """The question in the text of a job file that `dump_job` wrote; see `question_of`."""
-    found = parse_toml(text, "the job")
-    model = found[MODEL]
-    cluster = found["cluster"]
+    data = parse_toml(text, "the job")
+    model = data[MODEL]
+    cluster = data["cluster"]
     fixed = (
-        {k: plain(v) for k, v in found["layout"].items() if k != "placement"}
+        {k: plain(v) for k, v in data["layout"].items() if k != "placement"}
         if layout
         else {}
     )
     if [*model] != ["name"] or [*cluster] != ["on"]:
         return {JOB: without_layout(text), **fixed}
-    rest = {**cluster, **found.get("software", {}), **found["job"]}
+    rest = {**cluster, **data.get("software", {}), **data["job"]}
     if any(isinstance(value, (dict, list)) for value in rest.values()):
         return {JOB: without_layout(text), **fixed}
     named = {

@@ -90,8 +90,8 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
 
     def keep(name: str, body: Mapping[str, Any]) -> Any:
         progress(name, len(answers) / 14)
-        found = asked[name].ask(body, progress)
-        told = list(found) if isinstance(found, Iterator) else found
+        answer = asked[name].ask(body, progress)
+        told = list(answer) if isinstance(answer, Iterator) else answer
         answers[key(name, body)] = told
         return told
 
@@ -154,14 +154,14 @@ def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
 
 def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     """A plan, or a prediction as the only layout of one."""
-    found = data if "best" in data else {**ALONE, "best": data}
-    asked = result(found)
+    saved = data if "best" in data else {**ALONE, "best": data}
+    asked = result(saved)
     bodies: tuple[dict[str, Any], ...] = (
         {"question": asked},
         {"question": asked, "families": False, "top": 1},
     )
     return {"view": "plan", **asked}, {
-        key("plan", body): found for body in bodies
+        key("plan", body): saved for body in bodies
     }
 
 

@@ -56,10 +56,10 @@ def of_folder(path: Path) -> dict[str, Any]:
         "series": series(run.metrics),
         "prediction": settled(predict(run.job), ()),
     }
-    found = (
+    comparison = (
         {**compare(run).to_dict(), "run": path.name} if run.metrics else None
     )
-    return envelope("compare", {**told, "comparison": found})
+    return envelope("compare", {**told, "comparison": comparison})
 
 
 def of_files(body: Body, progress: Progress) -> Answer:
@@ -89,12 +89,12 @@ def of_log(body: Body, progress: Progress) -> Answer:
     said = body.get("layout", {})
     layout = laid_out(job, said) if said else job.layout
     log = steps_of(str(body.get("text", "")))
-    found = beside("the log", log, predict(job, layout))
+    logged = beside("the log", log, predict(job, layout))
     told = {
-        "folder": f"log of {found.log.kind}",
-        "series": found.series,
-        "prediction": settled(found.predicted, notes),
-        "comparison": found.to_dict(),
+        "folder": f"log of {logged.log.kind}",
+        "series": logged.series,
+        "prediction": settled(logged.predicted, notes),
+        "comparison": logged.to_dict(),
     }
     return envelope("compare", told)
 

@@ -136,8 +136,8 @@ def parts(
     asked: Endpoint, body: Mapping[str, Any], work: Work
 ) -> Iterator[bytes]:
     """The lines of an answer: one, or as many as it has parts."""
-    found = asked.ask(body, work.progress)
+    answers = asked.ask(body, work.progress)
     if not asked.streams:
-        found = iter([cast("Mapping[str, Any]", found)])
-    for answer in cast("Iterator[Mapping[str, Any]]", found):
+        answers = iter([cast("Mapping[str, Any]", answers)])
+    for answer in cast("Iterator[Mapping[str, Any]]", answers):
         yield written(answer)

@@ -40,17 +40,17 @@ def layouts(ranks: int) -> dict[str, Layout]:
             for how in ("selective", "full")
         }
         return {"plain": ONE_DEVICE, **once}
-    found = {"tp": Layout(tp=ranks, dp=1), "cp": Layout(cp=ranks, dp=1)}
-    found |= {
+    layouts = {"tp": Layout(tp=ranks, dp=1), "cp": Layout(cp=ranks, dp=1)}
+    layouts |= {
         f"zero{stage}": Layout(dp=ranks, zero=stage) for stage in range(4)
     }
     if ranks == 2:
         chunks = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "zbv": 1}
-        found |= {
+        layouts |= {
             name: Layout(pp=2, dp=1, schedule=name, interleave=v)
             for name, v in chunks.items()
         }
-    return found
+    return layouts
 
 
 def job(
@@ -78,9 +78,9 @@ def cpu_seconds(
     """
     trainer = Trainer(wanted, Settings(clip=None), device)
     tokens = shared(wanted, trainer)
-    found: list[float] = []
-    while len(found) < least + WARM or (
-        sum(found) < least_s and len(found) < 60
+    seconds: list[float] = []
+    while len(seconds) < least + WARM or (
+        sum(seconds) < least_s and len(seconds) < 60
     ):
         dist.barrier()
         start = time.process_time()
@@ -89,8 +89,8 @@ def cpu_seconds(
             [time.process_time() - start], dtype=torch.float64
         )
         dist.all_reduce(spent)
-        found.append(float(spent))
-    return found[WARM:]
+        seconds.append(float(spent))
+    return seconds[WARM:]
 
 
 def shared(wanted: Job, trainer: Trainer) -> tuple[Any, Any]:

@@ -216,13 +216,13 @@ def tables(
     least_s: float,
 ) -> Iterator[tuple[str, Table]]:
     """The tables "NAME forward" and "NAME backward"."""
-    found = [
+    times = [
         both(kernel.build, sizes, make, least_s)
         for sizes in itertools.product(*points)
     ]
     check = both(kernel.build, kernel.check, make, least_s)
     for name, column, checked in zip(
-        ("forward", "backward"), zip(*found, strict=True), check, strict=True
+        ("forward", "backward"), zip(*times, strict=True), check, strict=True
     ):
         table = Table(kernel.axes, floats(points), column)
         yield (
@@ -245,7 +245,7 @@ def single(
     make: Make, name: str, points: Sequence[float], least_s: float
 ) -> Table:
     """A kernel without a backward pass, on flat tensors of so many elements."""
-    found = []
+    times = []
     for size in points:
         count = int(min(max(FOOTPRINT / (16 * size), 2), 32))
         run = SINGLE[name](
@@ -260,8 +260,8 @@ def single(
             run()
             return ((now(make.device) - start) / count,)
 
-        found.append(repeated(once, least_s / count)[0])
-    return Table(("elements",), floats([points]), tuple(found))
+        times.append(repeated(once, least_s / count)[0])
+    return Table(("elements",), floats([points]), tuple(times))
 
 
 def accumulate(a: list[Tensor], b: list[Tensor]) -> Callable[[], Any]:

@@ -125,12 +125,12 @@ def measure_embedding(
     )
     make = kernels.Make(device, DTYPES[precision])
     cells = [(t, d, r) for t in tokens for d in width for r in rows]
-    found = {
+    times = {
         cell: kernels.both(kernels.embedding, cell, make, w.least_s)
         for cell in cells
     }
-    forward = tuple(found[t, d, rows[0]][0] for t in tokens for d in width)
-    back = tuple(found[cell][1] for cell in cells)
+    forward = tuple(times[t, d, rows[0]][0] for t in tokens for d in width)
+    back = tuple(times[cell][1] for cell in cells)
     axes = ("tokens", "width", "rows")
     return {
         "embedding forward": plain(
@@ -173,7 +173,7 @@ def measure_engine(
     w: Wanted, feature: str, ranks: int, device: torch.device
 ) -> list[list[float]]:
     """[layers, microbatches, CPU seconds of a step over all ranks] of four empty models."""
-    found = []
+    rows = []
     layout = engine.layouts(ranks)[feature]
     blank = Cluster(
         Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0),
@@ -183,7 +183,7 @@ def measure_engine(
     for layers in engine.LAYERS:
         for m in engine.MICROBATCHES:
             wanted = engine.job(blank, layout, layers, m)
-            found.append(
+            rows.append(
                 [
                     layers,
                     m,
@@ -194,7 +194,7 @@ def measure_engine(
                     ),
                 ]
             )
-    return found
+    return rows
 
 
 def measured(w: Wanted, part: Path, say: Say) -> Measured:
@@ -272,24 +272,24 @@ def processor(device: str) -> str:
     return names[0] if names else platform.processor() or "CPU"
 
 
-def machine(w: Wanted, found: Measured) -> Cluster:
+def machine(w: Wanted, measured: Measured) -> Cluster:
     """The calibrated machine: one rank's chip, the network of its ranks, its engine."""
     from_here = origin(w)
     tables = {
         f"{precision}/{name}": table_of(plain_table, from_here)
         for precision in w.precisions
-        for item, value in found.items()
+        for item, value in measured.items()
         if item.startswith(precision + "/")
         for name, plain_table in value.items()
     }
     base = Cluster(
         chip(w, tables, from_here),
-        network(w, found, from_here),
+        network(w, measured, from_here),
         max((1, *w.ranks)),
     )
     for ranks in (1, *w.ranks):
         for feature in engine.layouts(ranks):
-            if rows := found.get(f"engine/{feature}/{ranks}"):
+            if rows := measured.get(f"engine/{feature}/{ranks}"):
                 base = with_feature(base, feature, ranks, rows, from_here)
     return base
 
@@ -342,14 +342,14 @@ def memory(device: str) -> float:
     )
 
 
-def network(w: Wanted, found: Measured, sources: dict[str, Any]) -> Network:
+def network(w: Wanted, measured: Measured, sources: dict[str, Any]) -> Network:
     """The ranks of this machine as one dimension. Latency and bandwidth: a line through the
     all-gather of two.
     """
     tables = {}
     for kind in collectives.KINDS:
-        ranks = [n for n in w.ranks if f"{kind}/{n}" in found]
-        rows = {n: found[f"{kind}/{n}"] for n in ranks}
+        ranks = [n for n in w.ranks if f"{kind}/{n}" in measured]
+        rows = {n: measured[f"{kind}/{n}"] for n in ranks}
         if not rows:
             continue
         sizes = tuple(float(row[0]) for row in rows[ranks[0]])
