@@ -13,7 +13,7 @@ from meshwright.count.model import parameters
 from meshwright.describe.assumptions import assumptions
 from meshwright.describe.model import RopeScaling
 from meshwright.layout import trainable
-from meshwright.step import memory, microbatch
+from meshwright.step import memory, microbatch, zero
 
 LLAMA = Job(model("llama3-8b"), cluster("64xh100-sxm"), 32)
 
@@ -47,7 +47,7 @@ def test_a_sequence_that_cannot_be_cut_names_what_cuts_it(
 
 
 def test_nothing_is_copied_at_the_step_where_no_framework_says_so() -> None:
-    states = memory.States(1.0, 2.0, 12 * 50.0)
+    states = zero.States(1.0, 2.0, 12 * 50.0)
     papers = replace(LLAMA, assumptions=assumptions("lbl-2024"))
     assert memory.step_copies(papers, states) == 0.0
 

@@ -25,7 +25,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
-from meshwright.step import Body, Held, Share, holding, memory, room
+from meshwright.step import Body, Held, Share, holding, memory, room, zero
 from meshwright.step import unit as unit_of
 from meshwright.step.microbatch import (
     boundary,
@@ -400,7 +400,7 @@ def test_gradients_as_wide_as_the_framework_has_them(
 def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:
     """4 bytes of each parameter whose 12 bytes of state it has."""
     job = framework(Layout(dp=1))
-    states = memory.States(1.0, 2.0, 12 * 50.0)
+    states = zero.States(1.0, 2.0, 12 * 50.0)
     assert memory.step_copies(job, states) == 4 * 50.0
     assert memory.moments(job) == 2
     assert memory.moments(a_job(Layout(dp=1))) == 1

@@ -13,8 +13,8 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.search import Space
 from meshwright.step import clock, memory
-from meshwright.step.memory import States
 from meshwright.step.units import Held, unit
+from meshwright.step.zero import States
 
 NEAR, FAR = 4e11, 2.5e10
 NETWORK = Network(

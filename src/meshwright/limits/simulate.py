@@ -35,7 +35,7 @@ from ..describe.job import Precision
 from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..step import Device, Unit, exposed
-from ..step.memory import sharded
+from ..step.zero import sharded
 from .laws import Shape, Values
 
 AXES = ("dp", "tp_model", "tp_ff", "pp", "ep")

@@ -22,6 +22,7 @@ from ..describe import shipped
 from ..describe.fields import Bandwidth, Checked, Seconds, Unit
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num, maximum, minimum, sqrt, where
+from ..step.zero import States
 from ..units import parse
 
 LARGEST_EXPONENT = 300.0
@@ -42,8 +43,12 @@ class Failures(Checked):
     storage_bytes_per_s: Bandwidth = 2e12 / 16384
     """What one chip's share of the storage takes. Grattafiori et al. 2024, section 3.3.1: 2 TB/s
     sustained for 16,384 H100."""
-    state_bytes: float = (
-        PRECISIONS["bf16"].weight_bytes + OPTIMIZERS["adamw"].state_bytes
+    state_bytes: float = float(
+        States(
+            weights=PRECISIONS["bf16"].weight_bytes,
+            gradients=PRECISIONS["bf16"].gradient_bytes,
+            optimizer=OPTIMIZERS["adamw"].state_bytes,
+        ).checkpoint
     )
     """Bytes of a checkpoint for each parameter: a weight in 2 bytes and Adam's state in 12."""
 

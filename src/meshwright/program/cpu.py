@@ -25,7 +25,8 @@ from ..schedule import get as schedule_named
 from ..step.microbatch import Body, body, kept_clock, recomputed
 from ..step.pipeline import sum_of
 from ..step.units import tied
-from .messages import reduced_at_once
+from ..step.zero import cuts, gathers
+from .messages import reduced
 
 CPU = "/cpu"
 
@@ -91,7 +92,7 @@ def busy(job: Job, layout: Layout) -> dict[str, Num]:
     inside = float(schedule.folded)
     fabric = at.fabric
     hop = 2 * (stages - 1.0 - inside) * send(fabric, parts.message)
-    shards = layout.replicas if layout.zero else 1.0
+    shards = layout.replicas if cuts(layout.zero, "optimizer") else 1.0
     return {
         "compute": group * m * (whole.compute + whole.memory),
         "accumulate": group
@@ -157,9 +158,8 @@ def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
     """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
     in and out of flat buffers.
 
-    ZeRO 0 all-reduces once a step; 1 reduce-scatters and gathers once; 2 reduce-scatters after
-    every microbatch, where backward passes are not halved; 3 also gathers for every pass. Units:
-    each layer; embedding and head together, or apart on different stages.
+    As often as the ZeRO stage says (`step.zero`). Units: each layer; embedding and head together,
+    or apart on different stages.
     """
     m = microbatches(job, layout)
     p = job.precision
@@ -191,12 +191,11 @@ def synchronised(job: Job, layout: Layout, parts: Body) -> Num:
         return where(
             layout.replicas > 1, each("all_reduce", p.gradient_bytes, 2.0), 0.0
         )
-    often = m if reduced_at_once(layout) else 1.0
     gather = each("all_gather", p.gather_bytes, 1.0)
     scatter = each("reduce_scatter", p.gradient_bytes, 1.0)
     return where(
         layout.replicas > 1,
-        gather * (2 * m if layout.zero == 3 else 1.0) + scatter * often,
+        gather * gathers(layout.zero, 2 * m) + scatter * reduced(layout, m),
         0.0,
     )
 

@@ -27,9 +27,10 @@ from ..layout.stages import (
     stage_layers,
     stage_numbers,
 )
-from ..num import where
+from ..num import Num, where
 from ..schedule.types import Action
 from ..step import stage_message
+from ..step.zero import cuts, gathers, reductions
 from .tiles import share
 
 FP32 = 4
@@ -431,42 +432,44 @@ def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
 
 
 def reduced_at_once(layout: Layout) -> bool:
-    """Gradients are reduced after each microbatch, so that a rank keeps shards of them: ZeRO 2 and
-    3, but where a schedule halves backward passes.
+    """Gradients are reduced after each microbatch, so that a rank keeps shards of them: where the
+    ZeRO stage cuts them, but for a schedule that halves backward passes.
     """
-    return bool(
-        layout.zero >= 2
-        and (layout.pp == 1 or not schedule_of(layout).split_backward)
+    return cuts(layout.zero, "gradients") and not (
+        layout.pp > 1 and schedule_of(layout).split_backward
     )
 
 
-def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
-    """Weights gathered and gradients reduced over the replicas (dp x cp), a collective a unit.
+def reduced(layout: Layout, m: Num) -> Num:
+    """How often gradients are reduced in a step."""
+    return reductions(layout.zero if reduced_at_once(layout) else 0, m)
 
-    ZeRO 0: gradients all-reduced once. 1: weights gathered and gradients scattered once. 2:
-    gradients scattered after every microbatch. 3: weights gathered for every forward and backward
-    pass too. Gradients of halved backward passes wait for the last microbatch, and under a pipeline
+
+def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
+    """Weights gathered and gradients reduced over the replicas (dp x cp), a collective a unit, as
+    often as the ZeRO stage says (`step.zero`).
+
+    But gradients of halved backward passes wait for the last microbatch, and under a pipeline
     weights are gathered as often as PyTorch lets go of their chunk (`gathered_again`).
     """
     layout = job.layout
     found = Sent()
-    again = Counter({0: 2 * m if layout.zero == 3 else 1})
+    again = Counter({0: int(gathers(layout.zero, 2 * m))})
     if layout.pp > 1 and layout.zero:
-        again = gathered_again(order(job, rank), layout.zero == 3)
+        again = gathered_again(order(job, rank), cuts(layout.zero, "weights"))
     dense, of_experts = replica_axis(layout), expert_axis(layout)
-    scatters = m if reduced_at_once(layout) else 1
+    scatters = int(reduced(layout, m))
     for chunk, shapes, experts in units_of_chunks(job, rank):
         copies, inside = replicas(layout, shards, experts)
         axis = of_experts if experts else dense
         size = elements(shapes, inside)
-        gathers = again[chunk]
         if layout.zero == 0:
             every = inside * copies
             found["all_reduce", axis, size * FP32] += int(every > 1)
             continue
         if inside > 1:
             gather = size * int(job.precision.gather_bytes)
-            found["all_gather", axis, gather] += gathers
+            found["all_gather", axis, gather] += again[chunk]
             found["reduce_scatter", axis, size * FP32] += scatters
         if copies > 1:
             found["all_reduce", "copies", size * FP32 // inside] += scatters

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num
-from ..step.memory import sharded
+from ..step.zero import sharded
 
 _BF16 = PRECISIONS["bf16"]
 KEPT: Mapping[str, tuple[float, float, float]] = MappingProxyType(

@@ -37,18 +37,7 @@ from . import (
     where_share,
 )
 from .units import tied
-
-
-class States(NamedTuple):
-    """Bytes that live for the whole run on one device."""
-
-    weights: Num
-    gradients: Num
-    optimizer: Num
-
-    @property
-    def total(self) -> Num:
-        return self.weights + self.gradients + self.optimizer
+from .zero import States, cuts, sharded
 
 
 class Use(NamedTuple):
@@ -68,9 +57,7 @@ class Use(NamedTuple):
 
 
 def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
-    """Weights, gradients and optimizer state of a device's parameters: ZeRO 1, 2, 3 shards the
-    third, second, first of them over the replicas.
-    """
+    """Weights, gradients and optimizer state of a device's parameters."""
     dense, expert = parameters
     split = dense / layout.shards + (
         expert / layout.expert_shards if job.model.moe else 0.0
@@ -86,19 +73,6 @@ def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
         split,
         zero,
     )
-
-
-def sharded(
-    weight: float,
-    gradient: float,
-    state: float,
-    full: Num,
-    split: Num,
-    zero: int,
-) -> States:
-    """Of `full` parameters, of which a replica's share is `split`, each with so many bytes."""
-    kept = [full if zero < stage else split for stage in (3, 2, 1)]
-    return States(kept[0] * weight, kept[1] * gradient, kept[2] * state)
 
 
 def saved(layer: LayerCost, parts: Body, text: str, share: Num = 1.0) -> Num:
@@ -344,7 +318,7 @@ def units_in_use(
     which wrap the whole pass. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
     Only of what the device holds and other replicas share.
     """
-    if zero < 2 or not job.how.memory.working_set:
+    if not (cuts(zero, "gradients") and job.how.memory.working_set):
         return {}
     alone = layout.pp == 1
     share = where_share(alone, by["whole"], by[end])
@@ -361,7 +335,7 @@ def units_in_use(
     )
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     found: holding.Parts = {}
-    if zero == 3:
+    if cuts(zero, "weights"):
         found["whole weights in use"] = (
             _two_largest(layers) + ends
         ) * job.precision.weight_bytes

@@ -30,6 +30,7 @@ from .pipeline import (
     where_share,
 )
 from .units import SILENT, Held, Unit, Units, tied
+from .zero import cuts, gathers, reductions
 
 
 class Device(NamedTuple):
@@ -148,76 +149,78 @@ NO_WAIT = overlap.Exposed(0.0, 0.0)
 
 
 def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
-    """What does not hide beside m microbatches.
+    """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
 
-    ZeRO 0 all-reduces gradients once a step; 1 reduce-scatters them and gathers weights; 2
-    reduce-scatters after every microbatch; 3 also gathers the weights before each pass. What is
-    done once hides behind the first forward or the last backward pass, less the layer that waits
-    for the first unit or makes the last one, which is exposed: T_1 + behind(rest); of scope "layer"
-    no unit is the first. Scope "backward": gathers of weights are waited for. Scope "step": all
-    of it hides behind all microbatches.
+    Scope "none": all of them. "step": what outlasts all microbatches. Else a pass hides what is
+    exchanged for it, and the first forward and the last backward pass what is exchanged once, less
+    the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
+    scope "layer" no layer is the first; of scope "backward" weights are waited for.
     """
-    often = m if zero >= 2 else 1.0
-    if how.scope == "none":
-        if zero == 0:
-            return Exposed(0.0, 0.0, 0.0, d.every.all_reduce.seconds)
-        gather = d.every.gather.seconds
-        scatter = d.every.scatter.seconds
-        once, again = (
-            ((m - 1) * gather, m * gather) if zero == 3 else (0.0, 0.0)
-        )
-        return Exposed(gather, once, again + (often - 1) * scatter, scatter)
+    gather, reduction = d.every.under(zero)
     if how.scope == "step":
-        sent = (
-            d.every.all_reduce
-            if zero == 0
-            else d.every.scatter * often
-            + d.every.gather * (2 * m if zero == 3 else 1.0)
-        )
         work = m * (d.forward + d.backward)
         own = (d.sent + d.sent_back) * m
+        sent = d.every.in_step(zero, m)
         shown, slower = overlap.behind(work, own, sent, how)
         return Exposed(0.0, 0.0, shown, 0.0, slower)
+    forward = gathers(zero, m)
+    backward = gathers(zero, 2 * m) - forward
+    waits = Exposed(
+        gather.seconds,
+        (forward - 1.0) * gather.seconds,
+        backward * gather.seconds,
+        reduction.seconds,
+    )
+    if how.scope == "none":
+        more = (reductions(zero, m) - 1.0) * reduction.seconds
+        return waits._replace(backward=waits.backward + more)
     if how.scope == "layer":
         d = d.steady
-    forward, back, sent, sent_back = d.layer
-    first = d.forward - forward, d.sent + sent * -1.0
-    last = d.backward - back, d.sent_back + sent_back * -1.0
-
-    def hide(work: Num, own: Load, hidden: Load) -> overlap.Exposed:
-        return overlap.behind(work, own, hidden, how)
-
-    if zero == 0:
-        shown, slower = hide(*last, d.rest.all_reduce)
-        return Exposed(
-            0.0,
-            0.0,
-            shown,
-            d.first.all_reduce.seconds,
-            slower,
-        )
+    first_weights, last_gradients = d.first.under(zero)
+    once, later = d.rest.under(zero)
     waited = how.scope == "backward"
-    each = d.every.gather.seconds
-    gather = each if waited else d.first.gather.seconds
-    ahead = NO_WAIT if waited else hide(*first, d.rest.gather)
-    with_last = d.rest.scatter
-    between = d.every.scatter
-    if zero == 3 and not waited:
-        ahead = ahead + hide(d.forward, d.sent, d.every.gather) * (m - 1)
-        with_last = d.every.gather + with_last
-        between = d.every.gather + between
-    behind = hide(*last, with_last)
-    if zero >= 2:
-        behind = behind + hide(d.backward, d.sent_back, between) * (m - 1)
-    slower = ahead.slowdown + behind.slowdown
-    again = each if waited and zero == 3 else 0.0
-    return Exposed(
-        gather,
-        ahead.shown + again * (m - 1),
-        behind.shown + again * m,
-        d.first.scatter.seconds,
-        slower,
+    beside = gather if cuts(zero, "weights") and not waited else NOTHING
+    every = beside + reduction if cuts(zero, "gradients") else NOTHING
+    f, b, sent, sent_back = d.layer
+    back = _behind_passes(
+        d.backward, d.sent_back, b, sent_back, beside + later, every, m, how
     )
+    if waited:
+        return waits._replace(
+            backward=waits.backward + back.shown,
+            leaves=last_gradients.seconds,
+            slowdown=back.slowdown,
+        )
+    ahead = _behind_passes(d.forward, d.sent, f, sent, once, beside, m, how)
+    return Exposed(
+        first_weights.seconds,
+        ahead.shown,
+        back.shown,
+        last_gradients.seconds,
+        ahead.slowdown + back.slowdown,
+    )
+
+
+def _behind_passes(
+    work: Num,
+    own: Load,
+    layer: Num,
+    layer_own: Load,
+    once: Load,
+    every: Load,
+    m: Num,
+    how: HidePass,
+) -> overlap.Exposed:
+    """What outlasts m passes of `work` seconds that send `own`: `once` beside one of them, less a
+    layer of it, and `every` beside each of the others.
+    """
+    found = NO_WAIT
+    if once is not NOTHING:
+        rest = own + layer_own * -1.0
+        found = overlap.behind(work - layer, rest, once, how)
+    if every is not NOTHING:
+        found = found + overlap.behind(work, own, every, how) * (m - 1)
+    return found
 
 
 def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
@@ -226,13 +229,8 @@ def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
     """
     found = Busy()
     for d in of:
-        often = m if zero >= 2 else 1.0
-        once = d.every.scatter.busy * often + d.every.gather.busy * (
-            2 * m if zero == 3 else 1.0
-        )
-        busy = (d.sent.busy + d.sent_back.busy) * m + (
-            d.every.all_reduce.busy if zero == 0 else once
-        )
+        passes = (d.sent.busy + d.sent_back.busy) * m
+        busy = passes + d.every.in_step(zero, m).busy
         found = (
             Busy(map(maximum, found, busy))
             if found and busy
@@ -283,9 +281,10 @@ def update(
     if not job.how.count.optimizer_step:
         return 0.0
     dense, expert = _most(ends)
-    mine = dense / (layout.shards if zero else 1.0)
+    cut = cuts(zero, "optimizer")
+    mine = dense / (layout.shards if cut else 1.0)
     if job.model.moe:
-        mine = mine + expert / (layout.expert_shards if zero else 1.0)
+        mine = mine + expert / (layout.expert_shards if cut else 1.0)
     r = at.rates
     away = offload(layout.offload).optimizer
     arithmetic, traffic = alone(

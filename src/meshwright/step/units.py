@@ -17,6 +17,7 @@ from ..describe.offload import offload
 from ..num import Num, anywhere, apart, beside, where
 from .microbatch import Body
 from .pipeline import Share
+from .zero import gathers, reductions
 
 
 class Unit(NamedTuple):
@@ -39,6 +40,17 @@ class Unit(NamedTuple):
         return Unit(
             self.all_reduce * times, self.gather * times, self.scatter * times
         )
+
+    def under(self, zero: int) -> tuple[Load, Load]:
+        """One gather of the weights, and one reduction of the gradients, of a ZeRO stage."""
+        if zero == 0:
+            return NOTHING, self.all_reduce
+        return self.gather, self.scatter
+
+    def in_step(self, zero: int, m: Num) -> Load:
+        """All of a step of m microbatches."""
+        gather, reduction = self.under(zero)
+        return reduction * reductions(zero, m) + gather * gathers(zero, 2 * m)
 
 
 SILENT = Unit(NOTHING, NOTHING, NOTHING)

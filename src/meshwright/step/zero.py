@@ -1,0 +1,78 @@
+"""ZeRO: what replicas cut instead of copying it, and how often in a step of m microbatches they
+exchange weights and gradients for that.
+
+    stage  cut over the replicas  weights are gathered        gradients are reduced
+    0      -                      -                           once, to all of them
+    1      optimizer state        once                        once, each shard to its owner
+    2      gradients too          once                        after every microbatch
+    3      weights too            before every pass: 2 m      after every microbatch
+
+Source: Rajbhandari et al. 2020, arXiv 1910.02054, sections 5 and 7.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..num import Num
+
+CUT_FROM = {"weights": 3, "gradients": 2, "optimizer": 1}
+"""What lives on a device for the whole run -> the first stage that cuts it over the replicas."""
+
+
+def cuts(zero: int, kind: str) -> bool:
+    """Whether a stage cuts the weights, the gradients or the state of the optimizer."""
+    return zero >= CUT_FROM[kind]
+
+
+def gathers(zero: int, passes: Num) -> Num:
+    """How often the weights of a device are gathered for so many passes, the first of a step among
+    them.
+    """
+    if cuts(zero, "weights"):
+        return passes
+    return 1.0 if cuts(zero, "optimizer") else 0.0
+
+
+def reductions(zero: int, m: Num) -> Num:
+    """How often the gradients of a device are reduced in m microbatches."""
+    return m if cuts(zero, "gradients") else 1.0
+
+
+class States(NamedTuple):
+    """Bytes that live for the whole run on one device."""
+
+    weights: Num
+    gradients: Num
+    optimizer: Num
+
+    @property
+    def total(self) -> Num:
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def checkpoint(self) -> Num:
+        """What a run that starts again needs: no gradients."""
+        return self.weights + self.optimizer
+
+
+def sharded(
+    weight: float,
+    gradient: float,
+    state: float,
+    full: Num,
+    split: Num,
+    zero: int,
+) -> States:
+    """Bytes of `full` parameters, of which a replica owns the shard `split`, with so many bytes of
+    weight, gradient and optimizer state each.
+    """
+
+    def parameters(kind: str) -> Num:
+        return split if cuts(zero, kind) else full
+
+    return States(
+        parameters("weights") * weight,
+        parameters("gradients") * gradient,
+        parameters("optimizer") * state,
+    )
