@@ -43,12 +43,7 @@ ELSEWHERE = {
     *("rotary_scale_factor", "tokenizer_hf_include_special_tokens"),
     *("data_mode", "experiment", "file", "rotary_base_local"),
     *("fp16_weights_on_model_save", "weight_decay", "model_type", "eta_min"),
-    *(
-        "base_model_ignore_patterns",
-        "fsdp_config.fsdp_backward_prefetch_policy",
-    ),
-    *("fsdp_config.backward_prefetch", "fsdp_config.forward_prefetch"),
-    *("fsdp_config.limit_all_gathers", "fsdp_config.fsdp_limit_all_gathers"),
+    *("base_model_ignore_patterns", "fsdp_config.forward_prefetch"),
 }
 """Names of programs around a tool, of older releases or of `transformers`: no list
 holds them."""
@@ -93,3 +88,24 @@ def test_what_is_harmless_is_a_name_of_the_tool(name: str) -> None:
 def test_a_key_that_a_star_hid_is_said(name: str, key: str) -> None:
     found = bridge.found(name, Said({key: "3"}))
     assert key in found.left and key not in found.harmless
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "usual", "other"),
+    [
+        ("megatron-bridge", "model.bias_dropout_fusion", True, False),
+        ("megatron", "gradient_accumulation_fusion", True, False),
+        ("accelerate", "fsdp_config.fsdp_limit_all_gathers", True, False),
+        (
+            "axolotl",
+            "fsdp_config.backward_prefetch",
+            "BACKWARD_PRE",
+            "NO_PREFETCH",
+        ),
+    ],
+)
+def test_a_key_is_said_with_the_values_that_are_not_predicted(
+    name: str, key: str, usual: object, other: object
+) -> None:
+    assert key in bridge.found(name, Said({key: usual})).harmless
+    assert key in bridge.found(name, Said({key: other})).left

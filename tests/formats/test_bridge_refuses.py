@@ -289,3 +289,40 @@ def test_stages_that_are_no_lists_are_not_read() -> None:
     }
     found = bridge.found("torchtitan", Said(keys, 8))
     assert "stages" not in found.tables["layout"]
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "reason"),
+    [
+        (
+            "axolotl",
+            {"layout": {"offload": "activations", "recompute": "full"}},
+            "only optimizer\\+weights, none, for it moves the inputs of layers that run again",
+        ),
+        (
+            "accelerate",
+            {"layout": {"offload": "optimizer"}},
+            "for FSDP moves all states to host memory or none",
+        ),
+        (
+            "megatron",
+            {"software": {"tp_overlap": "off"}},
+            "only all, backward, for it always runs the collectives of tp",
+        ),
+        (
+            "deepspeed",
+            {"software": {"tp_overlap": "off"}},
+            "no key for software.tp_overlap = off: leave tp_overlap out",
+        ),
+    ],
+)
+def test_a_refusal_says_why_the_tool_has_no_other_value(
+    name: str, where: dict[str, dict[str, str]], reason: str
+) -> None:
+    job = base(name)
+    layout = replace(job.layout, **where.get("layout", {}))  # type: ignore[arg-type]
+    job = replace(
+        job, layout=layout, software=Software(**where.get("software", {}))
+    )
+    with pytest.raises(BadInput, match=reason):
+        bridge.write(job, name, PLACE)

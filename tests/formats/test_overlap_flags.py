@@ -130,7 +130,7 @@ def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
         "use-legacy-models",
         "transformer-impl local",
         "no-gradient-accumulation-fusion",
-        "cross-entropy-loss-fusion",
+        "cross-entropy-fusion-impl native",
     ],
 )
 def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
@@ -152,3 +152,21 @@ def test_experts_one_after_the_other_are_said() -> None:
     both = bridge.read("t.sh", text + "--moe-grouped-gemm")
     assert not any("too fast" in n for n in both.notes)
     assert "moe_grouped_gemm" in both.used
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("", True),
+        ("--cross-entropy-loss-fusion", True),
+        (
+            "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+            False,
+        ),
+    ],
+)
+def test_what_the_loss_keeps_is_said(flags: str, said: bool) -> None:
+    """The profile has 4 bytes a logit, Transformer Engine's; Megatron's own loss has 10."""
+    found = bridge.read("t.sh", f"{DP} {flags}")
+    words = [*found.notes, *found.left.values()]
+    assert any("6 bytes a logit" in word for word in words) is said

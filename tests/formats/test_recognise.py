@@ -39,11 +39,20 @@ data: !include data/openwebtext.yaml
 model: {type: gpt2, hidden_dim: 4096, num_layers: 32}
 trainer: {mp: p=f32, train_batch_size: 512, model_axis_size: 2}
 """
+VERL = """
+optim: {optimizer: adam, clip_grad: 1.0, lr_decay_style: constant, min_lr: 0.0}
+megatron:
+  {param_offload: false, grad_offload: false, tensor_model_parallel_size: 1,
+  pipeline_model_parallel_size: 1, sequence_parallel: true, use_distributed_optimizer: true,
+  use_mbridge: false, seed: 42}
+"""
+"""Keys of verl (trainer/config/actor), most of which Megatron has too."""
 
 
 @pytest.mark.parametrize(
     ("text", "title"),
     [
+        (VERL, "verl"),
         (NANOTRON, "nanotron"),
         (NEOX, "GPT-NeoX"),
         (NEOX.replace("-size", "_size").replace("-emb", "_emb"), "GPT-NeoX"),

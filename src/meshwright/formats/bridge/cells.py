@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -131,25 +131,30 @@ def write(
         return  # what is not said is the tool's own
     if cell.says:
         names = dict.fromkeys(shown(path, ours) for ours, _ in cell.says)
-        words = ", ".join(names)
-        search = f", such as plan --framework {format.frameworks[0]} finds"
-        raise BadInput(
-            f"{format.title} cannot say {path} = {shown(path, value)}: {words}"
-            + search * path.startswith("layout.")
-        )
+        raise refusal(format, path, value, names, cell.why)
     if value is None:
         raise BadInput(
             f"{format.title} cannot leave {path} open: it would mean {theirs}"
         )
     if cell.words is not None:
         if value not in cell.words:
-            words = ", ".join(map(str, cell.words))
-            raise BadInput(
-                f"{format.title} cannot say {path} = {shown(path, value)}: {words}"
-            )
+            raise refusal(format, path, value, cell.words, cell.why)
         value = cell.words[value]
     whole = isinstance(value, float) and value == int(value)
     out[cell.keys[0]] = int(value) if whole else value
+
+
+def refusal(
+    format: Format, path: str, value: Any, others: Iterable[Any], why: str
+) -> BadInput:
+    """That a format has other values of a field than this one, why, and where to get one."""
+    words = ", ".join(map(str, others))
+    reason = f", for {why}" if why else ""
+    search = f"; plan --framework {format.frameworks[0]} finds such a layout"
+    return BadInput(
+        f"{format.title} cannot say {path} = {shown(path, value)}, only {words}{reason}"
+        + search * path.startswith("layout.")
+    )
 
 
 def _degree(job: Job, path: str) -> int:

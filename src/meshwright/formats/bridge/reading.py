@@ -211,6 +211,8 @@ def _sorted(format: Format, keys: Keys) -> tuple[dict[str, str], list[str]]:
             raise BadInput(f"{format.title}: {key}: {refusal}")
         reason = format.why(key) or format.why(short)
         off = value in OFF if not isinstance(value, Mapping) else not value
+        for name in {key, short} & {*format.usual}:
+            off = str(value).lower() in format.usual[name]
         if off or (
             not reason
             and (format.is_harmless(key) or format.is_harmless(short))

@@ -8,6 +8,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { keys = [...], beside = true }             the keys of another field say it too
     { script = "--per_device_batch_size" }      not in this file: the training script says it
     { always = true }                           what the tool always does
+    { says = [...], why = "..." }               why it has no other value, for the refusal
 
 and a field without a cell cannot be said: a writer refuses every other value than the default. What
 no table holds (layers of stages, batches of parts) a format's own file reads (`READ`) or writes
@@ -57,6 +58,8 @@ class Cell:
     """The only value that the tool has."""
     write: bool = False
     """Written even where it has the default."""
+    why: str = ""
+    """Why the tool has no other value: a sentence's end, for the refusal."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Format:
     """Patterns of keys that change neither seconds nor bytes of a step."""
     matters: Mapping[str, str]
     """Pattern of a key that changes them -> what it does, which a job cannot say."""
+    usual: Mapping[str, tuple[str, ...]]
+    """Key of `matters` -> its values, in lower case, with which the prediction is right."""
     refuses: Mapping[str, str]
     """Pattern of a key that makes another model of it -> what to do instead."""
     programs: Mapping[str, str]
@@ -179,6 +184,11 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         cells={path: cell for path, cell in cells.items() if cell is not None},
         harmless=(*said.get("harmless", ()), *ancestor.get("harmless", ())),
         matters={**ancestor.get("matters", {}), **said.get("matters", {})},
+        usual={
+            key: tuple(values)
+            for form in (ancestor, said)
+            for key, values in form.get("usual", {}).items()
+        },
         refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
         programs=said.get("programs", {}),
         models=said.get("models", {}),

@@ -162,11 +162,14 @@ def demand_default(
     format: Format, path: str, value: Any, default: Any
 ) -> None:
     """BadInput for a value that the format has no key for."""
-    if value != default:
-        word = "nothing" if default is None else str(default).lower()
+    if value == default:
+        return
+    if default is None:
         raise BadInput(
-            f"{format.title} cannot say {path} = {cells.shown(path, value)}, only {word}"
+            f"{format.title} has no key for {path} = {cells.shown(path, value)}:"
+            f" leave {path.rpartition('.')[2]} out, and it is the framework's own"
         )
+    raise cells.refusal(format, path, value, [str(default).lower()], "")
 
 
 def _framework(format: Format, job: Job) -> list[str]:
