@@ -18,6 +18,9 @@ SENTENCES = {
     "predict missing.json --model llama3-8b --on 8xh100 --batch 8seq": (
         "missing.json cannot be read: No such file"
     ),
+    "predict EleutherAI/gpt-j-6b --on 8xh100 --batch 8seq": (
+        "no model of the catalogue and no file here: save the config.json"
+    ),
     "predict job.toml": "job: field 'batchsize' is not known; did you mean batch?",
     f"predict cfg.json {LLAMA.partition(' ')[2]}": "cfg.json: model_type 'nothing'",
     f"sweep {LLAMA} --over network.eth.bandwidth=400GB/s": "'eth' is not known; known: ib, nvlink",

@@ -5,6 +5,7 @@ A `Job` takes such texts too once this module is loaded, which `meshwright.Job` 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from .. import catalog
@@ -14,9 +15,12 @@ from ..describe.job import Job
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import read
+from ..errors import BadInput, command
 from .hf import load_hf
 from .machine import load_machine
 
+HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,90}(?<!\.json)")
+"""What a model may be called on a hub: owner/name."""
 __all__ = ["Job", "cluster", "model"]
 
 
@@ -35,6 +39,12 @@ def model(name: str, *, files: bool = True) -> Model:
         or _is_directory(name)
     )
     if files and path and not catalog.has("models", name):
+        if HUB.fullmatch(name) and not Path(name).exists():
+            raise BadInput(
+                f"{name} is no model of the catalogue and no file here: save the config.json of"
+                " its page and give its path, or take a name that"
+                f" {command('catalog models')} lists"
+            )
         return load_hf(name)
     return catalog.model(name)
 
