@@ -24,7 +24,7 @@ import torch
 from meshwright import Job, Layout, Model, cluster
 from meshwright.train.fake import fake_world
 from meshwright.train.loop import Trainer
-from meshwright.train.model import Seen, rotation
+from meshwright.train.model import AttentionContext, rotation
 from meshwright.train.settings import Settings
 
 SMALL = Model("small", 2, 64, 4, 160, 256, 16, kv_heads=2, dropout=False)
@@ -48,7 +48,7 @@ def passes(layout: Layout, layers: int) -> Callable[[], float]:
     trainer = Trainer(job, Settings(), torch.device("cpu"))
     (stage,) = trainer.stages.values()
     cut = int(layout.tp) if layout.tp > 1 and layout.sequence_parallel else 1
-    seen = Seen(rotation(m, stage.at, torch.device("cpu")))
+    seen = AttentionContext(rotation(m, stage.at, torch.device("cpu")))
     x = torch.randn(1, m.seq // cut, m.hidden, requires_grad=True)
 
     def run() -> float:

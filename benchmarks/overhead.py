@@ -49,10 +49,10 @@ from meshwright.prediction.prediction import predict
 from meshwright.train import feed
 from meshwright.train.initial import initialise
 from meshwright.train.launch import fork_ranks
-from meshwright.train.log import Log, Spans, Stop, Usage, of_all
+from meshwright.train.log import RunLog, Spans, Stop, Usage, of_all
 from meshwright.train.loop import Trainer
 from meshwright.train.model import Decoder
-from meshwright.train.plan import Plan
+from meshwright.train.plan import RunPlan
 from meshwright.train.record import Recording
 from meshwright.train.settings import Settings
 
@@ -246,9 +246,9 @@ def sharded(model: Decoder, tp: Any) -> None:
         )
 
 
-def ours(plan: Plan, trainer: Trainer) -> Step:
+def ours(plan: RunPlan, trainer: Trainer) -> Step:
     """One step of `meshwright train`, with all that `session.work` does around it."""
-    usage, log = Usage(Stop(), trainer.device), Log(plan, 0)
+    usage, log = Usage(Stop(), trainer.device), RunLog(plan, 0)
     trainer.beside = usage.numbers
     log.begin()
     recording = Recording(plan.folder, trainer, 0)
@@ -286,7 +286,7 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
             "output": str(folder / name),
         }
     )
-    plan = Plan(job, settings, predict(job), None)
+    plan = RunPlan(job, settings, predict(job), None)
     plan.folder.mkdir(parents=True, exist_ok=True)
     feed.source(job, settings)
     work = partial(alternate, name, plan, pairs, folder / f"{name}.npy")
@@ -300,7 +300,7 @@ def measure(name: str, pairs: int, folder: Path) -> dict[str, Any]:
 
 
 def alternate(
-    name: str, plan: Plan, pairs: int, to: Path, device: torch.device
+    name: str, plan: RunPlan, pairs: int, to: Path, device: torch.device
 ) -> None:
     """What a rank does: a step of ours, a step of the plain loop, and again, in changing order."""
     trainer = Trainer(plan.job, plan.settings, device)

@@ -159,10 +159,12 @@ def test_attention_is_within_eleven_percent(key: tuple[str, str]) -> None:
         )
         op = blocks.attention(
             "attention/core",
-            blocks.Heads(b=b, H=H, K=K, lq=T, l=T, q=q, v=q, seen=0.5),
+            blocks.AttentionShape(
+                b=b, H=H, K=K, lq=T, l=T, q=q, v=q, seen=0.5
+            ),
             one=0.0,
             act=2.0,
-            kernel=blocks.Kernel(
+            kernel=blocks.AttentionCore(
                 dropout=False, fused=True, output_twice=False
             ),
         )

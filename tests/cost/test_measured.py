@@ -19,7 +19,7 @@ from meshwright.cost.fit import alpha_beta, bilinear
 from meshwright.cost.network import Fabric
 from meshwright.count import blocks
 from meshwright.describe.assumptions import PYTORCH, REALISTIC, NetworkTime
-from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.read import read, to_dict
 from meshwright.errors import BadInput
@@ -32,7 +32,7 @@ def gemm(t: float, k: float, n: float) -> float:
     return 5e-6 + 2 * t * k * n / 1e11 + 4 * (t * k + k * n + t * n) / 2e10
 
 
-TABLE = Table(
+TABLE = MeasuredTable(
     ("tokens", "inner", "outer"),
     POINTS,
     tuple(gemm(*sizes) for sizes in itertools.product(*POINTS)),
@@ -135,7 +135,7 @@ def test_bilinear_recovers_its_four_numbers_and_takes_none_that_is_negative() ->
     )
 
 
-def chip(**kernels: Table) -> object:
+def chip(**kernels: MeasuredTable) -> object:
     return replace(
         catalog.chip("a100-80"),
         kernels={
@@ -177,7 +177,7 @@ def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:
 def test_a_measured_network_takes_what_was_measured_and_the_formula_elsewhere() -> (
     None
 ):
-    table = Table(
+    table = MeasuredTable(
         ("ranks", "bytes"), ((2.0, 4.0), (1e3, 1e6)), (1e-4, 2e-4, 3e-4, 5e-4)
     )
     dims = (
@@ -217,5 +217,5 @@ def test_a_table_that_contradicts_itself_is_refused(
     change: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        read(Table, {**to_dict(TABLE), **change}, "table")
-    assert read(Table, to_dict(TABLE), "table") == TABLE
+        read(MeasuredTable, {**to_dict(TABLE), **change}, "table")
+    assert read(MeasuredTable, to_dict(TABLE), "table") == TABLE

@@ -31,7 +31,7 @@ from meshwright.cost.network import (
 )
 from meshwright.cost.span import over
 from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
-from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.transport import Transport
 
@@ -388,14 +388,14 @@ def test_axes_that_a_switch_parts_are_two_levels() -> None:
 
 def test_between_and_beyond_measured_points() -> None:
     """1, 5 and 7 s at 10, 30 and 40: lines between and beyond, the first below the first."""
-    table = Table(("bytes",), ((10.0, 30.0, 40.0),), (1.0, 5.0, 7.0))
+    table = MeasuredTable(("bytes",), ((10.0, 30.0, 40.0),), (1.0, 5.0, 7.0))
     for size, seconds in ((10, 1), (20, 3), (35, 6), (60, 11), (5, 1)):
         assert measured.seconds(table, (size,)) == pytest.approx(seconds)
-    falling = Table(("bytes",), ((1.0, 2.0),), (2.0, 1.0))
+    falling = MeasuredTable(("bytes",), ((1.0, 2.0),), (2.0, 1.0))
     assert measured.seconds(falling, (9.0,)) == 0.0
-    one = Table(("ranks", "bytes"), ((4.0,), (0.0, 10.0)), (1.0, 3.0))
+    one = MeasuredTable(("ranks", "bytes"), ((4.0,), (0.0, 10.0)), (1.0, 3.0))
     assert measured.seconds(one, (8.0, 5.0)) == 2.0
-    two = Table(
+    two = MeasuredTable(
         ("m", "n"), ((0.0, 2.0), (0.0, 4.0)), (0.0, 4.0, 2.0, 14.0)
     )  # m + n + m n
     for m, n in ((1.0, 2.0), (2.0, 1.0), (3.0, 5.0)):
@@ -422,7 +422,9 @@ def test_overhead_of_an_engine() -> None:
 
 def test_a_measured_collective_is_taken_where_all_ranks_are() -> None:
     """3 s for four ranks of the node, whatever the formula says; beyond it the formula."""
-    table = Table(("ranks", "bytes"), ((2.0, 8.0), (0.0, 1e12)), (3.0,) * 4)
+    table = MeasuredTable(
+        ("ranks", "bytes"), ((2.0, 8.0), (0.0, 1e12)), (3.0,) * 4
+    )
     dims = (
         Dim(
             "node",

@@ -16,14 +16,14 @@ from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Op, Pass, Product
 from meshwright.describe.assumptions import ChipTime, NetworkTime
 from meshwright.describe.kernels import kernels
-from meshwright.describe.measured import Table
+from meshwright.describe.measured import MeasuredTable
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.transport import Transport
 
 A0, W0 = 1e-6, 300e9
 
 
-def one_switch(option: str, **tables: Table) -> Fabric:
+def one_switch(option: str, **tables: MeasuredTable) -> Fabric:
     dim = Dim("node", W0, A0, 8, efficiency=1.0, collectives=tables)
     return Fabric.of(Network("n", (dim,)), NetworkTime(option))
 
@@ -38,7 +38,9 @@ def test_nothing_is_sent_in_no_time() -> None:
         Free().hop_floor(net, 5.0, (4.0,)),
     ):
         assert load[:2] == (0.0, 0.0)
-    table = Table(("ranks", "bytes"), ((2.0, 8.0), (0.0, 1e12)), (3.0,) * 4)
+    table = MeasuredTable(
+        ("ranks", "bytes"), ((2.0, 8.0), (0.0, 1e12)), (3.0,) * 4
+    )
     known = one_switch("measured", all_gather=table, send=table).bound
     for sent in (0.0, 1e9):
         assert known.load("all_gather", sent, (4.0,)).seconds == 0.0
@@ -61,7 +63,7 @@ def test_bytes_of_measured_kernels_were_moved_while_they_were_measured() -> (
 ):
     """So were those of passes fused into them, where any was measured; of others they count."""
     of = chip.rates(CHIP, "bf16", ChipTime(memory_efficiency=1.0))
-    table = Table(("elements",), ((1.0, 2.0),), (1.0, 1.0))
+    table = MeasuredTable(("elements",), ((1.0, 2.0),), (1.0, 1.0))
     known = of._replace(kernels={"norm": table}, memory=5.0)
     plain = of._replace(memory=5.0)
 
@@ -170,7 +172,7 @@ def test_no_seconds_of_the_host_show() -> None:
 
 
 def test_sizes_outside_what_was_measured() -> None:
-    table = Table(("bytes",), ((1.0, 10.0, 100.0),), (1.0, 2.0, 3.0))
+    table = MeasuredTable(("bytes",), ((1.0, 10.0, 100.0),), (1.0, 2.0, 3.0))
     for size, outside in ((1.0, False), (50.0, False), (100.0, False), (200.0, True), (0.1, True)):  # fmt: skip
         assert bool(measured.outside(table, (size,))) is outside, size
 

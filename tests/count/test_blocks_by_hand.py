@@ -39,12 +39,14 @@ def test_attention_reads_grouped_keys_once(fused: bool, dropout: bool) -> None:
     """
     op = blocks.attention(
         "a",
-        blocks.Heads(
+        blocks.AttentionShape(
             b=3.0, H=8.0, K=2.0, lq=16.0, l=32.0, q=5.0, v=6.0, seen=1.0
         ),
         one=0.0,
         act=2.0,
-        kernel=blocks.Kernel(dropout=dropout, fused=fused, output_twice=True),
+        kernel=blocks.AttentionCore(
+            dropout=dropout, fused=fused, output_twice=True
+        ),
     )
     rows, scores = 3 * 8 * 16, 3 * 8 * 16 * 32
     queries, keys = 3 * 8 * 16 * (5 + 6), 3 * 2 * 32 * (5 + 6)
@@ -67,7 +69,7 @@ def test_summa_writes_its_output_once_a_panel() -> None:
         T,
         10.0,
         12.0,
-        grid=blocks.Grid(n1=2.0, n2=4.0, panels=3.0),
+        grid=blocks.SummaGrid(n1=2.0, n2=4.0, panels=3.0),
         numbers=blocks.Numbers(one=1.0, act=2.0, wgt=4.0),
     )
     assert op.forward.memory == T * 10 * 2 + 10 * 6 * 4 + 3 * T * 6 * 2

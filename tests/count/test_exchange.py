@@ -10,10 +10,10 @@ import pytest
 from meshwright import BadInput, Job, Layout, predict
 from meshwright.count.model import layer
 from meshwright.describe.layers import Kind
-from meshwright.exchange import EXCHANGES, Heads
+from meshwright.exchange import EXCHANGES, RankHeads
 from meshwright.layout.rules import broken
 
-HEADS = Heads(b=2, T=64, cp=4, H=8, K=4, q=16, v=8)
+HEADS = RankHeads(b=2, T=64, cp=4, H=8, K=4, q=16, v=8)
 KEYS = 2 * 4 * 64 * (16 + 8)
 MOVED = 2 * 64 / 4 * (8 * 16 + 4 * (16 + 8))
 RESULTS = 2 * 64 / 4 * 8 * 8

@@ -884,13 +884,13 @@ def test_an_indexer_scores_all_keys() -> None:
 
 def test_a_kept_share_of_the_layer_is_a_gated_one() -> None:
     """Other heads in sliding layers: 6 and 3 of 10, values of 14."""
-    from meshwright.describe.mixers import Heads
+    from meshwright.describe.mixers import SlidingHeads
 
     of = replace(
         LLAMA,
         pattern=("sliding", "full"),
         window=24,
-        sliding=Heads(6, 3, 10, v_head_dim=14, sinks=True),
+        sliding=SlidingHeads(6, 3, 10, v_head_dim=14, sinks=True),
     )
     alone = Layout(dp=1, microbatch=B)
     sliding, full = (rows(of_layer(of, alone, i)) for i in (0, 1))

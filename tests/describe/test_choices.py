@@ -30,7 +30,7 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     Overlap,
 )
-from meshwright.describe.fields import Checked, Kind, fields_of
+from meshwright.describe.fields import Checked, FieldKind, fields_of
 from meshwright.describe.framework import Framework, framework
 from meshwright.describe.kernels import Kernels, kernels
 from meshwright.describe.read import read
@@ -56,7 +56,7 @@ DESCRIPTIONS = [
 ]
 
 
-def texts(kind: Kind) -> list[Kind]:
+def texts(kind: FieldKind) -> list[FieldKind]:
     """The kinds of texts that a field holds: its own, or of its keys and entries."""
     if kind.type is str:
         return [kind]

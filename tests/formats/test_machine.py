@@ -16,7 +16,7 @@ from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.layout import Layout
-from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.model import MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
@@ -28,7 +28,7 @@ from meshwright.prediction.prediction import predict
 from meshwright.program.cpu import busy
 
 ORIGIN = {"*": {"source": "a test", "date": "2026-11-21"}}
-KERNEL = Table(
+KERNEL = MeasuredTable(
     ("tokens", "inner", "outer"),
     ((16.0, 1024.0), (32.0, 64.0), (32.0, 512.0)),
     (1e-6, 2e-6, 2e-6, 4e-6, 1e-4, 2e-4, 2e-4, 4e-4),
@@ -36,7 +36,7 @@ KERNEL = Table(
     "a law",
     ORIGIN,
 )
-SENDS = Table(
+SENDS = MeasuredTable(
     ("ranks", "bytes"),
     ((2.0, 4.0), (1e3, 1e6)),
     (1e-4, 2e-4, 3e-4, 5e-4),

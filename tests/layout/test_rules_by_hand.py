@@ -18,7 +18,12 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
-from meshwright.describe.mixers import Convolution, Heads, Linear, StateSpace
+from meshwright.describe.mixers import (
+    Convolution,
+    Linear,
+    SlidingHeads,
+    StateSpace,
+)
 from meshwright.describe.model import Model, MoE
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, practice, rules, trainable
@@ -582,11 +587,11 @@ def test_chunks_of_a_rank() -> None:
             {"heads": 12}, {"kv heads": 4}, {}, 0,
         ),
         (
-            {"pattern": ("sliding",), "window": 8, "sliding": Heads(6, 3, 8)},
+            {"pattern": ("sliding",), "window": 8, "sliding": SlidingHeads(6, 3, 8)},
             {"sliding.heads": 6}, {"sliding.kv_heads": 3}, {}, 0,
         ),
         (
-            {"pattern": ("sliding", "full"), "window": 8, "sliding": Heads(6, 3, 8)},
+            {"pattern": ("sliding", "full"), "window": 8, "sliding": SlidingHeads(6, 3, 8)},
             {"heads": 12, "sliding.heads": 6},
             {"kv heads": 4, "sliding.kv_heads": 3}, {}, 0,
         ),
@@ -615,7 +620,7 @@ def test_chunks_of_a_rank() -> None:
         (
             {
                 "linear": Linear(7, 4, 4), "conv": Convolution(3),
-                "ssm": StateSpace(120, 4, heads=5), "sliding": Heads(5, 5, 8),
+                "ssm": StateSpace(120, 4, heads=5), "sliding": SlidingHeads(5, 5, 8),
             },
             {"heads": 12}, {"kv heads": 4}, {}, 0,
         ),

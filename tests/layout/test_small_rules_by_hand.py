@@ -14,7 +14,7 @@ from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.describe.mixers import Heads, Indexer, Linear
+from meshwright.describe.mixers import Indexer, Linear, SlidingHeads
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, rules, schemes, trainable
 from meshwright.layout.placement import placed
@@ -60,7 +60,7 @@ def test_what_tp_cuts_where_no_layer_has_the_usual_heads() -> None:
     assert dict(cuts.heads(both)) == {"heads": 12, "linear.key_heads": linear.keys}  # fmt: skip
     slides = replace(of, pattern=("linear", "sliding"), window=64)
     assert dict(cuts.heads(slides)) == dict(cuts.heads(both))
-    own = replace(slides, sliding=Heads(6, 3, 8))
+    own = replace(slides, sliding=SlidingHeads(6, 3, 8))
     assert dict(cuts.heads(own)) == {"sliding.heads": 6, "linear.key_heads": linear.keys}  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from meshwright.train.fake import fake_world, without_storage
-from meshwright.train.traffic import Traffic as Record
+from meshwright.train.traffic import TrafficCounter as Record
 
 
 @contextmanager

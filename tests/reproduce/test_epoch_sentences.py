@@ -99,7 +99,7 @@ def test_slower_degrees_are_a_mismatch() -> None:
     row = curve.rows[0]
     assert row.spread
     slow = row.spread.degrees._replace(pp=row.spread.degrees.pp / 2, dp=2.0)
-    other = replace(row, spread=degrees.Spread(slow, row.spread.lower))
+    other = replace(row, spread=degrees.DegreesRow(slow, row.spread.lower))
     (c,) = golden.spread(replace(curve, rows=(other, *curve.rows[1:])))
     assert c.status == "mismatch" and "others" in c.note
 

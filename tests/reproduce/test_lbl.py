@@ -54,7 +54,7 @@ def report() -> Report:
 
 
 @cache
-def shipped() -> tuple[saved.Case, ...]:
+def shipped() -> tuple[saved.SavedCase, ...]:
     return saved.read(SHIPPED)
 
 

@@ -9,8 +9,8 @@ import pytest
 from meshwright.errors import BadInput
 from meshwright_studies.reproduce import (
     PAPERS,
+    PaperTable,
     Report,
-    Table,
     check,
     merge,
     reproduce,
@@ -66,7 +66,7 @@ def test_merge_prefixes_ids_with_the_paper() -> None:
 
 
 def test_tables_are_written_in_full_and_to_read(tmp_path: Path) -> None:
-    table = Table(
+    table = PaperTable(
         "t", "A title", ("name", "value"), (("a|b", 1 / 3), ("c", None))
     )
     Report("x", (check("a", 3.0, 3.0, 0),), (table,)).write(tmp_path / "new")

@@ -25,7 +25,7 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.kernels import kernels
-from meshwright.describe.measured import Table
+from meshwright.describe.measured import MeasuredTable
 from meshwright.roofline import roofline
 from meshwright.roofline.queries import EXACT
 
@@ -39,7 +39,7 @@ SHAPES = replace(RICH, chip=ChipTime("by-shape", stack=Stack(host_s=5e-3)))
 """Laws of kernels, and a host that launches them late."""
 GPT, EXPERTS, WINDOWS = "gpt3-175b", "mixtral-8x7b", "gpt-oss-120b"
 TABLES = {
-    "all_reduce": Table(
+    "all_reduce": MeasuredTable(
         ("ranks", "bytes"), ((2.0, 16.0), (1e3, 1e9)), (1e-5, 1e-2, 2e-5, 3e-2)
     )
 }

@@ -16,7 +16,7 @@ from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
-from meshwright.describe.measured import Overhead, Table
+from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.program import cpu
@@ -29,10 +29,10 @@ NORMED = replace(MODEL, norm="rmsnorm")
 REPLICAS, LAYERS = 4, 2
 
 
-def always(seconds: float, *axes: str) -> Table:
+def always(seconds: float, *axes: str) -> MeasuredTable:
     """A table that says the same everywhere."""
     points = ((1.0, 1e12),) * len(axes)
-    return Table(axes, points, (seconds,) * 2 ** len(axes))
+    return MeasuredTable(axes, points, (seconds,) * 2 ** len(axes))
 
 
 def cpu_seconds(*how: Any, **more: Any) -> dict[str, float]:

@@ -23,7 +23,7 @@ from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
-from meshwright.describe.measured import Table
+from meshwright.describe.measured import MeasuredTable
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import practice
 from meshwright.layout.placement import placed
@@ -78,7 +78,9 @@ def test_masks_that_are_not_causal_alone_need_scratch(
 
 def measured(**seconds: float) -> Fabric:
     tables = {
-        kind: Table(("ranks", "bytes"), ((1.0, 64.0), (1.0, 1e9)), (s,) * 4)
+        kind: MeasuredTable(
+            ("ranks", "bytes"), ((1.0, 64.0), (1.0, 1e9)), (s,) * 4
+        )
         for kind, s in seconds.items()
     }
     dim = Dim("switch", 1e9, 0.0, collectives=tables)

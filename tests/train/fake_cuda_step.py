@@ -34,7 +34,7 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.program import messages
 from meshwright.train import loop, moe, oracle
 from meshwright.train.fake import fake_world, without_storage
-from meshwright.train.traffic import Sent, Traffic, axes_of
+from meshwright.train.traffic import Sent, TrafficCounter, axes_of
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import gpu  # noqa: E402
@@ -205,7 +205,9 @@ def steady(name: str, rank: int) -> Found:
         trainer.launch(0, rows, rows)
         reads.clear()
         WAITED.clear()
-        traffic: Any = stack.enter_context(Traffic(axes_of(trainer.mesh)))
+        traffic: Any = stack.enter_context(
+            TrafficCounter(axes_of(trainer.mesh))
+        )
         calls = stack.enter_context(Calls())
         trainer.launch(1, rows, rows)
         for p in trainer.parameters().values():

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from meshwright import catalog  # noqa: E402
 from meshwright.program.tiles import Documents, chunks, seen_window, tiles  # noqa: E402
 from meshwright.train.attention import attend  # noqa: E402
-from meshwright.train.model import Attention, Seen  # noqa: E402
+from meshwright.train.model import Attention, AttentionContext  # noqa: E402
 
 S, H, K, h = 48, 4, 2, 8
 
@@ -97,7 +97,7 @@ def test_no_tensor_is_copied_into_another_layout() -> None:
     layer = Attention(m, None, False)
     x = torch.randn(2, 32, 64, requires_grad=True)
     with Calls() as calls:
-        layer(x, Seen(None)).sum().backward()
+        layer(x, AttentionContext(None)).sum().backward()
     moved = {"aten.clone", "aten.copy_", "aten._to_copy", "aten.contiguous"}
     assert not moved & calls.seen
     assert any("attention" in name for name in calls.seen)

@@ -109,7 +109,7 @@ def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
     for words, held in ((f"{a}", 3), (f"{a} 0.5, {b} 0.5", 4)):
         source = data.opened(words, 256, 8, 1, held)
         trained = {int(row[0]) for row in source.samples(0, 200)}
-        kept = [int(row[0]) for row in data.Held(source).samples(0, held)]
+        kept = [int(row[0]) for row in data.HeldOut(source).samples(0, held)]
         assert len(set(kept)) == held and not trained & set(kept)
         assert len(trained) + held == 20 * (1 + ("," in words))
     with pytest.raises(BadInput, match="none is left to train on"):

@@ -34,7 +34,12 @@ from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
-from meshwright.train.moe import MoE, Rows, in_one, one_by_one  # noqa: E402
+from meshwright.train.moe import (  # noqa: E402
+    ExpertRows,
+    MixtureOfExperts,
+    in_one,
+    one_by_one,
+)
 from meshwright.train.storage import Reader, read_index  # noqa: E402
 
 STRONG, RATE = 0.5, 0.02
@@ -66,7 +71,9 @@ def plain(model: Model, steps: int) -> dict[str, Any]:
     """One process, whole batches: losses without the balancing one, weights, biases."""
     decoder = Decoder(model, range(model.layers), SEQ)
     initialise(decoder, model, SETTINGS.seed)
-    mixtures = [b.ffn for b in decoder.blocks if isinstance(b.ffn, MoE)]
+    mixtures = [
+        b.ffn for b in decoder.blocks if isinstance(b.ffn, MixtureOfExperts)
+    ]
     for moe in mixtures:
         moe.favour_E = torch.zeros(moe.experts.count)
     seen: list[Any] = []
@@ -213,7 +220,7 @@ def test_grouped_products_are_those_of_a_loop(dtype: Any, bias: bool) -> None:
     got = []
     for product in (in_one, one_by_one):
         x, w, b = (t.to(dtype).requires_grad_() for t in given)
-        y = product(x, w, b if bias else None, Rows(count))
+        y = product(x, w, b if bias else None, ExpertRows(count))
         (y.float() ** 2).sum().backward()
         got.append([y, x.grad, w.grad, *([b.grad] if bias else [])])
     near = 1e-5 if dtype == torch.float32 else 2e-2

@@ -15,7 +15,7 @@ from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import host, session  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
-from meshwright.train.plan import Plan  # noqa: E402
+from meshwright.train.plan import RunPlan  # noqa: E402
 from meshwright.train.replicas import digest  # noqa: E402
 
 
@@ -53,7 +53,7 @@ def test_a_run_collects_garbage_when_it_is_asked_to(tmp_path: Path) -> None:
         "deterministic": True,
         "output": str(tmp_path),
     }
-    plan = Plan(wanted, type(SETTINGS)(**settings), predict(wanted), None)
+    plan = RunPlan(wanted, type(SETTINGS)(**settings), predict(wanted), None)
 
     def work(device: torch.device) -> None:
         with pytest.MonkeyPatch.context() as patch:

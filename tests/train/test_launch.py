@@ -231,7 +231,7 @@ def test_first_weights_are_signs_of_life(fill: str) -> None:
             weights.load({0: stage}, m, made)
         beats, words = heartbeat.own()
     finally:
-        heartbeat.Own.signs = None
+        heartbeat.OwnRecord.signs = None
     assert beats == len(list(stage.parameters()))
     assert words.endswith(
         "norm.weight" if m.tied_embeddings else "head.weight"

@@ -40,7 +40,7 @@ from meshwright.layout.stages import (  # noqa: E402
 )
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.traffic import Traffic, axes_of  # noqa: E402
+from meshwright.train.traffic import TrafficCounter, axes_of  # noqa: E402
 
 FP32 = 4
 
@@ -56,7 +56,7 @@ def measured(
         trainer = Trainer(kept(model, layout), SETTINGS, device)
         # stages agree on shapes in the first one
         trainer.step(0, *share(trainer, tokens(0)))
-        with Traffic(axes_of(trainer.mesh)) as traffic:
+        with TrafficCounter(axes_of(trainer.mesh)) as traffic:
             trainer.accumulate(*share(trainer, tokens(1)))
         found = {
             axis: traffic.over(axis)

@@ -25,7 +25,7 @@ from meshwright.count.model import parameters  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train.initial import blocks, initial, initialise  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
-from meshwright.train.moe import MoE  # noqa: E402
+from meshwright.train.moe import MixtureOfExperts  # noqa: E402
 
 FULL_SIZE = (
     "llama3-8b",
@@ -113,7 +113,7 @@ def test_every_token_goes_through_its_experts(model: Model) -> None:
     experts, of the k largest, divided by their sum.
     """
     torch.manual_seed(0)
-    moe, of = MoE(model), model.moe
+    moe, of = MixtureOfExperts(model), model.moe
     assert of is not None
     for p in moe.parameters():
         torch.nn.init.normal_(p, 0.0, 0.3)
@@ -131,7 +131,7 @@ def test_every_token_goes_through_its_experts(model: Model) -> None:
         torch.testing.assert_close(y, want, rtol=1e-4, atol=1e-4)
 
 
-def expert(moe: MoE, e: int, x: torch.Tensor) -> torch.Tensor:
+def expert(moe: MixtureOfExperts, e: int, x: torch.Tensor) -> torch.Tensor:
     def linear(maps: Any, v: torch.Tensor) -> torch.Tensor:
         return maps.weight[e] @ v + (
             maps.bias[e] if maps.bias is not None else 0

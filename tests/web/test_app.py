@@ -30,11 +30,12 @@ from meshwright.limits.simulate import Machine
 from meshwright.prediction import certainty
 from meshwright.web import answers, page
 from meshwright.web import app as web
-from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, Work, app
+from meshwright.web.app import LARGEST_BODY, POLICY, Stopped, app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
 from meshwright.web.prices import by_chip, rented
 from meshwright.web.question import OPENING
+from meshwright.web.work import Asking
 
 
 @pytest.fixture(scope="module")
@@ -573,7 +574,7 @@ def test_other_methods_and_names(served) -> None:
 
 
 def test_work_stops_when_the_asker_leaves() -> None:
-    work = Work()
+    work = Asking()
     work.progress("", 0.5)
     work.stop.set()
     with pytest.raises(Stopped):

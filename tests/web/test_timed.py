@@ -36,7 +36,7 @@ async def slow(scope, receive, send) -> None:
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(timed, "ARRIVES_S", TIME_S)
     config = uvicorn.Config(
-        slow, http=timed.Timed, log_level="error", lifespan="off"
+        slow, http=timed.DeadlineProtocol, log_level="error", lifespan="off"
     )
     server = uvicorn.Server(config)
     with bound("127.0.0.1", 0) as listening:

@@ -14,8 +14,8 @@ from asking import QUESTION, ask  # noqa: E402
 from meshwright.errors import BadInput
 from meshwright.web import app as web
 from meshwright.web.endpoints import Endpoint, endpoints
-from meshwright.web.work import First, Here, Interrupted, Stopped
-from meshwright.web.workers import Job, Worker, Workers
+from meshwright.web.work import First, Interrupted, Stopped, ThreadAnswer
+from meshwright.web.workers import Worker, WorkerAnswer, Workers
 
 TABLE = endpoints()
 PLAN = {"question": QUESTION, "families": False, "top": 1}
@@ -35,15 +35,15 @@ def workers() -> Iterator[Workers]:
     assert last.end() == 0, "it ends with its server"
 
 
-def job(workers: Workers, name: str, body: dict) -> Job:
+def job(workers: Workers, name: str, body: dict) -> WorkerAnswer:
     end = time.monotonic() + 30.0
     while (worker := workers.take()) is None:
         assert time.monotonic() < end, "the worker is not free"
         time.sleep(0.01)
-    return Job(workers, worker, name, TABLE[name], body)
+    return WorkerAnswer(workers, worker, name, TABLE[name], body)
 
 
-def read(task: Job | Here) -> list[bytes]:
+def read(task: WorkerAnswer | ThreadAnswer) -> list[bytes]:
     return list(iter(task.next, b""))
 
 
@@ -60,7 +60,7 @@ def test_a_worker_answers_as_the_server_does(
     workers: Workers, name: str, body: dict
 ) -> None:
     there = read(job(workers, name, body))
-    here = read(Here(TABLE[name], body, First()))
+    here = read(ThreadAnswer(TABLE[name], body, First()))
     assert len(there) == len(here) > 0
     for one, other in zip(there, here, strict=True):
         assert one.split(b'"elapsed_s"')[0] == other.split(b'"elapsed_s"')[0]
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_the_same_sentence(workers: Workers) -> None:
     with pytest.raises(BadInput) as there:
         job(workers, "plan", wrong).next()
     with pytest.raises(BadInput) as here:
-        Here(TABLE["plan"], wrong, First()).next()
+        ThreadAnswer(TABLE["plan"], wrong, First()).next()
     assert str(there.value) == str(here.value)
 
 

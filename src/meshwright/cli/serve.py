@@ -63,7 +63,7 @@ def serve(
     import uvicorn
 
     from ..web.app import app
-    from ..web.timed import Timed
+    from ..web.timed import DeadlineProtocol
 
     shown = {path.name or str(path): path for path in map(run_folder, runs)}
     sys.setswitchinterval(SWITCH_S)
@@ -72,7 +72,7 @@ def serve(
         served,
         host=host,
         port=port,
-        http=Timed,
+        http=DeadlineProtocol,
         log_level="warning",
         lifespan="off",
     )

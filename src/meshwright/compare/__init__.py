@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..formats.records import Run
 from ..prediction.prediction import predict
 from .numbers import RunNumbers
-from .terms import Step
+from .terms import StepCauses
 from .virtual import Virtual
 from .why import explanations
 
@@ -126,4 +126,4 @@ def compare(run: Run) -> Comparison:
     return Comparison(run, predict(run.job))
 
 
-__all__ = ["Comparison", "Run", "Step", "Virtual", "compare"]
+__all__ = ["Comparison", "Run", "StepCauses", "Virtual", "compare"]

@@ -52,7 +52,7 @@ def demand_enough(ratios: Sequence[float]) -> None:
         )
 
 
-class Step(NamedTuple):
+class MeasuredStep(NamedTuple):
     """A measured step beside its job."""
 
     name: str
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 def steps(
     path: str, seconds: Sequence[float] = (), on: str | None = None
-) -> list[Step]:
+) -> list[MeasuredStep]:
     """What a file or folder measured; seconds: those of the steps of a job, or of another tool's
     file on the cluster `on`.
     """
@@ -84,22 +84,22 @@ def steps(
                 " --steps train.log"
             )
         job = read_flags(path, {"on": on} if on else {})
-        return [Step(path, job, each) for each in seconds]
+        return [MeasuredStep(path, job, each) for each in seconds]
     raise BadInput(
         f"{path[:80]} is neither a folder of a run nor a job; rows of runs (.json) are read with"
         " meshwright[studies]"
     )
 
 
-def _of_folder(path: str) -> Iterable[Step]:
+def _of_folder(path: str) -> Iterable[MeasuredStep]:
     """Steps of a folder that `train` wrote, under its newest layout; a median does not mind the
     first ones."""
     run = run_folder.read(path)
     for row in run.timed:
-        yield Step(path, run.job, float(row["step_time_s"]))
+        yield MeasuredStep(path, run.job, float(row["step_time_s"]))
 
 
-def installation(of: Sequence[Step]) -> Cluster:
+def installation(of: Sequence[MeasuredStep]) -> Cluster:
     """One chip of the machines that all steps ran on, with the scale of its steps.
 
     Steps of one job count as one measurement each; jobs that differ weigh alike.
@@ -114,7 +114,7 @@ def installation(of: Sequence[Step]) -> Cluster:
             "one scale is of one installation, but the steps are of several kinds of machine:"
             f" {', '.join(names)}"
         )
-    jobs: dict[Job, list[Step]] = {}
+    jobs: dict[Job, list[MeasuredStep]] = {}
     for step in of:
         jobs.setdefault(step.job, []).append(step)
     of_jobs = [median(step.ratio for step in each) for each in jobs.values()]

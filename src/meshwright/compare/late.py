@@ -70,7 +70,7 @@ def held(rank: RankRecord, free: bool) -> float:
     return max(spent, on_clock)
 
 
-class Group(NamedTuple):
+class WaitingGroup(NamedTuple):
     """Ranks that wait for each other's messages on an axis."""
 
     axis: str
@@ -81,7 +81,7 @@ class Group(NamedTuple):
     """The median of that over the other groups at the same place of the pipeline."""
 
 
-def slow_groups(c: RunNumbers) -> list[Group]:
+def slow_groups(c: RunNumbers) -> list[WaitingGroup]:
     """Groups of ranks whose messages take longer than those of the other groups of their axis."""
     least = NOTABLE * (c.step.measured_s if c.step else 0.0)
     groups = []
@@ -95,7 +95,7 @@ def slow_groups(c: RunNumbers) -> list[Group]:
             ]
             usual = median(others) if others else wait
             if wait > WAITED * usual and wait - usual > least:
-                groups.append(Group(axis, ranks, wait, usual))
+                groups.append(WaitingGroup(axis, ranks, wait, usual))
     return groups
 
 

@@ -13,7 +13,7 @@ from ..formats.records import Run
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay, replay
 from ..schedule.timeline import Timeline
-from .terms import Step, step
+from .terms import StepCauses, step
 from .virtual import Virtual, on_the_clock, virtual
 
 KEPT = ("weights", "gradients", "optimizer")
@@ -40,7 +40,7 @@ class RunNumbers:
         return virtual(self.run) if self.recorded else None
 
     @cached_property
-    def step(self) -> Step | None:
+    def step(self) -> StepCauses | None:
         """Cause by cause."""
         return step(self.run, self.predicted) if self.recorded else None
 

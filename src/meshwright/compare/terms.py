@@ -60,7 +60,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepCauses:
     """Causes that add up: their measured seconds and the remainder make the measured step."""
 
     rank: int
@@ -81,7 +81,7 @@ class Step:
         )
 
 
-def step(run: Run, predicted: Prediction) -> Step:
+def step(run: Run, predicted: Prediction) -> StepCauses:
     """The comparison of a run that recorded steps."""
     rank = max(run.ranks, key=lambda r: sum(busy(s.actions) for s in r.steps))
     profile = run.profiles.get(rank.rank)
@@ -117,7 +117,7 @@ def step(run: Run, predicted: Prediction) -> Step:
         for name, s in planned.items()
         if s or measured[name]
     )
-    return Step(rank.rank, rows, wall, left)
+    return StepCauses(rank.rank, rows, wall, left)
 
 
 def causes(p: Prediction) -> dict[str, float]:

@@ -36,7 +36,7 @@ Kinds = dict[tuple[str, int], float]
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class RecordedPipeline:
     """The ranks that work on one replica of the model, in one recorded step."""
 
     order: Order
@@ -126,7 +126,7 @@ def virtual(run: Run) -> Virtual:
     )
 
 
-def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
+def pipelines(ranks: Sequence[RankRecord], k: int) -> list[RecordedPipeline]:
     """The pipelines of the k-th recorded step, one a replica."""
     groups: dict[tuple[int, int], dict[int, list[RankRecord]]] = defaultdict(
         lambda: defaultdict(list)
@@ -139,7 +139,9 @@ def pipelines(ranks: Sequence[RankRecord], k: int) -> list[Pipeline]:
     ]
 
 
-def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
+def pipeline(
+    by_rank: Sequence[Sequence[RankRecord]], k: int
+) -> RecordedPipeline:
     """One replica: for each place on the pp axis the ranks there."""
     order: Order = []
     stages = []
@@ -164,12 +166,12 @@ def pipeline(by_rank: Sequence[Sequence[RankRecord]], k: int) -> Pipeline:
         stages.append(held)
         for parts in zip(*rows, strict=True):
             seconds[parts[0][:3]] = max(part.busy_s for part in parts)
-    return Pipeline(order, stages, seconds)
+    return RecordedPipeline(order, stages, seconds)
 
 
 def bubble(
     layout: Layout,
-    pipe: Pipeline,
+    pipe: RecordedPipeline,
     kinds: Kinds,
     raw: Sequence[Timeline],
     steady: Timeline,
@@ -201,7 +203,9 @@ def bubble(
     )
 
 
-def balanced(pipe: Pipeline, kinds: Kinds, busy: Sequence[float]) -> Seconds:
+def balanced(
+    pipe: RecordedPipeline, kinds: Kinds, busy: Sequence[float]
+) -> Seconds:
     """Seconds of actions by kind and stage, each rank in a unit of time in which it is as busy as
     the mean rank.
     """
@@ -213,7 +217,7 @@ def balanced(pipe: Pipeline, kinds: Kinds, busy: Sequence[float]) -> Seconds:
     return {key: kinds[key[:2]] * unit[key[1]] for key in pipe.seconds}
 
 
-def by_stage(recorded: Sequence[Pipeline]) -> Kinds:
+def by_stage(recorded: Sequence[RecordedPipeline]) -> Kinds:
     """(kind, stage) -> median busy seconds over microbatches, steps and replicas."""
     every: dict[tuple[str, int], list[float]] = defaultdict(list)
     for pipe in recorded:

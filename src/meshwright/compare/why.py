@@ -10,7 +10,7 @@ from ..units import show
 from .late import NOTABLE, SLOW, slow_groups, stragglers
 from .links import links
 from .numbers import RunNumbers
-from .terms import COMM, Step
+from .terms import COMM, StepCauses
 
 QUIET = 1.1
 """Seconds on the clock of a CPU second above which other work is said to have run on the cores."""
@@ -119,7 +119,7 @@ def stalls(c: RunNumbers) -> Iterator[str]:
             )
 
 
-def slow_links(c: RunNumbers, step: Step) -> Iterator[str]:
+def slow_links(c: RunNumbers, step: StepCauses) -> Iterator[str]:
     """Links between stages that take longer than the others do, or, of a single one, than was
     predicted, where it takes a notable share of the step.
     """
@@ -156,7 +156,7 @@ def host(c: RunNumbers, rank: int) -> str:
     return next(r.host for r in c.run.ranks if r.rank == rank)
 
 
-def arithmetic(c: RunNumbers, step: Step) -> Iterator[str]:
+def arithmetic(c: RunNumbers, step: StepCauses) -> Iterator[str]:
     """Seconds of the passes, where they are not as predicted."""
     passes = [
         cause for cause in step.causes if cause.name in ("forward", "backward")

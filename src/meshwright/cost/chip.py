@@ -9,7 +9,7 @@ from ..count.work import Pass
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.frozen import FrozenDict
-from ..describe.measured import Table
+from ..describe.measured import MeasuredTable
 from ..num import Num, maximum
 from . import hierarchy, measured, shapes
 
@@ -28,7 +28,7 @@ class Rates(NamedTuple):
     """Fused attention, forward and backward."""
     levels: hierarchy.Levels | None = None
     """The memories below HBM, if matrix products are timed with them."""
-    kernels: Mapping[str, Table] = FrozenDict()
+    kernels: Mapping[str, MeasuredTable] = FrozenDict()
     """kernel -> measured seconds; what is in it is not computed from rates."""
     shapes: shapes.Rates | None = None
     """What kernels reach by their shapes, where they are timed so."""
@@ -93,7 +93,7 @@ def rates(
         else None
     )
     matrix = below.matrix if below else chip.peak(precision) * share
-    kernels: Mapping[str, Table] = FrozenDict()
+    kernels: Mapping[str, MeasuredTable] = FrozenDict()
     if how.model == "calibrated":
         of = precision + "/"
         kernels = FrozenDict(

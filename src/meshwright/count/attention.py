@@ -13,7 +13,7 @@ from ..describe.layout import Layout
 from ..describe.model import Model
 from ..num import Num, maximum, where
 from . import blocks
-from .blocks import FP32, Heads, Kernel, Matrix, Sent
+from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
 from .context import exchange, heads_of, worked
 from .feed_forward import beside
 from .latent import latent
@@ -26,7 +26,7 @@ SPARSE = ("sparse", "chosen")
 """Mixers that read the keys which an indexer picked."""
 
 
-class Shape(NamedTuple):
+class DeviceHeads(NamedTuple):
     """Heads of one kind of attention on one device."""
 
     H: Num
@@ -40,12 +40,12 @@ class Shape(NamedTuple):
     """Keys are values too."""
 
 
-def heads(m: Model, kind: Kind, tp: Num) -> Shape:
+def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
     """Of a layer; fewer key/value heads than tp are copied."""
     if m.mla:
         q = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim
         v = m.mla.v_head_dim
-        return Shape(
+        return DeviceHeads(
             m.heads / tp,
             m.heads / tp,
             q,
@@ -55,7 +55,7 @@ def heads(m: Model, kind: Kind, tp: Num) -> Shape:
     if m.sliding and kind.window is not None:
         of = m.sliding
         v = m.sliding.v_head_dim or m.sliding.head_dim
-        return Shape(
+        return DeviceHeads(
             of.heads / tp,
             maximum(of.kv_heads / tp, 1.0),
             of.head_dim,
@@ -63,7 +63,7 @@ def heads(m: Model, kind: Kind, tp: Num) -> Shape:
             of.sinks,
         )
     shared = m.key_is_value and kind.window is None
-    return Shape(
+    return DeviceHeads(
         m.heads / tp,
         maximum(m.K / tp, 1.0),
         m.h,
@@ -108,7 +108,7 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
 
 
 def projections(
-    job: Job, layout: Layout, size: Local, of: Shape, beside_ffn: bool
+    job: Job, layout: Layout, size: Local, of: DeviceHeads, beside_ffn: bool
 ) -> list[Op]:
     """Queries, keys and values in one matrix, cut by heads, and their biases."""
     m = job.model
@@ -134,7 +134,9 @@ def projections(
     return [qkv, blocks.bias(name, size.tokens, width, act=act, wgt=wgt)]
 
 
-def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
+def between(
+    job: Job, layout: Layout, size: Local, of: DeviceHeads
+) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
     m = job.model
     c = job.how.count
@@ -146,7 +148,9 @@ def between(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
     return ops
 
 
-def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
+def query_key_norm(
+    job: Job, layout: Layout, size: Local, of: DeviceHeads
+) -> Op:
     """RMS norm of queries and keys: each head by itself, with the same 2 h parameters; or all heads
     together (OLMo 2).
 
@@ -169,7 +173,7 @@ def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
         act=act,
         wgt=wgt,
         autograd=job.how.count.backward_needs == "autograd",
-        sent=Sent(forward=statistics, backward=statistics),
+        sent=Messages(forward=statistics, backward=statistics),
     )
     each = 2.0 if m.qk_norm_shift else 1.0
     return op._replace(
@@ -177,7 +181,9 @@ def query_key_norm(job: Job, layout: Layout, size: Local, of: Shape) -> Op:
     )
 
 
-def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
+def core(
+    job: Job, layout: Layout, size: Local, of: DeviceHeads, kind: Kind
+) -> Op:
     """softmax(Q K^T) V."""
     m = job.model
     c = job.how.count
@@ -188,7 +194,7 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
     op = blocks.attention(
         "attention/core",
-        Heads(
+        AttentionShape(
             b=size.b,
             H=work.H,
             K=work.K,
@@ -200,14 +206,14 @@ def core(job: Job, layout: Layout, size: Local, of: Shape, kind: Kind) -> Op:
         ),
         one=1.0 if c.dot_product == "2k-1" else 0.0,
         act=act,
-        kernel=Kernel(
+        kernel=AttentionCore(
             dropout=m.dropout,
             fused=job.fused_attention,
             output_twice=c.attention_output == "twice",
             autograd=c.backward_needs == "autograd",
             tiled=where(tiled, 1.0, 0.0),
         ),
-        sent=Sent(forward=forward, backward=backward),
+        sent=Messages(forward=forward, backward=backward),
     )
     return op._replace(weights=(of.H if of.sinks else 0.0) + m.vectors)
 
@@ -217,7 +223,7 @@ def visible(m: Model, kind: Kind) -> int | None:
     return m.sparse.top_k if m.sparse and kind.mixer in SPARSE else kind.window
 
 
-def gate(job: Job, layout: Layout, size: Local, of: Shape) -> list[Op]:
+def gate(job: Job, layout: Layout, size: Local, of: DeviceHeads) -> list[Op]:
     """sigmoid(W h) times the result of attention: a number for each of its elements, or a head."""
     m = job.model
     t = size.tokens

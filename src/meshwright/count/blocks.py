@@ -48,14 +48,14 @@ class Matrix(NamedTuple):
     """Their widths."""
 
 
-class Sent(NamedTuple):
+class Messages(NamedTuple):
     """Messages beside an operation."""
 
     forward: tuple[Message, ...] = ()
     backward: tuple[Message, ...] = ()
 
 
-class Heads(NamedTuple):
+class AttentionShape(NamedTuple):
     """The shape of attention."""
 
     b: Num
@@ -76,7 +76,7 @@ class Heads(NamedTuple):
     """Share of the l keys that a query attends to (1 = all; causal about 1/2)."""
 
 
-class Kernel(NamedTuple):
+class AttentionCore(NamedTuple):
     """The kernel of attention."""
 
     dropout: bool
@@ -91,7 +91,7 @@ class Kernel(NamedTuple):
     """1 where several kernels add up the gradients of Q, K and V, in fp32."""
 
 
-class Grid(NamedTuple):
+class SummaGrid(NamedTuple):
     """Devices of a SUMMA product, and its panels."""
 
     n1: Num
@@ -99,7 +99,7 @@ class Grid(NamedTuple):
     panels: Num
 
 
-SILENT = Sent()
+SILENT = Messages()
 PLAIN = Matrix()
 
 
@@ -110,7 +110,7 @@ def matmul(
     n: Num,
     numbers: Numbers,
     of: Matrix = PLAIN,
-    sent: Sent = SILENT,
+    sent: Messages = SILENT,
 ) -> Op:
     """Y[T,n] = X[T,k] W[k,n];  dX = dY W^T;  dW = X^T dY.
 
@@ -350,7 +350,7 @@ def norm(
     parameters: int,
     act: float,
     wgt: float,
-    sent: Sent = SILENT,
+    sent: Messages = SILENT,
     autograd: bool = False,
 ) -> Op:
     """Layer norm (parameters = 2, or 0 without scale and shift) or RMS norm (1) of T tokens of
@@ -428,11 +428,11 @@ def rotary(name: str, x: Num, *, act: float) -> Op:
 
 def attention(
     name: str,
-    heads: Heads,
-    kernel: Kernel,
+    heads: AttentionShape,
+    kernel: AttentionCore,
     one: float,
     act: float,
-    sent: Sent = SILENT,
+    sent: Messages = SILENT,
 ) -> Op:
     """softmax(Q K^T) V for b sequences: H query and K key/value heads, lq queries and l keys, head
     widths q (query, key) and v (value).
@@ -500,7 +500,7 @@ def attention(
 
 
 def summa_matmul(
-    name: str, T: Num, k: Num, n: Num, grid: Grid, numbers: Numbers
+    name: str, T: Num, k: Num, n: Num, grid: SummaGrid, numbers: Numbers
 ) -> Op:
     """Y[T,n/n1] = X[T,k] W[k,n/n1] on an n1 x n2 grid by SUMMA in `panels` panels; T tokens local,
     k the whole inner width.

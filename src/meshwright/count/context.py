@@ -5,13 +5,13 @@ the other ranks, in one of the ways of `meshwright.exchange`.
 from __future__ import annotations
 
 from ..describe.layout import Layout
-from ..exchange import EXCHANGES, Heads, Sent, Work
+from ..exchange import EXCHANGES, AttentionWork, Collective, RankHeads
 from ..num import Num
 from .work import Local, Message, Op
 
 
 def exchange(
-    layout: Layout, heads: Heads, act: float, keys: str = "regathered"
+    layout: Layout, heads: RankHeads, act: float, keys: str = "regathered"
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Messages of the attention core (forward, backward), `act` bytes an element.
 
@@ -19,7 +19,7 @@ def exchange(
     """
     how = EXCHANGES[layout.cp_exchange]
 
-    def messages(sent: tuple[Sent, ...]) -> tuple[Message, ...]:
+    def messages(sent: tuple[Collective, ...]) -> tuple[Message, ...]:
         return tuple(
             Message(one.kind, "cp", one.elements * act) for one in sent
         )
@@ -29,12 +29,12 @@ def exchange(
     )
 
 
-def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> Heads:
+def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> RankHeads:
     """One microbatch on one tp rank; H query and K key/value heads of widths q and v."""
-    return Heads(size.b, size.T, size.cp, H, K, q, v)
+    return RankHeads(size.b, size.T, size.cp, H, K, q, v)
 
 
-def worked(layout: Layout, heads: Heads) -> Work:
+def worked(layout: Layout, heads: RankHeads) -> AttentionWork:
     """What attention on a rank works on."""
     return EXCHANGES[layout.cp_exchange].work(heads)
 

@@ -8,7 +8,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from . import blocks
-from .blocks import Matrix, Sent
+from .blocks import Matrix, Messages
 from .linear import linear
 from .parallel import Entry, collectives, column
 from .work import Local, Op, also_sent
@@ -55,7 +55,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
             parameters=1,
             act=act,
             wgt=wgt,
-            sent=Sent(forward=forward),
+            sent=Messages(forward=forward),
         )
 
     def up(name: str, k: int, n: Num, gathers: bool = False) -> Op:

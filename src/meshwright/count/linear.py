@@ -21,7 +21,7 @@ def linear(
     k: Num,
     n: Num,
     of: blocks.Matrix = blocks.PLAIN,
-    sent: blocks.Sent = blocks.SILENT,
+    sent: blocks.Messages = blocks.SILENT,
 ) -> Op:
     """`blocks.matmul` in the numbers of this job."""
     return blocks.matmul(name, T, k, n, numbers(job, layout, of), of, sent)

@@ -18,7 +18,7 @@ from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..num import Num, floor
 from . import blocks
-from .blocks import Numbers, Sent
+from .blocks import Messages, Numbers
 from .linear import linear
 from .work import Message, Op
 
@@ -64,8 +64,8 @@ def products(
     whole = floor(tokens)
     inner = (Message("all_reduce", "tp_model", tokens * f * act),)
     outer = (Message("all_reduce", "tp_ff", tokens * d * act),)
-    up = Sent(forward=inner, backward=outer)
-    down = Sent(forward=outer, backward=inner)
+    up = Messages(forward=inner, backward=outer)
+    down = Messages(forward=outer, backward=inner)
     return [
         matrix("ffn/up", whole, d, f, sent=up),
         matrix("ffn/down", whole, f, d, sent=down),

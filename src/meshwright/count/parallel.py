@@ -16,7 +16,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from . import blocks, gspmd
-from .blocks import PLAIN, Matrix, Sent
+from .blocks import PLAIN, Matrix, Messages
 from .linear import numbers
 from .work import Local, Message, Op
 
@@ -67,7 +67,7 @@ def column(
         n,
         numbers(job, layout, of),
         of._replace(kept=kept if entry.keeps else 0.0),
-        Sent(
+        Messages(
             forward=gather if entry.gathers else (),
             backward=back if entry.reduces else (),
         ),
@@ -97,7 +97,7 @@ def row(
     D = job.model.hidden
     t = size.tokens
     _, reduce = collectives(layout, t * D * job.precision.activation_bytes)
-    sent = Sent(forward=reduce if reduces else ())
+    sent = Messages(forward=reduce if reduces else ())
     mine = numbers(job, layout, of)
     return blocks.matmul(name, t, k, D, mine, of, sent)
 
@@ -150,7 +150,7 @@ def norm(
         act=job.precision.activation_bytes,
         wgt=job.precision.weight_bytes,
         autograd=job.how.count.backward_needs == "autograd",
-        sent=Sent(
+        sent=Messages(
             forward=(*statistics, *forward), backward=(*backward, *statistics)
         ),
     )

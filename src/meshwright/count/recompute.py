@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..describe.recompute import Part, matches, part
+from ..describe.recompute import RecomputedPart, matches, part
 from ..num import Num
 from .work import Op
 
@@ -41,7 +41,7 @@ def again(ops: Sequence[Op], parts: str) -> list[Again]:
     return shares
 
 
-def _by_part(ops: Sequence[Op], of: Part) -> list[Again]:
+def _by_part(ops: Sequence[Op], of: RecomputedPart) -> list[Again]:
     """What one part says of every operation."""
     shares, products = [], 0
     for op in ops:

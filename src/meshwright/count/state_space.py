@@ -16,7 +16,7 @@ from ..describe.layout import Layout
 from ..describe.mixers import StateSpace
 from ..num import Num, ceil_div, maximum
 from . import blocks
-from .blocks import Matrix, Sent
+from .blocks import Matrix, Messages
 from .context import exchanged
 from .linear import linear
 from .parallel import after, column, pre_norm, row
@@ -177,7 +177,7 @@ def selective(
             inner,
             narrow,
             of=Matrix(quantised=False),
-            sent=Sent(forward=summed),
+            sent=Messages(forward=summed),
         )
     ]
     if of.inner_norms:
@@ -196,7 +196,7 @@ def selective(
             rank,
             inner,
             of=Matrix(quantised=False),
-            sent=Sent(backward=summed),
+            sent=Messages(backward=summed),
         )
     )
     ops.append(

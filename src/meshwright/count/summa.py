@@ -15,7 +15,13 @@ from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..num import Num, maximum
 from . import blocks
-from .blocks import Grid, Heads, Kernel, Numbers, Sent
+from .blocks import (
+    AttentionCore,
+    AttentionShape,
+    Messages,
+    Numbers,
+    SummaGrid,
+)
 from .context import exchange, heads_of
 from .linear import gradient_bytes
 from .mask import seen
@@ -59,7 +65,7 @@ def panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
         local(job, layout).tokens,
         k,
         n,
-        grid=Grid(n1=layout.tp, n2=layout.cp, panels=layout.panels),
+        grid=SummaGrid(n1=layout.tp, n2=layout.cp, panels=layout.panels),
         numbers=Numbers(
             one=1.0 if job.how.count.dot_product == "2k-1" else 0.0,
             act=p.activation_bytes,
@@ -85,7 +91,7 @@ def norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
         parameters=blocks.NORM_PARAMETERS[m.norm],
         act=act,
         wgt=job.precision.weight_bytes,
-        sent=Sent(
+        sent=Messages(
             forward=(Message("all_reduce", "tp", statistics),),
             backward=(Message("all_reduce", "tp", back),),
         ),
@@ -105,7 +111,7 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     forward, backward = exchange(layout, heads_of(size, H, K, q, q), act)
     attention = blocks.attention(
         "attention/core",
-        Heads(
+        AttentionShape(
             b=size.b,
             H=H,
             K=K,
@@ -117,12 +123,12 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         ),
         one=1.0 if c.dot_product == "2k-1" else 0.0,
         act=act,
-        kernel=Kernel(
+        kernel=AttentionCore(
             dropout=m.dropout,
             fused=job.fused_attention,
             output_twice=c.attention_output == "twice",
         ),
-        sent=Sent(forward=forward, backward=backward),
+        sent=Messages(forward=forward, backward=backward),
     )
     if not m.qkv_bias:
         return [attention]

@@ -342,7 +342,7 @@ class HidePass(Hide):
 
 
 @dataclass(frozen=True)
-class Weights(Checked):
+class ReplicaTraffic(Checked):
     """How weights and gradients go between replicas."""
 
     gradients: Annotated[str, OneOf("reduce-scatter", "all-reduce", ASK)] = (
@@ -381,7 +381,7 @@ class Overlap(Checked):
     hide elsewhere (`Schedule.span`, replayed); as papers add them up, those of every microbatch
     hide behind compute ("all") or do not ("none"), and the bubble is that of equal stages.
     """
-    weights: Annotated[Weights, CARRIED, Answered()] = Weights()
+    weights: Annotated[ReplicaTraffic, CARRIED, Answered()] = ReplicaTraffic()
     """How weights and gradients go."""
     step_barrier: Annotated[StepBarrier, Answered()] = "global norm"
     """What ends a step on all ranks at once: a "global norm" of the gradients (PyTorch's and this
@@ -470,7 +470,7 @@ REALISTIC = Assumptions(
         cp=Hide(ASK),
         ep=Hide(ASK),
         pp=ASK,
-        weights=Weights(ASK),
+        weights=ReplicaTraffic(ASK),
         step_barrier=ASK,
     ),
     # logistic in the logarithm: fitted once to 1,071 published runs, of which 214 ran out, its

@@ -16,13 +16,13 @@ from .fields import (
     Name,
     Range,
     Share,
+    SIUnit,
     Sources,
-    Unit,
     origins,
 )
 from .frozen import hashed_once, shown
 from .frozendict import EMPTY
-from .measured import Table
+from .measured import MeasuredTable
 from .precision import Compute
 
 THREADS = 128
@@ -42,7 +42,7 @@ class Hierarchy(Checked):
 
     sms: int
     """Streaming multiprocessors."""
-    boost_hz: Annotated[float, Unit("Hz")]
+    boost_hz: Annotated[float, SIUnit("Hz")]
     """Boost clock the peak is quoted at."""
     flop_per_clock: float
     """FP16 FLOP per clock and thread, 128 threads a multiprocessor."""
@@ -71,9 +71,9 @@ class Chip(Checked):
     """An accelerator as the planner sees it."""
 
     name: Name
-    matrix_flops: Mapping[Compute, Annotated[float, Unit("FLOP/s")]]
+    matrix_flops: Mapping[Compute, Annotated[float, SIUnit("FLOP/s")]]
     """Peak of the matrix units by precision, dense (no sparsity), per chip."""
-    vector_flops: Annotated[float, Unit("FLOP/s")]
+    vector_flops: Annotated[float, SIUnit("FLOP/s")]
     """Peak of the vector units in the training precision (fp16 or bf16 where the chip has it, else
     fp32).
     """
@@ -102,12 +102,12 @@ class Chip(Checked):
     """Share of it that copies reach."""
     host_memory_bandwidth: Annotated[Bandwidth, FROM_0] = 0.0
     """Its part of the host's memory bandwidth, reads and writes together; 0 = unknown."""
-    power_w: Annotated[float, Unit("W"), FROM_0] = 0.0
+    power_w: Annotated[float, SIUnit("W"), FROM_0] = 0.0
     """Board power limit; 0 = unknown."""
-    usd_per_hour: Annotated[float, Unit("USD/h"), Range(0.0, MOST_USD)] = 0.0
+    usd_per_hour: Annotated[float, SIUnit("USD/h"), Range(0.0, MOST_USD)] = 0.0
     """A rental price; 0 = unknown."""
     hierarchy: Hierarchy | None = None
-    kernels: Mapping[Name, Table] = EMPTY
+    kernels: Mapping[Name, MeasuredTable] = EMPTY
     """precision/kernel -> measured seconds, for the chip model `calibrated`; `meshwright calibrate`
     writes them.
     """

@@ -36,7 +36,7 @@ UNIONS = (types.UnionType, typing.Union)
 """Of which only "X | None" occurs."""
 
 
-class Unit(NamedTuple):
+class SIUnit(NamedTuple):
     """A number is kept in this SI unit."""
 
     unit: str
@@ -56,7 +56,7 @@ class OneOf(tuple[str, ...]):
         return super().__new__(cls, words)
 
 
-class Free(NamedTuple):
+class AnyText(NamedTuple):
     """A field may hold any text."""
 
     why: str
@@ -143,21 +143,21 @@ Degree = Annotated[Num, WHOLE]
 """A whole number; in a table of layouts a column, and a fraction where a roofline asks."""
 Count = Annotated[int, Range(0, 1e9)]
 """A whole number that may be 0."""
-Length = Annotated[int, Unit(LENGTH)]
+Length = Annotated[int, SIUnit(LENGTH)]
 """Whole tokens of a sequence: "8k" are 8,192."""
 Amount = Annotated[float, FROM_0]
 Share = Annotated[float, Range(1e-6, 1.0)]
 AnyShare = Annotated[float, Range(0.0, 1.0)]
 Risk = Annotated[float, Range(1e-6, 1 - 1e-6)]
-Seconds = Annotated[float, Unit("s"), FROM_0]
-Bytes = Annotated[float, Unit("B")]
-Bandwidth = Annotated[float, Unit("B/s")]
-Name = Annotated[str, Free("a name its author gives")]
-Prose = Annotated[str, Free("for people")]
+Seconds = Annotated[float, SIUnit("s"), FROM_0]
+Bytes = Annotated[float, SIUnit("B")]
+Bandwidth = Annotated[float, SIUnit("B/s")]
+Name = Annotated[str, AnyText("a name its author gives")]
+Prose = Annotated[str, AnyText("for people")]
 Known = Annotated[
-    str, Free("a name or words, refused where they are looked up")
+    str, AnyText("a name or words, refused where they are looked up")
 ]
-Path = Annotated[str, Free("a path")]
+Path = Annotated[str, AnyText("a path")]
 Object = Annotated[Any, Injected()]
 Sources = Mapping[Prose, Any]
 
@@ -185,7 +185,7 @@ def finder(what: str, things: Mapping[str, Any]) -> Callable[[str], Any]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldKind:
     """Which values a field, an entry of its list, or a key or value of its table may have."""
 
     type: Any
@@ -204,11 +204,11 @@ class Kind:
     searched: Searched | None = None
     injected: bool = False
     free: bool = False
-    parts: tuple[Kind, ...] = ()
+    parts: tuple[FieldKind, ...] = ()
     """Of a list that of its entries; of a table those of its keys and its values."""
 
     @classmethod
-    def of(cls, hint: Any, *marks: Any) -> Kind:
+    def of(cls, hint: Any, *marks: Any) -> FieldKind:
         """The kind that an annotation means."""
         args = typing.get_args(hint)
         if typing.get_origin(hint) is Annotated:
@@ -222,7 +222,7 @@ class Kind:
         reader = said.get(Parsed)
         return cls(
             typing.get_origin(hint) or hint,
-            unit=said[Unit].unit if Unit in said else "",
+            unit=said[SIUnit].unit if SIUnit in said else "",
             range=said.get(Range),
             words=(*words, ASK) if by and words else (*words,),
             reader=reader and reader.reader,
@@ -230,7 +230,7 @@ class Kind:
             answered=by and by.by,
             searched=said.get(Searched),
             injected=Injected in said,
-            free=Free in said,
+            free=AnyText in said,
             parts=parts,
         )
 
@@ -280,31 +280,31 @@ class Kind:
         )
 
 
-def _text(kind: Kind, value: Any, where: str) -> str:
+def _text(kind: FieldKind, value: Any, where: str) -> str:
     text = demand_text(value, where)
     if kind.words and text not in kind.words:
         raise unknown(where, text, kind.words)
     return str(kind.reader(text).text) if kind.reader else text
 
 
-def _flag(_: Kind, value: Any, where: str) -> bool:
+def _flag(_: FieldKind, value: Any, where: str) -> bool:
     if not isinstance(value, bool):
         raise BadInput(f"{where} must be true or false, not {brief(value)}")
     return value
 
 
-def _whole(kind: Kind, value: Any, where: str) -> int:
+def _whole(kind: FieldKind, value: Any, where: str) -> int:
     number = _number(value, where, "a whole number")
     if number % 1:  # of what is no number or infinite, too
         raise BadInput(f"{where} must be a whole number, not {brief(value)}")
     return int(kind.within(number, where))
 
 
-def _real(kind: Kind, value: Any, where: str) -> float:
+def _real(kind: FieldKind, value: Any, where: str) -> float:
     return kind.within(_number(value, where, "a number"), where)
 
 
-def _degree(kind: Kind, value: Any, where: str) -> Any:
+def _degree(kind: FieldKind, value: Any, where: str) -> Any:
     """Fractions pass, which rooflines need, of any size; `predict` refuses them."""
     if kind.range is None:  # not for this room to judge
         return value
@@ -316,7 +316,7 @@ def _degree(kind: Kind, value: Any, where: str) -> Any:
     return number if number % 1 else int(number)
 
 
-def _items(kind: Kind, value: Any, where: str) -> tuple[Any, ...]:
+def _items(kind: FieldKind, value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise BadInput(f"{where} must be a list, not {brief(value)}")
     (entry, *_) = kind.parts
@@ -327,7 +327,7 @@ def _items(kind: Kind, value: Any, where: str) -> tuple[Any, ...]:
     return value if same and isinstance(value, tuple) else kept
 
 
-def _table(kind: Kind, value: Any, where: str) -> Mapping[str, Any]:
+def _table(kind: FieldKind, value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{where} must be a table, not {brief(value)}")
     key, entry = kind.parts
@@ -341,7 +341,7 @@ def _table(kind: Kind, value: Any, where: str) -> Mapping[str, Any]:
     )
 
 
-CHECKS: dict[Any, Callable[[Kind, Any, str], Any]] = {
+CHECKS: dict[Any, Callable[[FieldKind, Any, str], Any]] = {
     str: _text,
     bool: _flag,
     int: _whole,
@@ -372,7 +372,7 @@ class Field:
     """A field of a description: its name, the values it may have, the usual one."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     default: Any
     """`MISSING` of one that must be given."""
     where: str
@@ -424,7 +424,7 @@ def fields_of(cls: Any) -> dict[str, Field]:
     return {
         f.name: Field(
             f.name,
-            Kind.of(hints[f.name]),
+            FieldKind.of(hints[f.name]),
             f.default if f.default_factory is MISSING else f.default_factory(),
             f"{cls.__name__.lower()}.{f.name}",
         )

@@ -21,8 +21,8 @@ from .assumptions import (
     Assumptions,
     Hide,
     HidePass,
+    ReplicaTraffic,
     Stack,
-    Weights,
 )
 from .chip import Chip
 from .choices import Choices
@@ -207,9 +207,9 @@ class Framework(Checked):
         return Hide("weight gradient", most=self.tp_overlap_share)
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> ReplicaTraffic:
         """`Overlap.weights`."""
-        return Weights(self.gradient_collective, self.gather_share)
+        return ReplicaTraffic(self.gradient_collective, self.gather_share)
 
     @property
     def cp_hidden(self) -> Hide:

@@ -25,7 +25,7 @@ from .fields import (
     Prose,
     Range,
     Risk,
-    Unit,
+    SIUnit,
     fields_of,
     finder,
 )
@@ -91,7 +91,7 @@ class Job(Checked):
     fp16-pure; default: that of the assumption set, else bf16."""
     optimizer: Optimizer = OPTIMIZERS["adamw"]
     """adamw, adam, adamw-no-master, sgd, muon or adafactor."""
-    tokens: Annotated[float, Unit("token"), FROM_0] = 0.0
+    tokens: Annotated[float, SIUnit("token"), FROM_0] = 0.0
     """Length of the whole run, for days, cost and energy; 0 = not asked."""
     attention_kernel: Annotated[
         str, OneOf("flash", "unfused", *ATTENTION, ASK)

@@ -22,8 +22,8 @@ from .fields import (
     Range,
     Seconds,
     Share,
+    SIUnit,
     Sources,
-    Unit,
     finder,
     origins,
 )
@@ -68,7 +68,7 @@ class Kernels(Checked):
     """Of the units that the last wave of tiles leaves idle, what is paid for."""
     clock: Share
     """Share of the kernels' rate that hours of training hold."""
-    power_w: Annotated[float, Unit("W"), FROM_0]
+    power_w: Annotated[float, SIUnit("W"), FROM_0]
     """Power limit of the parts that were measured; 0 = none."""
     power_exponent: AnyShare
     """Clock under a lower limit: (limit / power_w)^exponent."""

@@ -14,7 +14,7 @@ from .frozen import shown
 
 
 @dataclass(frozen=True)
-class Table(Checked):
+class MeasuredTable(Checked):
     """Seconds measured at the points of a grid of sizes (`cost/measured` reads between them)."""
 
     axes: tuple[Prose, ...]

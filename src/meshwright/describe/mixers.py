@@ -12,7 +12,7 @@ from .fields import Checked, Count, OneOf, Range
 
 
 @dataclass(frozen=True)
-class Heads(Checked):
+class SlidingHeads(Checked):
     """Attention of sliding layers, where it differs from that of the others."""
 
     heads: int

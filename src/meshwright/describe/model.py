@@ -24,7 +24,7 @@ from .fields import (
     origins,
 )
 from .frozen import hashed_once, shown
-from .mixers import Convolution, Heads, Indexer, Linear, StateSpace
+from .mixers import Convolution, Indexer, Linear, SlidingHeads, StateSpace
 from .pattern import NEEDS, words
 
 
@@ -147,7 +147,7 @@ class Model(Checked):
     """The layers in order, as `describe.layers` says: 3*linear+experts, full+experts, repeated;
     none = full attention, or windows as above.
     """
-    sliding: Heads | None = None
+    sliding: SlidingHeads | None = None
     """Heads of sliding layers, where they are others; None = those below."""
     sparse: Indexer | None = None
     """The indexer of sparse layers; without a pattern all layers are sparse."""

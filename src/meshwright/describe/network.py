@@ -25,7 +25,7 @@ from .fields import (
 )
 from .frozen import hashed_once, shown
 from .frozendict import EMPTY
-from .measured import Table
+from .measured import MeasuredTable
 
 UNMEASURED = 0.70
 """Share of its bandwidth assumed for a dimension without a measured `efficiency`: the lowest
@@ -60,7 +60,7 @@ class Dim(Checked):
     """A slice of a ring axis still closes if its length is a multiple of this (TPU v5p: 4, v5e:
     16); else it is a line.
     """
-    collectives: Mapping[Name, Table] = EMPTY
+    collectives: Mapping[Name, MeasuredTable] = EMPTY
     """collective -> measured seconds by ranks and bytes of the full vector, for the option
     `measured`; "all_gather/cpu": CPU seconds of a rank.
     """

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from ..errors import BadInput, article, unknown
 from ..errors import brief as brief
 from ..units import MEANT, parse
-from .fields import Kind, demand_meaning, fields_of, left_out, required
+from .fields import FieldKind, demand_meaning, fields_of, left_out, required
 
 T = TypeVar("T")
 Finder = Callable[[type, str], Any]
@@ -213,7 +213,7 @@ def _origin(origin: object, at: At) -> dict[str, str]:
     return {key: _text(text, at.into(key)) for key, text in origin.items()}
 
 
-def _value(kind: Kind, value: Any, at: At) -> Any:
+def _value(kind: FieldKind, value: Any, at: At) -> Any:
     """One value as Python would give it, for the description that has it to check."""
     if kind.none and (value is None or value == "none"):
         return None
@@ -241,7 +241,7 @@ def _value(kind: Kind, value: Any, at: At) -> Any:
     return _number(kind, value, at)
 
 
-def _items(kind: Kind, value: object, at: At) -> tuple[Any, ...]:
+def _items(kind: FieldKind, value: object, at: At) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise BadInput(f"{at.where} must be a list, not {brief(value)}")
     if len(value) > LONGEST_LIST:
@@ -256,7 +256,7 @@ def _items(kind: Kind, value: object, at: At) -> tuple[Any, ...]:
     )
 
 
-def _table(kind: Kind, value: object, at: At) -> Mapping[str, Any]:
+def _table(kind: FieldKind, value: object, at: At) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{at.where} must be a table, not {brief(value)}")
     texts = {_text(key, at): v for key, v in value.items()}
@@ -297,7 +297,7 @@ def _text(value: object, at: At) -> str:
     return value
 
 
-def _number(kind: Kind, value: object, at: At) -> float:
+def _number(kind: FieldKind, value: object, at: At) -> float:
     what = "a number" if kind.type is float else "a whole number"
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadInput(f"{at.where} must be {what}, not {brief(value)}")
@@ -335,7 +335,7 @@ def to_dict(
     return data
 
 
-def _plain(value: Any, where: str, kind: Kind | None) -> Any:
+def _plain(value: Any, where: str, kind: FieldKind | None) -> Any:
     """A value as a file has it. kind: of the field, where numbers are written with their unit."""
     units = kind is not None
     if dataclasses.is_dataclass(value):

@@ -28,7 +28,7 @@ RECOMPUTE = ("none", "selective", "full")
 """
 
 
-class Part(NamedTuple):
+class RecomputedPart(NamedTuple):
     """Operations that run again, by patterns of their names."""
 
     again: tuple[str, ...]
@@ -79,30 +79,30 @@ LATENT = (
     "attention/rotary",
 )
 
-PARTS: dict[str, Part] = {
-    "full": Part(EVERYTHING),
+PARTS: dict[str, RecomputedPart] = {
+    "full": RecomputedPart(EVERYTHING),
     # Megatron Core's modules
-    "core_attn": Part(CONTEXT, inner=True),
-    "layernorm": Part(
+    "core_attn": RecomputedPart(CONTEXT, inner=True),
+    "layernorm": RecomputedPart(
         ("attention/norm", "linear/norm", "ssm/norm", "conv/norm", "ffn/norm")
     ),
-    "mla_up_proj": Part(LATENT),
-    "mlp": Part(MLP),
-    "moe": Part(("experts/*", "shared/*")),
-    "moe_act": Part(("experts/activation",)),
-    "shared_experts": Part(("shared/*",)),
+    "mla_up_proj": RecomputedPart(LATENT),
+    "mlp": RecomputedPart(MLP),
+    "moe": RecomputedPart(("experts/*", "shared/*")),
+    "moe_act": RecomputedPart(("experts/activation",)),
+    "shared_experts": RecomputedPart(("shared/*",)),
     # torchtitan, operation by operation
-    "op": Part(EVERYTHING, CONTEXT, every_second=True),
+    "op": RecomputedPart(EVERYTHING, CONTEXT, every_second=True),
     # MaxText's policies
-    "save_out_proj": Part(EVERYTHING, OUT),
-    "save_qkv_proj": Part(EVERYTHING, QKV),
-    "save_dot_except_mlp": Part(EVERYTHING, (*QKV, *OUT)),
-    "save_dot_with_context_except_mlp": Part(
+    "save_out_proj": RecomputedPart(EVERYTHING, OUT),
+    "save_qkv_proj": RecomputedPart(EVERYTHING, QKV),
+    "save_dot_except_mlp": RecomputedPart(EVERYTHING, (*QKV, *OUT)),
+    "save_dot_with_context_except_mlp": RecomputedPart(
         EVERYTHING, (*QKV, *OUT, *CONTEXT)
     ),
-    "save_dot_except_mlpwi": Part(EVERYTHING, (*QKV, *OUT, *DOWN)),
-    "minimal": Part(EVERYTHING, (*QKV, *OUT, *UP, *DOWN)),
-    "minimal_with_context": Part(
+    "save_dot_except_mlpwi": RecomputedPart(EVERYTHING, (*QKV, *OUT, *DOWN)),
+    "minimal": RecomputedPart(EVERYTHING, (*QKV, *OUT, *UP, *DOWN)),
+    "minimal_with_context": RecomputedPart(
         EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT)
     ),
 }
@@ -240,9 +240,9 @@ class Recompute(NamedTuple):
         )
 
 
-def part(word: str) -> Part:
+def part(word: str) -> RecomputedPart:
     """The operations of one word."""
-    return PARTS.get(word) or Part((word,))
+    return PARTS.get(word) or RecomputedPart((word,))
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:

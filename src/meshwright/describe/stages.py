@@ -27,7 +27,7 @@ REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([EtmL|])\*(\d{1,4})")
 """Of Megatron Core's words: (tt|)*30, t*4."""
 
 
-class Stages(NamedTuple):
+class StageChoice(NamedTuple):
     """A choice, read."""
 
     text: str
@@ -38,25 +38,25 @@ class Stages(NamedTuple):
     """Embedding and loss count as a layer each; in a table: where."""
 
 
-def stages(text: str | Stages) -> Stages:
+def stages(text: str | StageChoice) -> StageChoice:
     """What a layout's text says; BadInput for what names no stages."""
-    return text if isinstance(text, Stages) else _read(text)
+    return text if isinstance(text, StageChoice) else _read(text)
 
 
 @cache
-def _read(text: str) -> Stages:
+def _read(text: str) -> StageChoice:
     if not isinstance(text, str):
         raise BadInput(f"layout.stages must be a text, not {str(text)[:40]!r}")
     words = "".join(text.split())
     if words in RULES:
-        return Stages(words, slots=words == "slots")
+        return StageChoice(words, slots=words == "slots")
     of_words = bool(re.search("[EtL|]", words))
     layers = _of_megatron(words) if of_words else _of_numbers(words)
     if len(layers) > MOST_STAGES:
         raise BadInput(
             f"layout.stages names {len(layers)} stages; at most {MOST_STAGES} are read"
         )
-    return Stages(_short(layers), layers)
+    return StageChoice(_short(layers), layers)
 
 
 def _of_numbers(words: str) -> tuple[int, ...]:

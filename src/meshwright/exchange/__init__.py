@@ -7,9 +7,9 @@ from __future__ import annotations
 from .all_to_all import ALL_TO_ALL
 from .gather import GATHER
 from .ring import RING
-from .types import Exchange, Heads, Sent, Work
+from .types import AttentionWork, Collective, Exchange, RankHeads
 
 EXCHANGES = {e.name: e for e in (GATHER, RING, ALL_TO_ALL)}
 """name -> exchange, the usual first; descriptions check names against it."""
 
-__all__ = ["EXCHANGES", "Exchange", "Heads", "Sent", "Work"]
+__all__ = ["EXCHANGES", "Exchange", "RankHeads", "Collective", "AttentionWork"]

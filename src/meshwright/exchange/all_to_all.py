@@ -9,16 +9,18 @@ Engine, cp_comm_type a2a.
 
 from __future__ import annotations
 
-from .types import Exchange, Heads, Sent, Work
+from .types import AttentionWork, Collective, Exchange, RankHeads
 
 
-def forward(h: Heads) -> tuple[Sent, ...]:
+def forward(h: RankHeads) -> tuple[Collective, ...]:
     tokens = h.b * h.T / h.cp
     inputs = tokens * (h.H * h.q + h.K * (h.q + h.v))
-    return Sent("all_to_all", inputs), Sent("all_to_all", tokens * h.H * h.v)
+    return Collective("all_to_all", inputs), Collective(
+        "all_to_all", tokens * h.H * h.v
+    )
 
 
-def backward(h: Heads, kept: bool) -> tuple[Sent, ...]:
+def backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
     inputs, outputs = forward(h)
     return outputs, inputs
 
@@ -29,7 +31,7 @@ ALL_TO_ALL = Exchange(
     source="Jacobs et al. 2023, arXiv 2309.14509",
     forward=forward,
     backward=backward,
-    work=lambda h: Work(h.H / h.cp, h.K / h.cp, h.T),
+    work=lambda h: AttentionWork(h.H / h.cp, h.K / h.cp, h.T),
     holds=lambda kv_heads, ranks: kv_heads % ranks == 0,
     refusal="cuts heads over tp x cp: the kv heads must be a multiple of it",
 )

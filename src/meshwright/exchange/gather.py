@@ -7,16 +7,16 @@ kept, and a reduce-scatter of dK and dV. Source: Subramanian et al. 2024, arXiv 
 
 from __future__ import annotations
 
-from .types import Exchange, Heads, Sent
+from .types import Collective, Exchange, RankHeads
 
 
-def forward(h: Heads) -> tuple[Sent, ...]:
-    return (Sent("all_gather", h.keys),)
+def forward(h: RankHeads) -> tuple[Collective, ...]:
+    return (Collective("all_gather", h.keys),)
 
 
-def backward(h: Heads, kept: bool) -> tuple[Sent, ...]:
+def backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
     again = () if kept else forward(h)
-    return (*again, Sent("reduce_scatter", h.keys))
+    return (*again, Collective("reduce_scatter", h.keys))
 
 
 GATHER = Exchange(

@@ -8,15 +8,15 @@ attention); Transformer Engine, cp_comm_type p2p.
 
 from __future__ import annotations
 
-from .types import Exchange, Heads, Sent
+from .types import Collective, Exchange, RankHeads
 
 
-def forward(h: Heads) -> tuple[Sent, ...]:
-    return (Sent("ring", h.keys),)
+def forward(h: RankHeads) -> tuple[Collective, ...]:
+    return (Collective("ring", h.keys),)
 
 
-def backward(h: Heads, kept: bool) -> tuple[Sent, ...]:
-    return (Sent("ring", 2 * h.keys),)
+def backward(h: RankHeads, kept: bool) -> tuple[Collective, ...]:
+    return (Collective("ring", 2 * h.keys),)
 
 
 RING = Exchange(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..num import Num
 
 
-class Heads(NamedTuple):
+class RankHeads(NamedTuple):
     """One microbatch on one tp rank."""
 
     b: Num
@@ -31,7 +31,7 @@ class Heads(NamedTuple):
         return self.b * self.K * self.T * (self.q + self.v)
 
 
-class Sent(NamedTuple):
+class Collective(NamedTuple):
     """One collective over cp."""
 
     kind: str
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
     """Of the full vector."""
 
 
-class Work(NamedTuple):
+class AttentionWork(NamedTuple):
     """What attention on a rank works on."""
 
     H: Num
@@ -57,10 +57,12 @@ class Exchange:
     """What a layout calls it."""
     title: str
     source: str
-    forward: Callable[[Heads], tuple[Sent, ...]]
-    backward: Callable[[Heads, bool], tuple[Sent, ...]]
+    forward: Callable[[RankHeads], tuple[Collective, ...]]
+    backward: Callable[[RankHeads, bool], tuple[Collective, ...]]
     """(heads, keys and values were kept) -> messages."""
-    work: Callable[[Heads], Work] = lambda h: Work(h.H, h.K, h.T / h.cp)
+    work: Callable[[RankHeads], AttentionWork] = lambda h: AttentionWork(
+        h.H, h.K, h.T / h.cp
+    )
     holds: Callable[[Any, Any], Any] = lambda kv_heads, ranks: True
     """(kv heads, tp x cp) -> where it can run."""
     refusal: str = ""

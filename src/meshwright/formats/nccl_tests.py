@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..cost.fit import Line, alpha_beta
-from ..describe.measured import Table
+from ..describe.measured import MeasuredTable
 from ..errors import BadInput
 from . import read_text
 
@@ -287,7 +287,7 @@ def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
 
 def tables(
     samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
-) -> dict[str, Table]:
+) -> dict[str, MeasuredTable]:
     """Collective -> table by ranks and bytes, of groups inside a node (level 0) or of one rank a
     node (level 1).
 
@@ -318,7 +318,7 @@ def tables(
             f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error {x.error:.0%}"
             for n, x in lines.items()
         )
-        made[kind] = Table(
+        made[kind] = MeasuredTable(
             ("ranks", "bytes"),
             (tuple(map(float, ranks)), tuple(sizes)),
             seconds,

@@ -15,7 +15,7 @@ from ..describe.framework import framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.slices import axes
-from .rule import Rule
+from .rule import LayoutRule
 
 MOST_CHUNKS = 8
 """Of a device. Published layouts of dense models have 2 to 8 (Narayanan et al. 2021, arXiv
@@ -34,7 +34,7 @@ class Convention(NamedTuple):
 
     words: str
     fields: Collection[str]
-    rules: tuple[Rule, ...]
+    rules: tuple[LayoutRule, ...]
 
 
 def _node(job: Job) -> int:
@@ -57,8 +57,8 @@ def _leaves(job: Job, layout: Layout) -> str:
     )
 
 
-NEAR = Rule("tp in a node", lambda j, l: l.tp <= _node(j), _leaves)
-INSIDE = Rule(
+NEAR = LayoutRule("tp in a node", lambda j, l: l.tp <= _node(j), _leaves)
+INSIDE = LayoutRule(
     "tp placed in a node",
     lambda j, l: (
         True if axes(j.cluster.network) else l.placement["tp"][0] == l.tp
@@ -66,7 +66,7 @@ INSIDE = Rule(
     _leaves,
     placed=True,
 )
-CHUNKS = Rule(
+CHUNKS = LayoutRule(
     "few chunks",
     lambda j, l: l.interleave <= MOST_CHUNKS,
     lambda j, l: (
@@ -74,7 +74,7 @@ CHUNKS = Rule(
     ),
     ("schedule",),
 )
-SPREAD = Rule(
+SPREAD = LayoutRule(
     "experts spread",
     lambda j, l: _experts(j) <= MOST_EXPERTS * l.ep,
     lambda j, l: (
@@ -82,7 +82,7 @@ SPREAD = Rule(
         f" most {MOST_EXPERTS}, ep {-(-_experts(j) // MOST_EXPERTS)} or more"
     ),
 )
-LONG = Rule(
+LONG = LayoutRule(
     "long sequences only",
     lambda j, l: (l.cp == 1) | (FEWEST_TOKENS * l.cp <= j.T),
     lambda j, l: (

@@ -12,7 +12,7 @@ from ..num import divisors
 
 
 @dataclass(frozen=True)
-class Rule:
+class LayoutRule:
     """A condition a layout must meet."""
 
     name: str

@@ -24,7 +24,7 @@ from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import cuts, nearest, practice, schemes, trainable
 from .placement import launched, lies
-from .rule import Rule, divides, may_be, sharded, token_parts
+from .rule import LayoutRule, divides, may_be, sharded, token_parts
 from .sequence import length
 from .stages import microbatches, partition, schedule_of
 
@@ -83,7 +83,7 @@ def _listed(job: Job, l: Layout) -> Any:
     return (_count(l) == len(given)) & (sum(given) == job.model.layers)
 
 
-POSITIVE = Rule(
+POSITIVE = LayoutRule(
     "degrees are positive",
     lambda j, l: (
         (l.tp >= 1)
@@ -100,7 +100,7 @@ POSITIVE = Rule(
         "tp, cp, pp, dp, ep, etp, microbatch, interleave and panels must be at least 1"
     ),
 )
-CHIPS = Rule(
+CHIPS = LayoutRule(
     "chips",
     lambda j, l: l.chips <= j.cluster.chips,
     lambda j, l: (
@@ -108,7 +108,7 @@ CHIPS = Rule(
         f" {j.cluster.chips}"
     ),
 )
-HEADS = Rule(
+HEADS = LayoutRule(
     "heads over tp",
     lambda j, l: divides(l.tp, cuts.most(j.model)),
     lambda j, l: (
@@ -116,7 +116,7 @@ HEADS = Rule(
         f" {may_be(cuts.most(j.model))}"
     ),
 )
-KV_HEADS = Rule(
+KV_HEADS = LayoutRule(
     "kv heads over tp",
     lambda j, l: cuts.copied(j.model, l.tp),
     lambda j, l: (
@@ -124,7 +124,7 @@ KV_HEADS = Rule(
         f" tp may be {may_be(cuts.fewest(j.model))}, or a multiple of {cuts.fewest(j.model)}"
     ),
 )
-STATES = Rule(
+STATES = LayoutRule(
     "states over tp and cp",
     lambda j, l: cuts.over_cp(j.model, l.tp, l.cp),
     lambda j, l: (
@@ -135,14 +135,14 @@ STATES = Rule(
         f" hand each other whole sequences: tp x cp may be {may_be(cuts.most_exchanged(j.model))}"
     ),
 )
-FFN = Rule(
+FFN = LayoutRule(
     "feed-forward over tp",
     lambda j, l: divides(l.tp, j.model.ffn),
     lambda j, l: (
         f"ffn {j.model.ffn} cannot be split {l.tp} ways: tp may be {may_be(j.model.ffn)}"
     ),
 )
-SEQUENCE = Rule(
+SEQUENCE = LayoutRule(
     "sequence over cp",
     lambda j, l: (
         divides(_token_parts(l), length(j, l) * l.microbatch)
@@ -158,7 +158,7 @@ SEQUENCE = Rule(
         + f" may be {may_be(int(j.T * l.microbatch))}"
     ),
 )
-HIDDEN = Rule(
+HIDDEN = LayoutRule(
     "hidden over the grid",
     lambda j, l: (
         divides(l.tp, j.model.hidden)
@@ -170,7 +170,7 @@ HIDDEN = Rule(
         + f" may be {may_be(j.model.hidden)}"
     ),
 )
-LAYERS = Rule(
+LAYERS = LayoutRule(
     "layers over pp",
     lambda j, l: (
         (_count(l) <= j.model.layers + _ends(j, l)) | (l.stages not in RULES)
@@ -185,7 +185,7 @@ LAYERS = Rule(
         + f"; {_most_stages(l, j.model.layers + _ends(j, l))}"
     ),
 )
-STAGES = Rule(
+STAGES = LayoutRule(
     "layers of the stages",
     lambda j, l: (
         _listed(j, l)
@@ -201,7 +201,7 @@ STAGES = Rule(
         f" {j.model.layers} layers"
     ),
 )
-FILLED = Rule(
+FILLED = LayoutRule(
     "layers in every stage",
     lambda j, l: partition(j, l.pp, schedule_of(l), l.interleave).least >= 1,
     lambda j, l: (
@@ -209,7 +209,7 @@ FILLED = Rule(
         f" {_most_stages(l, j.model.layers)}"
     ),
 )
-EVEN_LAYERS = Rule(
+EVEN_LAYERS = LayoutRule(
     "even stages",
     lambda j, l: divides(_count(l), j.model.layers),
     lambda j, l: (
@@ -218,14 +218,14 @@ EVEN_LAYERS = Rule(
     ),
     options=("schedule",),
 )
-EXPERTS = Rule(
+EXPERTS = LayoutRule(
     "experts over ep",
     lambda j, l: divides(l.ep, _experts(j)),
     lambda j, l: (
         f"experts {_experts(j)} cannot be split {l.ep} ways: ep may be {may_be(_experts(j))}"
     ),
 )
-EXPERT_RANKS = Rule(
+EXPERT_RANKS = LayoutRule(
     "expert ranks",
     lambda j, l: divides(l.ep * l.etp, l.tp * l.cp * l.dp),
     lambda j, l: (
@@ -233,7 +233,7 @@ EXPERT_RANKS = Rule(
         f" borrows: it may be {may_be(int(l.tp * l.cp * l.dp))}"
     ),
 )
-EXPERT_FFN = Rule(
+EXPERT_FFN = LayoutRule(
     "expert width over etp",
     lambda j, l: divides(l.etp, _expert_ffn(j)),
     lambda j, l: (
@@ -241,7 +241,7 @@ EXPERT_FFN = Rule(
         f" {may_be(_expert_ffn(j))}"
     ),
 )
-EXPERT_SEQUENCE = Rule(
+EXPERT_SEQUENCE = LayoutRule(
     "experts need sequence parallelism",
     lambda j, l: (l.tp == 1) | bool(l.sequence_parallel) | (not j.model.moe),
     lambda j, l: (
@@ -249,7 +249,7 @@ EXPERT_SEQUENCE = Rule(
         " tokens"
     ),
 )
-BATCH = Rule(
+BATCH = LayoutRule(
     "batch over dp",
     lambda j, l: l.dp * l.microbatch <= j.batch,
     lambda j, l: (
@@ -257,7 +257,7 @@ BATCH = Rule(
         f" microbatch may be at most {j.batch}"
     ),
 )
-EVEN_BATCH = Rule(
+EVEN_BATCH = LayoutRule(
     "even batch",
     lambda j, l: divides(l.dp * l.microbatch, j.batch),
     lambda j, l: (
@@ -266,7 +266,7 @@ EVEN_BATCH = Rule(
     ),
     replicas=True,
 )
-REPLICATED = Rule(
+REPLICATED = LayoutRule(
     "groups of dp",
     lambda j, l: (
         (l.dp_replicate == 1)
@@ -281,7 +281,7 @@ REPLICATED = Rule(
         f" zero 1, 2 or 3: it may be {may_be(int(l.dp))}"
     ),
 )
-EXCHANGE = Rule(
+EXCHANGE = LayoutRule(
     "exchange of keys",
     lambda j, l: (
         (l.cp == 1)
@@ -313,7 +313,7 @@ def _regrouped(job: Job, l: Layout) -> str:
     return ""
 
 
-SCHEDULE = Rule(
+SCHEDULE = LayoutRule(
     "schedule",
     lambda j, l: schedule_of(l).legal(l.pp, microbatches(j, l), l.interleave),
     lambda j, l: (
@@ -325,7 +325,7 @@ SCHEDULE = Rule(
         + _regrouped(j, l)
     ),
 )
-GROUPS = Rule(
+GROUPS = LayoutRule(
     "groups of microbatches",
     lambda j, l: not l.microbatch_group or schedule_of(l).grouped is not None,
     lambda j, l: (
@@ -351,7 +351,7 @@ def _kept_away(l: Layout) -> str:
     return ""
 
 
-AWAY = Rule(
+AWAY = LayoutRule(
     "host memory",
     lambda j, l: not _kept_away(l),
     lambda j, l: _kept_away(l),
@@ -370,7 +370,7 @@ def host_unknown(job: Job, layout: Layout) -> str:
     return ""
 
 
-HOST = Rule(
+HOST = LayoutRule(
     "rates of the host",
     lambda j, l: not host_unknown(j, l),
     lambda j, l: (
@@ -378,12 +378,12 @@ HOST = Rule(
         " which is not in its data"
     ),
 )
-NO_OFFLOAD = Rule(
+NO_OFFLOAD = LayoutRule(
     "nothing in host memory",
     lambda j, l: l.offload == "none",
     lambda j, l: f"layout.offload {l.offload} is not run: take none",
 )
-MEGATRON_OFFLOAD = Rule(
+MEGATRON_OFFLOAD = LayoutRule(
     "host memory in Megatron",
     lambda j, l: (
         ((l.pp == 1) | (not offload(l.offload).activations))
@@ -394,7 +394,7 @@ MEGATRON_OFFLOAD = Rule(
         " pipelines only (pp 1), and weights never"
     ),
 )
-SHARDED_TOKENS = Rule(
+SHARDED_TOKENS = LayoutRule(
     "tokens sharded over tp",
     lambda j, l: (l.tp == 1) | bool(l.sequence_parallel) | (not j.framework),
     lambda j, l: (
@@ -403,7 +403,7 @@ SHARDED_TOKENS = Rule(
     ),
     options=("sequence_parallel",),
 )
-MESHED_EXPERTS = Rule(
+MESHED_EXPERTS = LayoutRule(
     "experts inside replicas",
     lambda j, l: divides(l.ep * l.dp_replicate, l.dp),
     lambda j, l: (
@@ -411,7 +411,7 @@ MESHED_EXPERTS = Rule(
         " experts are an axis of MaxText's mesh beside data and fsdp"
     ),
 )
-FSDP_OFFLOAD = Rule(
+FSDP_OFFLOAD = LayoutRule(
     "host memory in FSDP",
     lambda j, l: (
         offload(l.offload).weights == (offload(l.offload).optimizer > 0)
@@ -477,7 +477,7 @@ NAMED = {
 }
 
 
-def of_framework(job: Job) -> tuple[Rule, ...]:
+def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     """What the layouts of the job's framework keep beside `ALWAYS`."""
     names = job.profile.rules if job.profile else ()
     if strange := [name for name in names if name not in NAMED]:
@@ -498,7 +498,7 @@ def unsupported(job: Job, layout: Layout) -> list[str]:
 
 
 def broken(
-    job: Job, layout: Layout, rules: tuple[Rule, ...] = ALWAYS
+    job: Job, layout: Layout, rules: tuple[LayoutRule, ...] = ALWAYS
 ) -> list[str]:
     """Why the (scalar) layout cannot run this job, a sentence each; empty if it can. The schedule
     must exist.
@@ -573,7 +573,7 @@ __all__ = [
     "ALWAYS",
     "FILLED",
     "STRICT",
-    "Rule",
+    "LayoutRule",
     "broken",
     "demand",
     "may_be",

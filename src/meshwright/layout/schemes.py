@@ -6,7 +6,7 @@ from ..describe.job import Job
 from ..describe.layout import HIDDEN_CUT, Layout
 from ..describe.model import Model
 from . import cuts
-from .rule import Rule
+from .rule import LayoutRule
 
 
 def plain(m: Model) -> bool:
@@ -45,7 +45,7 @@ def hidden_cut(m: Model) -> bool:
     )
 
 
-SUMMA = Rule(
+SUMMA = LayoutRule(
     "summa models",
     lambda j, l: l.scheme != "summa" or plain(j.model),
     lambda j, l: (
@@ -53,7 +53,7 @@ SUMMA = Rule(
     ),
 )
 
-GSPMD = Rule(
+GSPMD = LayoutRule(
     "gspmd models",
     lambda j, l: l.scheme not in HIDDEN_CUT or hidden_cut(j.model),
     lambda j, l: (
@@ -68,7 +68,7 @@ def always_cut(m: Model, scheme: str) -> bool:
     return m.moe is not None or scheme in HIDDEN_CUT
 
 
-HIDDEN_SHARDED = Rule(
+HIDDEN_SHARDED = LayoutRule(
     "hidden size over tp",
     lambda j, l: (
         (l.tp == 1) | bool(l.sequence_parallel) | (l.scheme not in HIDDEN_CUT)
@@ -92,7 +92,7 @@ def feed_forwards(m: Model) -> bool:
     )
 
 
-MLP2D = Rule(
+MLP2D = LayoutRule(
     "mlp2d models",
     lambda j, l: l.scheme != "mlp2d" or feed_forwards(j.model),
     lambda j, l: (

@@ -17,7 +17,7 @@ from ..describe.recompute import RECOMPUTE
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from .placement import placed
-from .rule import Rule, divides, may_be, token_parts
+from .rule import LayoutRule, divides, may_be, token_parts
 from .stages import microbatches
 
 
@@ -125,22 +125,22 @@ def whole(shares: tuple[Any, ...]) -> Any:
 
 RUNNABLE = ", ".join(s.name for s in SCHEDULES.values() if s.torch_name)
 
-MODEL = Rule(
+MODEL = LayoutRule(
     "trained model",
     lambda j, l: not model(j.model),
     lambda j, l: "; ".join(model(j.model)),
 )
-NUMBERS = Rule(
+NUMBERS = LayoutRule(
     "trained numbers",
     lambda j, l: not numbers(j),
     lambda j, l: "; ".join(numbers(j)),
 )
-SCHEME = Rule(
+SCHEME = LayoutRule(
     "trained scheme",
     lambda j, l: l.scheme == "megatron",
     lambda j, l: f"layout.scheme {l.scheme} cannot be trained, only megatron",
 )
-SCHEDULE = Rule(
+SCHEDULE = LayoutRule(
     "schedules of PyTorch",
     lambda j, l: True if schedule_named(l.schedule).torch_name else l.pp == 1,
     lambda j, l: (
@@ -148,7 +148,7 @@ SCHEDULE = Rule(
     ),
     options=("schedule",),
 )
-STARVED = Rule(
+STARVED = LayoutRule(
     "a microbatch for every stage",
     lambda j, l: (
         (l.pp == 1) | (microbatches(j, l) >= l.pp)
@@ -162,13 +162,13 @@ STARVED = Rule(
     options=("schedule",),
     replicas=True,
 )
-CHUNKS = Rule(
+CHUNKS = LayoutRule(
     "chunks need a pipeline",
     lambda j, l: (l.interleave == 1) | piped(l),
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
     options=("schedule",),
 )
-GROUPED = Rule(
+GROUPED = LayoutRule(
     "groups of PyTorch",
     lambda j, l: l.microbatch_group == 0,
     lambda j, l: (
@@ -177,19 +177,19 @@ GROUPED = Rule(
     ),
     options=("schedule",),
 )
-EXCHANGED = Rule(
+EXCHANGED = LayoutRule(
     "trained exchange",
     lambda j, l: l.cp_exchange == "gather",
     lambda j, l: (
         f"layout.cp_exchange {l.cp_exchange} is not trained: take gather"
     ),
 )
-OFFLOADED = Rule(
+OFFLOADED = LayoutRule(
     "trained offload",
     lambda j, l: l.offload == "none",
     lambda j, l: f"layout.offload {l.offload} is not trained: take none",
 )
-RECOMPUTED = Rule(
+RECOMPUTED = LayoutRule(
     "trained recomputation",
     lambda j, l: l.recompute in RECOMPUTE,
     lambda j, l: (
@@ -197,7 +197,7 @@ RECOMPUTED = Rule(
     ),
     options=("recompute",),
 )
-COPIES = Rule(
+COPIES = LayoutRule(
     "trained groups of dp",
     lambda j, l: l.dp_replicate == 1,
     lambda j, l: (
@@ -206,7 +206,7 @@ COPIES = Rule(
     ),
     options=("zero",),
 )
-HALVES = Rule(
+HALVES = LayoutRule(
     "halves of whole layers",
     lambda j, l: l.pp == 1 if halved(l) and l.recompute == "full" else True,
     lambda j, l: (
@@ -215,7 +215,7 @@ HALVES = Rule(
     ),
     options=("schedule", "recompute"),
 )
-SHARDED_HALVES = Rule(
+SHARDED_HALVES = LayoutRule(
     "halves of sharded weights",
     lambda j, l: l.pp == 1 if halved(l) and l.zero == 3 else True,
     lambda j, l: (
@@ -224,19 +224,19 @@ SHARDED_HALVES = Rule(
     ),
     options=("schedule", "zero"),
 )
-EXPERTS = Rule(
+EXPERTS = LayoutRule(
     "experts need a mixture",
     lambda j, l: True if j.model.moe else l.ep * l.etp == 1,
     lambda j, l: "layout.ep and etp need a mixture of experts",
 )
-PARTS = Rule(
+PARTS = LayoutRule(
     "whole experts",
     lambda j, l: (l.etp == 1) | (j.model.moe is None),
     lambda j, l: (
         f"layout.etp {l.etp}: experts cut in parts are not trained yet, take etp 1"
     ),
 )
-SHARED = Rule(
+SHARED = LayoutRule(
     "shared experts over tp",
     lambda j, l: j.model.moe.shared_ffn % l.tp == 0 if j.model.moe else True,
     lambda j, l: (
@@ -244,14 +244,14 @@ SHARED = Rule(
         f" tp {l.tp}"
     ),
 )
-KV_HEADS = Rule(
+KV_HEADS = LayoutRule(
     "whole kv heads",
     lambda j, l: divides(l.tp, j.model.K),
     lambda j, l: (
         f"layout.tp {l.tp} must divide the {j.model.K} kv heads: tp may be {may_be(j.model.K)}"
     ),
 )
-VOCABULARY = Rule(
+VOCABULARY = LayoutRule(
     "vocabulary over tp",
     lambda j, l: divides(l.tp, j.model.padded_vocab),
     lambda j, l: (
@@ -259,7 +259,7 @@ VOCABULARY = Rule(
         f" model.vocab_multiple to {l.tp}"
     ),
 )
-SEQUENCES = Rule(
+SEQUENCES = LayoutRule(
     "whole sequences",
     lambda j, l: (
         divides(token_parts(l.scheme, l.sequence_parallel, l.tp, l.cp), j.T)
@@ -276,14 +276,14 @@ SEQUENCES = Rule(
     ),
     options=("sequence_parallel",),
 )
-POSITIONS = Rule(
+POSITIONS = LayoutRule(
     "learned positions",
     lambda j, l: j.model.positions != "learned" or j.model.seq >= j.T,
     lambda j, l: (
         f"a sequence of {j.T} tokens is longer than the model's {j.model.seq} learned positions"
     ),
 )
-EXPERT_SHARES = Rule(
+EXPERT_SHARES = LayoutRule(
     "whole expert ranks",
     lambda j, l: (
         True if j.model.moe is None else (l.ep == 1) | _expert_shares(j, l)
@@ -303,7 +303,7 @@ def _expert_shares(job: Job, l: Layout) -> Any:
     return whole((*at.group("ep"), *at.group("edp")))
 
 
-ROUNDS = Rule(
+ROUNDS = LayoutRule(
     "a microbatch for every rank",
     lambda j, l: (
         (microbatches(j, l) >= l.pp)

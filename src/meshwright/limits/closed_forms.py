@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from ..describe.chip import Chip
-from ..describe.fields import Unit
+from ..describe.fields import SIUnit
 from ..describe.network import Network
 from ..errors import BadInput
 from ..num import Num
@@ -62,11 +62,11 @@ class Node:
 class Setting:
     """The run and the hardware around the node."""
 
-    batch: Annotated[float, Unit("token")] = 4e6
+    batch: Annotated[float, SIUnit("token")] = 4e6
     layers: float = 100.0
     experts: float = 1.0
-    duration_s: Annotated[float, Unit("s")] = YEAR_S / 4
-    layer_latency_s: Annotated[float, Unit("s")] = 9e-6
+    duration_s: Annotated[float, SIUnit("s")] = YEAR_S / 4
+    layer_latency_s: Annotated[float, SIUnit("s")] = 9e-6
     """t_L: two phases on two levels of 1.125 us each, and a kernel of 4.5 us."""
     growth: float = 0.0
     """a: b/L grows with the training FLOPs T as (T/T0)^a, `batch` and `layers` being those at

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ..count.mlp2d import parameters, training_flops
-from ..describe.fields import Amount, Checked, Name, Prose, Range, Unit
+from ..describe.fields import Amount, Checked, Name, Prose, Range, SIUnit
 from ..errors import unknown
 from ..num import Num, maximum
 from ..units import LENGTH
@@ -57,7 +57,7 @@ class Law(Checked):
     """F / D."""
     tokens_per_parameter: float = 20.0
     """Training tokens for each parameter, experts that a token does not meet included."""
-    seq: Annotated[float, Unit(LENGTH)] = 2048.0
+    seq: Annotated[float, SIUnit(LENGTH)] = 2048.0
     """A step has whole sequences of this length."""
     mantissas: tuple[int, ...] = (1, 3, 5, 7, 9)
     """Depth, experts and batch are rounded to these times a power of two; none = not rounded."""

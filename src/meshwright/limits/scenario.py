@@ -14,7 +14,7 @@ from ..cost.chip import rates
 from ..cost.network import Fabric
 from ..describe.assumptions import EPOCH, Assumptions, demand_read
 from ..describe.chip import Chip
-from ..describe.fields import Checked, Name, OneOf, Share, Unit
+from ..describe.fields import Checked, Name, OneOf, Share, SIUnit
 from ..describe.framework import answered, framework, usual
 from ..describe.frozen import put
 from ..describe.job import PRECISIONS, Precision
@@ -78,7 +78,7 @@ class Scenario(Checked):
     chip: Chip
     network: Network
     law: Law = LAWS["baseline"]
-    duration_s: Annotated[float, Unit("s")] = 3 * MONTH_S
+    duration_s: Annotated[float, SIUnit("s")] = 3 * MONTH_S
     """Time a run may take."""
     assumptions: Assumptions = EPOCH
     precision: Precision = PRECISIONS["fp16-pure"]

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Annotated, Any
 
 from ..describe import shipped
-from ..describe.fields import Bandwidth, Checked, Seconds, Unit
+from ..describe.fields import Bandwidth, Checked, Seconds, SIUnit
 from ..describe.job import OPTIMIZERS, PRECISIONS
 from ..num import Num, maximum, minimum, sqrt, where
 from ..step.zero import States
@@ -33,7 +33,7 @@ LARGEST_EXPONENT = 300.0
 class Failures(Checked):
     """How often chips fail, and what a failure and a checkpoint cost."""
 
-    chip_mtbf_s: Annotated[float, Unit("s")] = 16384 * 54 * 86400.0 / 419
+    chip_mtbf_s: Annotated[float, SIUnit("s")] = 16384 * 54 * 86400.0 / 419
     """5.8 years: 419 unexpected interruptions in 54 days on 16,384 H100. Grattafiori et al. 2024
     (Llama 3), section 3.3.4."""
     restart_s: Seconds = 600.0

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from ..describe.frozen import FrozenDict, changed
-from ..describe.measured import Table
+from ..describe.measured import MeasuredTable
 from ..num import Same
 
 Traced: TypeAlias = Any
@@ -221,7 +221,7 @@ def recorded(
     if isinstance(x, float) or (type(x) is int and name in called):
         named = called.get(name, name)
         return Recorded(float(x), name=named) if x and math.isfinite(x) else x
-    if isinstance(x, Table):
+    if isinstance(x, MeasuredTable):
         return x
     if isinstance(x, tuple):
         names = getattr(x, "_fields", None) or [name] * len(x)

@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 
 from ..cost.fit import Line
 from ..describe.cluster import Cluster
-from ..describe.measured import Table
+from ..describe.measured import MeasuredTable
 from ..formats.kineto import Classes
 from ..formats.nccl_tests import Group as Ranks
 from ..units import show
@@ -80,7 +80,7 @@ def report(machine: Cluster, path: str) -> list[RenderableType]:
     ]
 
 
-def ranges(table: Table) -> str:
+def ranges(table: MeasuredTable) -> str:
     """tokens 16-1024, inner 32-2048."""
     return ", ".join(
         f"{axis} {p[0]:g}-{p[-1]:g}"

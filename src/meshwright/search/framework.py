@@ -16,7 +16,7 @@ from ..describe.choices import Choices, listed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
-from ..layout.rules import Rule, of_framework
+from ..layout.rules import LayoutRule, of_framework
 from .options import Options, Way
 
 Mask = NDArray[np.bool_]
@@ -55,7 +55,9 @@ def proposed(job: Job, runs: tuple[Choices, ...]) -> tuple[Choices, ...]:
     return (job.profile.proposes if job.profile else ()) or runs
 
 
-def holds(job: Job, layout: Layout, speaks: Callable[[Rule], bool]) -> Any:
+def holds(
+    job: Job, layout: Layout, speaks: Callable[[LayoutRule], bool]
+) -> Any:
     """Where the rules that one chooses hold, row by row."""
     fine: Any = True
     for rule in of_framework(job):

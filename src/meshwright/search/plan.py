@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..describe.display import Displayed
-from ..describe.fields import Kind
+from ..describe.fields import FieldKind
 from ..describe.job import Job, demand
 from ..describe.slices import axes
 from ..layout import practice
@@ -226,7 +226,7 @@ def planning(
     demand(job)
     start = time.perf_counter()
     asked = Space() if space is None else demand_space(space)
-    top = Kind(int).kept(top, "top")
+    top = FieldKind(int).kept(top, "top")
     spaces, beyond = strategies(job, asked, proposals=resolution(job) > 0)
     question = Question(job, spaces, top, progress, pareto, families)
     if resolution(job):

@@ -11,13 +11,13 @@ import torch
 from ..formats.run_folder import metrics
 from .generate import generate
 from .launch import fork_ranks
-from .plan import Plan
+from .plan import RunPlan
 
 PICTURE = "loss.svg"
 SAMPLE = "sample.txt"
 
 
-def leave(plan: Plan, alone: bool) -> None:
+def leave(plan: RunPlan, alone: bool) -> None:
     """Write them into the folder of the run. alone: this process forks its ranks, so it must not
     compute itself.
     """
@@ -32,7 +32,7 @@ def leave(plan: Plan, alone: bool) -> None:
             write(torch.device("cpu"))
 
 
-def picture(plan: Plan) -> None:
+def picture(plan: RunPlan) -> None:
     """The losses; where matplotlib is not installed, a line that says so."""
     rows = metrics(plan.folder / "metrics.jsonl")
     if not any(row["loss"] is not None for row in rows):
@@ -50,7 +50,7 @@ def picture(plan: Plan) -> None:
     (plan.folder / PICTURE).write_bytes(image(figure, ".svg"))
 
 
-def sample(plan: Plan, device: torch.device) -> None:
+def sample(plan: RunPlan, device: torch.device) -> None:
     """Text from the newest checkpoint."""
     count = plan.settings.sample or 0
     text = generate(plan.folder, "", count, temperature=0.8)

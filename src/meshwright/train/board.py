@@ -37,7 +37,7 @@ def writer() -> Any:
     return SummaryWriter
 
 
-class Board:
+class EventFile:
     """The events of a run in its folder tensorboard/."""
 
     def __init__(self, run: Path, first: int) -> None:

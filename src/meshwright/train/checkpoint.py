@@ -42,7 +42,7 @@ from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
 from .initial import local, parameters
 from .loop import Trainer
-from .moe import MoE
+from .moe import MixtureOfExperts
 from .storage import Damaged, Reader, Writer, read_index, sync, verify
 
 NAME = re.compile(r"step-(\d{8})")
@@ -77,7 +77,8 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
         tensors |= {
             f"{FAVOUR}/layers.{number}": block.ffn.favour_E
             for number, block in stage.layers.items()
-            if isinstance(block.ffn, MoE) and block.ffn.favour_E is not None
+            if isinstance(block.ffn, MixtureOfExperts)
+            and block.ffn.favour_E is not None
         }
     return tensors
 

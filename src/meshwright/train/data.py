@@ -187,7 +187,7 @@ class Blend:
         return len(self.shares) - 1, i
 
 
-class Held:
+class HeldOut:
     """The samples of a source that are for evaluation, in their order."""
 
     def __init__(self, source: File | Blend) -> None:

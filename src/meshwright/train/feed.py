@@ -14,10 +14,10 @@ import torch
 from ..describe.job import Job
 from ..errors import BadInput
 from . import corpus, data
-from .data import Held, Source, Synthetic, opened
+from .data import HeldOut, Source, Synthetic, opened
 from .evaluate import Batch
 from .loop import Trainer
-from .plan import Plan
+from .plan import RunPlan
 from .ramp import batch_of, before
 from .settings import Settings
 
@@ -59,14 +59,14 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
     """Where the samples of evaluations come from: the same ones each time."""
     m, s = job.model, settings
     if s.eval_data is not None:
-        return Held(opened(s.eval_data, m.vocab, job.T, s.seed))
+        return HeldOut(opened(s.eval_data, m.vocab, job.T, s.seed))
     if s.data == "synthetic":
         return Synthetic(m.vocab, job.T, s.seed + 1)
-    return Held(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
+    return HeldOut(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
 
 
 def batches(
-    plan: Plan, trainer: Trainer, first: int
+    plan: RunPlan, trainer: Trainer, first: int
 ) -> Iterator[tuple[int, Batch]]:
     """(step, batch) of this rank, from step `first` on."""
     job = plan.job

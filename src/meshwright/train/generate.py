@@ -18,7 +18,7 @@ from .checkpoint import FAVOUR
 from .export import newest, whole
 from .initial import parameters
 from .model import Decoder
-from .moe import MoE
+from .moe import MixtureOfExperts
 from .storage import Reader, read_index, verify
 from .tokenizer import decoder, encoder
 
@@ -91,7 +91,9 @@ def loaded(reader: Reader, model: Model) -> Decoder:
             p.copy_(whole(reader, f"weights/{name}", list(p.shape)))
     for number, block in made.layers.items():
         name = f"{FAVOUR}/layers.{number}"
-        if name in reader.index["tensors"] and isinstance(block.ffn, MoE):
+        if name in reader.index["tensors"] and isinstance(
+            block.ffn, MixtureOfExperts
+        ):
             experts = block.ffn.experts.count
             block.ffn.favour_E = whole(reader, name, [experts])
     return made

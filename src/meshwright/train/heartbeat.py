@@ -51,7 +51,7 @@ class Signs:
         return count, words.rstrip(b"\0").decode(errors="replace")
 
 
-class Own:
+class OwnRecord:
     """The record of this process, once `listen` has said which."""
 
     signs: Signs | None = None
@@ -64,26 +64,26 @@ def listen(signs: Signs, rank: int, folder: Path) -> None:
     """From now on `beat` writes to these records, and SIGUSR1 leaves the Python stack of this rank
     in the folder, even within a call of C.
     """
-    Own.signs, Own.rank, Own.count = signs, rank, 0
-    Own.stack = (folder / f"{rank}.stack").open("w")
-    faulthandler.register(signal.SIGUSR1, Own.stack, all_threads=False)
+    OwnRecord.signs, OwnRecord.rank, OwnRecord.count = signs, rank, 0
+    OwnRecord.stack = (folder / f"{rank}.stack").open("w")
+    faulthandler.register(signal.SIGUSR1, OwnRecord.stack, all_threads=False)
 
 
 def keep() -> None:
     """From now on `beat` is noted in this process alone, for `own`."""
-    Own.signs, Own.rank, Own.count = Signs(1), 0, 0
+    OwnRecord.signs, OwnRecord.rank, OwnRecord.count = Signs(1), 0, 0
 
 
 def own() -> tuple[int, str]:
     """(beats so far, last words) of this process, where they are noted."""
-    return Own.signs.read(Own.rank) if Own.signs else (0, "")
+    return OwnRecord.signs.read(OwnRecord.rank) if OwnRecord.signs else (0, "")
 
 
 def beat(words: str) -> None:
     """This rank is well and at this."""
-    if Own.signs is not None:
-        Own.count += 1
-        Own.signs.write(Own.rank, Own.count, words)
+    if OwnRecord.signs is not None:
+        OwnRecord.count += 1
+        OwnRecord.signs.write(OwnRecord.rank, OwnRecord.count, words)
 
 
 class Watch:

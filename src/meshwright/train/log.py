@@ -22,12 +22,12 @@ from ..count.model import model_flops, parameters
 from ..formats.run_folder import metrics
 from ..units import show
 from . import attempt
-from .board import Board
+from .board import EventFile
 from .checkpoint import PART, SaveFailed
 from .ramp import batch_of
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .plan import RunPlan
 
 T = TypeVar("T")
 KIB = 1024
@@ -121,14 +121,14 @@ class Spans:
         return spans
 
 
-class Log:
+class RunLog:
     """metrics.jsonl and progress on stderr; on rank 0 only."""
 
-    def __init__(self, plan: Plan, first: int) -> None:
+    def __init__(self, plan: RunPlan, first: int) -> None:
         """Nothing is written before `begin`."""
         self.plan, self.first, self.told = plan, first, 0.0
         self.file: TextIO | None = None
-        self.board: Board | None = None
+        self.board: EventFile | None = None
         self.attempt = 0
         self.skipped: float | None = None
         self.elapsed = 0.0
@@ -172,7 +172,7 @@ class Log:
         settings = self.plan.settings
         self.attempt = attempt.begin(folder, job, settings, self.first)
         if settings.tensorboard:
-            self.board = Board(folder, self.first)
+            self.board = EventFile(folder, self.first)
 
     def write(
         self,

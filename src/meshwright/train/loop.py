@@ -22,7 +22,7 @@ from .balance import Balance
 from .initial import initialise, local
 from .later import Later, sent
 from .model import Decoder
-from .moe import MoE
+from .moe import MixtureOfExperts
 from .optimizer import adamw, ready
 from .parallel import mesh, spread
 from .pipeline import Engine, criterion, engine
@@ -350,13 +350,13 @@ class Trainer:
         """One optimizer step, waited for."""
         return self.launch(step, tokens, targets)()
 
-    def mixtures(self) -> list[MoE]:
+    def mixtures(self) -> list[MixtureOfExperts]:
         """The layers with experts."""
         return [
             block.ffn
             for stage in self.stages.values()
             for block in stage.blocks
-            if isinstance(block.ffn, MoE)
+            if isinstance(block.ffn, MixtureOfExperts)
         ]
 
     def parameters(self) -> dict[str, nn.Parameter]:

@@ -23,7 +23,7 @@ from ..describe.model import Model
 from ..program.tiles import Documents, seen_window, tiles
 from .attention import attend
 from .ffn import FeedForward
-from .moe import Experts, MoE
+from .moe import Experts, MixtureOfExperts
 
 Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of each position's angles, [T, 1, r/2], r the rotated features of a head."""
@@ -89,7 +89,7 @@ def rotate(x_BTHh: Tensor, by: Rotation) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
 
 
-class Seen(NamedTuple):
+class AttentionContext(NamedTuple):
     """What attention has to know of the tokens of a microbatch."""
 
     by: Rotation | None
@@ -137,7 +137,7 @@ class Attention(nn.Module):
         )
         self.core: Any = Core(m.attention == "causal", window)
 
-    def forward(self, x_BTD: Tensor, seen: Seen) -> Tensor:
+    def forward(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
         q_BTHh, k_BTKh, v_BTKh = (
             w(x_BTD).unflatten(-1, (-1, self.h))
             for w in (self.wq, self.wk, self.wv)
@@ -169,10 +169,10 @@ class Block(nn.Module):
         )
         self.ffn_norm, self.ffn = (
             norm(m),
-            MoE(m) if kind.moe else FeedForward(m, m.ffn),
+            MixtureOfExperts(m) if kind.moe else FeedForward(m, m.ffn),
         )
 
-    def forward(self, x_BTD: Tensor, seen: Seen) -> Tensor:
+    def forward(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
         result: Tensor = (
             again(self.run, x_BTD, seen)
             if self.whole
@@ -180,7 +180,7 @@ class Block(nn.Module):
         )
         return result
 
-    def run(self, x_BTD: Tensor, seen: Seen) -> Tensor:
+    def run(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), seen)
         y_BTD: Tensor = x_BTD + self.ffn(self.ffn_norm(x_BTD))
         return y_BTD
@@ -231,7 +231,7 @@ class Decoder(nn.Module):
         return [
             block.ffn.experts
             for block in self.blocks
-            if isinstance(block.ffn, MoE)
+            if isinstance(block.ffn, MixtureOfExperts)
         ]
 
     def compile_blocks(self) -> None:
@@ -284,7 +284,7 @@ class Decoder(nn.Module):
             if self.m.positions == "rope"
             else None
         )
-        seen = Seen(by, self.documents)
+        seen = AttentionContext(by, self.documents)
         for block in self.blocks:
             x = block(x, seen)
         if self.norm is not None and self.head is not None:

@@ -26,7 +26,7 @@ from .balance import Balance
 from .ffn import ACTIVATIONS, FeedForward
 
 
-class Rows:
+class ExpertRows:
     """How many rows each expert has, of rows sorted by expert; on the host only if someone asks."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Rows:
         )
 
 
-Compute = Callable[[Tensor, Rows], Tensor]
+Compute = Callable[[Tensor, ExpertRows], Tensor]
 """Rows sorted by expert, and how many each has -> as many rows."""
 
 
@@ -74,7 +74,7 @@ class Linears(nn.Module):
         self.weight = nn.Parameter(torch.empty(experts, out, inner))
         self.bias = nn.Parameter(torch.empty(experts, out)) if bias else None
 
-    def forward(self, x_MD: Tensor, rows: Rows) -> Tensor:
+    def forward(self, x_MD: Tensor, rows: ExpertRows) -> Tensor:
         w_EFD = here(self.weight)
         b_EF = None if self.bias is None else here(self.bias)
         product = in_one if grouped(x_MD) else one_by_one
@@ -82,7 +82,7 @@ class Linears(nn.Module):
 
 
 def in_one(
-    x_MD: Tensor, w_EFD: Tensor, b_EF: Tensor | None, rows: Rows
+    x_MD: Tensor, w_EFD: Tensor, b_EF: Tensor | None, rows: ExpertRows
 ) -> Tensor:
     """The maps of all experts as one grouped product; nothing is read on the host."""
     ends_E = rows.count_E.cumsum(0).to(torch.int32)
@@ -91,7 +91,7 @@ def in_one(
 
 
 def one_by_one(
-    x_MD: Tensor, w_EFD: Tensor, b_EF: Tensor | None, rows: Rows
+    x_MD: Tensor, w_EFD: Tensor, b_EF: Tensor | None, rows: ExpertRows
 ) -> Tensor:
     """The maps of the experts one after the other."""
     biases = [None] * len(w_EFD) if b_EF is None else b_EF.unbind()
@@ -126,7 +126,7 @@ class Experts(nn.Module):
         sent_E = counted(choice_M, self.count)
         # rows have no name here: they are let go when they are sent
         y_MD = (
-            self.compute(x_ND[order_M // k], Rows(sent_E))
+            self.compute(x_ND[order_M // k], ExpertRows(sent_E))
             if self.group is None
             else exchanged(
                 x_ND[order_M // k], sent_E, self.group, self.compute
@@ -134,7 +134,7 @@ class Experts(nn.Module):
         )
         return y_MD[inverse(order_M)].view(*choice_Nk.shape, -1)
 
-    def compute(self, x_MD: Tensor, rows: Rows) -> Tensor:
+    def compute(self, x_MD: Tensor, rows: ExpertRows) -> Tensor:
         """The feed-forward of each expert on its rows."""
         up_MF = self.up(x_MD, rows)
         y_MD: Tensor = self.down(
@@ -146,7 +146,7 @@ class Experts(nn.Module):
         return y_MD
 
 
-class MoE(nn.Module):
+class MixtureOfExperts(nn.Module):
     """Router, experts, and shared experts."""
 
     def __init__(self, m: Model) -> None:
@@ -220,7 +220,9 @@ def exchanged(
         .repeat_interleave(got_re.flatten(), output_size=len(x_MD))
     )
     order_M = expert_M.argsort(stable=True)
-    rows = Rows(got_re.sum(0), [sum(e) for e in zip(*both[1], strict=True)])
+    rows = ExpertRows(
+        got_re.sum(0), [sum(e) for e in zip(*both[1], strict=True)]
+    )
     x_MD = x_MD[order_M]
     y_MD = compute(x_MD, rows)
     y_MD = y_MD[inverse(order_M)]

@@ -29,7 +29,7 @@ from .grid import grid
 from .launch import HARMLESS
 from .live import Live
 from .settings import Settings
-from .traffic import Sent, Traffic, axes_of
+from .traffic import Sent, TrafficCounter, axes_of
 
 MEMORY_TOLERANCE = 0.05
 """Allocators round and kernels need room inside themselves, so no planner needs the peak of live
@@ -49,7 +49,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Row:
+class OracleRow:
     """One quantity of one rank."""
 
     quantity: str
@@ -67,7 +67,7 @@ class OfRank:
 
     rank: int
     stages: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[OracleRow, ...]
     predicted_memory_bytes: dict[str, float]
     live_at_peak: tuple[dict[str, Any], ...]
 
@@ -125,7 +125,9 @@ def run(job: Job, rank: int, settings: Settings) -> Counted:
             job.T // int(layout.cp),
             dtype=torch.int64,
         )
-        traffic: Any = stack.enter_context(Traffic(axes_of(trainer.mesh)))
+        traffic: Any = stack.enter_context(
+            TrafficCounter(axes_of(trainer.mesh))
+        )
         trainer.accumulate(rows, rows)
         gradients.squares(trainer.stages, trainer.layout)
         trainer.update(0, 0.0)
@@ -181,7 +183,7 @@ def of_rank(
     program = run(job, rank, settings)
     flops = expected.flops(wanted, at, of_cp)
     rows = [
-        Row(
+        OracleRow(
             "matrix FLOPs",
             "FLOP",
             flops,
@@ -193,7 +195,7 @@ def of_rank(
     ledger = peak.peak(wanted, at, shards)
     highest, counted = ledger.highest, program.live.peak
     near = abs(highest - counted) <= MEMORY_TOLERANCE * counted
-    rows.append(Row("peak memory", "B", highest, counted, near))
+    rows.append(OracleRow("peak memory", "B", highest, counted, near))
     live = tuple(
         {**site._asdict(), "bytes": size}
         for site, size in program.live.at_peak.most_common(SHOWN)
@@ -207,7 +209,7 @@ def of_rank(
     )
 
 
-def messages(wanted: Sent, counted: Sent) -> list[Row]:
+def messages(wanted: Sent, counted: Sent) -> list[OracleRow]:
     """Number and bytes of each kind of collective on each axis. They agree if every single size
     does.
     """
@@ -229,6 +231,8 @@ def messages(wanted: Sent, counted: Sent) -> list[Row]:
         volume = [
             float(sum(size * n for size, n in c.items())) for c in (a, b)
         ]
-        rows.append(Row(name, "", a.total(), b.total(), a == b))
-        rows.append(Row(f"{name} bytes", "B", volume[0], volume[1], a == b))
+        rows.append(OracleRow(name, "", a.total(), b.total(), a == b))
+        rows.append(
+            OracleRow(f"{name} bytes", "B", volume[0], volume[1], a == b)
+        )
     return rows

@@ -47,7 +47,7 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Mesh:
+class RankMesh:
     """The ranks of a run, by axis."""
 
     whole: DeviceMesh
@@ -81,7 +81,7 @@ class Mesh:
 
 def mesh(
     layout: Layout, device: str, shards: int = 0, moe: bool = False
-) -> Mesh:
+) -> RankMesh:
     """The mesh of a placed layout. shards: dp ranks that share out the state (HSDP); 0 = all of
     them. moe: the model has experts.
     """
@@ -103,13 +103,13 @@ def mesh(
         else None
     )
     if not hybrid:
-        return Mesh(whole, inner, experts)
-    return Mesh(
+        return RankMesh(whole, inner, experts)
+    return RankMesh(
         whole, whole["copies", "dp" if layout.cp == 1 else "replicas"], experts
     )
 
 
-def spread(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
+def spread(stage: Decoder, job: Job, layout: Layout, m: RankMesh) -> None:
     """Cut a stage (on the meta device) over the mesh, in place."""
     if layout.tp > 1:
         tensor_parallel(stage, m.axis("tp"), layout.sequence_parallel)
@@ -210,7 +210,9 @@ def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
         block.attention.core = ContextCore(block.attention.core, group)
 
 
-def data_parallel(stage: Decoder, job: Job, layout: Layout, m: Mesh) -> None:
+def data_parallel(
+    stage: Decoder, job: Job, layout: Layout, m: RankMesh
+) -> None:
     """Synchronise gradients over the replicas, layer by layer, and shard what the ZeRO stage says;
     mixed precision lives here too.
     """

@@ -27,16 +27,16 @@ from ..program.messages import reduced_at_once
 from ..schedule import get as schedule_named
 from .loss import Columns, loss
 from .model import Decoder
-from .parallel import Mesh
+from .parallel import RankMesh
 from .record import Recorder
 from .scaling import Criterion, Scaler
-from .stage import Packed, Stage
+from .stage import LateBufferStage, Packed
 
 Engine = Callable[[Tensor, Tensor], list[Tensor]]
 
 
 def criterion(
-    job: Job, layout: Layout, mesh: Mesh, scaler: Scaler, z: float = 0.0
+    job: Job, layout: Layout, mesh: RankMesh, scaler: Scaler, z: float = 0.0
 ) -> Criterion:
     """The loss of one microbatch (times the scale of fp16), from logits whose vocabulary is cut
     over tp. z: as in `Columns`.
@@ -54,7 +54,7 @@ def engine(
     of: Criterion,
     stages: dict[int, Decoder],
     layout: Layout,
-    mesh: Mesh,
+    mesh: RankMesh,
     microbatches: int,
     device: torch.device,
     recorder: Recorder,
@@ -144,7 +144,7 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
 def pipeline(
     stages: dict[int, Decoder],
     layout: Layout,
-    mesh: Mesh,
+    mesh: RankMesh,
     of: Criterion,
     microbatches: int,
     device: torch.device,
@@ -155,7 +155,9 @@ def pipeline(
     count = stage_count(layout)
     group = mesh.group("pp")
     wrapped = [
-        Stage(stage, number, count, device, *ends(stage, layout), group=group)
+        LateBufferStage(
+            stage, number, count, device, *ends(stage, layout), group=group
+        )
         for number, stage in stages.items()
     ]
     for stage in wrapped:

@@ -12,7 +12,7 @@ from .settings import Settings
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What is run, and what was said before."""
 
     job: Job

@@ -24,18 +24,18 @@ from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from ..formats.run_folder import PROFILE, rank_file
-from .parallel import Mesh
-from .traffic import Traffic, axes_of
+from .parallel import RankMesh
+from .traffic import TrafficCounter, axes_of
 
 WAIT = torch.ops._c10d_functional.wait_tensor.default
 
 
-class Waits(Traffic):
+class WaitRanges(TrafficCounter):
     """A context that makes a range of every wait for a message, named after the axis of the
     group.
     """
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: RankMesh) -> None:
         super().__init__(axes_of(mesh))
         self.axis, self.made, self.stack = (
             "world",
@@ -70,7 +70,7 @@ class Waits(Traffic):
         group = CollectiveOp.get_process_group(op, args)
         return self.axes.get(group.group_name, "world")
 
-    def __enter__(self) -> Waits:
+    def __enter__(self) -> WaitRanges:
         """From now on waits are ranges."""
         super().__enter__()  # type: ignore[no-untyped-call]
         self.stack.enter_context(
@@ -144,7 +144,7 @@ def replaced(
         setattr(owner, name, before)
 
 
-class Profile:
+class ProfiledSteps:
     """Which steps of a run are profiled, and the file they go to."""
 
     def __init__(
@@ -167,7 +167,10 @@ class Profile:
         if self.running is None:
             self.running = self.started()
         self.trainer.recorder.named = True
-        with record_function(f"step {step + 1}"), Waits(self.trainer.mesh):
+        with (
+            record_function(f"step {step + 1}"),
+            WaitRanges(self.trainer.mesh),
+        ):
             yield
         self.trainer.recorder.named = False
         if step == self.end - 1:

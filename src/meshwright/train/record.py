@@ -31,7 +31,7 @@ from torch.profiler import record_function
 
 from ..formats.run_folder import RECORD, SCHEMA, rank_file
 from .initial import local
-from .profile import Profile
+from .profile import ProfiledSteps
 
 T = TypeVar("T")
 KIB = 1024
@@ -53,7 +53,7 @@ class Mark(NamedTuple):
 
 
 @dataclass
-class Part:
+class TimedPart:
     """A piece of a step, a context that notes when it begins and ends."""
 
     kind: str
@@ -96,7 +96,7 @@ class Recorder:
     def __init__(self, device: torch.device) -> None:
         self.on, self.parts, self.cuda = (
             False,
-            list[Part](),
+            list[TimedPart](),
             device.type == "cuda",
         )
         self.named = False
@@ -120,7 +120,7 @@ class Recorder:
                 if microbatch >= 0
                 else kind
             )
-        return Part(kind, stage, microbatch, self) if self.on else NOTHING
+        return TimedPart(kind, stage, microbatch, self) if self.on else NOTHING
 
     def longer(self, function: Callable[..., T]) -> Callable[..., T]:
         """A function (the loss) that belongs to the part just before it."""
@@ -184,7 +184,9 @@ class Recording:
         """The recorded step that is not written yet: its number, begin, end and CPU seconds of all
         threads.
         """
-        self.profile = Profile(folder, trainer, self.begin + self.many, more)
+        self.profile = ProfiledSteps(
+            folder, trainer, self.begin + self.many, more
+        )
 
     def give_up_old(self) -> None:
         """Delete the record of an earlier attempt: each rank its own, the first those of ranks that

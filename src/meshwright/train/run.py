@@ -33,7 +33,7 @@ from .feed import end_token, of_evaluation, source
 from .host import environment
 from .launch import RankFailed, fork_ranks, run_rank, under_launcher
 from .lock import Lock
-from .plan import Plan
+from .plan import RunPlan
 from .session import work
 from .settings import Settings
 
@@ -54,7 +54,7 @@ def prepare(
     predicted: Prediction,
     resume: bool,
     allowed: tuple[str, ...] = (),
-) -> Plan:
+) -> RunPlan:
     """What to go on from, and what was changed; BadInput if the run would write over another, or
     would not be the same.
     """
@@ -80,7 +80,7 @@ def prepare(
     told = (
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )
-    plan = Plan(
+    plan = RunPlan(
         job, settings, predicted, steps[-1] if steps else None, allowed
     )
     if plan.finished:
@@ -127,11 +127,11 @@ def launched(
     """
     count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     predicted = demand(job, settings, int(os.environ["WORLD_SIZE"]))
-    plans: list[Plan] = []
+    plans: list[RunPlan] = []
 
     def owning(device: torch.device) -> None:
         with ExitStack() as stack:
-            plan: Plan | None = None
+            plan: RunPlan | None = None
             words: list[Any] = [None, None]
             try:
                 if dist.get_rank() == 0:
@@ -147,7 +147,7 @@ def launched(
                 raise BadInput(words[0])
             newest = Path(settings.output) / words[1] if words[1] else None
             plans.append(
-                plan or Plan(job, settings, predicted, newest, allowed)
+                plan or RunPlan(job, settings, predicted, newest, allowed)
             )
             if not plans[0].finished:
                 work(plans[0], device)
@@ -162,7 +162,7 @@ def launched(
     return summary(plans[0])
 
 
-def fork(plan: Plan) -> None:
+def fork(plan: RunPlan) -> None:
     """Run the ranks on this machine; again from the newest checkpoint while a rank fails and
     `restarts` allows.
     """
@@ -190,7 +190,7 @@ def fork(plan: Plan) -> None:
     return None
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: RunPlan) -> dict[str, Any]:
     """What the run came to, from its metrics. Seconds are medians over the steps of the newest
     layout (`records.alike`).
     """

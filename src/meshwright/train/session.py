@@ -23,9 +23,9 @@ from .feed import (
     prefetched,
 )
 from .host import collected, same_bits
-from .log import Log, Spans, Stop, Usage, of_all
+from .log import RunLog, Spans, Stop, Usage, of_all
 from .loop import Result, Trainer
-from .plan import Plan
+from .plan import RunPlan
 from .record import Recording
 
 
@@ -38,7 +38,7 @@ class Launched(NamedTuple):
     result: Callable[[], Result]
 
 
-def work(plan: Plan, device: torch.device) -> None:
+def work(plan: RunPlan, device: torch.device) -> None:
     """What every rank does."""
     Session(plan, device).run()
 
@@ -46,7 +46,7 @@ def work(plan: Plan, device: torch.device) -> None:
 class Session:
     """The trainer of a rank, and everything around its steps."""
 
-    def __init__(self, plan: Plan, device: torch.device) -> None:
+    def __init__(self, plan: RunPlan, device: torch.device) -> None:
         """Weights are there afterwards: drawn, read, or those of a checkpoint."""
         self.plan, s = plan, plan.settings
         self.usage = Usage(Stop(), device)
@@ -66,7 +66,7 @@ class Session:
         elif s.weights:
             stages = self.trainer.stages
             weights.load(stages, plan.job.model, Path(s.weights))
-        self.log = Log(plan, self.first)
+        self.log = RunLog(plan, self.first)
         self.saver = checkpoint.Saver(
             self.trainer, plan.folder, s.keep, s.async_save, s.keep_every
         )
@@ -180,7 +180,7 @@ class Session:
             )
 
 
-def draws(plan: Plan) -> bool:
+def draws(plan: RunPlan) -> bool:
     """Whether first weights are drawn: nothing else fills them, or not the rows that pad the
     vocabulary.
     """

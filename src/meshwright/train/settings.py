@@ -16,7 +16,7 @@ from ..describe.fields import (
     OneOf,
     Path,
     Range,
-    Unit,
+    SIUnit,
     fields_of,
 )
 from ..describe.read import read
@@ -147,7 +147,7 @@ class Settings(Checked):
     """
     threads: Annotated[int, Range(1, 1024)] = 1
     """CPU threads of a rank."""
-    timeout: Annotated[float, Unit("s"), Range(1e-3, 1e6)] = 600.0
+    timeout: Annotated[float, SIUnit("s"), Range(1e-3, 1e6)] = 600.0
     """A rank that makes no progress for so long hangs: the run is ended. A step or a checkpoint
     must not take longer.
     """

@@ -30,7 +30,7 @@ def whole(microbatch: int) -> tuple[Documents, ...]:
     return ((0,),)
 
 
-class Stage(PipelineStage):
+class LateBufferStage(PipelineStage):
     """A `PipelineStage` that makes its receive buffers as late as it can."""
 
     documents: Packed = staticmethod(whole)

@@ -25,12 +25,12 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.nn import functional as fn
 
 from .model import Attention, Block
-from .moe import MoE
+from .moe import MixtureOfExperts
 
 ops = torch.ops._c10d_functional
 
 
-class Ranks:
+class TensorRanks:
     """The tp ranks, and how the residual stream lies over them."""
 
     def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
@@ -72,7 +72,7 @@ class Into(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
+    def forward(ctx: Any, x: Tensor, ranks: TensorRanks) -> Tensor:
         """Gathered, where its tokens are shared out."""
         ctx.ranks = ranks
         return ranks.gathered(x) if ranks.sequence else x.view_as(x)
@@ -92,7 +92,7 @@ class OutOf(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, bias: Tensor | None, ranks: Ranks
+        ctx: Any, x: Tensor, bias: Tensor | None, ranks: TensorRanks
     ) -> Tensor:
         """Summed, and shared out if tokens are."""
         ctx.ranks, ctx.biased = ranks, bias is not None
@@ -117,7 +117,7 @@ def cut(module: nn.Module, mesh: DeviceMesh, **how: Any) -> None:
             module.register_parameter(name, nn.Parameter(whole))
 
 
-class Part(torch.autograd.Function):
+class LocalWeight(torch.autograd.Function):
     """This rank's part of a weight, as `DTensor.to_local` gives it, which describes the gradient
     anew in every backward pass: a third of a layer's time.
     """
@@ -137,7 +137,7 @@ class Part(torch.autograd.Function):
         return whole(part, ctx.gradient, requires_grad=False), None
 
 
-class Here:
+class LocalPart:
     """This rank's part of a parameter of a module, whenever it is asked for."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Here:
             return p
         if not torch.is_grad_enabled():
             return p._local_tensor
-        return Part.apply(p, self.gradient(p._spec))  # type: ignore[no-untyped-call]
+        return LocalWeight.apply(p, self.gradient(p._spec))  # type: ignore[no-untyped-call]
 
     def gradient(self, of: DTensorSpec) -> DTensorSpec:
         """Of a parameter so described."""
@@ -168,10 +168,10 @@ class Here:
         return self.made[1]
 
 
-def column(linear: nn.Linear, ranks: Ranks) -> None:
+def column(linear: nn.Linear, ranks: TensorRanks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
     cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
-    weight, bias = (Here(linear, name) for name in ("weight", "bias"))
+    weight, bias = (LocalPart(linear, name) for name in ("weight", "bias"))
 
     def forward(x: Tensor) -> Tensor:
         return fn.linear(x, weight(), bias())
@@ -179,10 +179,10 @@ def column(linear: nn.Linear, ranks: Ranks) -> None:
     replace_forward(linear, forward)
 
 
-def row(linear: nn.Linear, ranks: Ranks) -> None:
+def row(linear: nn.Linear, ranks: TensorRanks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
     cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
-    weight, bias = (Here(linear, name) for name in ("weight", "bias"))
+    weight, bias = (LocalPart(linear, name) for name in ("weight", "bias"))
 
     def forward(x: Tensor) -> Any:
         return OutOf.apply(fn.linear(x, weight()), bias(), ranks)  # type: ignore[no-untyped-call]
@@ -190,12 +190,14 @@ def row(linear: nn.Linear, ranks: Ranks) -> None:
     replace_forward(linear, forward)
 
 
-def shared(module: nn.Module, ranks: Ranks) -> None:
+def shared(module: nn.Module, ranks: TensorRanks) -> None:
     """All ranks have the same weights and each other rows (tokens, or heads): their gradients are
     parts of a sum.
     """
     cut(module, ranks.mesh, weight=Replicate(), bias=Replicate())
-    weight, bias = (Here(module, name, True) for name in ("weight", "bias"))
+    weight, bias = (
+        LocalPart(module, name, True) for name in ("weight", "bias")
+    )
     how: Callable[[Tensor], Tensor]
     if isinstance(module, nn.RMSNorm):
         shape, eps = list(module.normalized_shape), module.eps
@@ -222,7 +224,7 @@ def replace_forward(module: Any, forward: Callable[[Tensor], Any]) -> None:
     module.forward = forward
 
 
-def whole_input(module: nn.Module, ranks: Ranks) -> None:
+def whole_input(module: nn.Module, ranks: TensorRanks) -> None:
     """A module takes the whole of what the residual stream has."""
 
     def gather(module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -234,7 +236,7 @@ def whole_input(module: nn.Module, ranks: Ranks) -> None:
 
 def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
     """Cut a layer, in place."""
-    ranks = Ranks(tp, sequence)
+    ranks = TensorRanks(tp, sequence)
     attention: Attention = block.attention
     for linear in (attention.wq, attention.wk, attention.wv):
         column(linear, ranks)
@@ -246,13 +248,13 @@ def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
     if sequence:
         shared(block.attention_norm, ranks)
         shared(block.ffn_norm, ranks)
-    if isinstance(block.ffn, MoE):
+    if isinstance(block.ffn, MixtureOfExperts):
         mixture(block.ffn, ranks)
     else:
         dense(block.ffn, ranks)
 
 
-def dense(ffn: Any, ranks: Ranks) -> None:
+def dense(ffn: Any, ranks: TensorRanks) -> None:
     """A feed-forward."""
     column(ffn.up, ranks)
     if ffn.gate is not None:
@@ -261,7 +263,7 @@ def dense(ffn: Any, ranks: Ranks) -> None:
     whole_input(ffn, ranks)
 
 
-def mixture(moe: MoE, ranks: Ranks) -> None:
+def mixture(moe: MixtureOfExperts, ranks: TensorRanks) -> None:
     """Each rank routes its own tokens; shared experts are cut as a feed-forward is."""
     shared(moe.router, ranks)
     if moe.shared_gate is not None:

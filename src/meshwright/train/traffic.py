@@ -19,7 +19,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from .parallel import Mesh
+from .parallel import RankMesh
 
 Sent = Counter[tuple[str, str, int]]
 """(kind, axis, bytes of the full vector) -> how often."""
@@ -66,7 +66,7 @@ def flops(op: Any, args: Any, kwargs: Any, out: Any) -> int:
     return int(known(*args, **kwargs, out_val=out)) if known else 0
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context in which FLOPs and collectives are counted; "world" is the group of all ranks.
 
     A group of one rank sends nothing."""
@@ -124,7 +124,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return dict(elements)
 
 
-def axes_of(mesh: Mesh) -> dict[str, str]:
+def axes_of(mesh: RankMesh) -> dict[str, str]:
     """Name of a process group -> axis, for the groups of a run."""
     axes: dict[str, str] = {
         mesh.group(name).group_name: name

@@ -71,7 +71,7 @@ def _open(path: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightFolder:
     """A folder of weights whose names and shapes have been checked against a model."""
 
     tensors: Mapping[str, Any]
@@ -105,7 +105,7 @@ class Weights:
         return values
 
 
-def check(folder: Path, m: Model) -> Weights:
+def check(folder: Path, m: Model) -> WeightFolder:
     """The weights of a folder, compared with a model: config.json, every name, every shape.
     BadInput if they are of another model.
     """
@@ -134,7 +134,9 @@ def check(folder: Path, m: Model) -> Weights:
             raise BadInput(
                 f"weights of {folder}: {key} = {config[key]!r} in config.json is not computed here"
             )
-    weights = Weights(_tensors(folder, TABLES[str(kind)]), TABLES[str(kind)])
+    weights = WeightFolder(
+        _tensors(folder, TABLES[str(kind)]), TABLES[str(kind)]
+    )
     _compare(folder, weights, m)
     return weights
 
@@ -174,7 +176,7 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
     }
 
 
-def _compare(folder: Path, weights: Weights, m: Model) -> None:
+def _compare(folder: Path, weights: WeightFolder, m: Model) -> None:
     """Every parameter is there in its shape and as a number, and nothing is left over."""
     with torch.device("meta"):
         whole = Decoder(m, range(m.layers), 1)
@@ -226,7 +228,7 @@ def in_files(where: Place, length: int, p: Tensor) -> dict[str, list[int]]:
 
 
 @torch.no_grad()
-def fill(stage: nn.Module, m: Model, weights: Weights) -> None:
+def fill(stage: nn.Module, m: Model, weights: WeightFolder) -> None:
     """Copy this rank's slices into a stage; rows that only pad the vocabulary keep their first
     values.
     """

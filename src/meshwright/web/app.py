@@ -34,8 +34,15 @@ from ..errors import BadInput, MeshwrightError
 from . import page
 from .endpoints import Endpoint, checked, endpoints, openapi
 from .question import OPENING
-from .work import First, Here, Interrupted, Stopped, Task, Work, written
-from .workers import MOST, Job, Workers
+from .work import (
+    First,
+    Interrupted,
+    Stopped,
+    Task,
+    ThreadAnswer,
+    written,
+)
+from .workers import MOST, WorkerAnswer, Workers
 
 LARGEST_BODY = 2**20
 """Bytes of a request."""
@@ -200,7 +207,7 @@ class Api:
                 "here": CapacityLimiter(SEARCHES),
                 "there": CapacityLimiter(MOST),
             }
-        kind = "here" if isinstance(task, Here) else "there"
+        kind = "here" if isinstance(task, ThreadAnswer) else "there"
         return self.limits["quick" if asked.quick else kind]
 
     def task(
@@ -208,8 +215,8 @@ class Api:
     ) -> Task:
         """An answer that begins: a search in a process of its own, if one is free."""
         if asked.kept and not asked.quick and (worker := self.workers.take()):
-            return Job(self.workers, worker, name, asked, body)
-        return Here(asked, body, self.first)
+            return WorkerAnswer(self.workers, worker, name, asked, body)
+        return ThreadAnswer(asked, body, self.first)
 
     def prepared(self, name: str, body: Mapping[str, Any]) -> Any:
         """An answer that is kept before anybody asks."""
@@ -456,4 +463,4 @@ def app(
     return Guard(small, (*LOCAL, *hosts))
 
 
-__all__ = ["LOCAL", "Message", "Stopped", "Work", "app"]
+__all__ = ["LOCAL", "Message", "Stopped", "app"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..describe.fields import Kind, fields_of
+from ..describe.fields import FieldKind, fields_of
 from ..describe.layout import Layout
 from ..describe.read import brief
 from ..errors import BadInput, unknown
@@ -180,7 +180,7 @@ def check(name: str, value: object, schema: Mapping[str, Any]) -> None:
             check(f"each of {name}", inner, schema["items"])
 
 
-def json_schema(kind: Kind) -> dict[str, Any]:
+def json_schema(kind: FieldKind) -> dict[str, Any]:
     """The JSON schema of a field: whatever it holds may be given as a text too."""
     if kind.words and kind.type is str:
         return {"enum": [*kind.words]}

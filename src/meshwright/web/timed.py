@@ -12,7 +12,7 @@ ARRIVES_S = 30.0
 largest body at 300 kbit/s."""
 
 
-class Timed(H11Protocol):
+class DeadlineProtocol(H11Protocol):
     """HTTP/1.1 that closes a connection on which half a request has come."""
 
     late: asyncio.TimerHandle | None = None

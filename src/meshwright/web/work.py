@@ -55,7 +55,7 @@ def endless(value: object, where: str = "the answer") -> Iterator[str]:
         yield from endless(inner, f"{where}.{key}")
 
 
-class Work:
+class Asking:
     """What computes an answer asks here whether to go on."""
 
     def __init__(self) -> None:
@@ -108,13 +108,13 @@ class Task(Protocol):
         """Nobody waits for it any more."""
 
 
-class Here:
+class ThreadAnswer:
     """An answer that a thread of this process computes."""
 
     def __init__(
         self, asked: Endpoint, body: Mapping[str, Any], first: First
     ) -> None:
-        self.work, self.cpu_s = Work(), 0.0
+        self.work, self.cpu_s = Asking(), 0.0
         self.first = None if asked.quick else first
         self.parts = parts(asked, body, self.work)
 
@@ -133,7 +133,7 @@ class Here:
 
 
 def parts(
-    asked: Endpoint, body: Mapping[str, Any], work: Work
+    asked: Endpoint, body: Mapping[str, Any], work: Asking
 ) -> Iterator[bytes]:
     """The lines of an answer: one, or as many as it has parts."""
     answers = asked.ask(body, work.progress)

@@ -30,7 +30,7 @@ from typing import IO, Any
 from ..errors import BadInput, MeshwrightError
 from .endpoints import Endpoint, endpoints
 from .question import OPENING
-from .work import Interrupted, Stopped, Work, parts, written
+from .work import Asking, Interrupted, Stopped, parts, written
 
 LINE, WRONG, BROKEN, END = b"=", b"!", b"?", b"."
 MOST = 2
@@ -125,7 +125,7 @@ class Workers:
                 return worker
 
 
-class Job:
+class WorkerAnswer:
     """A question that a worker answers.  Where its process ends, another is asked once: the same
     body has the same answer.
     """
@@ -225,9 +225,9 @@ def main() -> None:
     sink = os.fdopen(os.dup(1), "wb")
     sys.stdout = sys.stderr
     table = endpoints()
-    asked: SimpleQueue[tuple[Mapping[str, Any], Work]] = SimpleQueue()
+    asked: SimpleQueue[tuple[Mapping[str, Any], Asking]] = SimpleQueue()
     opening = {"question": OPENING, "families": False, "top": 1}
-    asked.put(({"name": "plan", "body": opening}, Work()))
+    asked.put(({"name": "plan", "body": opening}, Asking()))
     threading.Thread(target=listen, args=(asked,), daemon=True).start()
     quiet = io.BytesIO()
     while True:
@@ -241,21 +241,21 @@ def main() -> None:
         sink.flush()
 
 
-def listen(asked: SimpleQueue[tuple[Mapping[str, Any], Work]]) -> None:
+def listen(asked: SimpleQueue[tuple[Mapping[str, Any], Asking]]) -> None:
     """Hand on what is read; the end of it is the end of the server, and of this process."""
-    work = Work()
+    work = Asking()
     for line in sys.stdin.buffer:
         told = json.loads(line)
         if "stop" in told:
             work.stop.set()
         else:
-            work = Work()
+            work = Asking()
             asked.put((told, work))
     os._exit(0)
 
 
 def answer(
-    asked: Endpoint, body: Mapping[str, Any], work: Work, sink: IO[bytes]
+    asked: Endpoint, body: Mapping[str, Any], work: Asking, sink: IO[bytes]
 ) -> None:
     """Write the lines of an answer, or why there is none."""
     try:

@@ -148,13 +148,13 @@ def fit(
 
 def measured_rows(path: str) -> Iterator[Any]:
     """The steps of a file of runs (.json), for `calibrate --from`."""
-    from meshwright.compare.installation import Step
+    from meshwright.compare.installation import MeasuredStep
 
     from .fitting.runs import runs
     from .validate.rows import parse, read_text
 
     for run in runs(parse(read_text(path))):
-        yield Step(run.id, run.job, run.step_s)
+        yield MeasuredStep(run.id, run.job, run.step_s)
 
 
 READERS[".json"] = measured_rows

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from ...cost.measured import seconds
-from ...describe.measured import Table
+from ...describe.measured import MeasuredTable
 from ...describe.model import Model
 from ..gradients import square
 from ..loss import loss
@@ -60,7 +60,7 @@ class Make:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class MeasuredKernel:
     """An operation with a forward and a backward pass."""
 
     name: str
@@ -144,8 +144,8 @@ def layernorm(make: Make, tokens: float, width: float) -> Any:
     ]
 
 
-def vector(name: str, build: Build) -> Kernel:
-    return Kernel(
+def vector(name: str, build: Build) -> MeasuredKernel:
+    return MeasuredKernel(
         name, ("elements",), (VECTOR,), (QUICK_VECTOR,), (2.0**15,), build
     )
 
@@ -157,7 +157,7 @@ NORM = (
     (256, 512),
 )
 KERNELS = (
-    Kernel(
+    MeasuredKernel(
         "matmul",
         ("tokens", "inner", "outer"),
         ((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
@@ -165,7 +165,7 @@ KERNELS = (
         (256, 256, 384),
         matmul,
     ),
-    Kernel(
+    MeasuredKernel(
         "attention",
         ("heads", "scores", "share", "width"),
         ((2, 32), (32**2, 128**2, 512**2), (0.25, 0.5, 1), (16, 32, 128)),
@@ -173,8 +173,8 @@ KERNELS = (
         (8, 256**2, 1, 64),
         attention,
     ),
-    Kernel("norm", *NORM, rmsnorm),
-    Kernel("layernorm", *NORM, layernorm),
+    MeasuredKernel("norm", *NORM, rmsnorm),
+    MeasuredKernel("layernorm", *NORM, layernorm),
     vector("rotary", rotary),
     vector("gate", elementwise(lambda a, b: fn.silu(a) * b, 2)),
     vector("gelu", elementwise(fn.gelu)),
@@ -210,11 +210,11 @@ def both(
 
 
 def tables(
-    kernel: Kernel,
+    kernel: MeasuredKernel,
     points: Sequence[Sequence[float]],
     make: Make,
     least_s: float,
-) -> Iterator[tuple[str, Table]]:
+) -> Iterator[tuple[str, MeasuredTable]]:
     """The tables "NAME forward" and "NAME backward"."""
     times = [
         both(kernel.build, sizes, make, least_s)
@@ -224,7 +224,7 @@ def tables(
     for name, column, checked in zip(
         ("forward", "backward"), zip(*times, strict=True), check, strict=True
     ):
-        table = Table(kernel.axes, floats(points), column)
+        table = MeasuredTable(kernel.axes, floats(points), column)
         yield (
             f"{kernel.name} {name}",
             replace(
@@ -243,7 +243,7 @@ def floats(points: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
 
 def single(
     make: Make, name: str, points: Sequence[float], least_s: float
-) -> Table:
+) -> MeasuredTable:
     """A kernel without a backward pass, on flat tensors of so many elements."""
     times = []
     for size in points:
@@ -261,7 +261,7 @@ def single(
             return ((now(make.device) - start) / count,)
 
         times.append(repeated(once, least_s / count)[0])
-    return Table(("elements",), floats([points]), tuple(times))
+    return MeasuredTable(("elements",), floats([points]), tuple(times))
 
 
 def accumulate(a: list[Tensor], b: list[Tensor]) -> Callable[[], Any]:

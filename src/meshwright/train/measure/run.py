@@ -25,7 +25,7 @@ import torch.distributed as dist
 from ...cost.fit import alpha_beta, bilinear
 from ...describe.chip import Chip
 from ...describe.cluster import Cluster
-from ...describe.measured import Overhead, Table
+from ...describe.measured import MeasuredTable, Overhead
 from ...describe.network import Dim, Network
 from ...formats import parse_json, read_text
 from ...program.cpu import CPU, busy
@@ -104,7 +104,10 @@ def items(
 
 
 def measure_kernel(
-    w: Wanted, precision: str, kernel: kernels.Kernel, device: torch.device
+    w: Wanted,
+    precision: str,
+    kernel: kernels.MeasuredKernel,
+    device: torch.device,
 ) -> dict[str, Any]:
     make = kernels.Make(device, DTYPES[precision])
     points = kernel.quick if w.quick else kernel.points
@@ -134,10 +137,10 @@ def measure_embedding(
     axes = ("tokens", "width", "rows")
     return {
         "embedding forward": plain(
-            Table(axes[:2], floats((tokens, width)), forward)
+            MeasuredTable(axes[:2], floats((tokens, width)), forward)
         ),
         "embedding backward": plain(
-            Table(axes, floats((tokens, width, rows)), back)
+            MeasuredTable(axes, floats((tokens, width, rows)), back)
         ),
     }
 
@@ -239,7 +242,7 @@ def save(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def plain(table: Table) -> dict[str, Any]:
+def plain(table: MeasuredTable) -> dict[str, Any]:
     """A table as JSON."""
     return {
         "axes": table.axes,
@@ -296,9 +299,9 @@ def machine(w: Wanted, measured: Measured) -> Cluster:
 
 def table_of(
     data: dict[str, Any], sources: dict[str, Any], fit: str = ""
-) -> Table:
+) -> MeasuredTable:
     """The table of plain data."""
-    return Table(
+    return MeasuredTable(
         tuple(data["axes"]),
         floats(data["points"]),
         tuple(data["seconds"]),
@@ -308,7 +311,9 @@ def table_of(
     )
 
 
-def chip(w: Wanted, tables: dict[str, Table], sources: dict[str, Any]) -> Chip:
+def chip(
+    w: Wanted, tables: dict[str, MeasuredTable], sources: dict[str, Any]
+) -> Chip:
     """One rank's device: its rates are the best of its tables."""
     matrix = {}
     for precision in w.precisions:
@@ -366,7 +371,7 @@ def network(w: Wanted, measured: Measured, sources: dict[str, Any]) -> Network:
             seconds = tuple(
                 float(row[column]) for n in ranks for row in rows[n]
             )
-            tables[name] = Table(
+            tables[name] = MeasuredTable(
                 ("ranks", "bytes"),
                 (tuple(map(float, ranks)), sizes),
                 seconds,

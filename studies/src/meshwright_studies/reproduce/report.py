@@ -43,7 +43,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """Rows under named columns; the file it is written to is called `name`."""
 
     name: str
@@ -53,14 +53,14 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """A plot that is computed and drawn only when written."""
 
     name: str
     title: str
     draw: Callable[[], Any]
     """() -> a matplotlib figure."""
-    table: Callable[[], Table] | None = None
+    table: Callable[[], PaperTable] | None = None
     """() -> the numbers it shows, written beside it."""
 
 
@@ -70,8 +70,8 @@ class Report:
 
     paper: str
     checks: tuple[Check, ...]
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
+    tables: tuple[PaperTable, ...] = ()
+    figures: tuple[PaperFigure, ...] = ()
     notes: tuple[str, ...] = ()
     elapsed_s: float = 0.0
 
@@ -134,7 +134,7 @@ class Report:
             ) from None
 
     @property
-    def check_table(self) -> Table:
+    def check_table(self) -> PaperTable:
         """All checks as a table."""
         columns = (
             "id",
@@ -148,7 +148,7 @@ class Report:
         rows = tuple(
             tuple(getattr(c, k) for k in columns) for c in self.checks
         )
-        return Table(
+        return PaperTable(
             f"{self.paper}-checks",
             f"Published beside computed: {self.paper}",
             columns,
@@ -215,7 +215,7 @@ def merge(paper: str, reports: Iterable[Report]) -> Report:
     )
 
 
-def write_table(table: Table, folder: Path) -> list[Path]:
+def write_table(table: PaperTable, folder: Path) -> list[Path]:
     """NAME.csv with full precision and NAME.md to read."""
     plain = folder / f"{table.name}.csv"
     pretty = folder / f"{table.name}.md"
@@ -253,7 +253,7 @@ def _line(cells: Iterable[Any]) -> str:
     )
 
 
-def write_figure(figure: Figure, folder: Path) -> list[Path]:
+def write_figure(figure: PaperFigure, folder: Path) -> list[Path]:
     """NAME.png and NAME.svg, and the figure's table; raises BadInput if matplotlib is not
     installed.
     """

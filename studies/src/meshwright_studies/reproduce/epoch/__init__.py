@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ... import shipped as data
-from ..report import Check, Report, Table, sourced
+from ..report import Check, PaperTable, Report, sourced
 from . import golden, observations, sentences, tables
 from .figures import FIGURE_6, FIGURE_8, FIGURE_9, figures
 
@@ -44,7 +44,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         for held in (golden.checks, golden.spread):
             checks += sourced("own", held(curve))
     beside = tuple(
-        Table(
+        PaperTable(
             f"epoch-{c.name}", f"Curve {c.name}", COLUMNS, golden.row_table(c)
         )
         for c in curves
@@ -68,7 +68,7 @@ def shipped() -> list[golden.Golden]:
         return [golden.read(file) for file in sorted(path.glob("*.csv"))]
 
 
-def curve_tables() -> Iterable[Table]:
+def curve_tables() -> Iterable[PaperTable]:
     """The data of figures 6 to 9: one row a point."""
     columns = (
         "scenario",
@@ -97,7 +97,7 @@ def curve_tables() -> Iterable[Table]:
                         d.ep,
                     )
                 )
-        yield Table(
+        yield PaperTable(
             f"epoch-figure-{number}",
             f"Data of figure {number}",
             columns,

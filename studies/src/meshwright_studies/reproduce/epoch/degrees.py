@@ -34,14 +34,14 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Spread:
+class DegreesRow:
     """One row of a file."""
 
     degrees: Degrees
     lower: tuple[int, ...]
 
 
-def read(line: Mapping[str, str]) -> Spread | None:
+def read(line: Mapping[str, str]) -> DegreesRow | None:
     """The degrees in a line; None if it has none.  Raises ValueError."""
     if not all(line.get(name) for name in (*COLUMNS.values(), LOWER)):
         return None
@@ -52,10 +52,10 @@ def read(line: Mapping[str, str]) -> Spread | None:
     found = {field: float(line[name]) for field, name in COLUMNS.items()}
     if min(v for k, v in found.items() if k != "zero_bubble") < 1:
         raise ValueError("a degree below 1")
-    return Spread(Degrees(**found), lower)
+    return DegreesRow(Degrees(**found), lower)
 
 
-def seconds(curve: Curve, p: Point, spread: Spread) -> float:
+def seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:
     """Seconds of a step of our point, spread as theirs."""
     on = curve.scenario.machine
     levels = len(curve.scenario.joined.dims)
@@ -68,7 +68,9 @@ def seconds(curve: Curve, p: Point, spread: Spread) -> float:
     return float(simulate(on, s, d, places).total)
 
 
-def check(name: str, curve: Curve, pairs: list[tuple[Spread, Point]]) -> Check:
+def check(
+    name: str, curve: Curve, pairs: list[tuple[DegreesRow, Point]]
+) -> Check:
     """Points whose degrees are those of a file; ties are named."""
     equal = 0
     ties: list[str] = []

@@ -26,7 +26,7 @@ from meshwright.limits.closed_forms import (
 from meshwright.limits.curve import Curve
 from meshwright.limits.laws import LAWS
 
-from ..report import Figure
+from ..report import PaperFigure
 from . import golden, published
 from .golden import ours
 
@@ -203,7 +203,7 @@ def _split(name: str, title: str) -> Any:
     return draw
 
 
-def figures() -> tuple[Figure, ...]:
+def figures() -> tuple[PaperFigure, ...]:
     """All of them, drawn only when written."""
     three = "three-month runs"
     plots = {
@@ -278,6 +278,6 @@ def figures() -> tuple[Figure, ...]:
         "figure-11": ("Figure 11", figure_11),
     }
     return tuple(
-        Figure(f"epoch-{name}", title, draw)
+        PaperFigure(f"epoch-{name}", title, draw)
         for name, (title, draw) in plots.items()
     )

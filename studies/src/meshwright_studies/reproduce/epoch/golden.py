@@ -24,7 +24,7 @@ from meshwright.limits.scenario import PRESETS, preset
 from ..report import Check, relative
 from ..sources import read_text
 from . import degrees
-from .degrees import Spread
+from .degrees import DegreesRow
 
 TOLERANCE = 1e-9
 """Of utilisation, relative; or the digits that are printed."""
@@ -33,13 +33,13 @@ SAME_RUN = 1e-5
 
 
 @dataclass(frozen=True)
-class Row:
+class GoldenPoint:
     """One published point; texts keep the digits that were printed."""
 
     flops: float
     chips: float
     utilisation: str
-    spread: Spread | None = None
+    spread: DegreesRow | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Golden:
     """One published curve."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[GoldenPoint, ...]
     sparse: bool | None
     """None if the file does not say."""
 
@@ -63,7 +63,7 @@ def read(file: Path) -> Golden:
     for number, line in enumerate(csv.DictReader(lines), 2):
         try:
             rows.append(
-                Row(
+                GoldenPoint(
                     _number(line["T_flop"]),
                     _number(line["n_gpu"]),
                     line["util_vs_boost_peak"].strip(),
@@ -162,7 +162,7 @@ def fit(golden: Golden, name: str) -> int:
     )
 
 
-def same_run(row: Row, p: Point) -> bool:
+def same_run(row: GoldenPoint, p: Point) -> bool:
     """The point is of the same model."""
     return abs(p.flops / row.flops - 1) <= SAME_RUN
 

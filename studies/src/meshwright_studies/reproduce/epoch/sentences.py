@@ -26,7 +26,7 @@ from meshwright.limits.simulate import (
     tensor,
 )
 
-from ..report import Check, Table, check, relative
+from ..report import Check, PaperTable, check, relative
 from . import published
 from .golden import ours
 from .tables import rounds
@@ -195,7 +195,7 @@ def energy() -> Iterator[Check]:
     )
 
 
-def tables() -> tuple[Table, ...]:
+def tables() -> tuple[PaperTable, ...]:
     """Table 1, the noise scale, the laws, the shape of the work."""
     s, d = example()
     mine = counted(s, d)
@@ -204,13 +204,13 @@ def tables() -> tuple[Table, ...]:
         for axis, words in table_1(s, d).items()
     )
     return (
-        Table(
+        PaperTable(
             "epoch-table-1",
             f"Table 1: words all chips send in a step, {named(s, d)}",
             ("axis", "formula", "counted", "difference"),
             rows,
         ),
-        Table(
+        PaperTable(
             "epoch-noise-scale",
             "Section 4.2: what a batch gains, and what it costs, by its size over the noise scale",
             ("b / b_noise", "gain of a step", "steps", "tokens"),
@@ -230,7 +230,7 @@ def named(s: Shape, d: Degrees) -> str:
     return f"width {s.D:,.0f}, dp {d.dp:g}, tp {tp}, pp {d.pp:g}, ep {d.ep:g}"
 
 
-def laws() -> Table:
+def laws() -> PaperTable:
     """The batch laws: exponents, closed forms, simulated ends."""
     rows = []
     for name in ("h100", "h100-deepseek", "h100-fixed"):
@@ -254,7 +254,7 @@ def laws() -> Table:
         "law", "batch ~ T^", "b/L ~ T^", "closed form: linear to", "simulated: first",
         "last crossing", "closed form: largest",
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         "epoch-laws",
         "Batch laws in closed form and simulated [FLOP]",
         columns,
@@ -262,7 +262,7 @@ def laws() -> Table:
     )
 
 
-def work() -> Table:
+def work() -> PaperTable:
     """Equation 4: the product of a chip, cube-shaped at best, beside what the search takes."""
     rows: list[tuple[Any, ...]] = []
     for p in ours("h100").points:
@@ -283,7 +283,7 @@ def work() -> Table:
         "cube",
         "longest side / cube",
     )
-    return Table(
+    return PaperTable(
         "epoch-work-shape",
         "Equation 4: sides of the work of a chip, and the cube of the same volume",
         columns,

@@ -29,7 +29,7 @@ from meshwright.limits.curve import months
 from meshwright.limits.scenario import preset
 from meshwright.limits.sensitivity import sensitivity
 
-from ..report import Check, Table, relative, sourced
+from ..report import Check, PaperTable, relative, sourced
 from . import published
 from .golden import ours, smooth
 
@@ -243,7 +243,7 @@ def example() -> Iterator[Check]:
     )
 
 
-def linear_table() -> Table:
+def linear_table() -> PaperTable:
     """Ends of linear scaling: published, on the paper's grid, the last crossing, and in smooth
     mode.
     """
@@ -278,7 +278,7 @@ def linear_table() -> Table:
         "smooth: first",
         "smooth: last crossing",
     )
-    return Table(
+    return PaperTable(
         "epoch-linear-scaling",
         "End of linear scaling [FLOP]",
         columns,
@@ -286,7 +286,7 @@ def linear_table() -> Table:
     )
 
 
-def sensitivity_table() -> Table:
+def sensitivity_table() -> PaperTable:
     """Ends of linear scaling when one input at a time is changed."""
     found = sensitivity([preset(name) for name in SENSITIVE])
     columns = ["change"]
@@ -301,7 +301,7 @@ def sensitivity_table() -> Table:
                 c.last_flops,
             ]
         rows.append(tuple(cells))
-    return Table(
+    return PaperTable(
         "epoch-sensitivity",
         "End of linear scaling [FLOP] when one input is changed",
         tuple(columns),

@@ -54,7 +54,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     )
 
 
-def configurations(cases: list[saved.Case]) -> Iterator[Check]:
+def configurations(cases: list[saved.SavedCase]) -> Iterator[Check]:
     """Every published configuration at its own layout, and the search beside each optimum."""
     for case in cases:
         yield from saved_checks.checks(case)

@@ -18,7 +18,7 @@ from meshwright.search import search
 from ..report import Check, relative
 from . import figures, spots
 from .defects import LBL_CODE
-from .figures import GPT, SYSTEMS, VIT, Point
+from .figures import GPT, SYSTEMS, VIT, FigurePoint
 from .optima import space
 from .plots import speedups
 from .saved import FP16
@@ -161,7 +161,7 @@ def summa_faster(a: Assumptions) -> float:
     return float(sum(summa[n] < two[n] for n in two if n in summa))
 
 
-def by_size(points: tuple[Point, ...]) -> dict[int, float]:
+def by_size(points: tuple[FigurePoint, ...]) -> dict[int, float]:
     """GPUs -> days."""
     return {p.n: p.days for p in points if p.days}
 

@@ -18,7 +18,7 @@ from meshwright.describe.job import Job
 from meshwright.prediction.prediction import Prediction
 from meshwright.units import DAY_S, GB
 
-from ..report import Table
+from ..report import PaperTable
 from .optima import optimum
 from .saved import FP16, SAMPLES
 
@@ -46,7 +46,7 @@ MEMORY_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
-class Point:
+class FigurePoint:
     """One bar or mark of a figure; no prediction where nothing fits."""
 
     label: str
@@ -83,13 +83,13 @@ def job(
 
 def best(
     strategy: str, job: Job, label: str = "", **fixed: tuple[int, ...]
-) -> Point:
+) -> FigurePoint:
     """The fastest layout that fits."""
     found = optimum(strategy, job, **fixed)
     prediction = (
         Prediction(replace(job, layout=found[1]), found[1]) if found else None
     )
-    return Point(
+    return FigurePoint(
         label or str(job.cluster.chips),
         job.cluster.chips,
         prediction,
@@ -97,7 +97,7 @@ def best(
     )
 
 
-def at(strategy: str, job: Job, label: str, **fixed: int) -> Point:
+def at(strategy: str, job: Job, label: str, **fixed: int) -> FigurePoint:
     """The fastest placement of given degrees, whether it fits or not."""
     roomy = replace(
         job.cluster, chip=replace(job.cluster.chip, hbm_bytes=ANYTHING)
@@ -108,13 +108,13 @@ def at(strategy: str, job: Job, label: str, **fixed: int) -> Point:
         **{k: (v,) for k, v in fixed.items()},
     )
     if found is None:
-        return Point(label, job.cluster.chips, None, False)
+        return FigurePoint(label, job.cluster.chips, None, False)
     prediction = Prediction(replace(job, layout=found[1]), found[1])
-    return Point(label, job.cluster.chips, prediction, prediction.fits)
+    return FigurePoint(label, job.cluster.chips, prediction, prediction.fits)
 
 
 @cache
-def figure_1(a: Assumptions = LBL) -> tuple[Point, ...]:
+def figure_1(a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, 1D, 16384 B200 in domains of 8, pp 64, microbatch 1: tensor against data
     parallelism.
     """
@@ -126,7 +126,7 @@ def figure_1(a: Assumptions = LBL) -> tuple[Point, ...]:
 
 
 @cache
-def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
+def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, 1D, 16384 B200, tp 8, the fastest microbatch: pipeline against data parallelism."""
     j = job(GPT, "b200", nvs, 16384, a)
     depths = (128, 64, 32, 16, 8, 4, 2, 1)
@@ -140,7 +140,7 @@ def grids(
     job: Job,
     cases: Iterable[tuple[int, int, int]],
     splits: Mapping[int, Sequence[int]],
-) -> tuple[Point, ...]:
+) -> tuple[FigurePoint, ...]:
     """Every split of nt = n1 n2, for each (nt, pp, microbatch); splits: nt -> values of n2."""
     return tuple(
         at(
@@ -158,7 +158,7 @@ def grids(
 
 
 @cache
-def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
+def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, SUMMA, 16384 B200: n1 x n2 at (nt, pp) = (32, 1) with one microbatch of 8, then at
     (8, 128).
     """
@@ -169,7 +169,7 @@ def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[Point, ...]:
 @cache
 def figure_a2(
     model: tuple[str, str], a: Assumptions = LBL
-) -> tuple[Point, ...]:
+) -> tuple[FigurePoint, ...]:
     """2D TP (context), 16384 B200: GPT3-1T in domains of 64 as in figure 3; ViT in domains of 8, nt
     16, pp 1 and 16.
     """
@@ -195,7 +195,7 @@ def scaling(
     gpu: str,
     nvs: int,
     a: Assumptions = LBL,
-) -> tuple[Point, ...]:
+) -> tuple[FigurePoint, ...]:
     """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
     left out.
     """
@@ -285,7 +285,7 @@ COLUMNS = (
 )
 
 
-def row(point: Point) -> tuple[object, ...]:
+def row(point: FigurePoint) -> tuple[object, ...]:
     """A point under COLUMNS."""
     p = point.prediction
     if p is None:
@@ -319,10 +319,10 @@ def row(point: Point) -> tuple[object, ...]:
 
 
 def points_table(
-    name: str, title: str, groups: dict[str, Sequence[Point]]
-) -> Table:
+    name: str, title: str, groups: dict[str, Sequence[FigurePoint]]
+) -> PaperTable:
     """Points under COLUMNS, after the name of their group."""
-    return Table(
+    return PaperTable(
         name,
         title,
         ("", *COLUMNS),
@@ -340,10 +340,10 @@ def grid_table(
     rows: Sequence[float],
     values: Sequence[Sequence[float]],
     of: str,
-) -> Table:
+) -> PaperTable:
     """Days by two shares."""
     columns = (of, *(f"{c:g}" for c in MEMORY_SHARES))
-    return Table(
+    return PaperTable(
         name,
         title,
         columns,

@@ -22,7 +22,7 @@ from meshwright.num import Num
 from meshwright.units import MIB
 
 from ... import shipped
-from ..report import Check, Table, relative
+from ..report import Check, PaperTable, relative
 from ..sources import read_text
 
 KINDS = {
@@ -44,7 +44,7 @@ MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Measured:
+class NcclLine:
     """One line of NCCL tests."""
 
     collective: str
@@ -72,7 +72,7 @@ class Measured:
         return f"{self.collective}/{self.gpus} GPUs, {self.per_node} a node"
 
 
-def read(file: Path | None = None) -> tuple[Measured, ...]:
+def read(file: Path | None = None) -> tuple[NcclLine, ...]:
     """Measurements of a CSV file; None: those shipped. Raises BadInput."""
     text = (
         shipped.text("runs/perlmutter.csv")
@@ -89,7 +89,7 @@ def read(file: Path | None = None) -> tuple[Measured, ...]:
     )
 
 
-def _row(i: int, row: dict[str, str]) -> Measured:
+def _row(i: int, row: dict[str, str]) -> NcclLine:
     kind = str(row.get("collective"))
     try:
         nodes = int(row["nodes"])
@@ -112,10 +112,10 @@ def _row(i: int, row: dict[str, str]) -> Measured:
             f"NCCL row {i}: {kind[:30]!r} of {size:g} B in {seconds:g} s on {nodes} x {per_node}"
             " GPUs makes no sense"
         )
-    return Measured(kind, nodes, per_node, size, seconds)
+    return NcclLine(kind, nodes, per_node, size, seconds)
 
 
-def predicted(row: Measured, share: float = SHARE) -> float:
+def predicted(row: NcclLine, share: float = SHARE) -> float:
     """Seconds by the formulas of the paper."""
     near = Dim(
         "nvlink",
@@ -133,7 +133,7 @@ def predicted(row: Measured, share: float = SHARE) -> float:
     )
 
 
-def checks(rows: tuple[Measured, ...]) -> Iterator[Check]:
+def checks(rows: tuple[NcclLine, ...]) -> Iterator[Check]:
     """Median bandwidth of large messages, measured and predicted, for each collective and shape of
     group.
     """
@@ -143,7 +143,7 @@ def checks(rows: tuple[Measured, ...]) -> Iterator[Check]:
             yield _check(name, large)
 
 
-def _check(name: str, rows: list[Measured]) -> Check:
+def _check(name: str, rows: list[NcclLine]) -> Check:
     id = f"fig-A1/{name}/B_per_s of large messages"
     measured = median(r.bytes / r.seconds for r in rows)
     ours = median(r.bytes / predicted(r) for r in rows)
@@ -171,7 +171,7 @@ def _check(name: str, rows: list[Measured]) -> Check:
     )
 
 
-def table(rows: tuple[Measured, ...]) -> Table:
+def table(rows: tuple[NcclLine, ...]) -> PaperTable:
     """All measurements beside the formula."""
     columns = (
         "collective",
@@ -194,7 +194,7 @@ def table(rows: tuple[Measured, ...]) -> Table:
         )
         for r in rows
     )
-    return Table(
+    return PaperTable(
         "lbl-fig-A1",
         "Figure A1: collectives on Perlmutter, NCCL tests and formula",
         columns,
@@ -202,7 +202,7 @@ def table(rows: tuple[Measured, ...]) -> Table:
     )
 
 
-def errors(rows: tuple[Measured, ...]) -> str:
+def errors(rows: tuple[NcclLine, ...]) -> str:
     """Median error over all sizes, in a sentence."""
     off = [abs(predicted(r) / r.seconds - 1) for r in rows]
     large = [e for e, r in zip(off, rows, strict=True) if r.large]

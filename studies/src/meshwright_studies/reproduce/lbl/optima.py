@@ -18,7 +18,7 @@ from meshwright.units import GB
 
 from ..report import Check, relative
 from .defects import LBL_CODE, touching
-from .saved import SCHEME, Case
+from .saved import SCHEME, SavedCase
 
 EQUAL = 1e-9
 """Relative difference within which two optima are one."""
@@ -46,12 +46,12 @@ def optimum(
     return float(step_time(job, layout)), layout
 
 
-def check(case: Case) -> Check:
+def check(case: SavedCase) -> Check:
     """The optimum of one case beside the published one."""
     return _feasible(case) if case.saved else _infeasible(case)
 
 
-def _feasible(case: Case) -> Check:
+def _feasible(case: SavedCase) -> Check:
     id = f"{case.id}/search"
     best = case.saved[0]
     found = optimum(case.strategy, case.job)
@@ -113,7 +113,7 @@ def _feasible(case: Case) -> Check:
     )
 
 
-def _infeasible(case: Case) -> Check:
+def _infeasible(case: SavedCase) -> Check:
     """The authors found nothing that fits: 0 layouts."""
     id = f"{case.id}/infeasible"
     found = optimum(case.strategy, case.job)

@@ -11,11 +11,11 @@ from typing import Any
 from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.prediction.prediction import Prediction
 
-from ..report import Figure, Table
+from ..report import PaperFigure, PaperTable
 from . import figures as f
 from . import nccl
 from .defects import LBL_CODE
-from .figures import GPT, VIT, Point
+from .figures import GPT, VIT, FigurePoint
 
 NAMES = {GPT: "GPT3-1T", VIT: "ViT"}
 STRATEGIES = {
@@ -23,14 +23,14 @@ STRATEGIES = {
     "2d_tp_context": "2D TP",
     "2d_tp_summa": "2D TP SUMMA",
 }
-Points = Callable[[Assumptions], Sequence[Point]]
+Points = Callable[[Assumptions], Sequence[FigurePoint]]
 CODE = "the authors' code (lbl-2024-code)"
 REPAIRED = "its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 """What every figure is drawn with, side by side."""
 
 
-def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
+def every(measured: tuple[nccl.NcclLine, ...]) -> tuple[PaperFigure, ...]:
     """All figures, in the order of the paper."""
     gpt = "GPT3-1T, 1D TP, 16384 B200"
     summa = "GPT3-1T, SUMMA (tp x cp), 16384 B200"
@@ -70,7 +70,7 @@ def every(measured: tuple[nccl.Measured, ...]) -> tuple[Figure, ...]:
     )
 
 
-def _bars(number: str, what: str, points: Points) -> Figure:
+def _bars(number: str, what: str, points: Points) -> PaperFigure:
     name = f"lbl-fig-{number}"
     title = f"Figure {number}: {what}"
 
@@ -79,7 +79,7 @@ def _bars(number: str, what: str, points: Points) -> Figure:
 
         return bars(_shown(points), title)
 
-    return Figure(
+    return PaperFigure(
         name, title, draw, lambda: _points_table(name, title, points)
     )
 
@@ -95,7 +95,7 @@ def _shown(
     return found
 
 
-def _points_table(name: str, title: str, points: Points) -> Table:
+def _points_table(name: str, title: str, points: Points) -> PaperTable:
     return f.points_table(
         name,
         title,
@@ -105,7 +105,7 @@ def _points_table(name: str, title: str, points: Points) -> Table:
 
 def _scaling(
     number: str, strategy: str, model: tuple[str, str], nvs: int
-) -> Figure:
+) -> PaperFigure:
     what = (
         f"{NAMES[model]}, {STRATEGIES[strategy]}, B200, NVS {nvs}: the optimum for each number of"
         " GPUs"
@@ -119,14 +119,14 @@ def _scaling(
 
         return strong_scaling(_shown(points), title)
 
-    return Figure(
+    return PaperFigure(
         name, title, draw, lambda: _points_table(name, title, points)
     )
 
 
 def systems(
     strategy: str, model: tuple[str, str], how: Assumptions = LBL
-) -> dict[str, Sequence[Point]]:
+) -> dict[str, Sequence[FigurePoint]]:
     """The optima of each system."""
     return {
         f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs, how)
@@ -134,7 +134,7 @@ def systems(
     }
 
 
-def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
+def _days(number: str, strategy: str, model: tuple[str, str]) -> PaperFigure:
     run = (
         "1e12 tokens"
         if model == GPT
@@ -155,7 +155,7 @@ def _days(number: str, strategy: str, model: tuple[str, str]) -> Figure:
         }
         return curves(found, title, "training time [days]")
 
-    return Figure(
+    return PaperFigure(
         name,
         title,
         draw,
@@ -186,7 +186,7 @@ def speedups(
     return found
 
 
-def _speedup(number: str, strategy: str) -> Figure:
+def _speedup(number: str, strategy: str) -> PaperFigure:
     name = f"lbl-fig-{number}"
     title = f"Figure {number}: GPT3-1T, {STRATEGIES[strategy]} against 1D TP"
 
@@ -200,26 +200,26 @@ def _speedup(number: str, strategy: str) -> Figure:
             log_y=False,
         )
 
-    def table() -> Table:
+    def table() -> PaperTable:
         rows = tuple(
             (edition, s, n, x)
             for edition, how in EDITIONS.items()
             for s, points in speedups(strategy, how).items()
             for n, x in points
         )
-        return Table(
+        return PaperTable(
             name,
             title,
             ("edition", "system", "GPUs", "more throughput than 1D [%]"),
             rows,
         )
 
-    return Figure(name, title, draw, table)
+    return PaperFigure(name, title, draw, table)
 
 
 def _map(
     number: str, model: tuple[str, str], strategy: str, compute: bool
-) -> Figure:
+) -> PaperFigure:
     name = f"lbl-fig-{number}"
     title = (
         f"Figure {number}: {NAMES[model]}, {STRATEGIES[strategy]}: days on 8192 GPUs, chips"
@@ -242,15 +242,15 @@ def _map(
             f.generations() if compute else None,
         )
 
-    def table() -> Table:
+    def table() -> PaperTable:
         return f.grid_table(
             name, title, rows, f.grid(model, strategy, compute), f"{y} / {x}"
         )
 
-    return Figure(name, title, draw, table)
+    return PaperFigure(name, title, draw, table)
 
 
-def _collectives(rows: tuple[nccl.Measured, ...]) -> Figure:
+def _collectives(rows: tuple[nccl.NcclLine, ...]) -> PaperFigure:
     gathers = [
         r for r in rows if r.collective == "allgather" and r.gpus == 32
     ] or list(rows)
@@ -270,7 +270,7 @@ def _collectives(rows: tuple[nccl.Measured, ...]) -> Figure:
         from ...report.figures_lbl import collectives
 
         def series(
-            value: Callable[[nccl.Measured], float],
+            value: Callable[[nccl.NcclLine], float],
         ) -> Mapping[str, list[tuple[float, float]]]:
             names = dict.fromkeys(r.group for r in gathers)
             return {
@@ -282,4 +282,4 @@ def _collectives(rows: tuple[nccl.Measured, ...]) -> Figure:
             series(lambda r: r.seconds), series(nccl.predicted), title
         )
 
-    return Figure("lbl-fig-A1", title, draw, lambda: nccl.table(rows))
+    return PaperFigure("lbl-fig-A1", title, draw, lambda: nccl.table(rows))

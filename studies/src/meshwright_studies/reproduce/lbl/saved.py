@@ -66,7 +66,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Case:
+class SavedCase:
     """All that was published for one strategy, model, system and number of GPUs."""
 
     id: str
@@ -79,7 +79,7 @@ class Case:
     """Best first; empty where the search of the authors found nothing that fits."""
 
 
-def read(file: Path) -> tuple[Case, ...]:
+def read(file: Path) -> tuple[SavedCase, ...]:
     """All cases of a file, in its order. Raises BadInput."""
     root = read_json(file)
     cases = []
@@ -107,7 +107,7 @@ def _system(
     model: Model,
     entry: Mapping[str, Any],
     gpus: Mapping[str, Any],
-) -> list[Case]:
+) -> list[SavedCase]:
     """The cases of one strategy, model and system."""
     where = "/".join(key)[:200]
     gpu = str(entry.get("gpu"))
@@ -131,7 +131,7 @@ def _system(
         cluster = Cluster(chip, network, n, key[2])
         job = Job(model, cluster, batch, precision=FP16, assumptions=LBL)
         saved = _configurations(id, job, found[n], key) if n in found else ()
-        cases.append(Case(id, *key, job, saved))
+        cases.append(SavedCase(id, *key, job, saved))
     return cases
 
 

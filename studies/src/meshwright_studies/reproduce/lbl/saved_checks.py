@@ -14,7 +14,7 @@ from meshwright.units import DAY_S, GB
 
 from ..report import Check
 from .defects import compare
-from .saved import SAMPLES, Case, Saved
+from .saved import SAMPLES, Saved, SavedCase
 
 TIME_PARTS = {
     "t_comp": ("compute",),
@@ -34,7 +34,7 @@ TINY = 1e-12
 """Share of the whole up to which a part that differs counts as rounding."""
 
 
-def checks(case: Case) -> Iterator[Check]:
+def checks(case: SavedCase) -> Iterator[Check]:
     """All published numbers of one case's configurations, best and runners-up."""
     for saved in case.saved:
         odd = rounding_down(saved)

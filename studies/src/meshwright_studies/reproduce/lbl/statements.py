@@ -20,7 +20,7 @@ from meshwright.units import GB
 from ..report import Check, relative
 from . import figures
 from .defects import LBL_CODE
-from .figures import GPT, VIT, Point
+from .figures import GPT, VIT, FigurePoint
 from .optima import space
 from .saved import FP16
 
@@ -84,7 +84,7 @@ def checks() -> Iterator[Check]:
             )
 
 
-def fastest(points: Sequence[Point], fitting: bool = True) -> Prediction:
+def fastest(points: Sequence[FigurePoint], fitting: bool = True) -> Prediction:
     """The fastest of the points (that fit)."""
     found = [
         p.prediction

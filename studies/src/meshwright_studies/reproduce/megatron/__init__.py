@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..report import Report, Table, sourced
+from ..report import PaperTable, Report, sourced
 from . import analysis, plans, plots, tables, takeaways, traffic
 
 
@@ -43,7 +43,7 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
             " predicted from single messages; a table shows how long they take a step"
         ),
     )
-    shown: tuple[Table, ...] = (
+    shown: tuple[PaperTable, ...] = (
         first,
         second,
         plans.table(),

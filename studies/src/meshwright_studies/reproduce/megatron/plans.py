@@ -16,7 +16,7 @@ from meshwright.prediction.prediction import Prediction, predict
 from meshwright.search import Space, plan
 
 from ...validate.jobs import described
-from ..report import Check, Table, check, relative
+from ..report import Check, PaperTable, check, relative
 from . import formulas as f
 from .tables import PREDICTED_WITHIN, judged, selene
 
@@ -109,7 +109,7 @@ def _counted(id: str, ours: int, note: str) -> Check:
     return Check(id, ten, ours, relative(ten, ours), status, note)
 
 
-def table() -> Table:
+def table() -> PaperTable:
     """Printed and planned layouts."""
     rows = tuple(
         (
@@ -130,7 +130,7 @@ def table() -> Table:
         "model", "GPUs", "t printed", "p printed", "t planned", "p planned", "d planned",
         "microbatch", "chunks", "printed layout slower by",
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         "megatron-takeaway-1",
         "The models of table 1, planned in the space of PTD-P",
         columns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..report import Figure, Table
+from ..report import PaperFigure, PaperTable
 from . import formulas as f
 from . import tables
 from . import takeaways as t
@@ -168,11 +168,13 @@ class Shown(NamedTuple):
         return f"{kind} {number}: {self.what}{by}"
 
     @property
-    def figure(self) -> Figure:
+    def figure(self) -> PaperFigure:
         """To be drawn."""
         of = "fig-" if self.number[0].isdigit() else ""
         name = f"megatron-{of}{self.number}"
-        return Figure(name, self.title, self.draw, lambda: self.table(name))
+        return PaperFigure(
+            name, self.title, self.draw, lambda: self.table(name)
+        )
 
     def draw(self) -> Any:
         """Ours, and open markers for what is printed."""
@@ -187,7 +189,7 @@ class Shown(NamedTuple):
             self.said,
         )
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> PaperTable:
         """Its points."""
         rows = tuple(
             (k, a, b)
@@ -195,7 +197,7 @@ class Shown(NamedTuple):
             for k, points in found.items()
             for a, b in points
         )
-        return Table(name, self.title, ("", self.x, self.y), rows)
+        return PaperTable(name, self.title, ("", self.x, self.y), rows)
 
 
 EVERY = (
@@ -313,6 +315,6 @@ EVERY = (
 """In the order of the paper."""
 
 
-def every() -> tuple[Figure, ...]:
+def every() -> tuple[PaperFigure, ...]:
     """All of them."""
     return tuple(shown.figure for shown in EVERY)

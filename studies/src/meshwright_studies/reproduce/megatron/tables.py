@@ -25,7 +25,7 @@ from ...validate import validate
 from ...validate.jobs import described
 from ...validate.rows import Row, plain
 from ...validate.silent import filled, silent
-from ..report import Check, Table, check, relative
+from ..report import Check, PaperTable, check, relative
 from . import formulas as f
 
 EXACT = 1e-6
@@ -156,7 +156,7 @@ def training_times() -> Iterator[Check]:
     )
 
 
-def rates(first: Table, second: Table) -> Iterator[Check]:
+def rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
     """TFLOP/s a GPU of both tables as predicted, and what the paper concludes from them: models of
     table 1 are the faster the larger they are, but for the last; PTD-P is ahead of ZeRO-3, more so
     with more GPUs. ZeRO-3's half has a number fitted to itself: what it would be without is asked
@@ -250,7 +250,7 @@ def laid_out(row: Row) -> Layout:
     )
 
 
-def predicted_table_1() -> Table:
+def predicted_table_1() -> PaperTable:
     """Table 1 as the default assumption set predicts it."""
     rows = []
     for row, l, ratio in judged():
@@ -273,7 +273,7 @@ def predicted_table_1() -> Table:
         "predicted",
         "difference",
     )
-    return Table(
+    return PaperTable(
         "megatron-table-1-predicted",
         f"Table 1: {PREDICTED} these runs)",
         columns,
@@ -281,7 +281,7 @@ def predicted_table_1() -> Table:
     )
 
 
-def predicted_table_2() -> Table:
+def predicted_table_2() -> PaperTable:
     """Table 2 as the default assumption set predicts it: how far PTD-P is ahead of ZeRO-3 on about
     as many GPUs, with the share of the links that was fitted to ZeRO-3's rows and without it.
     """
@@ -325,7 +325,7 @@ def predicted_table_2() -> Table:
         "ZeRO-3 fitted",
         "ZeRO-3 unfitted",
     )
-    return Table(
+    return PaperTable(
         "megatron-table-2-predicted",
         f"Table 2: {PREDICTED} the half of PTD-P; {FITTED})",
         columns,

@@ -18,7 +18,7 @@ from meshwright.describe.model import Model
 from meshwright.errors import BadInput
 from meshwright.prediction.prediction import Prediction, predict
 
-from ..report import Check, Table, check, relative
+from ..report import Check, PaperTable, check, relative
 from . import formulas as f
 from .tables import selene, shaped
 
@@ -368,7 +368,7 @@ def _same(id: str, published: int, ours: int, note: str) -> Check:
     return Check(id, published, ours, relative(published, ours), status, note)
 
 
-def table() -> Table:
+def table() -> PaperTable:
     """All runs with their terms."""
     rows = []
     every = (
@@ -406,7 +406,7 @@ def table() -> Table:
         "bubble share",
         "fits",
     )
-    return Table(
+    return PaperTable(
         "megatron-takeaways",
         "Figures 12 to 16, predicted (realistic, nothing fitted to them)",
         columns,

@@ -13,7 +13,7 @@ from meshwright.prediction.failures import Failures, loss
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.step import clock
 
-from ..report import Check, Table, check
+from ..report import Check, PaperTable, check
 from . import formulas as f
 from .tables import selene
 
@@ -85,7 +85,7 @@ def checks() -> Iterator[Check]:
         yield check(id, printed[what], rate, WITHIN, notes[what])
 
 
-def checkpoint() -> Table:
+def checkpoint() -> PaperTable:
     """The checkpoint of the trillion-parameter model: bytes, seconds, and what saving it costs a
     run of failing chips, at the speeds that the paper measured.
     """
@@ -103,7 +103,7 @@ def checkpoint() -> Table:
         ("share of the time that writes", float(writes)),
         ("goodput with failures and restarts", float(lost.goodput)),
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         "megatron-checkpoint",
         "Checkpoint of the 1T model on 3,072 GPUs",
         ("what", "value"),
@@ -111,7 +111,7 @@ def checkpoint() -> Table:
     )
 
 
-def traffic() -> Table:
+def traffic() -> PaperTable:
     """Bytes a step across a cut through the middle of the pipelines, and through all gradient
     rings.
     """
@@ -148,7 +148,7 @@ def traffic() -> Table:
         "share of the step",
         "predicted B/s",
     )
-    return Table(
+    return PaperTable(
         "megatron-traffic",
         f"1T on {GPUS} GPUs, {step:.4g} s a step",
         columns,

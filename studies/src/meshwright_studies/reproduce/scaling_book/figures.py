@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..report import Figure
+from ..report import PaperFigure
 from .ideal import Ideal, on_axes, ratios
 from .tables import BATCHES, PER_CHIP, STATIC
 from .training import F30K
@@ -69,23 +69,23 @@ def explorer() -> Any:
     )
 
 
-def figures() -> tuple[Figure, ...]:
+def figures() -> tuple[PaperFigure, ...]:
     """All of them, drawn when written."""
     return (
-        Figure(
+        PaperFigure(
             "scaling-book-ratio",
             "Compute over communication time against batch per chip",
             ratio,
         ),
-        Figure(
+        PaperFigure(
             "scaling-book-times-sum",
             "Times against batch, edition sum",
             lambda: times("sum"),
         ),
-        Figure(
+        PaperFigure(
             "scaling-book-times-max",
             "Times against batch, edition max",
             lambda: times("max"),
         ),
-        Figure("scaling-book-explorer", "Split explorer", explorer),
+        PaperFigure("scaling-book-explorer", "Split explorer", explorer),
     )

@@ -14,7 +14,7 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import predict
 
-from ..report import Check, Figure, relative
+from ..report import Check, PaperFigure, relative
 from .ideal import Ideal
 from .tables import STATIC
 from .world import MI, pod, setting
@@ -139,18 +139,18 @@ def zero_job() -> Job:
     return Job(catalog.model(ZERO), cluster, ZERO_CHIPS)
 
 
-def figures() -> tuple[Figure, ...]:
+def figures() -> tuple[PaperFigure, ...]:
     """Both, drawn when written."""
     return (
-        Figure(
+        PaperFigure(
             "scaling-book-zoom-sum",
             "Zoomed times, edition sum",
             lambda: zoomed("sum"),
         ),
-        Figure(
+        PaperFigure(
             "scaling-book-zoom-max",
             "Zoomed times, edition max",
             lambda: zoomed("max"),
         ),
-        Figure("scaling-book-zero", "ZeRO stages", stages),
+        PaperFigure("scaling-book-zero", "ZeRO stages", stages),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..report import Table
+from ..report import PaperTable
 from .ideal import Ideal, on_axes, ratios
 from .training import F30K
 from .world import (
@@ -89,7 +89,7 @@ def intensities() -> Iterator[tuple[object, ...]]:
     yield (H100, "out of a node", alpha_node(H100))
 
 
-def tables() -> tuple[Table, ...]:
+def tables() -> tuple[PaperTable, ...]:
     """All of them."""
     where = "TPU v5p 16x16x16, D = 8192, F = 32768, one layer forward"
     splits = ("fsdp", "tp", "axes_fsdp_book", "axes_tp", "axes_fsdp_real")
@@ -136,5 +136,5 @@ def _table(
     title: str,
     columns: tuple[str, ...],
     rows: Iterator[tuple[object, ...]],
-) -> Table:
-    return Table(f"scaling-book-{name}", title, columns, tuple(rows))
+) -> PaperTable:
+    return PaperTable(f"scaling-book-{name}", title, columns, tuple(rows))
