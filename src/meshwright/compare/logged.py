@@ -27,7 +27,7 @@ class Logged:
     predicted: Prediction
 
     def seconds(self, step: Step) -> float:
-        """Of one line: said, or from its tokens a second."""
+        """Seconds of a logged step: as written, or from its tokens a second."""
         if step.seconds:
             return step.seconds
         p = self.predicted

@@ -60,7 +60,7 @@ class RunNumbers:
         )
 
     def median(self, key: str) -> float:
-        """Of a column of the metrics, over the steps that ran this job under this layout
+        """Median of a column of the metrics over the steps that ran this job under this layout
         (`Run.timed`).
         """
         return float(median(row[key] for row in self.run.timed))

@@ -152,7 +152,7 @@ def slow_links(c: RunNumbers, step: StepCauses) -> Iterator[str]:
 
 
 def host(c: RunNumbers, rank: int) -> str:
-    """Of a rank."""
+    """Host of a rank."""
     return next(r.host for r in c.run.ranks if r.rank == rank)
 
 

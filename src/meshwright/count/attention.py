@@ -41,7 +41,7 @@ class DeviceHeads(NamedTuple):
 
 
 def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
-    """Of a layer; fewer key/value heads than tp are copied."""
+    """Heads of a layer on one tp rank; fewer key/value heads than tp are copied."""
     if m.mla:
         q = m.mla.qk_nope_head_dim + m.mla.qk_rope_head_dim
         v = m.mla.v_head_dim

@@ -60,7 +60,7 @@ def block(
 def products(
     tokens: Num, d: Num, f: Num, *, act: float, matrix: Callable[..., Op]
 ) -> list[Op]:
-    """Both products of a device that holds W1[d, f] and W2[f, d]. matrix: counts one."""
+    """The two products of a device that holds W1[d, f] and W2[f, d]. matrix: counts one."""
     whole = floor(tokens)
     inner = (Message("all_reduce", "tp_model", tokens * f * act),)
     outer = (Message("all_reduce", "tp_ff", tokens * d * act),)

@@ -60,7 +60,7 @@ class Counts(NamedTuple):
 
     @property
     def operations(self) -> Iterator[Op]:
-        """All of them."""
+        """Operations of one microbatch: embedding, layers, head."""
         return chain(*self.layers, self.embedding, self.head, self.next_token)
 
 

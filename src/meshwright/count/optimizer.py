@@ -41,8 +41,8 @@ def newton_schulz(rows: Num, columns: Num, iterations: int) -> Num:
 
 
 def orthogonal_flops(model: Model, iterations: int) -> float:
-    """The same for every matrix of the layers, each worked on once; queries, keys and values, gate
-    and up are one matrix each.
+    """FLOPs of orthogonalising every matrix of the layers, each worked on once; queries, keys and
+    values, gate and up are one matrix each.
     """
     return sum(
         n

@@ -33,7 +33,9 @@ NEVER = Again(0.0, 0.0)
 
 
 def again(ops: Sequence[Op], parts: str) -> list[Again]:
-    """Of every operation of a layer, in order. parts: words joined by "+", "selective" resolved."""
+    """What is computed again of every operation of a layer, in order. parts: words joined by "+",
+    "selective" resolved.
+    """
     shares = [NEVER] * len(ops)
     for word in parts.split("+") if parts != "none" else ():
         for i, one in enumerate(_by_part(ops, part(word))):

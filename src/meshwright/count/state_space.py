@@ -88,7 +88,9 @@ def into(of: StateSpace, tp: Num) -> Num:
 
 
 def channels(of: StateSpace, tp: Num) -> Num:
-    """Of the convolution: x, and of Mamba-2 B and C; fewer groups than tp are copied."""
+    """Channels of the convolution on one rank: x, and of Mamba-2 B and C; fewer groups than tp are
+    copied.
+    """
     shared = (
         2 * maximum(of.groups / tp, 1.0) * of.state
         if of.kind == "mamba2"

@@ -77,7 +77,7 @@ def panels(job: Job, layout: Layout, name: str, k: float, n: float) -> Op:
 
 
 def norm(job: Job, layout: Layout, size: Local, name: str) -> Op:
-    """Of the columns that a rank holds; n1 ranks add up statistics, and gradients of its
+    """The norm over the columns that a rank holds; n1 ranks add up statistics, and gradients of its
     parameters.
     """
     m = job.model
@@ -167,7 +167,7 @@ def after(job: Job, layout: Layout, size: Local, name: str) -> list[Op]:
 
 
 def bias(job: Job, size: Local, name: str, n: Num) -> Op:
-    """Of n columns."""
+    """Add a bias to n columns."""
     p = job.precision
     return blocks.bias(
         name, size.tokens, n, act=p.activation_bytes, wgt=p.weight_bytes

@@ -138,7 +138,7 @@ class Local(NamedTuple):
     """Norms and residuals have all tokens and 1/tp of the hidden size (scheme gspmd)."""
 
     def part(self, hidden: Num) -> Num:
-        """Of the hidden size what norms and residuals have."""
+        """The part of the hidden size that norms and residuals have on a rank."""
         return hidden / self.tp if self.hidden_cut else hidden
 
 

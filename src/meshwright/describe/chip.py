@@ -132,7 +132,7 @@ class Chip(Checked):
 
     @property
     def unpriced(self) -> str:
-        """That its price is not known, and how to give one."""
+        """A sentence: the price of this chip is not known, and how to give one."""
         how = "[cluster.chip] usd_per_hour = 4.5 in a JOB.toml gives one"
         return f"{self.name} has no price: {how}"
 

@@ -236,7 +236,7 @@ class FieldKind:
 
     @property
     def units(self) -> str:
-        """Its unit, or that of its entries."""
+        """The unit of the field, or of its entries."""
         return self.unit or (self.parts[-1].units if self.parts else "")
 
     @property

@@ -66,7 +66,7 @@ def table() -> dict[str, Any]:
 
 @cache
 def parameters() -> tuple[Parameter, ...]:
-    """All of them."""
+    """Every fitted number."""
     return tuple(
         _parameter(name, told) for name, told in table()["parameters"].items()
     )
@@ -106,7 +106,7 @@ def applied(place: str, thing: T, to: Mapping[str, float] | None = None) -> T:
 
 
 def _with(thing: T, path: list[str], value: float, of: Parameter) -> T:
-    """The same with another number in a field, however deep."""
+    """The thing with another number in one field, however deep."""
     name, *rest = path
     old: Any = getattr(thing, name)
     changes: dict[str, Any] = {}
@@ -132,5 +132,5 @@ def _origin(of: Parameter) -> FrozenDict[str, str]:
 
 
 def date() -> str:
-    """Of the fit."""
+    """Date of the fit."""
     return str(table()["date"])

@@ -130,7 +130,7 @@ def shown(instance: Any) -> str:
 
 
 def one_line(instance: Any) -> str:
-    """The same in one line."""
+    """An instance in one line."""
     return textwrap.shorten(repr(instance), COLUMNS, placeholder=" ...)")
 
 

@@ -89,7 +89,7 @@ def sorts(model: Model) -> tuple[Kind, ...]:
 
 
 class Among(tuple[tuple[float, ...], ...]):
-    """Of each kind of layer but the first of `sorts`, how many are among the first n, for every n
+    """How many layers of each kind, but the first of `sorts`, are among the first n, for every n
     from 0 on.
     """
 
@@ -104,7 +104,7 @@ class Among(tuple[tuple[float, ...], ...]):
 
 @lru_cache(maxsize=4096)
 def among(model: Model) -> Among:
-    """Of a model."""
+    """The counts of kinds among the first n layers of a model."""
     every = kinds(model)
     return Among(
         tuple(accumulate((float(one == kind) for one in every), initial=0.0))

@@ -165,7 +165,7 @@ class Layout(Checked):
         return changed(self, dp=None, placement=EMPTY).filling(chips)
 
     def under(self, sequence_parallel: bool) -> Layout:
-        """The same with or without sequence parallelism, which changes no group."""
+        """This layout with or without sequence parallelism, which changes no group."""
         if self.sequence_parallel == sequence_parallel:
             return self
         other = changed(self, sequence_parallel=sequence_parallel)
@@ -253,7 +253,7 @@ class Layout(Checked):
 
     @property
     def expert_shards(self) -> Num:
-        """The same of an expert's weight."""
+        """Over how many ranks an expert's weight is sharded."""
         return self.expert_replicas / self.dp_replicate
 
     def _mirrored(self, group: tuple[Num, ...]) -> tuple[Num, ...]:

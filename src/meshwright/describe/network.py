@@ -118,7 +118,7 @@ class Network(Checked):
     __repr__ = shown
 
     def conflict(self) -> str:
-        """Its dimensions can be told apart, and each but the last has a size."""
+        """Dimensions need names that differ, and each but the last has a size."""
         if not self.dims:
             return "dims must have at least one dimension"
         if any(d.size is None for d in self.dims[:-1]):

@@ -35,7 +35,7 @@ class Offload(NamedTuple):
     weights: bool = False
 
     def share(self, layers: int) -> float:
-        """Of a model's layers, those whose activations leave."""
+        """Share of a model's layers whose activations leave the device."""
         if not self.activations:
             return 0.0
         return min(self.layers / layers, 1.0) if self.layers else 1.0

@@ -227,7 +227,7 @@ class Recompute(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a layout holds it."""
+        """The words of a layout for it."""
         return f"{self.parts}:{self.layers}" if self.layers else self.parts
 
     @property

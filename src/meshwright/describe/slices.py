@@ -124,7 +124,7 @@ def _cut(dim: Dim, n: int, ring: bool) -> Dim:
 
 
 def _shapes(chips: int, sides: int) -> Iterator[Shape]:
-    """All boxes of that many chips with sides in ascending order."""
+    """Boxes of that many chips with sides in ascending order."""
     if sides == 1:
         yield (chips,)
         return

@@ -117,7 +117,7 @@ def _read(name: str, tables: Mapping[str, dict[str, Any]]) -> Transport:
 
 
 def _merged(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Its own numbers over those it takes from another."""
+    """A transport's own numbers over those that it takes from another."""
     own = tables[name]
     base = _merged(own["like"], tables) if "like" in own else {}
     return {k: v for k, v in base.items() if k not in ORIGIN} | own

@@ -90,7 +90,7 @@ UNCUT = {
 
 @lru_cache(maxsize=4096)
 def uncut(m: Model) -> tuple[str, ...]:
-    """Of the model's layers those that no framework cuts, by name."""
+    """Names of the model's layers that no framework cuts."""
     here, names = mixers(m), []
     if "conv" in here:
         names.append(UNCUT["conv"])

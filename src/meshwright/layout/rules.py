@@ -34,7 +34,7 @@ def _token_parts(l: Layout) -> Any:
 
 
 def _kv_heads(m: Model) -> int:
-    """Those that attention has; latent attention as many as queries."""
+    """Key/value heads of attention; latent attention has as many as queries."""
     return m.heads if m.mla else m.K
 
 

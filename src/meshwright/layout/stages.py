@@ -62,7 +62,7 @@ def partition(job: Job, pp: Num, schedule: Schedule, v: Num) -> StagePartition:
 def in_chunks(
     job: Job, pp: Num, schedule: Schedule, chunks: Num
 ) -> StagePartition:
-    """The same with so many chunks, on a device that is alone too."""
+    """The partition with so many chunks, on a device that is alone too."""
     how = stages_named(schedule.stages)
     layers = how.layers or job.model.layers
     kinds = among(job.model)
@@ -80,7 +80,9 @@ def _known(
     slots: bool,
     kinds: Among,
 ) -> StagePartition:
-    """The same one each time, which remembers what it was asked."""
+    """The partition of so many layers: one object for equal arguments, which remembers what it was
+    asked.
+    """
     return schedule.cut(layers, pp, chunks, slots, kinds)
 
 

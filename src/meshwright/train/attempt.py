@@ -66,7 +66,7 @@ def order(job: Job, settings: Settings) -> dict[str, Any]:
 
 
 def sequences(job: Job, s: Settings) -> int | str:
-    """Of each step."""
+    """How many sequences each step trains."""
     if s.ramp_batch is None:
         return job.batch
     return f"{job.batch} after {s.ramp_steps} steps from {s.ramp_batch}"
@@ -88,7 +88,7 @@ def contents(job: Job, settings: Settings) -> str:
 
 
 def file_contents(path: Path, share: float | None) -> str:
-    """Of one token file, and its share of the samples."""
+    """Hash of the contents of one token file, with its share of the samples."""
     header = data.read_header(path)
     digest = hashlib.sha256()
     with data.beside(path, ".bin").open("rb") as file:

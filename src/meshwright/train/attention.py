@@ -191,8 +191,8 @@ def merge(
 def kernel(
     parts: Sequence[Tensor], causal: bool
 ) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
-    """Of queries, keys and values: (output [B, T, H, h], logarithm of the sum of exponentials,
-    [B, H, T], what else the backward pass needs).
+    """Attention of queries to keys and values: (output [B, T, H, h], logarithm of the sum of
+    exponentials, [B, H, T], what else the backward pass needs).
     """
     q, k, v = (x.transpose(1, 2) for x in parts)
     if q.device.type == "cpu":

@@ -70,7 +70,7 @@ class Synthetic:
         self.vocab, self.seq, self.seed = vocab, seq, seed
 
     def samples(self, first: int, count: int) -> Tokens:
-        """As `Source.samples`; never the same twice."""
+        """`Source.samples` of random tokens; never the same twice."""
         return np.stack([self.sample(i) for i in range(first, first + count)])
 
     def sample(self, i: int) -> Tokens:
@@ -125,7 +125,7 @@ class File:
         self.order = Shuffle(self.count, seed, 0)
 
     def samples(self, first: int, count: int) -> Tokens:
-        """As `Source.samples`."""
+        """Samples `first` to `first + count` of this source (`Source.samples`)."""
         return np.stack([self.sample(i) for i in range(first, first + count)])
 
     def sample(self, i: int) -> Tokens:
@@ -160,7 +160,7 @@ class Blend:
         self.files, self.shares = files, shares
 
     def samples(self, first: int, count: int) -> Tokens:
-        """As `Source.samples`."""
+        """Samples `first` to `first + count` of this source (`Source.samples`)."""
         return np.stack([self.sample(i) for i in range(first, first + count)])
 
     def sample(self, i: int) -> Tokens:
@@ -194,7 +194,7 @@ class HeldOut:
         self.source = source
 
     def samples(self, first: int, count: int) -> Tokens:
-        """As `Source.samples`."""
+        """Samples `first` to `first + count` of this source (`Source.samples`)."""
         return np.stack(
             [self.source.held(i) for i in range(first, first + count)]
         )

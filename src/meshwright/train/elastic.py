@@ -57,7 +57,7 @@ class StoreSigns(Signs):
             self.said[rank] = now
 
     def read(self, rank: int) -> tuple[int, str]:
-        """As `Signs.read`."""
+        """Read from the store what a rank last wrote of itself (`Signs.read`)."""
         said = self.said[rank]
         return said.get("count", 0), said.get("words", "its start")
 
@@ -77,7 +77,7 @@ class StoreWatch(Watch):
         return [r for r in alive if self.signs.silent[r] >= SILENT]
 
     def frames(self, ranks: Sequence[int]) -> Frames:
-        """As they said."""
+        """Stack frames of the ranks, as they wrote them to the store."""
         return {
             rank: [tuple(f) for f in self.signs.said[rank].get("frames", [])]
             for rank in ranks
@@ -203,7 +203,7 @@ def dump(folder: Path, rank: int) -> None:
 
 
 def last_words(sentence: str, again: bool) -> None:
-    """Of a rank that torchrun started: what it shows in its table. again: another try may go
+    """What torchrun shows in its table for a rank that it started. again: another try may go
     better; else there is none.
     """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")

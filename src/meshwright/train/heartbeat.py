@@ -40,7 +40,7 @@ class Signs:
         self.memory = mmap.mmap(-1, world * RECORD.size)
 
     def write(self, rank: int, count: int, words: str) -> None:
-        """Of a rank, about itself."""
+        """A rank writes its step count and where it is."""
         RECORD.pack_into(
             self.memory, rank * RECORD.size, count, words.encode()[:56]
         )
@@ -163,7 +163,7 @@ class Watch:
         return [rank for rank in alive if state(self.pids[rank]) in ("T", "t")]
 
     def frames(self, ranks: Sequence[int]) -> Frames:
-        """Of ranks."""
+        """Stack frames of the ranks."""
         for rank in ranks:
             with suppress(OSError, TypeError):
                 os.kill(self.pids[rank], signal.SIGUSR1)  # type: ignore[arg-type]

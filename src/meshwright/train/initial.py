@@ -109,7 +109,7 @@ def blocks(
 def generator(
     name: str, block: tuple[slice, ...], seed: int
 ) -> torch.Generator:
-    """Of the random numbers of one block."""
+    """The generator of the random numbers of one block."""
     at = "/".join(str(s.start) for s in block)
     digest = hashlib.sha256(f"{seed}/{name}/{at}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

@@ -85,8 +85,9 @@ def run_rank(
     timeout_s: float,
     folder: Path = Path(),
 ) -> None:
-    """As the rank that torchrun made us. A restarted rank must not see the addresses of its
-    predecessors: the store is new each time. Ranks wait twice `timeout_s` for each other.
+    """Do the work as the rank that torchrun made of this process. A restarted rank must not see the
+    addresses of its predecessors: the store is new each time. Ranks wait twice `timeout_s` for each
+    other.
 
     Where torchrun shares its own store with the ranks, each attempt has its part of it; attempts
     are counted by node, so one node only.

@@ -65,7 +65,7 @@ class Usage:
         self.spent += time.process_time() - self.since
 
     def numbers(self) -> list[float]:
-        """Of this rank, inside a step."""
+        """Numbers of this rank inside a step."""
         now = time.process_time()
         cpu_s, self.spent = self.spent + now - self.since, 0.0
         self.since = now

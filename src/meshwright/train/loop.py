@@ -207,7 +207,7 @@ class Trainer:
         self.documents = documents
 
     def of_microbatch(self, number: int) -> tuple[Documents, ...]:
-        """Of `documents`, those of a microbatch."""
+        """The documents of one microbatch, of those of the batch."""
         b = int(self.layout.microbatch)
         every = self.documents
         return (
@@ -285,8 +285,8 @@ class Trainer:
         return lr
 
     def update_ahead(self, step: int, sums: Tensor) -> float:
-        """As `update`, but the device itself decides, and is not waited for: fused AdamW makes no
-        step where `found_inf` is 1, and counts none.
+        """An update that the device itself decides on, so that nobody waits for it: fused AdamW
+        makes no step where `found_inf` is 1, and counts none.
         """
         clip = self.settings.clip
         lr = self.lr(step)
@@ -341,7 +341,7 @@ class Trainer:
     def counted(
         self, sums: Sequence[float], lr: float, scale: float
     ) -> Result:
-        """Of a step whose update the device decided; that it was skipped is counted now."""
+        """The record of a step whose update the device decided; a skipped one is counted now."""
         loss, norm = self.known(sums)
         self.scaler.update(norm, loss)
         return self.came_to(sums, lr, scale)

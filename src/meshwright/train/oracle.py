@@ -73,7 +73,7 @@ class OfRank:
 
     @property
     def agrees(self) -> bool:
-        """All of it."""
+        """Every quantity agrees."""
         return all(row.agrees for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:

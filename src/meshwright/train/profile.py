@@ -86,7 +86,7 @@ class WaitRanges(TrafficCounter):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """As it was."""
+        """End the range."""
         self.stack.close()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 

@@ -43,5 +43,5 @@ def wrong(job: Job, s: Settings) -> list[str]:
 
 
 def sizes(job: Job, s: Settings) -> set[int]:
-    """Of all steps."""
+    """Batch sizes of all steps."""
     return {batch_of(job, s, step) for step in range((s.ramp_steps or 0) + 1)}

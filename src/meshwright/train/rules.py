@@ -134,7 +134,7 @@ def sharded(job: Job, layout: Layout, shards: int | None) -> list[str]:
 
 
 def ranks(layout: Layout, settings: Settings, world: int | None) -> list[str]:
-    """As many ranks as chips of the layout, and a device for each."""
+    """Refuse a world that has not as many ranks as the layout has chips, or too few devices."""
     need = int(layout.chips)
     if world is not None and world != need:
         return [

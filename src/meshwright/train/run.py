@@ -122,8 +122,8 @@ def train(
 def launched(
     job: Job, settings: Settings, resume: bool, allowed: tuple[str, ...]
 ) -> dict[str, Any] | None:
-    """As the rank that torchrun, or a script like it, has started. The first rank has the folder,
-    and says what is done with it.
+    """Run as the rank that torchrun, or a script like it, has started. The first rank has the
+    folder, and says what is done with it.
     """
     count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     predicted = demand(job, settings, int(os.environ["WORLD_SIZE"]))

@@ -77,7 +77,7 @@ class Session:
         """When the last result was known."""
 
     def run(self) -> None:
-        """All steps that are left, unless the run is asked to end."""
+        """Make all steps that are left, unless the run is asked to end."""
         source = prefetched(batches(self.plan, self.trainer, self.first))
         timed = self.spans.of("data_s", source)
         with collected() as garbage:

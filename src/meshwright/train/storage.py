@@ -120,11 +120,11 @@ class Writer(StorageWriter):
             self.folder.mkdir(parents=True)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """As planned."""
+        """DCP's hook: nothing to change in the plan."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """As planned."""
+        """DCP's hook: nothing to change in the plan."""
         return plans
 
     def write_data(
@@ -234,11 +234,11 @@ class Reader(StorageReader):
         """The folder stands already."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """As planned."""
+        """DCP's hook: nothing to change in the plan."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """As planned."""
+        """DCP's hook: nothing to change in the plan."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -293,7 +293,7 @@ class Reader(StorageReader):
 
 
 def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
-    """Of a safetensors file of (name, offset in the whole tensor, chunk), in this order."""
+    """The header of a safetensors file of (name, offset in the whole tensor, chunk), in this order."""
     about = dict[str, Any]()
     offsets = dict[str, Any]()
     at = 0

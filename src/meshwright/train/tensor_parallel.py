@@ -40,7 +40,7 @@ class TensorRanks:
         self.name: Any = mesh.get_group().group_name
 
     def gathered(self, x_BTD: Tensor) -> Tensor:
-        """All ranks' tokens, in order."""
+        """Tokens of all ranks gathered, in order."""
         B, T, D = x_BTD.shape
         n = self.size
         every = ops.all_gather_into_tensor(x_BTD.contiguous(), n, self.name)
@@ -131,7 +131,7 @@ class LocalWeight(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """Of the whole weight."""
+        """The gradient of the whole weight."""
         whole: Any = DTensor
         part = grad.contiguous()
         return whole(part, ctx.gradient, requires_grad=False), None
@@ -160,7 +160,7 @@ class LocalPart:
         return LocalWeight.apply(p, self.gradient(p._spec))  # type: ignore[no-untyped-call]
 
     def gradient(self, of: DTensorSpec) -> DTensorSpec:
-        """Of a parameter so described."""
+        """Describe the gradient of a parameter as the parameter is described."""
         if self.made is None or self.made[0] is not of:
             placed = (Partial(),) if self.sums else of.placements
             meta = of.tensor_meta
@@ -191,8 +191,8 @@ def row(linear: nn.Linear, ranks: TensorRanks) -> None:
 
 
 def shared(module: nn.Module, ranks: TensorRanks) -> None:
-    """All ranks have the same weights and each other rows (tokens, or heads): their gradients are
-    parts of a sum.
+    """For a module whose weights all ranks hold, while each has other rows (tokens, or heads):
+    their gradients are parts of a sum.
     """
     cut(module, ranks.mesh, weight=Replicate(), bias=Replicate())
     weight, bias = (

@@ -142,7 +142,7 @@ def check(folder: Path, m: Model) -> WeightFolder:
 
 
 def _tensors(folder: Path, table: Table) -> dict[str, Any]:
-    """All tensors of a folder by their names as the table spells them."""
+    """Tensors of a folder by their names as the table spells them."""
     if (folder / INDEX).is_file():
         shards = parse_json(
             read_text(folder / INDEX), str(folder / INDEX)

@@ -79,7 +79,7 @@ class Endpoint:
 
     @property
     def says(self) -> str:
-        """Its first sentence."""
+        """The first sentence of the endpoint's docstring."""
         return " ".join((self.ask.__doc__ or "").split())
 
 

@@ -54,7 +54,7 @@ def modules(first: str = "main.js") -> list[str]:
 
 @cache
 def script() -> str:
-    """All modules as one script, each a function of its own whose exports the others read."""
+    """The modules as one script, each a function of its own whose exports the others read."""
     parts = []
     for name in modules():
         text = static(name)

@@ -123,7 +123,7 @@ def of_job(job: Job, progress: Progress) -> tuple[dict[str, str], Answers]:
 
 
 def clusters_of(question: Mapping[str, str]) -> list[str]:
-    """As many of the usual chips as the question has, its own first (clusters.js)."""
+    """Clusters to compare: the question's own, then as many of the usual chips (clusters.js)."""
     count, _, own = question.get("on", "").partition("x")
     chips = [own or CHIPS[0], *(c for c in CHIPS if c != (own or CHIPS[0]))]
     return [f"{count or 512}x{chip}" for chip in chips[: len(CHIPS)]]

@@ -99,7 +99,7 @@ class Task(Protocol):
     """Seconds that it took the processor so far."""
 
     def next(self) -> bytes:
-        """Its next line, without an end of line; empty after the last.
+        """The next line of the answer, without an end of line; empty after the last.
 
         Raises BadInput, or Stopped after `stop`.
         """

@@ -81,7 +81,7 @@ def timed(kind: str, size: int, device: torch.device, least_s: float) -> Row:
 
 
 def synchronise(device: torch.device) -> None:
-    """All ranks start together, and the GPU has nothing to do."""
+    """Wait until all ranks can start together and the GPU has nothing to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     dist.barrier()

@@ -109,7 +109,7 @@ class Report:
         }
 
     def timed(self, seconds: float) -> Report:
-        """The same report with the seconds it took."""
+        """The report with the seconds it took."""
         return replace(self, elapsed_s=seconds)
 
     def write(self, folder: Path) -> list[Path]:
@@ -135,7 +135,7 @@ class Report:
 
     @property
     def check_table(self) -> PaperTable:
-        """All checks as a table."""
+        """The checks as a table."""
         columns = (
             "id",
             "published",
@@ -179,7 +179,7 @@ def check(
 
 
 def sourced(source: str, checks: Iterable[Check]) -> Iterator[Check]:
-    """The same checks, with where their published numbers are from."""
+    """The checks with where their published numbers are from."""
     return (replace(c, source=source) for c in checks)
 
 

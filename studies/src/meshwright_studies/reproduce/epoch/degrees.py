@@ -96,7 +96,7 @@ def check(
 
 
 def same(a: Degrees, b: Degrees) -> bool:
-    """The same in every field (one stage is not interleaved)."""
+    """Whether two rows agree in every field (one stage is not interleaved)."""
     return all(
         x == y
         for field, x, y in zip(Degrees._fields, a, b, strict=True)

@@ -80,7 +80,7 @@ SIDES = tuple(2.0 ** (k / 2) for k in range(12, 29))
 
 
 def product_seconds(side: float) -> float:
-    """Of a square product on an A100, on the memory hierarchy."""
+    """Seconds of a square product on an A100, on the memory hierarchy."""
     of = chip("epoch-a100")
     on = levels(of, "fp16", of.sustained or 1.0, EPOCH.chip.launch_s, 2.0)
     return float(product_time(on, Product(side, side, side)))
@@ -175,7 +175,7 @@ ENDS = {
 def printed(
     names: Mapping[str, str], sparse: bool = False
 ) -> dict[str, float]:
-    """Those of the curves of a figure."""
+    """Printed points of the curves of a figure."""
     return {
         label: float(ENDS[name][sparse])
         for label, name in names.items()
@@ -204,7 +204,7 @@ def _split(name: str, title: str) -> Any:
 
 
 def figures() -> tuple[PaperFigure, ...]:
-    """All of them, drawn only when written."""
+    """Epoch's figures, drawn only when written."""
     three = "three-month runs"
     plots = {
         "figure-1": ("Figure 1", figure_1),

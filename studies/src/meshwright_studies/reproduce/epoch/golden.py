@@ -98,7 +98,7 @@ def ours(name: str) -> Curve:
 
 @lru_cache(maxsize=64)
 def smooth(name: str) -> Curve:
-    """The same in smooth mode: real shapes and numbers of chips."""
+    """The curve in smooth mode: real shapes and numbers of chips."""
     scenario = preset(name).smooth
     return curve(scenario, smooth_widths())
 

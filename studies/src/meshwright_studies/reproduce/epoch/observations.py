@@ -43,7 +43,7 @@ def one_bubble(s: Scenario) -> Scenario:
 
 
 def shares(p: Point) -> dict[str, float]:
-    """Of tp, dp and pp in the logarithm of the chips."""
+    """Shares of tp, dp and pp in the logarithm of the chips."""
     d = p.degrees
     ranks = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp}
     return {axis: math.log(n) / math.log(p.chips) for axis, n in ranks.items()}

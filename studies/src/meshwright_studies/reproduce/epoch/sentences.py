@@ -66,7 +66,7 @@ def counted(s: Shape, d: Degrees) -> dict[str, float]:
 
 
 def together(d: Degrees) -> Groups:
-    """All ranks on the one switch."""
+    """Groups whose ranks all lie on the one switch."""
     return {axis: (getattr(d, axis),) for axis in AXES}
 
 
@@ -292,7 +292,7 @@ def work() -> PaperTable:
 
 
 def checks() -> Iterator[Check]:
-    """All of them."""
+    """Checks of everything that the text says beside its main tables."""
     yield from traffic()
     yield from optimum()
     yield from calendar()

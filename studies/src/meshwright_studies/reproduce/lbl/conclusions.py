@@ -75,7 +75,7 @@ class Conclusion:
 
 
 def checks() -> Iterator[Check]:
-    """All of them, the wrong rows of table A2, and the validation of the ViT."""
+    """Checks of the conclusions, the wrong rows of table A2, and the validation of the ViT."""
     yield from (c.check() for c in conclusions())
     yield from table_a2()
     yield vit_32k()

@@ -56,7 +56,7 @@ class FigurePoint:
 
     @property
     def days(self) -> float | None:
-        """Of the whole training run."""
+        """Days of the whole training run."""
         if self.prediction is None:
             return None
         known = {ours: SAMPLES[theirs] for theirs, ours in (GPT, VIT)}

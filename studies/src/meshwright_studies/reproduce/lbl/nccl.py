@@ -172,7 +172,7 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
 
 
 def table(rows: tuple[NcclLine, ...]) -> PaperTable:
-    """All measurements beside the formula."""
+    """The measurements beside the formula."""
     columns = (
         "collective",
         "GPUs",

@@ -31,7 +31,7 @@ EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 
 
 def every(measured: tuple[nccl.NcclLine, ...]) -> tuple[PaperFigure, ...]:
-    """All figures, in the order of the paper."""
+    """The figures in the order of the paper."""
     gpt = "GPT3-1T, 1D TP, 16384 B200"
     summa = "GPT3-1T, SUMMA (tp x cp), 16384 B200"
     return (

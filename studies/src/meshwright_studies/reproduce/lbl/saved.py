@@ -67,7 +67,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class SavedCase:
-    """All that was published for one strategy, model, system and number of GPUs."""
+    """What was published for one strategy, model, system and number of GPUs."""
 
     id: str
     strategy: str
@@ -80,7 +80,7 @@ class SavedCase:
 
 
 def read(file: Path) -> tuple[SavedCase, ...]:
-    """All cases of a file, in its order. Raises BadInput."""
+    """The cases of a file, in its order. Raises BadInput."""
     root = read_json(file)
     cases = []
     gpus = table(root, "_gpus", "")

@@ -35,7 +35,7 @@ TINY = 1e-12
 
 
 def checks(case: SavedCase) -> Iterator[Check]:
-    """All published numbers of one case's configurations, best and runners-up."""
+    """The published numbers of one case's configurations, best and runners-up."""
     for saved in case.saved:
         odd = rounding_down(saved)
         for check in _numbers(saved, case.model):

@@ -95,7 +95,7 @@ def job_of(case: dict[str, Any]) -> Job:
 
 
 def checks() -> Iterator[Check]:
-    """All numbers of the three cases."""
+    """The numbers of the three cases."""
     for name, case in published().items():
         job = job_of(case)
 
@@ -171,7 +171,7 @@ def operations(job: Job) -> dict[str, float]:
 
 
 def _operations_of(job: Job) -> dict[str, Op]:
-    """Of one layer, by name."""
+    """Operations of one layer, by name."""
     return {op.name: op for op in layer(job, job.layout, Kind(None, False))}
 
 

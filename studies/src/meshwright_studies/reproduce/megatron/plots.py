@@ -190,7 +190,7 @@ class Shown(NamedTuple):
         )
 
     def table(self, name: str) -> PaperTable:
-        """Its points."""
+        """The points of the figure as a table."""
         rows = tuple(
             (k, a, b)
             for found in (self.curves(), self.printed())
@@ -316,5 +316,5 @@ EVERY = (
 
 
 def every() -> tuple[PaperFigure, ...]:
-    """All of them."""
+    """The figures of the paper that measure."""
     return tuple(shown.figure for shown in EVERY)

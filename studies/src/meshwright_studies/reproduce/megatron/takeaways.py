@@ -369,7 +369,7 @@ def _same(id: str, published: int, ours: int, note: str) -> Check:
 
 
 def table() -> PaperTable:
-    """All runs with their terms."""
+    """The runs behind the takeaways, with their terms."""
     rows = []
     every = (
         ("figure 13", (32, 128), tensor_or_pipeline),

@@ -70,7 +70,7 @@ def explorer() -> Any:
 
 
 def figures() -> tuple[PaperFigure, ...]:
-    """All of them, drawn when written."""
+    """The book's figures, drawn when written."""
     return (
         PaperFigure(
             "scaling-book-ratio",

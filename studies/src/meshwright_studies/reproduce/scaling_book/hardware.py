@@ -95,7 +95,7 @@ def on_ring(kind: str, V: float, n: int) -> float:
 
 
 def ring_exchange() -> float:
-    """All-to-all over all-gather of the same array on a ring of 16."""
+    """Seconds of an all-to-all over those of an all-gather of the same array on a ring of 16."""
     return on_ring("all_to_all", 1.0 / 16, 16) / on_ring("all_gather", 1.0, 16)
 
 

@@ -140,7 +140,7 @@ def zero_job() -> Job:
 
 
 def figures() -> tuple[PaperFigure, ...]:
-    """Both, drawn when written."""
+    """The two figures of passes, drawn when written."""
     return (
         PaperFigure(
             "scaling-book-zoom-sum",

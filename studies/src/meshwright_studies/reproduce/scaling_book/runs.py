@@ -27,7 +27,7 @@ def seconds(flops: Num, chips: Num, peak: Num, utilisation: Num = 1.0) -> Num:
 
 
 def days(flops: Num, chips: Num, peak: Num, utilisation: Num = 1.0) -> Num:
-    """The same in days."""
+    """Days of a run of so many FLOPs."""
     return seconds(flops, chips, peak, utilisation) / DAY_S
 
 

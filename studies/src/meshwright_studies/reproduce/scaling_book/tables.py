@@ -90,7 +90,7 @@ def intensities() -> Iterator[tuple[object, ...]]:
 
 
 def tables() -> tuple[PaperTable, ...]:
-    """All of them."""
+    """The book's tables."""
     where = "TPU v5p 16x16x16, D = 8192, F = 32768, one layer forward"
     splits = ("fsdp", "tp", "axes_fsdp_book", "axes_tp", "axes_fsdp_real")
     crossings = (

@@ -42,7 +42,7 @@ def toy(F: int, D: int = 8192) -> Model:
 
 
 def layer(F: int) -> Layer:
-    """The same as thresholds see it."""
+    """A layer of width F as thresholds see it."""
     return Setting(toy(F)).per_token
 
 
@@ -118,19 +118,19 @@ def weights(name: str, layer: str) -> float:
 
 
 def ffn_parameters(name: str) -> float:
-    """All feed-forward matrices of a model."""
+    """Parameters of the feed-forward matrices of a model."""
     return weights(name, "mlp") * model(name).layers
 
 
 def attention_parameters(name: str, layers: int = 0) -> float:
-    """Its attention projections, in all layers or some."""
+    """Parameters of a model's attention projections, in all layers or some."""
     return (weights(name, "projections") - weights(name, "mlp")) * (
         layers or model(name).layers
     )
 
 
 def vocabulary_parameters(name: str) -> float:
-    """Its embedding and output head."""
+    """Parameters of a model's embedding and output head."""
     return float(
         sum(
             op.weights * n
