@@ -293,7 +293,7 @@ class Reader(StorageReader):
 
 
 def header(tensors: list[tuple[str, Any, Tensor]]) -> bytes:
-    """The header of a safetensors file of (name, offset in the whole tensor, chunk), in this order."""
+    """The header of a safetensors file of (name, offset in the whole tensor, chunk), in order."""
     about = dict[str, Any]()
     offsets = dict[str, Any]()
     at = 0
