@@ -54,7 +54,9 @@ def test_collectives_that_no_flag_overlaps_are_waited_for(
 def test_no_overlap_is_the_sum_of_both_collectives(tmp_path: Path) -> None:
     p = predict(job_of(tmp_path, ""))
     device = p.step.devices[0]
-    every = device.every.scatter.seconds + device.every.gather.seconds
+    every = (
+        device.sync.every.scatter.seconds + device.sync.every.gather.seconds
+    )
     assert p.time_s["dp_comm"] == pytest.approx(every, rel=1e-12)
 
 
@@ -72,7 +74,7 @@ def test_the_more_is_hidden_the_less_shows(tmp_path: Path, zero: int) -> None:
     off, sums, both = (float(w.total - w.slowdown) for w in waits)
     assert off >= sums >= both >= 0.0
     if zero:
-        gather = float(device.every.gather.seconds)
+        gather = float(device.sync.every.gather.seconds)
         often = 2 * m if zero == 3 else 1.0
         assert sums >= gather * often
 

@@ -1,8 +1,8 @@
 """Weight and gradient collectives of a step: FSDP2 and replicate under a fake process group against
-`step.synchronise`.
+`step.sync.exposed`.
 
 With nothing overlapped, and a network that takes a second a byte for one kind of collective and
-none for the others, the seconds of `synchronise` are the bytes that kind moves in a step.
+none for the others, what shows are the bytes that kind moves in a step.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from meshwright.describe.assumptions import HidePass
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
+from meshwright.step.sync import exposed
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402
@@ -45,7 +46,7 @@ def predicted(job: Job, kind: str, monkeypatch: pytest.MonkeyPatch) -> float:
     at, layout = ours.clock(job), job.layout
     first = ours.step(job, layout, ours.body(job, layout, at), at).devices[0]
     return float(
-        ours.exposed(first, MICROBATCHES, layout.zero, at.overlap.dp).total
+        exposed(first, MICROBATCHES, layout.zero, at.overlap.dp).total
     )
 
 

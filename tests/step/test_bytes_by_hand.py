@@ -25,15 +25,14 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
-from meshwright.step import Body, Held, Share, holding, memory, room, zero
-from meshwright.step import unit as unit_of
+from meshwright.step import Body, ModelShare, holding, memory, room, zero
 from meshwright.step.microbatch import (
     boundary,
     recomputed,
     recomputing,
     stage_message,
 )
-from meshwright.step.units import of_ends
+from meshwright.step.weights import Parameters, of_ends, weight_sync
 
 GB = 1e9
 UNITS = MemoryCount(
@@ -115,7 +114,7 @@ def test_what_runs_again_takes_its_seconds_and_leaves_its_bytes() -> None:
 def test_a_device_keeps_its_layers_of_both_kinds() -> None:
     parts = body(layer(100.0), layer(300.0))
     job = a_job(Layout(dp=1), EXPERTS)
-    share = Share((3.0, 2.0), 1.0, 1.0, 5.0)
+    share = ModelShare((3.0, 2.0), 1.0, 1.0, 5.0)
     assert memory.saved_by_layers(job, parts, "none", share) == 3 * 100 + 600
     fewer = memory.saved_by_layers(job, parts, "full:1", share)
     assert fewer == pytest.approx(3 * (100 - 84 / 5) + 2 * (300 - 284 / 5)), (
@@ -152,10 +151,10 @@ def test_states_are_sharded_over_their_own_replicas(
     """
     layout = Layout(dp=8, ep=2, dp_replicate=2)
     job = a_job(layout, EXPERTS)
-    found = memory.states(job, layout, Held(100.0, 10.0), zero)
+    found = memory.states(job, layout, Parameters(100.0, 10.0), zero)
     assert found == (2 * weights, 4 * gradients, 12 * optimizer)
     assert found.total == 2 * weights + 4 * gradients + 12 * optimizer
-    dense = memory.states(a_job(layout), layout, Held(100.0, 10.0), zero)
+    dense = memory.states(a_job(layout), layout, Parameters(100.0, 10.0), zero)
     assert dense.weights == 2 * (100 if zero < 3 else 25), "no experts there"
 
 
@@ -196,7 +195,7 @@ def test_microbatches_in_flight_of_a_plain_pipeline() -> None:
 def in_use(
     zero: int,
     layout: Layout,
-    share: Share,
+    share: ModelShare,
     parts: Body,
     model: Any = MODEL,
     **joints: Any,
@@ -210,7 +209,7 @@ def in_use(
 
 def test_two_layers_and_the_ends_are_gathered() -> None:
     """ZeRO 3: 2 bytes of two layers of 10 and of both ends; gradients of the larger: 4 bytes."""
-    both = Share((4.0, 0.0), 1.0, 1.0, 1.0)
+    both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
     layout = Layout(dp=4)
     found = in_use(3, layout, both, body(layer()))
     assert found == {
@@ -219,23 +218,23 @@ def test_two_layers_and_the_ends_are_gathered() -> None:
     }
     # the same on the first of two stages, which holds no table twice
     assert in_use(3, Layout(dp=4, pp=2), both, body(layer())) == found
-    inner = Share((4.0, 0.0), 0.0, 0.0, 1.0)
+    inner = ModelShare((4.0, 0.0), 0.0, 0.0, 1.0)
     assert in_use(2, layout, inner, body(layer())) == {
         "gradient of a unit": 40.0
     }
     assert in_use(1, layout, inner, body(layer())) == {}
-    one = Share((1.0, 0.0), 0.0, 0.0, 1.0)
+    one = ModelShare((1.0, 0.0), 0.0, 0.0, 1.0)
     assert in_use(3, layout, one, body(layer()))["whole weights in use"] == 20
 
 
 def test_what_no_replica_shares_is_not_gathered() -> None:
     """One group for each rank (HSDP of all): nothing is sharded; experts over ep = dp have one copy
     of each, and only the dense part is."""
-    inner = Share((2.0, 0.0), 1.0, 1.0, 1.0)
+    inner = ModelShare((2.0, 0.0), 1.0, 1.0, 1.0)
     copies = Layout(dp=4, dp_replicate=4)
     assert set(in_use(3, copies, inner, body(layer())).values()) == {0.0}
     apart = Layout(dp=8, ep=8)
-    share = Share((2.0, 0.0), 0.0, 0.0, 1.0)
+    share = ModelShare((2.0, 0.0), 0.0, 0.0, 1.0)
     parts = body(layer(experts=500.0))
     found = in_use(3, apart, share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 20
@@ -247,11 +246,11 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
     """One of 10 and many of 30: both of the large kind, or, of one each, one and one."""
     layout, parts = Layout(dp=4), body(layer(), layer(weights=30.0))
     for share, both in (
-        (Share((4.0, 3.0), 0.0, 0.0, 1.0), 60),
-        (Share((4.0, 1.0), 0.0, 0.0, 1.0), 40),
-        (Share((0.0, 1.0), 0.0, 0.0, 1.0), 30),
-        (Share((1.0, 0.0), 0.0, 0.0, 1.0), 10),
-        (Share((1.5, 0.5), 0.0, 0.0, 1.0), 30),
+        (ModelShare((4.0, 3.0), 0.0, 0.0, 1.0), 60),
+        (ModelShare((4.0, 1.0), 0.0, 0.0, 1.0), 40),
+        (ModelShare((0.0, 1.0), 0.0, 0.0, 1.0), 30),
+        (ModelShare((1.0, 0.0), 0.0, 0.0, 1.0), 10),
+        (ModelShare((1.5, 0.5), 0.0, 0.0, 1.0), 30),
     ):
         found = in_use(3, layout, share, parts, EXPERTS)
         assert found["whole weights in use"] == 2 * both
@@ -261,7 +260,7 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
 
 def test_a_tied_embedding_is_gathered_once() -> None:
     model = replace(MODEL, vocab=50, tied_embeddings=True)
-    parts, both = body(layer()), Share((4.0, 0.0), 1.0, 1.0, 1.0)
+    parts, both = body(layer()), ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
     found = in_use(3, Layout(dp=4), both, parts, model)
     assert found["whole weights in use"] == 2 * (20 + 3000 - 50 * WIDTH + 0)
 
@@ -502,8 +501,8 @@ def test_chips_that_just_fit() -> None:
 def unit(layout: Layout, stages: set[int], **joints: Any) -> step.Unit:
     """Of 1000 dense parameters and 100 of experts, at 1 B/s and free of latency."""
     job = a_job(layout, joints.pop("model", EXPERTS), rate=1.0, **joints)
-    return unit_of(
-        job, job.layout, Held(1000.0, 100.0), stages, step.clock(job)
+    return weight_sync(
+        job, job.layout, Parameters(1000.0, 100.0), stages, step.clock(job)
     )
 
 
@@ -625,7 +624,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     ):
         layout = Layout(pp=pp, dp=1)
         job = a_job(layout, model, memory=UNITS)
-        share = Share((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0, 1.0)
+        share = ModelShare((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0, 1.0)
         (found,) = memory.activations(
             job, layout, parts, text, {end: share}, [end]
         )
@@ -635,7 +634,7 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     # what a device that is alone holds is the first's
     layout = Layout(dp=1)
     job = a_job(layout, model, memory=UNITS)
-    share = Share((0.0, 0.0), 0.0, 1.0, 1.0)
+    share = ModelShare((0.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(
         job, layout, parts, "none", {"last": share}, ["last"]
     )
@@ -655,7 +654,7 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
     parts = body(layer(saved=1e9))
     logits = TOKENS * VOCAB
-    share = Share((2.0, 0.0), 0.0, 1.0, 1.0)
+    share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
     (found,) = memory.activations(
         job, layout, parts, "none", {"last": share}, ["last"]
     )
@@ -708,7 +707,7 @@ def test_a_tied_table_is_held_once(pp: int, embedding: float) -> None:
     table = vocabulary.table(at, layout)
     one = SimpleNamespace(weights=table, expert_weights=0.0)
     parts: Any = SimpleNamespace(embedding=one, head=one)
-    found = of_ends(at, layout, parts, Share((), embedding, 1.0, 1.0))
+    found = of_ends(at, layout, parts, ModelShare((), embedding, 1.0, 1.0))
     assert found.dense == table > 0
 
 
@@ -722,8 +721,8 @@ def test_two_layers_are_on_the_way_to_the_host() -> None:
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
-    both = Share((2.0, 0.0), 0.0, 0.0, 1.0)
+    both = ModelShare((2.0, 0.0), 0.0, 0.0, 1.0)
     held = [float(memory._of_held(n, 5.0, both)) for n in both.layers]
     assert held == [5.0, 0.0]
-    only = Share((0.5,), 0.0, 0.0, 1.0)
+    only = ModelShare((0.5,), 0.0, 0.0, 1.0)
     assert float(memory._of_held(0.5, 5.0, only)) == 5.0

@@ -17,28 +17,30 @@ from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
+from meshwright.layout.stages import partition
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.stage_costs import Pass
-from meshwright.step import (
-    Device,
-    Exposed,
+from meshwright.schedule.stage_costs import Pass, StageCosts
+from meshwright.step import ModelShare, Step, least_idle, shares
+from meshwright.step.microbatch import recomputing
+from meshwright.step.pipeline import (
     Pipeline,
-    Share,
-    Stages,
-    Step,
-    Unit,
-    exposed,
-    least_idle,
-    occupied,
-    shared,
-    shares,
+    fill_and_drain,
+    published,
+    replayed,
     slowest,
-    stages,
-    value_of_slowest,
 )
-from meshwright.step.pipeline import fill_and_drain, pipeline_time, sum_of
-from meshwright.step.sync import ranks_of
+from meshwright.step.shares import ModelShares, sum_of
+from meshwright.step.sync import Device, SyncWait, exposed, occupied
+from meshwright.step.sync import device as device_of
+from meshwright.step.total import microbatch_on, shared
+from meshwright.step.weights import (
+    DeviceSync,
+    Parameters,
+    WeightSync,
+    device_syncs,
+    parameters_of,
+)
 
 EXPERTS = replace(
     MODEL,
@@ -57,7 +59,7 @@ def a_job(layout: Layout, model: Model = MODEL, **joints: Any) -> Job:
     return replace(job, layout=placed(layout, job.cluster.sizes))
 
 
-def tuple_of(share: Share) -> tuple[Any, ...]:
+def tuple_of(share: ModelShare) -> tuple[Any, ...]:
     return (tuple(map(float, share.layers)), *map(float, share[1:4]))
 
 
@@ -96,7 +98,7 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
     of 0.5 s all.
     """
     waiting = [
-        Exposed(0.5, 0.0, 0.0, 0.5, slowdown) for slowdown in (9.0, 5.0, 9.0)
+        SyncWait(0.5, 0.0, 0.0, 0.5, slowdown) for slowdown in (9.0, 5.0, 9.0)
     ]
     found = Step(
         PIPE, 1.0, 1.0, reached=(1.0, 14.0, 2.0), waiting=tuple(waiting)
@@ -109,7 +111,7 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
 
 
 def test_exposed_seconds_are_five_kinds() -> None:
-    found = Exposed(1.0, 2.0, 4.0, 8.0, 16.0)
+    found = SyncWait(1.0, 2.0, 4.0, 8.0, 16.0)
     assert found.total == 31.0 and found.outside == 9.0
 
 
@@ -199,13 +201,13 @@ def test_leading_layers_are_on_the_first_devices() -> None:
 def test_a_device_that_is_alone_is_the_first() -> None:
     job = a_job(Layout(dp=1))
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = ranks_of(job.layout, by, ("first", "middle", "last"))
+    found = by.pipeline(job.layout)
     assert tuple_of(found["first"])[:3] == ((2.0,), 1.0, 1.0)
-    for end in ("middle", "last"):
-        assert tuple_of(found[end])[:3] == ((0.0,), 0.0, 0.0)
+    assert {*found} == {"first", "last"}
+    assert tuple_of(found["last"])[:3] == ((0.0,), 0.0, 0.0)
     two = a_job(Layout(pp=2, dp=1))
     by = shares(two, two.layout, schedule_named("1f1b"), 1)
-    assert ranks_of(two.layout, by, ("first", "last")) == {
+    assert by.pipeline(two.layout) == {
         end: by[end] for end in ("first", "last")
     }
 
@@ -227,12 +229,21 @@ def test_the_pipeline_waits_for_the_slowest(
 ) -> None:
     """Middle, first and last; of two devices none is in the middle, and of equal ones the later end
     is taken."""
-    by = dict(zip(("middle", "first", "last"), seconds, strict=True))
-    passes = {name: (s / 3, s - s / 3) for name, s in by.items()}
-    choice = slowest(Layout(pp=pp, dp=1), {**passes, "whole": (33.0, 66.0)})
-    names = {name: name for name in ("middle", "first", "last", "whole")}
-    order = {name: float(i) for i, name in enumerate(names)}
-    assert value_of_slowest(choice, order) == order[chosen]
+    names = ("middle", "first", "last", "whole")
+    passes = {
+        name: (s / 3, s - s / 3)
+        for name, s in zip(names, (*seconds, 99.0), strict=True)
+    }
+    job = a_job(Layout(pp=2, dp=1))
+    cut = shares(job, job.layout, schedule_named("1f1b"), 1).cut
+    held = {
+        name: ModelShare((float(i),), 0.0, 0.0) for i, name in enumerate(names)
+    }
+    by = ModelShares(cut, held)
+    assert slowest(Layout(pp=pp, dp=1), by, passes) == (
+        passes[chosen],
+        held[chosen],
+    )
 
 
 def test_factors_of_nothing_are_left_out() -> None:
@@ -247,23 +258,23 @@ def test_stages_of_a_heavy_head() -> None:
     at = steps.clock(job)
     parts = steps.body(job, job.layout, at)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = stages(job.layout, parts, by)
-    assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
-    assert found.others_forward == pytest.approx(1.0)
-    assert found.others_backward == pytest.approx(2.0)
+    found = microbatch_on(job, job.layout, parts, by, at)
+    assert found.slow == pytest.approx((2.0, 4.0))
+    assert found.others.f == pytest.approx(1.0)
+    assert found.others.b == pytest.approx(2.0)
     # half of every product's backward pass makes weight gradients, attention none: F/2 of 3 layers'
     products = 2 * (2 * WEIGHTS * TOKENS / 2**24) + 1.0
-    assert found.others_weight == pytest.approx(products / 2)
-    assert sum(found.layer) == pytest.approx(3.0)
-    assert sum(found.head) == pytest.approx(3.0)
-    assert found.embedding == (0.0, 0.0, 0.0)
-    again = stages(job.layout, steps.recomputing(parts, "full"), by)
-    assert again.backward == pytest.approx(4.0 + 1.0), (
-        "the layer, not the head"
-    )
-    assert again.layer.f == found.layer.f and again.layer.w == found.layer.w
-    assert again.layer.i == pytest.approx(found.layer.i + 1.0)
-    assert again.head == found.head
+    assert found.others.w == pytest.approx(products / 2)
+    stages = found.stages
+    assert sum(stages.layer) == pytest.approx(3.0)
+    assert sum(stages.last) == pytest.approx(3.0)
+    assert stages.first == (0.0, 0.0, 0.0)
+    full = replace(job.layout, recompute="full")
+    again = microbatch_on(job, full, parts, by, at)
+    assert again.slow[1] == pytest.approx(4.0 + 1.0), "the layer, not the head"
+    layer = stages.layer._replace(i=stages.layer.i + 1.0)
+    assert again.stages.layer == pytest.approx(layer)
+    assert again.stages.last == stages.last
 
 
 def test_a_leading_layer_takes_so_much_more() -> None:
@@ -272,17 +283,41 @@ def test_a_leading_layer_takes_so_much_more() -> None:
     job = a_job(Layout(pp=4, dp=1), EXPERTS)
     parts = steps.body(job, job.layout)
     by = shares(job, job.layout, schedule_named("1f1b"), 1)
-    found = stages(job.layout, parts, by)
+    found = microbatch_on(job, job.layout, parts, by, steps.clock(job)).stages
     more = 2 * 64 * 256 + 4 * 64
     assert found.more[0].f == pytest.approx(-2 * more * TOKENS / 2**24)
-    assert Stages(1.0, 2.0, 1.0, 2.0, 0.5).more == ()
-    assert Stages(1.0, 2.0, 1.0, 2.0, 0.5).layer == Pass(0.0, 0.0, 0.0)
 
 
 # Order of the microbatches.
-PAPERS = Stages(3.0, 5.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
-"""The slowest device computes 3 s and 5 s, the others 2 s and 4 s, of which 1 s are weight
-gradients; a layer 1 s and 2 s."""
+NONE = Pass(0.0, 0.0, 0.0)
+LAYER = Pass(1.0, 1.5, 0.5)
+
+
+def papers(job: Job, schedule: str, m: float, v: int, send: float) -> Pipeline:
+    """The slowest of four devices computes 3 s and 5 s, the others 2 s and 4 s, of which 1 s are
+    weight gradients."""
+    return published(
+        job,
+        schedule_named(schedule),
+        (4, m, v),
+        slow=(3.0, 5.0),
+        others=Pass(2.0, 3.0, 1.0),
+        send=send,
+    )
+
+
+def four_devices(
+    job: Job,
+    schedule: str = "1f1b",
+    layer: Pass = LAYER,
+    first: Pass = NONE,
+    last: Pass = NONE,
+    send: float = 0.25,
+    v: int = 1,
+) -> StageCosts:
+    """Layers of 1 s and 2 s on four devices, with ends of these passes."""
+    cut = partition(job, 4, schedule_named(schedule), v)
+    return StageCosts(cut, layer, first, last, (), send)
 
 
 @pytest.mark.parametrize(
@@ -302,16 +337,12 @@ def test_papers_add_up_sends_and_bubble(
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4))
     joints = replace(SET.overlap, pp=pp)
     job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
-    found = pipeline_time(
-        job, 4, 10.0, PAPERS, send, schedule_named("1f1b"), 1
-    )
+    found = papers(job, "1f1b", 10.0, 1, send)
     bubble = 3 * (2.0 + hop + 4.0 + hop)
     assert found.busy == 80.0
     assert found.sends == pytest.approx(10.0 * paid)
     assert found.bubble == pytest.approx(bubble)
     assert found.total == pytest.approx(80.0 + 10 * paid + bubble)
-    least = least_idle(job, 4, PAPERS, schedule_named("1f1b"), 1)
-    assert least == pytest.approx(3 * (2.0 + 4.0)), "without a send"
 
 
 def test_sends_of_chunks_hide_behind_a_chunk() -> None:
@@ -319,12 +350,11 @@ def test_sends_of_chunks_hide_behind_a_chunk() -> None:
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=8))
     joints = replace(SET.overlap, pp="all")
     job = replace(job, assumptions=replace(job.assumptions, overlap=joints))
-    way = schedule_named("interleaved")
-    found = pipeline_time(job, 4, 8.0, PAPERS, 2.0, way, 2)
+    found = papers(job, "interleaved", 8.0, 2, 2.0)
     assert found.sends == pytest.approx(8 * 2 * (2.0 - 1.5))
     quiet = replace(SET.overlap, pp="none")
     job = replace(job, assumptions=replace(job.assumptions, overlap=quiet))
-    found = pipeline_time(job, 4, 8.0, PAPERS, 2.0, way, 2)
+    found = papers(job, "interleaved", 8.0, 2, 2.0)
     assert found.sends == pytest.approx(8 * 2 * 2 * 2.0)
 
 
@@ -335,38 +365,28 @@ def test_an_order_says_what_sends_and_the_bubble_add() -> None:
     """Four equal devices, 1F1B: 3 (F + B) of bubble; a microbatch goes down and up once with 6
     sends, and in between every send of the last steps waits for none."""
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
-    one = Stages(1.0, 2.0, 1.0, 2.0, 0.5, Pass(1.0, 1.5, 0.5))
-    way = schedule_named("gpipe")
-    found = pipeline_time(job, 4, 8.0, one, 0.25, way, 1, refine=True)
-    assert (found.busy, found.bubble) == pytest.approx((24.0, 3 * 3.0))
-    assert found.sends == pytest.approx(6 * 0.25)
-    assert found.total == pytest.approx(24.0 + 9.0 + 1.5)
-
-
-RANKS = {"first": 0.0, "middle": 3.0, "last": 3.0}
+    total, parts = replayed(
+        job, schedule_named("gpipe"), (4, 8.0, 1), four_devices(job), busy=24.0
+    )
+    assert total == pytest.approx(24.0 + 9.0 + 1.5)
+    assert parts() == pytest.approx((6 * 0.25, 3 * 3.0))
 
 
 def test_ways_down_and_up() -> None:
     """Four devices of a layer of 1 s and 2 s; sends of 0.25 s: k hops and layers down, and up
     again where backward passes are whole."""
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=4), overlap=ORDER)
-    s = PAPERS
-    found = fill_and_drain(job, 4, s, 0.25, schedule_named("1f1b"), 1, RANKS)
-    # all devices hold as much: the last but one is the fullest in the middle, or any other
-    assert found["first"] == 0.0
-    assert found["last"] == pytest.approx(3 * 1.25 + 3 * 2.25)
-    split = fill_and_drain(job, 4, s, 0.25, schedule_named("zb-h1"), 1, RANKS)
-    assert split["last"] == pytest.approx(3 * 1.25)
+    way, split = map(schedule_named, ("1f1b", "zb-h1"))
+    d, ranks = four_devices(job), (0.0, 3.0)
+    whole = pytest.approx((0.0, 3 * 1.25 + 3 * 2.25))
+    assert fill_and_drain(job, way, d, ranks) == whole
+    assert fill_and_drain(job, split, d, ranks) == pytest.approx(
+        (0.0, 3 * 1.25)
+    )
     free = replace(ORDER, step_barrier="none")
     job = replace(job, assumptions=replace(job.assumptions, overlap=free))
-    assert set(
-        fill_and_drain(
-            job, 4, s, 0.25, schedule_named("zb-h1"), 1, RANKS
-        ).values()
-    ) == {0.0}
-    assert fill_and_drain(job, 4, s, 0.25, schedule_named("1f1b"), 1, RANKS)[
-        "last"
-    ] == pytest.approx(3 * 1.25 + 3 * 2.25)
+    assert fill_and_drain(job, split, d, ranks) == (0.0, 0.0)
+    assert fill_and_drain(job, way, d, ranks) == whole
 
 
 @pytest.mark.parametrize("barrier", ["global norm", "none"])
@@ -402,27 +422,26 @@ def test_no_order_is_shorter_than_what_a_search_takes_for_it(
             for name, each in by.items()
             if name != "whole"
         }
-        slow = by[max(loads, key=lambda name: loads[name])]
-        f, b = (
-            sum(slow.layers) * one(layer) + slow.embedding * one(first) + slow.head * one(last)
-            for one in (lambda each: each.f, lambda each: each.b)
-        )  # fmt: skip
-        of = Stages(f, b, f, b, 0.0, layer, (), first, last)
+        slow = max(loads, key=lambda name: loads[name])
+        busy = loads[slow] * way.rounds(m)
         send = rng.choice((0.0, 0.05, 2.0))
-        at = (job, 4, float(m), of, send, way, v)
-        exact, bound = pipeline_time(*at, refine=True), pipeline_time(*at)
-        assert bound.total <= exact.total * (1 + 1e-12), (layers, m, send)
-        assert bound.total >= bound.busy
+        d = four_devices(job, name, layer, first, last, send, v)
+        at = (job, way, (4, float(m), v), d, busy)
+        exact, _ = replayed(*at)
+        idle = least_idle(*at)
+        assert 0 <= idle <= exact * (1 + 1e-12) - busy, (layers, m, send)
     assert seen > 3
     job = a_job(Layout(pp=4, dp=1), replace(MODEL, layers=16), overlap=joints)
-    of = Stages(4.0, 8.0, 4.0, 8.0, 2.0, Pass(1.0, 1.5, 0.5))
     if name in ("gpipe", "1f1b"):
-        least = least_idle(job, 4, of, way, 1)
+        d = four_devices(job, name, send=0.0)
+        least = least_idle(job, way, (4, 100.0, 1), d, busy=100 * 12.0)
         assert least == pytest.approx(3 * (4.0 + 8.0))
 
 
 # What devices send.
-UNIT = Unit(load(4.0, 4.0, 2.0), load(1.0, 1.0, 0.5), load(2.0, 2.0, 1.0))
+UNIT = WeightSync(
+    load(4.0, 4.0, 2.0), load(1.0, 1.0, 0.5), load(2.0, 2.0, 1.0)
+)
 """An all-reduce of 4 s, a gather of 1 s, a scatter of 2 s; half of each in a second dimension."""
 
 
@@ -439,9 +458,7 @@ def device(sent: float = 0.5, back: float = 0.25) -> Device:
             load(sent / 2, sent / 2, 0.0),
             load(back / 2, back / 2, 0.0),
         ),
-        UNIT,
-        UNIT * 2.0,
-        UNIT * 3.0,
+        DeviceSync(UNIT, UNIT * 2.0, UNIT * 3.0),
     )
 
 
@@ -459,7 +476,7 @@ def test_links_carry_all_that_a_device_sends(zero: int, times: float) -> None:
     scattered after each microbatch, gathered before each pass."""
     found = occupied([device()], 10.0, zero)
     assert found == pytest.approx((7.5 + times, times / 2))
-    more = device(sent=1.0)._replace(every=UNIT)
+    more = device(sent=1.0)._replace(sync=DeviceSync(every=UNIT))
     most = occupied([device(), more], 10.0, zero)
     other = occupied([more], 10.0, zero)
     assert most == tuple(map(max, found, other))
@@ -533,37 +550,44 @@ def test_in_the_middle_of_many_layers_no_unit_is_the_first() -> None:
     way = HidePass("layer", links="free")
     assert exposed(device(), 10.0, 0, way) == (0.0, 0.0, 7.0, 0.0, 0.0)
     steady = device().steady
-    assert steady.first == Unit(NOTHING, NOTHING, NOTHING)
-    assert steady.rest == steady.every == UNIT * 3.0
+    silent = WeightSync(NOTHING, NOTHING, NOTHING)
+    assert steady.sync == DeviceSync(silent, UNIT * 3.0, UNIT * 3.0)
     assert steady.layer[:2] == (0.0, 0.0)
 
 
-def test_a_device_shares_its_layers_and_its_ends() -> None:
-    """Five layers, two of them leading, and an end: one layer and the end are first."""
-    one, lead, end = UNIT, UNIT * 10.0, UNIT * 100.0
-    each = steps.Units((one, lead), {"first": end})
-    found = device().sharing(Share((3.0, 2.0), 1.0, 0.0, 1.0), each, "first")
-    assert found.first.gather.seconds == 1 + 100
-    assert found.rest.gather.seconds == 2 + 20
-    assert found.every.gather.seconds == 3 + 20 + 100
-    same = steps.Units((one,), {"first": end})
-    found = device().sharing(Share((0.5,), 1.0, 0.0, 1.0), same, "first")
-    assert found.first.gather.seconds == 0.5 + 100
-    assert found.rest.gather.seconds == 0.0
+def test_a_device_synchronises_its_layers_and_its_ends() -> None:
+    """Two of eight layers and the embedding: a layer and the embedding are first. On the same links
+    seconds are as parameters: a layer has 2, the embedding 1 of them."""
+    model = replace(MODEL, layers=8, vocab=512)
+    job = a_job(Layout(pp=4, dp=4), model)
+    parts = steps.body(job, job.layout)
+    by = shares(job, job.layout, schedule_named("1f1b"), 1)
+    first, last = device_syncs(
+        job, job.layout, parts, by.pipeline(job.layout), (1,), steps.clock(job)
+    )
+    layer, ends = parts.typical.weights, parts.embedding.weights
+    assert layer > 0 and ends == 512 * WIDTH
+    per = first.rest.gather.seconds / layer
+    assert per > 0 and first.rest.all_reduce == NOTHING
+    seconds = [part.gather.seconds for part in first]
+    assert seconds == pytest.approx(
+        [per * (layer + ends), per * layer, per * (2 * layer + ends)]
+    )
+    assert last.every.gather.seconds > 0
 
 
 def test_a_middle_device_of_two_layers() -> None:
     """1 s and 2 s each; the layer that arrives first is one of them."""
     job = a_job(Layout(pp=2, dp=1), replace(MODEL, layers=4))
     parts = steps.body(job, job.layout)
-    found = steps.device(parts, Share((2.0,), 0.0, 0.0, 1.0))
+    found = device_of(parts, ModelShare((2.0,), 0.0, 0.0, 1.0))
     assert (found.forward, found.backward) == pytest.approx((2.0, 4.0))
     assert found.layer[:2] == pytest.approx((1.0, 2.0))
-    work = steps.recomputing(parts, "full")
-    again = steps.device(work, Share((2.0,), 0.0, 0.0, 1.0))
+    work = recomputing(parts, "full")
+    again = device_of(work, ModelShare((2.0,), 0.0, 0.0, 1.0))
     assert again.backward == pytest.approx(6.0)
     assert again.layer[:2] == pytest.approx((1.0, 3.0))
-    half = steps.device(parts, Share((0.5,), 0.0, 0.0, 1.0))
+    half = device_of(parts, ModelShare((0.5,), 0.0, 0.0, 1.0))
     assert half.layer[:2] == pytest.approx((0.5, 1.0))
 
 
@@ -589,7 +613,7 @@ def test_the_device_with_most_parameters_ends_the_update() -> None:
     at = steps.clock(job)
 
     def seconds(zero: int, *ends: tuple[float, float]) -> float:
-        held = [steps.Held(*end) for end in ends]
+        held = [Parameters(*end) for end in ends]
         return float(steps.update(job, layout, held, zero, at))
 
     one = seconds(0, (100.0, 0.0))
@@ -614,7 +638,7 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are() -> None:
         parts = steps.body(job, job.layout)
         by = shares(job, job.layout, schedule_named("1f1b"), 1)
         first, last = (
-            steps.held(job, job.layout, parts, by, end)
+            parameters_of(job, job.layout, parts, by, end)
             for end in ("first", "last")
         )
         if held:

@@ -13,7 +13,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.search import Space
 from meshwright.step import clock, memory
-from meshwright.step.units import Held, unit
+from meshwright.step.weights import Parameters, weight_sync
 from meshwright.step.zero import States
 
 NEAR, FAR = 4e11, 2.5e10
@@ -44,10 +44,10 @@ def test_weights_are_gathered_inside_the_group_and_shards_reduced_across() -> (
 ):
     weights = 1e9
     p = JOB.precision
-    one = unit(
+    one = weight_sync(
         JOB,
         at(dp=64, zero=3, dp_replicate=8),
-        Held(weights, 0.0),
+        Parameters(weights, 0.0),
         (3,),
         clock(JOB),
     )
@@ -57,7 +57,9 @@ def test_weights_are_gathered_inside_the_group_and_shards_reduced_across() -> (
     assert one.scatter.seconds == pytest.approx(
         (inside + across) * p.gradient_bytes
     )
-    alone = unit(JOB, at(dp=64, zero=3), Held(weights, 0.0), (3,), clock(JOB))
+    alone = weight_sync(
+        JOB, at(dp=64, zero=3), Parameters(weights, 0.0), (3,), clock(JOB)
+    )
     assert alone.gather.seconds == pytest.approx(
         63 / 64 * weights * p.gather_bytes / (8 * FAR)
     )
@@ -79,7 +81,9 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
 
 def test_states_are_cut_as_many_ways_as_a_group_has_ranks() -> None:
     p, n = JOB.precision, 1e9
-    found = memory.states(JOB, at(dp=64, dp_replicate=8), Held(n, 0.0), 3)  # type: ignore[arg-type]
+    found = memory.states(
+        JOB, at(dp=64, dp_replicate=8), Parameters(n, 0.0), 3
+    )  # type: ignore[arg-type]
     assert found == States(
         n / 8 * p.weight_bytes,
         n / 8 * p.gradient_bytes,

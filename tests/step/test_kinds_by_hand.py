@@ -163,11 +163,11 @@ def test_the_first_layer_is_of_the_kind_that_stands_first() -> None:
     words = [k.mixer + str(k.ffn) for k in sorts(job.model)]
     assert words == ["fullFalse", "fullTrue", "noneTrue"]
     assert by["first"].layers == (0.0, 1.0, 2.0)
-    assert by["first"].one == (0.0, 1.0, 0.0)
+    assert by["first"].first_layer == (0.0, 1.0, 0.0)
     assert by["last"].layers == (2.0, 1.0, 0.0)
-    assert by["last"].one == (1.0, 0.0, 0.0)
+    assert by["last"].first_layer == (1.0, 0.0, 0.0)
     assert by["whole"].layers == (2.0, 2.0, 2.0)
-    assert by["whole"].one == (0.0, 1.0, 0.0)
+    assert by["whole"].first_layer == (0.0, 1.0, 0.0)
 
 
 # Models of the catalogue.

@@ -27,9 +27,10 @@ from meshwright.describe.measured import MeasuredTable
 from meshwright.describe.network import Dim, Network
 from meshwright.layout import practice
 from meshwright.layout.placement import placed
+from meshwright.layout.stages import partition
 from meshwright.program import cpu
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.stage_costs import Pass
+from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.step import holding, memory
 
 
@@ -125,8 +126,8 @@ def test_when_each_device_is_done() -> None:
 def test_the_first_of_chunks() -> None:
     """One layer of each chunk runs again: all, a half, a quarter of them."""
     for chunk, share in ((0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (4.0, 0.25)):
-        assert step.Share((8,), 0, 0, chunk).again("full:1") == share
-    assert step.Share((8,), 0, 0, 4.0).again("full") == 1.0
+        assert step.ModelShare((8,), 0, 0, chunk).again("full:1") == share
+    assert step.ModelShare((8,), 0, 0, 4.0).again("full") == 1.0
 
 
 def test_a_node_is_what_the_nearest_switch_joins() -> None:
@@ -188,16 +189,18 @@ def test_a_bound_of_few_microbatches_is_the_way_through_all_stages() -> None:
         Layout(pp=4, dp=1), 4, model=replace(MODEL, layers=8), overlap=order
     ).job
     way = schedule_named("zbv")
-    even = step.Stages(2.0, 4.0, 2.0, 4.0, 1.0, Pass(1.0, 1.5, 0.5))
-    one = step.least_idle(at, 4, even, way, 1, 1.0)
-    assert float(one) == pytest.approx(8.0 + 12.0 + 1.0 - 6.0)
-    assert float(step.least_idle(at, 4, even, way, 1, 20.0)) == 0.0
+    none, layer = Pass(0.0, 0.0, 0.0), Pass(1.0, 1.5, 0.5)
+    even = StageCosts(partition(at, 4, way, 1), layer, none, none, (), 0.0)
+
+    def least(m: float, d: StageCosts = even, work: float = 6.0) -> float:
+        return float(step.least_idle(at, way, (4, m, 1), d, m * work))
+
+    assert least(1.0) == pytest.approx(8.0 + 12.0 + 1.0 - 6.0)
+    assert least(20.0) == 0.0
     # of four microbatches the last waits for three devices' input gradients, the rest is hidden
-    four = step.least_idle(at, 4, even, way, 1, 4.0)
-    assert float(four) == pytest.approx(3 * 3.0)
-    head = even._replace(forward=9.0, backward=25.0, head=Pass(7.0, 14.0, 7.0))
-    ended = step.least_idle(at, 4, head, way, 1, 1.0)
-    assert float(ended) == pytest.approx(8.0 + 7.0 + 12.0 + 14.0 + 0.5 - 34.0)
+    assert least(4.0) == pytest.approx(3 * 3.0)
+    ended = least(1.0, even._replace(last=Pass(7.0, 14.0, 7.0)), 9.0 + 25.0)
+    assert ended == pytest.approx(8.0 + 7.0 + 12.0 + 14.0 + 0.5 - 34.0)
 
 
 def test_logits_keep_their_input_in_16_bits() -> None:

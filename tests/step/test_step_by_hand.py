@@ -15,21 +15,22 @@ from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.schedule import get as schedule_named
 from meshwright.step import body, step
-from meshwright.step.pipeline import Share, carried
+from meshwright.step.pipeline import carried
+from meshwright.step.shares import ModelShare
 
 
 def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
     """ "full:2" of chunks of 8 layers is a quarter; of chunks of one layer all; without a number
     all.
     """
-    eight, one = (Share((8.0,), 0.0, 0.0, chunk) for chunk in (8.0, 1.0))
+    eight, one = (ModelShare((8.0,), 0.0, 0.0, chunk) for chunk in (8.0, 1.0))
     assert eight.again("full:2") == 0.25
     assert one.again("full:2") == 1.0
     assert eight.again("full") == 1.0
 
 
 def test_layers_of_a_device_are_of_both_kinds() -> None:
-    assert Share((5.0, 3.0), 1.0, 1.0, 1.0).number == 8.0
+    assert ModelShare((5.0, 3.0), 1.0, 1.0, 1.0).number == 8.0
 
 
 @pytest.mark.parametrize(

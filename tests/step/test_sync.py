@@ -16,8 +16,9 @@ from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from meshwright.cost.load import Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.layout import Layout
-from meshwright.step import Device, Unit, device_seconds, synchronise
-from meshwright.step import exposed as waits
+from meshwright.step.sync import Device, device_seconds, outlasting
+from meshwright.step.sync import exposed as waits
+from meshwright.step.weights import DeviceSync, WeightSync
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -199,19 +200,17 @@ def shown(d: Device, m: float, zero: int, how: HidePass) -> float:
 
 
 NOTHING = Load()
-ENDS = Unit(
+ENDS = WeightSync(
     NOTHING, Load(3.0, 0.0, Busy((3.0,))), Load(10.0, 0.0, Busy((10.0,)))
 )
-NO_LAYERS = Unit(NOTHING, NOTHING, NOTHING)
+NO_LAYERS = WeightSync(NOTHING, NOTHING, NOTHING)
 BUSY_ENDS = Device(
     2.0,
     4.0,
     NOTHING,
     NOTHING,
     (1.0, 2.0, NOTHING, NOTHING),
-    ENDS,
-    NO_LAYERS,
-    ENDS,
+    DeviceSync(ENDS, NO_LAYERS, ENDS),
 )
 """Two layers of 1 s forward and 2 s backward; embedding and head gather in 3 s and scatter in 10 s,
 the layers in no time.
@@ -244,10 +243,11 @@ def test_a_pass_hides_no_more_than_it_takes() -> None:
     """Layers and ends share one budget: 2 s forward and 4 s backward of work, 15 s of collectives a
     microbatch.
     """
-    layers = Unit(
+    layers = WeightSync(
         NOTHING, Load(5.0, 0.0, Busy((5.0,))), Load(5.0, 0.0, Busy((5.0,)))
     )
-    d = BUSY_ENDS._replace(every=layers + Unit(NOTHING, Load(1.0), Load(2.0)))
+    every = layers + WeightSync(NOTHING, Load(1.0), Load(2.0))
+    d = BUSY_ENDS._replace(sync=BUSY_ENDS.sync._replace(every=every))
     more, less = (shown(d, m, 3, HidePass("pass")) for m in (11.0, 1.0))
     assert more - less == pytest.approx(10 * ((6 - 2) + (6 + 7 - 4)))
 
@@ -256,7 +256,7 @@ def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
     """Of 4 s backward the same links carry something for 3: of 2 s of gradients 1 s fits beside it,
     all on links of their own.
     """
-    pair = Unit(Load(1.0, 0.0, Busy((1.0,))), NOTHING, NOTHING)
+    pair = WeightSync(Load(1.0, 0.0, Busy((1.0,))), NOTHING, NOTHING)
     busy = Load(3.0, 0.0, Busy((3.0,)))
     d = Device(
         2.0,
@@ -264,9 +264,7 @@ def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
         NOTHING,
         busy,
         (0.0, 0.0, NOTHING, NOTHING),
-        NO_LAYERS,
-        pair * 2,
-        pair * 2,
+        DeviceSync(NO_LAYERS, pair * 2, pair * 2),
     )
     assert shown(d, 1.0, 0, HidePass("pass")) == pytest.approx(1.0)
     assert shown(d, 1.0, 0, HidePass("pass", links="free")) == 0
@@ -275,7 +273,9 @@ def test_links_that_a_pass_keeps_busy_itself_hide_little() -> None:
     ), "1 s of the pass, or of the links"
     elsewhere = d._replace(
         sent_back=Load(3.0, 0.0, Busy((0.0, 3.0))),
-        rest=Unit(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING),
+        sync=d.sync._replace(
+            rest=WeightSync(Load(2.0, 0.0, Busy((2.0, 0.0))), NOTHING, NOTHING)
+        ),
     )
     assert shown(elsewhere, 1.0, 0, HidePass("pass")) == 0, (
         "another dimension carries the gradients"
@@ -290,7 +290,8 @@ def test_the_step_ends_with_the_last_device() -> None:
     against 1.
     """
     little, much = (
-        Unit(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING) for s in (1.0, 3.0)
+        WeightSync(Load(s, 0.0, Busy((s,))), NOTHING, NOTHING)
+        for s in (1.0, 3.0)
     )
     slow = Device(
         2.0,
@@ -298,18 +299,16 @@ def test_the_step_ends_with_the_last_device() -> None:
         NOTHING,
         NOTHING,
         (0.0, 0.0, NOTHING, NOTHING),
-        little,
-        NO_LAYERS,
-        little,
+        DeviceSync(little, NO_LAYERS, little),
     )
-    quick = slow._replace(backward=2.0, first=much, every=much)
+    quick = slow._replace(backward=2.0, sync=DeviceSync(much, every=much))
 
     def together(m: float) -> float:
         each = [
             device_seconds(d, m, waits(d, m, 0, HidePass("pass")))
             for d in (slow, quick)
         ]
-        return float(synchronise([slow, quick], m, each))
+        return float(outlasting([slow, quick], m, each))
 
     assert together(2.0) == pytest.approx(max(10 + 1, 8 + 3) - 10)
     assert together(1.0) == pytest.approx(max(5 + 1, 4 + 3) - 5)

@@ -3,8 +3,8 @@ along F, PP, EP.
 
 Every part is what it is in any other step: operations of `count.mlp2d`, seconds of `cost.chip`,
 collectives and messages of `cost.network`, hidden by `cost.overlap`, idle time of `schedule`, what
-shows of the gradients by `step.exposed`. Three things are the paper's own: latencies are paid once
-a step, both tensor axes load the links side by side, and blocks, not stages, pass messages on.
+shows of the gradients by `step.sync`. Three things are the paper's own: latencies are paid once a
+step, both tensor axes load the links side by side, and blocks, not stages, pass messages on.
 
     t_step = max(t_mm, t_TP + t_P2P) (1 + idle) + [1F1B only] (l_TP + l_P2P) + t_DP + l_DP
 
@@ -34,7 +34,8 @@ from ..describe.assumptions import NOT_HIDDEN, Hide, Overlap
 from ..describe.job import Precision
 from ..num import minimum, where
 from ..schedule import get as schedule_named
-from ..step import Device, Unit, exposed
+from ..step.sync import Device, exposed
+from ..step.weights import DeviceSync, WeightSync
 from ..step.zero import sharded
 from .laws import Shape, Values
 
@@ -207,16 +208,14 @@ def shown(
     part = 1 / (3 * d.microbatches)
     one = minimum(d.pp / s.L, 1.0)
     f, sent = work * part, own * part
-    each = Unit(summing, summing * 0.5, summing * 0.5)
+    each = WeightSync(summing, summing * 0.5, summing * 0.5)
     device = Device(
         f,
         2 * f,
         sent,
         sent * 2,
         (f * one, 2 * f * one, sent * one, sent * (2 * one)),
-        first=each * one,
-        rest=each * (1 - one),
-        every=each,
+        DeviceSync(each * one, each * (1 - one), each),
     )
     return exposed(device, d.microbatches, SUMMED_ONCE, how).total
 

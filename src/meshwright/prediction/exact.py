@@ -28,7 +28,6 @@ from ..step import (
     body,
     by_order,
     kept_clock,
-    stage_costs,
 )
 
 MOST_ACTIONS = 1_000_000
@@ -49,8 +48,7 @@ def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
     p, v = float(layout.pp), float(layout.interleave)
     # in its chunks on a device that is alone too, as the timeline shows them
     chunks = in_chunks(job, p, schedule, schedule.chunks(v))
-    d = stage_costs(job, p, costs.work.stages, 0.0, schedule, v)
-    d = d._replace(partition=chunks)
+    d = costs.microbatch.stages._replace(partition=chunks, send=0.0)
     return stage_seconds(schedule, (int(p), 0, int(v)), d)
 
 
@@ -131,7 +129,7 @@ def _prepared(
     return Replayed(
         (order, p, m, v),
         passes_of_stages(costs),
-        float(costs.work.send.seconds),
+        float(costs.microbatch.stages.send),
         rest,
         least,
     )

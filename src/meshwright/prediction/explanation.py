@@ -26,9 +26,10 @@ from ..describe.frozen import changed
 from ..describe.offload import offload
 from ..num import itemised
 from ..program import resident
-from ..step import ENDS_CALLED, Body, StepCosts, labels, redo, timed
+from ..step import Body, StepCosts
 from ..step.memory import Use, use
-from ..step.sync import Exposed
+from ..step.microbatch import ENDS_CALLED, labels, redo, timed
+from ..step.sync import SyncWait
 from .expression import times
 from .recorded import Recorded, Traced, recorded, taken
 from .result import StepResult
@@ -107,7 +108,7 @@ class Explanation:
         return use(r.job, r.layout, self.costs.parts, r.schedule)
 
     @property
-    def waits(self) -> Exposed:
+    def waits(self) -> SyncWait:
         """What the device that ends last waits for."""
         return self.costs.step.waiting[self.result.step.awaited]
 

@@ -10,7 +10,8 @@ from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import barrier, by_order, every_step, owners, quantised
+from ..step import barrier, by_order, owners
+from ..step.sync import every_step, quantised
 from .result import StepResult
 
 

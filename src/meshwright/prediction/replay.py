@@ -1,9 +1,9 @@
 """The pipeline of a predicted step, action by action, with when each runs.
 
-A paper's closed form (`step.pipeline_time`) takes m times the slowest device, the sends it waits
-for, and the schedule's bubble; other predictions are replays already. The replay gives every stage
-the seconds of the layers it really holds, orders the actions as the schedule does, and takes the
-longest path. Sends occupy neither device in it.
+A paper's closed form (`step.pipeline.published`) takes m times the slowest device, the sends it
+waits for, and the schedule's bubble; other predictions are replays already. The replay gives every
+stage the seconds of the layers it really holds, orders the actions as the schedule does, and takes
+the longest path. Sends occupy neither device in it.
 Both take a step in a run of steps (`step_in_run_s`): where the assumption set has no barrier
 between them, what a second step adds to one.
 """
@@ -125,7 +125,7 @@ def replay(prediction: Prediction) -> Replay:
         (float(f), float(i), float(w))
         for f, i, w in passes_of_stages(prediction.costs)
     )
-    send = float(prediction.costs.work.send.seconds)
+    send = float(prediction.costs.microbatch.stages.send)
     order = schedule.timed(Costs(passes, send)).order(p, m, v)
     place = schedule.placement(p, v)
     one = timeline(order, place, passes, send)

@@ -21,16 +21,15 @@ from ..program import resident
 from ..schedule.types import Schedule
 from ..step import (
     Body,
-    Shares,
+    ModelShares,
     Step,
     StepCosts,
     kept_clock,
     memory,
-    recomputing,
     room,
-    timed,
 )
 from ..step.memory import fuller
+from ..step.microbatch import recomputing, timed
 from .exact import replays
 
 
@@ -73,7 +72,7 @@ class StepResult:
         return self.costs.step
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> ModelShares:
         """What the devices hold."""
         return self.costs.by
 

@@ -16,7 +16,7 @@ from ..count.work import Pass
 from ..describe.offload import offload
 from ..describe.recompute import resolved
 from ..num import largest
-from ..step import ENDS_CALLED, labels
+from ..step.microbatch import ENDS_CALLED, labels
 from .explanation import Explanation, passes
 from .formulas import formulas
 from .result import StepResult
@@ -39,7 +39,7 @@ def step_term(e: Explanation) -> Term:
         "overlap_slowdown": [*_slowdown(e)],
         "bubble": parts_of(
             p.time_s["bubble"],
-            e.costs.piped.seconds.bubble,
+            e.costs.pipeline.bubble,
             "s",
             "sends",
             p.schedule.source,
@@ -195,7 +195,7 @@ def _sends(e: Explanation) -> Iterator[Term]:
     step = e.result.step
     yield from parts_of(
         float(step.pipeline.sends),
-        e.costs.piped.seconds.sends,
+        e.costs.pipeline.sends,
         "s",
         "latency of sends",
     )

@@ -23,8 +23,8 @@ from ..layout.stages import microbatches
 from ..num import Num, where
 from ..schedule import get as schedule_named
 from ..step.microbatch import Body, body, kept_clock, recomputed
-from ..step.pipeline import sum_of
-from ..step.units import tied
+from ..step.shares import sum_of
+from ..step.weights import tied
 from ..step.zero import cuts, gathers
 from .messages import reduced
 

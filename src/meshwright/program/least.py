@@ -23,9 +23,16 @@ from ..layout.stages import microbatches
 from ..num import Num, floor, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.types import Schedule
-from ..step import ENDS, Body, Share, held, holding, memory, shares
-from ..step.pipeline import where_share
-from ..step.units import Held, shard
+from ..step import (
+    ENDS,
+    Body,
+    ModelShare,
+    holding,
+    memory,
+    parameters_of,
+    shares,
+)
+from ..step.weights import Parameters, shard
 from . import tensors
 from .messages import ACTIVE, FP32, again
 
@@ -46,10 +53,10 @@ def least(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
             layout,
             parts,
             schedule,
-            where_share(layout.pp == 1, by["whole"], by[end]),
+            by["whole"].where(layout.pp == 1, by[end]),
             end,
             *memory.flights(job, layout, schedule, by, end)[:2],
-            held(job, layout, parts, by, end),
+            parameters_of(job, layout, parts, by, end),
             rising,
         )
         for end in by.called(*ENDS)
@@ -65,13 +72,13 @@ class Rank:
     layout: Layout
     parts: Body
     schedule: Schedule
-    share: Share
+    share: ModelShare
     end: str
     flight: Num
     """Microbatches in flight."""
     heads: Num
     """Those of them whose logits wait."""
-    owned: Held
+    owned: Parameters
     rising: list[Num]
     """The most that lives beside what waits while a layer of each kind goes backward."""
 

@@ -18,7 +18,9 @@ from ..count.model import parameters
 from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
-from ..step import Stages, pipeline_time, stage_message
+from ..schedule.stage_costs import Pass
+from ..step import stage_message
+from ..step.pipeline import published
 from .memory import checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
@@ -244,15 +246,20 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         f = one.causes.forward.total
         b_ = one.causes.backward.total
-        whole = Stages(f, b_, f, b_, one.weight_pass)
+        w = one.weight_pass
         ahead, back = (
             Times(microbatches * busy(t), sends, Load()) for t in one.causes
         )
         return Passes(
             ahead,
             back,
-            pipeline_time(
-                setting.job, stages, microbatches, whole, hop.seconds, order, 1
+            published(
+                setting.job,
+                order,
+                (stages, microbatches, 1),
+                slow=(f, b_),
+                others=Pass(f, b_ - w, w),
+                send=hop.seconds,
             ).total,
         )
 

@@ -24,7 +24,8 @@ from ..cost.overlap import behind
 from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
 from ..num import Num, crossing, maximum, product, where
-from ..step import Device, Held, Unit, exposed, unit
+from ..step.sync import Device, exposed
+from ..step.weights import DeviceSync, Parameters, WeightSync, weight_sync
 from .memory import FSDP
 from .mesh import Mesh, Ranks
 from .work import On, Setting
@@ -117,13 +118,13 @@ class Step:
         return [self.timer.half(op, op.backward) for op in self.ops]
 
     @cached_property
-    def weights(self) -> Unit:
+    def weights(self) -> WeightSync:
         """Collectives of weights and gradients."""
         held = sum(op.weights for op in self.ops) / self.shards
-        return unit(
+        return weight_sync(
             self.setting.job,
             self.layout,
-            Held(held, 0.0),
+            Parameters(held, 0.0),
             (self.zero,),
             self.mesh.clock,
         )
@@ -155,7 +156,7 @@ class Step:
             f
             + b
             + exposed(
-                Device(*one, one, each, each * 0.0, each),
+                Device(*one, one, DeviceSync(each, each * 0.0, each)),
                 1.0,
                 self.zero,
                 self.mesh.clock.overlap.dp,

@@ -19,10 +19,12 @@ import numpy as np
 from .. import step
 from ..describe.job import Job
 from ..describe.layers import totals
+from ..layout.stages import partition
 from ..num import ceil_div
-from ..schedule.stage_costs import Pass
+from ..schedule.stage_costs import Pass, StageCosts
 from ..schedule.types import Schedule
 from ..step import room
+from ..step.pipeline import MANY
 from .best import Best
 from .degrees import BLOCK, chunked, dp_step, fewest, pipelines, replicas
 from .evaluate import Ways
@@ -84,9 +86,13 @@ def least_wait(
     each = Pass(*at)
     p, v = pp[:, None], chunks[:, None]
     full = np.asarray(ceil_div(float(job.model.layers), p))
-    stages = step.Stages(full * each.f, full * each.b, 0.0, 0.0, 0.0, each)
+    none = Pass(0.0, 0.0, 0.0)  # of embedding and head
+    cut = partition(job, p, schedule, v)
+    stages = StageCosts(cut, each, none, none, (), send=0.0)
+    busy = schedule.rounds(MANY) * (full * each.f + full * each.b)
     waits = np.broadcast_to(
-        step.least_idle(job, p, stages, schedule, v), (len(pp), 4)
+        step.least_idle(job, schedule, (p, MANY, v), stages, busy),
+        (len(pp), 4),
     )
     slopes = (waits[:, :1] - waits[:, 1:]) / (NEAR * middle)
     rest = max(1.0 - share.sum(), 0.0)

@@ -172,7 +172,7 @@ def deals(choice: Options) -> list[Deal]:
     ]
 
 
-def holders_of(job: Job, layout: Layout, deal: Deal) -> step.Shares:
+def holders_of(job: Job, layout: Layout, deal: Deal) -> step.ModelShares:
     """What the devices hold."""
     folded = "zbv" if deal.copies == 1 else "dualpipe"
     schedule = schedule_with(

@@ -145,11 +145,11 @@ class _Dealt:
             for z in range(len(choice.zero))
             if alive[..., z].any() and table.legal.shardings[z].any()
         ]
-        along = step.ranks_of(near, self.by, self.by.called(*step.DEVICES))
-        self.units, self.standing, self.updates = {}, {}, {}
+        along = self.by.pipeline(near)
+        self.syncs, self.standing, self.updates = {}, {}, {}
         for copies, stages in _alike(choice, self.zero).items():
             one = choice.zero[stages[0]]
-            self.units[copies] = step.units(
+            self.syncs[copies] = step.device_syncs(
                 job,
                 one.layout(near),
                 parts,
@@ -184,10 +184,10 @@ class _Dealt:
         """Rows under one setting of sequence parallelism and recomputation."""
         table, by = self.table, self.by
         job, choice, parts = table.job, table.choice, table.parts[i]
-        of = step.work(job, layout, parts, by, table.at)
+        of = step.microbatch_on(job, layout, parts, by, table.at)
         devices = {
-            copies: step.synchronised(job, layout, of, each)
-            for copies, each in self.units.items()
+            copies: step.synchronised(of, syncs)
+            for copies, syncs in self.syncs.items()
         }
         held = (
             []
@@ -202,7 +202,7 @@ class _Dealt:
             ordered = way.layout(layout)
             schedule = way.bound
             piped = step.pipelined(job, ordered, of)
-            can &= piped.seconds.total <= table.most
+            can &= piped.total <= table.most
             if not can.any():
                 continue
             kept = [
@@ -230,7 +230,7 @@ class _Dealt:
                     piped,
                     devices[sharding.copies],
                     self.updates[z],
-                    table.at,
+                    table.at.overlap,
                 ).total
                 bytes_ = (
                     _most(self.standing[z], kept)

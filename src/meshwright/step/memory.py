@@ -23,20 +23,10 @@ from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import Num, largest, maximum, minimum, named, where
 from ..schedule.types import Schedule
-from . import (
-    ENDS,
-    Body,
-    Held,
-    Share,
-    Shares,
-    held,
-    holding,
-    redo,
-    shares,
-    sum_of,
-    where_share,
-)
-from .units import tied
+from . import holding
+from .microbatch import Body, redo
+from .shares import ENDS, ModelShare, ModelShares, shares, sum_of
+from .weights import Parameters, parameters_of, tied
 from .zero import States, cuts, sharded
 
 
@@ -56,7 +46,9 @@ class Use(NamedTuple):
         )
 
 
-def states(job: Job, layout: Layout, parameters: Held, zero: int) -> States:
+def states(
+    job: Job, layout: Layout, parameters: Parameters, zero: int
+) -> States:
     """Weights, gradients and optimizer state of a device's parameters."""
     dense, expert = parameters
     split = dense / layout.shards + (
@@ -136,7 +128,7 @@ def activations(
     layout: Layout,
     parts: Body,
     text: str,
-    by: Shares,
+    by: ModelShares,
     ends: Sequence[str],
 ) -> list[Activations]:
     """Of several devices: their layers' saved bytes, the logits, and once the layer being
@@ -174,7 +166,7 @@ def activations(
 
 def _once(
     job: Job, layout: Layout, parts: Body, text: str
-) -> Callable[[Share, Num], Num]:
+) -> Callable[[ModelShare, Num], Num]:
     """What a device holds once, beside so many bytes of the head."""
     if holding.counted(job):
         kinds = [
@@ -195,7 +187,9 @@ def _once(
     )
 
 
-def saved_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
+def saved_by_layers(
+    job: Job, parts: Body, text: str, share: ModelShare
+) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory."""
     again = share.again(text)
 
@@ -209,7 +203,7 @@ def saved_by_layers(job: Job, parts: Body, text: str, share: Share) -> Num:
     return found
 
 
-def _of_held(often: Num, size: Num, share: Share) -> Num:
+def _of_held(often: Num, size: Num, share: ModelShare) -> Num:
     """Of a layer of a kind: nothing where the device holds none, while it holds others."""
     return size if len(share.layers) == 1 else where(often > 0, size, 0.0)
 
@@ -271,9 +265,9 @@ def buffers(
     job: Job,
     layout: Layout,
     parts: Body,
-    parameters: Held,
+    parameters: Parameters,
     zero: int,
-    by: Shares,
+    by: ModelShares,
     end: str,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device."""
@@ -296,8 +290,8 @@ def own_buffers(
     job: Job,
     layout: Layout,
     parts: Body,
-    parameters: Held,
-    by: Shares,
+    parameters: Parameters,
+    by: ModelShares,
     end: str,
 ) -> Num:
     """Those of the framework."""
@@ -310,7 +304,7 @@ def own_buffers(
 
 
 def units_in_use(
-    job: Job, layout: Layout, parts: Body, zero: int, by: Shares, end: str
+    job: Job, layout: Layout, parts: Body, zero: int, by: ModelShares, end: str
 ) -> holding.Parts:
     """Whole units of sharded tensors while they are in use on one device.
 
@@ -321,7 +315,7 @@ def units_in_use(
     if not (cuts(zero, "gradients") and job.how.memory.working_set):
         return {}
     alone = layout.pp == 1
-    share = where_share(alone, by["whole"], by[end])
+    share = by["whole"].where(alone, by[end])
     layers = [
         (n, _shared(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)
@@ -407,14 +401,14 @@ def standing(
     job: Job,
     layout: Layout,
     parts: Body,
-    by: Shares,
+    by: ModelShares,
     end: str,
     far: Layout | None = None,
 ) -> Standing:
     """Of one device. far: the same rows with the most replicas, for bounds: states are smallest
     there, and buffers with the fewest.
     """
-    parameters = held(job, layout, parts, by, end)
+    parameters = parameters_of(job, layout, parts, by, end)
     s = states(job, far or layout, parameters, layout.zero)
     whole = buffers(job, layout, parts, parameters, layout.zero, by, end)
     if moments(job) == 1:
@@ -425,7 +419,7 @@ def standing(
 
 
 def flights(
-    job: Job, layout: Layout, schedule: Schedule, by: Shares, end: str
+    job: Job, layout: Layout, schedule: Schedule, by: ModelShares, end: str
 ) -> tuple[Num, Num, Num]:
     """Microbatches in flight on a device, and in either half of the head's backward pass."""
     p, m, v = layout.pp, microbatches(job, layout), layout.interleave
@@ -465,7 +459,9 @@ def new_block(
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
     by = shares(job, layout, schedule, layout.interleave)
-    owned = (held(job, layout, parts, by, end) for end in by.called(*ENDS))
+    owned = (
+        parameters_of(job, layout, parts, by, end) for end in by.called(*ENDS)
+    )
     states_ = (
         states(job, layout, parameters, layout.zero) for parameters in owned
     )

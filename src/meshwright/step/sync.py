@@ -4,9 +4,9 @@ a device owns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..cost import overlap
 from ..cost.chip import alone
@@ -19,17 +19,10 @@ from ..describe.assumptions import HidePass
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, maximum, where
+from ..num import Num, maximum
 from .microbatch import Body
-from .pipeline import (
-    Passed,
-    Share,
-    Shares,
-    added,
-    sum_of,
-    where_share,
-)
-from .units import SILENT, Held, Unit, Units, tied
+from .shares import ModelShare
+from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, gathers, reductions
 
 
@@ -43,76 +36,36 @@ class Device(NamedTuple):
     sent_back: Load
     layer: tuple[Num, Num, Load, Load]
     """The same four of the one layer whose weights arrive first and whose gradients leave last."""
-    first: Unit = SILENT
-    """That layer, and embedding and head: exposed once a step."""
-    rest: Unit = SILENT
-    """All other layers."""
-    every: Unit = SILENT
-    """All of them."""
-
-    def sharing(self, share: Share, each: Units, end: str) -> Device:
-        """With the collectives of what it holds."""
-        one = share.one
-        but_one = (n - m for n, m in zip(share.layers, one, strict=True))
-        ends = each.ends[end]
-        return self._replace(
-            first=_sum(each.layers, one) + ends,
-            rest=_sum(each.layers, but_one),
-            every=_sum(each.layers, share.layers) + ends,
-        )
+    sync: DeviceSync = DeviceSync()
 
     @property
     def steady(self) -> Device:
-        """As if before and after it there were more layers: none waits for the first unit or makes
-        the last.
+        """As if before and after it there were more layers: none waits for the first weights or
+        makes the last gradients.
         """
-        layer = (0.0, 0.0, NOTHING, NOTHING)
-        return self._replace(layer=layer, first=SILENT, rest=self.every)
+        every = self.sync.every
+        return self._replace(
+            layer=(0.0, 0.0, NOTHING, NOTHING),
+            sync=DeviceSync(SILENT, every, every),
+        )
 
 
-def _sum(units: Iterable[Unit], often: Iterable[Num]) -> Unit:
-    """Of several layers, each so often."""
-    found: Unit = sum_of(zip(often, units, strict=True)) or SILENT
-    return found
+def device(parts: Body, share: ModelShare) -> Device:
+    """A device that holds this share of the model, with nothing to synchronise yet."""
+    one = ModelShare(share.first_layer, 0.0, 0.0)
+    return Device(*_passes(parts, share), _passes(parts, one))
 
 
-def ranks_of(layout: Layout, by: Shares, ends: Sequence[str]) -> Shares:
-    """What some of them hold: the whole model the first and nothing the others where a device is
-    alone.
-    """
-    alone = layout.pp == 1
-    return Shares({end: _or_alone(by, end, alone) for end in ends})
-
-
-def device(parts: Body, share: Share) -> Device:
-    """A device that holds these shares of the model, with nothing to synchronise yet."""
-    one = Share(share.one, 0.0, 0.0).passed(parts)
-    return Device(*_passes(share.passed(parts)), _passes(one))
-
-
-def _passes(passed: Passed) -> tuple[Num, Num, Load, Load]:
+def _passes(parts: Body, share: ModelShare) -> tuple[Num, Num, Load, Load]:
     """Seconds of both passes, and what they send."""
     return (
-        added(passed, "forward"),
-        added(passed, "backward"),
-        added(passed, "sent", NOTHING),
-        added(passed, "sent_back", NOTHING),
+        *share.passes(parts),
+        share.of(parts, "sent", NOTHING),
+        share.of(parts, "sent_back", NOTHING),
     )
 
 
-def _or_alone(by: Shares, end: str, alone: Any) -> Share:
-    """The shares of an end, of the whole model on the first and of nothing on the others where a
-    device is alone.
-    """
-    whole = by["whole"]
-    if end != "first":
-        whole = whole._replace(
-            layers=tuple(0.0 for _ in whole.layers), embedding=0.0, head=0.0
-        )
-    return where_share(alone, whole, by[end])
-
-
-class Exposed(NamedTuple):
+class SyncWait(NamedTuple):
     """Seconds of a device's weight and gradient collectives in a step, as far as they do not
     hide.
     """
@@ -148,7 +101,7 @@ class Exposed(NamedTuple):
 NO_WAIT = overlap.Exposed(0.0, 0.0)
 
 
-def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
+def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
 
     Scope "none": all of them. "step": what outlasts all microbatches. Else a pass hides what is
@@ -156,16 +109,16 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
     the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
     scope "layer" no layer is the first; of scope "backward" weights are waited for.
     """
-    gather, reduction = d.every.under(zero)
+    gather, reduction = d.sync.every.under(zero)
     if how.scope == "step":
         work = m * (d.forward + d.backward)
         own = (d.sent + d.sent_back) * m
-        sent = d.every.in_step(zero, m)
+        sent = d.sync.every.in_step(zero, m)
         shown, slower = overlap.behind(work, own, sent, how)
-        return Exposed(0.0, 0.0, shown, 0.0, slower)
+        return SyncWait(0.0, 0.0, shown, 0.0, slower)
     forward = gathers(zero, m)
     backward = gathers(zero, 2 * m) - forward
-    waits = Exposed(
+    waits = SyncWait(
         gather.seconds,
         (forward - 1.0) * gather.seconds,
         backward * gather.seconds,
@@ -176,8 +129,8 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
         return waits._replace(backward=waits.backward + more)
     if how.scope == "layer":
         d = d.steady
-    first_weights, last_gradients = d.first.under(zero)
-    once, later = d.rest.under(zero)
+    first_weights, last_gradients = d.sync.first.under(zero)
+    once, later = d.sync.rest.under(zero)
     waited = how.scope == "backward"
     beside = gather if cuts(zero, "weights") and not waited else NOTHING
     every = beside + reduction if cuts(zero, "gradients") else NOTHING
@@ -192,7 +145,7 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> Exposed:
             slowdown=back.slowdown,
         )
     ahead = _behind_passes(d.forward, d.sent, f, sent, once, beside, m, how)
-    return Exposed(
+    return SyncWait(
         first_weights.seconds,
         ahead.shown,
         back.shown,
@@ -223,58 +176,37 @@ def _behind_passes(
     return found
 
 
-def occupied(of: Sequence[Device], m: Num, zero: int) -> Busy:
+def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:
     """Seconds each dimension of the network carries what the busiest device sends in a step, but
     for its pipeline.
     """
-    found = Busy()
-    for d in of:
+    most = Busy()
+    for d in devices:
         passes = (d.sent.busy + d.sent_back.busy) * m
-        busy = passes + d.every.in_step(zero, m).busy
-        found = (
-            Busy(map(maximum, found, busy))
-            if found and busy
-            else found or busy
+        busy = passes + d.sync.every.in_step(zero, m).busy
+        most = (
+            Busy(map(maximum, most, busy)) if most and busy else most or busy
         )
-    return found
+    return most
 
 
-def device_seconds(d: Device, m: Num, waits: Exposed) -> Num:
+def device_seconds(d: Device, m: Num, waits: SyncWait) -> Num:
     """Seconds from a device's first pass to its last gradient, with all that its passes wait
     for.
     """
     return m * (d.forward + d.backward) + waits.total
 
 
-def synchronise(of: Sequence[Device], m: Num, ends: Sequence[Num]) -> Num:
-    """Seconds by which the step outlasts m microbatches on the slowest device: each device has its
-    own to wait for, until it is `device_seconds`.
+def outlasting(devices: Sequence[Device], m: Num, ends: Sequence[Num]) -> Num:
+    """Seconds by which the step outlasts m microbatches on the slowest device, where each device
+    ends after its own `device_seconds`.
     """
-    busy = [m * (d.forward + d.backward) for d in of]
+    busy = [m * (d.forward + d.backward) for d in devices]
     return reduce(maximum, ends) - reduce(maximum, busy)
 
 
-ENDS = ("first", "second", "last")
-"""Devices that may be the fullest: most microbatches in flight, most layers, the logits; there may
-be several of the second."""
-
-
-def held(job: Job, layout: Layout, parts: Body, by: Shares, end: str) -> Held:
-    """Parameters (dense, expert) of the first or the last device; a device that is alone holds a
-    tied embedding once.
-    """
-    alone = layout.pp == 1
-    passed = where_share(alone, by["whole"], by[end]).passed(parts)
-    dense = added(passed, "weights")
-    if job.model.tied_embeddings:
-        dense = dense - where(alone, tied(job, layout), 0.0)
-    return Held(
-        dense, added(passed, "expert_weights") if job.model.moe else 0.0
-    )
-
-
 def update(
-    job: Job, layout: Layout, ends: Sequence[Held], zero: int, at: Clock
+    job: Job, layout: Layout, ends: Sequence[Parameters], zero: int, at: Clock
 ) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
     whatever it holds (`Stack.step_s`); ends: what the candidates hold."""
@@ -296,7 +228,7 @@ def update(
     return busy + quantised(ends, at) + every_step(at)
 
 
-def quantised(ends: Sequence[Held], at: Clock) -> Num:
+def quantised(ends: Sequence[Parameters], at: Clock) -> Num:
     """Seconds in which the device with the most parameters quantises them, where that is done once
     a step.
     """
@@ -304,7 +236,7 @@ def quantised(ends: Sequence[Held], at: Clock) -> Num:
     return step_quantises(sum(_most(ends)), shapes) if shapes else 0.0
 
 
-def _most(ends: Sequence[Held]) -> tuple[Num, Num]:
+def _most(ends: Sequence[Parameters]) -> tuple[Num, Num]:
     """Parameters (dense, expert) of the device with the most of each."""
     dense, expert = zip(*ends, strict=True)
     return reduce(maximum, dense), reduce(maximum, expert)

@@ -1,0 +1,352 @@
+"""The sum of a step: microbatches in the order of the schedule, what each device has to
+synchronise, and the optimizer.
+
+`microbatch_on`, `pipelined` and `synchronised` are its parts for columns of layouts: a search
+applies schedules and ZeRO stages to what it has computed of a microbatch already. `StepCosts` puts
+them together for one layout.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, reduce
+from typing import NamedTuple
+
+from ..cost.layer import Clock, LayerCost
+from ..cost.load import Busy, Load
+from ..describe.assumptions import Overlap
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..layout.stages import microbatches, rounds, schedule_of
+from ..num import Num, maximum, minimum
+from ..schedule.stage_costs import Pass, StageCosts
+from .microbatch import Body, body, clock, recomputing
+from .pipeline import (
+    Parts,
+    Passes,
+    Pipeline,
+    by_order,
+    carried,
+    fill_and_drain,
+    hop,
+    least_idle,
+    published,
+    replayed,
+    slowest,
+)
+from .shares import ENDS, ModelShare, ModelShares, shares
+from .sync import (
+    Device,
+    SyncWait,
+    device,
+    device_seconds,
+    exposed,
+    occupied,
+    outlasting,
+    update,
+)
+from .weights import DeviceSync, Parameters, device_syncs, parameters_of
+
+
+class Step(NamedTuple):
+    """Seconds of one step."""
+
+    pipeline: Pipeline
+    outside: Num
+    """Before and after it: first weights, last gradients."""
+    update: Num
+    devices: tuple[Device, ...] = ()
+    """What they wait for, first to last."""
+    reached: tuple[Num, ...] = ()
+    """When each of them is done, with the optimizer, however the others fare."""
+    busy: tuple[Num, ...] = ()
+    """From the first pass of each of them to its last gradient."""
+    waiting: tuple[SyncWait, ...] = ()
+    """What of its collectives each of them waits for."""
+    links: Busy = Busy()
+    """Seconds each dimension of the network is busy, where hidden sends share it with all the
+    rest.
+    """
+    slowest: ModelShare = ModelShare((), 0.0, 0.0)
+    """What the device holds that the pipeline waits for."""
+
+    @property
+    def total(self) -> Num:
+        """The longest of the order of the pipeline, of each device by itself, and of each link."""
+        return maximum(self._alone, self.links.most)
+
+    @property
+    def sync(self) -> Num:
+        """Seconds of weight and gradient collectives that show."""
+        rest = self.pipeline.total + self.update
+        return reduce(
+            maximum, (done - rest for done in self.reached), self.outside
+        )
+
+    @property
+    def slowdown(self) -> Num:
+        """The part of `sync` that is compute made slower by collectives that hide, on the device
+        that sets the end of the step; of numbers only.
+        """
+        wait = self.waiting[self.awaited]
+        return minimum(wait.slowdown, maximum(self.sync - wait.outside, 0.0))
+
+    @property
+    def waits(self) -> Num:
+        """Seconds for which sends wait because links are full."""
+        return maximum(self.links.most - self._alone, 0.0)
+
+    @property
+    def awaited(self) -> int:
+        """The device that sets the end of the step, or the first, where the order of the pipeline
+        does; of numbers only.
+        """
+        if not self.reached:
+            return max(
+                range(len(self.busy)), key=lambda i: float(self.busy[i])
+            )
+        ends = [
+            float(self.pipeline.total + (self.outside + self.update)),
+            *map(float, self.reached),
+        ]
+        return max(ends.index(max(ends)) - 1, 0)
+
+    @property
+    def _alone(self) -> Num:
+        return reduce(
+            maximum,
+            self.reached,
+            self.pipeline.total + (self.outside + self.update),
+        )
+
+
+class Microbatch(NamedTuple):
+    """One microbatch on the devices of a pipeline, with what they compute again, whatever the order
+    of its schedule and the ZeRO stage.
+    """
+
+    shares: ModelShares
+    """What the devices hold (`DEVICES`, first to last)."""
+    devices: tuple[Device, ...]
+    """With nothing to synchronise."""
+    slow: Passes
+    """Of the device that the pipeline waits for."""
+    slowest: ModelShare
+    """What that holds."""
+    others: Pass
+    """The mean of the other devices."""
+    stages: StageCosts
+    send: Load
+    """Between two stages."""
+
+
+def microbatch_on(
+    job: Job, layout: Layout, parts: Body, by: ModelShares, at: Clock
+) -> Microbatch:
+    """What a microbatch of the layout costs on devices that hold these shares of the model."""
+    text = layout.recompute
+    cost = recomputing(parts, text, by.again(text))
+    on = by.pipeline(layout)
+    devices = tuple(device(cost, share) for share in on.values())
+    passes = {
+        name: (d.forward, d.backward)
+        for name, d in zip(on, devices, strict=True)
+    } | {"whole": by["whole"].passes(cost)}
+    slow, share = slowest(layout, by, passes)
+    rest = maximum(layout.depth - 1.0, 1.0)
+    f, b = (
+        (whole - one) / rest
+        for whole, one in zip(passes["whole"], slow, strict=True)
+    )
+    w = by["whole"].of(cost, "weight_pass") / layout.depth
+    send = hop(layout, parts, at)
+    layer, *further = map(_passes, cost.layers)
+    stages = StageCosts(
+        by.cut,
+        layer,
+        _passes(cost.embedding),
+        _passes(cost.head),
+        tuple(one.plus(layer, -1.0) for one in further),
+        send.seconds,
+    )
+    others = Pass(f, b - w, w)
+    return Microbatch(on, devices, slow, share, others, stages, send)
+
+
+def _passes(part: LayerCost) -> Pass:
+    """F, I and W of one microbatch; recomputation belongs to I."""
+    w = part.weight_pass
+    return Pass(part.forward, part.backward - w, w)
+
+
+def pipelined(
+    job: Job, layout: Layout, of: Microbatch, refine: bool = False
+) -> Pipeline:
+    """All microbatches of a step in the order of a schedule.
+
+    refine: one layout, whose order is replayed; else what it takes at least (`least_idle`), by
+    which a search ranks before it replays the best. Papers say what all microbatches wait in
+    closed form.
+    """
+    schedule, d = schedule_of(layout), of.stages
+    order = layout.pp, microbatches(job, layout), layout.interleave
+    if not by_order(job):
+        return published(job, schedule, order, of.slow, of.others, send=d.send)
+    m = rounds(job, layout)
+    busy = (of.slow[0] + of.slow[1]) * m
+    parts: Parts
+    if refine and layout.pp > 1:
+        total, parts = replayed(job, schedule, order, d, busy)
+    else:
+        idle = least_idle(job, schedule, order, d, busy)
+        total, parts = busy + idle, lambda: (0.0, idle)
+    ranks = [share.rank for share in of.shares.values()]
+    ways = fill_and_drain(job, schedule, d, ranks)
+    links = carried(m, of.send, schedule, layout.interleave)
+    return Pipeline(busy, total, parts, ways, links)
+
+
+def synchronised(
+    of: Microbatch, syncs: tuple[DeviceSync, ...]
+) -> tuple[Device, ...]:
+    """The devices with the collectives of what they hold."""
+    return tuple(
+        d._replace(sync=sync)
+        for d, sync in zip(of.devices, syncs, strict=True)
+    )
+
+
+def owners(
+    job: Job, layout: Layout, parts: Body, by: ModelShares
+) -> list[Parameters]:
+    """Parameters of the devices that may have the most to update."""
+    return [
+        parameters_of(job, layout, parts, by, end) for end in by.called(*ENDS)
+    ]
+
+
+class StepCosts:
+    """What makes up one step of a layout (or of each row of a table), computed once, when it is
+    first asked for.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        layout: Layout,
+        parts: Body,
+        at: Clock,
+        refine: bool = False,
+    ) -> None:
+        """refine: as in `pipelined`."""
+        self.job, self.layout, self.parts, self.at = job, layout, parts, at
+        self.refine = refine
+
+    @cached_property
+    def by(self) -> ModelShares:
+        """What the devices hold."""
+        layout = self.layout
+        return shares(self.job, layout, schedule_of(layout), layout.interleave)
+
+    @cached_property
+    def microbatch(self) -> Microbatch:
+        """One of them."""
+        return microbatch_on(
+            self.job, self.layout, self.parts, self.by, self.at
+        )
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """All of them."""
+        return pipelined(self.job, self.layout, self.microbatch, self.refine)
+
+    @cached_property
+    def updated(self) -> Num:
+        """Seconds of the optimizer."""
+        job, layout = self.job, self.layout
+        owned = owners(job, layout, self.parts, self.by)
+        return update(job, layout, owned, layout.zero, self.at)
+
+    @cached_property
+    def step(self) -> Step:
+        """The whole."""
+        job, layout, of = self.job, self.layout, self.microbatch
+        stages = (layout.zero,)
+        syncs = device_syncs(
+            job, layout, self.parts, of.shares, stages, self.at
+        )
+        return joined(
+            job,
+            layout,
+            of,
+            pipeline=self.pipeline,
+            devices=synchronised(of, syncs),
+            updated=self.updated,
+            how=self.at.overlap,
+        )
+
+
+def step(
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    at: Clock | None = None,
+    refine: bool = False,
+) -> Step:
+    """One step of the job; the layout's numbers may be arrays (categorical fields may not);
+    refine: as in `pipelined`.
+    """
+    return StepCosts(job, layout, parts, at or clock(job), refine).step
+
+
+def joined(
+    job: Job,
+    layout: Layout,
+    of: Microbatch,
+    pipeline: Pipeline,
+    devices: tuple[Device, ...],
+    updated: Num,
+    how: Overlap,
+) -> Step:
+    """A step of its parts. devices: `synchronised`; updated: seconds of the optimizer."""
+    m = rounds(job, layout)
+    waiting = tuple(exposed(d, m, layout.zero, how.dp) for d in devices)
+    busy = tuple(
+        device_seconds(d, m, wait)
+        for d, wait in zip(devices, waiting, strict=True)
+    )
+    whole = Step(
+        pipeline,
+        waiting[0].outside,
+        updated,
+        devices,
+        busy=busy,
+        waiting=waiting,
+        slowest=of.slowest,
+    )
+    if not by_order(job):  # papers add up
+        return whole._replace(outside=outlasting(devices, m, busy))
+    links = Busy()
+    if shared(how):
+        links = occupied(devices, m, layout.zero) + pipeline.links
+    return whole._replace(
+        reached=tuple(
+            seconds + updated + way
+            for seconds, way in zip(busy, pipeline.ways, strict=True)
+        ),
+        links=links,
+    )
+
+
+def shared(how: Overlap) -> bool:
+    """Sends and synchronisation hide at the same time, on the same links."""
+    return (
+        how.pp != "none"
+        and how.dp.scope != "none"
+        and how.dp.links == "shared"
+    )
+
+
+def step_time(job: Job, layout: Layout) -> Num:
+    """Seconds of one step."""
+    at = clock(job)
+    return step(job, layout, body(job, layout, at), at).total

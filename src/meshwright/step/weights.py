@@ -1,0 +1,257 @@
+"""What a device exchanges with its replicas for the weights that it holds: collectives of a layer,
+of embedding and head, of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..cost.layer import Clock
+from ..cost.load import NOTHING, Load
+from ..cost.offload import seconds
+from ..count import vocabulary
+from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.offload import offload
+from ..num import Num, anywhere, apart, beside, where
+from .microbatch import Body
+from .shares import ModelShare, ModelShares, sum_of
+from .zero import gathers, reductions
+
+
+class Parameters(NamedTuple):
+    """Parameters on a device."""
+
+    dense: Num
+    """Replicated over dp x cp."""
+    expert: Num
+    """Replicated over edp."""
+
+
+class WeightSync(NamedTuple):
+    """Collectives of parameters that a device shares with its replicas, each once."""
+
+    all_reduce: Load
+    gather: Load
+    scatter: Load
+
+    def __add__(self, other: WeightSync) -> WeightSync:  # type: ignore[override]
+        return WeightSync(
+            self.all_reduce + other.all_reduce,
+            self.gather + other.gather,
+            self.scatter + other.scatter,
+        )
+
+    def __mul__(self, times: Num) -> WeightSync:  # type: ignore[override]
+        if isinstance(times, float) and times == 1.0:
+            return self
+        return WeightSync(
+            self.all_reduce * times, self.gather * times, self.scatter * times
+        )
+
+    def under(self, zero: int) -> tuple[Load, Load]:
+        """One gather of the weights, and one reduction of the gradients, of a ZeRO stage."""
+        if zero == 0:
+            return NOTHING, self.all_reduce
+        return self.gather, self.scatter
+
+    def in_step(self, zero: int, m: Num) -> Load:
+        """All of a step of m microbatches."""
+        gather, reduction = self.under(zero)
+        return reduction * reductions(zero, m) + gather * gathers(zero, 2 * m)
+
+
+SILENT = WeightSync(NOTHING, NOTHING, NOTHING)
+"""Of no weights, or with no replicas."""
+
+
+class DeviceSync(NamedTuple):
+    """Collectives of the weights of a device."""
+
+    first: WeightSync = SILENT
+    """Of the layer whose weights arrive first and whose gradients leave last, and of embedding and
+    head: exposed once a step.
+    """
+    rest: WeightSync = SILENT
+    """Of all other layers."""
+    every: WeightSync = SILENT
+    """Of all of them."""
+
+
+WHOLE = {"replicas": "replicas", "edp": "edp"}
+"""Axis of a weight -> the group that its collectives run over, where all shards are one group's."""
+
+
+def weight_sync(
+    job: Job,
+    layout: Layout,
+    weights: Parameters,
+    stages: Collection[int],
+    at: Clock,
+    far: Layout | None = None,
+) -> WeightSync:
+    """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of
+    experts "edp".
+
+    With copies (HSDP) weights and gradients are sharded inside a group, and shards of gradients
+    all-reduced across groups. far: the same rows with the most replicas, for bounds: it says how
+    small shards may be.
+    """
+    p = job.precision
+    axes = {"replicas": weights.dense}
+    if job.model.moe:
+        axes["edp"] = weights.expert
+
+    def loads(kind: str, size: Num, groups: Mapping[str, str]) -> Load:
+        whole = NOTHING
+        for axis, n in axes.items():
+            if axis in groups and not nothing(n):
+                ranks = layout.group(groups[axis])
+                load = at.fabric.load(kind, n * size, ranks)
+                # a latency is paid with the seconds here, and never by itself
+                whole = whole + Load(load.seconds, 0.0, load.busy)
+        return whole
+
+    all_reduce = NOTHING
+    if 0 in stages:
+        all_reduce = loads("all_reduce", p.gradient_bytes, WHOLE)
+    if not any(stages):
+        return WeightSync(all_reduce, NOTHING, NOTHING)
+    how = at.overlap.weights
+    copies = anywhere(layout.dp_replicate > 1)
+    inside = {"replicas": "shards", "edp": "edp shards"} if copies else WHOLE
+    summed = (
+        "all_reduce" if how.gradients == "all-reduce" else "reduce_scatter"
+    )
+    gather = loads("all_gather", p.gather_bytes, inside)
+    if how.gathers != 1.0:
+        gather = gather._replace(seconds=gather.seconds / how.gathers)
+    scatter = loads(summed, p.gradient_bytes, inside)
+    most = far or layout
+    if copies:
+        for axis, across, ranks in (
+            ("replicas", "copies", most.shards),
+            ("edp", "edp copies", most.expert_shards),
+        ):
+            size = p.gradient_bytes / ranks
+            scatter = scatter + loads("all_reduce", size, {axis: across})
+    if offload(layout.offload).weights:
+        chip = job.cluster.chip
+        own = shard(job, most, weights)
+        gather = gather + Load(seconds(chip, own * p.weight_bytes))
+        scatter = scatter + Load(seconds(chip, own * p.gradient_bytes))
+    return WeightSync(all_reduce, gather, scatter)
+
+
+def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
+    """Parameters of a shard."""
+    dense = weights.dense / layout.shards
+    if not job.model.moe:
+        return dense
+    return dense + weights.expert / layout.expert_shards
+
+
+def nothing(parameters: Num) -> bool:
+    """No parameters, in any row."""
+    return not anywhere(parameters)
+
+
+def device_syncs(
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    by: ModelShares,
+    stages: Collection[int],
+    at: Clock,
+    far: Layout | None = None,
+) -> tuple[DeviceSync, ...]:
+    """Collectives of the weights of devices, in the order of their shares.
+
+    stages, far: as in `weight_sync`.
+    """
+    layers = [Parameters(c.weights, c.expert_weights) for c in parts.layers]
+    ends = [of_ends(job, layout, parts, share) for share in by.values()]
+    units = _syncs(job, layout, [*layers, *ends], stages, at, far)
+    of_layers = units[: len(layers)]
+
+    def layers_of(often: Iterable[Num]) -> WeightSync:
+        whole: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
+        return whole
+
+    devices = []
+    for share, own in zip(by.values(), units[len(layers) :], strict=True):
+        one = share.first_layer
+        but_one = (n - k for n, k in zip(share.layers, one, strict=True))
+        devices.append(
+            DeviceSync(
+                layers_of(one) + own,
+                layers_of(but_one),
+                layers_of(share.layers) + own,
+            )
+        )
+    return tuple(devices)
+
+
+def _syncs(
+    job: Job,
+    layout: Layout,
+    several: Sequence[Parameters],
+    stages: Collection[int],
+    at: Clock,
+    far: Layout | None,
+) -> list[WeightSync]:
+    """Collectives of several sets of parameters over the same groups; columns are asked for
+    together, side by side.
+    """
+    some = [
+        i
+        for i, weights in enumerate(several)
+        if not (nothing(weights.dense) and nothing(weights.expert))
+    ]
+    syncs = [SILENT] * len(several)
+    columns = beside([n for i in some for n in several[i]])
+    if columns is None:
+        for i in some:
+            syncs[i] = weight_sync(job, layout, several[i], stages, at, far)
+        return syncs
+    both = Parameters(columns[::2], columns[1::2])
+    whole = weight_sync(job, layout, both, stages, at, far)
+    for row, i in enumerate(some):
+        syncs[i] = apart(whole, row, columns.ndim)
+    return syncs
+
+
+def of_ends(
+    job: Job, layout: Layout, parts: Body, share: ModelShare
+) -> Parameters:
+    """Parameters of embedding and head on a device."""
+    dense = (
+        share.embedding * parts.embedding.weights
+        + share.head * parts.head.weights
+    )
+    if job.model.tied_embeddings:
+        dense = dense - where(
+            layout.pp == 1, share.head * tied(job, layout), 0.0
+        )
+    return Parameters(dense, share.head * parts.head.expert_weights)
+
+
+def parameters_of(
+    job: Job, layout: Layout, parts: Body, by: ModelShares, end: str
+) -> Parameters:
+    """Parameters of a device; one that is alone holds a tied embedding once."""
+    alone = layout.pp == 1
+    share = by["whole"].where(alone, by[end])
+    dense = share.of(parts, "weights")
+    if job.model.tied_embeddings:
+        dense = dense - where(alone, tied(job, layout), 0.0)
+    expert = share.of(parts, "expert_weights") if job.model.moe else 0.0
+    return Parameters(dense, expert)
+
+
+def tied(job: Job, layout: Layout) -> Num:
+    """Parameters that embedding and head share on a device that holds both."""
+    if not (job.model.tied_embeddings and job.how.count.vocabulary):
+        return 0.0
+    return vocabulary.table(job, layout)
