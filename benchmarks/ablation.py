@@ -178,7 +178,7 @@ def switched_off(law: Law) -> Assumptions:
             said(row), settings=replace(said(row).settings, **unsaid)
         )
     if law.kernels:
-        found = constants.every()
+        found = constants.all_kernels()
         found.update(
             {name: replace(k, **law.kernels(k)) for name, k in found.items()}
         )

@@ -35,7 +35,7 @@ def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(
     found,
 ) -> None:
     """By brute force: every layout that keeps the conventions, weighed and compared."""
-    usual = practice.keeping(JOB, practice.kept(JOB))
+    usual = practice.keeping(JOB, practice.kept_conventions(JOB))
     spaces, _ = strategies(JOB, ONE_STAGE)
     every = [
         (row[0], best.layout(row, "megatron", 2))

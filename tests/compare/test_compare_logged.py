@@ -9,7 +9,7 @@ import pytest
 
 from meshwright import Job, Layout, model, predict
 from meshwright.cli.main import main
-from meshwright.compare.logged import beside
+from meshwright.compare.logged import compare_log
 from meshwright.errors import BadInput
 from meshwright.formats.logs import steps_of
 from meshwright.formats.toml import dump_job
@@ -38,7 +38,7 @@ def lines(*ms: float, batch: int = 64) -> str:
 
 def test_a_log_is_compared_with_what_is_predicted_for_its_job() -> None:
     """The first line, which compiles, does not count; the median of the others does."""
-    found = beside(
+    found = compare_log(
         "log", steps_of(lines(99e3, 5100, 5000, 5200)), predict(JOB)
     )
     assert found.measured_s == pytest.approx(5.1)
@@ -54,14 +54,14 @@ def test_a_log_that_says_tokens_a_second_is_seconds_by_the_batch() -> None:
         f"step: {i}  loss: 9.9  memory: 40.0GiB(50%)  tps: 8,192  mfu: 40%"
         for i in (1, 10, 20)
     )
-    found = beside("log", steps_of(titan), predict(JOB))
+    found = compare_log("log", steps_of(titan), predict(JOB))
     assert found.measured_s == pytest.approx(8.0)
     assert found.memory == 40 * 2**30
 
 
 def test_a_log_of_another_batch_is_refused() -> None:
     with pytest.raises(BadInput, match="global batch of 128"):
-        beside("log", steps_of(lines(1, 2, batch=128)), predict(JOB))
+        compare_log("log", steps_of(lines(1, 2, batch=128)), predict(JOB))
 
 
 def test_compare_and_calibrate_take_a_log(

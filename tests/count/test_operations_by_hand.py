@@ -1128,15 +1128,21 @@ def test_what_stays_when_parts_run_again() -> None:
     """
     never, all_ = recompute.NEVER, recompute.Again(1.0, 1.0)
     ops = chain(1.0, 20.0, 300.0)
-    assert recompute.kept(ops, [never] * 3, 7.0) == 3321
-    assert recompute.kept(ops, [never, all_, never], 7.0) == 1001 + 20 + 1000
-    assert recompute.kept(ops, [all_] * 3, 7.0) == 7
+    assert recompute.saved_bytes_of(ops, [never] * 3, 7.0) == 3321
+    assert (
+        recompute.saved_bytes_of(ops, [never, all_, never], 7.0)
+        == 1001 + 20 + 1000
+    )
+    assert recompute.saved_bytes_of(ops, [all_] * 3, 7.0) == 7
     half = recompute.Again(0.5, 0.5)
-    assert recompute.kept(ops, [never, half, never], 7.0) == (
+    assert recompute.saved_bytes_of(ops, [never, half, never], 7.0) == (
         1001 + (20 + 500) + (1000 + 150)
     )
     inner = recompute.Again(1.0, 0.0)
-    assert recompute.kept(ops, [never, inner, never], 7.0) == 1001 + 20 + 1300
+    assert (
+        recompute.saved_bytes_of(ops, [never, inner, never], 7.0)
+        == 1001 + 20 + 1300
+    )
 
 
 def test_every_second_product_runs_again() -> None:

@@ -12,7 +12,7 @@ import pytest
 from meshwright import BadInput, Job, Layout, catalog, predict
 from meshwright.count.megatron import layer
 from meshwright.count.model import kinds
-from meshwright.count.recompute import again, kept
+from meshwright.count.recompute import again, saved_bytes_of
 from meshwright.count.work import Op
 from meshwright.describe.layers import Kind
 from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
@@ -35,7 +35,9 @@ def a_token(job: Job, parts: str, **layout: int) -> float:
     """Bytes a layer keeps of one token of a device."""
     of, edge = ops(job, **layout)
     return (
-        float(kept(of, again(of, parts), edge)) * layout.get("tp", 1) / job.T
+        float(saved_bytes_of(of, again(of, parts), edge))
+        * layout.get("tp", 1)
+        / job.T
     )
 
 

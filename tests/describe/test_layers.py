@@ -12,7 +12,7 @@ from meshwright import catalog
 from meshwright.describe.layers import Kind, kinds, leading, mix
 from meshwright.describe.mixers import Linear, StateSpace
 from meshwright.describe.model import Model, MoE
-from meshwright.describe.pattern import written
+from meshwright.describe.pattern import shortest_pattern
 from meshwright.describe.read import read
 from meshwright.errors import BadInput
 
@@ -56,7 +56,7 @@ def test_leading_layers_are_those_before_experts_in_all_others() -> None:
 def test_a_pattern_says_what_it_was_written_from(
     every: list[tuple[str, str]],
 ) -> None:
-    pattern = written(every)
+    pattern = shortest_pattern(every)
     model = replace(PLAIN, layers=len(every), pattern=pattern, ssm=SSM)
     assert [(kind.mixer, "dense") for kind in kinds(model)] == every
 

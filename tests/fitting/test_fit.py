@@ -73,7 +73,7 @@ def by_hand(
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalogue has these two numbers alone; what was read of it before stays."""
-    kernels.every(), framework.frameworks()
+    kernels.all_kernels(), framework.frameworks()
     monkeypatch.setattr(fitted, "parameters", lambda: (CLOCK, HOST))
 
 
@@ -148,7 +148,7 @@ def value(place: str, path: str, after: bool) -> float:
     """A number of the catalogue, before or after the fit."""
     kind, name = place.split("/")
     things = {
-        "kernels": kernels.every() if after else kernels.as_written(),
+        "kernels": kernels.all_kernels() if after else kernels.as_written(),
         "frameworks": framework.frameworks()
         if after
         else framework.as_written(),

@@ -381,11 +381,13 @@ def test_conventions_at_their_edges() -> None:
 
 def test_conventions_that_the_user_decides_are_not_kept() -> None:
     asked = replace(job(), framework="megatron-core")
-    words = [each.words for each in practice.kept(asked)]
+    words = [each.words for each in practice.kept_conventions(asked)]
     assert len(words) == 4
-    fewer = [each.words for each in practice.kept(asked, ["cp", "tp"])]
+    fewer = [
+        each.words for each in practice.kept_conventions(asked, ["cp", "tp"])
+    ]
     assert fewer == words[1:3]
-    kept = practice.keeping(asked, practice.kept(asked))
+    kept = practice.keeping(asked, practice.kept_conventions(asked))
     names = [rule.name for rule in rules.of_framework(kept)]
     assert names[-5:] == [rule.name for rule in practice.PRACTICE]
     assert practice.keeping(asked, ()) is asked

@@ -213,7 +213,7 @@ def steady(name: str, rank: int) -> Found:
         for p in trainer.parameters().values():
             for kind, x in trainer.state(p).items():
                 calls.on_host[f"state {kind}"] += x.device.type != "cuda"
-    at, layers = oracle.place(wanted, rank)[0], len(trainer.mixtures())
+    at, layers = oracle.place_of(wanted, rank)[0], len(trainer.mixtures())
     passes = trainer.microbatches * (1 + (layout.recompute == "full"))
     sent = +traffic.sent
     return Found(

@@ -22,7 +22,7 @@ from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train import checkpoint, replicas  # noqa: E402
-from meshwright.train.export import Reader, whole  # noqa: E402
+from meshwright.train.export import Reader, whole_tensor  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
@@ -178,7 +178,7 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
     index = checkpoint.read_index(newest)
     for name, entry in index["tensors"].items():
         assert torch.isfinite(
-            whole(Reader(newest, index), name, entry["shape"])
+            whole_tensor(Reader(newest, index), name, entry["shape"])
         ).all(), name
 
 

@@ -66,7 +66,7 @@ def run(
                 ]
             )
             assert (result.gradient_norm is None) == rows[-1][2]
-            replicas.check(trainer.stages, step)
+            replicas.check_replicas(trainer.stages, step)
             if step == 3:
                 checkpoint.save(trainer, folder, 4, keep=9)
         every: list[Any] = [None] * dist.get_world_size()

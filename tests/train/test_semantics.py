@@ -253,7 +253,7 @@ def train(
                     {n: p.grad for n, p in trainer.parameters().items()}
                 )
             trainer.update(step, norm)
-            found["shared"] = replicas.check(trainer.stages, step)
+            found["shared"] = replicas.check_replicas(trainer.stages, step)
             found["losses"].append(loss)
             found["norms"].append(norm)
         found["weights"] = whole(
@@ -394,14 +394,14 @@ def test_replicas_of_experts_that_differ_are_found() -> None:
 
     def work(device: torch.device) -> None:
         trainer = Trainer(job(MIXTRAL, Layout(dp=4, ep=2)), SETTINGS, device)
-        assert replicas.check(trainer.stages, 0) > 0
+        assert replicas.check_replicas(trainer.stages, 0) > 0
         if dist.get_rank() == 2:
             weight = trainer.parameters()[
                 "layers.1.ffn.experts.down.weight"
             ].to_local()
             assert weight.shape[0] == 4
             weight.view(torch.int32)[3, 0, 0] ^= 1
-        replicas.check(trainer.stages, 7)
+        replicas.check_replicas(trainer.stages, 7)
 
     with pytest.raises(
         RankFailed,
@@ -415,11 +415,11 @@ def test_replicas_that_differ_are_found() -> None:
 
     def work(device: torch.device) -> None:
         trainer = Trainer(job(GPT, Layout(tp=2, dp=2)), SETTINGS, device)
-        assert replicas.check(trainer.stages, 0) > 0
+        assert replicas.check_replicas(trainer.stages, 0) > 0
         if dist.get_rank() == 3:
             weight = trainer.parameters()["layers.1.ffn.up.weight"].to_local()
             weight.view(torch.int32)[0, 0] ^= 1
-        replicas.check(trainer.stages, 7)
+        replicas.check_replicas(trainer.stages, 7)
 
     with pytest.raises(
         RankFailed,

@@ -351,7 +351,7 @@ def test_ranks_of_one_machine_of_several_share_its_memory(
     predicted = predict(job(LLAMA, Layout(dp=4), 8))
     have = {
         "SC_PAGE_SIZE": 1.0,
-        "SC_PHYS_PAGES": 0.6 * rules.together(predicted, SETTINGS),
+        "SC_PHYS_PAGES": 0.6 * rules.bytes_of_all(predicted, SETTINGS),
     }
     monkeypatch.setattr("os.sysconf", have.__getitem__)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -380,7 +380,7 @@ def test_memory_is_that_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     decide, not the plan's bytes.
     """
     predicted = predict(job(LLAMA, Layout(tp=2, pp=2, dp=1)))
-    need = rules.together(predicted, SETTINGS)
+    need = rules.bytes_of_all(predicted, SETTINGS)
     kinds = ("weights", "gradients", "optimizer", "activations")
     assert need > 4 * sum(predicted.memory_bytes[kind] for kind in kinds)
     have = {"SC_PAGE_SIZE": 1.0, "SC_PHYS_PAGES": need}

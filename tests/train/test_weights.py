@@ -27,7 +27,7 @@ from meshwright.formats.hf import load_hf, read_hf  # noqa: E402
 from meshwright.formats.hf_config import differences, write_hf  # noqa: E402
 from meshwright.train import checkpoint, run, weights  # noqa: E402
 from meshwright.train.data import Synthetic  # noqa: E402
-from meshwright.train.export import export, whole  # noqa: E402
+from meshwright.train.export import export, whole_tensor  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.loss import Columns, loss  # noqa: E402
@@ -374,4 +374,4 @@ def test_a_checkpoint_of_no_or_another_model_is_not_exported(
         BadInput,
         match=r"holds weights/norm.weight as \[8\], but its model needs \[4\]",
     ):
-        whole(reader, "weights/norm.weight", [4])
+        whole_tensor(reader, "weights/norm.weight", [4])

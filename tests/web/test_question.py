@@ -13,7 +13,7 @@ from meshwright.errors import BadInput
 from meshwright.formats.toml import dump_job
 from meshwright.formats.toml_writer import dumps_toml
 from meshwright.web import dropped
-from meshwright.web.answers import clusters, copies
+from meshwright.web.answers import clusters, ways_to_copy
 from meshwright.web.question import (
     ask,
     checked,
@@ -79,7 +79,7 @@ def test_question_to_command_and_back() -> None:
 
 def test_question_to_toml_and_back() -> None:
     job, space = ask(NAMED, [])
-    text = copies({"question": NAMED}, told)["toml"]
+    text = ways_to_copy({"question": NAMED}, told)["toml"]
     again, _ = ask(dropped_as(str(text)), [])
     assert again == job
     assert space.choices == {"ep": (2, 4), "zero": (2,)}
@@ -184,7 +184,7 @@ def test_another_tools_script_is_a_question() -> None:
 
 def test_a_plan_is_written_for_other_tools() -> None:
     question = {"model": "llama3-8b", "on": "16xh100-sxm", "batch": "128seq"}
-    found = copies(
+    found = ways_to_copy(
         {"question": question, "layout": {"tp": 4, "zero": 1}}, told
     )
     texts = {tool["name"]: tool for tool in found["tools"]}  # type: ignore[attr-defined]
@@ -208,7 +208,7 @@ def test_a_comparison_is_copied_with_its_clusters_and_prices() -> None:
     names = ["8xh100-sxm", "8xa100-80"]
     prices = {"h100": 2.0, "A100 80GB": 1.5}
     body = {"question": question, "clusters": names, "prices": prices}
-    found = copies(body, told)
+    found = ways_to_copy(body, told)
     words = shlex.split(str(found["command"]))
     assert words[:3] == ["meshwright", "sweep", "llama3-8b"]
     assert words[-2:] == ["--over", "on=8xh100-sxm,8xa100-80"]
@@ -218,5 +218,5 @@ def test_a_comparison_is_copied_with_its_clusters_and_prices() -> None:
     text = str(found["python"]).replace("print(found)", "seen(found)")
     exec(text, {"seen": lambda plan: costs.append(plan.best.cost_usd)})
     assert costs == [row["cost_usd"] for row in clusters(body, told)]
-    alone = copies({"question": question}, told)
+    alone = ways_to_copy({"question": question}, told)
     assert alone["note"] == "" and "plan llama3-8b" in str(alone["command"])

@@ -192,14 +192,14 @@ def from_steps(
 
 def logged_steps(log: str, path: str) -> list[float]:
     """Seconds of the steady steps in the log of another tool's run; path: of its job."""
-    from ..compare.logged import beside
+    from ..compare.logged import compare_log
     from ..formats import read_text
     from ..formats.logs import steps_of
     from ..formats.toml import load_job
     from ..prediction.prediction import predict
 
     steps = steps_of(read_text(log), log[:80])
-    found = beside(log, steps, predict(load_job(path)))
+    found = compare_log(log, steps, predict(load_job(path)))
     return [found.seconds(step) for step in found.log.steady]
 
 

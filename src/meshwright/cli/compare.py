@@ -155,7 +155,7 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
 
 def with_log(path: str, job: str | None, on: str | None, json: bool) -> int:
     """The log of another tool's run beside what is predicted for its job."""
-    from ..compare.logged import beside
+    from ..compare.logged import compare_log
     from ..formats import flags, read_text
     from ..formats.logs import steps_of
     from ..prediction.prediction import predict
@@ -170,7 +170,9 @@ def with_log(path: str, job: str | None, on: str | None, json: bool) -> int:
         )
     notes: list[str] = []
     given = {"on": on} if on else {}
-    found = beside(path, log, predict(flags.read_flags(job, given, notes)))
+    found = compare_log(
+        path, log, predict(flags.read_flags(job, given, notes))
+    )
     data = console.envelope("compare", {**found.to_dict(), "notes": notes})
     console.show_json(data) if json else console.show(of_log(found, notes))
     return 0

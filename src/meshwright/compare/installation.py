@@ -38,7 +38,7 @@ def scale(ratios: Sequence[float]) -> float:
     return math.exp(middle * len(ordered) / (len(ordered) + PRIOR))
 
 
-def spread(ratios: Sequence[float]) -> float:
+def largest_disagreement(ratios: Sequence[float]) -> float:
     """Largest logarithm of one step over the scaled prediction: how far they disagree."""
     centre = math.log(scale(ratios))
     return max(abs(math.log(ratio) - centre) for ratio in ratios)

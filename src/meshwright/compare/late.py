@@ -41,7 +41,7 @@ def stragglers(c: RunNumbers) -> dict[int, float]:
     for rank in c.run.ranks:
         seconds = planned[rank.place.get("pp", 0)]
         if rank.steps and seconds:
-            ratios[rank.rank] = held(rank, c.free) / seconds
+            ratios[rank.rank] = seconds_on_rank(rank, c.free) / seconds
             expected[rank.rank] = seconds
     late = {}
     for number, ratio in ratios.items():
@@ -53,7 +53,7 @@ def stragglers(c: RunNumbers) -> dict[int, float]:
     return late
 
 
-def held(rank: RankRecord, free: bool) -> float:
+def seconds_on_rank(rank: RankRecord, free: bool) -> float:
     """Seconds that the passes of a step hold a rank: those it is busy, or, if its passes wait for
     nobody (`free`), the quickest of each on the clock, where that is longer: a rank may be late
     without computing.

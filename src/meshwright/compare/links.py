@@ -26,7 +26,7 @@ def links(run: Run) -> dict[Link, float]:
     by_way: dict[Link, dict[bool, list[float]]] = defaultdict(
         lambda: {True: [], False: []}
     )
-    for ranks in lines(run.ranks):
+    for ranks in pipeline_ranks(run.ranks):
         for k in range(min(len(rank.steps) for rank in ranks)):
             for a, b, seconds in messages(ranks, k):
                 by_way[min(a, b), max(a, b)][a < b].append(seconds)
@@ -36,7 +36,7 @@ def links(run: Run) -> dict[Link, float]:
     }
 
 
-def lines(every: Sequence[RankRecord]) -> list[list[RankRecord]]:
+def pipeline_ranks(every: Sequence[RankRecord]) -> list[list[RankRecord]]:
     """The ranks that hand each other microbatches: those that differ in pp alone."""
     pipelines: dict[tuple[int, ...], list[RankRecord]] = defaultdict(list)
     for rank in every:

@@ -101,7 +101,7 @@ class Logged:
         }
 
 
-def beside(name: str, log: Log, predicted: Prediction) -> Logged:
+def compare_log(name: str, log: Log, predicted: Prediction) -> Logged:
     """A log beside its prediction.  BadInput where the log is of another batch."""
     said = {s.batch for s in log.steady if s.batch}
     if said and predicted.job.batch not in said:

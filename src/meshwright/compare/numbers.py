@@ -13,7 +13,7 @@ from ..formats.records import Run
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay, replay
 from ..schedule.timeline import Timeline
-from .terms import StepCauses, step
+from .terms import StepCauses, step_causes
 from .virtual import Virtual, on_the_clock, virtual
 
 KEPT = ("weights", "gradients", "optimizer")
@@ -42,7 +42,7 @@ class RunNumbers:
     @cached_property
     def step(self) -> StepCauses | None:
         """Cause by cause."""
-        return step(self.run, self.predicted) if self.recorded else None
+        return step_causes(self.run, self.predicted) if self.recorded else None
 
     @cached_property
     def replayed(self) -> Replay:

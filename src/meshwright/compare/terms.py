@@ -81,14 +81,14 @@ class StepCauses:
         )
 
 
-def step(run: Run, predicted: Prediction) -> StepCauses:
+def step_causes(run: Run, predicted: Prediction) -> StepCauses:
     """The comparison of a run that recorded steps."""
     rank = max(run.ranks, key=lambda r: sum(busy(s.actions) for s in r.steps))
     profile = run.profiles.get(rank.rank)
     waits: Mapping[str, float] = profile.wait_s if profile else {}
     idle = fmean(bubbles(run, rank))
     seconds = {
-        name: fmean(of(s, rank.device)[name] for s in rank.steps)
+        name: fmean(busy_by_cause(s, rank.device)[name] for s in rank.steps)
         for name in ("forward", "backward", "pp_comm", "optimizer", "other")
     }
     comm = (
@@ -163,7 +163,7 @@ def busy(parts: Sequence[Part]) -> float:
     return float(sum(part.busy_s for part in parts))
 
 
-def of(s: StepRecord, device: str) -> dict[str, float]:
+def busy_by_cause(s: StepRecord, device: str) -> dict[str, float]:
     """Busy seconds of one step by cause."""
     forward = busy(s.of("F"))
     backward = busy(s.of("B", "I", "W"))
@@ -203,7 +203,7 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
     between -= within + sum(
         part.end_s - part.start_s - part.busy_s for part in s.of("reduce")
     )
-    seconds = of(s, rank.device)
+    seconds = busy_by_cause(s, rank.device)
     spent = sum(
         seconds[name]
         for name in ("forward", "backward", "optimizer", "pp_comm", "other")

@@ -437,7 +437,7 @@ class Timer:
         return Redo(
             time.total,
             sent(halves),
-            recompute.kept(ops, runs, boundary),
+            recompute.saved_bytes_of(ops, runs, boundary),
             time,
         )
 

@@ -15,7 +15,7 @@ from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
 from .context import exchange, heads_of, worked
-from .feed_forward import beside
+from .feed_forward import parallel_block
 from .latent import latent
 from .mask import seen
 from .parallel import Entry, after, column, inner_norm, pre_norm, row
@@ -78,7 +78,7 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     m = job.model
     of = heads(m, kind, size.tp)
     # the feed-forward keeps, and reduces, for both
-    beside_ffn = beside(m, kind) and not kind.moe
+    beside_ffn = parallel_block(m, kind) and not kind.moe
     ops = [pre_norm(job, layout, size, "attention/norm")]
     ops += (
         latent(job, layout, size)

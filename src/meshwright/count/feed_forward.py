@@ -13,7 +13,7 @@ from .parallel import Entry, after, column, inner_norm, pre_norm, row
 from .work import Local, Op
 
 
-def beside(m: Model, kind: Kind) -> bool:
+def parallel_block(m: Model, kind: Kind) -> bool:
     """A parallel block: mixer and feed-forward read the same norm."""
     return m.norms_per_layer == 1 and kind.ffn and kind.mixer != "none"
 
@@ -37,7 +37,7 @@ def dense(
     t = size.tokens
     F = width / size.tp
     gates = 2 if m.gated else 1
-    shares_norm = kind is not None and beside(m, kind)
+    shares_norm = kind is not None and parallel_block(m, kind)
     up = column(
         job,
         layout,

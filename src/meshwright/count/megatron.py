@@ -17,7 +17,7 @@ from ..describe.layers import Kind
 from ..describe.layout import Layout
 from .attention import attention
 from .convolution import convolution
-from .feed_forward import beside, dense
+from .feed_forward import dense, parallel_block
 from .linear_attention import linear_attention
 from .moe import experts
 from .state_space import state_space
@@ -32,7 +32,9 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
         mixed = MIXERS[word](job, layout, size, kind)
         ops += mixed[1:] if ops else mixed  # side by side they share a norm
     if kind.moe:
-        return ops + experts(job, layout, size, beside=beside(job.model, kind))
+        return ops + experts(
+            job, layout, size, beside=parallel_block(job.model, kind)
+        )
     return ops + (
         dense(job, layout, size, job.model.ffn, kind) if kind.ffn else []
     )

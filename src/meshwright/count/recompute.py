@@ -72,7 +72,9 @@ def _every_second(op: Op, before: int) -> tuple[Num, int]:
     return gone / sum(columns), before + len(columns)
 
 
-def kept(ops: Sequence[Op], redo: Sequence[Again], boundary: Num) -> Num:
+def saved_bytes_of(
+    ops: Sequence[Op], redo: Sequence[Again], boundary: Num
+) -> Num:
     """Bytes that stay of one microbatch. boundary: the layer's input, which a first operation that
     runs again begins with.
     """

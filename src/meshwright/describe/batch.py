@@ -47,7 +47,7 @@ def parse_batch(
     if count * seq == tokens:
         return count, None
     whole = f"batch: {tokens:,.0f} tokens rounded to"
-    if (better := shared(tokens / seq, chips)) != count and math.gcd(
+    if (better := shared_multiple(tokens / seq, chips)) != count and math.gcd(
         better, chips
     ) > math.gcd(count, chips):
         return (
@@ -77,7 +77,7 @@ def _less_than_one(tokens: float, seq: int) -> str:
     return f"batch of {tokens:,.0f} tokens is less than one sequence of {seq:,}{would}"
 
 
-def shared(sequences: float, chips: int) -> int:
+def shared_multiple(sequences: float, chips: int) -> int:
     """The multiple of the largest divisor of `chips` that lies within ROUNDED of that many
     sequences, of `chips` itself within SHARED.
     """

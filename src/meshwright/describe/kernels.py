@@ -115,7 +115,7 @@ class Kernels(Checked):
 
 
 @cache
-def every() -> dict[str, Kernels]:
+def all_kernels() -> dict[str, Kernels]:
     """name -> constants, all of the catalogue, with those that runs tell."""
     return {
         name: fitted.applied(f"kernels/{name}", of)
@@ -136,5 +136,5 @@ def as_written() -> dict[str, Kernels]:
 
 def kernels(name: str) -> Kernels:
     """The constants of that name; BadInput names the nearest ones."""
-    constants: Kernels = finder("kernels", every())(name)
+    constants: Kernels = finder("kernels", all_kernels())(name)
     return constants

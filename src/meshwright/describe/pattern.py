@@ -57,7 +57,7 @@ def words(pattern: Sequence[str]) -> list[tuple[int, str, str | None]]:
     return parts
 
 
-def written(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def shortest_pattern(every: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The shortest pattern of a list of (mixer, feed-forward)."""
     layers = [f"{mixer}+{ffn}" for mixer, ffn in every]
     count = len(layers)

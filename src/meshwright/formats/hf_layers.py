@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..describe.pattern import written
+from ..describe.pattern import shortest_pattern
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import Config, Fields
@@ -109,7 +109,7 @@ def arrange(fields: Fields) -> Fields:
     if regular and period is not None:
         return {**left, "full_every": period} if period != 1 else left
     every = (
-        written(zip(mixers, ffns, strict=True))
+        shortest_pattern(zip(mixers, ffns, strict=True))
         if not regular
         else plain(mixers)
     )
@@ -134,5 +134,5 @@ def plain(mixers: Sequence[str]) -> tuple[str, ...]:
     """A pattern that leaves the feed-forward to the model."""
     return tuple(
         word.removesuffix("+")
-        for word in written((kind, "") for kind in mixers)
+        for word in shortest_pattern((kind, "") for kind in mixers)
     )

@@ -110,7 +110,9 @@ PRACTICE = tuple(
 )
 
 
-def kept(job: Job, named: Collection[str] = ()) -> tuple[Convention, ...]:
+def kept_conventions(
+    job: Job, named: Collection[str] = ()
+) -> tuple[Convention, ...]:
     """The conventions that a plan of the job keeps; named: fields that the user has decided."""
     if not job.profile:
         return ()

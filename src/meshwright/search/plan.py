@@ -254,7 +254,7 @@ def _practised(question: Question, asked: Space) -> Steps:
     of all layouts; and what is faster outside.
     """
     job = question.job
-    conventions = practice.kept(job, asked.choices)
+    conventions = practice.kept_conventions(job, asked.choices)
     usual = practice.keeping(job, conventions)
     one = yield from _answered(question, usual)
     if one.best:

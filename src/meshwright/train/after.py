@@ -57,7 +57,7 @@ def sample(plan: RunPlan, device: torch.device) -> None:
     (plan.folder / SAMPLE).write_text(text["text"], "utf-8")
 
 
-def told(folder: Path) -> str | None:
+def sample_text(folder: Path) -> str | None:
     """The sample that was written."""
     path = folder / SAMPLE
     return path.read_text("utf-8") if path.exists() else None

@@ -91,7 +91,7 @@ def file_contents(path: Path, share: float | None) -> str:
     """Hash of the contents of one token file, with its share of the samples."""
     header = data.read_header(path)
     digest = hashlib.sha256()
-    with data.beside(path, ".bin").open("rb") as file:
+    with data.sibling(path, ".bin").open("rb") as file:
         digest.update(file.read(ENDS_BYTES))
         file.seek(max(0, file.seek(0, os.SEEK_END) - ENDS_BYTES))
         digest.update(file.read(ENDS_BYTES))

@@ -55,7 +55,7 @@ class Tiled(torch.autograd.Function):
             dtype=torch.float32,
         )
         extra: tuple[Any, ...] = ()
-        for b, tile in each(rows, q.shape[0]):
+        for b, tile in tiles_of(rows, q.shape[0]):
             parts = [
                 cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))
             ]
@@ -74,7 +74,7 @@ class Tiled(torch.autograd.Function):
             torch.zeros(x.shape, dtype=torch.float32, device=x.device)
             for x in (q, k, v)
         ]
-        for b, tile in each(ctx.rows, q.shape[0]):
+        for b, tile in tiles_of(ctx.rows, q.shape[0]):
             every = ((grad, 0), (out, 0), (q, 0), (k, 1), (v, 1))
             parts = [cut(x[b], *side(tile, i)) for x, i in every]
             l_tile = (
@@ -92,7 +92,7 @@ class Tiled(torch.autograd.Function):
         ), None
 
 
-def each(rows: Rows, batch: int) -> Any:
+def tiles_of(rows: Rows, batch: int) -> Any:
     """(sequences, tile) of all tiles."""
     for i, every in enumerate(rows):
         for tile in every:

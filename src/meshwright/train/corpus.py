@@ -37,7 +37,7 @@ def documents() -> Iterator[str]:
 
 def make(path: Path) -> dict[str, Any]:
     """Write the corpus as a token file of bytes, unless it is there already; its header."""
-    if data.beside(path, ".json").exists():
+    if data.sibling(path, ".json").exists():
         return data.read_header(path)
     version = f"docstrings of the standard library of Python {sys.version.split()[0]}"
     encode = encoder("bytes")

@@ -120,7 +120,7 @@ class File:
                 f" after {held_out} for evaluation (train.eval_batches, train.eval_data)"
             )
         self.tokens = np.memmap(
-            beside(path, ".bin"), DTYPES[header["dtype"]], "r"
+            sibling(path, ".bin"), DTYPES[header["dtype"]], "r"
         )
         self.order = Shuffle(self.count, seed, 0)
 
@@ -280,7 +280,7 @@ def end_of(named: str) -> int:
     return known.pop()
 
 
-def beside(path: Path, suffix: str) -> Path:
+def sibling(path: Path, suffix: str) -> Path:
     """NAME.bin or NAME.json of a token file; BadInput for what has no name, such as "."."""
     if not path.name:
         raise BadInput(f"{str(path)!r} is no token file: it has no name")
@@ -289,8 +289,8 @@ def beside(path: Path, suffix: str) -> Path:
 
 def read_header(path: Path) -> dict[str, Any]:
     """The description of a token file, checked against its size."""
-    about = beside(path, ".json")
-    tokens = beside(path, ".bin")
+    about = sibling(path, ".json")
+    tokens = sibling(path, ".bin")
     header = parse_json(read_text(about), str(about))
     right = header.get("format") == FORMAT and header.get("dtype") in DTYPES
     if not right or not all(
@@ -336,7 +336,7 @@ def write(
         **({"end": end, "end_id": end_id} if end is not None else {}),
     }
     parts = {
-        suffix: beside(path, f"{suffix}.{os.getpid()}")
+        suffix: sibling(path, f"{suffix}.{os.getpid()}")
         for suffix in (".bin", ".json")
     }
     try:
@@ -398,7 +398,7 @@ def texts(path: Path, key: str = "text") -> Iterator[str]:
             path, "rt", encoding="utf-8-sig", newline=""
         ) as file:
             yield from (
-                documents(file, path, key) if lines(path) else pieces(file)
+                documents(file, path, key) if is_jsonl(path) else pieces(file)
             )
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text") from None
@@ -410,7 +410,7 @@ def texts(path: Path, key: str = "text") -> Iterator[str]:
         raise BadInput(f"{path} is damaged: {error}") from None
 
 
-def lines(path: Path) -> bool:
+def is_jsonl(path: Path) -> bool:
     """Whether a text is a .jsonl, packed or not."""
     names = path.suffixes
     if names and names[-1] in PACKED:
@@ -493,7 +493,7 @@ def prepare(
 
     Memory does not grow with the file: a few megabytes of text are held at once.
     """
-    encode = encoder(tokenizer, end, lines(path))
+    encode = encoder(tokenizer, end, is_jsonl(path))
     return write(
         to,
         encode.stream(texts(path, key)),

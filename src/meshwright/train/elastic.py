@@ -121,7 +121,7 @@ class Vigil(threading.Thread):
 
     def say(self) -> None:
         """A sign of this rank; where it has not moved, with what it is at."""
-        count, words = heartbeat.own()
+        count, words = heartbeat.own_progress()
         self.looks += 1
         sign_of: dict[str, Any] = {
             "looks": self.looks,
@@ -129,7 +129,7 @@ class Vigil(threading.Thread):
             "words": words,
         }
         if count == self.count:
-            sign_of["frames"] = stack(self.main)
+            sign_of["frames"] = call_stack(self.main)
         self.count = count
         self.store.set(sign(self.rank), json.dumps(sign_of))
 
@@ -156,7 +156,7 @@ def sign(rank: int) -> str:
     return f"sign/{rank}"
 
 
-def stack(thread: int) -> list[tuple[str, str, str]]:
+def call_stack(thread: int) -> list[tuple[str, str, str]]:
     """Calls of a thread, the innermost first: (file, line, function)."""
     frames = []
     frame = sys._current_frames().get(thread)

@@ -189,7 +189,7 @@ def gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:
         pieces = [
             one_of(reader, ours, shape, where.part)
             if where.each
-            else whole(reader, f"weights/{ours}", shape)[:count]
+            else whole_tensor(reader, f"weights/{ours}", shape)[:count]
             for ours, where, shape, count in parts
         ]
         tensor = torch.cat(pieces)
@@ -216,7 +216,7 @@ def one_of(reader: Reader, name: str, shape: list[int], number: int) -> Tensor:
     return tensor
 
 
-def whole(reader: Reader, name: str, shape: list[int]) -> Tensor:
+def whole_tensor(reader: Reader, name: str, shape: list[int]) -> Tensor:
     """A tensor of a checkpoint, put together from the chunks of all ranks; BadInput if it is
     missing or of another shape.
     """

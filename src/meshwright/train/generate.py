@@ -15,7 +15,7 @@ from ..errors import BadInput
 from ..formats.run_folder import attempts
 from . import data
 from .checkpoint import FAVOUR
-from .export import newest, whole
+from .export import newest, whole_tensor
 from .initial import parameters
 from .model import Decoder
 from .moe import MixtureOfExperts
@@ -88,14 +88,14 @@ def loaded(reader: Reader, model: Model) -> Decoder:
     made.tie()
     with torch.no_grad():
         for name, p in parameters(made, model):
-            p.copy_(whole(reader, f"weights/{name}", list(p.shape)))
+            p.copy_(whole_tensor(reader, f"weights/{name}", list(p.shape)))
     for number, block in made.layers.items():
         name = f"{FAVOUR}/layers.{number}"
         if name in reader.index["tensors"] and isinstance(
             block.ffn, MixtureOfExperts
         ):
             experts = block.ffn.experts.count
-            block.ffn.favour_E = whole(reader, name, [experts])
+            block.ffn.favour_E = whole_tensor(reader, name, [experts])
     return made
 
 

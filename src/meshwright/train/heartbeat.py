@@ -74,7 +74,7 @@ def keep() -> None:
     OwnRecord.signs, OwnRecord.rank, OwnRecord.count = Signs(1), 0, 0
 
 
-def own() -> tuple[int, str]:
+def own_progress() -> tuple[int, str]:
     """(beats so far, last words) of this process, where they are noted."""
     return OwnRecord.signs.read(OwnRecord.rank) if OwnRecord.signs else (0, "")
 

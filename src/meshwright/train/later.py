@@ -27,7 +27,7 @@ class Later:
         return values
 
 
-def sent(numbers: list[float], device: torch.device) -> Tensor:
+def to_device(numbers: list[float], device: torch.device) -> Tensor:
     """Numbers of the host on the device, without waiting for it."""
     host = torch.tensor(numbers, dtype=torch.float64)
     if device.type == "cuda":

@@ -78,14 +78,14 @@ class Lock:
             holder = self.holder()
             if alive(holder) or time.monotonic() > until:
                 raise BadInput(
-                    f"{self.path.parent} is trained in by {named(holder)}: wait for it, end it, "
-                    "or take another folder with -o"
+                    f"{self.path.parent} is trained in by {words_for_owner(holder)}: wait for"
+                    " it, end it, or take another folder with -o"
                 )
             time.sleep(EVERY_S)
         if before := self.holder():
             print(
-                f"{self.path.parent}: {named(before)} is gone without an end; this start takes"
-                " over",
+                f"{self.path.parent}: {words_for_owner(before)} is gone without an end; this start"
+                " takes over",
                 file=sys.stderr,
             )
         about = json.dumps({**self.about, "since_unix_s": time.time()}) + "\n"
@@ -132,7 +132,7 @@ def running(pid: int) -> bool:
     return True
 
 
-def named(holder: dict[str, Any]) -> str:
+def words_for_owner(holder: dict[str, Any]) -> str:
     """Words for the run that has a folder."""
     if not holder:
         return "another run"

@@ -20,11 +20,11 @@ from ..schedule import get as schedule_named
 from . import gradients
 from .balance import Balance
 from .initial import initialise, local
-from .later import Later, sent
+from .later import Later, to_device
 from .model import Decoder
 from .moe import MixtureOfExperts
 from .optimizer import adamw, ready
-from .parallel import mesh, spread
+from .parallel import cut_stage, mesh
 from .pipeline import Engine, criterion, engine
 from .record import Recorder
 from .scaling import Scaler
@@ -168,7 +168,7 @@ class Trainer:
         )[number]
         with torch.device("meta"):
             stage = Decoder(job.model, layers, job.T, layout.recompute)
-        spread(stage, job, layout, self.mesh)
+        cut_stage(stage, job, layout, self.mesh)
         if self.settings.compile:
             stage.compile_blocks()
         stage.to_empty(device=self.device)
@@ -249,7 +249,7 @@ class Trainer:
             squares = gradients.squares(self.stages, self.layout)
             sums = torch.stack([loss, squares.to(self.device)])
             if others := self.beside():
-                sums = torch.cat([sums, sent(others, self.device)])
+                sums = torch.cat([sums, to_device(others, self.device)])
             dist.all_reduce(sums)
             return sums
 

@@ -61,7 +61,7 @@ class CrossEntropy(torch.autograd.Function):
         if columns.real:
             for rows in pieces(logits):
                 largest[rows] = logits[rows, : columns.real].amax(-1).float()
-        shared(largest, columns, dist.ReduceOp.MAX)
+        combine(largest, columns, dist.ReduceOp.MAX)
         if columns.real:
             for rows in pieces(logits):
                 x = in_fp32(logits[rows, : columns.real])
@@ -69,8 +69,8 @@ class CrossEntropy(torch.autograd.Function):
                     x.gather(1, place[rows, None])[:, 0] * here[rows]
                 )
                 total[rows] = x.sub_(largest[rows, None]).exp_().sum(-1)
-        shared(total, columns)
-        shared(wanted, columns)
+        combine(total, columns)
+        combine(wanted, columns)
         whole = total.log_().add_(largest)
         # an alias: it may be a view
         ctx.save_for_backward(logits.detach(), target, whole)
@@ -117,7 +117,7 @@ def in_fp32(x: Tensor) -> Tensor:
     return x.to(torch.float32, copy=True)
 
 
-def shared(x: Tensor, columns: Columns, op: Any = dist.ReduceOp.SUM) -> None:
+def combine(x: Tensor, columns: Columns, op: Any = dist.ReduceOp.SUM) -> None:
     """Combine with the other ranks, in place."""
     if columns.group is not None:
         dist.all_reduce(x, op, columns.group)

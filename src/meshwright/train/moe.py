@@ -75,8 +75,8 @@ class Linears(nn.Module):
         self.bias = nn.Parameter(torch.empty(experts, out)) if bias else None
 
     def forward(self, x_MD: Tensor, rows: ExpertRows) -> Tensor:
-        w_EFD = here(self.weight)
-        b_EF = None if self.bias is None else here(self.bias)
+        w_EFD = local_part(self.weight)
+        b_EF = None if self.bias is None else local_part(self.bias)
         product = in_one if grouped(x_MD) else one_by_one
         return product(x_MD, w_EFD, b_EF, rows)
 
@@ -123,7 +123,7 @@ class Experts(nn.Module):
         choice_M = choice_Nk.flatten()
         k = choice_Nk.shape[1]
         order_M = choice_M.argsort(stable=True)
-        sent_E = counted(choice_M, self.count)
+        sent_E = expert_counts(choice_M, self.count)
         # rows have no name here: they are let go when they are sent
         y_MD = (
             self.compute(x_ND[order_M // k], ExpertRows(sent_E))
@@ -230,7 +230,7 @@ def exchanged(
     return back_MD
 
 
-def counted(choice_M: Tensor, experts: int) -> Tensor:
+def expert_counts(choice_M: Tensor, experts: int) -> Tensor:
     """How often each expert was chosen (`bincount`, which GPUs are waited for in)."""
     none = torch.zeros(experts, dtype=torch.int64, device=choice_M.device)
     return none.scatter_add_(0, choice_M, torch.ones_like(choice_M))
@@ -243,6 +243,6 @@ def inverse(order: Tensor) -> Tensor:
     )
 
 
-def here(x: Tensor) -> Tensor:
+def local_part(x: Tensor) -> Tensor:
     """This rank's part of a weight; its gradient is that of the part."""
     return x.to_local() if isinstance(x, DTensor) else x

@@ -81,7 +81,7 @@ class OfRank:
         return {**asdict(self), "agrees": self.agrees}
 
 
-def place(job: Job, rank: int) -> tuple[int, int]:
+def place_of(job: Job, rank: int) -> tuple[int, int]:
     """Where a rank stands on the axes pp and cp."""
     ranks = grid(placed(job.layout, job.cluster.sizes))
     if not 0 <= rank < ranks.size:
@@ -163,7 +163,9 @@ def compare(
     the share that is done. BadInput if the job cannot be trained.
     """
     rules.demand(job, settings, int(job.layout.chips))
-    places = {rank: place(job, rank) for rank in ranks or representative(job)}
+    places = {
+        rank: place_of(job, rank) for rank in ranks or representative(job)
+    }
     done: list[OfRank] = []
     for rank, at in places.items():
         if progress:

@@ -109,7 +109,7 @@ def mesh(
     )
 
 
-def spread(stage: Decoder, job: Job, layout: Layout, m: RankMesh) -> None:
+def cut_stage(stage: Decoder, job: Job, layout: Layout, m: RankMesh) -> None:
     """Cut a stage (on the meta device) over the mesh, in place."""
     if layout.tp > 1:
         tensor_parallel(stage, m.axis("tp"), layout.sequence_parallel)

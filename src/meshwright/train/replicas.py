@@ -58,7 +58,7 @@ def digest(x: Tensor) -> Tensor:
     return total
 
 
-def check(stages: dict[int, Decoder], step: int) -> int:
+def check_replicas(stages: dict[int, Decoder], step: int) -> int:
     """Compare all ranks; the number of parts that more than one rank holds. Raises
     ReplicasDiffer.
     """

@@ -169,7 +169,7 @@ def demand_memory(
     """
     if settings.device != "cpu":
         return demand_chip(predicted, settings)
-    need = together(predicted, settings)
+    need = bytes_of_all(predicted, settings)
     chips = float(predicted.layout.chips)
     if world is not None:
         need *= min(1.0, int(os.environ.get("LOCAL_WORLD_SIZE", "1")) / chips)
@@ -228,7 +228,7 @@ def peaks(
         yield dict(peak(wanted, rank, settings.shards or 0).peak)
 
 
-def together(predicted: Prediction, settings: Settings) -> float:
+def bytes_of_all(predicted: Prediction, settings: Settings) -> float:
     """Bytes of all ranks at their peaks."""
     ranks = [*peaks(predicted, settings)]
     return (

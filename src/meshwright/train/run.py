@@ -217,7 +217,9 @@ def summary(plan: RunPlan) -> dict[str, Any]:
             if timed
             else plan.predicted.step_time_s
         ),
-        "sample": after.told(plan.folder) if plan.settings.sample else None,
+        "sample": after.sample_text(plan.folder)
+        if plan.settings.sample
+        else None,
         "checkpoint": str(steps[-1]) if steps else None,
         "output": str(plan.folder),
     }

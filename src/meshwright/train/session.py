@@ -129,7 +129,7 @@ class Session:
         s = self.plan.settings
         seconds, self.known_s = now - max(of.began, self.known_s), now
         if due(of.done, s.check_every):
-            replicas.check(self.trainer.stages, of.done - 1)
+            replicas.check_replicas(self.trainer.stages, of.done - 1)
         asked = spent["stop"] > 0
         if s.eval_every and (last or asked or due(of.done, s.eval_every)):
             with self.spans.span("eval_s"):

@@ -14,7 +14,7 @@ ROUNDS = 6
 MASK = 2**64 - 1
 
 
-def mixed(x: int) -> int:
+def splitmix64(x: int) -> int:
     """64 bits, each of which depends on all of x (SplitMix64, Steele et al. 2014)."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -35,13 +35,13 @@ class Shuffle:
         half = max(1, ((self.count - 1).bit_length() + 1) // 2)
         low = (1 << half) - 1
         keys = [
-            mixed(mixed(mixed(self.seed) ^ self.epoch) + n)
+            splitmix64(splitmix64(splitmix64(self.seed) ^ self.epoch) + n)
             for n in range(ROUNDS)
         ]
         while True:
             left, right = i >> half, i & low
             for key in keys:
-                left, right = right, left ^ (mixed(key ^ right) & low)
+                left, right = right, left ^ (splitmix64(key ^ right) & low)
             i = left << half | right
             if i < self.count:
                 return i

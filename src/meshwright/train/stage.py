@@ -25,7 +25,7 @@ Packed = Callable[[int], tuple[Documents, ...]]
 """Number of a microbatch -> where the documents of its sequences begin."""
 
 
-def whole(microbatch: int) -> tuple[Documents, ...]:
+def one_document(microbatch: int) -> tuple[Documents, ...]:
     """Each sequence is one document."""
     return ((0,),)
 
@@ -33,7 +33,7 @@ def whole(microbatch: int) -> tuple[Documents, ...]:
 class LateBufferStage(PipelineStage):
     """A `PipelineStage` that makes its receive buffers as late as it can."""
 
-    documents: Packed = staticmethod(whole)
+    documents: Packed = staticmethod(one_document)
     sharded = False
     """ZeRO 2 and 3: gradients are reduced after each microbatch, and kept as shards."""
 

@@ -190,7 +190,7 @@ def row(linear: nn.Linear, ranks: TensorRanks) -> None:
     replace_forward(linear, forward)
 
 
-def shared(module: nn.Module, ranks: TensorRanks) -> None:
+def sum_gradients(module: nn.Module, ranks: TensorRanks) -> None:
     """For a module whose weights all ranks hold, while each has other rows (tokens, or heads):
     their gradients are parts of a sum.
     """
@@ -244,10 +244,10 @@ def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
     whole_input(attention, ranks)
     for of_heads in (attention.q_norm, attention.k_norm):
         if of_heads is not None:
-            shared(of_heads, ranks)
+            sum_gradients(of_heads, ranks)
     if sequence:
-        shared(block.attention_norm, ranks)
-        shared(block.ffn_norm, ranks)
+        sum_gradients(block.attention_norm, ranks)
+        sum_gradients(block.ffn_norm, ranks)
     if isinstance(block.ffn, MixtureOfExperts):
         mixture(block.ffn, ranks)
     else:
@@ -265,8 +265,8 @@ def dense(ffn: Any, ranks: TensorRanks) -> None:
 
 def mixture(moe: MixtureOfExperts, ranks: TensorRanks) -> None:
     """Each rank routes its own tokens; shared experts are cut as a feed-forward is."""
-    shared(moe.router, ranks)
+    sum_gradients(moe.router, ranks)
     if moe.shared_gate is not None:
-        shared(moe.shared_gate, ranks)
+        sum_gradients(moe.shared_gate, ranks)
     if moe.shared is not None:
         dense(moe.shared, ranks)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ..errors import BadInput, MeshwrightError
 from .endpoints import Endpoint, checked, endpoints
-from .work import written
+from .work import json_bytes
 
 
 @cache
@@ -32,15 +32,15 @@ def asked(name: str, body: str) -> Any:
 def answer(name: str, body: str) -> str:
     """One answer as JSON; {"error": sentence} for what is wrong."""
     try:
-        return written(asked(name, body)).decode()
+        return json_bytes(asked(name, body)).decode()
     except MeshwrightError as error:
-        return written({"error": str(error)}).decode()
+        return json_bytes({"error": str(error)}).decode()
 
 
 def lines(name: str, body: str) -> Iterator[str]:
     """An answer of many parts, each as JSON."""
     try:
         for part in cast("Iterator[Any]", asked(name, body)):
-            yield written(part).decode()
+            yield json_bytes(part).decode()
     except MeshwrightError as error:
-        yield written({"error": str(error)}).decode()
+        yield json_bytes({"error": str(error)}).decode()

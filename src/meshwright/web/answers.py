@@ -34,7 +34,7 @@ from ..search.evaluate import Progress
 from ..search.plan import Steps
 from ..search.selectors import choices_of, neighbours, pinned
 from ..sweep import vary
-from .prices import by_chip, own, rented
+from .prices import by_chip, price_of_job, rented
 from .question import ask, checked, command_of, keys, laid_out, python_of
 
 Body = Mapping[str, Any]
@@ -43,7 +43,9 @@ MOST_ROWS = 64
 """Clusters, or other rows of one answer."""
 
 
-def settled(prediction: Prediction, notes: Sequence[str]) -> dict[str, Any]:
+def prediction_fields(
+    prediction: Prediction, notes: Sequence[str]
+) -> dict[str, Any]:
     """A prediction's fields, with what was rounded among its notes, and its layout in words."""
     said = prediction.noted((*notes, *prediction.notes))
     return {
@@ -58,9 +60,11 @@ def predict(body: Body, progress: Progress) -> Answer:
     """One step under a given layout."""
     notes: list[str] = []
     job, _ = ask(body.get("question"), notes)
-    job = rented(job, own(job, body.get("prices", {})))
+    job = rented(job, price_of_job(job, body.get("prices", {})))
     layout = laid_out(job, body.get("layout", {}))
-    return envelope("predict", settled(compute_step(job, layout), notes))
+    return envelope(
+        "predict", prediction_fields(compute_step(job, layout), notes)
+    )
 
 
 def plan(body: Body, progress: Progress) -> Answer:
@@ -75,7 +79,7 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
     """
     notes: list[str] = []
     job, space = ask(body.get("question"), notes)
-    rate = own(job, body.get("prices", {}))
+    rate = price_of_job(job, body.get("prices", {}))
     job = rented(job, rate)
     paid = {**price(job), **({"yours": True} if rate else {})}
     top = body.get("top", 5)
@@ -98,7 +102,7 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
         answer, alternatives=answer.alternatives[: top - 1], notes=said
     )
     told = answer.to_dict()
-    for p, one in shown(answer, told):
+    for p, one in predictions(answer, told):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
     yield envelope("plan", {**told, "price": paid, **tied})
 
@@ -113,10 +117,10 @@ def closed_forms(
         except StopIteration as done:
             return cast("Plan", done.value)
         if p:
-            yield {"closed_form": settled(p, notes), "price": paid}
+            yield {"closed_form": prediction_fields(p, notes), "price": paid}
 
 
-def shown(
+def predictions(
     answer: Plan, told: Mapping[str, Any]
 ) -> Iterator[tuple[Prediction, dict[str, Any]]]:
     """The predictions of a plan with their fields."""
@@ -155,7 +159,7 @@ def price(job: Job) -> Mapping[str, Any]:
     }
 
 
-def beside(body: Body, progress: Progress) -> Answer:
+def neighbours_of(body: Body, progress: Progress) -> Answer:
     """One field of a layout changed at a time, the rest kept."""
     job, _ = ask(body.get("question"), [])
     layout = laid_out(job, body.get("layout", {}))
@@ -242,11 +246,11 @@ def what_if(body: Body, progress: Progress) -> Iterator[Answer]:
         yield {
             "name": change.name,
             "set": change.says,
-            **planned(job, space, change, progress, now),
+            **fastest_fields(job, space, change, progress, now),
         }
 
 
-def planned(
+def fastest_fields(
     job: Job,
     space: Space,
     change: Change,
@@ -266,7 +270,10 @@ def planned(
     p = answer.fastest
     if p is None:
         return {"why": (*answer.notes, "nothing fits")[0]}
-    return {**few(p), "slower": token_s(p) / token_s(now) - 1 if now else None}
+    return {
+        **summary(p),
+        "slower": token_s(p) / token_s(now) - 1 if now else None,
+    }
 
 
 def token_s(p: Prediction) -> float:
@@ -300,7 +307,7 @@ def few_of(told: Mapping[str, Any]) -> dict[str, Any]:
     return {name: told[name] for name in FEW if name in told}
 
 
-def few(p: Prediction) -> dict[str, Any]:
+def summary(p: Prediction) -> dict[str, Any]:
     """A row of a prediction."""
     words = layout_words(p.layout)
     return {
@@ -331,7 +338,7 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
         try:
             answer = best_of(varied, space, progress)
             if answer.best:
-                yield {**row, **few(answer.best)}
+                yield {**row, **summary(answer.best)}
             else:
                 yield {**row, "why": (*answer.notes, "nothing fits")[0]}
         except MeshwrightError as error:
@@ -344,7 +351,7 @@ def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     for each.
     """
     job, space = ask(body.get("question"), [])
-    rate = own(job, body.get("prices", {}))
+    rate = price_of_job(job, body.get("prices", {}))
     chips = max(job.cluster.chips // 8, 1)
     most = 0.0
     while chips <= MOST_CHIPS:
@@ -358,7 +365,7 @@ def scaling(body: Body, progress: Progress) -> Iterator[Answer]:
         rate = p.tokens_per_s / chips if p else 0.0
         most = max(most, rate)
         share = {"tokens_per_s_per_chip": rate, "chips": chips}
-        yield {**few(p), **share} if p else {**row, "why": why}
+        yield {**summary(p), **share} if p else {**row, "why": why}
         if rate < most * GIVEN_UP:
             return
         chips *= 2
@@ -389,7 +396,7 @@ def texts(body: Body, name: str) -> list[str]:
     return values
 
 
-def copies(body: Body, progress: Progress) -> Answer:
+def ways_to_copy(body: Body, progress: Progress) -> Answer:
     """The question as a command, as Python and as a JOB.toml (with a layout: the job that runs
     it); with clusters: their comparison.
     """
@@ -399,7 +406,7 @@ def copies(body: Body, progress: Progress) -> Answer:
     others = [on(job, name) for name in names]
     chips = [j.cluster.chip.name for j in others if isinstance(j, Job)]
     given = body.get("prices", {})
-    own_price = own(job, given)
+    own_price = price_of_job(job, given)
     prices = by_chip(given, chips) if names else {}
     if own_price:
         prices[job.cluster.chip.name] = own_price

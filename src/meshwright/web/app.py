@@ -40,7 +40,7 @@ from .work import (
     Stopped,
     Task,
     ThreadAnswer,
-    written,
+    json_bytes,
 )
 from .workers import MOST, WorkerAnswer, Workers
 
@@ -221,13 +221,16 @@ class Api:
     def prepared(self, name: str, body: Mapping[str, Any]) -> Any:
         """An answer that is kept before anybody asks."""
         answer = self.endpoints[name].ask(body, lambda what, share: None)
-        self.kept.put(digest(name, body), written(cast("Any", answer)))
+        self.kept.put(digest(name, body), json_bytes(cast("Any", answer)))
         return answer
 
     async def describe(self, request: Request) -> Response:
         """The description of the interface."""
         return Response(
-            written(openapi(self.endpoints)), 200, HEADERS, "application/json"
+            json_bytes(openapi(self.endpoints)),
+            200,
+            HEADERS,
+            "application/json",
         )
 
     async def answer(self, request: Request) -> Response:
@@ -350,7 +353,7 @@ class Api:
             except Stopped:
                 return b""
             except MeshwrightError as error:
-                return written({"error": str(error)})
+                return json_bytes({"error": str(error)})
 
         self.under_way += 1
         line = last = first
@@ -388,7 +391,9 @@ class Files:
 
     def open(self, answers: Mapping[str, Any]) -> None:
         """The first file with these answers in it, which then need no request."""
-        text = page.index(page.held(None, answers) if answers else "")
+        text = page.index(
+            page.answers_script(None, answers) if answers else ""
+        )
         self.put("/index.html", text)
         self.put("/", text)
 

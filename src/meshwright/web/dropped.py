@@ -35,19 +35,19 @@ def read(body: Body, progress: Progress) -> Answer:
     if len(text) > LARGEST:
         raise BadInput(f"the text is longer than {LARGEST:,} characters")
     kept = body.get("question") or {}
-    question, said = taken(
+    question, said = question_in_text(
         text.strip(), kept if isinstance(kept, Mapping) else {}, progress
     )
     return {"schema": SCHEMA, "question": checked(question), "said": said}
 
 
-def taken(
+def question_in_text(
     text: str, kept: Mapping[str, Any], progress: Progress
 ) -> tuple[dict[str, Any], str]:
     """(question, what the text was taken for); kept: what stands where the text says nothing."""
     if text.startswith("{"):
         if (file := bridged(text, progress)) is not None:
-            return theirs(file, kept)
+            return question_in_file(file, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
             return result(
@@ -60,7 +60,7 @@ def taken(
     if words is not None:
         return words, "a command line"
     if (file := bridged(text, progress)) is not None:
-        return theirs(file, kept)
+        return question_in_file(file, kept)
     job = load_job(parse_toml(text, "the text"), files=False, bare=False)
     own = job.layout != Layout()
     return question_of(job, layout=own), "a JOB.toml"
@@ -87,7 +87,7 @@ NOT_THEIRS = ("is no file of", "is not valid", "must hold", "is nested")
 """What a reader says of a text that is none of its tool's files."""
 
 
-def theirs(
+def question_in_file(
     file: bridge.Found, kept: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The question of another tool's file; what it leaves open stays as it is on the page."""

@@ -103,7 +103,7 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
         "plan_lines": Endpoint(
             answers.plan_lines, planned, streams=True, last="plan"
         ),
-        "beside": Endpoint(answers.beside, laid_out),
+        "beside": Endpoint(answers.neighbours_of, laid_out),
         "choices": Endpoint(answers.choices, laid_out, streams=True),
         "what_if": Endpoint(answers.what_if, asked, streams=True),
         "clusters": Endpoint(
@@ -115,7 +115,8 @@ def endpoints(runs: Mapping[str, Path] | None = None) -> dict[str, Endpoint]:
             answers.scaling, {**asked, "prices": NUMBERS}, streams=True
         ),
         "copies": quick(
-            answers.copies, {**laid_out, "clusters": LIST, "prices": NUMBERS}
+            answers.ways_to_copy,
+            {**laid_out, "clusters": LIST, "prices": NUMBERS},
         ),
         "read": Endpoint(dropped.read, {"text": TEXT, **asked}),
         "timeline": quick(explorers.timeline, laid_out),

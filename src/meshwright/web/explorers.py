@@ -179,14 +179,14 @@ def limits(body: Body, progress: Progress) -> Iterator[Answer]:
             progress(text, 0.0)
             s = scenario(text, body)
             line = curve(s.smooth, smooth_widths()[::every])
-            yield {**one(line), "scenario": text, "curve": kind}
+            yield {**curve_fields(line), "scenario": text, "curve": kind}
     for text in chosen if body.get("grid") else ():
         progress(text, 0.0)
         line = curve(scenario(text, body))
-        yield {**one(line), "scenario": text, "curve": "grid"}
+        yield {**curve_fields(line), "scenario": text, "curve": "grid"}
 
 
-def one(line: Curve) -> dict[str, Any]:
+def curve_fields(line: Curve) -> dict[str, Any]:
     """The fields of one curve."""
     s = line.scenario
     points = [

@@ -111,10 +111,10 @@ def index(answers: str = "", kind: str = "known", policy: str = "") -> str:
 
 def single(state: str, answers: Mapping[str, Any]) -> str:
     """The page in one file with these answers, opened at a state (as in an address)."""
-    return empty().replace(NOTHING, held(state, answers), 1)
+    return empty().replace(NOTHING, answers_script(state, answers), 1)
 
 
-def held(state: str | None, answers: Mapping[str, Any]) -> str:
+def answers_script(state: str | None, answers: Mapping[str, Any]) -> str:
     """Answers as the text of a script element; state: what the page opens with."""
     opened = {} if state is None else {"state": state}
     text = json.dumps({**opened, "answers": answers}, allow_nan=False)

@@ -16,7 +16,7 @@ NAMED = 6
 """Chips that a sentence names."""
 
 
-def named(name: str, chips: Iterable[str]) -> str | None:
+def chip_named(name: str, chips: Iterable[str]) -> str | None:
     """Which of these chips a name means: "A100 80GB" and "16xa100" are a100-80."""
     what = name.strip()
     if what in chips:
@@ -36,7 +36,7 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
     chips = sorted({*chips})
     rates: dict[str, float] = {}
     for name, rate in prices.items():
-        chip = named(name, chips)
+        chip = chip_named(name, chips)
         if chip is None:
             raise BadInput(
                 f"prices: {name[:80]!r} is none of the chips here:"
@@ -69,16 +69,17 @@ def positive(name: str, rate: float) -> None:
         )
 
 
-def own(job: Job, prices: Prices) -> float | None:
+def price_of_job(job: Job, prices: Prices) -> float | None:
     """What these prices say of the job's chip; those of other chips are for other clusters.
     BadInput for a name that is no chip's.
     """
     chip = job.cluster.chip.name
     every = {chip, *catalog.names("chips")}
     by_chip(
-        {n: rate for n, rate in prices.items() if not named(n, every)}, every
+        {n: rate for n, rate in prices.items() if not chip_named(n, every)},
+        every,
     )
-    mine = {n: rate for n, rate in prices.items() if named(n, [chip])}
+    mine = {n: rate for n, rate in prices.items() if chip_named(n, [chip])}
     return by_chip(mine, [chip]).get(chip)
 
 

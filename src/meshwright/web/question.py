@@ -144,7 +144,7 @@ def question_in(text: str, layout: bool) -> dict[str, str]:
     model = data[MODEL]
     cluster = data["cluster"]
     fixed = (
-        {k: plain(v) for k, v in data["layout"].items() if k != "placement"}
+        {k: as_typed(v) for k, v in data["layout"].items() if k != "placement"}
         if layout
         else {}
     )
@@ -155,13 +155,13 @@ def question_in(text: str, layout: bool) -> dict[str, str]:
         return {JOB: without_layout(text), **fixed}
     named = {
         MODEL: model["name"],
-        **{k: plain(v) for k, v in rest.items()},
+        **{k: as_typed(v) for k, v in rest.items()},
         **fixed,
     }
     return {key: named[key] for key in keys() if key in named}
 
 
-def plain(value: object) -> str:
+def as_typed(value: object) -> str:
     """A value as one types it."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..compare import compare
-from ..compare.logged import beside
+from ..compare.logged import compare_log
 from ..errors import BadInput
 from ..formats.logs import steps_of
 from ..formats.run_folder import read
 from ..prediction.prediction import predict
 from ..report.console import SCHEMA, envelope
 from ..search.evaluate import Progress
-from .answers import Answer, Body, settled
+from .answers import Answer, Body, prediction_fields
 from .question import ask, laid_out
 
 MOST_STEPS = 2000
@@ -54,7 +54,7 @@ def of_folder(path: Path) -> dict[str, Any]:
     told = {
         "folder": path.name,
         "series": series(run.metrics),
-        "prediction": settled(predict(run.job), ()),
+        "prediction": prediction_fields(predict(run.job), ()),
     }
     comparison = (
         {**compare(run).to_dict(), "run": path.name} if run.metrics else None
@@ -89,11 +89,11 @@ def of_log(body: Body, progress: Progress) -> Answer:
     said = body.get("layout", {})
     layout = laid_out(job, said) if said else job.layout
     log = steps_of(str(body.get("text", "")))
-    logged = beside("the log", log, predict(job, layout))
+    logged = compare_log("the log", log, predict(job, layout))
     told = {
         "folder": f"log of {logged.log.kind}",
         "series": logged.series,
-        "prediction": settled(logged.predicted, notes),
+        "prediction": prediction_fields(logged.predicted, notes),
         "comparison": logged.to_dict(),
     }
     return envelope("compare", told)

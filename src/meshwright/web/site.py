@@ -40,7 +40,9 @@ def write(folder: Path, pyodide: Path | None, progress: Progress) -> list[str]:
         demand(pyodide)
     state, answers = recorded.of_job(ask(OPENING, [])[0], progress)
     catalogue = recorded.catalogue(progress)
-    held = page.held(recorded.address(state), {**answers, **catalogue})
+    held = page.answers_script(
+        recorded.address(state), {**answers, **catalogue}
+    )
     folder.mkdir(parents=True, exist_ok=True)
     kind = "recorded" if pyodide is None else "first"
     texts = {

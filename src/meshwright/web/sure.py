@@ -42,14 +42,17 @@ def made(id: str) -> dict[str, Any]:
     }
 
 
-def told(run: certainty.Run) -> dict[str, Any]:
+def run_fields(run: certainty.Run) -> dict[str, Any]:
     """A run's fields, what is predicted for it among them."""
     return {**run._asdict(), "predicted_s": run.step_s / run.ratio}
 
 
 def runs(body: Body, progress: Progress) -> Answer:
     """Every published run: predicted beside measured."""
-    return {"schema": SCHEMA, "rows": [told(run) for run in certainty.runs()]}
+    return {
+        "schema": SCHEMA,
+        "rows": [run_fields(run) for run in certainty.runs()],
+    }
 
 
 def nearest(body: Body, progress: Progress) -> Answer:
@@ -62,7 +65,7 @@ def nearest(body: Body, progress: Progress) -> Answer:
         "class": kind,
         "rows": [
             {
-                **told(run),
+                **run_fields(run),
                 "of_class": run.class_ == kind,
                 **made(run.id),
             }

@@ -26,7 +26,7 @@ class Interrupted(MeshwrightError):
     """No fault of the asker's: the processes that were to answer have ended."""
 
 
-def written(answer: Mapping[str, Any]) -> bytes:
+def json_bytes(answer: Mapping[str, Any]) -> bytes:
     """JSON as bytes.  BadInput where it holds a number that is infinite or none."""
     try:
         text = json.dumps(answer, separators=(",", ":"), allow_nan=False)
@@ -140,4 +140,4 @@ def parts(
     if not asked.streams:
         answers = iter([cast("Mapping[str, Any]", answers)])
     for answer in cast("Iterator[Mapping[str, Any]]", answers):
-        yield written(answer)
+        yield json_bytes(answer)

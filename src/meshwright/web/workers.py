@@ -30,7 +30,7 @@ from typing import IO, Any
 from ..errors import BadInput, MeshwrightError
 from .endpoints import Endpoint, endpoints
 from .question import OPENING
-from .work import Asking, Interrupted, Stopped, parts, written
+from .work import Asking, Interrupted, Stopped, json_bytes, parts
 
 LINE, WRONG, BROKEN, END = b"=", b"!", b"?", b"."
 MOST = 2
@@ -60,7 +60,7 @@ class Worker:
         """Tell it something; one that is gone hears nothing."""
         assert self.process.stdin
         with suppress(OSError, ValueError):
-            self.process.stdin.write(written(told) + b"\n")
+            self.process.stdin.write(json_bytes(told) + b"\n")
             self.process.stdin.flush()
 
     def read(self) -> tuple[bytes, bytes]:
@@ -265,11 +265,11 @@ def answer(
     except Stopped:
         pass
     except MeshwrightError as error:
-        sink.write(WRONG + written({"error": str(error)}) + b"\n")
+        sink.write(WRONG + json_bytes({"error": str(error)}) + b"\n")
     except Exception as error:  # noqa: BLE001 - a bug is one sentence here too
         traceback.print_exc()
         told = {"error": type(error).__name__}
-        sink.write(BROKEN + written(told) + b"\n")
+        sink.write(BROKEN + json_bytes(told) + b"\n")
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def cpu_seconds(
     ones do not count.
     """
     trainer = Trainer(wanted, Settings(clip=None), device)
-    tokens = shared(wanted, trainer)
+    tokens = toy_batch(wanted, trainer)
     seconds: list[float] = []
     while len(seconds) < least + WARM or (
         sum(seconds) < least_s and len(seconds) < 60
@@ -93,7 +93,7 @@ def cpu_seconds(
     return seconds[WARM:]
 
 
-def shared(wanted: Job, trainer: Trainer) -> tuple[Any, Any]:
+def toy_batch(wanted: Job, trainer: Trainer) -> tuple[Any, Any]:
     """This rank's (inputs, targets) of a batch of one sequence over and over: numbers do not matter
     here.
     """

@@ -112,7 +112,7 @@ def measure_kernel(
     make = kernels.Make(device, DTYPES[precision])
     points = kernel.quick if w.quick else kernel.points
     return {
-        name: plain(table)
+        name: table_as_json(table)
         for name, table in kernels.tables(kernel, points, make, w.least_s)
     }
 
@@ -136,10 +136,10 @@ def measure_embedding(
     back = tuple(times[cell][1] for cell in cells)
     axes = ("tokens", "width", "rows")
     return {
-        "embedding forward": plain(
+        "embedding forward": table_as_json(
             MeasuredTable(axes[:2], floats((tokens, width)), forward)
         ),
-        "embedding backward": plain(
+        "embedding backward": table_as_json(
             MeasuredTable(axes, floats((tokens, width, rows)), back)
         ),
     }
@@ -153,7 +153,7 @@ def measure_single(
     """
     make = kernels.Make(device, torch.float32)
     return {
-        name: plain(
+        name: table_as_json(
             kernels.single(
                 make, name, QUICK_FLAT if w.quick else FLAT, w.least_s
             )
@@ -242,7 +242,7 @@ def save(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def plain(table: MeasuredTable) -> dict[str, Any]:
+def table_as_json(table: MeasuredTable) -> dict[str, Any]:
     """A table as JSON."""
     return {
         "axes": table.axes,
