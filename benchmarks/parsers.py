@@ -168,11 +168,14 @@ def by_value(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
 
 def row(plan: str, job: Any, text: str) -> dict[str, Any]:
     """A file, and what its tool must make of it."""
-    from meshwright.describe.recompute import recompute
+    from meshwright.describe.framework import framework
+    from meshwright.describe.recompute import recompute, resolved
     from meshwright.layout.stages import stage_count, stage_layers
 
     l = job.layout
     stages = stage_layers(job.model.layers, stage_count(l), l.stages)
+    program = job.framework or framework("megatron-core")
+    parts = resolved(l.recompute, program.selective)
     names = (
         "tp",
         "cp",
@@ -198,7 +201,27 @@ def row(plan: str, job: Any, text: str) -> dict[str, Any]:
         "interleave": int(l.interleave),
         "recompute": l.recompute,
         "recomputed": recompute(l.recompute).layers,
+        "parts": "+".join(sorted(parts.split("+"))),
+        "groups": groups(job),
     }
+
+
+def groups(job: Any) -> dict[str, list[int]]:
+    """Ranks of the group that rank 0 is in, for each axis of a plan: what each tool lays out as
+    tp nearest, then cp, dp and pp, or pp nearer than dp; experts beside their tensor slices.
+    """
+    from meshwright.formats.bridge.writing import STAGES_NEARER
+    from meshwright.layout.placement import AXES, lies
+
+    l = job.layout
+    usual = lies(l, job.cluster.sizes, AXES)
+    found, stride = {}, 1
+    for axis in AXES if usual else STAGES_NEARER:
+        degree = int(getattr(l, axis))
+        found[axis] = [stride * n for n in range(degree)]
+        stride *= degree
+    found["ep"] = [int(l.etp) * n for n in range(int(l.ep))]
+    return found
 
 
 def install(name: str, folder: Path) -> None:
@@ -243,7 +266,12 @@ def checked(
     found = json.loads(out.stdout.splitlines()[-1])
     packages = TOOLS[name].packages
     title = packages[0] if packages and not source else f"{name} ({source})"
-    print(f"{title} accepts {found['accepted']} of {len(rows)}")
+    compared = found["compared"]
+    print(
+        f"{title} accepts {found['accepted']} of {len(rows)}; {refused.total()} not written;"
+        f" {sum(compared.values())} values as planned: "
+        + ", ".join(f"{what} {count}" for what, count in compared.items())
+    )
     reasons = Counter(found["refused"].values())
     for why, count in reasons.items():
         first = next(p for p, w in found["refused"].items() if w == why)

@@ -22,6 +22,7 @@ import inspect
 import io
 import json
 import logging
+import math
 import os
 import shlex
 import sys
@@ -29,6 +30,7 @@ import tempfile
 import types
 import typing
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,16 @@ Reader = Callable[[Row], None]
 LAUNCHED = ("ACCELERATE_", "FSDP_", "PARALLELISM_", "TORCH_", "WORLD_SIZE")
 """Names of the environment that a launcher sets."""
 MEGATRON = "NVIDIA/Megatron-LM d98e8a6 (2026-08-22), BSD-3-Clause: names, words and types alone"
+MEGATRON_SIZES = {
+    "tensor_model_parallel_size": "tp",
+    "context_parallel_size": "cp",
+    "pipeline_model_parallel_size": "pp",
+    "expert_model_parallel_size": "ep",
+    "micro_batch_size": "microbatch",
+    "global_batch_size": "batch",
+    "num_distributed_optimizer_instances": "dp_replicate",
+}
+"""Megatron's name of a size -> that of a row."""
 REST = "$@"
 """The arguments of the script itself, of which it is given none here."""
 TOPOLOGY = {64: "v5p-128", 256: "v5p-512"}
@@ -106,10 +118,36 @@ def words(text: str, program: str) -> list[str]:
     return [word for word in said if word != REST]
 
 
+COMPARED: Counter[str] = Counter()
+"""What was held against a plan -> how many plans have it as the tool does."""
+
+
 def demand(got: Any, wanted: Any, what: str) -> None:
     """What the tool understood is what was planned."""
     if got != wanted:
         raise ValueError(f"{what}: {got} for {wanted}")
+    COMPARED[what] += 1
+
+
+@contextlib.contextmanager
+def ranks(count: int) -> Iterator[None]:
+    """A process group of so many ranks, of which this process is the first and the only one."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group(
+        "fake", rank=0, world_size=count, store=FakeStore()
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def demand_group(mesh: Any, row: Row, axis: str) -> None:
+    """The group of rank 0 in a mesh of PyTorch's: its ranks, in order; none of one rank."""
+    got = [0] if mesh is None else mesh.mesh.flatten().tolist()
+    demand(got, row["groups"][axis], f"group of {axis}")
 
 
 def megatron(folder: str) -> Reader:
@@ -149,17 +187,8 @@ def megatron(folder: str) -> Reader:
         sys.argv = ["x.py", *words(row["text"], "pretrain_gpt.py")]
         known = {"tokenizer_type": "NullTokenizer"}
         args = arguments.validate_args(arguments.parse_args(), known)
-        names = {
-            "tensor_model_parallel_size": "tp",
-            "context_parallel_size": "cp",
-            "pipeline_model_parallel_size": "pp",
-            "data_parallel_size": "dp",
-            "expert_model_parallel_size": "ep",
-            "micro_batch_size": "microbatch",
-            "global_batch_size": "batch",
-            "num_distributed_optimizer_instances": "dp_replicate",
-        }
-        for theirs, ours in names.items():
+        demand(args.data_parallel_size, row["dp"], "data_parallel_size")
+        for theirs, ours in MEGATRON_SIZES.items():
             demand(getattr(args, theirs), row[ours], theirs)
         if row["experts"]:
             demand(args.expert_tensor_parallel_size, row["etp"], "etp")
@@ -171,9 +200,50 @@ def megatron(folder: str) -> Reader:
             block = args.recompute_method == "block"
             count = args.recompute_num_layers if block else 0
             demand(count, row["recomputed"], "recomputed layers of a stage")
+        elif row["recompute"] != "none":
+            demand(args.recompute_granularity, "selective", "recomputed")
+            modules = args.recompute_modules or ["core_attn"]  # its default
+            parts = "+".join(sorted(modules))
+            demand(parts, row["parts"], "recomputed parts")
         _stages(args, row)
+        _megatron_groups(args, row)
 
     return read
+
+
+def _megatron_groups(args: Any, row: Row) -> None:
+    """Ranks as parallel_state lays them out, and the microbatches of its calculator."""
+    from megatron.core import (
+        num_microbatches_calculator as calculator,  # type: ignore[import-not-found]
+    )
+    from megatron.core.parallel_state import (  # type: ignore[import-not-found]
+        RankGenerator,
+    )
+
+    nearer = (
+        args.use_tp_pp_dp_mapping
+    )  # initialize.py, _initialize_distributed
+    order = "tp-cp-ep-pp-dp" if nearer else "tp-cp-ep-dp-pp"
+    tp, pp = args.tensor_model_parallel_size, args.pipeline_model_parallel_size
+    cp, ep = args.context_parallel_size, args.expert_model_parallel_size
+    etp = args.expert_tensor_parallel_size or tp
+    dense = RankGenerator(tp, 1, args.data_parallel_size, pp, cp, order)
+    rest = args.world_size // (etp * ep * pp)
+    experts = RankGenerator(etp, ep, rest, pp, 1, order)
+    for axis in ("tp", "cp", "dp", "pp"):
+        demand(
+            dense.get_ranks(axis)[0], row["groups"][axis], f"group of {axis}"
+        )
+    demand(experts.get_ranks("ep")[0], row["groups"]["ep"], "group of ep")
+    calculator.unset_num_microbatches_calculator()
+    calculator.init_num_microbatches_calculator(
+        rank=0,
+        global_batch_size=args.global_batch_size,
+        micro_batch_size=args.micro_batch_size,
+        data_parallel_size=args.data_parallel_size,
+    )
+    count = calculator.get_num_microbatches()
+    demand(count, row["microbatches"], "microbatches")
 
 
 def megatron_arguments(folder: str) -> dict[str, Any]:
@@ -238,6 +308,7 @@ def torchtitan_flags(folder: str) -> Reader:
         given = words(row["text"], "torchtitan.train")
         found = ConfigManager().parse_args(given)
         said = found.parallelism
+        _recomputed(found.activation_checkpoint, row)
         dims = _dims(parallel_dims.ParallelDims, said, row)
         model = found.model_spec.model
         demand(len(model.layers), row["layers"], "layers")
@@ -277,6 +348,7 @@ def torchtitan_toml(folder: str) -> Reader:
         with file(row["text"], ".toml") as path:
             found = ConfigManager().parse_args(["--job.config_file", path])
         _dims(ParallelDims, found.parallelism, row)
+        _recomputed(found.activation_checkpoint, row)
         name = f"torchtitan.models.{found.model.name}"
         spec = importlib.import_module(name).get_train_spec()
         layers = spec.model_args[found.model.flavor].n_layers
@@ -312,7 +384,27 @@ def _dims(kind: Any, said: Any, row: Row) -> Any:
     demand(dims.dp_replicate * dims.dp_shard, row["dp"], "dp")
     if row["zero"]:
         demand(dims.dp_replicate, row["dp_replicate"], "copies")
+    with ranks(row["chips"]):
+        for name, axis in {
+            "tp": "tp",
+            "cp": "cp",
+            "batch": "dp",
+            "pp": "pp",
+            "ep": "ep",
+        }.items():
+            demand_group(dims.get_optional_mesh(name), row, axis)
     return dims
+
+
+def _recomputed(said: Any, row: Row) -> None:
+    """torchtitan's policy of recomputation, where the plan has one of its words: a mode to 0.2, a
+    configuration of a class by itself, or none, from 0.3 on.
+    """
+    policies = {"NoneType": "none", "FullAC.Config": "full"}
+    kind = type(said).__qualname__
+    mode = getattr(said, "mode", policies.get(kind, "selective"))
+    full = row["recompute"] in ("none", "full")
+    demand(mode, row["recompute"] if full else "selective", "recomputed")
 
 
 def deepspeed(folder: str) -> Reader:
@@ -371,8 +463,24 @@ def accelerate(folder: str) -> Reader:
             demand(
                 bool(plugin.reshard_after_forward), row["zero"] == 3, "ZeRO-3"
             )
+            demand(
+                bool(plugin.activation_checkpointing),
+                row["recompute"] == "full",
+                "recomputed layers",
+            )
         if told.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true":
-            demand(ParallelismConfig().total_size, row["chips"], "ranks")
+            config = ParallelismConfig()
+            demand(config.total_size, row["chips"], "ranks")
+            demand(
+                config.dp_replicate_size,
+                row["dp_replicate"] if row["zero"] else row["dp"],
+                "copies",
+            )
+            with ranks(row["chips"]):
+                mesh = config.build_device_mesh("cpu")
+                for axis in ("tp", "cp", "dp"):
+                    part = mesh[axis] if row[axis] > 1 else None
+                    demand_group(part, row, axis)
 
     return read
 
@@ -438,6 +546,18 @@ def axolotl(folder: str) -> Reader:
         demand(ranks, row["chips"] if row["zero"] else 1, "ranks of its mesh")
         parts = keys["gradient_accumulation_steps"]
         demand(parts, row["microbatches"], "microbatches")
+        demand(
+            bool(keys.get("gradient_checkpointing")),
+            row["recompute"] == "full",
+            "recomputed layers",
+        )
+        for key, axis in (
+            ("tensor_parallel_size", "tp"),
+            ("context_parallel_size", "cp"),
+            ("expert_parallel_size", "ep"),
+            ("micro_batch_size", "microbatch"),
+        ):
+            demand(keys.get(key) or 1, row[axis], axis)
         gpus = {**able, "n_gpu": row["chips"], "n_node": row["chips"] // 8}
         versions = {"torch_version": "2.9.0"}
         config.AxolotlConfigWCapabilities(
@@ -477,6 +597,7 @@ def maxtext(folder: str) -> Reader:
                 for net in ("ici", "dcn")
             ]
             demand(axis[0] * axis[1], row[degree], name)
+        _maxtext_mesh(found, row)
         if row["pp"] > 1:
             count = found.num_pipeline_microbatches
             demand(count, row["microbatches"], "microbatches")
@@ -484,6 +605,27 @@ def maxtext(folder: str) -> Reader:
             demand({layers}, {*row["stages"]}, "layers of each stage")
 
     return read
+
+
+def _maxtext_mesh(found: Any, row: Row) -> None:
+    """Replicas and shards make up dp, tensor axes tp; -1 is what is left of the slice."""
+    sizes = {}
+    for axis in found.mesh_axes:
+        name = "pipeline" if axis == "stage" else axis
+        pair = [
+            getattr(found, f"{net}_{name}_parallelism", 1)
+            for net in ("ici", "dcn")
+        ]
+        sizes[axis] = pair[0] * pair[1]
+    rest = row["chips"]
+    for size in sizes.values():
+        rest //= size if size > 0 else 1
+    sizes = {axis: size if size > 0 else rest for axis, size in sizes.items()}
+    tensor = [n for axis, n in sizes.items() if axis.startswith("tensor")]
+    replicas = sizes.get("data", 1) * sizes.get("fsdp", 1)
+    demand(math.prod(tensor), row["tp"], "tensor")
+    demand(replicas * sizes.get("expert", 1), row["dp"], "data and fsdp")
+    demand(math.prod(sizes.values()), row["chips"], "ranks")
 
 
 def bridge(folder: str) -> Reader:
@@ -501,12 +643,14 @@ def bridge(folder: str) -> Reader:
     def read(row: Row) -> None:
         given = words(row["text"], "run_recipe.py")
         recipe = given[given.index("--recipe") + 1]
-        demand(recipe in names, True, recipe)
+        demand(recipe in names, True, "recipe")
         plain = [w for w in given if "=" in w and not w.startswith("--")]
         for override in parser.parse_overrides(plain):
             section, _, key = override.key_or_group.rpartition(".")
-            demand(key in keys, True, override.key_or_group)
-            override.value()
+            demand(key in keys, True, "keys by name")
+            value = override.value()
+            if key in MEGATRON_SIZES:
+                demand(value, row[MEGATRON_SIZES[key]], key)
 
     return read
 
@@ -583,7 +727,8 @@ def main() -> None:
     plans = json.loads(Path(rows).read_text("utf-8"))
     why = {row["plan"]: refused(read, row) for row in plans}
     bad = {plan: text for plan, text in why.items() if text}
-    print(json.dumps({"accepted": len(plans) - len(bad), "refused": bad}))
+    found = {"accepted": len(plans) - len(bad), "refused": bad}
+    print(json.dumps({**found, "compared": COMPARED}))
 
 
 if __name__ == "__main__":
