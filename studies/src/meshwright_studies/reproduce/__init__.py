@@ -72,10 +72,10 @@ def reproduce(
     names = tuple(PAPERS) if paper == "all" else (paper,)
     if paper not in ("all", *PAPERS):
         raise unknown("paper", paper, ["all", *PAPERS])
-    found = find(against) if against is not None else {}
+    files = find(against) if against is not None else {}
     if against is not None:
         names = tuple(
-            n for n in names if any(f in found for f in PAPERS[n][1])
+            n for n in names if any(f in files for f in PAPERS[n][1])
         )
         if not names:
             formats = " or ".join(
@@ -91,18 +91,18 @@ def reproduce(
             raise BadInput(
                 f"{str(against)[:200]} holds no published numbers {what}"
             )
-    reports = [_run(name, found) for name in names]
+    reports = [_run(name, files) for name in names]
     report = reports[0] if len(reports) == 1 else merge("all", reports)
     if out is not None:
         report.write(Path(out))
     return report
 
 
-def _run(name: str, found: dict[str, tuple[Path, ...]]) -> Report:
+def _run(name: str, files: dict[str, tuple[Path, ...]]) -> Report:
     """One paper's report, with the time it took."""
     module, formats = PAPERS[name]
     start = perf_counter()
     report: Report = import_module(f".{module}", __name__).run(
-        {f: found[f] for f in formats if f in found}
+        {f: files[f] for f in formats if f in files}
     )
     return report.timed(perf_counter() - start)

@@ -38,17 +38,17 @@ def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
             raise BadInput(f"there is no file or folder {str(where)[:200]}")
     except (OSError, ValueError) as error:
         raise BadInput(f"cannot read {str(where)[:200]}: {error}") from None
-    found: dict[str, list[Path]] = {}
+    by_format: dict[str, list[Path]] = {}
     for file in files:
         kind = format_of(file)
         if kind:
-            found.setdefault(kind, []).append(file)
+            by_format.setdefault(kind, []).append(file)
         elif not path.is_dir():
             raise BadInput(
                 f"{file.name[:80]} is in no format of published numbers: lbl, scaling-book (JSON),"
                 " epoch, nccl"
             )
-    return {kind: tuple(paths) for kind, paths in found.items()}
+    return {kind: tuple(paths) for kind, paths in by_format.items()}
 
 
 def format_of(file: Path) -> str | None:

@@ -49,10 +49,10 @@ def read(line: Mapping[str, str]) -> DegreesRow | None:
     lower = tuple(1 if n == "-" else int(n) for n in said)
     if len(lower) != len(AXES) or min(lower) < 1:
         raise ValueError(f"{line[LOWER]!r:.40}")
-    found = {field: float(line[name]) for field, name in COLUMNS.items()}
-    if min(v for k, v in found.items() if k != "zero_bubble") < 1:
+    values = {field: float(line[name]) for field, name in COLUMNS.items()}
+    if min(v for k, v in values.items() if k != "zero_bubble") < 1:
         raise ValueError("a degree below 1")
-    return DegreesRow(Degrees(**found), lower)
+    return DegreesRow(Degrees(**values), lower)
 
 
 def seconds(curve: Curve, p: Point, spread: DegreesRow) -> float:

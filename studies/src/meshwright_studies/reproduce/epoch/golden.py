@@ -252,10 +252,10 @@ def _check(
 
 def row_table(golden: Golden) -> tuple[tuple[Any, ...], ...]:
     """Rows of a file beside ours, for a table."""
-    found = {f"{p.flops:.5g}": p for p in ours(identify(golden)).points}
+    points = {f"{p.flops:.5g}": p for p in ours(identify(golden)).points}
     rows = []
     for row in golden.rows:
-        p = found.get(f"{row.flops:.5g}")
+        p = points.get(f"{row.flops:.5g}")
         rows.append(
             (
                 row.flops,

@@ -237,17 +237,17 @@ def laws() -> PaperTable:
         scenario = preset(name)
         law = scenario.law
         on = node(scenario.chip, scenario.network)
-        found = closed_forms(on, under_law(published.SETTING, law))
+        forms = closed_forms(on, under_law(published.SETTING, law))
         end = ours(name).crossing
         rows.append(
             (
                 law.name,
                 law.batch.exponent,
                 law.growth,
-                min(found.critical_flops, found.latency_critical_flops),
+                min(forms.critical_flops, forms.latency_critical_flops),
                 end.first_flops,
                 end.last_flops,
-                found.limit_flops,
+                forms.limit_flops,
             )
         )
     columns = (

@@ -123,14 +123,14 @@ def closed() -> Iterator[Check]:
     """Table 2, equations 15, 17 and 18, appendix 8.3, section 4.1.1."""
     run = Setting()
     for name, (inputs, (side, tokens, flops)) in published.TABLE_2.items():
-        found = closed_forms(Node(*inputs), run)
-        yield rounds(f"table 2/{name}/d'", side, found.slice_side)
+        forms = closed_forms(Node(*inputs), run)
+        yield rounds(f"table 2/{name}/d'", side, forms.slice_side)
         note = (
             "C/B_DRAM with C as printed; with C from the clock, 1.2475e15 MAC/s, it is the 401 that"
             " is printed"
         )
-        yield rounds(f"table 2/{name}/b'", tokens, found.nanobatch, note, 5e-3)
-        yield rounds(f"table 2/{name}/T", flops, found.critical_flops)
+        yield rounds(f"table 2/{name}/b'", tokens, forms.nanobatch, note, 5e-3)
+        yield rounds(f"table 2/{name}/T", flops, forms.critical_flops)
     any_node = closed_forms(Node(*published.TABLE_2["DGX H100"][0]), run)
     yield rounds(
         "equation 15", published.EQUATION_15, any_node.latency_critical_flops
@@ -209,7 +209,7 @@ def example() -> Iterator[Check]:
         p for p in ours("h100").points if p.hidden == published.EXAMPLE_WIDTH
     )
     step = p.step
-    found = {
+    values = {
         "flops": p.flops,
         "layers": p.layers,
         "parameters": p.parameters,
@@ -224,7 +224,9 @@ def example() -> Iterator[Check]:
         "months": months(p.duration_s),
     }
     for key, text in published.EXAMPLE.items():
-        yield from sourced("own", [rounds(f"example/{key}", text, found[key])])
+        yield from sourced(
+            "own", [rounds(f"example/{key}", text, values[key])]
+        )
     rent = (
         bill(smallest_cluster(preset("h100"), 1e30), preset("h100"))[
             "cost_usd"
@@ -288,12 +290,12 @@ def linear_table() -> PaperTable:
 
 def sensitivity_table() -> PaperTable:
     """Ends of linear scaling when one input at a time is changed."""
-    found = sensitivity([preset(name) for name in SENSITIVE])
+    effects = sensitivity([preset(name) for name in SENSITIVE])
     columns = ["change"]
-    for name in found.scenarios:
+    for name in effects.scenarios:
         columns += [f"{name}: first", f"{name}: last crossing"]
     rows = []
-    for change, crossings in found.rows:
+    for change, crossings in effects.rows:
         cells: list[Any] = [change]
         for c in crossings:
             cells += [

@@ -247,15 +247,15 @@ def vit_32k() -> Check:
         catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
     )
     job = Job(model, cluster, 1024, precision=FP16, assumptions=LBL)
-    found = search(job, space("2d_tp_context", job), LISTED).layouts(
+    layouts = search(job, space("2d_tp_context", job), LISTED).layouts(
         "context", 2
     )
     rank = next(
         i
-        for i, layout in enumerate(found)
+        for i, layout in enumerate(layouts)
         if all(getattr(layout, k) == v for k, v in PRINTED.items())
     )
-    best, theirs = (Prediction(job, found[i]).step_time_s for i in (0, rank))
+    best, theirs = (Prediction(job, layouts[i]).step_time_s for i in (0, rank))
     note = (
         "the paper prints neither width nor depth of this ViT, and of its times only the error"
         f" (2 %; 11 to 26 % for others); with {DEPTH} blocks of {WIDTH:,}, the printed layout"

@@ -85,15 +85,17 @@ def best(
     strategy: str, job: Job, label: str = "", **fixed: tuple[int, ...]
 ) -> FigurePoint:
     """The fastest layout that fits."""
-    found = optimum(strategy, job, **fixed)
+    fastest = optimum(strategy, job, **fixed)
     prediction = (
-        Prediction(replace(job, layout=found[1]), found[1]) if found else None
+        Prediction(replace(job, layout=fastest[1]), fastest[1])
+        if fastest
+        else None
     )
     return FigurePoint(
         label or str(job.cluster.chips),
         job.cluster.chips,
         prediction,
-        bool(found),
+        bool(fastest),
     )
 
 
@@ -102,14 +104,14 @@ def at(strategy: str, job: Job, label: str, **fixed: int) -> FigurePoint:
     roomy = replace(
         job.cluster, chip=replace(job.cluster.chip, hbm_bytes=ANYTHING)
     )
-    found = optimum(
+    fastest = optimum(
         strategy,
         replace(job, cluster=roomy),
         **{k: (v,) for k, v in fixed.items()},
     )
-    if found is None:
+    if fastest is None:
         return FigurePoint(label, job.cluster.chips, None, False)
-    prediction = Prediction(replace(job, layout=found[1]), found[1])
+    prediction = Prediction(replace(job, layout=fastest[1]), fastest[1])
     return FigurePoint(label, job.cluster.chips, prediction, prediction.fits)
 
 

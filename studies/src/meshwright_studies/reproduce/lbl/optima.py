@@ -54,8 +54,8 @@ def check(case: SavedCase) -> Check:
 def _feasible(case: SavedCase) -> Check:
     id = f"{case.id}/search"
     best = case.saved[0]
-    found = optimum(case.strategy, case.job)
-    if found is None:
+    fastest = optimum(case.strategy, case.job)
+    if fastest is None:
         return Check(
             id,
             best.time_s,
@@ -64,7 +64,7 @@ def _feasible(case: SavedCase) -> Check:
             "mismatch",
             "the search finds no layout that fits",
         )
-    seconds, layout = found
+    seconds, layout = fastest
     repaired = float(step_time(case.job, best.job.layout))
     if (
         seconds <= best.time_s * (1 + EQUAL)
@@ -116,13 +116,13 @@ def _feasible(case: SavedCase) -> Check:
 def _infeasible(case: SavedCase) -> Check:
     """The authors found nothing that fits: 0 layouts."""
     id = f"{case.id}/infeasible"
-    found = optimum(case.strategy, case.job)
-    if found is None:
+    fastest = optimum(case.strategy, case.job)
+    if fastest is None:
         return Check(id, 0.0, 0.0, 0.0, "match", "nothing fits")
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
     )
-    note = f"with the defects repaired {describe(found[1])} fits ({found[0]:.6g} s)"
+    note = f"with the defects repaired {describe(fastest[1])} fits ({fastest[0]:.6g} s)"
     if with_defects is None:
         return Check(
             id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does"

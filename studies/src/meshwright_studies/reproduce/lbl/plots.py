@@ -88,11 +88,14 @@ def _shown(
     points: Points,
 ) -> dict[str, tuple[list[Prediction], list[str]]]:
     """Predictions and labels of both editions."""
-    found = {}
+    editions = {}
     for edition, how in EDITIONS.items():
         pairs = [(p.prediction, p.label) for p in points(how) if p.prediction]
-        found[edition] = [p for p, _ in pairs], [label for _, label in pairs]
-    return found
+        editions[edition] = (
+            [p for p, _ in pairs],
+            [label for _, label in pairs],
+        )
+    return editions
 
 
 def _points_table(name: str, title: str, points: Points) -> PaperTable:
@@ -146,14 +149,14 @@ def _days(number: str, strategy: str, model: tuple[str, str]) -> PaperFigure:
     def draw() -> Any:
         from ...report.figures_lbl import curves
 
-        found = {
+        lines = {
             edition: {
                 s: [(float(p.n), p.days) for p in points if p.days]
                 for s, points in systems(strategy, model, how).items()
             }
             for edition, how in EDITIONS.items()
         }
-        return curves(found, title, "training time [days]")
+        return curves(lines, title, "training time [days]")
 
     return PaperFigure(
         name,
@@ -170,7 +173,7 @@ def speedups(
     """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where
     both fit.
     """
-    found = {}
+    speedups_of = {}
     for system, points in systems(strategy, GPT, how).items():
         gpu, nvs = system.lower().split("-nvs")
         plain = {
@@ -178,12 +181,12 @@ def speedups(
             for p in f.scaling("1d_tp", GPT, gpu, int(nvs), how)
             if p.days
         }
-        found[system] = [
+        speedups_of[system] = [
             (float(p.n), 100 * (plain[p.n] / p.days - 1))
             for p in points
             if p.days and p.n in plain
         ]
-    return found
+    return speedups_of
 
 
 def _speedup(number: str, strategy: str) -> PaperFigure:

@@ -118,7 +118,7 @@ def _system(
         number(entry, "hbm_capacity_GB", where),
     )
     batch = whole(entry, "global_batch", where)
-    found = {
+    by_gpus = {
         _count(n, where): mapping(v, f"{where}/{n}")
         for n, v in table(entry, "by_n", where).items()
     }
@@ -126,11 +126,13 @@ def _system(
     if not isinstance(none, list):
         raise BadInput(f"{where}: infeasible_n must be a list of GPU counts")
     cases = []
-    for n in sorted({*found, *(_count(n, where) for n in none)}):
+    for n in sorted({*by_gpus, *(_count(n, where) for n in none)}):
         id = f"{where}/{n}"
         cluster = Cluster(chip, network, n, key[2])
         job = Job(model, cluster, batch, precision=FP16, assumptions=LBL)
-        saved = _configurations(id, job, found[n], key) if n in found else ()
+        saved = (
+            _configurations(id, job, by_gpus[n], key) if n in by_gpus else ()
+        )
         cases.append(SavedCase(id, *key, job, saved))
     return cases
 

@@ -146,7 +146,7 @@ def _number(
 def operations(job: Job) -> dict[str, float]:
     """Every number of every operation of a layer, by "their operation/column"."""
     timer = Timer(clock(job), job.layout)
-    found: dict[str, float] = {}
+    by_operation: dict[str, float] = {}
     weight = job.precision.weight_bytes
     by_name = gathered_by_norms(_operations_of(job))
     for theirs, name in OPERATIONS.items():
@@ -163,11 +163,11 @@ def operations(job: Job) -> dict[str, float]:
             op.saved / 1e6,
             op.weights * weight / 1e6,
         )
-        found |= {
+        by_operation |= {
             f"{theirs}/{column}": float(x)
             for column, x in zip(COLUMNS, row, strict=True)
         }
-    return found
+    return by_operation
 
 
 def _operations_of(job: Job) -> dict[str, Op]:

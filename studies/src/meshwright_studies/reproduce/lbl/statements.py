@@ -86,12 +86,12 @@ def checks() -> Iterator[Check]:
 
 def fastest(points: Sequence[FigurePoint], fitting: bool = True) -> Prediction:
     """The fastest of the points (that fit)."""
-    found = [
+    predictions = [
         p.prediction
         for p in points
         if p.prediction and (p.fits or not fitting)
     ]
-    return min(found, key=lambda p: p.step_time_s)
+    return min(predictions, key=lambda p: p.step_time_s)
 
 
 def stated(
@@ -280,8 +280,8 @@ def _validation() -> Iterator[Statement]:
             catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
         )
         job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
-        found = search(job, space("1d_tp", job), 3).layouts("megatron", 2)
-        return tuple(Prediction(job, layout) for layout in found)
+        layouts = search(job, space("1d_tp", job), 3).layouts("megatron", 2)
+        return tuple(Prediction(job, layout) for layout in layouts)
 
     def place(i: int, a: Assumptions) -> Prediction:
         return three(a)[i]

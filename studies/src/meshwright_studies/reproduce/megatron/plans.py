@@ -43,7 +43,7 @@ class Planned(NamedTuple):
 @cache
 def planned() -> tuple[Planned, ...]:
     """The ten models, in the order of the table."""
-    found = []
+    plans = []
     for row, layout, _ in judged():
         if "t1" in row["id"]:
             model = described(row).job.model
@@ -53,8 +53,8 @@ def planned() -> tuple[Planned, ...]:
             assert best
             rate = row["measured"]["tflops_per_gpu"]
             theirs = predict(job, layout)
-            found.append(Planned(model.name, layout, rate, job, best, theirs))
-    return tuple(found)
+            plans.append(Planned(model.name, layout, rate, job, best, theirs))
+    return tuple(plans)
 
 
 def checks() -> Iterator[Check]:
@@ -97,9 +97,9 @@ def under_the_set() -> Iterator[Check]:
 def analysed(p: Planned) -> float:
     """TFLOP/s a GPU under the set `megatron-2021`."""
     job = replace(p.job, assumptions=MEGATRON, framework=None)
-    found = predict(job, p.printed)
+    step = predict(job, p.printed)
     done = f.flops(job.model, job.batch)
-    return done / (found.step_time_s * job.cluster.chips) / 1e12
+    return done / (step.step_time_s * job.cluster.chips) / 1e12
 
 
 def _counted(id: str, ours: int, note: str) -> Check:

@@ -74,14 +74,14 @@ def weak_scaling() -> Curves:
 
 def recomputation() -> Curves:
     """Figure 17: what needs more than the memory is left out."""
-    found = {
+    runs = {
         batch: t.recomputed(batch)
         for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256)
     }
     return {
         name: [
             (batch, batch / p[how].step_time_s)
-            for batch, p in found.items()
+            for batch, p in runs.items()
             if p[how].risk_of_oom <= 0.5
         ]
         for name, how in (
@@ -116,7 +116,7 @@ def bubbles() -> Curves:
 
 def estimates() -> Curves:
     """Figure 8, relative to the best microbatch."""
-    found = {
+    by_batch = {
         batch: {b: t.estimate(batch, b) for b in (1, 2, 4, 8, 16)}
         for batch in (128, 512)
     }
@@ -124,15 +124,17 @@ def estimates() -> Curves:
         f"batch {batch}": [
             (b, x / max(rates.values())) for b, x in rates.items()
         ]
-        for batch, rates in found.items()
+        for batch, rates in by_batch.items()
     }
 
 
 def schedules() -> Curves:
     """Figure 12."""
-    found = {batch: t.interleaving(batch) for batch in (12, 24, 36, 48, 60)}
+    by_batch = {batch: t.interleaving(batch) for batch in (12, 24, 36, 48, 60)}
     return {
-        name: [(batch, t.tflops(runs[i][2])) for batch, runs in found.items()]
+        name: [
+            (batch, t.tflops(runs[i][2])) for batch, runs in by_batch.items()
+        ]
         for i, name in enumerate(("1F1B", "interleaved, 2 chunks"))
     }
 
@@ -193,8 +195,8 @@ class Shown(NamedTuple):
         """The points of the figure as a table."""
         rows = tuple(
             (k, a, b)
-            for found in (self.curves(), self.printed())
-            for k, points in found.items()
+            for curves in (self.curves(), self.printed())
+            for k, points in curves.items()
             for a, b in points
         )
         return PaperTable(name, self.title, ("", self.x, self.y), rows)

@@ -54,40 +54,40 @@ def changed(job: Job, **fields: Any) -> Job:
 def tensor_or_pipeline(batch: int) -> tuple[Run, ...]:
     """Figure 13: 162.2B on 64 GPUs, t p = 64, microbatch 1."""
     m = shaped("162.2B", 32, 20480, 128)
-    found = (
+    runs = (
         (t, run(m, 64, batch, tp=t, pp=64 // t)) for t in (2, 4, 8, 16, 32, 64)
     )
-    return tuple(("t", t, p) for t, p in found if p)
+    return tuple(("t", t, p) for t, p in runs if p)
 
 
 @cache
 def data_or_pipeline(batch: int) -> tuple[Run, ...]:
     """Figure 14: 5.9B on 64 GPUs, d p = 64, microbatch 1."""
     m = shaped("5.9B", 32, 3840, 32)
-    found = (
+    runs = (
         (d, run(m, 64, batch, dp=d, pp=64 // d)) for d in (2, 4, 8, 16, 32)
     )
-    return tuple(("d", d, p) for d, p in found if p)
+    return tuple(("d", d, p) for d, p in runs if p)
 
 
 @cache
 def data_or_tensor(batch: int) -> tuple[Run, ...]:
     """Figure 15: 5.9B on 64 GPUs, d t = 64, microbatch 1."""
     m = shaped("5.9B", 32, 3840, 32)
-    found = (
+    runs = (
         (t, run(m, 64, batch, dp=64 // t, tp=t)) for t in (2, 4, 8, 16, 32)
     )
-    return tuple(("t", t, p) for t, p in found if p)
+    return tuple(("t", t, p) for t, p in runs if p)
 
 
 @cache
 def microbatches(batch: int) -> tuple[Run, ...]:
     """Figure 16: 91B on 64 GPUs, t = p = 8."""
     m = shaped("91B", 72, 10240, 80)
-    found = (
+    runs = (
         (b, run(m, 64, batch, tp=8, pp=8, microbatch=b)) for b in (1, 2, 4, 8)
     )
-    return tuple(("b", b, p) for b, p in found if p)
+    return tuple(("b", b, p) for b, p in runs if p)
 
 
 @cache
@@ -125,15 +125,15 @@ def scattered(batch: int) -> float:
 @cache
 def single(b: int) -> Prediction:
     """Figure 7: 1B, 4 layers, on one GPU, microbatch b."""
-    found = run(shaped("1B", 4, 4096, 128), 1, b, microbatch=b)
-    assert found
-    return found
+    prediction = run(shaped("1B", 4, 4096, 128), 1, b, microbatch=b)
+    assert prediction
+    return prediction
 
 
 @cache
 def weak(batch: int) -> tuple[Run, ...]:
     """Figure 11: t 8, p from 1 to 8, 3 layers of width 20,480 a stage."""
-    found = (
+    runs = (
         (
             p,
             run(
@@ -146,7 +146,7 @@ def weak(batch: int) -> tuple[Run, ...]:
         )
         for p in (1, 2, 4, 8)
     )
-    return tuple(("p", p, x) for p, x in found if x)
+    return tuple(("p", p, x) for p, x in runs if x)
 
 
 @cache

@@ -31,12 +31,12 @@ def times(edition: str) -> Any:
     from meshwright.report.roofline_plots import times_plot
 
     s, m = setting(), pod(4096)
-    found = {
+    schemes = {
         f"FSDP {x} x TP {y}": Ideal(x, y, m_x, m_y).times(s, m, BATCHES)
         for x, y, m_x, m_y in STATIC
     }
-    lines = {name: t.comm(edition) for name, t in found.items()}
-    compute = next(iter(found.values())).compute
+    lines = {name: t.comm(edition) for name, t in schemes.items()}
+    compute = next(iter(schemes.values())).compute
     return times_plot(
         BATCHES,
         compute,

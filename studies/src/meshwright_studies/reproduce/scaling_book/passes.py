@@ -123,11 +123,11 @@ def stages() -> Any:
     """Appendix A: weights, gradients and optimizer state on a chip under ZeRO-0 to 3."""
     from meshwright.report.plots import layouts
 
-    found = [
+    bars = [
         predict(zero_job(), Layout(dp=ZERO_CHIPS, zero=z)) for z in range(4)
     ]
     return layouts(
-        found,
+        bars,
         [f"ZeRO-{z}" for z in range(4)],
         f"Appendix A: {ZERO} on {ZERO_CHIPS} TPU v5p, one sequence a chip (realistic)",
     )

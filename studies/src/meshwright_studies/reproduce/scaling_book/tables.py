@@ -45,7 +45,7 @@ def explorer() -> Iterator[tuple[object, ...]]:
         y = 4096 // x
         book = on_axes(x, y, 16)
         real = on_axes(x, y, 16, most=3)
-        found = (
+        batches = (
             book.threshold(s, m, "max"),
             real.threshold(s, m, "max"),
             real.threshold(s, m, "sum"),
@@ -56,7 +56,7 @@ def explorer() -> Iterator[tuple[object, ...]]:
             int(book.m_x),
             int(book.m_y),
             int(real.m_x),
-            *("never" if b is None else b for b in found),
+            *("never" if b is None else b for b in batches),
         )
 
 
