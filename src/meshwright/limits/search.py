@@ -28,7 +28,6 @@ from .simulate import (
     Degrees,
     Groups,
     Parts,
-    Sent,
     Step,
     between,
     gradients,
@@ -42,6 +41,8 @@ CHUNKS = (4, 16, 64, 256)
 """Cells of each model placed in each round; then all that are left, in pieces of the last size."""
 SLACK = 1e-12
 """Relative differences below this are rounding."""
+SENT = dict(zip(APART, (tensor, between, gradients), strict=True))
+"""Axes that send together -> what they send."""
 
 
 class Spread(NamedTuple):
@@ -169,33 +170,37 @@ def _best_first(
 
 
 def place(
-    scenario: Scenario, open_: Bounded, places: Placings, best: Column
+    scenario: Scenario, cells: Bounded, places: Placings, best: Column
 ) -> tuple[Any, Any, Step]:
     """(cell, placement, step) of every placement of some cells that may be the fastest of its
     model: first the tensor axes beside the least of the others, then all.
     """
     on = scenario.machine
-    (model, s, d), least, _ = pick(open_, (slice(None), None))
+    # rows are cells, columns places
+    (model, s, d), least, _ = pick(cells, (slice(None), None))
     limit = best[model] * (1 + SLACK)
     tables, fits = [], []
-    for axes, send in zip(APART, (tensor, between, gradients), strict=True):
-        groups, possible = spread(d, places, axes, scenario.whole)
-        tables.append(send(on, s, d, groups))
-        fits.append(possible)
+    for axes, messages in SENT.items():
+        groups, fit = spread(d, places, axes, scenario.whole)
+        tables.append(messages(on, s, d, groups))
+        fits.append(fit)
     # most ways to place the tensor axes lose already, and for each of them (some 650 on a torus)
     # the other axes may lie in hundreds of ways
     fits[0] &= summed(on, s, d, least._replace(tp=tables[0])).total <= limit
-    which = [places.parts[axes][1] for axes in APART]
-    open_ways = [fit[:, w] for fit, w in zip(fits, which, strict=True)]
-    row, way = np.nonzero(np.logical_and.reduce(open_ways))
-    sent = [
-        entries(table, fit.shape, (row, w[way]))
+    which = [places.parts[axes][1] for axes in SENT]
+    cell, way = np.nonzero(
+        np.logical_and.reduce(
+            [fit[:, w] for fit, w in zip(fits, which, strict=True)]
+        )
+    )
+    loads = [
+        entries(table, fit.shape, (cell, w[way]))
         for table, fit, w in zip(tables, fits, which, strict=True)
     ]
-    s, d, matmul, limit = pick((s, d, least.matmul, limit), (row, 0))
-    step = summed(on, s, d, Parts(matmul, *sent))
+    s, d, matmul, limit = pick((s, d, least.matmul, limit), (cell, 0))
+    step = summed(on, s, d, Parts(matmul, *loads))
     fast = step.total <= limit
-    return row[fast], way[fast], pick(step, fast)
+    return cell[fast], way[fast], pick(step, fast)
 
 
 def spread(
@@ -209,23 +214,21 @@ def spread(
         a: group(getattr(d, a), tuple(places.ranks[first, :, AXES.index(a)].T))
         for a in axes
     }
-    last = [ranks[-1] for ranks in groups.values()]
+    rest = [ranks[-1] for ranks in groups.values()]
     fits: NDArray[np.bool_] = np.logical_and.reduce(
-        [np.floor(n) == n if whole else n >= 1 for n in last]
+        [np.floor(n) == n if whole else n >= 1 for n in rest]
     )
     return groups, fits
 
 
-def entries(table: Sent, shape: tuple[int, ...], index: Any) -> Sent:
-    """What is sent in some cells and places of a table of that shape; a column may stand for
-    all.
+def entries(table: Any, shape: tuple[int, ...], index: Any) -> Any:
+    """Entries of a table of that shape, of loads by what they hide behind or of columns; a column
+    may stand for all.
     """
-
-    def some(x: Any) -> Any:
-        return np.broadcast_to(x, shape)[index]
-
-    loads = {
-        how: Load(some(load.seconds), 0.0, Busy(map(some, load.busy)))
-        for how, load in table.loads.items()
-    }
-    return Sent(loads, some(table.wait))
+    if isinstance(table, dict):
+        return {k: entries(x, shape, index) for k, x in table.items()}
+    if isinstance(table, Load):
+        return Load(*(entries(x, shape, index) for x in table))
+    if isinstance(table, Busy):
+        return Busy(entries(x, shape, index) for x in table)
+    return np.broadcast_to(table, shape)[index]

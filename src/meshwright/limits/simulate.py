@@ -130,28 +130,16 @@ class Step(NamedTuple):
         return self.tp + self.p2p + self.dp
 
 
-class Sent(NamedTuple):
-    """What a device sends in a step for one reason."""
-
-    loads: Hidden
-    """By bytes alone."""
-    wait: Values
-    """Latency, of one microbatch."""
-
-    @property
-    def load(self) -> Load:
-        """All of it, hidden or not."""
-        return added(self.loads)
-
-
 class Parts(NamedTuple):
-    """What a device does in a step."""
+    """What a device does in a step. Messages take their seconds by bytes alone; their latency is
+    what the first microbatch waits for, once a step.
+    """
 
     matmul: Values
     """Seconds of its products."""
-    tp: Sent
-    p2p: Sent
-    dp: Sent
+    tp: Hidden
+    p2p: Hidden
+    dp: Load
 
 
 Groups = Mapping[str, Group]
@@ -175,23 +163,24 @@ def parts(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Parts:
 
 def summed(on: Machine, s: Shape, d: Degrees, of: Parts) -> Step:
     """Products and what of the tensor traffic and the messages between blocks outlasts them,
-    longer by the idle share, then gradients, on the same links, and latencies.
+    longer by the idle share, then gradients, on the same links, and latencies (equation 21).
     """
-    matmul, tp, p2p, dp = of
-    sent = together([tp.loads, p2p.loads])
+    matmul, dp = of.matmul, of.dp
+    tp, p2p = added(of.tp), added(of.p2p)
     idle = idle_share(on, d)
-    work = (matmul + budgeted(matmul, sent)) * (1 + idle)
-    wait = where(d.zero_bubble > 0, 0.0, tp.wait + p2p.wait) + dp.wait
+    longer = budgeted(matmul, together([of.tp, of.p2p]))
+    work = (matmul + longer) * (1 + idle)
+    wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
     return Step(
-        work + shown(on, s, d, work, added(sent), dp.load) + wait,
+        work + shown(on, s, d, work, tp + p2p, dp) + wait + dp.latency,
         matmul,
         idle / (1 + idle),
-        tp.load.seconds,
-        dp.load.seconds,
-        p2p.load.seconds,
-        tp.wait,
-        dp.wait,
-        p2p.wait,
+        tp.seconds,
+        dp.seconds,
+        p2p.seconds,
+        tp.latency,
+        dp.latency,
+        p2p.latency,
     )
 
 
@@ -250,36 +239,33 @@ def products(on: Machine, s: Shape, d: Degrees) -> Values:
 
 
 def by_bytes(load: Load) -> Load:
-    """A collective without its latency."""
-    return Load(load.seconds - load.latency, 0.0, load.busy)
+    """A collective that takes what its bytes do, its latency beside that."""
+    return load._replace(seconds=load.seconds - load.latency)
 
 
-def tensor(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
+def tensor(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
     """The all-reduces of partial sums: forward, and alike backward.
 
     Both tensor axes load the links side by side. One microbatch waits for every message of L
     blocks; later ones follow behind it.
     """
     forward = [
-        on.fabric.load(m.kind, m.bytes, groups[m.axis])
+        by_bytes(on.fabric.load(m.kind, m.bytes, groups[m.axis]))
         for op in expert(on, s, d)
         for m in op.forward.comm
     ]
-    at_once = by_bytes(beside(*map(by_bytes, forward)))
-    return Sent(
-        {on.overlap.tp: at_once * (2 * passes(s, d))},
-        2 * s.L * sum(x.latency for x in forward),
-    )
+    sent = beside(*forward) * (2 * passes(s, d))
+    wait = 2 * s.L * sum(load.latency for load in forward)
+    return {on.overlap.tp: sent._replace(latency=wait)}
 
 
-def gradients(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
+def gradients(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Load:
     """The all-reduce of the gradients a device holds, N/(TP PP EP)."""
     held = s.parameters / d.shards * on.precision.gradient_bytes
-    load = on.fabric.load("all_reduce", held, groups["dp"])
-    return Sent({on.overlap.dp: by_bytes(load)}, load.latency)
+    return by_bytes(on.fabric.load("all_reduce", held, groups["dp"]))
 
 
-def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
+def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
     """The messages between blocks: to the next stage, to another expert, or both at once, forward
     and backward.
 
@@ -288,40 +274,31 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Sent:
     of all the experts' messages the farthest counts.
     """
     pp, ep = groups["pp"], groups["ep"]
-    boundaries = s.L - 1
-    often = 2 * boundaries * d.microbatches / d.pp
-    message = (
-        s.batch
-        * s.D
-        * on.precision.activation_bytes
-        / (d.chips * d.microbatches)
-        * d.pp
-    )
-    hops = on.fabric.neighbours(message)
-    steps = hop.next_stage(pp, d.interleave, boundaries)
     both = [p * e for p, e in zip(pp, ep, strict=True)]
+    often = 2 * (s.L - 1) * d.microbatches / d.pp
+    tokens = s.batch / (d.chips * d.microbatches) * d.pp
+    message = tokens * s.D * on.precision.activation_bytes
+    hops = [by_bytes(load) for load in on.fabric.neighbours(message)]
+    steps = hop.next_stage(pp, d.interleave, s.L - 1)
 
-    def sent(steps: hop.Shares, group: Group) -> hop.Shares:
-        return hop.charged(steps, group, on.fabric.how.hop)
+    def sent(steps: hop.Shares, group: Group) -> Load:
+        return hop.mean(hops, hop.charged(steps, group, on.fabric.how.hop))
 
-    def load(shares: hop.Shares) -> Load:
-        mean: Load = hop.mean([by_bytes(h) for h in hops], shares) * often
-        return mean
-
-    stage = load(sent(steps, pp))
-    whole = load(sent(hop.farther(steps, hop.any_rank(ep)), both))
-    far = sent(hop.farther(steps, hop.farthest(ep)), both)
-    wait = sum(h.latency * n for h, n in zip(hops, far[1:], strict=True))
+    stage = (sent(steps, pp) * often)._replace(latency=0.0)
+    whole = sent(hop.farther(steps, hop.any_rank(ep)), both) * often
+    far = sent(hop.farther(steps, hop.farthest(ep)), both).latency
     hidden = {
         "interleaved": where(d.interleave > 1, 1.0, 0.0),
         "all": 1.0,
     }.get(on.overlap.pp, 0.0)
-    loads = [
-        {STEP: stage * hidden},
-        {NOT_HIDDEN: stage * (1 - hidden)},
-        {on.overlap.ep: whole + stage * -1.0},
-    ]
-    return Sent(together(loads), 2 * boundaries * wait)
+    beyond = whole + stage * -1.0
+    return together(
+        [
+            {STEP: stage * hidden},
+            {NOT_HIDDEN: stage * (1 - hidden)},
+            {on.overlap.ep: beyond._replace(latency=2 * (s.L - 1) * far)},
+        ]
+    )
 
 
 def idle_share(on: Machine, d: Degrees) -> Values:

@@ -24,7 +24,7 @@ from ..step.pipeline import published
 from .memory import checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
-from .times import Passes, Step, Times, bound_from, busy, step
+from .times import LayerStep, Passes, Times, bound_from, busy, step
 from .work import SCORES, Setting
 
 POINTS = 49
@@ -80,7 +80,7 @@ class Scheme:
         return {**asdict(self), **bound}
 
 
-Evaluate = Callable[[Num], Step | Passes]
+Evaluate = Callable[[Num], LayerStep | Passes]
 """Tokens of all pods -> seconds."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import NoLayout
 from ..num import Num, divisors, product
 from .mesh import Mesh, Ranks, place
-from .times import Step, Times, bound_from, step
+from .times import LayerStep, Times, bound_from, step
 from .work import Setting
 
 MOST_TOKENS = 1e12
@@ -65,7 +65,7 @@ class Split:
             "tp": place(self.mesh, self.tensor_share, self.tensor_inside),
         }
 
-    def at(self, batch: Num) -> Step:
+    def at(self, batch: Num) -> LayerStep:
         """One step of that many tokens of the pod."""
         return step(self.setting, self.mesh, batch / self.x, self.groups)
 

@@ -14,18 +14,20 @@ it: its hiding is a bound. Source: How To Scale Your Model, part 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..cost.layer import Half, Seconds, Timer, sent
-from ..cost.load import NOTHING, Load
+from ..cost.layer import Half, LayerCost, Seconds, Timer, sent
+from ..cost.load import Load
 from ..cost.overlap import behind
 from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
+from ..describe.model import Model
 from ..num import Num, crossing, maximum, product, where
-from ..step.sync import Device, exposed
-from ..step.weights import DeviceSync, Parameters, WeightSync, weight_sync
+from ..step import Body
+from ..step import step as whole_step
+from ..step.weights import Parameters, weight_sync
 from .memory import FSDP
 from .mesh import Mesh, Ranks
 from .work import On, Setting
@@ -80,8 +82,12 @@ class Passes(NamedTuple):
     """Seconds of both as the assumption set overlaps them."""
 
 
+ONE_LAYER = Model("one layer", 1, 1, 1, 1, 0, 1)
+"""What a step is told of a model whose only layer is timed already."""
+
+
 @dataclass(frozen=True)
-class Step:
+class LayerStep:
     """One step of one layer; what is not asked for is not timed."""
 
     setting: Setting
@@ -108,63 +114,54 @@ class Step:
         return Timer(self.mesh.clock, self.layout)
 
     @cached_property
-    def ahead(self) -> list[Half]:
-        """The forward pass of each operation."""
-        return [self.timer.half(op, op.forward) for op in self.ops]
+    def weights(self) -> Num:
+        """Parameters that a chip gathers and whose gradients it sums."""
+        return sum(op.weights for op in self.ops) / self.shards
 
     @cached_property
-    def back(self) -> list[Half]:
-        """The backward pass of each operation."""
-        return [self.timer.half(op, op.backward) for op in self.ops]
-
-    @cached_property
-    def weights(self) -> WeightSync:
-        """Collectives of weights and gradients."""
-        held = sum(op.weights for op in self.ops) / self.shards
-        return weight_sync(
+    def syncs(self) -> tuple[Load, Load]:
+        """One gather of the weights, and one reduction of the gradients."""
+        whole = weight_sync(
             self.setting.job,
             self.layout,
-            Parameters(held, 0.0),
+            Parameters(self.weights, 0.0),
             (self.zero,),
             self.mesh.clock,
         )
+        return whole.under(self.zero)
 
     @property
     def forward(self) -> Times:
         """The forward pass."""
-        fsdp = self.zero == FSDP
-        return passed(self.ahead, self.weights.gather if fsdp else NOTHING)
+        halves = [self.timer.half(op, op.forward) for op in self.ops]
+        gather, _ = self.syncs
+        return passed(halves, gather)
 
     @property
     def backward(self) -> Times:
         """The backward pass."""
-        fsdp = self.zero == FSDP
-        each = self.weights
-        return passed(
-            self.back, each.gather + each.scatter if fsdp else each.all_reduce
-        )
+        halves = [self.timer.half(op, op.backward) for op in self.ops]
+        gather, reduction = self.syncs
+        return passed(halves, gather + reduction)
 
     @property
     def step_s(self) -> Num:
-        """Seconds of both as the assumption set overlaps them."""
-        ahead, back = self.timer.together(self.ahead, self.back)
-        f = ahead.total
-        b = back.total
-        one = (f, b, sent(self.ahead), sent(self.back))
-        each = self.weights
-        return (
-            f
-            + b
-            + exposed(
-                Device(*one, one, DeviceSync(each, each * 0.0, each)),
-                1.0,
-                self.zero,
-                self.mesh.clock.overlap.dp,
-            ).total
+        """Seconds of both as the assumption set overlaps them: the step of a model of this layer
+        alone.
+        """
+        layer = self.timer.layer(self.ops)._replace(
+            weights=self.weights, expert_weights=0.0
         )
+        nothing = LayerCost()
+        return whole_step(
+            replace(self.setting.job, model=ONE_LAYER),
+            replace(self.layout, zero=self.zero),
+            Body((layer,), nothing, nothing, boundary=0.0, message=0.0),
+            self.mesh.clock,
+        ).total
 
 
-def passed(halves: list[Half], data: Load) -> Times:
+def passed(halves: Sequence[Half], data: Load) -> Times:
     """A pass of some operations, with its data-parallel collectives."""
     return Times(sum(busy(half.time) for half in halves), data, sent(halves))
 
@@ -176,22 +173,22 @@ def step(
     groups: Mapping[str, Ranks],
     microbatches: int = 1,
     **how: Any,
-) -> Step:
+) -> LayerStep:
     """One step of `tokens` tokens a chip and microbatch (of a tensor-parallel group: together).
 
     groups: those of "replicas", "tp", "ep" and "cp" that have several chips;  how: other fields of
-    `Step`.
+    `LayerStep`.
     """
-    at = {
+    lying = {
         **dict.fromkeys(("replicas", "tp", "ep", "cp"), mesh.alone),
         **groups,
     }
-    degrees = {axis: product(at[axis]) for axis in ("tp", "ep", "cp")}
-    at |= {"etp": at["tp"], "edp": at["replicas"]}
+    degrees = {axis: product(lying[axis]) for axis in ("tp", "ep", "cp")}
+    lying |= {"etp": lying["tp"], "edp": lying["replicas"], "pp": mesh.alone}
     layout = setting.on(
-        tokens, **degrees, microbatches=microbatches, groups=at
+        tokens, **degrees, microbatches=microbatches, groups=lying
     )
-    return Step(setting, mesh, layout, **how)
+    return LayerStep(setting, mesh, layout, **how)
 
 
 def busy(seconds: Seconds) -> Num:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.cost.overlap import added
 from meshwright.describe.network import Dim, Network
 from meshwright.limits.calendar import GROWTH, WORLD_ENERGY_J, years_until
 from meshwright.limits.closed_forms import closed_forms, node, under_law
@@ -57,12 +58,12 @@ def counted(s: Shape, d: Degrees) -> dict[str, float]:
     experts = d._replace(pp=1.0, dp=d.dp * d.pp)
     sent = {
         "dp": gradients(on, s, d, together(d)),
-        "tp": tensor(on, s, d, together(d)),
-        "pp": between(on, s, stages, together(stages)),
-        "ep": between(on, s, experts, together(experts)),
+        "tp": added(tensor(on, s, d, together(d))),
+        "pp": added(between(on, s, stages, together(stages))),
+        "ep": added(between(on, s, experts, together(experts))),
     }
     words = on.fabric.rates[0] * d.chips / WORD
-    return {name: float(x.load.seconds * words) for name, x in sent.items()}
+    return {name: float(load.seconds * words) for name, load in sent.items()}
 
 
 def together(d: Degrees) -> Groups:
@@ -128,13 +129,11 @@ def cheapest(s: Shape, chips: float) -> dict[str, float]:
     split = np.sqrt(tp * s.F / s.D)
     d = Degrees(dp * one, tp / split, split, pp * one, one, pp * 2, one, one)
     # microbatches of real size: traffic does not depend on how many there are
+    large = s._replace(batch=s.batch * 1e15)
     sent = {
-        "dp": gradients(on, s, d, together(d)).load.seconds,
-        "tp": tensor(
-            on, s._replace(batch=s.batch * 1e15), d, together(d)
-        ).load.seconds
-        / 1e15,
-        "pp": between(on, s, d, together(d)).load.seconds,
+        "dp": gradients(on, s, d, together(d)).seconds,
+        "tp": added(tensor(on, large, d, together(d))).seconds / 1e15,
+        "pp": added(between(on, s, d, together(d))).seconds,
     }
     total = np.where(tp >= 1, sum(sent.values()), np.inf)
     i, j = np.unravel_index(int(np.argmin(total)), total.shape)
