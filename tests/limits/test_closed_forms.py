@@ -26,7 +26,7 @@ def test_no_growth_is_the_plain_formula() -> None:
     x = cf.latency_reach(RUN)
     for macs in (False, True):
         assert cf.scaled_flops(RUN, x, 0.0, macs=macs) == pytest.approx(
-            cf.critical_flops(RUN, x)
+            cf.scaled_flops(RUN, x, 0.0)
         )
     assert cf.scaled_flops(RUN, x, 0.2, macs=True) == pytest.approx(
         cf.scaled_flops(RUN, x, 0.2) * 2 ** (0.4 / 0.6)
@@ -36,16 +36,16 @@ def test_no_growth_is_the_plain_formula() -> None:
 def test_nine_times() -> None:
     """The largest run is nine times the one where latency begins to bind."""
     x = cf.latency_reach(RUN)
-    assert cf.critical_flops(RUN, x, cf.LATENCY_CONSTANT) == pytest.approx(
-        9 * cf.critical_flops(RUN, x)
+    assert cf.scaled_flops(RUN, x, 0.0, cf.LATENCY_CONSTANT) == pytest.approx(
+        9 * cf.scaled_flops(RUN, x, 0.0)
     )
 
 
 def test_largest_model_and_largest_run_agree() -> None:
     """T = 60 N^2/E multiply-adds at the N of equation 17, b/L t / (80 t_L), is equation 18's T."""
     N = RUN.batch / RUN.layers * RUN.duration_s / RUN.layer_latency_s / 80
-    assert cf.critical_flops(
-        RUN, cf.latency_reach(RUN), cf.LATENCY_CONSTANT
+    assert cf.scaled_flops(
+        RUN, cf.latency_reach(RUN), 0.0, cf.LATENCY_CONSTANT
     ) == pytest.approx(2 * 60 * N**2)
 
 

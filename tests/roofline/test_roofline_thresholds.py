@@ -22,6 +22,7 @@ from meshwright.roofline.mesh import mesh
 from meshwright.roofline.work import LAYERS, Setting
 from meshwright_studies.reproduce.scaling_book.ideal import (
     Ideal,
+    compute_bound_splits,
     on_axes,
     ratios,
     spanned,
@@ -75,7 +76,7 @@ def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
     s = Setting(m, layer)
     one = s.per_token
     batch = 1.3 * MESH.chips * th.mixed_tokens(one, A / 2, A, edition)
-    least, most = th.compute_bound_splits(
+    least, most = compute_bound_splits(
         one, batch, MESH.chips, A / 2, A, edition
     )
     assert least < most
@@ -83,7 +84,7 @@ def test_compute_bound_splits_end_where_the_ratio_is_one(m, layer, edition):
         assert Ideal(x, MESH.chips / x, 2, 1).times(s, MESH, batch).ratio(
             edition
         ) == pytest.approx(1, rel=1e-9)
-    least, most = th.compute_bound_splits(
+    least, most = compute_bound_splits(
         one, batch / 1.5, MESH.chips, A / 2, A, edition
     )
     assert least > most

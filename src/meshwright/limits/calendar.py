@@ -13,10 +13,6 @@ LARGEST_FLOPS = 1e26
 LARGEST_YEAR = 2024.9
 """The largest run when the paper was written, "two orders of magnitude" below 1e28 (November
 2024)."""
-WORLD_ENERGY_J = 6.2e20
-"""The world's primary energy in 2023, "at a record absolute high ... 620 Exajoules" (Energy
-Institute, Statistical Review of World Energy, 73rd edition, June 2024; its findings as KPMG, who
-publishes it with the institute, lists them on kpmg.com)."""
 
 
 def years_until(

@@ -11,8 +11,8 @@ section 5 (equations 13-18) and appendix 8.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated
 
 from ..describe.chip import Chip
 from ..describe.fields import SIUnit
@@ -125,13 +125,6 @@ def latency_reach(s: Setting) -> float:
     return s.duration_s / s.layer_latency_s
 
 
-def critical_flops(
-    s: Setting, reach: Num, constant: float = BANDWIDTH_CONSTANT
-) -> Num:
-    """T = 2 (b/L X)^2 / (constant E) FLOPs (equations 13, 14 and 18)."""
-    return scaled_flops(s, reach, 0.0, constant)
-
-
 def scaled_flops(
     s: Setting,
     reach: Num,
@@ -139,8 +132,8 @@ def scaled_flops(
     constant: float = BANDWIDTH_CONSTANT,
     macs: bool = False,
 ) -> Num:
-    """T if b/L grows as (T/T0)^a (appendix 8.3): T = [ (b0/L0 T0^-a X)^2 / (constant E) ]^(1/(1 -
-    2a)), in FLOPs.
+    """T in FLOPs, X reached, if b/L grows as (T/T0)^a: (T/2)^(1 - 2a) = (b0/L0 T0^-a X)^2 /
+    (constant E) (appendix 8.3); with a = 0 equations 13 and 14, or 18 with its constant.
 
     exponent: a < 1/2.  macs = False inserts T0 in FLOPs where T is in
     multiply-adds, as the paper's numbers do; True puts both in multiply-adds.
@@ -155,12 +148,6 @@ def scaled_flops(
         )
         ** power
     )
-
-
-def balanced_square(peak_flops: float, bytes_per_s: float) -> float:
-    """Side of the square product that takes as long to compute as to stream: 2 n^3 / C = 3 n^2
-    words of 2 bytes / B (section 4.1.1)."""
-    return 3 * peak_flops / bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -179,8 +166,9 @@ class ClosedForms:
     """Largest run at all."""
     limit_parameters: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__}
+    def to_dict(self) -> dict[str, float]:
+        """The fields of `limits --json`."""
+        return asdict(self)
 
 
 def under_law(s: Setting, law: Law) -> Setting:
@@ -195,19 +183,20 @@ def closed_forms(n: Node, s: Setting) -> ClosedForms:
     """Everything section 5 and appendix 8.3 say about a node and a run."""
     side = slice_side(n)
     tokens = nanobatch(n, side)
-    limit = scaled_flops(
-        s, latency_reach(s), s.growth, LATENCY_CONSTANT, macs=True
-    )
+
+    def flops(reach: float, constant: float = BANDWIDTH_CONSTANT) -> float:
+        return float(scaled_flops(s, reach, s.growth, constant, macs=True))
+
+    limit = flops(latency_reach(s), LATENCY_CONSTANT)
     return ClosedForms(
-        side,
-        tokens,
-        n.sram_words / side**2,
-        float(
-            scaled_flops(
-                s, bandwidth_reach(n, s, side, tokens), s.growth, macs=True
-            )
-        ),
-        float(scaled_flops(s, latency_reach(s), s.growth, macs=True)),
-        float(limit),
-        float((limit * s.experts / (FLOP_PER_MAC * MACS_A_PARAMETER)) ** 0.5),
+        slice_side=side,
+        nanobatch=tokens,
+        sram_slices=n.sram_words / side**2,
+        critical_flops=flops(bandwidth_reach(n, s, side, tokens)),
+        latency_critical_flops=flops(latency_reach(s)),
+        limit_flops=limit,
+        limit_parameters=(
+            limit * s.experts / (FLOP_PER_MAC * MACS_A_PARAMETER)
+        )
+        ** 0.5,
     )

@@ -83,3 +83,11 @@ class Line:
             [p.utilisation for p in self.points],
             self.threshold,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """SI units, keys that end in their unit."""
+        return {
+            "threshold": self.threshold,
+            "crossing": self.crossing.to_dict(),
+            "points": [p.to_dict() for p in self.points],
+        }

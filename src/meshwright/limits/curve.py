@@ -79,13 +79,8 @@ class Curve(Line):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of one curve of `limits --json`."""
-        return {
-            "scenario": self.scenario.name,
-            "threshold": self.threshold,
-            "crossing": self.crossing.to_dict(),
-            "ends": self.ends,
-            "points": [p.to_dict() for p in self.points],
-        }
+        of_curve = {"scenario": self.scenario.name, "ends": self.ends}
+        return of_curve | super().to_dict()
 
 
 def curve(scenario: Scenario, hidden: Any = None) -> Curve:

@@ -76,6 +76,16 @@ class Law(Checked):
         follows = self.batch.exponent - d / (2 * (1 + d))
         return follows if self.stated_growth is None else self.stated_growth
 
+    def training(
+        self, parameters: Num, flops_per_token: Num, experts: Num
+    ) -> tuple[Values, Values, Values]:
+        """Of a model: FLOPs T and tokens of the whole run, and tokens of a step."""
+        tokens = self.tokens_per_parameter * parameters
+        T = flops_per_token * tokens
+        sequences = experts**self.batch_experts * self.batch(T) / self.seq
+        whole = experts * rounded(sequences / experts, self.mantissas)
+        return T, tokens, whole * self.seq
+
 
 class Shape(NamedTuple):
     """Models of a law: numbers or columns."""
@@ -108,10 +118,7 @@ def shape(law: Law, D: Values) -> Shape:
     L = rounded(law.depth(D * F), law.mantissas)
     E = rounded(law.experts(D * F), law.mantissas) if law.experts else D / D
     N = parameters(L, E, D, F)
-    tokens = law.tokens_per_parameter * N
-    T = training_flops(L, D, F) * tokens
-    sequences = E**law.batch_experts * law.batch(T) / law.seq
-    batch = E * rounded(sequences / E, law.mantissas) * law.seq
+    T, tokens, batch = law.training(N, training_flops(L, D, F), E)
     return Shape(D, F, L, E, N, T, batch, tokens)
 
 

@@ -29,7 +29,7 @@ from ..search import Space, search
 from ..units import show
 from .crossing import Line, Run
 from .curve import DOUBLINGS, LEAST_UTILISATION
-from .laws import Law, rounded, shape
+from .laws import Law, shape
 from .scenario import Scenario
 
 HEAD = 128
@@ -95,11 +95,9 @@ class RealCurve(Line):
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "threshold": self.threshold,
-            "crossing": self.crossing.to_dict(),
             "reason": self.reason,
             "largest_flops": self.points[-1].flops if self.points else None,
-            "points": [p.to_dict() for p in self.points],
+            **super().to_dict(),
         }
 
 
@@ -125,19 +123,18 @@ def transformer(law: Law, D: float, real: Realism) -> Model:
 
 
 def run_of(law: Law, model: Model) -> tuple[float, float, int]:
-    """(training FLOPs, tokens, batch in sequences) that a law gives a model: with all parameters
-    and FLOPs of the real thing."""
-    tokens = law.tokens_per_parameter * parameters(model)
+    """FLOPs and tokens of the training that a law gives a model, and sequences of a step: with all
+    parameters and FLOPs of the real thing.
+    """
     # a token that sees only itself: scores as of a sequence of one
-    seen = 1 if model.window else 0
-    flops = model_flops(model, seen) * tokens
-    experts = model.moe.experts if model.moe else 1
-    sequences = experts**law.batch_experts * law.batch(flops) / law.seq
-    return (
-        flops,
-        tokens,
-        int(experts * rounded(sequences / experts, law.mantissas)),
-    )
+    flops = model_flops(model, 1 if model.window else 0)
+    T, tokens, batch = law.training(parameters(model), flops, experts(model))
+    return T, tokens, int(batch / law.seq)
+
+
+def experts(model: Model) -> int:
+    """Experts of a layer; 1 of a dense model."""
+    return model.moe.experts if model.moe else 1
 
 
 def real_curve(
@@ -147,8 +144,7 @@ def real_curve(
     name: str = "realistic",
     progress: Progress = None,
 ) -> RealCurve:
-    """The smallest cluster of every model, until one cannot be trained in time.  Chips come in E
-    2^k, as in the paper."""
+    """The smallest cluster of every model, until one cannot be trained in time."""
     points: list[RealPoint] = []
     reason = ""
     for D in sorted(widths):
@@ -198,16 +194,16 @@ def largest_on(
 
 def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
     """The run of the model of width D on the smallest cluster that does it in time, or why there is
-    none.
+    none. Chips come in E 2^k, as in the paper.
     """
     model = transformer(scenario.law, D, real)
     flops, tokens, batch = run_of(scenario.law, model)
+    batch_tokens = batch * scenario.law.seq
     size = parameters(model)
     peak = scenario.chip.peak(real.precision.compute)
-    experts = model.moe.experts if model.moe else 1
-    batch_tokens = batch * scenario.law.seq
     least = flops / (scenario.duration_s * peak * scenario.sustained)
-    chips = experts * 2 ** max(math.ceil(math.log2(least / experts)), 0)
+    unit = experts(model)
+    chips = unit * 2 ** max(math.ceil(math.log2(least / unit)), 0)
     reason = "no layout fits in memory"
     before = 0.0
     for _ in range(DOUBLINGS + 1):
@@ -245,12 +241,11 @@ def smallest(scenario: Scenario, real: Realism, D: float) -> RealPoint | str:
 def fastest(
     scenario: Scenario, real: Realism, model: Model, batch: int, chips: int
 ) -> Prediction | None:
-    """The fastest layout that fits."""
-    cluster = Cluster(scenario.chip, scenario.joined, chips)
+    """The fastest layout of batches of so many sequences that fits."""
     launched = put("chip.launch_s", scenario.assumptions.chip.launch_s)
     job = Job(
         model,
-        cluster,
+        Cluster(scenario.chip, scenario.joined, chips),
         batch,
         precision=real.precision,
         assumptions=launched(real.assumptions),
@@ -307,17 +302,20 @@ def ladder(
     scenario: Scenario, real: Realism = Realism(), progress: Progress = None
 ) -> Iterator[RealCurve]:
     """How far each omission moves the limit: everything counted, then one thing after the other
-    left out.
+    left out; where chips fail, the same again of chips that never do.
     """
-    omissions = {
+    changes = {
         name: change
         for name, change in OMISSIONS.items()
         if name != HIERARCHY or scenario.chip.hierarchy
     }
-    for name, change in omissions.items():
+    ideal = {
+        f"chips never fail, {name}": change
+        for name, change in changes.items()
+        if name not in OF_FAILURES and real.failures
+    }
+    for name, change in changes.items():
         yield real_curve(scenario, change(real), name=name, progress=progress)
-    for name, change in omissions.items() if real.failures else ():
-        if name not in OF_FAILURES:
-            without = change(replace(real, failures=None))
-            called = f"chips never fail, {name}"
-            yield real_curve(scenario, without, name=called, progress=progress)
+    for name, change in ideal.items():
+        without = change(replace(real, failures=None))
+        yield real_curve(scenario, without, name=name, progress=progress)

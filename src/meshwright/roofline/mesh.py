@@ -212,15 +212,6 @@ def ring(mesh: Mesh, degree: int) -> Ranks:
     return group
 
 
-def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> Placed:
-    """n chips on axes that together give that many bytes per second, n being any number: the book's
-    X, Y and W M.
-
-    dim: groups on axes of their own load different ones."""
-    group = [n if i == dim else 1.0 for i, _ in enumerate(mesh.fabric.dims)]
-    return Placed.on(group, ((Part(n, bandwidth, row=True, dim=dim),),))
-
-
 def bandwidth(mesh: Mesh, group: Ranks) -> Num:
     """Bytes per second of a long all-gather over the group: V over its seconds; infinite where it
     takes none.

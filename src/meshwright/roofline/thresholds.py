@@ -15,7 +15,7 @@ larger counts). All functions take numbers or arrays. Source: How To Scale Your 
 
 from __future__ import annotations
 
-from ..num import Num, maximum, sqrt, where
+from ..num import Num, sqrt
 from .work import Layer
 
 WORSE = {"sum": 4.0, "max": 1.0}
@@ -57,20 +57,3 @@ def best_ratio(
 ) -> Num:
     """T_math/T_comms at the best split: sqrt(B F/(d N a_x a_y)), half of it if times add up."""
     return sqrt(batch / (chips * mixed_tokens(layer, a_x, a_y, edition)))
-
-
-def compute_bound_splits(
-    layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str
-) -> tuple[Num, Num]:
-    """(least, most) X that is compute-bound; least > most where none is.
-
-    Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X
-    < B/(d a_x).
-    """
-    most = batch / data_tokens(layer, a_x)
-    least = chips / tensor_degree(layer, a_y)
-    if edition == "max":
-        return least, most
-    room = 1 - 4 * least / most
-    root = where(room < 0, -1.0, sqrt(maximum(room, 0.0)))
-    return most * (1 - root) / 2, most * (1 + root) / 2

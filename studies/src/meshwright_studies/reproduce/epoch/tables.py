@@ -16,7 +16,6 @@ from meshwright.limits.closed_forms import (
     LATENCY_CONSTANT,
     Node,
     Setting,
-    balanced_square,
     bandwidth_reach,
     closed_forms,
     latency_reach,
@@ -145,6 +144,12 @@ def closed() -> Iterator[Check]:
         balanced_square(1e15, 3.35e12),
     )
     yield from appendix(run)
+
+
+def balanced_square(peak_flops: float, bytes_per_s: float) -> float:
+    """Side of the square product that takes as long to compute as to stream: 2 n^3 / C = 3 n^2
+    words of 2 bytes / B (section 4.1.1)."""
+    return 3 * peak_flops / bytes_per_s
 
 
 def appendix(run: Setting) -> Iterator[Check]:

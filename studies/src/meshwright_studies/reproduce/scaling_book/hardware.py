@@ -9,9 +9,10 @@ from meshwright.cost import torus
 from meshwright.describe.assumptions import BOOK_SUM, Assumptions
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import checkpoints
-from meshwright.roofline.mesh import LONG, Mesh, bandwidth, ideal, place
+from meshwright.roofline.mesh import LONG, Mesh, bandwidth, place
 from meshwright.roofline.work import SCORES, Setting
 
+from .ideal import ideal
 from .runs import days, training_flops, utilisation
 from .training import Case
 from .world import (

@@ -10,16 +10,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshwright.num import Num, ceil, crossing, log2, maximum
+from meshwright.cost.torus import Part, Placed
+from meshwright.num import Num, ceil, crossing, log2, maximum, sqrt, where
 from meshwright.roofline import thresholds as th
-from meshwright.roofline.mesh import Mesh, ideal
+from meshwright.roofline.mesh import Mesh
 from meshwright.roofline.times import EDITIONS, Times, bound_from, step
-from meshwright.roofline.work import Setting
+from meshwright.roofline.work import Layer, Setting
 
 
 def spanned(n: Num, length: Num) -> Num:
     """Axes of that length that n chips span: ceil(log_length n)."""
     return ceil(log2(n) / log2(length))
+
+
+def ideal(mesh: Mesh, n: Num, bandwidth: Num, dim: int = 0) -> Placed:
+    """n chips on axes that together give that many bytes per second, n being any number: the book's
+    X, Y and W M.
+
+    dim: groups on axes of their own load different ones."""
+    group = [n if i == dim else 1.0 for i, _ in enumerate(mesh.fabric.dims)]
+    return Placed.on(group, ((Part(n, bandwidth, row=True, dim=dim),),))
 
 
 @dataclass(frozen=True)
@@ -96,3 +106,20 @@ def ratios(
     }
     at = (one, tokens_per_chip * n, n, a / m_x, a / m_y)
     return alone | {f"FSDP+TP, {e}": th.best_ratio(*at, e) for e in EDITIONS}
+
+
+def compute_bound_splits(
+    layer: Layer, batch: Num, chips: Num, a_x: Num, a_y: Num, edition: str
+) -> tuple[Num, Num]:
+    """(least, most) X that is compute-bound; least > most where none is.
+
+    Added up: d a_x X/B + a_y N/(F X) < 1, between the roots of a quadratic; the larger: N a_y/F < X
+    < B/(d a_x).
+    """
+    most = batch / th.data_tokens(layer, a_x)
+    least = chips / th.tensor_degree(layer, a_y)
+    if edition == "max":
+        return least, most
+    room = 1 - 4 * least / most
+    root = where(room < 0, -1.0, sqrt(maximum(room, 0.0)))
+    return most * (1 - root) / 2, most * (1 + root) / 2

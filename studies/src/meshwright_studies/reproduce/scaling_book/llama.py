@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from meshwright.catalog import chip
 from meshwright.num import floor
-from meshwright.roofline import thresholds as th
 from meshwright.roofline.memory import checkpoints, per_chip, states
 from meshwright.units import DAY_S, YEAR_S
 
+from .ideal import compute_bound_splits
 from .runs import days, flops_per_parameter, seconds, training_flops
 from .training import F70B, Case, mixed, x_opt
 from .world import (
@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
     "P6-18N": lambda: mixed(F70B, "max"),
     "P6-19": lambda: x_opt(4.19e6, POD, F70B),
     "P6-19old": lambda: float(
-        th.compute_bound_splits(
+        compute_bound_splits(
             layer(F70B), 4.19e6, POD, alpha(V5P, 2), alpha(V5P), "sum"
         )[1]
     ),
