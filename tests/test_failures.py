@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from meshwright import Job, predict
@@ -111,3 +112,49 @@ def test_days_and_dollars_of_a_run_hold_what_is_lost() -> None:
         replace(job, assumptions="scaling-book-sum", precision=None), p.layout
     )
     assert paper.lost_s is None and paper.train_time_s == paper.useful_time_s
+
+
+def test_goodput_by_simulation() -> None:
+    """Exponential failures drawn one by one."""
+    rng, mtbf, delta, tau, restart = (
+        np.random.default_rng(3),
+        1000.0,
+        20.0,
+        180.0,
+        60.0,
+    )
+    clock, done = 0.0, 0
+    while done < 20000:
+        if (fail := rng.exponential(mtbf)) >= tau + delta:
+            # memoryless: each segment may draw anew
+            clock, done = clock + tau + delta, done + 1
+            continue
+        clock += fail
+        while (again := rng.exponential(mtbf)) < restart:
+            clock += again
+        clock += restart
+    assert goodput(mtbf, delta, tau, restart) == pytest.approx(
+        done * tau / clock, rel=0.02
+    )
+
+
+def test_more_chips_fail_more() -> None:
+    shares = [
+        loss(Failures(), n, 1e12).goodput
+        for n in (1e2, 1e3, 1e4, 1e5, 1e6, 1e9)
+    ]
+    assert all(
+        0 <= b < a < 1 for a, b in zip(shares, shares[1:], strict=False)
+    )
+    assert (
+        loss(replace(Failures(), restart_s=60.0), 1e5, 1e12).goodput
+        > loss(Failures(), 1e5, 1e12).goodput
+    )
+    assert loss(Failures(), np.array([1e3, 1e5]), 1e12).goodput[
+        1
+    ] == pytest.approx(loss(Failures(), 1e5, 1e12).goodput)
+
+
+def test_llama_3_loses_a_few_percent() -> None:
+    """Grattafiori et al. 2024 report more than 90 % effective training time on 16,384 chips."""
+    assert 0.9 < loss(Failures(), 16384, 405e9).goodput < 0.99

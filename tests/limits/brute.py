@@ -2,12 +2,13 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from meshwright.limits.laws import Shape
 from meshwright.limits.scenario import Scenario
-from meshwright.limits.simulate import AXES, Degrees, simulate
+from meshwright.limits.simulate import AXES, Degrees, Groups, simulate
 from meshwright.num import divisors
 
 
@@ -88,6 +89,14 @@ def placements(
                 for more in placements(sizes[1:], rest)
             ]
     return found
+
+
+def two_levels(d: Degrees, low: Sequence[float]) -> Groups:
+    """Where axes lie of which so many ranks share the first level, in the order of `AXES`."""
+    return {
+        axis: (n, getattr(d, axis) / n)
+        for axis, n in zip(AXES, low, strict=True)
+    }
 
 
 def brute(scenario: Scenario, s: Shape, chips: int) -> tuple[float, float]:

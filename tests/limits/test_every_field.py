@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from by_hand import set_to
-from meshwright import BadInput
+from meshwright import BadInput, assumptions
 from meshwright.describe.assumptions import (
     EPOCH,
     JOINTS,
     NOT_HIDDEN,
+    SETS,
     Assumptions,
     HidePass,
 )
@@ -24,7 +25,9 @@ from meshwright.describe.fields import ASK, Field, fields_of
 from meshwright.limits import Scenario, preset
 from meshwright.limits.laws import shape
 from meshwright.limits.search import fastest
-from meshwright.limits.simulate import AXES, Degrees, simulate
+from meshwright.limits.simulate import Degrees, simulate
+
+from .brute import two_levels
 
 SPARSE = preset("h100/sparse")
 SCENARIO = replace(SPARSE, chip=replace(SPARSE.chip, sustained=None))
@@ -76,11 +79,6 @@ def others(field: Field, value: Any) -> tuple[Any, ...]:
     return (max(value / 100, least),)
 
 
-def changed(how: Any, name: str, value: Any) -> Any:
-    """The set with another value of an option ("overlap.dp.scope"), without what another had."""
-    return set_to(how, name, value)
-
-
 CASES = [
     (name, value)
     for joint in JOINTS
@@ -109,22 +107,14 @@ EXERCISED = {
 
 def base(name: str) -> Assumptions:
     """A set under which the option counts."""
-    return changed(EPOCH, *EXERCISED[name]) if name in EXERCISED else EPOCH
+    return set_to(EPOCH, *EXERCISED[name]) if name in EXERCISED else EPOCH
 
 
 def answer(how: Assumptions) -> tuple[Any, ...]:
     """Steps of some layouts, and the fastest of all."""
     scenario: Scenario = replace(SCENARIO, assumptions=how)
     steps = [
-        simulate(
-            scenario.machine,
-            SHAPE,
-            d,
-            {
-                a: (n, getattr(d, a) / n)
-                for a, n in zip(AXES, low, strict=True)
-            },
-        )
+        simulate(scenario.machine, SHAPE, d, two_levels(d, low))
         for d, low in SPREAD
     ]
     s = shape(scenario.law, np.array([16384.0]))
@@ -138,7 +128,7 @@ def test_it_is_read_or_refused(name: str, value: Any) -> None:
     how = base(name)
     usual = answer(how)
     try:
-        other = changed(how, name, value)
+        other = set_to(how, name, value)
     except BadInput as refused:  # the options of the set do not have it
         assert "means nothing where" in str(refused) or NOTHING in str(refused)
         return
@@ -156,56 +146,27 @@ def test_it_is_read_or_refused(name: str, value: Any) -> None:
         )
 
 
-def test_what_is_read() -> None:
-    """The joints of the paper's step; words and attention, which its model does not have, are
-    refused.
-    """
-    read = {name for name, value in CASES if not refused(name, value)}
-    assert {name.partition(".")[0] for name in read} == {
-        "chip",
-        "network",
-        "overlap",
-        "memory",
-    }
-    assert {
-        "network.collective",
-        "network.hop",
-        "overlap.tp.share",
-        "overlap.ep.scope",
-        "overlap.dp.links",
-    } <= read
-    assert not read & {
-        "chip.attention_forward",
-        "overlap.cp.scope",
-        "memory.working_set",
-        "count.dot_product",
-    }
-
-
-def refused(name: str, value: Any) -> bool:
-    try:
-        replace(SCENARIO, assumptions=changed(base(name), name, value)).machine  # noqa: B018
-    except BadInput:
-        return True
-    return False
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        SETS.keys() - {"epoch-2024", "scaling-book-sum", "scaling-book-max"}
+    ),
+)
+def test_sets_of_others_are_refused_by_name(name: str) -> None:
+    with pytest.raises(
+        BadInput, match=f"assumptions {name}: limits would ignore"
+    ):
+        replace(SCENARIO, assumptions=assumptions(name)).machine  # noqa: B018
 
 
 @pytest.mark.parametrize("collective", ["free", "levels"])
 def test_free_communication_costs_nothing(collective: str) -> None:
     """Nothing is sent, nothing is waited for: the step is its products and its bubble."""
     on = replace(
-        SCENARIO, assumptions=changed(EPOCH, "network.collective", collective)
+        SCENARIO, assumptions=set_to(EPOCH, "network.collective", collective)
     ).machine
     for d, low in SPREAD:
-        s = simulate(
-            on,
-            SHAPE,
-            d,
-            {
-                a: (n, getattr(d, a) / n)
-                for a, n in zip(AXES, low, strict=True)
-            },
-        )
+        s = simulate(on, SHAPE, d, two_levels(d, low))
         sent = (s.tp, s.dp, s.p2p, s.tp_wait, s.dp_wait, s.p2p_wait)
         assert (
             all(x == 0 for x in sent)
@@ -222,24 +183,19 @@ def test_messages_to_experts_hide_as_the_set_says() -> None:
     still hide.
     """
     d, low = Degrees(16, 2, 4, 32, SHAPE.E, 64, 1, 1), (1, 2, 2, 2, 1)
-    groups = {
-        a: (n, getattr(d, a) / n) for a, n in zip(AXES, low, strict=True)
-    }
-
-    def step(how: Assumptions) -> Any:
-        return simulate(
-            replace(SCENARIO, assumptions=how).machine, SHAPE, d, groups
+    apart = set_to(EPOCH, "overlap.ep", NOT_HIDDEN)
+    hidden, shown, both = (
+        simulate(
+            replace(SCENARIO, assumptions=how).machine,
+            SHAPE,
+            d,
+            two_levels(d, low),
         )
-
-    hidden, shown = step(EPOCH), step(changed(EPOCH, "overlap.ep", NOT_HIDDEN))
-    both = step(
-        changed(changed(EPOCH, "overlap.ep", NOT_HIDDEN), "overlap.pp", "none")
+        for how in (EPOCH, apart, set_to(apart, "overlap.pp", "none"))
     )
-    work = max(hidden.matmul, hidden.tp)
+    work, gradients = max(hidden.matmul, hidden.tp), hidden.dp + hidden.dp_wait
     assert hidden.total == pytest.approx(
-        max(hidden.matmul, hidden.tp + hidden.p2p) + hidden.dp + hidden.dp_wait
+        max(hidden.matmul, hidden.tp + hidden.p2p) + gradients
     )
-    assert both.total == pytest.approx(
-        work + hidden.p2p + hidden.dp + hidden.dp_wait
-    )
+    assert both.total == pytest.approx(work + hidden.p2p + gradients)
     assert hidden.total < shown.total < both.total

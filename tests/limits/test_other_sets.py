@@ -85,7 +85,7 @@ def test_gradients_behind_passes_equal_brute_force(
 ) -> None:
     overlap = replace(EPOCH.overlap, dp=HidePass(scope, links=links))
     how = replace(EPOCH, overlap=overlap)
-    same_as_brute(replace(H100, assumptions=how), (12288.0,), 1)
+    same_as_brute(replace(H100, assumptions=how), (12288.0,))
 
 
 def test_passes_hide_less_than_the_step_and_more_than_nothing() -> None:
