@@ -21,57 +21,43 @@ def test_node_is_eight_chips() -> None:
     assert H100.sram_words == 8 * (50 * 2**20 + 132 * 512 * 2**10) / 2
 
 
-def test_no_growth_is_the_plain_formula() -> None:
-    """Appendix 8.3 at exponent 0 is equations 13 and 18, whatever the units of T0."""
+def test_growth_is_counted_from_t0_in_one_unit_or_in_two() -> None:
+    """Appendix 8.3: T0 in FLOPs where T is in multiply-adds is 2^-a in the base, (2^(2a))^(1/(1 -
+    2a)) in T; at exponent 0 nothing.
+    """
     x = cf.latency_reach(RUN)
-    for macs in (False, True):
-        assert cf.scaled_flops(RUN, x, 0.0, macs=macs) == pytest.approx(
-            cf.scaled_flops(RUN, x, 0.0)
+    for a, factor in ((0.0, 1.0), (0.2, 2 ** (0.4 / 0.6))):
+        assert cf.scaled_flops(RUN, x, a, macs=True) == pytest.approx(
+            cf.scaled_flops(RUN, x, a) * factor
         )
-    assert cf.scaled_flops(RUN, x, 0.2, macs=True) == pytest.approx(
-        cf.scaled_flops(RUN, x, 0.2) * 2 ** (0.4 / 0.6)
-    )
-
-
-def test_nine_times() -> None:
-    """The largest run is nine times the one where latency begins to bind."""
-    x = cf.latency_reach(RUN)
-    assert cf.scaled_flops(RUN, x, 0.0, cf.LATENCY_CONSTANT) == pytest.approx(
-        9 * cf.scaled_flops(RUN, x, 0.0)
-    )
 
 
 def test_largest_model_and_largest_run_agree() -> None:
-    """T = 60 N^2/E multiply-adds at the N of equation 17, b/L t / (80 t_L), is equation 18's T."""
+    """T = 60 N^2/E multiply-adds at the N of equation 17, b/L t / (80 t_L), is equation 18's T:
+    nine times that where latency begins to bind.
+    """
     N = RUN.batch / RUN.layers * RUN.duration_s / RUN.layer_latency_s / 80
-    assert cf.scaled_flops(
-        RUN, cf.latency_reach(RUN), 0.0, cf.LATENCY_CONSTANT
-    ) == pytest.approx(2 * 60 * N**2)
+    x = cf.latency_reach(RUN)
+    limit = cf.scaled_flops(RUN, x, 0.0, cf.LATENCY_CONSTANT)
+    assert limit == pytest.approx(2 * 60 * N**2)
+    assert limit == pytest.approx(9 * cf.scaled_flops(RUN, x, 0.0))
 
 
 def test_directions() -> None:
     base = cf.closed_forms(H100, RUN)
-    assert (
-        cf.closed_forms(
-            replace(H100, network_words_per_s=2 * H100.network_words_per_s),
-            RUN,
-        ).critical_flops
-        > base.critical_flops
-    )
-    assert cf.closed_forms(
-        H100, replace(RUN, experts=4)
-    ).critical_flops == pytest.approx(base.critical_flops / 4)
-    assert cf.closed_forms(
-        H100, replace(RUN, duration_s=2 * RUN.duration_s)
-    ).limit_flops == pytest.approx(4 * base.limit_flops)
+    faster = replace(H100, network_words_per_s=2 * H100.network_words_per_s)
+    assert cf.closed_forms(faster, RUN).critical_flops > base.critical_flops
+    sparse = cf.closed_forms(H100, replace(RUN, experts=4))
+    assert sparse.critical_flops == pytest.approx(base.critical_flops / 4)
+    longer = cf.closed_forms(H100, replace(RUN, duration_s=2 * RUN.duration_s))
+    assert longer.limit_flops == pytest.approx(4 * base.limit_flops)
     assert cf.closed_forms(replace(H100, sram_words=1e12), RUN).nanobatch == 16
 
 
 def test_without_memories() -> None:
+    bare = replace(chip("epoch-h100"), hierarchy=None)
     with pytest.raises(BadInput, match="memory hierarchy"):
-        cf.node(
-            replace(chip("epoch-h100"), hierarchy=None), network("epoch-h100")
-        )
+        cf.node(bare, network("epoch-h100"))
 
 
 def test_growth_of_a_law_follows_from_its_exponents() -> None:
@@ -87,6 +73,6 @@ def test_growth_of_a_law_follows_from_its_exponents() -> None:
 @pytest.mark.parametrize("name", ["h100", "h100-deepseek", "h100-fixed"])
 def test_each_law_has_its_own_closed_form(name: str) -> None:
     """Within a factor of two of what the search finds for that law (`limits h100-deepseek`)."""
-    (found,) = limits(name, smooth=False).lines
-    assert found.closed
-    assert 0.5 < found.closed.critical_flops / found.crossing.first_flops < 2
+    (line,) = limits(name, smooth=False).lines
+    assert line.closed
+    assert 0.5 < line.closed.critical_flops / line.crossing.first_flops < 2

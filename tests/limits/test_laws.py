@@ -21,16 +21,17 @@ from meshwright.limits.laws import (
 def test_the_grid_of_the_paper() -> None:
     grid = widths()
     assert len(grid) == 55 and grid[0] == 12288 and grid[-1] == 128 * 12288
-    dense = shape(LAWS["baseline"], grid)
-    assert dense.flops[0] == pytest.approx(6.454885e24, rel=1e-6)
-    assert shape(replace(LAWS["baseline"], experts=SPARSE), grid).flops[
-        0
-    ] == pytest.approx(5.163908e25, rel=1e-6)
-    assert (dense.tokens == 20 * dense.parameters).all() and (
-        dense.F == 4 * dense.D
-    ).all()
-    # T = 120 N^2 / E, the closed form of section 1
-    assert dense.flops == pytest.approx(120 * dense.parameters**2 / dense.E)
+    sparse = replace(LAWS["baseline"], experts=SPARSE)
+    for grown, first in (
+        (LAWS["baseline"], 6.454885e24),
+        (sparse, 5.163908e25),
+    ):
+        s = shape(grown, grid)
+        assert s.flops[0] == pytest.approx(first, rel=1e-6)
+        assert (s.tokens == 20 * s.parameters).all()
+        assert (s.F == 4 * s.D).all()
+        # T = 120 N^2 / E, the closed form of section 1
+        assert s.flops == pytest.approx(120 * s.parameters**2 / s.E)
 
 
 @pytest.mark.parametrize(

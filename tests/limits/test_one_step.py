@@ -4,13 +4,10 @@ dimensions.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost.links import Group
 from meshwright.count.mlp2d import parameters
 from meshwright.count.model import layer
 from meshwright.describe.assumptions import (
@@ -21,7 +18,7 @@ from meshwright.describe.assumptions import (
     HidePass,
 )
 from meshwright.describe.cluster import NOWHERE
-from meshwright.describe.frozen import changed
+from meshwright.describe.frozen import changed, put
 from meshwright.describe.job import Job
 from meshwright.describe.layers import kinds
 from meshwright.describe.layout import Layout
@@ -30,16 +27,16 @@ from meshwright.describe.network import Dim, Network
 from meshwright.limits import Scenario, preset
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import LAWS, Shape, shape
-from meshwright.limits.simulate import AXES, Degrees, Step, simulate
+from meshwright.limits.simulate import AXES, Degrees, Groups, Step, simulate
 from meshwright.step import body, clock, step
+
+from .brute import two_levels
 
 H100 = preset("h100")
 FLAT = Network("one switch", (Dim("switch", 450e9, 0.0, efficiency=1.0),))
 """Without latency, which the paper pays once a step, for the first microbatch, and `predict` with
 every message.
 """
-
-
 LEVELS = Network(
     "two levels",
     (
@@ -47,33 +44,18 @@ LEVELS = Network(
         Dim("infiniband", 50e9, 0.0, efficiency=1.0),
     ),
 )
-Places = dict[str, Group]
-"""axis -> how many of its ranks lie in each dimension."""
-
-
-def flat(d: Degrees) -> Places:
-    """All axes on one dimension."""
-    return {axis: (float(getattr(d, axis)),) for axis in AXES}
 
 
 def by_limits(
-    s: Shape,
-    d: Degrees,
-    how: Assumptions,
-    on: Network = FLAT,
-    places: Places | None = None,
+    s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
 ) -> Step:
     """The step that `limits` places on the network."""
-    scenario = Scenario("flat", H100.chip, on, assumptions=how)
-    return simulate(scenario.machine, s, d, places or flat(d))
+    scenario = Scenario("by limits", H100.chip, on, assumptions=how)
+    return simulate(scenario.machine, s, d, places)
 
 
 def by_step(
-    s: Shape,
-    d: Degrees,
-    how: Assumptions,
-    on: Network = FLAT,
-    places: Places | None = None,
+    s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
 ) -> float:
     """Seconds of the step of `predict` under scheme mlp2d."""
     job, layout = as_job(s, d, how, on, places)
@@ -85,15 +67,9 @@ def by_step(
 
 
 def as_job(
-    s: Shape,
-    d: Degrees,
-    how: Assumptions,
-    on: Network = FLAT,
-    places: Places | None = None,
+    s: Shape, d: Degrees, how: Assumptions, on: Network, places: Groups
 ) -> tuple[Job, Layout]:
     """The same for `predict`: of one expert of a block, as EP is E."""
-    scenario = Scenario("flat", H100.chip, on, assumptions=how)
-    tokens = s.batch / (s.E * d.dp * d.microbatches)
     model = Model(
         "mlp",
         int(s.L),
@@ -101,29 +77,18 @@ def as_job(
         1,
         int(s.F),
         vocab=0,
-        seq=int(tokens),
+        seq=int(s.batch / (s.E * d.dp * d.microbatches)),
         pattern=("none",),
         gated=False,
     )
-    lie = places or flat(d)
+    rounds = "interleaved" if d.interleave > 1 else "1f1b"
+    axes = {"tp": "tp_ff", "cp": "tp_model", "dp": "dp", "pp": "pp"}
     layout = Layout(
         scheme="mlp2d",
-        tp=int(d.tp_ff),
-        cp=int(d.tp_model),
-        dp=int(d.dp),
-        pp=int(d.pp),
-        schedule="zb-h2"
-        if d.zero_bubble
-        else "interleaved"
-        if d.interleave > 1
-        else "1f1b",
+        **{axis: int(getattr(d, name)) for axis, name in axes.items()},
+        schedule="zb-h2" if d.zero_bubble else rounds,
         interleave=int(d.interleave),
-        placement={
-            "tp": lie["tp_ff"],
-            "cp": lie["tp_model"],
-            "dp": lie["dp"],
-            "pp": lie["pp"],
-        },
+        placement={axis: places[name] for axis, name in axes.items()},
     )
     # more chips than a description may have
     cluster = changed(NOWHERE, chip=H100.chip, network=on, chips=layout.chips)
@@ -132,27 +97,24 @@ def as_job(
         cluster,
         int(d.dp * d.microbatches),
         layout,
-        precision=scenario.precision,
+        precision=H100.precision,
         assumptions=how,
     )
     return job, layout
 
 
-def under(**overlap: Hide) -> Assumptions:
-    """The paper's set with other choices of what hides."""
-    return replace(EPOCH, overlap=replace(EPOCH.overlap, **overlap))
-
-
 SETS = {
     "epoch-2024": EPOCH,
-    "nothing hides": under(tp=NOT_HIDDEN),
-    "half of the products hides, and slows them": under(
-        tp=Hide("step", 0.5, 0.25)
+    "nothing hides": put("overlap.tp", NOT_HIDDEN)(EPOCH),
+    "half of the products hides, and slows them": put(
+        "overlap.tp", Hide("step", 0.5, 0.25)
+    )(EPOCH),
+    "gradients too, on links of their own": put(
+        "overlap.dp", HidePass("step", links="free")
+    )(EPOCH),
+    "gradients too, on the same links": put("overlap.dp", HidePass("step"))(
+        EPOCH
     ),
-    "gradients too, on links of their own": under(
-        dp=HidePass("step", links="free")
-    ),
-    "gradients too, on the same links": under(dp=HidePass("step")),
 }
 POWER = st.sampled_from([1, 2, 4, 8])
 
@@ -161,17 +123,16 @@ POWER = st.sampled_from([1, 2, 4, 8])
 @settings(max_examples=40, deadline=None)
 @given(
     width=st.sampled_from([2048.0, 12288.0]),
-    dp=POWER,
-    up=POWER,
-    ff=POWER,
+    ranks=st.tuples(POWER, POWER, POWER),
     m=st.sampled_from([1, 4, 64, 1024]),
 )
 def test_a_block_takes_what_the_step_says(
-    name: str, width: float, dp: int, up: int, ff: int, m: int
+    name: str, width: float, ranks: tuple[int, int, int], m: int
 ) -> None:
-    s, d = shape(LAWS["baseline"], width), Degrees(dp, up, ff, 1, 1, m, 1, 0)
-    assert by_step(s, d, SETS[name]) == pytest.approx(
-        float(by_limits(s, d, SETS[name]).total), rel=1e-12
+    s, d = shape(LAWS["baseline"], width), Degrees(*ranks, 1, 1, m, 1, 0)
+    at = FLAT, {axis: (float(getattr(d, axis)),) for axis in AXES}
+    assert by_step(s, d, SETS[name], *at) == pytest.approx(
+        float(by_limits(s, d, SETS[name], *at).total), rel=1e-12
     )
 
 
@@ -194,7 +155,7 @@ thirds), on links that gradients leave alone."""
 def test_so_does_one_in_a_pipeline_on_two_levels(
     name: str,
     experts: int,
-    ranks: tuple[int, ...],
+    ranks: tuple[int, int, int, int],
     axis: str,
     schedule: str,
     pp: int,
@@ -206,74 +167,41 @@ def test_so_does_one_in_a_pipeline_on_two_levels(
     near, far, dp_near, dp_far = ranks
     s = shape(LAWS["baseline"], 12288.0)._replace(L=96.0, E=float(experts))
     s = s._replace(parameters=parameters(s.L, s.E, s.D, s.F))
-    degrees = {"tp_model": 1, "tp_ff": 1, axis: near * far}
-    chunks = 96 // pp if schedule == "interleaved" and pp > 1 else 1
-    bubbles = float(schedule == "zb-h2")
     d = Degrees(
         dp_near * dp_far,
-        degrees["tp_model"],
-        degrees["tp_ff"],
+        near * far if axis == "tp_model" else 1,
+        near * far if axis == "tp_ff" else 1,
         pp,
         experts,
         pp * rounds,
-        chunks,
-        bubbles,
+        96 // pp if schedule == "interleaved" and pp > 1 else 1,
+        float(schedule == "zb-h2"),
     )
-    places: Places = {other: (1.0, float(getattr(d, other))) for other in AXES}
-    places |= {
-        axis: (float(near), float(far)),
-        "dp": (float(dp_near), float(dp_far)),
-    }
-    found = by_limits(s, d, SETS[name], LEVELS, places)
-    assume(
-        float(found.tp + found.p2p)
-        < SETS[name].overlap.tp.share * float(found.matmul)
-    )
+    low = {"dp": dp_near, axis: near}
+    at = LEVELS, two_levels(d, [low.get(other, 1) for other in AXES])
+    whole = by_limits(s, d, SETS[name], *at)
+    hides = SETS[name].overlap.tp.share * float(whole.matmul)
+    assume(float(whole.tp + whole.p2p) < hides)
     # the paper takes the three passes of zero bubble as equally long
     nearly = 1e-2 if d.zero_bubble else 1e-12
-    assert by_step(s, d, SETS[name], LEVELS, places) == pytest.approx(
-        float(found.total), rel=nearly
+    assert by_step(s, d, SETS[name], *at) == pytest.approx(
+        float(whole.total), rel=nearly
     )
-
-
-def test_the_choices_of_that_test_differ() -> None:
-    """Every set gives another time, where traffic outlasts half of the products or gradients the
-    rest.
-    """
-    s = shape(LAWS["baseline"], 2048.0)
-    some = [
-        Degrees(dp, 8, 8, 1, 1, m, 1, 0)
-        for dp, m in ((8, 4), (8, 1024), (1, 64))
-    ]
-    assert len(
-        {
-            tuple(float(by_limits(s, d, how).total) for d in some)
-            for how in SETS.values()
-        }
-    ) == len(SETS)
 
 
 def test_points_of_the_published_curve_are_layouts_of_any_job() -> None:
     """Of the paper's curve for the H100, every sixth model as a job under scheme mlp2d: the seconds
     of its products and what its chips hold are those of `limits` to the last digits."""
-    scenario = H100
-    on = scenario.joined
-    for p in curve(scenario).points[::6]:
+    for p in curve(H100).points[::6]:
         d = p.degrees
-        places: Places = {
-            axis: (float(low[0]), float(getattr(d, axis)) / low[0])
-            for axis, low in zip(AXES, p.lower, strict=True)
-        }
-        s = Shape(*map(float, shape(scenario.law, p.hidden)))
-        job, layout = as_job(s, d, EPOCH, on, places)
+        places = two_levels(d, [low for (low,) in p.lower])
+        s = Shape(*map(float, shape(H100.law, p.hidden)))
+        job, layout = as_job(s, d, EPOCH, H100.joined, places)
         block = body(job, layout, details=True).typical
         products = sum(half.compute + half.memory for half in block.causes)
-        often = s.L / d.pp * d.microbatches
-        assert float(products * often) == pytest.approx(
+        assert float(products * s.L / d.pp * d.microbatches) == pytest.approx(
             float(p.step.matmul), rel=1e-12
         )
-        held = sum(
-            op.weights for op in layer(job, layout, kinds(job.model)[0])
-        )
-        per_chip = held * s.L / d.pp
+        ops = layer(job, layout, kinds(job.model)[0])
+        per_chip = sum(op.weights for op in ops) * s.L / d.pp
         assert per_chip == pytest.approx(s.parameters / d.shards, rel=1e-12)

@@ -10,6 +10,7 @@ from meshwright import BadInput
 from meshwright.cli.main import main
 from meshwright.cost.overlap import outlasting
 from meshwright.describe.assumptions import EPOCH, SETS, Hide, HidePass
+from meshwright.describe.frozen import put
 from meshwright.limits import preset
 from meshwright.limits.curve import curve
 from meshwright.limits.other_sets import in_step, stack_assumptions
@@ -83,24 +84,16 @@ def test_a_framework_answers_what_a_set_asks() -> None:
 def test_gradients_behind_passes_equal_brute_force(
     scope: str, links: str
 ) -> None:
-    overlap = replace(EPOCH.overlap, dp=HidePass(scope, links=links))
-    how = replace(EPOCH, overlap=overlap)
-    same_as_brute(replace(H100, assumptions=how), (12288.0,))
+    hidden = put("assumptions.overlap.dp", HidePass(scope, links=links))
+    same_as_brute(hidden(H100), (12288.0,))
 
 
 def test_passes_hide_less_than_the_step_and_more_than_nothing() -> None:
-    last = []
-    for dp in (
-        HidePass(),
-        HidePass("pass"),
-        HidePass("layer"),
-        HidePass("step"),
-    ):
-        overlap = replace(EPOCH.overlap, dp=dp)
-        how = replace(EPOCH, overlap=overlap)
-        points = curve(replace(H100, assumptions=how)).points[:12]
-        last.append(sum(p.utilisation for p in points))
-    assert last == sorted(last) and last[0] < last[-1]
+    used = []
+    for scope in ("none", "pass", "layer", "step"):
+        hidden = put("assumptions.overlap.dp", HidePass(scope))(H100)
+        used.append(sum(p.utilisation for p in curve(hidden).points[:12]))
+    assert used == sorted(used) and used[0] < used[-1]
 
 
 def test_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The search against brute force, and its pieces."""
+"""The search against brute force."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,15 +9,13 @@ import pytest
 
 from by_hand import switched
 from meshwright.describe.assumptions import EPOCH, NOT_HIDDEN, Hide, HidePass
+from meshwright.describe.frozen import put
 from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import Shape, shape
-from meshwright.limits.placing import factorisations, placings
 from meshwright.limits.scenario import Scenario, preset, presets
 from meshwright.limits.search import fastest
-from meshwright.limits.simulate import AXES
-from meshwright.limits.space import microbatches, twos
 
-from .brute import all_divisors, brute
+from .brute import brute
 
 WIDTHS = (12288.0, 53248.0, 131072.0)
 
@@ -83,14 +81,10 @@ def test_equals_brute_force_under_other_choices(
     joint: str, choice: dict[str, Any]
 ) -> None:
     """Bounds hold for every algorithm, and whatever hides behind what."""
-    other = {joint: switched(getattr(EPOCH, joint), **choice)}
-    scenario = put_set(preset("h100/sparse"), **other)
-    same_as_brute(scenario, (16384.0,))
-
-
-def put_set(scenario: Scenario, **joints: Any) -> Scenario:
-    """The scenario under the paper's set with other joints."""
-    return replace(scenario, assumptions=replace(EPOCH, **joints))
+    other = put(
+        f"assumptions.{joint}", switched(getattr(EPOCH, joint), **choice)
+    )
+    same_as_brute(other(preset("h100/sparse")), (16384.0,))
 
 
 def test_equals_brute_force_on_three_levels() -> None:
@@ -117,34 +111,3 @@ def test_where_latency_binds(name: str) -> None:
 @pytest.mark.parametrize("chips", [1.0, 2.0, 4.0])
 def test_a_cluster_smaller_than_a_node(chips: float) -> None:
     same_as_brute(preset("h100"), (2048.0,), np.array([chips]))
-
-
-def test_microbatches_are_the_next_divisors() -> None:
-    for replica in (1, 2, 7, 12, 3 * 2**20, 9 * 2**11, 2**30):
-        divisors = all_divisors(replica)
-        for k, row in enumerate(microbatches(replica, 12).tolist()):
-            plain = [d for d in divisors if d >= 2**k][:4]
-            assert [m for m in row[:4] if m == m] == plain
-            zero_bubble = [d for d in divisors if d >= 2 ** (k + 1)][:1]
-            assert [m for m in row[4:] if m == m] == zero_bubble
-    assert np.isnan(microbatches(0, 3)).all()
-
-
-@pytest.mark.parametrize(
-    ("sizes", "ways"), [((), 1), ((8,), 35), ((8, 32), 35 * 126)]
-)
-def test_placings_are_all_factorisations(
-    sizes: tuple[int, ...], ways: int
-) -> None:
-    """Axes have few places of their own, each once, and every placement knows which it has."""
-    places = placings(sizes)
-    assert len(places.ranks) == ways
-    for axes, (first, which) in places.parts.items():
-        own = places.ranks[:, :, [AXES.index(axis) for axis in axes]]
-        assert np.array_equal(own[first][which], own)
-        assert len({place.tobytes() for place in own}) == len(first)
-
-
-def test_numbers_are_taken_apart() -> None:
-    assert sorted(factorisations(6, 2)) == [(1, 6), (2, 3), (3, 2), (6, 1)]
-    assert twos([1, 12, 2**40]).tolist() == [0, 2, 40]
