@@ -15,7 +15,7 @@ const IDLE = 500;
 const DIM = 150; // an answer that is not drawn anew by then is dimmed
 const PAUSE = 150; // somebody who types is left alone
 const WAITING = "Worked out after the other choices …";
-const last = { layout: null, on: "", network: "", model: "", asked: "" };
+const last = { layout: null, on: "", network: "", model: "", asked: "", values: {} };
 
 // The answer on the screen: its question, its layout and both in words.
 export const shown = { answer: null, chip: "" };
@@ -24,7 +24,7 @@ export const plan = { name: "plan", title: "Plan", show, skeleton };
 
 function skeleton() {
   Object.assign(shown, { answer: null });
-  Object.assign(last, { asked: "" });
+  Object.assign(last, { asked: "", values: {} });
   return [
     h("div", { id: "plan-error" }),
     h("div", { class: "cards" },
@@ -139,7 +139,7 @@ function held(ctx, p, price) {
 
 function around(ctx, told) {
   selectors(ctx, told, null);
-  put($("families"));
+  $("families").classList.add("stale"); // dimmed where it stands: what is below must not jump up and down
   const asked = JSON.stringify(question(ctx.state));
   if (asked !== last.asked) put($("whatif"), whatIfTitle(ctx, told), h("p", { class: "note" }, WAITING));
   $("whatif").classList.remove("stale");
@@ -160,6 +160,7 @@ function nothing(ctx, told) {
     told.closest && h("p", { class: "note" }, `closest: ${gib(told.closest.memory_bytes.needed)} of ${gib(told.closest.memory_bytes.capacity)}`));
   put($("bars"), told.closest ? memoryFigure(told.closest) : null);
   for (const id of ["why", "families", "whatif", "searched", "mine"]) put($(id));
+  $("families").classList.remove("stale");
   put($("layout"), pins(ctx.state).length ? free(ctx) : null);
   ctx.announce(`N${said.slice(1)}: ${sentence}.`);
 }
@@ -170,7 +171,9 @@ const free = (ctx) => h("button", { type: "button", onclick: () => ctx.set(Objec
 
 function selectors(ctx, told, found) {
   const best = told.best;
-  const values = found?.values || {};
+  // until the values of this question are known those of the one before stand there, so that no
+  // option goes away under a pointer or a key
+  const values = (last.values = found?.values || last.values);
   const by = new Map((found?.choices || []).map((c) => [`${c.field}=${c.value}`, c]));
   const names = Object.keys(values).length ? Object.keys(values) : Object.keys(NAMES).filter((f) => f in best.layout && (f !== "ep" || best.layout.ep > 1));
   put($("layout"),
@@ -178,8 +181,12 @@ function selectors(ctx, told, found) {
     h("p", { class: "note" }, "Marked: the answer. Choose a value to fix it. ",
       h("em", {}, "In italics"), ": this one thing changed, the rest kept. ", h("b", {}, "In bold"), ": the rest searched again.", told.resolution ? ` Counted is the expected time: that of a step over the chance that it fits. Within ${percent(told.resolution)} of the fastest is a tie: nobody can tell which is faster, so the simplest of these layouts is the answer.` : "",
       " Dashed: not legal, or nothing fits; beyond practice: no published run is laid out like that, or the framework does not run it. Rest on a value to read why."),
-    names.map((field) => fieldset(ctx, told, field, values[field] || [best.layout[field]], by)), h("details", {}, h("summary", {}, "Words of a layout"),
+    names.map((field) => fieldset(ctx, told, field, withAnswer(values[field], best.layout[field]), by)), h("details", {}, h("summary", {}, "Words of a layout"),
       h("dl", { class: "facts" }, Object.entries(WORDS).map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)]))));
+}
+
+function withAnswer(values = [], answer) {
+  return values.includes(answer) ? values : [...values, answer].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : 0));
 }
 
 function fieldset(ctx, told, field, values, by) {
@@ -259,6 +266,7 @@ async function compared(ctx, told) {
 
 // The best of each family of layouts, then the runners-up; what nobody can tell apart is a tie.
 function families(ctx, told) {
+  $("families").classList.remove("stale");
   const best = told.best;
   const row = (name, p, i, said) => [h("span", {}, name ? h("b", {}, `${name}: `) : "", p ? p.layout_words || brief(p.layout) : "none of them fits"),
     ...(p ? [step(p.step_time_s), chance(p), step(expected(p)), (i ? change(slower(p, best)) : "–") + (i && said ? ", a tie" : ""), gib(p.memory_bytes.needed)] : Array(5).fill("–")),
