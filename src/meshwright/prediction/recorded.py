@@ -78,10 +78,16 @@ def _spelled(item: str) -> str:
 
 def _computed(does: str) -> tuple[Any, Any]:
     """An operator with a recorded number on its left, and on its right."""
-    return (
-        lambda self, other: done(does, self, other),
-        lambda self, other: done(does, other, self),
-    )
+    compute = FUNCTIONS[does]
+
+    def left(self: Recorded, other: Any) -> Any:
+        if other.__class__ is Recorded:  # most are; nothing is left out
+            return Recorded(
+                compute(self.value, other.value), does, (self, other)
+            )
+        return done(does, self, other)
+
+    return left, lambda self, other: done(does, other, self)
 
 
 def _compared(order: Callable[[float, float], bool]) -> Any:
@@ -92,9 +98,11 @@ def _compared(order: Callable[[float, float], bool]) -> Any:
 class Recorded:
     """A number with its operation and what that was done to; an input has a name instead."""
 
-    __slots__ = ("value", "does", "to", "name", "item")
+    __slots__ = ("value", "does", "to", "name", "item", "holds")
     item: str
     """What a term calls it, where it is one of those that a tree is made of."""
+    holds: bool
+    """It is an item, or is made of some."""
     ndim = 0
     shape = ()
 
@@ -107,6 +115,10 @@ class Recorded:
     ) -> None:
         self.value, self.does, self.to, self.name = value, does, to, name
         self.item = ""
+        self.holds = False
+        for x in to:
+            if x.__class__ is Recorded and x.holds:
+                self.holds = True
 
     @classmethod
     def called(cls, item: str, x: Traced) -> Any:
@@ -116,7 +128,7 @@ class Recorded:
             if isinstance(x, Recorded)
             else cls(float(x), name=_spelled(item))
         )
-        found.item = item
+        found.item, found.holds = item, True
         return found
 
     def __float__(self) -> float:
@@ -181,29 +193,29 @@ def done(does: str, *to: Any) -> Any:
 
             each = [done(does, *to[:i], one, *to[i + 1 :]) for one in x]
             return np.array(each, dtype=object)
-    if len(to) == 2:
-        first, second = to
-        if _is(second, NOTHING_ADDED.get(does)):
-            return first
-        if _is(first, NOTHING_ADDED.get(does)) and does in ("+", "*"):
-            return second
-        if does == "max" and _is(first, 0.0) and second > 0.0:
-            return second
-        if does == "max" and _is(second, 0.0) and first > 0.0:
-            return first
+    if len(to) == 2 and (same := _unchanged(does, *to)) is not None:
+        return same
     value = FUNCTIONS[does](*(float(x) for x in to))
-    if not any(isinstance(x, Recorded) for x in to):
-        return value
-    if does in ("*", "/") and any(
-        not isinstance(x, Recorded) and float(x) in NOTHING for x in to
+    plain = [float(x) for x in to if not isinstance(x, Recorded)]
+    if len(plain) == len(to) or (
+        does in ("*", "/") and any(x in NOTHING for x in plain)
     ):
         return value
     return Recorded(value, does, tuple(map(_number, to)))
 
 
-def _is(x: Any, plain: float | None) -> bool:
-    """A plain number, and this one."""
-    return not isinstance(x, Recorded) and bool(x == plain)
+def _unchanged(does: str, first: Any, second: Any) -> Any:
+    """The number that an operation with a plain one leaves as it is; None: there is none."""
+    none = NOTHING_ADDED.get(does)
+    if not isinstance(second, Recorded):
+        if second == none or (does == "max" and second == 0.0 < first):
+            return first
+    elif not isinstance(first, Recorded) and (
+        (first == none and does in ("+", "*"))
+        or (does == "max" and first == 0.0 < second)
+    ):
+        return second
+    return None
 
 
 def _number(x: Any) -> Traced:
@@ -244,56 +256,55 @@ def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
     on to both addends, a product that times the other factor, a maximum all of it to what it
     picked. An operation that is none of these holds no items.
     """
-    found: dict[str, tuple[Traced, Traced]] = {}
+    items: dict[str, tuple[Traced, Traced]] = {}
     weights: dict[int, Traced] = {id(x): 1.0}
-    order, holds = _upwards(x)
     left: Traced = 0.0
-    for y in reversed(order):
+    made = _made_of(x)
+    for y in made:
         weight = weights.get(id(y))
         if weight is None:  # of a maximum, what it did not pick
             continue
         if y.item:
-            known, _ = found.get(y.item, (0.0, y))
-            found[y.item] = known + weight, y
+            known, _ = items.get(y.item, (0.0, y))
+            items[y.item] = known + weight, y
             continue
-        for z, share in _shares(y, weight, holds):
-            if id(z) in holds:
+        for z, share in _shares(y, weight):
+            if _holds(z):
                 weights[id(z)] = weights.get(id(z), 0.0) + share
             else:
                 left = left + share * z
-    if not order:
+    if not made:
         left = x
-    sizes = {k: abs(float(n) * float(z)) for k, (n, z) in found.items()}
+    sizes = {k: abs(float(n) * float(z)) for k, (n, z) in items.items()}
     least = ROUNDING * (abs(float(x)) + sum(sizes.values()))
-    some = {k: found[k] for k, size in sizes.items() if size > least}
+    some = {k: items[k] for k, size in sizes.items() if size > least}
     return some | {"": (1.0, left)} if abs(float(left)) > least else some
 
 
-def _upwards(x: Traced) -> tuple[list[Recorded], set[int]]:
-    """The numbers with items in them that x is made of, each after those that it is made of."""
+def _holds(x: Traced) -> bool:
+    return x.__class__ is Recorded and bool(x.holds)
+
+
+def _made_of(x: Traced) -> list[Recorded]:
+    """The numbers with items in them that x is made of, each before those that it is made of."""
     order: list[Recorded] = []
-    holds: set[int] = set()
     seen: set[int] = set()
-    open_ = [x] if isinstance(x, Recorded) else []
+    open_ = [x] if _holds(x) else []
     while open_:
         y = open_[-1]
-        below = [] if y.item else [z for z in y.to if isinstance(z, Recorded)]
-        ahead = [z for z in below if id(z) not in seen]
-        if id(y) in seen or not ahead:
-            open_.pop()
-        if ahead:
+        below = () if y.item else y.to
+        ahead = [z for z in below if _holds(z) and id(z) not in seen]
+        if ahead and id(y) not in seen:
             open_ += ahead
-        elif id(y) not in seen:
+            continue
+        open_.pop()
+        if id(y) not in seen:
             seen.add(id(y))
-            if y.item or any(id(z) in holds for z in below):
-                holds.add(id(y))
-                order.append(y)
-    return order, holds
+            order.append(y)
+    return order[::-1]
 
 
-def _shares(
-    y: Recorded, weight: Traced, holds: set[int]
-) -> Iterator[tuple[Traced, Traced]]:
+def _shares(y: Recorded, weight: Traced) -> Iterator[tuple[Traced, Traced]]:
     """What an operation was done to, each with the weight that it gets."""
     if y.does in ("max", "min"):
         yield next(z for z in y.to if z == y), weight
@@ -303,10 +314,10 @@ def _shares(
         yield second, weight if y.does == "+" else weight * -1.0
     elif y.does == "*":
         first, second = y.to
-        if id(second) in holds:
+        if _holds(second):
             first, second = second, first
         yield first, weight * second
-    elif y.does == "/" and id(y.to[0]) in holds:
+    elif y.does == "/" and _holds(y.to[0]):
         yield y.to[0], weight / y.to[1]
     else:
         yield y.value, weight
