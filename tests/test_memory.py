@@ -22,6 +22,7 @@ from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.order import held_rank
 from meshwright.step import body, memory
+from meshwright.step.weights import Parameters
 from test_search import random_job
 
 PLAIN = replace(
@@ -83,7 +84,7 @@ def every_device(job: Job, layout: Layout) -> float:
             n - 2 * logits * (s == count - 1)
             for n, s in zip(left, mine, strict=True)
         ]
-        states = memory.states(job, layout, (plain, expert), layout.zero).total
+        states = memory.states(job, layout, Parameters(plain, expert)).total
         fullest = max(
             fullest,
             states

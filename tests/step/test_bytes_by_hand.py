@@ -149,12 +149,12 @@ def test_states_are_sharded_over_their_own_replicas(
     """100 dense parameters over eight ranks in two groups, 10 of experts over four in two: 25 and
     5 of a shard.
     """
-    layout = Layout(dp=8, ep=2, dp_replicate=2)
+    layout = Layout(dp=8, ep=2, dp_replicate=2, zero=zero)
     job = a_job(layout, EXPERTS)
-    found = memory.states(job, layout, Parameters(100.0, 10.0), zero)
+    found = memory.states(job, layout, Parameters(100.0, 10.0))
     assert found == (2 * weights, 4 * gradients, 12 * optimizer)
     assert found.total == 2 * weights + 4 * gradients + 12 * optimizer
-    dense = memory.states(a_job(layout), layout, Parameters(100.0, 10.0), zero)
+    dense = memory.states(a_job(layout), layout, Parameters(100.0, 10.0))
     assert dense.weights == 2 * (100 if zero < 3 else 25), "no experts there"
 
 
@@ -201,9 +201,8 @@ def in_use(
     **joints: Any,
 ) -> dict[str, float]:
     job = a_job(layout, model, memory=UNITS, **joints)
-    found = memory.units_in_use(
-        job, layout, parts, zero, {"whole": share, "first": share}, "first"
-    )
+    layout = replace(layout, zero=zero)
+    found = memory.units_in_use(job, layout, parts, share)
     return {name: float(size) for name, size in found.items()}
 
 
@@ -401,8 +400,6 @@ def test_copies_at_the_step_are_of_what_a_rank_owns() -> None:
     job = framework(Layout(dp=1))
     states = zero.States(1.0, 2.0, 12 * 50.0)
     assert memory.step_copies(job, states) == 4 * 50.0
-    assert memory.moments(job) == 2
-    assert memory.moments(a_job(Layout(dp=1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -624,10 +621,8 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     ):
         layout = Layout(pp=pp, dp=1)
         job = a_job(layout, model, memory=UNITS)
-        share = ModelShare((2.0, 0.0), 0.0, 1.0 if end == "last" else 0.0, 1.0)
-        (found,) = memory.activations(
-            job, layout, parts, text, {end: share}, [end]
-        )
+        share = ModelShare((2.0, 0.0), 0.0, head, 1.0)
+        (found,) = memory.activations(job, layout, parts, text, {end: share})
         each = 2 * (16.0 if text == "full" else 100.0)
         late = (7.0 - 2 * logits) * head
         assert found == (each, 7.0 * head, late, once), (pp, end)
@@ -635,15 +630,11 @@ def test_the_head_is_on_the_last_device_and_works_alone_on_one() -> None:
     layout = Layout(dp=1)
     job = a_job(layout, model, memory=UNITS)
     share = ModelShare((0.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = memory.activations(
-        job, layout, parts, "none", {"last": share}, ["last"]
-    )
+    (found,) = memory.activations(job, layout, parts, "none", {"last": share})
     assert found == (0.0, 0.0, 0.0, 0.0)
     few = replace(UNITS, working_set=False)
     job = a_job(layout, model, memory=few)
-    (found,) = memory.activations(
-        job, layout, parts, "full", {"first": share}, ["first"]
-    )
+    (found,) = memory.activations(job, layout, parts, "full", {"first": share})
     assert found.once == 0.0
 
 
@@ -655,18 +646,14 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     parts = body(layer(saved=1e9))
     logits = TOKENS * VOCAB
     share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = memory.activations(
-        job, layout, parts, "none", {"last": share}, ["last"]
-    )
+    (found,) = memory.activations(job, layout, parts, "none", {"last": share})
     head = 6 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
     small = body(layer(saved=8.0))
-    (found,) = memory.activations(
-        job, layout, small, "none", {"last": share}, ["last"]
-    )
+    (found,) = memory.activations(job, layout, small, "none", {"last": share})
     assert found.once == 0.0
 
 
@@ -721,8 +708,11 @@ def test_two_layers_are_on_the_way_to_the_host() -> None:
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
-    both = ModelShare((2.0, 0.0), 0.0, 0.0, 1.0)
-    held = [float(memory._of_held(n, 5.0, both)) for n in both.layers]
-    assert held == [5.0, 0.0]
-    only = ModelShare((0.5,), 0.0, 0.0, 1.0)
-    assert float(memory._of_held(0.5, 5.0, only)) == 5.0
+    job = a_job(Layout(dp=1), memory=UNITS)
+    both = body(layer(saved=100.0), layer(saved=300.0))
+    for number, most in ((2.0, 0.0), 100.0), ((0.0, 2.0), 300.0):
+        share = ModelShare(number, 0.0, 0.0)
+        assert memory.recomputed_layer(job, both, "full", share) == most
+    none = ModelShare((0.0,), 0.0, 0.0)
+    one = body(layer(saved=100.0))._replace(layers=both.layers[:1])
+    assert memory.recomputed_layer(job, one, "full", none) == 100.0

@@ -637,8 +637,9 @@ def test_a_tied_embedding_is_held_once_where_both_ends_are() -> None:
         job = a_job(Layout(pp=pp, dp=1), model)
         parts = steps.body(job, job.layout)
         by = shares(job, job.layout, schedule_named("1f1b"), 1)
+        owned = by.fullest(job.layout)
         first, last = (
-            parameters_of(job, job.layout, parts, by, end)
+            parameters_of(job, job.layout, parts, owned[end])
             for end in ("first", "last")
         )
         if held:

@@ -81,9 +81,8 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
 
 def test_states_are_cut_as_many_ways_as_a_group_has_ranks() -> None:
     p, n = JOB.precision, 1e9
-    found = memory.states(
-        JOB, at(dp=64, dp_replicate=8), Parameters(n, 0.0), 3
-    )  # type: ignore[arg-type]
+    layout = at(dp=64, dp_replicate=8, zero=3)
+    found = memory.states(JOB, layout, Parameters(n, 0.0))
     assert found == States(
         n / 8 * p.weight_bytes,
         n / 8 * p.gradient_bytes,

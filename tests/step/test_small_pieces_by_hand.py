@@ -32,6 +32,7 @@ from meshwright.program import cpu
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.step import holding, memory
+from meshwright.step.weights import Parameters
 
 
 def test_a_host_that_is_slower_than_all_kernels() -> None:
@@ -155,7 +156,9 @@ def test_what_waits_in_host_memory_is_not_on_the_device() -> None:
         ("none", (1.0, 1.0, 1.0)), ("optimizer:0.25", (1.0, 1.0, 0.75)),
         ("optimizer", (1.0, 1.0, 0.0)), ("weights+optimizer", (0.0, 0.0, 0.0)),
     ):  # fmt: skip
-        held = memory.states(at, Layout(dp=1, offload=word), (1000.0, 0.0), 0)
+        held = memory.states(
+            at, Layout(dp=1, offload=word), Parameters(1000.0, 0.0)
+        )
         each = (
             p.weight_bytes,
             holding.gradient_bytes(at),

@@ -27,7 +27,7 @@ from ..describe.offload import offload
 from ..num import itemised
 from ..program import resident
 from ..step import Body, StepCosts
-from ..step.memory import Use, use
+from ..step.memory import Use, of_devices
 from ..step.microbatch import ENDS_CALLED, labels, redo, timed
 from ..step.sync import SyncWait
 from .expression import times
@@ -105,7 +105,9 @@ class Explanation:
             return resident.by_kind(
                 {name: Recorded.called(name, size) for name, size in terms}
             )
-        return use(r.job, r.layout, self.costs.parts, r.schedule)
+        parts, fullest = self.costs.parts, (r.fullest,)
+        uses = of_devices(r.job, r.layout, parts, r.schedule, fullest)
+        return uses[r.fullest]
 
     @property
     def waits(self) -> SyncWait:

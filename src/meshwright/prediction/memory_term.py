@@ -56,8 +56,7 @@ ROUNDED = 1e-12
 def memory_term(e: Explanation) -> Term:
     """The memory of the fullest device as a tree."""
     p = e.result
-    stages = p.memory_by_stage
-    device = max(stages, key=lambda end: float(stages[end].total))
+    device = p.name_of(p.fullest)
     name = device if " " in device else f"the {device} device"
     formula = f"sum of its parts, on {name}, at its fullest moment"
     if p.job.how.memory.risk_width:

@@ -5,7 +5,7 @@ the trees of terms read it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 from ..cost.layer import Causes, Clock, Seconds
 from ..count.model import (
@@ -28,7 +28,6 @@ from ..step import (
     memory,
     room,
 )
-from ..step.memory import fuller
 from ..step.microbatch import recomputing, timed
 from .exact import replays
 
@@ -144,9 +143,22 @@ class StepResult:
         return int(microbatches(self.job, self.layout))
 
     @cached_property
+    def uses(self) -> dict[str, memory.Use]:
+        """Bytes by kind on each device that may be the fullest (`step.ENDS`)."""
+        peaks = self.peaks.items()
+        return {
+            end: resident.by_kind(terms) for end, terms in peaks
+        } or memory.of_devices(self.job, self.layout, self.cost, self.schedule)
+
+    @property
+    def fullest(self) -> str:
+        """The device with the most bytes, the first of several."""
+        return max(self.uses, key=lambda end: float(self.uses[end].total))
+
+    @property
     def memory_use(self) -> memory.Use:
         """Bytes by kind on the fullest device."""
-        return reduce(fuller, self.memory_by_stage.values())
+        return self.uses[self.fullest]
 
     @property
     def memory_bytes(self) -> dict[str, float]:
@@ -171,13 +183,11 @@ class StepResult:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
         pipeline; with layers of several kinds, on further ranks that may be the fullest.
         """
-        found = {
-            end: resident.by_kind(terms) for end, terms in self.peaks.items()
-        } or memory.of_devices(self.job, self.layout, self.cost, self.schedule)
-        return {
-            f"rank {self.shares[name].rank:g}" if " " in name else name: use
-            for name, use in found.items()
-        }
+        return {self.name_of(end): use for end, use in self.uses.items()}
+
+    def name_of(self, end: str) -> str:
+        """What users call a device: of several between the ends its rank."""
+        return f"rank {self.shares[end].rank:g}" if " " in end else end
 
     @cached_property
     def peaks(self) -> dict[str, resident.Terms]:

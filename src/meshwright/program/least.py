@@ -24,7 +24,6 @@ from ..num import Num, floor, maximum, minimum, where
 from ..schedule import groups
 from ..schedule.types import Schedule
 from ..step import (
-    ENDS,
     Body,
     ModelShare,
     holding,
@@ -53,13 +52,13 @@ def least(job: Job, layout: Layout, parts: Body, schedule: Schedule) -> Num:
             layout,
             parts,
             schedule,
-            by["whole"].where(layout.pp == 1, by[end]),
+            share,
             end,
-            *memory.flights(job, layout, schedule, by, end)[:2],
-            parameters_of(job, layout, parts, by, end),
+            *memory.flights(job, layout, schedule, end, share.rank)[:2],
+            parameters_of(job, layout, parts, share),
             rising,
         )
-        for end in by.called(*ENDS)
+        for end, share in by.fullest(layout).items()
     ]
     return reduce(maximum, (size for rank in ranks for size in rank.moments()))
 

@@ -138,7 +138,7 @@ class _Dealt:
         near, parts, far = table.near[0], table.parts[0], table.far
         # which microbatches are on their way is the schedule's, not the deal's
         self.by = holders_of(job, near, deal)
-        self.ends = self.by.called(*step.ENDS)
+        self.fullest = self.by.fullest(near)
         owned = step.owners(job, near, parts, self.by)
         self.zero = [
             z
@@ -165,9 +165,9 @@ class _Dealt:
             if not whole_program(job):
                 self.standing[z] = [
                     memory.standing(
-                        job, sharding.layout(near), parts, self.by, end, wide
+                        job, sharding.layout(near), parts, share, wide
                     )
-                    for end in self.ends
+                    for share in self.fullest.values()
                 ]
 
     def points(self) -> Iterator[Points]:
@@ -193,7 +193,7 @@ class _Dealt:
             []
             if whole_program(job)
             else memory.activations(
-                job, layout, parts, layout.recompute, by, self.ends
+                job, layout, parts, layout.recompute, self.fullest
             )
         )
         for k in np.flatnonzero(self.alive[i, r].any(axis=1)):
@@ -206,8 +206,12 @@ class _Dealt:
             if not can.any():
                 continue
             kept = [
-                each.kept(*memory.flights(job, ordered, schedule, by, end))
-                for end, each in zip(self.ends, held, strict=False)
+                each.kept(
+                    *memory.flights(job, ordered, schedule, end, share.rank)
+                )
+                for (end, share), each in zip(
+                    self.fullest.items(), held, strict=False
+                )
             ]
             for z in self.zero:
                 runs_so = can & table.legal.shardings[z]

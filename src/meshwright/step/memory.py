@@ -1,5 +1,4 @@
-"""What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers; and
-whether there is room for it.
+"""What lives on a device, by kind: weights, gradients, optimizer state, activations, buffers.
 
 The fullest device is the first of the pipeline (it holds the most microbatches), the second (the
 first may hold fewer or lighter layers) or the last (it holds the logits: of one microbatch, or of
@@ -10,7 +9,7 @@ beside states and saved tensors is counted in `holding`; how much of it a device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -25,9 +24,13 @@ from ..num import Num, largest, maximum, minimum, named, where
 from ..schedule.types import Schedule
 from . import holding
 from .microbatch import Body, redo
-from .shares import ENDS, ModelShare, ModelShares, shares, sum_of
+from .shares import ModelShare, shares, sum_of
 from .weights import Parameters, parameters_of, tied
 from .zero import States, cuts, sharded
+
+ON_THE_WAY = 2.0
+"""Layers whose activations are on the device while they leave for host memory or come back: one
+that is copied, beside the one that is computed (Transformer Engine: double_buffering)."""
 
 
 class Use(NamedTuple):
@@ -46,24 +49,21 @@ class Use(NamedTuple):
         )
 
 
-def states(
-    job: Job, layout: Layout, parameters: Parameters, zero: int
-) -> States:
+def states(job: Job, layout: Layout, parameters: Parameters) -> States:
     """Weights, gradients and optimizer state of a device's parameters."""
-    dense, expert = parameters
-    split = dense / layout.shards + (
-        expert / layout.expert_shards if job.model.moe else 0.0
-    )
-    full = dense + expert if job.model.moe else dense
+    full, split = parameters.dense, parameters.dense / layout.shards
+    if job.model.moe:
+        full = full + parameters.expert
+        split = split + parameters.expert / layout.expert_shards
     away = offload(layout.offload)
     here = 0.0 if away.weights else 1.0
     return sharded(
         job.precision.weight_bytes * here,
         holding.gradient_bytes(job) * here,
         job.state_bytes * (1.0 - away.optimizer),
-        full,
-        split,
-        zero,
+        full=full,
+        split=split,
+        zero=layout.zero,
     )
 
 
@@ -128,62 +128,63 @@ def activations(
     layout: Layout,
     parts: Body,
     text: str,
-    by: ModelShares,
-    ends: Sequence[str],
+    by: Mapping[str, ModelShare],
 ) -> list[Activations]:
-    """Of several devices: their layers' saved bytes, the logits, and once the layer being
-    recomputed.
+    """Of several devices (`ModelShares.fullest`): their layers' saved bytes, the logits, and once
+    the layer being recomputed.
 
     Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
     pass begins, so that `once` is what that takes beyond them.
     """
-    alone = layout.pp == 1
-    late = parts.head.saved - holding.logits(job, layout) * (
+    head = parts.head.saved
+    late = head - holding.logits(job, layout) * (
         FP32 - job.precision.activation_bytes
     )
-    head = parts.head.saved
     output: Num = 0.0
+    work: list[holding.Parts] = []
     if holding.counted(job):
         head = holding.total(holding.head(job, layout, parts), parts)
         output = outputs(job, layout, parts)
-    once = _once(job, layout, parts, text)
-    copied = on_the_way(layout, parts)
-    found = []
-    for end in ends:
-        share = by[end]
-        mine = share.head if end == "last" else where(alone, 1.0, share.head)
-        bytes_ = Activations(
-            saved_by_layers(job, parts, text, share) + output,
-            head * mine,
-            late * mine,
-            once(share, head * mine) + copied,
-        )
-        if end == "last":
-            bytes_ = Activations(*(where(alone, 0.0, each) for each in bytes_))
-        found.append(bytes_)
-    return found
-
-
-def _once(
-    job: Job, layout: Layout, parts: Body, text: str
-) -> Callable[[ModelShare, Num], Num]:
-    """What a device holds once, beside so many bytes of the head."""
-    if holding.counted(job):
-        kinds = [
+        work = [
             holding.work(job, layout, c.saved, saved(c, parts, text))
             for c in parts.layers
         ]
-        return lambda share, head: maximum(
-            holding.total(holding.largest_work(share.layers, kinds), parts)
-            - head,
-            0.0,
+    copied = on_the_way(layout, parts)
+    several = []
+    for end, share in by.items():
+        once = (
+            maximum(
+                holding.total(holding.largest_work(share.layers, work), parts)
+                - head * share.head,
+                0.0,
+            )
+            if work
+            else recomputed_layer(job, parts, text, share)
         )
+        kept = Activations(
+            saved_by_layers(job, parts, text, share) + output,
+            head * share.head,
+            late * share.head,
+            once + copied,
+        )
+        if end == "last":  # a device that is alone is the first
+            kept = Activations(*(where(layout.pp == 1, 0.0, x) for x in kept))
+        several.append(kept)
+    return several
+
+
+def recomputed_layer(
+    job: Job, parts: Body, text: str, share: ModelShare
+) -> Num:
+    """Bytes of the layer being recomputed, of the kind on a device that takes most."""
     if not job.how.memory.working_set:
-        return lambda share, head: 0.0
-    again = [recompute_bytes(layer, parts, text) for layer in parts.layers]
-    return lambda share, head: largest(
-        _of_held(n, size, share)
-        for n, size in zip(share.layers, again, strict=True)
+        return 0.0
+    sizes = [recompute_bytes(layer, parts, text) for layer in parts.layers]
+    if len(sizes) == 1:  # all devices have some of the only kind
+        return sizes[0]
+    return largest(
+        where(n > 0, size, 0.0)
+        for n, size in zip(share.layers, sizes, strict=True)
     )
 
 
@@ -192,25 +193,9 @@ def saved_by_layers(
 ) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory."""
     again = share.again(text)
-
-    def stays(layer: LayerCost) -> Num:
-        return saved(layer, parts, text, again) - layer.offloaded
-
-    found: Num = sum_of(
-        (often, stays(layer))
-        for often, layer in zip(share.layers, parts.layers, strict=True)
-    )
-    return found
-
-
-def _of_held(often: Num, size: Num, share: ModelShare) -> Num:
-    """Of a layer of a kind: nothing where the device holds none, while it holds others."""
-    return size if len(share.layers) == 1 else where(often > 0, size, 0.0)
-
-
-ON_THE_WAY = 2.0
-"""Layers whose activations are on the device while they leave for host memory or come back: one
-that is copied, beside the one that is computed (Transformer Engine: double_buffering)."""
+    stays = (saved(c, parts, text, again) - c.offloaded for c in parts.layers)
+    bytes_: Num = sum_of(zip(share.layers, stays, strict=True))
+    return bytes_
 
 
 def on_the_way(layout: Layout, parts: Body) -> Num:
@@ -254,11 +239,21 @@ def in_flight(
     v = where(alone, 1.0, v)
     if end == "second":
         return schedule.in_flight_second(p, m, v, rank)
-    count = {
-        "first": schedule.in_flight,
-        "last": schedule.in_flight_last,
-    }[end]
-    return count(p, m, v)
+    if end == "last":
+        return schedule.in_flight_last(p, m, v)
+    return schedule.in_flight(p, m, v)
+
+
+def flights(
+    job: Job, layout: Layout, schedule: Schedule, end: str, rank: Num
+) -> tuple[Num, Num, Num]:
+    """Microbatches in flight on a device, and in either half of the head's backward pass."""
+    p, m, v = layout.pp, microbatches(job, layout), layout.interleave
+    return (
+        in_flight(p, m, schedule, v, end, rank),
+        schedule.heads(p, m, v),
+        schedule.heads_late(p, m, v),
+    )
 
 
 def buffers(
@@ -266,45 +261,20 @@ def buffers(
     layout: Layout,
     parts: Body,
     parameters: Parameters,
-    zero: int,
-    by: ModelShares,
-    end: str,
+    share: ModelShare,
 ) -> Num:
-    """Bytes that are neither states nor activations, of one device."""
-    own = own_buffers(
-        job,
-        layout,
-        parts,
-        parameters,
-        by,
-        end,
-    )
-    return holding.total(
-        units_in_use(job, layout, parts, zero, by, end),
-        parts,
-        own,
-    )
-
-
-def own_buffers(
-    job: Job,
-    layout: Layout,
-    parts: Body,
-    parameters: Parameters,
-    by: ModelShares,
-    end: str,
-) -> Num:
-    """Those of the framework."""
-    if not holding.counted(job):
-        return 0.0
-    found = holding.buffers(
-        job, layout, parts, sum(parameters), by[end].layers
-    )
-    return holding.total(found, parts)
+    """Bytes that are neither states nor activations, of one device: the framework's own, and whole
+    units of sharded tensors while they are in use.
+    """
+    own: holding.Parts = {}
+    if holding.counted(job):
+        whole = sum(parameters)
+        own = holding.buffers(job, layout, parts, whole, share.layers)
+    return holding.total(own | units_in_use(job, layout, parts, share), parts)
 
 
 def units_in_use(
-    job: Job, layout: Layout, parts: Body, zero: int, by: ModelShares, end: str
+    job: Job, layout: Layout, parts: Body, share: ModelShare
 ) -> holding.Parts:
     """Whole units of sharded tensors while they are in use on one device.
 
@@ -312,10 +282,9 @@ def units_in_use(
     which wrap the whole pass. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
     Only of what the device holds and other replicas share.
     """
+    zero = layout.zero
     if not (cuts(zero, "gradients") and job.how.memory.working_set):
         return {}
-    alone = layout.pp == 1
-    share = by["whole"].where(alone, by[end])
     layers = [
         (n, _shared(layout, c))
         for n, c in zip(share.layers, parts.layers, strict=True)
@@ -324,36 +293,18 @@ def units_in_use(
         share.embedding * parts.embedding.weights
         + share.head * parts.head.weights
     )
-    ends = where(
-        layout.shards > 1, ends - where(alone, tied(job, layout), 0.0), 0.0
-    )
+    twice = where(layout.pp == 1, tied(job, layout), 0.0)
+    ends = where(layout.shards > 1, ends - twice, 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
-    found: holding.Parts = {}
+    units: holding.Parts = {}
     if cuts(zero, "weights"):
-        found["whole weights in use"] = (
+        units["whole weights in use"] = (
             _two_largest(layers) + ends
         ) * job.precision.weight_bytes
-    found["gradient of a unit"] = maximum(
+    units["gradient of a unit"] = maximum(
         layer, ends
     ) * holding.unit_gradient_bytes(job)
-    return found
-
-
-def step_copies(job: Job, held: States) -> Num:
-    """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
-    parameters, or a replica's share.
-    """
-    each = holding.step_bytes(job)
-    if not (each and job.state_bytes):
-        return 0.0
-    return held.optimizer / job.state_bytes * each
-
-
-def moments(job: Job) -> int:
-    """How many moments of a device may be its fullest: the passes, and the optimizer's step where
-    it copies gradients.
-    """
-    return 2 if holding.step_bytes(job) else 1
+    return units
 
 
 def _two_largest(layers: list[tuple[Num, Num]]) -> Num:
@@ -401,53 +352,53 @@ def standing(
     job: Job,
     layout: Layout,
     parts: Body,
-    by: ModelShares,
-    end: str,
+    share: ModelShare,
     far: Layout | None = None,
 ) -> Standing:
     """Of one device. far: the same rows with the most replicas, for bounds: states are smallest
     there, and buffers with the fewest.
     """
-    parameters = parameters_of(job, layout, parts, by, end)
-    s = states(job, far or layout, parameters, layout.zero)
-    whole = buffers(job, layout, parts, parameters, layout.zero, by, end)
-    if moments(job) == 1:
+    parameters = parameters_of(job, layout, parts, share)
+    s = states(job, far or layout, parameters)
+    whole = buffers(job, layout, parts, parameters, share)
+    if not holding.step_bytes(job):
         return Standing(s, whole)
     copies = step_copies(job, s)
     name = "gradients copied for the step"
     return Standing(s, whole, named(copies, name, parts.boundary))
 
 
-def flights(
-    job: Job, layout: Layout, schedule: Schedule, by: ModelShares, end: str
-) -> tuple[Num, Num, Num]:
-    """Microbatches in flight on a device, and in either half of the head's backward pass."""
-    p, m, v = layout.pp, microbatches(job, layout), layout.interleave
-    return (
-        in_flight(p, m, schedule, v, end, by[end].rank),
-        schedule.heads(p, m, v),
-        schedule.heads_late(p, m, v),
-    )
+def step_copies(job: Job, owned: States) -> Num:
+    """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
+    parameters, or a replica's share.
+    """
+    each = holding.step_bytes(job)
+    if not (each and job.state_bytes):
+        return 0.0
+    return owned.optimizer / job.state_bytes * each
 
 
 def of_devices(
-    job: Job, layout: Layout, parts: Body, schedule: Schedule
+    job: Job,
+    layout: Layout,
+    parts: Body,
+    schedule: Schedule,
+    only: Sequence[str] = (),
 ) -> dict[str, Use]:
     """Bytes by kind on the first, the second (any in the middle) and the last device of the
     pipeline, at its fullest moment; where layers are of several kinds, on several of the second.
+
+    only: some of these devices.
     """
-    by = shares(job, layout, schedule, layout.interleave)
-    ends = by.called(*ENDS)
-    several = activations(job, layout, parts, layout.recompute, by, ends)
-    return {
-        end: reduce(
-            fuller,
-            standing(job, layout, parts, by, end).uses(
-                each.kept(*flights(job, layout, schedule, by, end))
-            ),
-        )
-        for end, each in zip(ends, several, strict=True)
-    }
+    by = shares(job, layout, schedule, layout.interleave).fullest(layout)
+    by = {end: by[end] for end in only or by}
+    several = activations(job, layout, parts, layout.recompute, by)
+    uses = {}
+    for (end, share), each in zip(by.items(), several, strict=True):
+        flying = flights(job, layout, schedule, end, share.rank)
+        moments = standing(job, layout, parts, share).uses(each.kept(*flying))
+        uses[end] = reduce(fuller, moments)
+    return uses
 
 
 def new_block(
@@ -458,14 +409,14 @@ def new_block(
     """
     if not (holding.step_bytes(job) and holding.of(job).step_copies == "new"):
         return 0.0
-    by = shares(job, layout, schedule, layout.interleave)
-    owned = (
-        parameters_of(job, layout, parts, by, end) for end in by.called(*ENDS)
+    by = shares(job, layout, schedule, layout.interleave).fullest(layout)
+    return largest(
+        step_copies(
+            job,
+            states(job, layout, parameters_of(job, layout, parts, share)),
+        )
+        for share in by.values()
     )
-    states_ = (
-        states(job, layout, parameters, layout.zero) for parameters in owned
-    )
-    return reduce(maximum, (step_copies(job, each) for each in states_))
 
 
 def fuller(a: Use, b: Use) -> Use:

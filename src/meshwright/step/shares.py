@@ -134,6 +134,16 @@ class ModelShares(dict[str, ModelShare]):
             names[key.split()[0]].append(key)
         return names
 
+    def fullest(self, layout: Layout) -> dict[str, ModelShare]:
+        """Of the devices that may be the fullest (`ENDS`); the whole model where a device is
+        alone.
+        """
+        alone = layout.pp == 1
+        whole = self["whole"]
+        return {
+            end: whole.where(alone, self[end]) for end in self.called(*ENDS)
+        }
+
     def pipeline(self, layout: Layout) -> ModelShares:
         """Of the devices of a pipeline (`DEVICES`): the whole model on the first and nothing on the
         others where a device is alone.

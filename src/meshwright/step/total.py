@@ -33,7 +33,7 @@ from .pipeline import (
     replayed,
     slowest,
 )
-from .shares import ENDS, ModelShare, ModelShares, shares
+from .shares import ModelShare, ModelShares, shares
 from .sync import (
     Device,
     SyncWait,
@@ -220,7 +220,8 @@ def owners(
 ) -> list[Parameters]:
     """Parameters of the devices that may have the most to update."""
     return [
-        parameters_of(job, layout, parts, by, end) for end in by.called(*ENDS)
+        parameters_of(job, layout, parts, share)
+        for share in by.fullest(layout).values()
     ]
 
 

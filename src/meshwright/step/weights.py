@@ -238,14 +238,12 @@ def of_ends(
 
 
 def parameters_of(
-    job: Job, layout: Layout, parts: Body, by: ModelShares, end: str
+    job: Job, layout: Layout, parts: Body, share: ModelShare
 ) -> Parameters:
     """Parameters of a device; one that is alone holds a tied embedding once."""
-    alone = layout.pp == 1
-    share = by["whole"].where(alone, by[end])
     dense = share.of(parts, "weights")
     if job.model.tied_embeddings:
-        dense = dense - where(alone, tied(job, layout), 0.0)
+        dense = dense - where(layout.pp == 1, tied(job, layout), 0.0)
     expert = share.of(parts, "expert_weights") if job.model.moe else 0.0
     return Parameters(dense, expert)
 
