@@ -926,3 +926,10 @@ def test_files_as_their_authors_write_them() -> None:
     ):
         with pytest.raises(BadInput, match=key):
             read_hf({**mimo, **own, key: other})
+
+
+@pytest.mark.parametrize("kind", ["llama4_text", "smollm3"])
+def test_a_list_of_fewer_layers_than_there_are_is_refused(kind: str) -> None:
+    sizes = {"num_hidden_layers": 4, "no_rope_layers": [1]}
+    with pytest.raises(BadInput, match="no_rope_layers lists 1 layers"):
+        read_hf({"model_type": kind, **sizes})

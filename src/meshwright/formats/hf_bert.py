@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..describe.read import brief
-from .hf_family import Family, biases
+from .hf_family import Family
 from .hf_keys import Config, Fields
 from .hf_layers import count, windows
+from .hf_parts import biases, decoder
 
 
 def _bert(c: Config) -> Fields:
@@ -22,14 +23,13 @@ def _bert(c: Config) -> Fields:
     kinds = c.get("position_embedding_type")
     if kinds not in (None, "absolute"):
         raise c.refuse(f"position_embedding_type is {brief(kinds)}")
-    if c.flag("add_cross_attention"):
-        raise c.refuse("add_cross_attention is set")
+    decoder(c)
     c.asked.update(("attention_probs_dropout_prob", "embedding_size"))
-    decoder = c.flag("is_decoder")
+    causal = c.flag("is_decoder")
     note = f"{c.where}: is_decoder is not set: every token sees all others"
     return {
-        "attention": "causal" if decoder else "full",
-        "told": () if decoder else (note,),
+        "attention": "causal" if causal else "full",
+        "told": () if causal else (note,),
         "token_types": c.whole("type_vocab_size", default=0),
         "head_width": c.whole("hidden_size"),
     }

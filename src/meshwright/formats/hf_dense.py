@@ -11,79 +11,52 @@ from collections.abc import Mapping
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import sliding
-from .hf_family import Family, attention_bias, biases, latent, routed
+from .hf_family import Family
 from .hf_keys import Config, Fields
 from .hf_layers import count, every, windows
-
-
-def _one_bias(c: Config, key: str = "use_bias") -> Fields:
-    """One flag for all matrices."""
-    biased = c.flag(key)
-    return biases(biased, biased, biased)
+from .hf_parts import (
+    LLAMA,
+    PROJECTIONS,
+    all_of,
+    biased,
+    biases,
+    first_of,
+    if_wide,
+    last_of,
+    latent,
+    rotated,
+    routed,
+    slid,
+    windowed,
+)
 
 
 def _apertus(c: Config) -> Fields:
     """xIELU has two learned slopes in each layer."""
     slopes = 2 if c.get("hidden_act") in (None, "xielu") else 0
-    return attention_bias(c) | {"vectors": slopes}
-
-
-def _cwm(c: Config) -> Fields:
-    return sliding(
-        c, ["sliding" if i % 4 else "full" for i in range(count(c))]
-    )
-
-
-def _exaone4(c: Config) -> Fields:
-    """Layers with a window between layers without positions."""
-    period = c.whole("sliding_window_pattern", default=0)
-    usual = every(count(c), period, "full", "sliding")
-    return windows(
-        c,
-        usual if c.whole("sliding_window", default=0) else ["full"] * count(c),
-    )
+    return LLAMA(c) | {"vectors": slopes}
 
 
 def _smollm3(c: Config) -> Fields:
     """Some layers have no rotary positions, and these a window where it is used."""
-    layers = count(c)
-    period = c.whole("no_rope_layer_interval", default=0)
-    rope = c.listed("no_rope_layers") or [
-        int((i + 1) % max(period, 1) != 0) for i in range(layers)
-    ]
     used = c.flag("use_sliding_window") and c.whole(
         "sliding_window", default=0
     )
     usual = [
         "sliding" if used and not turned else "full"
-        for turned in rope[:layers]
+        for turned in rotated(c, 0)
     ]
-    return attention_bias(c) | windows(c, usual)
-
-
-def _seed_oss(c: Config) -> Fields:
-    return biases(
-        c.flag("attention_bias"),
-        c.flag("attention_out_bias"),
-        c.flag("mlp_bias"),
-    )
+    return LLAMA(c) | windows(c, usual)
 
 
 def _hyperclovax(c: Config) -> Fields:
-    return attention_bias(c) | {
-        "norms_per_layer": 4 if c.flag("use_post_norm") else 2
-    }
-
-
-def _latent(c: Config) -> Fields:
-    """Latent attention in a dense model."""
-    return latent(c)
+    return LLAMA(c) | {"norms_per_layer": 4 if c.flag("use_post_norm") else 2}
 
 
 def _minicpm3(c: Config) -> Fields:
     width = c.whole("hidden_size") // (c.whole("num_attention_heads") or 1)
     c = c.with_default("v_head_dim", width)
-    return _latent(c)
+    return latent(c)
 
 
 def _helium(c: Config) -> Fields:
@@ -92,11 +65,6 @@ def _helium(c: Config) -> Fields:
     if width != c.whole("hidden_size"):
         raise c.refuse("heads together are not as wide as the hidden size")
     return biases(c.flag("attention_bias"), False, c.flag("mlp_bias"))
-
-
-def _granite_swa(c: Config) -> Fields:
-    usual = ["sliding" if i % 4 else "full" for i in range(count(c))]
-    return attention_bias(c) | windows(c, usual)
 
 
 def _stablelm(c: Config) -> Fields:
@@ -117,31 +85,6 @@ def _cohere(c: Config) -> Fields:
         "qk_norm": normed,
         "qk_norm_whole": normed,
     }
-
-
-def _cohere2(c: Config) -> Fields:
-    period = c.whole("sliding_window_pattern", default=4)
-    return _cohere(c) | windows(c, every(count(c), period, "full", "sliding"))
-
-
-def _compass(c: Config) -> Fields:
-    """Every layer sees everything, unless the file says otherwise."""
-    return _cohere(c) | windows(c, ["full"] * count(c))
-
-
-def _vaultgemma(c: Config) -> Fields:
-    return attention_bias(c) | windows(
-        c, every(count(c), 2, "full", "sliding")
-    )
-
-
-def _jais2(c: Config) -> Fields:
-    return attention_bias(c)
-
-
-def _nanochat(c: Config) -> Fields:
-    attention = c.flag("attention_bias")
-    return biases(attention, attention, False)
 
 
 def _gemma4(c: Config) -> Fields:
@@ -170,7 +113,7 @@ def _gemma4(c: Config) -> Fields:
         ("use_bidirectional_attention", "use_double_wide_mlp", *UNUSED)
     )
     return {
-        **_nanochat(c),
+        **PROJECTIONS(c),
         **found,
         "sliding": heads if "sliding" in found["mixers"] else None,
         "head_dim": wide.get(
@@ -244,50 +187,62 @@ HEAD = ("head_dim",)
 QUARTER: Fields = {"partial_rotary_factor": 0.25}
 HALF: Fields = {"partial_rotary_factor": 0.5}
 
+ONE = biased(*3 * ("use_bias",))
+"""One flag for all matrices."""
+EXAONE = windowed(if_wide(last_of(("sliding_window_pattern", 0))))
+"""Layers with a window between layers without positions."""
+OUT = ("attention_bias", "attention_out_bias", "mlp_bias")
+
 DENSE: dict[str, Family] = {
     "apertus": Family({"qk_norm": True, "gated": False}, _apertus, also=HEAD),
-    "arcee": Family({"gated": False}, attention_bias),
-    "bitnet": Family({"inner_norms": True}, attention_bias, also=HEAD),
+    "arcee": Family({"gated": False}, LLAMA),
+    "bitnet": Family({"inner_norms": True}, LLAMA, also=HEAD),
     "cohere": Family(PARALLEL, _cohere, also=HEAD),
     "cohere2": Family(
-        PARALLEL, _cohere2, also=(*HEAD, "sliding_window_pattern")
+        PARALLEL,
+        all_of(_cohere, windowed(last_of(("sliding_window_pattern", 4)))),
+        also=(*HEAD, "sliding_window_pattern"),
     ),
-    "cohere_compass_text": Family(PARALLEL, _compass, also=HEAD),
-    "cwm": Family({}, _cwm),
-    "ernie4_5": Family({}, _one_bias),
-    "exaone4": Family({"qk_norm": True}, _exaone4, also=HEAD),
+    "cohere_compass_text": Family(
+        PARALLEL, all_of(_cohere, windowed()), also=HEAD
+    ),
+    "cwm": Family({}, slid(first_of(4))),
+    "ernie4_5": Family({}, ONE),
+    "exaone4": Family({"qk_norm": True}, EXAONE, also=HEAD),
     "gemma4_text": Family(
         {"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4
     ),
     "gemma4_unified_text": Family(
         {"norms_per_layer": 4, "qk_norm": True}, _gemma4, also=GEMMA_4
     ),
-    "granite": Family({}, attention_bias, also=HEAD),
-    "granite_swa": Family({"attention_sinks": True}, _granite_swa, also=HEAD),
+    "granite": Family({}, LLAMA, also=HEAD),
+    "granite_swa": Family(
+        {"attention_sinks": True},
+        all_of(LLAMA, windowed(first_of(4))),
+        also=HEAD,
+    ),
     "helium": Family({}, _helium),
-    "hunyuan_v1_dense": Family({"qk_norm": True}, attention_bias),
+    "hunyuan_v1_dense": Family({"qk_norm": True}, LLAMA),
     "hyperclovax": Family({}, _hyperclovax),
-    "internlm3": Family({}, attention_bias),
-    "iquestcoder": Family({}, attention_bias),
-    "jais2": Family(LAYERNORM, _jais2),
+    "internlm3": Family({}, LLAMA),
+    "iquestcoder": Family({}, LLAMA),
+    "jais2": Family(LAYERNORM, LLAMA),
     "minicpm3": Family({}, _minicpm3),
     "ministral3": Family({}, sliding),
     "nanochat": Family(
         {"norm": "nonparametric", "gated": False, "final_norm": False},
-        _nanochat,
+        PROJECTIONS,
         also=HEAD,
     ),
-    "nemotron": Family(LAYERNORM, attention_bias, HALF),
+    "nemotron": Family(LAYERNORM, LLAMA, HALF),
     "phi4_multimodal": Family({}, sliding, also=HEAD),
     "qwen2_5_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
     "qwen2_vl_text": Family({"qkv_bias": True}, sliding, also=HEAD),
-    "qwen3_vl_text": Family({"qk_norm": True}, attention_bias),
-    "seed_oss": Family({}, _seed_oss),
+    "qwen3_vl_text": Family({"qk_norm": True}, LLAMA),
+    "seed_oss": Family({}, biased(*OUT)),
     "smollm3": Family({}, _smollm3, also=HEAD),
     "stablelm": Family({"norm": "layernorm"}, _stablelm, QUARTER, also=HEAD),
-    "starcoder2": Family(
-        LAYERNORM, lambda c: _one_bias(c) | sliding(c), also=(*HEAD,)
-    ),
-    "vaultgemma": Family({}, _vaultgemma),
-    "youtu": Family({}, _latent, also=("qk_head_dim", *HEAD)),
+    "starcoder2": Family(LAYERNORM, all_of(ONE, sliding), also=(*HEAD,)),
+    "vaultgemma": Family({}, all_of(LLAMA, windowed(last_of(2)))),
+    "youtu": Family({}, latent, also=("qk_head_dim", *HEAD)),
 }

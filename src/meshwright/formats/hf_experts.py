@@ -12,104 +12,36 @@ from typing import Any
 from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import ACTIVATIONS, sliding
-from .hf_family import Family, biases, latent, routed
+from .hf_family import Family
 from .hf_keys import Config, Fields
-from .hf_layers import FEED_FORWARD, count, every, listed, windows
+from .hf_layers import count, every, listed, windows
+from .hf_parts import (
+    DEEPSEEK,
+    MIXTRAL,
+    PROJECTIONS,
+    QKV,
+    QWEN,
+    Part,
+    all_of,
+    asked,
+    behind,
+    deepseek,
+    dense_first,
+    experts,
+    first_of,
+    if_wide,
+    last_of,
+    latent,
+    rotated,
+    routed,
+    sparse_steps,
+    windowed,
+)
 
 
-def _feed_forwards(c: Config, dense: int = 0, step: int = 1) -> list[str]:
-    """By `mlp_layer_types`, or experts from a layer on, in every `step`-th."""
-    usual = [
-        "experts" if i >= dense and i % step == 0 else "dense"
-        for i in range(count(c))
-    ]
-    return listed(c, "mlp_layer_types", FEED_FORWARD) or usual
-
-
-def _attention(c: Config) -> Fields:
-    """One flag for the projections of attention; experts have no biases."""
-    attention = c.flag("attention_bias")
-    return biases(attention, attention, False)
-
-
-def _qkv(c: Config) -> Fields:
-    return biases(c.flag("attention_bias"), False, False)
-
-
-def _afmoe(c: Config) -> Fields:
-    """Four norms, a gate on the attention, a trained bias for each expert."""
-    period = c.whole("global_attn_every_n_layers", default=0)
-    width = c.whole("moe_intermediate_size")
-    more = {
-        "shared_ffn": c.whole("num_shared_experts") * width,
-        "router_bias": True,
-    }
-    moe = routed(
-        c,
-        "num_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-        **more,
-    )
-    mixers = windows(c, every(count(c), period, "full", "sliding"))
-    ffns = _feed_forwards(c, c.whole("num_dense_layers"))
-    return {"moe": moe, **_attention(c), **mixers, "ffns": ffns}
-
-
-def _aria(c: Config) -> Fields:
-    shared = c.whole("moe_num_shared_experts") * c.whole("intermediate_size")
-    moe = routed(
-        c,
-        "moe_num_experts",
-        "moe_topk",
-        "intermediate_size",
-        shared_ffn=shared,
-    )
-    return {"moe": moe, **_attention(c)}
-
-
-def _deepseek_like(c: Config, dense: int, **more: Any) -> Fields:
-    """DeepSeek's experts, with the names of its keys."""
-    shared = c.whole("n_shared_experts", default=0) * c.whole(
-        "moe_intermediate_size"
-    )
-    names = (
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-    )
-    first = c.whole("first_k_dense_replace", default=dense)
-    step = c.whole("moe_layer_freq", default=1) or 1
-    return {
-        "moe": routed(c, *names, shared_ffn=shared, **more),
-        "ffns": _feed_forwards(c, first, step),
-        "mtp_layers": c.whole("num_nextn_predict_layers", default=0),
-    }
-
-
-def _axk1(c: Config) -> Fields:
-    return latent(c) | _deepseek_like(c, 1, post_norm=True)
-
-
-def _glm4_moe_lite(c: Config) -> Fields:
-    return latent(c) | _deepseek_like(c, 1)
-
-
-def _beam(c: Config) -> Fields:
-    """Four norms, a gate on the attention with a learned number a head."""
-    layers = count(c)
-    usual = every(layers, 6, "full", "sliding")
-    usual[-1] = "full"  # whatever its place
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    ffns = _feed_forwards(c, min(3, layers))
-    heads = c.whole("num_attention_heads")
-    return {
-        "moe": routed(c, *names),
-        "vectors": heads,
-        **_attention(c),
-        **windows(c, usual),
-        "ffns": ffns,
-    }
+def _beam_layers(c: Config) -> list[str]:
+    """The last layer sees everything, whatever its place."""
+    return [*last_of(6)(c)[:-1], "full"]
 
 
 def _cohere2_moe(c: Config) -> Fields:
@@ -123,31 +55,20 @@ def _cohere2_moe(c: Config) -> Fields:
     )
     width = c.whole("intermediate_size")
     shared = c.whole("num_shared_experts") * width
-    names = ("num_experts", "num_experts_per_tok", "intermediate_size")
-    ffns = _feed_forwards(c, dense)
     wide = c.whole("prefix_dense_intermediate_size", default=width)
     return {
-        "moe": routed(c, *names, shared_ffn=shared),
+        "moe": routed(c, *OLMOE, shared_ffn=shared),
         "ffn": wide,
-        **_attention(c),
+        **PROJECTIONS(c),
         **windows(c, usual),
-        "ffns": ffns,
+        **dense_first(dense)(c),
     }
-
-
-def _dots1(c: Config) -> Fields:
-    first = c.whole("max_window_layers", default=0)
-    window = c.whole("sliding_window", default=0)
-    usual = [
-        "sliding" if window and i >= first else "full" for i in range(count(c))
-    ]
-    return _attention(c) | _deepseek_like(c, 0) | windows(c, usual)
 
 
 def _ernie_moe(c: Config) -> Fields:
     """Experts from one layer to another, in every so many; a trained bias for each."""
     layers = count(c)
-    biased = c.flag("use_bias")
+    with_biases = c.flag("use_bias")
     start = c.whole("moe_layer_start_index")
     step = c.whole("moe_layer_interval") or 1
     end = c.get("moe_layer_end_index")
@@ -164,7 +85,7 @@ def _ernie_moe(c: Config) -> Fields:
         "moe_intermediate_size"
     )
     names = ("moe_num_experts", "moe_k", "moe_intermediate_size")
-    if biased:
+    if with_biases:
         raise c.refuse("experts and shared experts have biases (use_bias)")
     return {
         "moe": routed(c, *names, shared_ffn=shared, router_bias=True),
@@ -172,63 +93,12 @@ def _ernie_moe(c: Config) -> Fields:
     }
 
 
-def _exaone_moe(c: Config) -> Fields:
+def _flint_layers(c: Config) -> list[str]:
     layers = count(c)
-    period = c.whole("sliding_window_pattern", default=0)
-    window = c.whole("sliding_window", default=0)
-    usual = (
-        every(layers, period, "full", "sliding")
-        if window
-        else ["full"] * layers
-    )
-    shared = c.whole("num_shared_experts") * c.whole("moe_intermediate_size")
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    ffns = _feed_forwards(c, c.whole("first_k_dense_replace", default=0))
-    return {
-        "moe": routed(c, *names, shared_ffn=shared),
-        **windows(c, usual),
-        "ffns": ffns,
-    }
-
-
-def _flint(c: Config) -> Fields:
-    """Attention sinks, shared experts without a gate; the first two layers are dense."""
-    layers = count(c)
-    usual = [
+    return [
         "full" if i < 2 or i % 4 == 1 or i == layers - 1 else "sliding"
         for i in range(layers)
     ]
-    step = c.whole("decoder_sparse_step") or 1
-    plain = c.listed("mlp_only_layers")
-    dense = [0, 1] if plain is None else plain
-    sparse = [i not in dense and (i + 1) % step == 0 for i in range(layers)]
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    shared = c.whole("shared_expert_intermediate_size")
-    return {
-        "moe": routed(c, *names, shared_ffn=shared),
-        **_attention(c),
-        **windows(c, usual),
-        "ffns": ["experts" if here else "dense" for here in sparse],
-    }
-
-
-def _granitemoe(c: Config) -> Fields:
-    shared = (
-        c.whole("shared_intermediate_size", default=0)
-        if _knows(c, "shared")
-        else 0
-    )
-    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
-    return {"moe": routed(c, *names, shared_ffn=shared), **_attention(c)}
-
-
-def _knows(c: Config, prefix: str) -> bool:
-    return f"{prefix}_intermediate_size" in c.known
-
-
-def _granitemoe_swa(c: Config) -> Fields:
-    usual = ["sliding" if i % 4 else "full" for i in range(count(c))]
-    return _granitemoe(c) | windows(c, usual)
 
 
 def _dbrx(c: Config) -> Fields:
@@ -267,35 +137,8 @@ DBRX: Fields = {
 """Defaults of the two tables' classes."""
 
 
-def _hunyuan(c: Config) -> Fields:
-    """A shared expert as wide as a routed one; other versions' lists of a number for each layer are
-    refused.
-    """
-    names = ("num_experts", "moe_topk", "intermediate_size")
-    moe = routed(c, *names, shared_ffn=c.whole("intermediate_size"))
-    return {"moe": moe, **_attention(c)}
-
-
-def _hy_v3(c: Config) -> Fields:
-    shared = c.whole("num_shared_experts") * c.whole("moe_intermediate_size")
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    found = {"moe": routed(c, *names, shared_ffn=shared), **_attention(c)}
-    return found | {"ffns": _feed_forwards(c, 1)}
-
-
-def _kolibri1(c: Config) -> Fields:
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    shared = c.whole("shared_expert_intermediate_size")
-    usual = every(count(c), 5, "full", "sliding")
-    return {
-        "moe": routed(c, *names, shared_ffn=shared),
-        "ffn": shared,
-        **windows(c, usual),
-    }
-
-
 def _laguna(c: Config) -> Fields:
-    """A gate a head; a trained bias for each expert."""
+    """A gate a head."""
     heads = c.whole("num_attention_heads")
     each = c.listed("num_attention_heads_per_layer")
     if each is not None and set(map(str, each)) != {str(heads)}:
@@ -305,15 +148,7 @@ def _laguna(c: Config) -> Fields:
     gating = c.get("gating")
     if gating is not True:
         raise c.refuse(f"gating is {brief(gating)}")
-    shared = c.whole("shared_expert_intermediate_size")
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    return {
-        "moe": routed(c, *names, shared_ffn=shared, router_bias=True),
-        "attention_gate": "head",
-        **_attention(c),
-        **windows(c, ["full"] * count(c)),
-        "ffns": _feed_forwards(c, 1),
-    }
+    return {"attention_gate": "head"}
 
 
 CHUNKED = {"full_attention": "full", "chunked_attention": "sliding"}
@@ -324,34 +159,19 @@ def _llama4(c: Config) -> Fields:
     length, but in layers without rotary positions.
     """
     layers = count(c)
-    period = c.whole("no_rope_layer_interval", default=4) or 1
-    rope = c.listed("no_rope_layers") or [
-        int((i + 1) % period != 0) for i in range(layers)
-    ]
-    usual = ["sliding" if turned else "full" for turned in rope[:layers]]
+    usual = ["sliding" if turned else "full" for turned in rotated(c, 4)]
     step = c.whole("interleave_moe_layer_step") or 1
     sparse = c.listed("moe_layers")
     here = (
         set(range(step - 1, layers, step)) if sparse is None else set(sparse)
     )
     width = c.whole("intermediate_size")
-    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
     return {
-        "moe": routed(c, *names, shared_ffn=width),
+        "moe": routed(c, *MIXTRAL, shared_ffn=width),
         "ffn": c.whole("intermediate_size_mlp"),
-        **_attention(c),
+        **PROJECTIONS(c),
         **windows(c, usual, "attention_chunk_size", CHUNKED),
         "ffns": ["experts" if i in here else "dense" for i in range(layers)],
-    }
-
-
-def _mellum(c: Config) -> Fields:
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    return {
-        "moe": routed(c, *names),
-        **_attention(c),
-        **windows(c, ["full"] * count(c)),
-        "ffns": _feed_forwards(c),
     }
 
 
@@ -372,18 +192,13 @@ def _mimo(c: Config) -> Fields:
         "v_head_dim": c.whole("v_head_dim"),
         "sinks": True,
     }
-    names = (
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-    )
     return {
-        "moe": routed(c, *names),
+        "moe": routed(c, *DEEPSEEK),
         "v_head_dim": c.whole("v_head_dim"),
         "sliding": heads,
-        **_qkv(c),
+        **QKV(c),
         **windows(c, usual),
-        "ffns": _feed_forwards(c, 1),
+        **dense_first(1)(c),
     }
 
 
@@ -416,29 +231,20 @@ def _minimax_m2(c: Config) -> Fields:
     if c.whole("shared_intermediate_size", default=0):
         raise c.refuse("shared experts (shared_intermediate_size)")
     c.asked.update(("use_qk_norm", "qk_norm_type", "use_routing_bias"))
-    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
     blocks = c.whole("num_mtp_modules", default=0) * c.whole(
         "mtp_transformer_layers", default=1
     )
     used = c.flag("use_mtp", default=True)
-    return {"moe": routed(c, *names), "mtp_layers": blocks if used else 0}
+    return {"moe": routed(c, *MIXTRAL), "mtp_layers": blocks if used else 0}
 
 
 def _minimax_m3(c: Config) -> Fields:
-    """Shared experts; layers with its sparse attention are not described."""
+    """Layers with its sparse attention are not described."""
     for key in ("sparse_attention_config", "moe_layer_freq"):
         if c.get(key):
             raise c.refuse(f"{key} is {brief(c.get(key))}")
     listed(c, "layer_types", {"full_attention": "full"})
-    c.asked.update(BLOCKS)
-    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
-    return {
-        "moe": routed(
-            c, *names, shared_ffn=c.whole("shared_intermediate_size")
-        ),
-        "ffn": c.whole("dense_intermediate_size"),
-        "ffns": _feed_forwards(c),
-    }
+    return {"ffn": c.whole("dense_intermediate_size")}
 
 
 BLOCKS = (
@@ -452,31 +258,15 @@ BLOCKS = (
 """Of its sparse layers, of which there are none; and of rotary positions."""
 
 
-def _olmoe(c: Config) -> Fields:
-    return {
-        "moe": routed(
-            c, "num_experts", "num_experts_per_tok", "intermediate_size"
-        ),
-        **_attention(c),
-    }
-
-
-def _phimoe(c: Config) -> Fields:
-    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
-    head = {"head_bias": c.flag("lm_head_bias")}
-    return {"moe": routed(c, *names), **_attention(c), **head, **sliding(c)}
-
-
-def _solar(c: Config) -> Fields:
-    found = _deepseek_like(c, 0)
-    return _qkv(c) | found | {"ffn": c.whole("moe_intermediate_size")}
-
-
+OLMOE = ("num_experts", "num_experts_per_tok", "intermediate_size")
 SPARSE = {
     "indexed_attention": "sparse",
     "deepseek_sparse_attention": "sparse",
     "full_attention": "full",
 }
+
+
+V32 = deepseek(("first_k_dense_replace", 3))
 
 
 def _indexed(c: Config) -> Fields:
@@ -489,7 +279,7 @@ def _indexed(c: Config) -> Fields:
     mixers = listed(c, "layer_types", SPARSE) or ["sparse"] * count(c)
     return {
         **latent(c),
-        **_deepseek_like(c, 3),
+        **V32(c),
         "sparse": sparse,
         "mixers": mixers,
     }
@@ -528,7 +318,14 @@ def _glm_dsa(c: Config) -> Fields:
     return found | {"mixers": [b if a == "sparse" else a for a, b in both]}
 
 
+def _width(key: str) -> Part:
+    """Dense layers are as wide as one of the experts."""
+    return lambda c: {"ffn": c.whole(key)}
+
+
 HEAD = ("head_dim",)
+SHARED = "shared_expert_intermediate_size"
+WIDTHS = ("num_shared_experts", "moe_intermediate_size")
 DENSE_FIRST = (
     "first_k_dense_replace",
     "moe_layer_freq",
@@ -545,16 +342,43 @@ INDEX = (
 MTP = ("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
 QK = ("use_qk_norm", "qk_norm_type", "use_routing_bias")
 
+FIRST = ("first_k_dense_replace", 1)
+ARIA = ("moe_num_experts", "moe_topk", "intermediate_size")
+GRANITE = all_of(
+    experts(MIXTRAL, ("shared_intermediate_size", 0)), PROJECTIONS
+)
+
 EXPERTS: dict[str, Family] = {
     "afmoe": Family(
         {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
-        _afmoe,
+        all_of(
+            experts(QWEN, *WIDTHS, router_bias=True),
+            PROJECTIONS,
+            windowed(last_of(("global_attn_every_n_layers", 0))),
+            dense_first("num_dense_layers"),
+        ),
     ),
-    "aria_text": Family({}, _aria),
-    "axk1": Family({}, _axk1, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")),
+    "aria_text": Family(
+        {},
+        all_of(
+            experts(ARIA, "moe_num_shared_experts", "intermediate_size"),
+            PROJECTIONS,
+        ),
+    ),
+    "axk1": Family(
+        {},
+        all_of(latent, deepseek(FIRST, post_norm=True)),
+        also=(*HEAD, *DENSE_FIRST, "qk_head_dim"),
+    ),
     "beam": Family(
         {"norms_per_layer": 4, "qk_norm": True, "attention_gate": "element"},
-        _beam,
+        all_of(
+            experts(QWEN),
+            lambda c: {"vectors": c.whole("num_attention_heads")},
+            PROJECTIONS,
+            windowed(_beam_layers),
+            dense_first(3),
+        ),
     ),
     "cohere2_moe": Family(
         {"norm": "layernorm-scale", "norms_per_layer": 1},
@@ -565,28 +389,81 @@ EXPERTS: dict[str, Family] = {
     "deepseek_v32": Family(
         {}, _indexed, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")
     ),
-    "dots1": Family(NORMED, _dots1, also=(*HEAD, *DENSE_FIRST)),
+    "dots1": Family(
+        NORMED,
+        all_of(
+            PROJECTIONS,
+            deepseek(("first_k_dense_replace", 0)),
+            windowed(if_wide(behind(("max_window_layers", 0)))),
+        ),
+        also=(*HEAD, *DENSE_FIRST),
+    ),
     "ernie4_5_moe": Family({}, _ernie_moe, also=HEAD),
-    "exaone_moe": Family(NORMED, _exaone_moe, also=HEAD),
-    "flex_olmo": Family(WHOLE, _olmoe, also=HEAD),
-    "flint": Family({**NORMED, "attention_sinks": True}, _flint),
+    "exaone_moe": Family(
+        NORMED,
+        all_of(
+            experts(QWEN, *WIDTHS),
+            windowed(if_wide(last_of(("sliding_window_pattern", 0)))),
+            dense_first(("first_k_dense_replace", 0)),
+        ),
+        also=HEAD,
+    ),
+    "flex_olmo": Family(WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD),
+    "flint": Family(
+        {**NORMED, "attention_sinks": True},
+        all_of(
+            experts(QWEN, SHARED),
+            PROJECTIONS,
+            windowed(_flint_layers),
+            sparse_steps((0, 1)),
+        ),
+    ),
     "glm4_moe_lite": Family(
-        {}, _glm4_moe_lite, also=(*HEAD, *DENSE_FIRST, "qk_head_dim")
+        {},
+        all_of(latent, deepseek(FIRST)),
+        also=(*HEAD, *DENSE_FIRST, "qk_head_dim"),
     ),
     "glm_moe_dsa": Family(
         {}, _glm_dsa, also=(*HEAD, *DENSE_FIRST, *INDEX, "qk_head_dim")
     ),
-    "granitemoe": Family({}, _granitemoe, also=HEAD),
+    "granitemoe": Family({}, all_of(experts(MIXTRAL), PROJECTIONS), also=HEAD),
     "granitemoe_swa": Family(
-        {"attention_sinks": True}, _granitemoe_swa, also=HEAD
+        {"attention_sinks": True},
+        all_of(GRANITE, windowed(first_of(4))),
+        also=HEAD,
     ),
-    "granitemoeshared": Family({}, _granitemoe, also=HEAD),
-    "hunyuan_v1_moe": Family(NORMED, _hunyuan),
-    "hy_v3": Family(NORMED, _hy_v3),
-    "kolibri1": Family({**NORMED, "norms_per_layer": 4}, _kolibri1),
-    "laguna": Family(NORMED, _laguna),
+    "granitemoeshared": Family({}, GRANITE, also=HEAD),
+    "hunyuan_v1_moe": Family(
+        NORMED,
+        all_of(
+            experts(
+                ("num_experts", "moe_topk", "intermediate_size"),
+                "intermediate_size",
+            ),
+            PROJECTIONS,
+        ),
+    ),
+    "hy_v3": Family(
+        NORMED, all_of(experts(QWEN, *WIDTHS), PROJECTIONS, dense_first(1))
+    ),
+    "kolibri1": Family(
+        {**NORMED, "norms_per_layer": 4},
+        all_of(experts(QWEN, SHARED), _width(SHARED), windowed(last_of(5))),
+    ),
+    "laguna": Family(
+        NORMED,
+        all_of(
+            _laguna,
+            experts(QWEN, SHARED, router_bias=True),
+            PROJECTIONS,
+            windowed(),
+            dense_first(1),
+        ),
+    ),
     "llama4_text": Family({}, _llama4),
-    "mellum": Family(NORMED, _mellum),
+    "mellum": Family(
+        NORMED, all_of(experts(QWEN), PROJECTIONS, windowed(), dense_first())
+    ),
     "mimo_v2_flash": Family({}, _mimo, also=MIMO),
     "minimax_m2": Family(
         WHOLE,
@@ -594,9 +471,33 @@ EXPERTS: dict[str, Family] = {
         also=("shared_intermediate_size", *QK, *MTP),
     ),
     "minimax_m3_vl_text": Family(
-        NORMED, _minimax_m3, also=("sparse_attention_config", "moe_layer_freq")
+        NORMED,
+        all_of(
+            _minimax_m3,
+            asked(*BLOCKS),
+            experts(MIXTRAL, "shared_intermediate_size"),
+            dense_first(),
+        ),
+        also=("sparse_attention_config", "moe_layer_freq"),
     ),
-    "olmoe": Family(WHOLE, _olmoe, also=HEAD),
-    "phimoe": Family({"norm": "layernorm"}, _phimoe, also=HEAD),
-    "solar_open": Family({}, _solar, also=(*HEAD, *DENSE_FIRST)),
+    "olmoe": Family(WHOLE, all_of(experts(OLMOE), PROJECTIONS), also=HEAD),
+    "phimoe": Family(
+        {"norm": "layernorm"},
+        all_of(
+            experts(MIXTRAL),
+            PROJECTIONS,
+            lambda c: {"head_bias": c.flag("lm_head_bias")},
+            sliding,
+        ),
+        also=HEAD,
+    ),
+    "solar_open": Family(
+        {},
+        all_of(
+            QKV,
+            deepseek(("first_k_dense_replace", 0)),
+            _width("moe_intermediate_size"),
+        ),
+        also=(*HEAD, *DENSE_FIRST),
+    ),
 }

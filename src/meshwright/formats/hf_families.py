@@ -12,57 +12,43 @@ from .hf_bert import BERT
 from .hf_common import sliding
 from .hf_dense import DENSE
 from .hf_experts import EXPERTS
-from .hf_family import Family, attention_bias, biases, latent, routed
+from .hf_family import Family
 from .hf_hybrids import HYBRIDS
 from .hf_keys import Config, Fields
-from .hf_layers import FEED_FORWARD, count, every, listed
+from .hf_layers import count
 from .hf_older import OLDER
+from .hf_parts import (
+    DEEPSEEK,
+    LLAMA,
+    MIXTRAL,
+    QKV,
+    QWEN,
+    all_of,
+    asked,
+    behind,
+    biased,
+    decoder,
+    dense_first,
+    experts,
+    last_of,
+    latent,
+    routed,
+    slid,
+    sparse_steps,
+)
+
+QWEN_2 = slid(behind(("max_window_layers", 0)))
+"""With use_sliding_window the layers from max_window_layers on have a window."""
 
 
-def _mixtral(c: Config) -> Fields:
-    moe = {
-        "experts": c.whole("num_local_experts"),
-        "top_k": c.whole("num_experts_per_tok"),
-        "expert_ffn": c.whole("intermediate_size"),
-    }
-    return {"moe": moe, **sliding(c)}
-
-
-def _qwen2(c: Config) -> Fields:
-    """With use_sliding_window the layers from max_window_layers on have a window."""
-    first = c.whole("max_window_layers", default=0)
-    layers = count(c)
-    return sliding(
-        c, ["sliding" if i >= first else "full" for i in range(layers)]
-    )
-
-
-def _qwen3(c: Config) -> Fields:
-    return attention_bias(c) | _qwen2(c)
-
-
-def _qwen_moe(c: Config) -> Fields:
-    """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`; a shared
-    expert with a gate.
-    """
-    step = c.whole("decoder_sparse_step", default=1)
-    dense = c.listed("mlp_only_layers") or []
-    if not step:
-        raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
+def _gated_experts(c: Config) -> Fields:
+    """A shared expert with a gate."""
     shared = c.whole("shared_expert_intermediate_size", default=0)
-    more = {"shared_ffn": shared, "shared_gate": shared > 0}
-    moe = routed(
-        c,
-        "num_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-        **more,
-    )
-    sparse = [i not in dense and (i + 1) % step == 0 for i in range(count(c))]
-    return {
-        "moe": moe,
-        "ffns": ["experts" if here else "dense" for here in sparse],
-    }
+    moe = routed(c, *QWEN, shared_ffn=shared, shared_gate=shared > 0)
+    return {"moe": moe}
+
+
+QWEN_MOE = all_of(_gated_experts, sparse_steps())
 
 
 def _qwen2_moe(c: Config) -> Fields:
@@ -75,52 +61,23 @@ def _qwen2_moe(c: Config) -> Fields:
         for i in range(count(c))
     ]
     return {
-        **_qwen_moe(c),
+        **QWEN_MOE(c),
         "qkv_bias": c.flag("qkv_bias"),
         **sliding(c, second),
     }
 
 
-def _qwen3_moe(c: Config) -> Fields:
-    """Every file has max_window_layers, and the class no use for it."""
-    c.get("max_window_layers")
-    return {**_qwen_moe(c), **attention_bias(c), **sliding(c)}
+V3 = all_of(
+    experts(DEEPSEEK, "n_shared_experts", "moe_intermediate_size"),
+    dense_first("first_k_dense_replace", ("moe_layer_freq", 1)),
+    lambda c: {"mtp_layers": c.whole("num_mtp_layers", default=0)},
+)
+"""DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
+parameter.
+"""
 
 
-def _qwen3_vl_moe(c: Config) -> Fields:
-    """The layers of qwen3_moe, none with a window."""
-    return {**_qwen_moe(c), **attention_bias(c)}
-
-
-def _deepseek_experts(c: Config) -> Fields:
-    """DeepSeek's experts. The balancing bias of V3's router is not trained by gradients: no
-    parameter.
-    """
-    width = c.whole("moe_intermediate_size")
-    layers = count(c)
-    moe = routed(
-        c, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"
-    )
-    moe["shared_ffn"] = c.whole("n_shared_experts") * width
-    first = c.whole("first_k_dense_replace")
-    step = c.whole("moe_layer_freq", default=1) or 1
-    usual = [
-        "experts" if i >= first and i % step == 0 else "dense"
-        for i in range(layers)
-    ]
-    ffns = listed(c, "mlp_layer_types", FEED_FORWARD) or usual
-    return {
-        "moe": moe,
-        "ffns": ffns,
-        "mtp_layers": c.whole("num_mtp_layers", default=0),
-    }
-
-
-def _deepseek(c: Config) -> Fields:
-    return latent(c) | _deepseek_experts(c)
-
-
-def _gpt_oss(c: Config) -> Fields:
+def _gpt_oss_experts(c: Config) -> Fields:
     moe = {
         "experts": c.whole("num_local_experts"),
         "top_k": c.whole("num_experts_per_tok", "experts_per_token"),
@@ -128,18 +85,7 @@ def _gpt_oss(c: Config) -> Fields:
         "router_bias": True,
         "expert_bias": True,
     }
-    biased = c.flag("attention_bias")
-    second = every(count(c), 2, "full", "sliding")
-    return {
-        "moe": moe,
-        "qkv_bias": biased,
-        "bias": biased,
-        **sliding(c, second),
-    }
-
-
-def _gemma2(c: Config) -> Fields:
-    return _gemma(c) | sliding(c, every(count(c), 2, "full", "sliding"))
+    return {"moe": moe}
 
 
 def _gemma3(c: Config) -> Fields:
@@ -150,27 +96,17 @@ def _gemma3(c: Config) -> Fields:
         raise BadInput(
             f"{c.where}: _sliding_window_pattern is not read by transformers: give layer_types"
         )
-    return _gemma(c) | sliding(c, every(count(c), period, "full", "sliding"))
+    return _gemma(c) | slid(last_of(period))(c)
 
 
 def _gemma(c: Config) -> Fields:
-    found = attention_bias(c)
+    found = LLAMA(c)
     # GemmaConfig takes the older value for what the models were trained with
     return (
         {**found, "activation": "gelu-tanh"}
         if c.get("hidden_act") == "gelu"
         else found
     )
-
-
-def _olmo3(c: Config) -> Fields:
-    return attention_bias(c) | sliding(
-        c, every(count(c), 4, "full", "sliding")
-    )
-
-
-def _glm(c: Config) -> Fields:
-    return {"qkv_bias": c.flag("attention_bias")}
 
 
 def _glm4_moe(c: Config) -> Fields:
@@ -180,19 +116,8 @@ def _glm4_moe(c: Config) -> Fields:
         "qkv_bias": c.flag("attention_bias"),
         "qk_norm": c.flag("use_qk_norm"),
         "head_dim": c.whole("head_dim", default=width) or None,
-        **_deepseek_experts(c),
+        **V3(c),
     }
-
-
-def _gpt2(c: Config) -> Fields:
-    if c.flag("add_cross_attention"):
-        raise c.refuse("add_cross_attention is set")
-    return {}
-
-
-def _gpt_neox(c: Config) -> Fields:
-    attention = c.flag("attention_bias")
-    return biases(attention, attention, True)
 
 
 def _falcon(c: Config) -> Fields:
@@ -250,22 +175,30 @@ FALCON_OLD = Family(
 )
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family({}, attention_bias),
+    "llama": Family({}, LLAMA),
     "mistral": Family({}, sliding),
     "ministral": Family({}, sliding),
-    "mixtral": Family({}, _mixtral, {"rope_theta": 1e6}),
-    "qwen2": Family({"qkv_bias": True}, _qwen2, also=HEAD),
-    "qwen3": Family({"qk_norm": True}, _qwen3),
+    "mixtral": Family(
+        {}, all_of(experts(MIXTRAL), sliding), {"rope_theta": 1e6}
+    ),
+    "qwen2": Family({"qkv_bias": True}, QWEN_2, also=HEAD),
+    "qwen3": Family({"qk_norm": True}, all_of(LLAMA, QWEN_2)),
     "qwen2_moe": Family({}, _qwen2_moe, also=HEAD),
     "qwen3_moe": Family(
-        {"qk_norm": True}, _qwen3_moe, also=(*HEAD, "max_window_layers")
+        {"qk_norm": True},
+        all_of(asked("max_window_layers"), QWEN_MOE, LLAMA, sliding),
+        also=(*HEAD, "max_window_layers"),
     ),
-    "qwen3_vl_moe_text": Family({"qk_norm": True}, _qwen3_vl_moe, also=HEAD),
-    "deepseek_v2": Family({}, _deepseek, also=(*HEAD, *SPARSE)),
-    "deepseek_v3": Family({}, _deepseek, UNTRAINED, also=(*HEAD, *SPARSE)),
+    "qwen3_vl_moe_text": Family(
+        {"qk_norm": True}, all_of(QWEN_MOE, LLAMA), also=HEAD
+    ),
+    "deepseek_v2": Family({}, all_of(latent, V3), also=(*HEAD, *SPARSE)),
+    "deepseek_v3": Family(
+        {}, all_of(latent, V3), UNTRAINED, also=(*HEAD, *SPARSE)
+    ),
     "kimi_k2": Family(
         {},
-        _deepseek,
+        all_of(latent, V3),
         {
             **UNTRAINED,
             "rms_norm_eps": 1e-6,
@@ -278,16 +211,16 @@ FAMILIES: dict[str, Family] = {
         classes=("DeepseekV3ForCausalLM", "KimiK2ForCausalLM"),
     ),
     "gpt2": Family(
-        {**LAYERNORM_GELU, **BIASED, "positions": "learned"}, _gpt2
+        {**LAYERNORM_GELU, **BIASED, "positions": "learned"}, decoder
     ),
     "gpt_neox": Family(
         LAYERNORM_GELU,
-        _gpt_neox,
+        biased("attention_bias", "attention_bias", True),
         {"rotary_pct": 0.25},
         also=("rotary_emb_base",),
     ),
     "gemma": Family({}, _gemma),
-    "gemma2": Family({"norms_per_layer": 4}, _gemma2),
+    "gemma2": Family({"norms_per_layer": 4}, all_of(_gemma, slid(last_of(2)))),
     "gemma3_text": Family(
         {"norms_per_layer": 4, "qk_norm": True},
         _gemma3,
@@ -298,19 +231,23 @@ FAMILIES: dict[str, Family] = {
     ),
     "RefinedWeb": FALCON_OLD,
     "RefinedWebModel": FALCON_OLD,
-    "olmo": Family({"norm": "nonparametric"}, attention_bias, also=HEAD),
+    "olmo": Family({"norm": "nonparametric"}, LLAMA, also=HEAD),
     "olmo2": Family(
-        {"qk_norm": True, "qk_norm_whole": True}, attention_bias, also=HEAD
+        {"qk_norm": True, "qk_norm_whole": True}, LLAMA, also=HEAD
     ),
     "olmo3": Family(
         {"qk_norm": True, "qk_norm_whole": True},
-        _olmo3,
+        all_of(LLAMA, slid(last_of(4))),
         {"rope_theta": 500000.0},
         also=HEAD,
     ),
     "gpt_oss": Family(
         {"attention_sinks": True},
-        _gpt_oss,
+        all_of(
+            _gpt_oss_experts,
+            biased(*3 * ("attention_bias",)),
+            slid(last_of(2)),
+        ),
         {"rope_theta": 150000.0},
         also=("experts_per_token",),
     ),
@@ -326,8 +263,8 @@ FAMILIES: dict[str, Family] = {
         also=("seq_length",),
         aliases={"n_embed": "hidden_size"},
     ),
-    "glm": Family({}, _glm, HALF),
-    "glm4": Family({"norms_per_layer": 4}, _glm, HALF),
+    "glm": Family({}, QKV, HALF),
+    "glm4": Family({"norms_per_layer": 4}, QKV, HALF),
     "glm4_moe": Family(
         {}, _glm4_moe, {**HALF, **UNTRAINED}, also=(*HEAD, *SPARSE)
     ),

@@ -10,22 +10,27 @@ from math import ceil
 from typing import Any
 
 from ..errors import BadInput
-from .hf_family import Family, attention_bias, biases, latent, routed
+from .hf_family import Family
 from .hf_keys import Config, Fields
-from .hf_layers import (
-    FEED_FORWARD,
-    LINEAR,
-    MAMBA,
-    count,
-    every,
-    listed,
-    windows,
+from .hf_layers import LINEAR, MAMBA, count, every, listed, windows
+from .hf_parts import (
+    DEEPSEEK,
+    KIMI,
+    LLAMA,
+    MIXTRAL,
+    PROJECTIONS,
+    QWEN,
+    all_of,
+    asked,
+    biases,
+    dense_first,
+    experts,
+    last_of,
+    latent,
+    routed,
+    sparse_steps,
+    windowed,
 )
-
-
-def _qkv_out(c: Config) -> Fields:
-    attention = c.flag("attention_bias")
-    return biases(attention, attention, False)
 
 
 def _delta(c: Config) -> Fields:
@@ -50,9 +55,9 @@ def _plain_attention(c: Config) -> Fields:
     return biases(False, False, False)
 
 
-def _every_fourth(c: Config) -> Fields:
-    period = c.whole("full_attention_interval", default=4)
-    return windows(c, every(count(c), period, "full", "linear"), names=LINEAR)
+FOURTH = windowed(
+    last_of(("full_attention_interval", 4), "full", "linear"), names=LINEAR
+)
 
 
 def _next_token(c: Config) -> Fields:
@@ -66,37 +71,25 @@ def _qwen3_5(c: Config) -> Fields:
     return {
         "linear": _delta(c),
         **_plain_attention(c),
-        **_every_fourth(c),
+        **FOURTH(c),
         **_next_token(c),
     }
 
 
 def _qwen3_next(c: Config) -> Fields:
-    """Experts in every `decoder_sparse_step`-th layer but those of `mlp_only_layers`."""
-    layers = count(c)
-    plain = c.listed("mlp_only_layers") or []
-    step = c.whole("decoder_sparse_step", default=1)
-    if not step:
-        raise BadInput(f"{c.where}: decoder_sparse_step must be at least 1")
+    """A shared expert with a gate."""
     shared = c.whole("shared_expert_intermediate_size")
     if not shared:
         raise c.refuse("a shared expert has no width, but its gate is there")
-    names = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    sparse = [i not in plain and (i + 1) % step == 0 for i in range(layers)]
     return {
         "linear": _delta(c),
-        "moe": routed(c, *names, shared_ffn=shared, shared_gate=True),
+        "moe": routed(c, *QWEN, shared_ffn=shared, shared_gate=True),
         "ffn": c.whole("intermediate_size", default=shared),
-        "ffns": ["experts" if here else "dense" for here in sparse],
+        **sparse_steps()(c),
         **_plain_attention(c),
-        **_every_fourth(c),
+        **FOURTH(c),
         **_next_token(c),
     }
-
-
-def _qwen3_5_moe(c: Config) -> Fields:
-    c.asked.add("mlp_only_layers")
-    return _qwen3_next(c)
 
 
 def _channel_decay(heads: int, width: int) -> Fields:
@@ -127,21 +120,9 @@ def _kimi_linear(c: Config) -> Fields:
         usual = ["full" if i + 1 in full else "linear" for i in range(layers)]
     linear = _channel_decay(heads, width)
     linear |= {"conv": conv, "decay_rank": width, "gate_rank": width}
-    names = (
-        "num_local_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-    )
-    shared = c.whole("n_shared_experts") * c.whole("moe_intermediate_size")
-    first = c.whole("first_k_dense_replace", default=1)
-    ffns = ["experts" if i >= first else "dense" for i in range(layers)]
     return {
-        **latent(c),
-        "tied_embeddings": False,  # whatever the file says
         "linear": linear,
-        "moe": routed(c, *names, shared_ffn=shared),
         "mixers": listed(c, "layer_types", LINEAR) or usual,
-        "ffns": listed(c, "mlp_layer_types", FEED_FORWARD) or ffns,
     }
 
 
@@ -157,22 +138,9 @@ def _bailing(c: Config) -> Fields:
     taps = c.whole("linear_conv_kernel_dim", "short_conv_kernel_size")
     linear = _channel_decay(heads, width) | {"conv": taps}
     usual = every(layers, c.whole("layer_group_size"), "full", "linear")
-    first = c.whole("first_k_dense_replace")
-    ffns = ["experts" if i >= first else "dense" for i in range(layers)]
-    names = (
-        "num_local_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-    )
-    shared = c.whole("n_shared_experts") * c.whole("moe_intermediate_size")
     return {
-        **latent(c),
-        "attention_gate": "head",
-        "tied_embeddings": False,  # whatever the file says
         "linear": linear,
-        "moe": routed(c, *names, shared_ffn=shared),
         "mixers": listed(c, "layer_types", LINEAR) or usual,
-        "ffns": listed(c, "mlp_layer_types", FEED_FORWARD) or ffns,
     }
 
 
@@ -197,7 +165,11 @@ def _olmo_hybrid(c: Config) -> Fields:
         "conv": c.whole("linear_conv_kernel_dim"),
         "vectors": 2 * values,
     }
-    return {"linear": linear, **_qkv_out(c), **windows(c, usual, names=LINEAR)}
+    return {
+        "linear": linear,
+        **PROJECTIONS(c),
+        **windows(c, usual, names=LINEAR),
+    }
 
 
 def _minimax(c: Config) -> Fields:
@@ -214,13 +186,7 @@ def _minimax(c: Config) -> Fields:
         "write_gate": False,
         "norm": "whole",
     }
-    names = ("num_local_experts", "num_experts_per_tok", "intermediate_size")
-    usual = ["full" if (i + 1) % 2 else "linear" for i in range(count(c))]
-    return {
-        "linear": linear,
-        "moe": routed(c, *names),
-        **windows(c, usual, names=LINEAR),
-    }
+    return {"linear": linear}
 
 
 def _xlstm(c: Config) -> Fields:
@@ -301,28 +267,22 @@ def _bamba(c: Config) -> Fields:
     return {
         "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
         "mixers": mixers,
-        **attention_bias(c),
+        **LLAMA(c),
     }
 
 
 def _granite_hybrid(c: Config) -> Fields:
     """Mamba-2 and full attention; experts, if there are any, beside shared ones."""
-    attention = c.flag("attention_bias")
     shared = c.whole("shared_intermediate_size")
     layers = count(c)
     found: Fields = {
         "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
         "ffn": shared,
         "mixers": listed(c, "layer_types", MAMBA) or ["ssm"] * layers,
-        **biases(attention, attention, False),
+        **PROJECTIONS(c),
     }
     if c.whole("num_local_experts"):
-        names = (
-            "num_local_experts",
-            "num_experts_per_tok",
-            "intermediate_size",
-        )
-        found["moe"] = routed(c, *names, shared_ffn=shared)
+        found["moe"] = routed(c, *MIXTRAL, shared_ffn=shared)
     return found
 
 
@@ -349,7 +309,7 @@ def _falcon_h1(c: Config) -> Fields:
         raise c.refuse(
             "only one projection of the state space has a bias (projectors_bias)"
         )
-    return {"ssm": ssm, "mixers": ["ssm&full"] * count(c), **attention_bias(c)}
+    return {"ssm": ssm, "mixers": ["ssm&full"] * count(c), **LLAMA(c)}
 
 
 def _jamba(c: Config) -> Fields:
@@ -500,13 +460,8 @@ def _nemotron_h(c: Config) -> Fields:
     c.asked.update(("mtp_layers_block_type", "mtp_hybrid_override_pattern"))
     ahead = f"{blocks_ahead} next-token blocks (num_nextn_predict_layers) are left out"
     shared = c.whole("moe_shared_expert_intermediate_size")
-    names = (
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-    )
     moe = routed(
-        c, *names, shared_ffn=shared * bool(c.whole("n_shared_experts"))
+        c, *DEEPSEEK, shared_ffn=shared * bool(c.whole("n_shared_experts"))
     )
     moe["latent"] = c.whole("moe_latent_size", default=0)
     mlp = c.flag("mlp_bias")
@@ -595,7 +550,7 @@ def _lfm3(c: Config) -> Fields:
         "conv": _convolution(c),
         "norms_per_layer": 4 if c.flag("use_sandwich_norm") else 2,
         "attention_gate": "head" if c.flag("use_attention_gate") else "none",
-        **_qkv_out(c),
+        **PROJECTIONS(c),
         **windows(c, usual, names=CONVOLUTION),
     }
 
@@ -609,16 +564,28 @@ NEXT_KEYS = (
 )
 PLAIN: Fields = {"positions": "none"}
 
+UNTIED: Fields = {"tied_embeddings": False}
+"""Whatever the file says."""
+LATENT = all_of(
+    latent, experts(KIMI, "n_shared_experts", "moe_intermediate_size")
+)
+
 HYBRIDS: dict[str, Family] = {
-    "bailing_hybrid": Family({}, _bailing, also=("qk_head_dim", *DERIVED)),
+    "bailing_hybrid": Family(
+        {"attention_gate": "head", **UNTIED},
+        all_of(_bailing, LATENT, dense_first("first_k_dense_replace")),
+        also=("qk_head_dim", *DERIVED),
+    ),
     "bamba": Family({}, _bamba, also=HEAD),
     "falcon_h1": Family({}, _falcon_h1, also=HEAD),
     "falcon_mamba": Family({}, _mamba, also=("intermediate_size",)),
     "granitemoehybrid": Family({}, _granite_hybrid, also=HEAD),
     "jamba": Family(PLAIN, _jamba, also=HEAD),
     "kimi_linear": Family(
-        PLAIN,
-        _kimi_linear,
+        {**PLAIN, **UNTIED},
+        all_of(
+            _kimi_linear, LATENT, dense_first(("first_k_dense_replace", 1))
+        ),
         also=(
             "linear_attn_config",
             "first_k_dense_replace",
@@ -635,7 +602,14 @@ HYBRIDS: dict[str, Family] = {
     "lfm3": Family({"qk_norm": True}, _lfm3),
     "mamba": Family({}, _mamba, also=("intermediate_size",)),
     "mamba2": Family({}, _mamba_2),
-    "minimax": Family({}, _minimax),
+    "minimax": Family(
+        {},
+        all_of(
+            _minimax,
+            experts(MIXTRAL),
+            windowed(last_of(2, "linear", "full"), names=LINEAR),
+        ),
+    ),
     "nemotron_h": Family(
         {"gated": False, **PLAIN},
         _nemotron_h,
@@ -646,7 +620,9 @@ HYBRIDS: dict[str, Family] = {
         {"qk_norm": True, "qk_norm_whole": True}, _olmo_hybrid, also=HEAD
     ),
     "qwen3_5_moe_text": Family(
-        NEXT, _qwen3_5_moe, also=(*NEXT_KEYS, "mlp_only_layers")
+        NEXT,
+        all_of(asked("mlp_only_layers"), _qwen3_next),
+        also=(*NEXT_KEYS, "mlp_only_layers"),
     ),
     "qwen3_5_text": Family(
         NEXT, _qwen3_5, also=(*NEXT_KEYS, "mlp_only_layers")

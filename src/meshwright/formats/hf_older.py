@@ -6,16 +6,15 @@ Source: configuration and modeling files of transformers 5.23.
 from __future__ import annotations
 
 from ..errors import BadInput
-from .hf_family import Family, biases
+from .hf_family import Family
 from .hf_keys import Config, Fields
 from .hf_layers import count
+from .hf_parts import biases, decoder
 
 
 def _gpt_bigcode(c: Config) -> Fields:
     """GPT-2 with one key/value head."""
-    if c.flag("add_cross_attention"):
-        raise c.refuse("add_cross_attention is set")
-    return {"kv_heads": 1 if c.flag("multi_query") else None}
+    return decoder(c) | {"kv_heads": 1 if c.flag("multi_query") else None}
 
 
 def _gpt_neo(c: Config) -> Fields:
@@ -66,12 +65,6 @@ def _biogpt(c: Config) -> Fields:
     return {"position_rows": c.whole("max_position_embeddings") + 2}
 
 
-def _xglm(c: Config) -> Fields:
-    if c.flag("add_cross_attention"):
-        raise c.refuse("add_cross_attention is set")
-    return {}
-
-
 def _mpt(c: Config) -> Fields:
     """Positions by slopes, or learned ones of the published files, which transformers does not
     read.
@@ -91,13 +84,8 @@ def _mpt(c: Config) -> Fields:
     return {"ffn": 4 * c.whole("d_model")}
 
 
-def _phi(c: Config) -> Fields:
-    """A parallel block; heads may be normalised by layer norms with shifts."""
-    normed = c.flag("qk_layernorm")
-    return {"qk_norm": normed, "qk_norm_shift": normed}
-
-
-def _persimmon(c: Config) -> Fields:
+def _head_norms(c: Config) -> Fields:
+    """Heads may be normalised by layer norms with shifts."""
     normed = c.flag("qk_layernorm")
     return {"qk_norm": normed, "qk_norm_shift": normed}
 
@@ -120,7 +108,7 @@ OLDER: dict[str, Family] = {
     "ctrl": Family(
         {**LAYERNORM, **BIASED, "positions": "none", "head_bias": True}
     ),
-    "gpt-sw3": Family({**LAYERNORM, **BIASED, **LEARNED}, _xglm),
+    "gpt-sw3": Family({**LAYERNORM, **BIASED, **LEARNED}, decoder),
     "gpt_bigcode": Family({**LAYERNORM, **BIASED, **LEARNED}, _gpt_bigcode),
     "gpt_neo": Family(
         {**LAYERNORM, **biases(False, True, True), **LEARNED}, _gpt_neo
@@ -139,12 +127,12 @@ OLDER: dict[str, Family] = {
         {**LAYERNORM, **BIASED, **LEARNED, "final_norm": False}
     ),
     "opt": Family({"gated": False, **LEARNED}, _opt),
-    "persimmon": Family({**LAYERNORM, **BIASED}, _persimmon, HALF),
+    "persimmon": Family({**LAYERNORM, **BIASED}, _head_norms, HALF),
     "phi": Family(
         {**LAYERNORM, **BIASED, "norms_per_layer": 1, "head_bias": True},
-        _phi,
+        _head_norms,
         HALF,
         also=HEAD,
     ),
-    "xglm": Family({**LAYERNORM, **BIASED, "positions": "none"}, _xglm),
+    "xglm": Family({**LAYERNORM, **BIASED, "positions": "none"}, decoder),
 }
