@@ -20,7 +20,7 @@ from meshwright.limits.simulate import (
     Degrees,
     Step,
     bytes_needed,
-    idle_share,
+    in_order,
     simulate,
 )
 from meshwright.schedule import get
@@ -64,6 +64,11 @@ def test_nothing_cut_sends_nothing() -> None:
     assert alone[2:] == (0,) * 7
 
 
+def idle_share(scenario: Scenario, d: Degrees) -> float:
+    """Seconds without work for each second of it."""
+    return float(in_order(scenario.machine, d, 1.0)) - 1.0
+
+
 @pytest.mark.parametrize(
     ("p", "m", "v"), [(4, 8, 3), (8, 8, 2), (2, 64, 1), (16, 32, 4), (8, 4, 3)]
 )
@@ -71,7 +76,7 @@ def test_the_bubble_is_that_of_interleaved_1f1b(
     p: int, m: int, v: int
 ) -> None:
     """With fewer microbatches than stages it costs (v - 1)(p - m) slots more in the paper."""
-    idle = idle_share(H100.machine, Degrees(1, 1, 1, p, 1, m, v, 0))
+    idle = idle_share(H100, Degrees(1, 1, 1, p, 1, m, v, 0))
     more = (v - 1) * max(p - m, 0)
     assert idle == pytest.approx((p - 1 + more) / (v * m))
     if not more:
@@ -84,9 +89,9 @@ def test_zero_bubble_needs_steps_that_overlap() -> None:
     its three equal passes.
     """
     d = Degrees(1, 1, 1, 8, 1, 16, 1, 1)
-    assert idle_share(H100.machine, d) == pytest.approx(0, abs=1e-15)
+    assert idle_share(H100, d) == pytest.approx(0, abs=1e-15)
     barrier = put("assumptions.overlap.step_barrier", "global norm")(H100)
-    assert idle_share(barrier.machine, d) == pytest.approx(7 / 3 / 16)
+    assert idle_share(barrier, d) == pytest.approx(7 / 3 / 16)
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def papers(job: Job, schedule: str, m: float, v: int, send: float) -> Pipeline:
     """The slowest of four devices computes 3 s and 5 s, the others 2 s and 4 s, of which 1 s are
     weight gradients."""
     return published(
-        job,
+        job.how.overlap,
         schedule_named(schedule),
         (4, m, v),
         slow=(3.0, 5.0),

@@ -34,6 +34,8 @@ from ..describe.assumptions import NOT_HIDDEN, Hide, Overlap
 from ..describe.job import Precision
 from ..num import minimum, where
 from ..schedule import get as schedule_named
+from ..schedule.stage_costs import Pass
+from ..step.pipeline import published
 from ..step.sync import Device, exposed
 from ..step.weights import DeviceSync, WeightSync
 from ..step.zero import sharded
@@ -162,26 +164,45 @@ def parts(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Parts:
 
 
 def summed(on: Machine, s: Shape, d: Degrees, of: Parts) -> Step:
-    """Products and what of the tensor traffic and the messages between blocks outlasts them,
-    longer by the idle share, then gradients, on the same links, and latencies (equation 21).
+    """Products and what of the tensor traffic and the messages between blocks outlasts them, in
+    the order of the pipeline, then gradients, on the same links, and latencies (equation 21).
     """
-    matmul, dp = of.matmul, of.dp
     tp, p2p = added(of.tp), added(of.p2p)
-    idle = idle_share(on, d)
-    longer = budgeted(matmul, together([of.tp, of.p2p]))
-    work = (matmul + longer) * (1 + idle)
+    busy = of.matmul + budgeted(of.matmul, together([of.tp, of.p2p]))
+    pipeline = in_order(on, d, busy)
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
+    gradients = shown(on, s, d, pipeline, tp + p2p, of.dp)
     return Step(
-        work + shown(on, s, d, work, tp + p2p, dp) + wait + dp.latency,
-        matmul,
-        idle / (1 + idle),
+        pipeline + gradients + wait + of.dp.latency,
+        of.matmul,
+        1 - busy / pipeline,
         tp.seconds,
-        dp.seconds,
+        of.dp.seconds,
         p2p.seconds,
         tp.latency,
-        dp.latency,
+        of.dp.latency,
         p2p.latency,
     )
+
+
+def in_order(on: Machine, d: Degrees, busy: Values) -> Values:
+    """Seconds of m microbatches in the order of ZB-H2 or of interleaved 1F1B, which keep a device
+    busy in three equal passes. With fewer microbatches than stages 1F1B pays (v - 1)(PP - m) slots
+    more, as in the paper.
+    """
+    f = busy / (3 * d.microbatches)
+    zero_bubble, rounds = (
+        published(
+            on.overlap,
+            schedule_named(name),
+            (d.pp, d.microbatches, v),
+            slow=(f, 2 * f),
+            others=Pass(f, f, f),
+            send=0.0,
+        ).total
+        for name, v in (("zb-h2", 1.0), ("interleaved", d.interleave))
+    )
+    return where(d.zero_bubble > 0, zero_bubble, rounds)
 
 
 def shown(
@@ -299,23 +320,6 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
             {on.overlap.ep: beyond._replace(latency=2 * (s.L - 1) * far)},
         ]
     )
-
-
-def idle_share(on: Machine, d: Degrees) -> Values:
-    """Idle time of a device for each second of work: that of ZB-H2 or of interleaved 1F1B, three
-    equal passes.
-
-    With fewer microbatches than stages 1F1B pays (v - 1)(PP - m) of v m besides, as in the paper.
-    """
-    third = 1 / (3 * d.microbatches)
-    barrier = on.overlap.step_barrier != "none"
-    zero_bubble, rounds = (
-        schedule_named(name).idle(
-            d.pp, d.microbatches, v, third, third, third, barrier
-        )
-        for name, v in (("zb-h2", 1.0), ("interleaved", d.interleave))
-    )
-    return where(d.zero_bubble > 0, zero_bubble, rounds)
 
 
 def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:

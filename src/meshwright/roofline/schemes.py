@@ -254,7 +254,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
             ahead,
             back,
             published(
-                setting.job,
+                mesh.clock.overlap,
                 order,
                 (stages, microbatches, 1),
                 slow=(f, b_),

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ..cost.layer import Clock
 from ..cost.load import Busy, Load
+from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, named, naming, where
@@ -203,7 +204,7 @@ def least_idle(
 
 
 def published(
-    job: Job,
+    how: Overlap,
     schedule: Schedule,
     order: Order,
     slow: Passes,
@@ -219,12 +220,13 @@ def published(
     rounds = schedule.rounds(m)
     forward, backward = slow
     sends = chunks * send
-    waits = float(job.how.overlap.pp != "all")
+    waits = float(how.pp != "all")
     longer = maximum(send - forward / chunks, 0.0) + maximum(
         send - backward / chunks, 0.0
     )
     paid = rounds * (2 * sends * waits + longer * chunks * (1.0 - waits))
     f, i, w = others
-    bubble = schedule.idle(p, m, v, f + sends, i + sends, w, barrier(job))
+    together = how.step_barrier != "none"
+    bubble = schedule.idle(p, m, v, f + sends, i + sends, w, together)
     busy = (forward + backward) * rounds
     return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))

@@ -190,7 +190,8 @@ def pipelined(
     schedule, d = schedule_of(layout), of.stages
     order = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
-        return published(job, schedule, order, of.slow, of.others, send=d.send)
+        how = job.how.overlap
+        return published(how, schedule, order, of.slow, of.others, send=d.send)
     m = rounds(job, layout)
     busy = (of.slow[0] + of.slow[1]) * m
     parts: Parts
