@@ -122,7 +122,14 @@ def virtual(run: Run) -> Virtual:
         chosen,
         typical,
         rest(run.ranks),
-        bubble(run.job.layout, recorded[0], kinds, raw, steady, typical),
+        bubble(
+            run.job.layout,
+            pipe=recorded[0],
+            kinds=kinds,
+            raw=raw,
+            steady=steady,
+            typical=typical,
+        ),
     )
 
 
@@ -306,4 +313,4 @@ def on_the_clock(ranks: Sequence[RankRecord], k: int) -> Timeline:
             [part.start_s + step.began_unix_s - zero for part in parts]
         )
         ends.append([part.end_s + step.began_unix_s - zero for part in parts])
-    return Timeline(order, stages, starts, ends, [])
+    return Timeline(order, stages, start_s=starts, end_s=ends, sends=[])

@@ -47,29 +47,29 @@ def heads(m: Model, kind: Kind, tp: Num) -> DeviceHeads:
         v = m.mla.v_head_dim
         return DeviceHeads(
             m.heads / tp,
-            m.heads / tp,
-            q,
-            v,
-            m.attention_sinks,
+            K=m.heads / tp,
+            q=q,
+            v=v,
+            sinks=m.attention_sinks,
         )
     if m.sliding and kind.window is not None:
         of = m.sliding
         v = m.sliding.v_head_dim or m.sliding.head_dim
         return DeviceHeads(
             of.heads / tp,
-            maximum(of.kv_heads / tp, 1.0),
-            of.head_dim,
-            v,
-            of.sinks,
+            K=maximum(of.kv_heads / tp, 1.0),
+            q=of.head_dim,
+            v=v,
+            sinks=of.sinks,
         )
     shared = m.key_is_value and kind.window is None
     return DeviceHeads(
         m.heads / tp,
-        maximum(m.K / tp, 1.0),
-        m.h,
-        m.v,
-        m.attention_sinks,
-        shared,
+        K=maximum(m.K / tp, 1.0),
+        q=m.h,
+        v=m.v,
+        sinks=m.attention_sinks,
+        shared=shared,
     )
 
 
@@ -99,12 +99,16 @@ def attention(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         job,
         layout,
         size,
-        "attention/out",
-        wide,
+        name="attention/out",
+        k=wide,
         of=Matrix(quantised=False),
         reduces=not beside_ffn,
     )
-    return [*ops, out, *after(job, layout, size, "attention", m.biased_out)]
+    return [
+        *ops,
+        out,
+        *after(job, layout, size, name="attention", biased=m.biased_out),
+    ]
 
 
 def projections(
@@ -122,9 +126,9 @@ def projections(
         job,
         layout,
         size,
-        "attention/qkv",
-        m.hidden,
-        width,
+        name="attention/qkv",
+        k=m.hidden,
+        n=width,
         of=Matrix(calls=float(len(columns)), columns=columns),
         entry=Entry(keeps=alone, reduces=alone),
     )
@@ -188,7 +192,7 @@ def core(
     m = job.model
     c = job.how.count
     act = job.precision.activation_bytes
-    heads = heads_of(size, of.H, of.K, of.q, of.v)
+    heads = heads_of(size, H=of.H, K=of.K, q=of.q, v=of.v)
     work = worked(layout, heads)
     forward, backward = exchange(layout, heads, act, c.gathered_keys)
     tiled = (size.cp > 1) | (kind.window is not None and kind.window < job.T)
@@ -235,9 +239,9 @@ def gate(job: Job, layout: Layout, size: Local, of: DeviceHeads) -> list[Op]:
         job,
         layout,
         size,
-        "attention/gate",
-        m.hidden,
-        width,
+        name="attention/gate",
+        k=m.hidden,
+        n=width,
         entry=shared,
     )
     product = blocks.scaled(

@@ -137,7 +137,9 @@ def matmul(
     d_weight = Pass(
         k * n * (2 * T - one * copies),
         memory=tokens + weights * (wgt if gradient is None else gradient),
-        products=(Product(k, n, T, True, copies),),
+        products=(
+            Product(k, inner=n, tokens=T, weight_gradient=True, copies=copies),
+        ),
         engine=engine,
     )
     if summed is not None:

@@ -31,7 +31,7 @@ def exchange(
 
 def heads_of(size: Local, H: Num, K: Num, q: Num, v: Num) -> RankHeads:
     """One microbatch on one tp rank; H query and K key/value heads of widths q and v."""
-    return RankHeads(size.b, size.T, size.cp, H, K, q, v)
+    return RankHeads(size.b, T=size.T, cp=size.cp, H=H, K=K, q=q, v=v)
 
 
 def worked(layout: Layout, heads: RankHeads) -> AttentionWork:

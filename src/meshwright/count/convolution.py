@@ -26,7 +26,9 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     three = Matrix(columns=(D,) * 3)
     ops = [
         pre_norm(job, layout, size, "conv/norm"),
-        column(job, layout, size, "conv/in", m.hidden, 3 * D, of=three),
+        column(
+            job, layout, size, name="conv/in", k=m.hidden, n=3 * D, of=three
+        ),
     ]
     if of.bias:
         ops.append(blocks.bias("conv/in bias", t, 3 * D, act=act, wgt=wgt))
@@ -37,6 +39,8 @@ def convolution(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
             "conv/taps", t, D, of.taps, act=act, wgt=wgt, biased=of.bias
         ),
         blocks.scaled("conv/gate out", t * D, t * D, act=act),
-        row(job, layout, size, "conv/out", D, of=Matrix(quantised=False)),
+        row(
+            job, layout, size, name="conv/out", k=D, of=Matrix(quantised=False)
+        ),
         *after(job, layout, size, "conv", biased=of.bias),
     ]

@@ -42,9 +42,9 @@ def dense(
         job,
         layout,
         size,
-        f"{name}/up",
-        m.hidden,
-        F * gates,
+        name=f"{name}/up",
+        k=m.hidden,
+        n=F * gates,
         of=Matrix(calls=float(gates), columns=(F,) * gates),
         entry=Entry(gathers=not shares_norm, modules=gates),
     )
@@ -76,5 +76,7 @@ def dense(
         )
     if m.inner_norms:
         ops.append(inner_norm(job, f"{name}/inner norm", t, F))
-    ops.append(row(job, layout, size, f"{name}/down", F))
-    return ops + (after(job, layout, size, name, m.bias) if kind else [])
+    ops.append(row(job, layout, size, name=f"{name}/down", k=F))
+    return ops + (
+        after(job, layout, size, name, biased=m.bias) if kind else []
+    )

@@ -35,10 +35,10 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
         return linear(
             job,
             layout,
-            f"attention/{name} down",
-            size.shard,
-            D,
-            n,
+            name=f"attention/{name} down",
+            T=size.shard,
+            k=D,
+            n=n,
             of=Matrix(kept=kept),
         )
 
@@ -61,7 +61,7 @@ def latent(job: Job, layout: Layout, size: Local) -> list[Op]:
     def up(name: str, k: int, n: Num, gathers: bool = False) -> Op:
         entry = Entry(gathers=gathers)
         return column(
-            job, layout, size, f"attention/{name}", k, n, entry=entry
+            job, layout, size, name=f"attention/{name}", k=k, n=n, entry=entry
         )
 
     q_heads = H * (mla.qk_nope_head_dim + rope)

@@ -24,7 +24,9 @@ def linear(
     sent: blocks.Messages = blocks.SILENT,
 ) -> Op:
     """`blocks.matmul` in the numbers of this job."""
-    return blocks.matmul(name, T, k, n, numbers(job, layout, of), of, sent)
+    return blocks.matmul(
+        name, T, k, n, numbers=numbers(job, layout, of), of=of, sent=sent
+    )
 
 
 def numbers(
@@ -34,11 +36,11 @@ def numbers(
     p = job.precision
     return blocks.Numbers(
         1.0 if job.how.count.dot_product == "2k-1" else 0.0,
-        p.activation_bytes,
-        p.weight_bytes,
-        gradient_bytes(job, layout),
-        summed_bytes(job, layout),
-        p.kept_input_bytes if of.quantised else p.activation_bytes,
+        act=p.activation_bytes,
+        wgt=p.weight_bytes,
+        gradient=gradient_bytes(job, layout),
+        summed=summed_bytes(job, layout),
+        stored=p.kept_input_bytes if of.quantised else p.activation_bytes,
     )
 
 

@@ -52,11 +52,11 @@ def linear_attention(
         ops.append(exchanged(mixed, entering))
     scan = chunks(
         of,
-        size.b,
-        size.T,
-        H / size.cp,
-        act,
-        job.fused_attention,
+        b=size.b,
+        T=size.T,
+        H=H / size.cp,
+        act=act,
+        fused=job.fused_attention,
     )
     leaving = t * values * act + (0.0 if of.conv else entering)
     ops.append(exchanged(scan._replace(weights=of.vectors / size.tp), leaving))
@@ -74,7 +74,7 @@ def linear_attention(
     plain = Matrix(quantised=False)
     return [
         *ops,
-        row(job, layout, size, "linear/out", values, of=plain),
+        row(job, layout, size, name="linear/out", k=values, of=plain),
         *after(job, layout, size, "linear", biased=False),
     ]
 
@@ -98,19 +98,21 @@ def projections(job: Job, layout: Layout, size: Local, of: Linear) -> list[Op]:
     )
     of_all = Matrix(columns=columns)
     name = "linear/in"
-    ops = [column(job, layout, size, name, D, sum(widths), of=of_all)]
+    ops = [column(job, layout, size, name, k=D, n=sum(widths), of=of_all)]
     for name, rank, width in ranks:
         if rank:
             down = linear(
                 job,
                 layout,
-                f"linear/{name} down",
-                size.shard,
-                D,
-                rank,
+                name=f"linear/{name} down",
+                T=size.shard,
+                k=D,
+                n=rank,
                 of=Matrix(kept=0.0),
             )
-            up = column(job, layout, size, f"linear/{name} up", rank, width)
+            up = column(
+                job, layout, size, name=f"linear/{name} up", k=rank, n=width
+            )
             ops += [down._replace(source="linear/norm"), up]
     return ops
 

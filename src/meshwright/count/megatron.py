@@ -36,7 +36,9 @@ def layer(job: Job, layout: Layout, kind: Kind) -> list[Op]:
             job, layout, size, beside=parallel_block(job.model, kind)
         )
     return ops + (
-        dense(job, layout, size, job.model.ffn, kind) if kind.ffn else []
+        dense(job, layout, size, width=job.model.ffn, kind=kind)
+        if kind.ffn
+        else []
     )
 
 

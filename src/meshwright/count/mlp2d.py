@@ -74,7 +74,7 @@ def products(
 
 def unit(D: Num = 1.0, F: Num = 1.0) -> list[Op]:
     """The block uncut, for one token."""
-    return block(1.0, D, F, 1.0, 1.0, act=0.0, wgt=0.0)
+    return block(1.0, D=D, F=F, tp_model=1.0, tp_ff=1.0, act=0.0, wgt=0.0)
 
 
 def parameters(L: Num, E: Num, D: Num, F: Num) -> Num:

@@ -40,13 +40,13 @@ def experts(job: Job, layout: Layout, size: Local, beside: bool) -> list[Op]:
             else norm(job, normed, size)
         ]
     ops.append(router(job, layout, size, moe)._replace(source=normed))
-    ops += routed(job, layout, size, moe, normed)
+    ops += routed(job, layout, size, moe, source=normed)
     if moe.post_norm:
         ops.append(norm(job, "experts/post norm", size))
     ops += shared(job, layout, size, moe)
     # routed experts bring their own biases, shared ones end as a dense feed-forward does
     biased = m.bias and bool(moe.shared_ffn)
-    return ops + after(job, layout, size, "ffn", biased)
+    return ops + after(job, layout, size, name="ffn", biased=biased)
 
 
 def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
@@ -55,10 +55,10 @@ def router(job: Job, layout: Layout, size: Local, moe: MoE) -> Op:
     op = linear(
         job,
         layout,
-        "experts/router",
-        size.shard,
-        job.model.hidden,
-        choices,
+        name="experts/router",
+        T=size.shard,
+        k=job.model.hidden,
+        n=choices,
         of=Matrix(quantised=False),
     )
     bias = choices if moe.router_bias else 0
@@ -89,8 +89,8 @@ def routed(
     if not moe.latent:
         return way
     t = size.shard
-    narrow = linear(job, layout, "experts/narrow", t, hidden, D)
-    wide = linear(job, layout, "experts/wide", t, D, hidden)
+    narrow = linear(job, layout, name="experts/narrow", T=t, k=hidden, n=D)
+    wide = linear(job, layout, name="experts/wide", T=t, k=D, n=hidden)
     return [narrow._replace(source=source), *way, wide]
 
 
@@ -105,7 +105,7 @@ def feed_forward(job: Job, layout: Layout, x: Num, moe: MoE) -> list[Op]:
 
     def product(name: str, k: Num, n: Num) -> list[Op]:
         of = Matrix(copies=here, expert=True)
-        op = linear(job, layout, f"experts/{name}", x, k, n, of=of)
+        op = linear(job, layout, name=f"experts/{name}", T=x, k=k, n=n, of=of)
         if not moe.expert_bias:
             return [op]
         bias = blocks.bias(
@@ -143,7 +143,9 @@ def shared(job: Job, layout: Layout, size: Local, moe: MoE) -> list[Op]:
         return ops
     one = Matrix(quantised=False)
     hidden = job.model.hidden
-    gate = linear(job, layout, "shared/gate", size.shard, hidden, 1, of=one)
+    gate = linear(
+        job, layout, name="shared/gate", T=size.shard, k=hidden, n=1, of=one
+    )
     return [*ops, gate]
 
 

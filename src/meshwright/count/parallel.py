@@ -62,12 +62,12 @@ def column(
     kept = size.tokens if inputs == "kept" else size.part(size.shard)
     return blocks.matmul(
         name,
-        size.tokens,
-        k,
-        n,
-        numbers(job, layout, of),
-        of._replace(kept=kept if entry.keeps else 0.0),
-        Messages(
+        T=size.tokens,
+        k=k,
+        n=n,
+        numbers=numbers(job, layout, of),
+        of=of._replace(kept=kept if entry.keeps else 0.0),
+        sent=Messages(
             forward=gather if entry.gathers else (),
             backward=back if entry.reduces else (),
         ),
@@ -99,7 +99,7 @@ def row(
     _, reduce = collectives(layout, t * D * job.precision.activation_bytes)
     sent = Messages(forward=reduce if reduces else ())
     mine = numbers(job, layout, of)
-    return blocks.matmul(name, t, k, D, mine, of, sent)
+    return blocks.matmul(name, T=t, k=k, n=D, numbers=mine, of=of, sent=sent)
 
 
 def collectives(

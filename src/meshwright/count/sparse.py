@@ -35,7 +35,13 @@ def indexer(job: Job, layout: Layout, size: Local) -> list[Op]:
 
     def project(name: str, k: Num, n: Num) -> Op:
         return linear(
-            job, layout, f"indexer/{name}", t, k, n, of=Matrix(kept=0.0)
+            job,
+            layout,
+            name=f"indexer/{name}",
+            T=t,
+            k=k,
+            n=n,
+            of=Matrix(kept=0.0),
         )._replace(source="attention/norm")
 
     norm = blocks.norm(

@@ -44,7 +44,7 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     wide = into(of, tp)
     ops = [
         pre_norm(job, layout, size, "ssm/norm"),
-        column(job, layout, size, "ssm/in", m.hidden, wide),
+        column(job, layout, size, name="ssm/in", k=m.hidden, n=wide),
     ]
     if of.bias:
         ops.append(blocks.bias("ssm/in bias", t, wide, act=act, wgt=wgt))
@@ -75,7 +75,14 @@ def state_space(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
         )
     return [
         *ops,
-        row(job, layout, size, "ssm/out", inner, of=Matrix(quantised=False)),
+        row(
+            job,
+            layout,
+            size,
+            name="ssm/out",
+            k=inner,
+            of=Matrix(quantised=False),
+        ),
         *after(job, layout, size, "ssm", biased=of.bias),
     ]
 
@@ -174,10 +181,10 @@ def selective(
         linear(
             job,
             layout,
-            "ssm/x",
-            t,
-            inner,
-            narrow,
+            name="ssm/x",
+            T=t,
+            k=inner,
+            n=narrow,
             of=Matrix(quantised=False),
             sent=Messages(forward=summed),
         )
@@ -193,10 +200,10 @@ def selective(
         linear(
             job,
             layout,
-            "ssm/dt",
-            t,
-            rank,
-            inner,
+            name="ssm/dt",
+            T=t,
+            k=rank,
+            n=inner,
             of=Matrix(quantised=False),
             sent=Messages(backward=summed),
         )

@@ -108,7 +108,7 @@ def core(job: Job, layout: Layout, size: Local, kind: Kind) -> list[Op]:
     q = m.h
     H = m.heads / layout.tp
     K = maximum(m.K / layout.tp, 1.0)
-    forward, backward = exchange(layout, heads_of(size, H, K, q, q), act)
+    forward, backward = exchange(layout, heads_of(size, H, K, q, v=q), act)
     attention = blocks.attention(
         "attention/core",
         AttentionShape(

@@ -81,9 +81,9 @@ def _widened(job: Job, layout: Layout, size: Local) -> list[Op]:
             job,
             layout,
             name,
-            t,
-            m.embedded,
-            m.hidden,
+            T=t,
+            k=m.embedded,
+            n=m.hidden,
             of=Matrix(quantised=False),
         ),
         blocks.bias(f"{name} bias", t, m.hidden, act=act, wgt=wgt),
@@ -104,9 +104,9 @@ def head(job: Job, layout: Layout) -> list[Op]:
         job,
         layout,
         size,
-        "head/logits",
-        width,
-        V,
+        name="head/logits",
+        k=width,
+        n=V,
         of=Matrix(quantised=False, engine="wide"),
         entry=Entry(gathers=False),  # the norm before it does
     )
@@ -165,7 +165,13 @@ def _transform(
     bias = [blocks.bias(f"{name} bias", t, width, act=act, wgt=wgt)]
     return [
         linear(
-            job, layout, name, t, m.hidden, width, of=Matrix(quantised=False)
+            job,
+            layout,
+            name,
+            T=t,
+            k=m.hidden,
+            n=width,
+            of=Matrix(quantised=False),
         ),
         *(bias if m.bias else []),
         blocks.gelu(f"{name} activation", t * width, act=act),
@@ -183,7 +189,9 @@ def join(job: Job, layout: Layout) -> list[Op]:
     whole = size.tokens * D * job.precision.activation_bytes
     columns = (Message("all_gather", "tp", whole),)
     project = also_sent(
-        column(job, layout, size, "mtp/project", 2 * D, D / layout.tp),
+        column(
+            job, layout, size, name="mtp/project", k=2 * D, n=D / layout.tp
+        ),
         result=columns,
     )
     return [

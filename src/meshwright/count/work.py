@@ -166,12 +166,12 @@ def local(job: Job, layout: Layout) -> Local:
     along = layout.sequence_parallel and not hidden_cut
     return Local(
         layout.microbatch,
-        T,
-        tokens,
-        tokens / layout.tp if along else tokens,
-        layout.tp,
-        layout.cp,
-        hidden_cut,
+        T=T,
+        tokens=tokens,
+        shard=tokens / layout.tp if along else tokens,
+        tp=layout.tp,
+        cp=layout.cp,
+        hidden_cut=hidden_cut,
     )
 
 

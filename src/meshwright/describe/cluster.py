@@ -75,7 +75,13 @@ class Cluster(Checked):
 
 
 NOWHERE = Cluster(
-    Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0),
+    Chip(
+        "",
+        matrix_flops={"bf16": 1.0},
+        vector_flops=1.0,
+        hbm_bytes=1.0,
+        hbm_bandwidth=1.0,
+    ),
     Network("", (Dim("", 1.0, 0.0),)),
     1,
 )

@@ -71,10 +71,10 @@ def offload(text: str) -> Offload:
     }
     return Offload(
         "+".join(name + words[name] for name in PARTS if name in amounts),
-        "activations" in amounts,
-        int(layers),
-        share if "optimizer" in amounts else 0.0,
-        "weights" in amounts,
+        activations="activations" in amounts,
+        layers=int(layers),
+        optimizer=share if "optimizer" in amounts else 0.0,
+        weights="weights" in amounts,
     )
 
 

@@ -71,8 +71,20 @@ PRECISIONS = {
     "fp4-pure": Precision(
         "fp4", gradient_bytes=2.0, gather_bytes=1.0, input_bytes=FP4_BLOCK
     ),
-    "tf32": Precision("tf32", 4.0, 4.0, 4.0, 4.0),
-    "fp32": Precision("fp32", 4.0, 4.0, 4.0, 4.0),
+    "tf32": Precision(
+        "tf32",
+        weight_bytes=4.0,
+        gradient_bytes=4.0,
+        activation_bytes=4.0,
+        gather_bytes=4.0,
+    ),
+    "fp32": Precision(
+        "fp32",
+        weight_bytes=4.0,
+        gradient_bytes=4.0,
+        activation_bytes=4.0,
+        gather_bytes=4.0,
+    ),
 }
 """bf16/fp16: mixed precision with fp32 gradients and master weights (Megatron-LM); -pure: gradients
 in 2 bytes. fp8, fp4: inputs of linear layers are kept quantised, other activations, weights and

@@ -67,7 +67,9 @@ def in_chunks(
     layers = how.layers or job.model.layers
     kinds = among(job.model)
     if isinstance(pp, SCALARS) and isinstance(chunks, SCALARS):
-        return _known(schedule, layers, pp, chunks, how.slots, kinds)
+        return _known(
+            schedule, layers, pp, chunks, slots=how.slots, kinds=kinds
+        )
     return schedule.cut(layers, pp, chunks, how.slots, kinds)
 
 

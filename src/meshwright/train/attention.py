@@ -60,7 +60,7 @@ class Tiled(torch.autograd.Function):
                 cut(x[b], *side(tile, i)) for i, x in enumerate((q, k, v))
             ]
             o_tile, l_tile, extra = kernel(parts, tile.kind != "full")
-            merge(o[b], l[b], tile, o_tile, l_tile)
+            merge(o[b], l=l[b], tile=tile, o_tile=o_tile, l_tile=l_tile)
         out = o.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, l)
         ctx.rows, ctx.extra = rows, extra

@@ -42,5 +42,9 @@ def make(path: Path) -> dict[str, Any]:
     version = f"docstrings of the standard library of Python {sys.version.split()[0]}"
     encode = encoder("bytes")
     return data.write(
-        path, encode.stream(documents()), encode.vocab, "bytes", version
+        path,
+        chunks=encode.stream(documents()),
+        vocab=encode.vocab,
+        tokenizer="bytes",
+        source=version,
     )

@@ -235,13 +235,15 @@ def opened(
     """
     named = files(data)
     if len(named) == 1:
-        return File(named[0][0], vocab, seq, seed, held_out)
+        return File(
+            named[0][0], vocab=vocab, seq=seq, seed=seed, held_out=held_out
+        )
     sizes = [
         share or float(read_header(path)["tokens"]) for path, share in named
     ]
     parts = [math.ceil(held_out * size / sum(sizes)) for size in sizes]
     each = [
-        File(path, vocab, seq, seed + i, part)
+        File(path, vocab, seq, seed=seed + i, held_out=part)
         for i, ((path, _), part) in enumerate(zip(named, parts, strict=True))
     ]
     return Blend(each, sizes)
@@ -496,10 +498,10 @@ def prepare(
     encode = encoder(tokenizer, end, is_jsonl(path))
     return write(
         to,
-        encode.stream(texts(path, key)),
-        encode.vocab,
-        tokenizer,
-        path.name,
-        encode.end,
-        encode.end_id,
+        chunks=encode.stream(texts(path, key)),
+        vocab=encode.vocab,
+        tokenizer=tokenizer,
+        source=path.name,
+        end=encode.end,
+        end_id=encode.end_id,
     )

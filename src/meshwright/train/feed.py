@@ -30,10 +30,10 @@ def source(job: Job, settings: Settings) -> Source:
         return Synthetic(job.model.vocab, job.T, settings.seed)
     return opened(
         tokens(settings),
-        job.model.vocab,
-        job.T,
-        settings.seed,
-        held_out(job, settings),
+        vocab=job.model.vocab,
+        seq=job.T,
+        seed=settings.seed,
+        held_out=held_out(job, settings),
     )
 
 
@@ -62,7 +62,15 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
         return HeldOut(opened(s.eval_data, m.vocab, job.T, s.seed))
     if s.data == "synthetic":
         return Synthetic(m.vocab, job.T, s.seed + 1)
-    return HeldOut(opened(tokens(s), m.vocab, job.T, s.seed, held_out(job, s)))
+    return HeldOut(
+        opened(
+            tokens(s),
+            vocab=m.vocab,
+            seq=job.T,
+            seed=s.seed,
+            held_out=held_out(job, s),
+        )
+    )
 
 
 def batches(
@@ -76,7 +84,7 @@ def batches(
     done = before(job, s, first)
     for step in range(first, s.steps):
         size = batch_of(job, s, step)
-        yield step, batch(trainer, samples, done, size, ends)
+        yield step, batch(trainer, samples, first=done, size=size, ends=ends)
         done += size
 
 

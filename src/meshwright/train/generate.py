@@ -52,11 +52,11 @@ def generate(
     ids = list(
         drawn(
             loaded(Reader(path, index), model),
-            start,
-            count,
-            temperature,
-            top_k,
-            seed,
+            start=start,
+            count=count,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
         )
     )
     return {

@@ -139,4 +139,6 @@ def initialise(stage: nn.Module, m: Model, seed: int) -> None:
     """Fill a stage's parameters in place, each rank its own part."""
     for name, p in parameters(stage, m):
         heartbeat.beat(f"drawing {name}"[:48])
-        local(p).copy_(initial(name, p.shape, m, seed, region(p)))
+        local(p).copy_(
+            initial(name, shape=p.shape, m=m, seed=seed, part=region(p))
+        )

@@ -116,16 +116,18 @@ def run_rank(
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     name = f"attempt{attempt if shared else ''}"
     signs = PrefixStore(f"{name}/signs", tcp.clone())  # type: ignore[attr-defined]
-    with elastic.watched(signs, rank, world, timeout_s, folder):
+    with elastic.watched(
+        signs, rank=rank, world=world, timeout_s=timeout_s, folder=folder
+    ):
         _in_group(
             work,
-            PrefixStore(name, tcp),
-            rank,
-            world,
-            int(os.environ.get("LOCAL_RANK", rank)),
-            device,
-            threads,
-            2 * timeout_s,
+            store=PrefixStore(name, tcp),
+            rank=rank,
+            world=world,
+            here=int(os.environ.get("LOCAL_RANK", rank)),
+            device=device,
+            threads=threads,
+            timeout_s=2 * timeout_s,
         )
 
 
@@ -167,10 +169,10 @@ def fork_ranks(
                     store,
                     rank,
                     world,
-                    rank,
-                    device,
-                    threads,
-                    2 * timeout_s,
+                    here=rank,
+                    device=device,
+                    threads=threads,
+                    timeout_s=2 * timeout_s,
                 )
             except BaseException as error:
                 _say(Path(folder), rank, error)

@@ -99,7 +99,11 @@ class Trainer:
             else None
         )
         self.criterion = criterion(
-            job, self.layout, self.mesh, self.scaler, settings.z_loss or 0.0
+            job,
+            layout=self.layout,
+            mesh=self.mesh,
+            scaler=self.scaler,
+            z=settings.z_loss or 0.0,
         )
         self.engines: dict[int, Engine] = {}
         """By the number of microbatches, which grows with the batch."""
@@ -117,13 +121,13 @@ class Trainer:
         if microbatches not in self.engines:
             self.engines[microbatches] = engine(
                 self.criterion,
-                self.stages,
-                self.layout,
-                self.mesh,
-                microbatches,
-                self.device,
-                self.recorder,
-                self.of_microbatch,
+                stages=self.stages,
+                layout=self.layout,
+                mesh=self.mesh,
+                microbatches=microbatches,
+                device=self.device,
+                recorder=self.recorder,
+                documents=self.of_microbatch,
             )
         return self.engines[microbatches]
 
@@ -336,7 +340,14 @@ class Trainer:
         norm = math.sqrt(sums[1]) / scale
         finite = norm if math.isfinite(norm) else None
         skipped = self.scaler.skipped
-        return Result(loss, finite, lr, scale, skipped, tuple(sums[2:]))
+        return Result(
+            loss,
+            gradient_norm=finite,
+            lr=lr,
+            loss_scale=scale,
+            skipped=skipped,
+            beside=tuple(sums[2:]),
+        )
 
     def counted(
         self, sums: Sequence[float], lr: float, scale: float

@@ -117,7 +117,8 @@ class Core(nn.Module):
         at = self.positions or (range(S),)
         window = seen_window(self.window, S)
         rows = tuple(
-            tiles(at, S, self.causal, window, begins) for begins in documents
+            tiles(at, T=S, causal=self.causal, window=window, documents=begins)
+            for begins in documents
         )
         return attend(q_BTHh, k_BSKh, v_BSKh, rows)
 

@@ -187,27 +187,37 @@ def of_rank(
     rows = [
         OracleRow(
             "matrix FLOPs",
-            "FLOP",
-            flops,
-            program.flops,
-            flops == program.flops,
+            unit="FLOP",
+            predicted=flops,
+            counted=program.flops,
+            agrees=flops == program.flops,
         ),
         *messages(sent, program.sent),
     ]
     ledger = peak.peak(wanted, at, shards)
     highest, counted = ledger.highest, program.live.peak
     near = abs(highest - counted) <= MEMORY_TOLERANCE * counted
-    rows.append(OracleRow("peak memory", "B", highest, counted, near))
+    rows.append(
+        OracleRow(
+            "peak memory",
+            unit="B",
+            predicted=highest,
+            counted=counted,
+            agrees=near,
+        )
+    )
     live = tuple(
         {**site._asdict(), "bytes": size}
         for site, size in program.live.at_peak.most_common(SHOWN)
     )
     return OfRank(
         rank,
-        tuple(s.number for s in expected.stages(wanted, at)),
-        tuple(rows),
-        {term: float(size) for term, size in ledger.peak.items() if size},
-        live,
+        stages=tuple(s.number for s in expected.stages(wanted, at)),
+        rows=tuple(rows),
+        predicted_memory_bytes={
+            term: float(size) for term, size in ledger.peak.items() if size
+        },
+        live_at_peak=live,
     )
 
 
@@ -233,8 +243,22 @@ def messages(wanted: Sent, counted: Sent) -> list[OracleRow]:
         volume = [
             float(sum(size * n for size, n in c.items())) for c in (a, b)
         ]
-        rows.append(OracleRow(name, "", a.total(), b.total(), a == b))
         rows.append(
-            OracleRow(f"{name} bytes", "B", volume[0], volume[1], a == b)
+            OracleRow(
+                name,
+                unit="",
+                predicted=a.total(),
+                counted=b.total(),
+                agrees=a == b,
+            )
+        )
+        rows.append(
+            OracleRow(
+                f"{name} bytes",
+                unit="B",
+                predicted=volume[0],
+                counted=volume[1],
+                agrees=a == b,
+            )
         )
     return rows

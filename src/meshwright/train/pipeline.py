@@ -65,7 +65,12 @@ def engine(
     """
     if layout.pp == 1:
         return accumulation(
-            stages[0], layout, of, microbatches, recorder, documents
+            stages[0],
+            layout=layout,
+            of=of,
+            microbatches=microbatches,
+            recorder=recorder,
+            documents=documents,
         )
     return pipeline(
         stages, layout, mesh, of, microbatches, device, recorder, documents

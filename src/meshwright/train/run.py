@@ -81,7 +81,11 @@ def prepare(
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )
     plan = RunPlan(
-        job, settings, predicted, steps[-1] if steps else None, allowed
+        job,
+        settings,
+        predicted,
+        resume=steps[-1] if steps else None,
+        allowed=allowed,
     )
     if plan.finished:
         done = checkpoint.steps_of(steps[-1])
@@ -137,7 +141,11 @@ def launched(
                 if dist.get_rank() == 0:
                     stack.enter_context(Lock(Path(settings.output), count))
                     plan = prepare(
-                        job, settings, predicted, resume or count > 0, allowed
+                        job,
+                        settings,
+                        predicted,
+                        resume=resume or count > 0,
+                        allowed=allowed,
                     )
                     words = [None, plan.resume and plan.resume.name]
             except MeshwrightError as error:
@@ -147,14 +155,23 @@ def launched(
                 raise BadInput(words[0])
             newest = Path(settings.output) / words[1] if words[1] else None
             plans.append(
-                plan or RunPlan(job, settings, predicted, newest, allowed)
+                plan
+                or RunPlan(
+                    job, settings, predicted, resume=newest, allowed=allowed
+                )
             )
             if not plans[0].finished:
                 work(plans[0], device)
             dist.barrier()  # the folder is ours until the last rank is done with it
 
     s = settings
-    run_rank(owning, s.device, s.threads, s.timeout, Path(s.output))
+    run_rank(
+        owning,
+        device=s.device,
+        threads=s.threads,
+        timeout_s=s.timeout,
+        folder=Path(s.output),
+    )
     if os.environ["RANK"] != "0":
         return None
     if not plans[0].finished:
@@ -171,10 +188,10 @@ def fork(plan: RunPlan) -> None:
         try:
             return fork_ranks(
                 partial(work, plan),
-                int(plan.job.layout.chips),
-                s.device,
-                s.threads,
-                s.timeout,
+                world=int(plan.job.layout.chips),
+                device=s.device,
+                threads=s.threads,
+                timeout_s=s.timeout,
             )
         except RankFailed as error:
             checkpoint.clean(plan.folder)  # all ranks are gone

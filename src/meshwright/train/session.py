@@ -68,7 +68,11 @@ class Session:
             weights.load(stages, plan.job.model, Path(s.weights))
         self.log = RunLog(plan, self.first)
         self.saver = checkpoint.Saver(
-            self.trainer, plan.folder, s.keep, s.async_save, s.keep_every
+            self.trainer,
+            folder=plan.folder,
+            keep=s.keep,
+            background=s.async_save,
+            keep_every=s.keep_every,
         )
         self.recording = Recording(plan.folder, self.trainer, self.first)
         self.spans = Spans()
@@ -157,7 +161,13 @@ class Session:
         return evaluate(
             self.trainer,
             (
-                batch(self.trainer, samples, number * B, B, ends)
+                batch(
+                    self.trainer,
+                    samples=samples,
+                    first=number * B,
+                    size=B,
+                    ends=ends,
+                )
                 for number in range(plan.settings.eval_batches)
             ),
         )

@@ -215,7 +215,9 @@ class Api:
     ) -> Task:
         """An answer that begins: a search in a process of its own, if one is free."""
         if asked.kept and not asked.quick and (worker := self.workers.take()):
-            return WorkerAnswer(self.workers, worker, name, asked, body)
+            return WorkerAnswer(
+                self.workers, worker=worker, name=name, asked=asked, body=body
+            )
         return ThreadAnswer(asked, body, self.first)
 
     def prepared(self, name: str, body: Mapping[str, Any]) -> Any:

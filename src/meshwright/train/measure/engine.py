@@ -26,7 +26,9 @@ from ..settings import Settings
 
 LAYERS = (4, 8)
 MICROBATCHES = (2, 6)
-TINY = Model("empty", LAYERS[0], 32, 4, 64, 64, 16)
+TINY = Model(
+    "empty", layers=LAYERS[0], hidden=32, heads=4, ffn=64, vocab=64, seq=16
+)
 """Its matrices are smaller than a microsecond's work."""
 WARM = 2
 """Steps that are not counted: caches of shapes, first buffers."""

@@ -28,7 +28,9 @@ from .clock import now, repeated
 
 FOOTPRINT = 24e6
 """Bytes of all copies together on a CPU: more than a core's own caches."""
-NORMAL = Model("kernels", 1, 256, 8, 1024, 256, 128)
+NORMAL = Model(
+    "kernels", layers=1, hidden=256, heads=8, ffn=1024, vocab=256, seq=128
+)
 """Whose heads and constants are measured where they matter little."""
 Build = Callable[..., tuple[Callable[..., Tensor], list[Tensor]]]
 """Sizes and a maker of tensors -> (the operation, its inputs)."""
@@ -146,7 +148,12 @@ def layernorm(make: Make, tokens: float, width: float) -> Any:
 
 def vector(name: str, build: Build) -> MeasuredKernel:
     return MeasuredKernel(
-        name, ("elements",), (VECTOR,), (QUICK_VECTOR,), (2.0**15,), build
+        name,
+        axes=("elements",),
+        points=(VECTOR,),
+        quick=(QUICK_VECTOR,),
+        check=(2.0**15,),
+        build=build,
     )
 
 
@@ -159,19 +166,24 @@ NORM = (
 KERNELS = (
     MeasuredKernel(
         "matmul",
-        ("tokens", "inner", "outer"),
-        ((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
-        ((16, 512), (32, 256), (32, 256)),
-        (256, 256, 384),
-        matmul,
+        axes=("tokens", "inner", "outer"),
+        points=((16, 128, 1024), (32, 128, 512, 2048), (32, 128, 512, 2048)),
+        quick=((16, 512), (32, 256), (32, 256)),
+        check=(256, 256, 384),
+        build=matmul,
     ),
     MeasuredKernel(
         "attention",
-        ("heads", "scores", "share", "width"),
-        ((2, 32), (32**2, 128**2, 512**2), (0.25, 0.5, 1), (16, 32, 128)),
-        ((2, 16), (32**2, 128**2), (0.5, 1), (16, 32)),
-        (8, 256**2, 1, 64),
-        attention,
+        axes=("heads", "scores", "share", "width"),
+        points=(
+            (2, 32),
+            (32**2, 128**2, 512**2),
+            (0.25, 0.5, 1),
+            (16, 32, 128),
+        ),
+        quick=((2, 16), (32**2, 128**2), (0.5, 1), (16, 32)),
+        check=(8, 256**2, 1, 64),
+        build=attention,
     ),
     MeasuredKernel("norm", *NORM, rmsnorm),
     MeasuredKernel("layernorm", *NORM, layernorm),

@@ -179,7 +179,13 @@ def measure_engine(
     rows = []
     layout = engine.layouts(ranks)[feature]
     blank = Cluster(
-        Chip("", {"fp32": 1.0}, 1.0, 1.0, 1.0),
+        Chip(
+            "",
+            matrix_flops={"fp32": 1.0},
+            vector_flops=1.0,
+            hbm_bytes=1.0,
+            hbm_bandwidth=1.0,
+        ),
         Network("", (Dim("", 1.0, 0.0),)),
         ranks,
     )
@@ -293,7 +299,9 @@ def machine(w: Wanted, measured: Measured) -> Cluster:
     for ranks in (1, *w.ranks):
         for feature in engine.layouts(ranks):
             if rows := measured.get(f"engine/{feature}/{ranks}"):
-                base = with_feature(base, feature, ranks, rows, from_here)
+                base = with_feature(
+                    base, feature, ranks, rows, sources=from_here
+                )
     return base
 
 
@@ -303,11 +311,11 @@ def table_of(
     """The table of plain data."""
     return MeasuredTable(
         tuple(data["axes"]),
-        floats(data["points"]),
-        tuple(data["seconds"]),
-        data["residual"],
-        fit,
-        sources,
+        points=floats(data["points"]),
+        seconds=tuple(data["seconds"]),
+        residual=data["residual"],
+        fit=fit,
+        sources=sources,
     )
 
 
@@ -373,11 +381,11 @@ def network(w: Wanted, measured: Measured, sources: dict[str, Any]) -> Network:
             )
             tables[name] = MeasuredTable(
                 ("ranks", "bytes"),
-                (tuple(map(float, ranks)), sizes),
-                seconds,
-                None,
-                fit,
-                sources,
+                points=(tuple(map(float, ranks)), sizes),
+                seconds=seconds,
+                residual=None,
+                fit=fit,
+                sources=sources,
             )
     if not tables:
         return Network(

@@ -171,10 +171,10 @@ def check(
         id,
         published,
         computed,
-        difference,
-        "match" if good else "mismatch",
-        note,
-        source,
+        rel_diff=difference,
+        status="match" if good else "mismatch",
+        note=note,
+        source=source,
     )
 
 
@@ -203,15 +203,15 @@ def merge(paper: str, reports: Iterable[Report]) -> Report:
     reports = list(reports)
     return Report(
         paper,
-        tuple(
+        checks=tuple(
             replace(c, id=f"{r.paper}/{c.id}")
             for r in reports
             for c in r.checks
         ),
-        tuple(t for r in reports for t in r.tables),
-        tuple(f for r in reports for f in r.figures),
-        tuple(f"{r.paper}: {n}" for r in reports for n in r.notes),
-        sum(r.elapsed_s for r in reports),
+        tables=tuple(t for r in reports for t in r.tables),
+        figures=tuple(f for r in reports for f in r.figures),
+        notes=tuple(f"{r.paper}: {n}" for r in reports for n in r.notes),
+        elapsed_s=sum(r.elapsed_s for r in reports),
     )
 
 

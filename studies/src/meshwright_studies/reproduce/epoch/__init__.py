@@ -59,7 +59,13 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
             *curve_tables(),
         )
     )
-    return Report("epoch", tuple(checks), (*beside, *more), figures(), NOTES)
+    return Report(
+        "epoch",
+        checks=tuple(checks),
+        tables=(*beside, *more),
+        figures=figures(),
+        notes=NOTES,
+    )
 
 
 def shipped() -> list[golden.Golden]:

@@ -91,7 +91,12 @@ def check(
     status = "mismatch" if others else "explained" if ties else "match"
     whole = float(len(pairs))
     return Check(
-        f"{name}/degrees", whole, float(equal), equal / whole - 1, status, note
+        f"{name}/degrees",
+        published=whole,
+        computed=float(equal),
+        rel_diff=equal / whole - 1,
+        status=status,
+        note=note,
     )
 
 

@@ -82,7 +82,13 @@ SIDES = tuple(2.0 ** (k / 2) for k in range(12, 29))
 def product_seconds(side: float) -> float:
     """Seconds of a square product on an A100, on the memory hierarchy."""
     of = chip("epoch-a100")
-    on = levels(of, "fp16", of.sustained or 1.0, EPOCH.chip.launch_s, 2.0)
+    on = levels(
+        of,
+        precision="fp16",
+        share=of.sustained or 1.0,
+        launch_s=EPOCH.chip.launch_s,
+        element_bytes=2.0,
+    )
     return float(product_time(on, Product(side, side, side)))
 
 

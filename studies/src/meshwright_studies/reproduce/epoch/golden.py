@@ -182,10 +182,10 @@ def checks(golden: Golden) -> Iterator[Check]:
     points = ours(name).points
     yield _check(
         f"{golden.name}/points",
-        len(golden.rows),
-        len(points),
-        len(golden.rows) == len(points),
-        f"scenario {name}",
+        published=len(golden.rows),
+        computed=len(points),
+        good=len(golden.rows) == len(points),
+        note=f"scenario {name}",
     )
     for row in golden.rows:
         near = min(
@@ -197,11 +197,11 @@ def checks(golden: Golden) -> Iterator[Check]:
         if near is None or not same_run(row, near):
             yield Check(
                 f"{where}/chips",
-                row.chips,
-                None,
-                None,
-                "mismatch",
-                f"scenario {name} trains no such model in time",
+                published=row.chips,
+                computed=None,
+                rel_diff=None,
+                status="mismatch",
+                note=f"scenario {name} trains no such model in time",
             )
             continue
         yield _check(
@@ -233,7 +233,12 @@ def _utilisation(id: str, text: str, value: float) -> Check:
     near = good and difference is not None and abs(difference) > TOLERANCE
     note = f"rounds to the {text} printed" if near else ""
     return Check(
-        id, told, value, difference, "match" if good else "mismatch", note
+        id,
+        published=told,
+        computed=value,
+        rel_diff=difference,
+        status="match" if good else "mismatch",
+        note=note,
     )
 
 
@@ -242,11 +247,11 @@ def _check(
 ) -> Check:
     return Check(
         id,
-        float(published),
-        float(computed),
-        relative(published, computed),
-        "match" if good else "mismatch",
-        note,
+        published=float(published),
+        computed=float(computed),
+        rel_diff=relative(published, computed),
+        status="match" if good else "mismatch",
+        note=note,
     )
 
 

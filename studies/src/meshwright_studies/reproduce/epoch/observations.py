@@ -116,9 +116,9 @@ def _holds(statement: str, good: bool, note: str) -> Check:
     status = "match" if good else "mismatch"
     return Check(
         f"section 6.2/{statement}",
-        1.0,
-        ours,
-        relative(1.0, ours),
-        status,
-        note,
+        published=1.0,
+        computed=ours,
+        rel_diff=relative(1.0, ours),
+        status=status,
+        note=note,
     )

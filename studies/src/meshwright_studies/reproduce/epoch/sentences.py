@@ -38,7 +38,16 @@ WORD = 2.0
 """Bytes of an element."""
 LARGE = 0.02
 """Relative size of what table 1 leaves out for large tensor degrees."""
-SPREAD = Degrees(64.0, 64.0, 256.0, 16.0, 1.0, 64.0, 1.0, 1.0)
+SPREAD = Degrees(
+    64.0,
+    tp_model=64.0,
+    tp_ff=256.0,
+    pp=16.0,
+    ep=1.0,
+    microbatches=64.0,
+    interleave=1.0,
+    zero_bubble=1.0,
+)
 """Any degrees will do; tp_ff / tp_model is F / D, the optimum that table 1 stands for."""
 EXPERTS = 8.0
 WORLD_ENERGY_J = 6.2e20
@@ -101,11 +110,11 @@ def traffic() -> Iterator[Check]:
         note = "for large degrees" if name == "tp" else ""
         yield check(
             f"table 1/{name}, words a step",
-            words,
-            mine[name],
-            tolerance,
-            note,
-            "formula",
+            published=words,
+            computed=mine[name],
+            tolerance=tolerance,
+            note=note,
+            source="formula",
         )
 
 
@@ -131,7 +140,16 @@ def cheapest(s: Shape, chips: float) -> dict[str, float]:
     tp = chips / dp / pp
     one = np.ones_like(tp)
     split = np.sqrt(tp * s.F / s.D)
-    d = Degrees(dp * one, tp / split, split, pp * one, one, pp * 2, one, one)
+    d = Degrees(
+        dp * one,
+        tp_model=tp / split,
+        tp_ff=split,
+        pp=pp * one,
+        ep=one,
+        microbatches=pp * 2,
+        interleave=one,
+        zero_bubble=one,
+    )
     # microbatches of real size: traffic does not depend on how many there are
     large = s._replace(batch=s.batch * 1e15)
     sent = {
@@ -149,10 +167,10 @@ def optimum() -> Iterator[Check]:
     for axis, slope in exponents().items():
         yield check(
             f"section 3.3/exponent of {axis}",
-            published.EXPONENTS[axis],
-            slope,
-            0.05,
-            "least total traffic of our counts, 1e12 to 1e16 chips",
+            published=published.EXPONENTS[axis],
+            computed=slope,
+            tolerance=0.05,
+            note="least total traffic of our counts, 1e12 to 1e16 chips",
         )
 
 
@@ -170,12 +188,12 @@ def calendar() -> Iterator[Check]:
     between_walls = years_until(last, first)
     yield Check(
         "section 1/years until 1e31 FLOP",
-        told,
-        until,
-        relative(told, until),
-        "erratum",
-        f"at {GROWTH}x a year a factor of 1,000 takes {between_walls:.1f} years: with three years"
-        " to 1e28 it is eight to 1e31, not seven",
+        published=told,
+        computed=until,
+        rel_diff=relative(told, until),
+        status="erratum",
+        note=f"at {GROWTH}x a year a factor of 1,000 takes {between_walls:.1f} years: with three"
+        " years to 1e28 it is eight to 1e31, not seven",
     )
 
 
@@ -190,11 +208,11 @@ def energy() -> Iterator[Check]:
     good = joules > WORLD_ENERGY_J
     yield check(
         "section 5.2/3e36 FLOP take more than the world's energy of a year",
-        1.0,
-        float(good),
-        0.0,
-        f"{joules:.1e} J at the power limit of an H100 and the rate that it sustains; the world's"
-        f" primary energy of a year, {WORLD_ENERGY_J:.1e} J, is not the paper's number",
+        published=1.0,
+        computed=float(good),
+        tolerance=0.0,
+        note=f"{joules:.1e} J at the power limit of an H100 and the rate that it sustains; the"
+        f" world's primary energy of a year, {WORLD_ENERGY_J:.1e} J, is not the paper's number",
     )
 
 

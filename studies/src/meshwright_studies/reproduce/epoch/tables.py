@@ -68,20 +68,20 @@ def rounds(
     if float(f"{value:.{digits(text) - 1}e}") == told:
         return Check(
             id,
-            told,
-            value,
-            difference,
-            "match",
-            f"rounds to the {text} printed",
+            published=told,
+            computed=value,
+            rel_diff=difference,
+            status="match",
+            note=f"rounds to the {text} printed",
         )
     near = difference is not None and abs(difference) <= within
     return Check(
         id,
-        told,
-        value,
-        difference,
-        status if near else "mismatch",
-        note if near else "",
+        published=told,
+        computed=value,
+        rel_diff=difference,
+        status=status if near else "mismatch",
+        note=note if near else "",
     )
 
 
@@ -114,7 +114,11 @@ def linear_scaling() -> Iterator[Check]:
             " the next model of the grid, 3.7e31, cannot be trained"
         )
         yield rounds(
-            f"figure 6/wall/{name}", published.WALL, last, note, WALL_STEP
+            f"figure 6/wall/{name}",
+            text=published.WALL,
+            value=last,
+            note=note,
+            within=WALL_STEP,
         )
 
 
@@ -128,7 +132,13 @@ def closed() -> Iterator[Check]:
             "C/B_DRAM with C as printed; with C from the clock, 1.2475e15 MAC/s, it is the 401 that"
             " is printed"
         )
-        yield rounds(f"table 2/{name}/b'", tokens, forms.nanobatch, note, 5e-3)
+        yield rounds(
+            f"table 2/{name}/b'",
+            text=tokens,
+            value=forms.nanobatch,
+            note=note,
+            within=5e-3,
+        )
         yield rounds(f"table 2/{name}/T", flops, forms.critical_flops)
     any_node = closed_forms(Node(*published.TABLE_2["DGX H100"][0]), run)
     yield rounds(
@@ -168,11 +178,11 @@ def appendix(run: Setting) -> Iterator[Check]:
     )
     yield Check(
         "appendix 8.3/limit in consistent units",
-        told,
-        right,
-        relative(told, right),
-        "erratum",
-        note,
+        published=told,
+        computed=right,
+        rel_diff=relative(told, right),
+        status="erratum",
+        note=note,
     )
     for name in ("v100", "a100", "h100"):
         on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
@@ -196,7 +206,13 @@ def products() -> Iterator[Check]:
     """Single matrix products on the memory hierarchy."""
     for name, (out, inner, tokens), text in published.GEMM_US:
         c = chip(name)
-        on = levels(c, "fp16", c.sustained or 1.0, EPOCH.chip.launch_s, 2.0)
+        on = levels(
+            c,
+            precision="fp16",
+            share=c.sustained or 1.0,
+            launch_s=EPOCH.chip.launch_s,
+            element_bytes=2.0,
+        )
         us = (
             float(
                 product_time(
@@ -242,11 +258,11 @@ def example() -> Iterator[Check]:
     note = "the text says more than a trillion dollars"
     yield Check(
         "section 6.3.1/rent of 1e30 FLOP",
-        published.RENT_1E30_USD,
-        rent,
-        None,
-        "match" if good else "mismatch",
-        note,
+        published=published.RENT_1E30_USD,
+        computed=rent,
+        rel_diff=None,
+        status="match" if good else "mismatch",
+        note=note,
     )
 
 

@@ -66,11 +66,11 @@ class Conclusion:
         note = f"{self.said}: {turned} (their code {theirs:.6g}, repaired {ours:.6g})"
         return Check(
             self.id,
-            self.published,
-            ours,
-            relative(self.published, ours),
-            status,
-            note,
+            published=self.published,
+            computed=ours,
+            rel_diff=relative(self.published, ours),
+            status=status,
+            note=note,
         )
 
 
@@ -86,47 +86,47 @@ def conclusions() -> Iterator[Conclusion]:
     deepest = figures.GPT_LAYERS
     yield Conclusion(
         "fig-4a/pp at 4096 GPUs",
-        "PP increases to the depth until 4096 GPUs",
-        deepest,
-        lambda a: pp_at(4096, a),
-        lambda pp: pp == deepest,
+        said="PP increases to the depth until 4096 GPUs",
+        published=deepest,
+        value=lambda a: pp_at(4096, a),
+        holds=lambda pp: pp == deepest,
     )
     yield Conclusion(
         "IV Q2 iv/systems on which 1D fits the ViT",
-        "1D TP is infeasible on all GPUs",
-        0,
-        fits_1d,
-        lambda n: n == 0,
+        said="1D TP is infeasible on all GPUs",
+        published=0,
+        value=fits_1d,
+        holds=lambda n: n == 0,
     )
     yield Conclusion(
         "IV Q2 iv/sizes at which SUMMA is faster on the ViT (B200, NVS 8)",
-        "2D TP is optimal, SUMMA has a smaller throughput",
-        0,
-        summa_faster,
-        lambda n: n == 0,
+        said="2D TP is optimal, SUMMA has a smaller throughput",
+        published=0,
+        value=summa_faster,
+        holds=lambda n: n == 0,
     )
     yield Conclusion(
         "fig-A3b/sizes with n2 > 1",
-        "with the large domain SUMMA chooses 2D partitions at scale",
-        1,
-        split_sizes,
-        lambda n: n >= 1,
+        said="with the large domain SUMMA chooses 2D partitions at scale",
+        published=1,
+        value=split_sizes,
+        holds=lambda n: n >= 1,
     )
     for name, strategy in (("A4a", "2d_tp_summa"), ("A4b", "2d_tp_context")):
         yield Conclusion(
             f"fig-{name}/median gain over 1D, %",
-            f"approximately {LEAST:g} to {MOST:g} % across GPU scales",
-            LEAST,
-            lambda a, s=strategy: middle(gains(s, a)),  # type: ignore[misc]
-            lambda x: LEAST <= x <= MOST,
+            said=f"approximately {LEAST:g} to {MOST:g} % across GPU scales",
+            published=LEAST,
+            value=lambda a, s=strategy: middle(gains(s, a)),  # type: ignore[misc]
+            holds=lambda x: LEAST <= x <= MOST,
             round=True,
         )
         yield Conclusion(
             f"fig-{name}/points below 1D",
-            "2D TP reduces the training time",
-            0,
-            lambda a, s=strategy: sum(x < BELOW for x in gains(s, a)),  # type: ignore[misc]
-            lambda n: n == 0,
+            said="2D TP reduces the training time",
+            published=0,
+            value=lambda a, s=strategy: sum(x < BELOW for x in gains(s, a)),  # type: ignore[misc]
+            holds=lambda n: n == 0,
         )
 
 
@@ -135,7 +135,9 @@ def pp_at(n: int, a: Assumptions) -> float:
     return float(
         next(
             p.prediction.layout.pp
-            for p in figures.scaling("1d_tp", GPT, "b200", 8, a)
+            for p in figures.scaling(
+                "1d_tp", model=GPT, gpu="b200", nvs=8, a=a
+            )
             if p.n == n and p.prediction
         )
     )
@@ -146,7 +148,7 @@ def fits_1d(a: Assumptions) -> float:
     """Systems and sizes at which the ViT fits with 1D TP."""
     return float(
         sum(
-            len(figures.scaling("1d_tp", VIT, gpu, nvs, a))
+            len(figures.scaling("1d_tp", model=VIT, gpu=gpu, nvs=nvs, a=a))
             for gpu, nvs in SYSTEMS
         )
     )
@@ -155,7 +157,7 @@ def fits_1d(a: Assumptions) -> float:
 def summa_faster(a: Assumptions) -> float:
     """Sizes at which SUMMA beats 2D TP on the ViT of figure 4b."""
     two, summa = (
-        by_size(figures.scaling(s, VIT, "b200", 8, a))
+        by_size(figures.scaling(s, model=VIT, gpu="b200", nvs=8, a=a))
         for s in ("2d_tp_context", "2d_tp_summa")
     )
     return float(sum(summa[n] < two[n] for n in two if n in summa))
@@ -171,7 +173,9 @@ def split_sizes(a: Assumptions) -> float:
     return float(
         sum(
             p.prediction.layout.cp > 1
-            for p in figures.scaling("2d_tp_summa", GPT, "b200", 64, a)
+            for p in figures.scaling(
+                "2d_tp_summa", model=GPT, gpu="b200", nvs=64, a=a
+            )
             if p.prediction
         )
     )
@@ -201,22 +205,22 @@ def table_a2() -> Iterator[Check]:
     all_columns = float(rows * job.model.hidden * two)
     yield Check(
         "table A2/SUMMA, bytes a norm all-reduces",
-        all_columns,
-        norm,
-        relative(all_columns, norm),
-        "erratum",
-        "a norm over hidden / n1 columns sums a mean and a variance of each token: 2 b l / n2"
+        published=all_columns,
+        computed=norm,
+        rel_diff=relative(all_columns, norm),
+        status="erratum",
+        note="a norm over hidden / n1 columns sums a mean and a variance of each token: 2 b l / n2"
         " numbers, not the b l e / n2 that is printed; the authors' code sends the statistics",
     )
     printed = float(job.model.hidden**2 / n1)
     held = spots.weights(job)["attention/out"]
     yield Check(
         "table A2/SUMMA, weights of the projection on a GPU",
-        printed,
-        held,
-        relative(printed, held),
-        "erratum",
-        "SUMMA holds W in blocks of e / n1 x e / n2 and broadcasts panels, as for every other"
+        published=printed,
+        computed=held,
+        rel_diff=relative(printed, held),
+        status="erratum",
+        note="SUMMA holds W in blocks of e / n1 x e / n2 and broadcasts panels, as for every other"
         " matrix; the row that is printed, a reduce-scatter with W of e / n1 x e, is that of 1D TP",
     )
 
@@ -264,9 +268,9 @@ def vit_32k() -> Check:
     )
     return Check(
         "validation/32K ViT, near-optimal layout",
-        None,
-        theirs / best,
-        None,
-        "open",
-        note,
+        published=None,
+        computed=theirs / best,
+        rel_diff=None,
+        status="open",
+        note=note,
     )

@@ -119,15 +119,22 @@ def compare(
             if names and abs(ours - published) > EXACT * abs(published)
             else ""
         )
-        return Check(id, published, ours, difference, "match", near)
+        return Check(
+            id,
+            published,
+            computed=ours,
+            rel_diff=difference,
+            status="match",
+            note=near,
+        )
     if close(ours, same):
         return Check(
             id,
             published,
-            ours,
-            difference,
-            "explained",
-            "the rounding of the published number",
+            computed=ours,
+            rel_diff=difference,
+            status="explained",
+            note="the rounding of the published number",
         )
     steps = []
     before = ours
@@ -143,6 +150,20 @@ def compare(
             f"repaired {ours:.6g} {unit}; {', '.join(steps)}; together {before:.9g} {unit}, as"
             " published"
         )
-        return Check(id, published, ours, difference, "explained", note)
+        return Check(
+            id,
+            published,
+            computed=ours,
+            rel_diff=difference,
+            status="explained",
+            note=note,
+        )
     note = f"defects that touch this layout: {names or 'none'}; with them {before:.6g} {unit}"
-    return Check(id, published, ours, difference, "mismatch", note)
+    return Check(
+        id,
+        published,
+        computed=ours,
+        rel_diff=difference,
+        status="mismatch",
+        note=note,
+    )

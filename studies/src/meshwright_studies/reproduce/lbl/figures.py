@@ -120,7 +120,7 @@ def figure_1(a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, 1D, 16384 B200 in domains of 8, pp 64, microbatch 1: tensor against data
     parallelism.
     """
-    j = job(GPT, "b200", 8, 16384, a)
+    j = job(GPT, gpu="b200", nvs=8, n=16384, a=a)
     return tuple(
         at("1d_tp", j, f"tp {tp}\ndp {256 // tp}", tp=tp, pp=64, microbatch=1)
         for tp in (1, 2, 4, 8, 16, 32)
@@ -130,7 +130,7 @@ def figure_1(a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
 @cache
 def figure_2(nvs: int, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, 1D, 16384 B200, tp 8, the fastest microbatch: pipeline against data parallelism."""
-    j = job(GPT, "b200", nvs, 16384, a)
+    j = job(GPT, gpu="b200", nvs=nvs, n=16384, a=a)
     depths = (128, 64, 32, 16, 8, 4, 2, 1)
     return tuple(
         at("1d_tp", j, f"pp {p}\ndp {2048 // p}", tp=8, pp=p) for p in depths
@@ -164,7 +164,7 @@ def figure_3(nvs: int, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
     """GPT3-1T, SUMMA, 16384 B200: n1 x n2 at (nt, pp) = (32, 1) with one microbatch of 8, then at
     (8, 128).
     """
-    j = job(GPT, "b200", nvs, 16384, a)
+    j = job(GPT, gpu="b200", nvs=nvs, n=16384, a=a)
     return grids("2d_tp_summa", j, EXTREMES, SPLITS)
 
 
@@ -178,13 +178,13 @@ def figure_a2(
     if model == GPT:
         return grids(
             "2d_tp_context",
-            job(GPT, "b200", 64, 16384, a),
+            job(GPT, gpu="b200", nvs=64, n=16384, a=a),
             EXTREMES,
             SPLITS,
         )
     return grids(
         "2d_tp_context",
-        job(VIT, "b200", 8, 16384, a),
+        job(VIT, gpu="b200", nvs=8, n=16384, a=a),
         ((16, 1, 1), (16, 16, 1)),
         {16: (1, 2, 4, 8, 16)},
     )

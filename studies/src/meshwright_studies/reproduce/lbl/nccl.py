@@ -112,7 +112,9 @@ def _row(i: int, row: dict[str, str]) -> NcclLine:
             f"NCCL row {i}: {kind[:30]!r} of {size:g} B in {seconds:g} s on {nodes} x {per_node}"
             " GPUs makes no sense"
         )
-    return NcclLine(kind, nodes, per_node, size, seconds)
+    return NcclLine(
+        kind, nodes=nodes, per_node=per_node, bytes=size, seconds=seconds
+    )
 
 
 def predicted(row: NcclLine, share: float = SHARE) -> float:
@@ -151,11 +153,11 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
     if abs(median(ratios) - 1) <= CLOSE:
         return Check(
             id,
-            measured,
-            ours,
-            relative(measured, ours),
-            "match",
-            "medians; time within 10 %",
+            published=measured,
+            computed=ours,
+            rel_diff=relative(measured, ours),
+            status="match",
+            note="medians; time within 10 %",
         )
     reached = SHARE * median(ratios)
     rest = max(abs(predicted(r, reached) / r.seconds - 1) for r in rows)
@@ -163,11 +165,11 @@ def _check(name: str, rows: list[NcclLine]) -> Check:
     note = f"{taken}; with that share all times are within {rest:.0%}"
     return Check(
         id,
-        measured,
-        ours,
-        relative(measured, ours),
-        "explained" if rest <= 2 * CLOSE else "mismatch",
-        note,
+        published=measured,
+        computed=ours,
+        rel_diff=relative(measured, ours),
+        status="explained" if rest <= 2 * CLOSE else "mismatch",
+        note=note,
     )
 
 

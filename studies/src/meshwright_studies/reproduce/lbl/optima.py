@@ -58,11 +58,11 @@ def _feasible(case: SavedCase) -> Check:
     if fastest is None:
         return Check(
             id,
-            best.time_s,
-            None,
-            None,
-            "mismatch",
-            "the search finds no layout that fits",
+            published=best.time_s,
+            computed=None,
+            rel_diff=None,
+            status="mismatch",
+            note="the search finds no layout that fits",
         )
     seconds, layout = fastest
     repaired = float(step_time(case.job, best.job.layout))
@@ -72,11 +72,11 @@ def _feasible(case: SavedCase) -> Check:
     ):
         return Check(
             id,
-            best.time_s,
-            seconds,
-            relative(best.time_s, seconds),
-            "match",
-            describe(layout),
+            published=best.time_s,
+            computed=seconds,
+            rel_diff=relative(best.time_s, seconds),
+            status="match",
+            note=describe(layout),
         )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
@@ -105,11 +105,11 @@ def _feasible(case: SavedCase) -> Check:
     )
     return Check(
         id,
-        best.time_s,
-        seconds,
-        relative(best.time_s, seconds),
-        "explained" if good else "mismatch",
-        note,
+        published=best.time_s,
+        computed=seconds,
+        rel_diff=relative(best.time_s, seconds),
+        status="explained" if good else "mismatch",
+        note=note,
     )
 
 
@@ -118,22 +118,34 @@ def _infeasible(case: SavedCase) -> Check:
     id = f"{case.id}/infeasible"
     fastest = optimum(case.strategy, case.job)
     if fastest is None:
-        return Check(id, 0.0, 0.0, 0.0, "match", "nothing fits")
+        return Check(
+            id,
+            published=0.0,
+            computed=0.0,
+            rel_diff=0.0,
+            status="match",
+            note="nothing fits",
+        )
     with_defects = optimum(
         case.strategy, replace(case.job, assumptions=LBL_CODE)
     )
     note = f"with the defects repaired {describe(fastest[1])} fits ({fastest[0]:.6g} s)"
     if with_defects is None:
         return Check(
-            id, 0.0, 1.0, None, "explained", f"{note}; with them nothing does"
+            id,
+            published=0.0,
+            computed=1.0,
+            rel_diff=None,
+            status="explained",
+            note=f"{note}; with them nothing does",
         )
     return Check(
         id,
-        0.0,
-        1.0,
-        None,
-        "mismatch",
-        f"{note}; with them {describe(with_defects[1])} does",
+        published=0.0,
+        computed=1.0,
+        rel_diff=None,
+        status="mismatch",
+        note=f"{note}; with them {describe(with_defects[1])} does",
     )
 
 

@@ -132,7 +132,7 @@ def systems(
 ) -> dict[str, Sequence[FigurePoint]]:
     """The optima of each system."""
     return {
-        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs, how)
+        f"{gpu.upper()}-NVS{nvs}": f.scaling(strategy, model, gpu, nvs, a=how)
         for gpu, nvs in f.SYSTEMS
     }
 
@@ -178,7 +178,9 @@ def speedups(
         gpu, nvs = system.lower().split("-nvs")
         plain = {
             p.n: p.days
-            for p in f.scaling("1d_tp", GPT, gpu, int(nvs), how)
+            for p in f.scaling(
+                "1d_tp", model=GPT, gpu=gpu, nvs=int(nvs), a=how
+            )
             if p.days
         }
         speedups_of[system] = [
@@ -247,7 +249,11 @@ def _map(
 
     def table() -> PaperTable:
         return f.grid_table(
-            name, title, rows, f.grid(model, strategy, compute), f"{y} / {x}"
+            name,
+            title,
+            rows,
+            values=f.grid(model, strategy, compute),
+            of=f"{y} / {x}",
         )
 
     return PaperFigure(name, title, draw, table)

@@ -31,7 +31,13 @@ SCHEME = {
     "2d_tp_summa": "summa",
 }
 """Their strategies -> our tensor-parallel schemes."""
-FP16 = Precision("fp16", 2.0, 2.0, 2.0, 2.0)
+FP16 = Precision(
+    "fp16",
+    weight_bytes=2.0,
+    gradient_bytes=2.0,
+    activation_bytes=2.0,
+    gather_bytes=2.0,
+)
 """They keep everything in two bytes; the optimizer's 12 bytes a parameter are
 `Optimizer.state_bytes`.
 """
@@ -312,10 +318,10 @@ def hardware(
     )
     chip = Chip(
         name,
-        {"fp16": matrix},
-        vector,
-        1e9 * hbm_gb,
-        1e9 * number(gpu, "hbm_bandwidth", where),
+        matrix_flops={"fp16": matrix},
+        vector_flops=vector,
+        hbm_bytes=1e9 * hbm_gb,
+        hbm_bandwidth=1e9 * number(gpu, "hbm_bandwidth", where),
     )
     dims = (_dim("nvlink", gpu, where, nvs), _dim("ib", gpu, where, None))
     return chip, Network(f"{name}-NVS{nvs}", dims, name)

@@ -77,11 +77,11 @@ def _numbers(saved: Saved, model: str) -> Iterator[Check]:
             )
             yield compare(
                 f"{saved.id}/{key}",
-                layout,
-                value,
-                partial(_number, ours, key),
-                unit,
-                noise,
+                layout=layout,
+                published=value,
+                value=partial(_number, ours, key),
+                unit=unit,
+                rounding=noise,
             )
 
 

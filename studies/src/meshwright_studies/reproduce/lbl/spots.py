@@ -116,12 +116,12 @@ def checks() -> Iterator[Check]:
             at = partial(_number, ours, key)
             yield compare(
                 f"spot-{name}/{key}",
-                job.layout,
-                value,
-                at,
-                key.split()[-1],
-                HALF_DIGIT,
-                PRINTED,
+                layout=job.layout,
+                published=value,
+                value=at,
+                unit=key.split()[-1],
+                rounding=HALF_DIGIT,
+                same=PRINTED,
             )
         for key, value in case["totals"].items():
             if (mine := NAMES.get(key, key)) in ours(LBL):
@@ -129,10 +129,10 @@ def checks() -> Iterator[Check]:
                 at = partial(_number, ours, mine)
                 yield compare(
                     f"spot-{name}/{key}",
-                    job.layout,
-                    value,
-                    at,
-                    unit,
+                    layout=job.layout,
+                    published=value,
+                    value=at,
+                    unit=unit,
                     same=PRINTED,
                 )
 

@@ -54,15 +54,20 @@ def checks() -> Iterator[Check]:
             note = "" if exact else "the rounding of the published number"
             yield Check(
                 s.id,
-                s.published,
-                ours,
-                difference,
-                "match" if exact else "explained",
-                note,
+                published=s.published,
+                computed=ours,
+                rel_diff=difference,
+                status="match" if exact else "explained",
+                note=note,
             )
         elif s.wrong and abs(ours / s.wrong[0] - 1) <= 1e-3:
             yield Check(
-                s.id, s.published, ours, difference, "erratum", s.wrong[1]
+                s.id,
+                published=s.published,
+                computed=ours,
+                rel_diff=difference,
+                status="erratum",
+                note=s.wrong[1],
             )
         elif (
             abs((with_defects := s.ours(LBL_CODE)) - s.published)
@@ -72,15 +77,22 @@ def checks() -> Iterator[Check]:
                 f"an effect of the code's defects: with them {with_defects:.6g}, repaired"
                 f" {ours:.6g}"
             )
-            yield Check(s.id, s.published, ours, difference, "explained", note)
+            yield Check(
+                s.id,
+                published=s.published,
+                computed=ours,
+                rel_diff=difference,
+                status="explained",
+                note=note,
+            )
         else:
             yield Check(
                 s.id,
-                s.published,
-                ours,
-                difference,
-                "mismatch",
-                f"with the code's defects {with_defects:.6g}",
+                published=s.published,
+                computed=ours,
+                rel_diff=difference,
+                status="mismatch",
+                note=f"with the code's defects {with_defects:.6g}",
             )
 
 
@@ -129,7 +141,7 @@ def scaled(model: tuple[str, str], n: int, a: Assumptions) -> Prediction:
     strategy = "1d_tp" if model == GPT else "2d_tp_context"
     return next(
         p.prediction
-        for p in figures.scaling(strategy, model, "b200", 8, a)
+        for p in figures.scaling(strategy, model, gpu="b200", nvs=8, a=a)
         if p.n == n and p.prediction
     )
 
@@ -168,10 +180,10 @@ def _figures_1_to_3() -> Iterator[Statement]:
     )
     yield Statement(
         "fig-1/memory GB",
-        40,
-        lambda a: one(a).memory_bytes["allocated"] / GB,
-        1,
-        (65.6665619, memory),
+        published=40,
+        ours=lambda a: one(a).memory_bytes["allocated"] / GB,
+        tolerance=1,
+        wrong=(65.6665619, memory),
     )
     yield Statement(
         "fig-2a/fastest pp",
@@ -180,10 +192,10 @@ def _figures_1_to_3() -> Iterator[Statement]:
     )
     yield Statement(
         "fig-2b/fastest pp",
-        2,
-        lambda a: fastest(figures.figure_2(64, a)).layout.pp,
-        0,
-        (4, depth),
+        published=2,
+        ours=lambda a: fastest(figures.figure_2(64, a)).layout.pp,
+        tolerance=0,
+        wrong=(4, depth),
     )
     yield Statement(
         "fig-2b/fastest pp, fitting or not",
@@ -299,4 +311,10 @@ def _validation() -> Iterator[Statement]:
             of,
             dict(zip(("tp", "pp", "dp", "microbatch"), layout, strict=True)),
         )
-        yield stated(f"{id} s", seconds, of, lambda p: p.step_time_s, 0.00051)
+        yield stated(
+            f"{id} s",
+            published=seconds,
+            of=of,
+            take=lambda p: p.step_time_s,
+            tolerance=0.00051,
+        )

@@ -51,4 +51,10 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
         traffic.traffic(),
         traffic.checkpoint(),
     )
-    return Report("megatron", checks, shown, plots.every(), notes)
+    return Report(
+        "megatron",
+        checks=checks,
+        tables=shown,
+        figures=plots.every(),
+        notes=notes,
+    )

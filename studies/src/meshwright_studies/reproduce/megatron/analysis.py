@@ -144,10 +144,10 @@ def volumes() -> Iterator[Check]:
     for d in (2, 8, 64):
         yield check(
             f"volume/data parallel, d {d}",
-            2 * (d - 1) / d,
-            ring_share(d),
-            EXACT,
-            "shares of the gradients",
+            published=2 * (d - 1) / d,
+            computed=ring_share(d),
+            tolerance=EXACT,
+            note="shares of the gradients",
         )
 
 
@@ -201,10 +201,10 @@ def memory() -> Iterator[Check]:
     )
     yield check(
         "recomputation/layers between checkpoints, 145B",
-        1,
-        round(layers / min(best, layers)),
-        0.0,
-        note,
+        published=1,
+        computed=round(layers / min(best, layers)),
+        tolerance=0.0,
+        note=note,
     )
     yield _checkpoint(catalog.model("megatron-1008b"))
 
@@ -216,4 +216,6 @@ def _checkpoint(m: Model) -> Check:
         f"{STEP_BYTES} bytes a parameter (fp16 weight; fp32 master weight and two moments) are"
         f" {ours:.2f}e12 B; the paper does not say what its checkpoint holds"
     )
-    return rounded("checkpoint/1T, TB", 13.8, ours, 0.05, note)
+    return rounded(
+        "checkpoint/1T, TB", printed=13.8, ours=ours, half=0.05, note=note
+    )

@@ -53,7 +53,16 @@ def planned() -> tuple[Planned, ...]:
             assert best
             rate = row["measured"]["tflops_per_gpu"]
             theirs = predict(job, layout)
-            plans.append(Planned(model.name, layout, rate, job, best, theirs))
+            plans.append(
+                Planned(
+                    model.name,
+                    printed=layout,
+                    rate=rate,
+                    job=job,
+                    best=best,
+                    theirs=theirs,
+                )
+            )
     return tuple(plans)
 
 
@@ -86,11 +95,11 @@ def under_the_set() -> Iterator[Check]:
         rate = analysed(p)
         yield check(
             f"under megatron-2021/table 1, {p.name}, TFLOP/s a GPU",
-            p.rate,
-            rate,
-            PREDICTED_WITHIN,
-            "the set is the analysis of sections 2 and 3: 45 % of the peak for every product, and"
-            " bubbles; that larger products run faster is in the default set only",
+            published=p.rate,
+            computed=rate,
+            tolerance=PREDICTED_WITHIN,
+            note="the set is the analysis of sections 2 and 3: 45 % of the peak for every"
+            " product, and bubbles; that larger products run faster is in the default set only",
         )
 
 
@@ -106,7 +115,14 @@ def _counted(id: str, ours: int, note: str) -> Check:
     """So many of the ten."""
     ten = len(planned())
     status = "match" if ours == ten else "mismatch"
-    return Check(id, ten, ours, relative(ten, ours), status, note)
+    return Check(
+        id,
+        published=ten,
+        computed=ours,
+        rel_diff=relative(ten, ours),
+        status=status,
+        note=note,
+    )
 
 
 def table() -> PaperTable:

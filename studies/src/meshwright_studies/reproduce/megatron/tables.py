@@ -73,11 +73,11 @@ def rounded(
     good = abs(ours - printed) <= half * (1 + 1e-9)
     return Check(
         id,
-        printed,
-        ours,
-        relative(printed, ours),
-        "match" if good else "mismatch",
-        note,
+        published=printed,
+        computed=ours,
+        rel_diff=relative(printed, ours),
+        status="match" if good else "mismatch",
+        note=note,
     )
 
 
@@ -91,11 +91,11 @@ def table_1() -> Iterator[Check]:
         yield rounded(f"{id}/parameters 1e9", size, closed / 1e9, 0.05)
         yield check(
             f"{id}/parameters counted",
-            closed,
-            counted.parameters(m),
-            BIASES,
-            "final norm: 2 h more",
-            "formula",
+            published=closed,
+            computed=counted.parameters(m),
+            tolerance=BIASES,
+            note="final norm: 2 h more",
+            source="formula",
         )
         ours = recomputed_flops(m) * batch
         yield check(
@@ -132,7 +132,13 @@ def table_2() -> Iterator[Check]:
         ours = f.days(m, 300e9, gpus, rate * 1e12)
         rough = f.rough_days(f.parameters(m), 300e9, gpus, rate * 1e12)
         note = f"from F; 8 T P/(n X) gives {rough:.1f}; {rate} +- 0.5 TFLOP/s"
-        yield rounded(f"{id}/days", days, ours, 0.5 + ours * 0.5 / rate, note)
+        yield rounded(
+            f"{id}/days",
+            printed=days,
+            ours=ours,
+            half=0.5 + ours * 0.5 / rate,
+            note=note,
+        )
         if gpus in (384, 640):
             yield rounded(
                 f"{id}/parameters 1e9", size, f.parameters(m) / 1e9, 0.05
@@ -164,7 +170,13 @@ def rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
     """
     for model, *_, printed, ours, _ in first.rows:
         id = f"table-1/{str(model).removeprefix('megatron-').upper()}/TFLOP_per_s a GPU"
-        yield check(id, printed, ours, PREDICTED_WITHIN, UNFITTED)
+        yield check(
+            id,
+            published=printed,
+            computed=ours,
+            tolerance=PREDICTED_WITHIN,
+            note=UNFITTED,
+        )
     rising = [
         a[-2] < b[-2] for a, b in zip(first.rows, first.rows[1:], strict=False)
     ]
@@ -173,24 +185,30 @@ def rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
         for a, b in zip(first.rows, first.rows[1:], strict=False)
     ]
     words = "pairs of neighbours in which the larger model is faster"
-    yield check("table-1/rises with size", sum(told), sum(rising), 0.0, words)
+    yield check(
+        "table-1/rises with size",
+        published=sum(told),
+        computed=sum(rising),
+        tolerance=0.0,
+        note=words,
+    )
     for row in second.rows:
         model, gpus, rate, ours, others, theirs, zero3, unfitted = row[:8]
         lead, predicted, without = row[8:]
         id = f"table-2/{model}"
         yield check(
             f"{id}/PTD-P/{gpus} GPUs/TFLOP_per_s",
-            rate,
-            ours,
-            PREDICTED_WITHIN,
-            UNFITTED,
+            published=rate,
+            computed=ours,
+            tolerance=PREDICTED_WITHIN,
+            note=UNFITTED,
         )
         yield check(
             f"{id}/ZeRO-3/{others} GPUs/TFLOP_per_s",
-            theirs,
-            zero3,
-            ZERO3_WITHIN,
-            f"measured; {FITTED}; unfitted it would be {unfitted:.0f}",
+            published=theirs,
+            computed=zero3,
+            tolerance=ZERO3_WITHIN,
+            note=f"measured; {FITTED}; unfitted it would be {unfitted:.0f}",
         )
         words = (
             f"PTD-P over ZeRO-3: printed {lead:.2f}, predicted {predicted:.2f}, but {FITTED};"
@@ -198,14 +216,18 @@ def rates(first: PaperTable, second: PaperTable) -> Iterator[Check]:
         )
         ahead = float(predicted > 1)
         yield check(
-            f"{id}/PTD-P ahead/{gpus} GPUs", float(lead > 1), ahead, 0.0, words
+            f"{id}/PTD-P ahead/{gpus} GPUs",
+            published=float(lead > 1),
+            computed=ahead,
+            tolerance=0.0,
+            note=words,
         )
     yield check(
         "table-2/pairs in which PTD-P is ahead, ZeRO-3 unfitted",
-        sum(row[8] > 1 for row in second.rows),
-        sum(row[10] > 1 for row in second.rows),
-        0.0,
-        "with the share of the links that nothing but these rows tells at its prior, 1",
+        published=sum(row[8] > 1 for row in second.rows),
+        computed=sum(row[10] > 1 for row in second.rows),
+        tolerance=0.0,
+        note="with the share of the links that nothing but these rows tells at its prior, 1",
     )
 
 

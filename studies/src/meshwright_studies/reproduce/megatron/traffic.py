@@ -82,7 +82,13 @@ def checks() -> Iterator[Check]:
     }
     for what, rate in bisection().items():
         id = f"bisection/{what}, B_per_s"
-        yield check(id, printed[what], rate, WITHIN, notes[what])
+        yield check(
+            id,
+            published=printed[what],
+            computed=rate,
+            tolerance=WITHIN,
+            note=notes[what],
+        )
 
 
 def checkpoint() -> PaperTable:

@@ -20,10 +20,10 @@ def run(files: dict[str, tuple[Path, ...]]) -> Report:
     )
     return Report(
         "scaling-book",
-        (*published.checks(cases), *(() if given else passes.checks())),
-        tables.tables(),
-        (*figures.figures(), *passes.figures()),
-        NOTES,
+        checks=(*published.checks(cases), *(() if given else passes.checks())),
+        tables=tables.tables(),
+        figures=(*figures.figures(), *passes.figures()),
+        notes=NOTES,
     )
 
 

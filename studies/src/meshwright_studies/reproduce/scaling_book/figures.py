@@ -20,7 +20,14 @@ def ratio() -> Any:
     """T_math/T_comms against tokens a chip on 4 x 4 x 4."""
     from meshwright.report.roofline_plots import ratio_plot
 
-    curves = ratios(setting(F30K), pod(64), PER_CHIP, 2, 1, 3)
+    curves = ratios(
+        setting(F30K),
+        mesh=pod(64),
+        tokens_per_chip=PER_CHIP,
+        m_x=2,
+        m_y=1,
+        axes=3,
+    )
     return ratio_plot(
         PER_CHIP, curves, "TPU v5p 4x4x4, one layer with F = 30,000, forward"
     )

@@ -88,7 +88,12 @@ CASES: dict[str, Case] = {
     "P6-19": lambda: x_opt(4.19e6, POD, F70B),
     "P6-19old": lambda: float(
         compute_bound_splits(
-            layer(F70B), 4.19e6, POD, alpha(V5P, 2), alpha(V5P), "sum"
+            layer(F70B),
+            batch=4.19e6,
+            chips=POD,
+            a_x=alpha(V5P, 2),
+            a_y=alpha(V5P),
+            edition="sum",
         )[1]
     ),
     "P6-20": lambda: BATCH / (4 * pod(POD).chips),

@@ -85,12 +85,12 @@ def _case(row: Any, where: str) -> Case:
     )
     return Case(
         row["id"],
-        kind,
-        printed,
-        expected,
-        0.01 if tol is None else tol,
-        str(row.get("note", "")),
-        asked,
+        kind=kind,
+        printed=printed,
+        expected=expected,
+        tol=0.01 if tol is None else tol,
+        note=str(row.get("note", "")),
+        asked=asked,
     )
 
 
@@ -111,21 +111,21 @@ def judge(case: Case, known: Case | None) -> Check:
     if case.id not in COMPUTED:
         return Check(
             case.id,
-            case.printed,
-            None,
-            None,
-            "mismatch",
-            "no computation for this id",
+            published=case.printed,
+            computed=None,
+            rel_diff=None,
+            status="mismatch",
+            note="no computation for this id",
         )
     ours = COMPUTED[case.id]()
     if ours is None:
         return Check(
             case.id,
-            case.printed,
-            None,
-            None,
-            "mismatch",
-            "our answer: at no batch",
+            published=case.printed,
+            computed=None,
+            rel_diff=None,
+            status="mismatch",
+            note="our answer: at no batch",
         )
     difference = None if case.printed is None else relative(case.printed, ours)
     notes = [case.note] if case.note else []
@@ -135,11 +135,11 @@ def judge(case: Case, known: Case | None) -> Check:
     if case.kind == "erratum" and follows:
         return Check(
             case.id,
-            case.printed,
-            ours,
-            difference,
-            "erratum",
-            "; ".join(notes),
+            published=case.printed,
+            computed=ours,
+            rel_diff=difference,
+            status="erratum",
+            note="; ".join(notes),
         )
     rounding = case.kind != "ok" or _agrees(case.printed, ours, case.tol)
     if not follows or not rounding or case.kind == "erratum":
@@ -157,12 +157,12 @@ def judge(case: Case, known: Case | None) -> Check:
     source = "formula" if case.printed is None else "printed"
     return Check(
         case.id,
-        case.printed,
-        ours,
-        difference,
-        status,
-        "; ".join(notes),
-        source,
+        published=case.printed,
+        computed=ours,
+        rel_diff=difference,
+        status=status,
+        note="; ".join(notes),
+        source=source,
     )
 
 

@@ -12,7 +12,7 @@ from meshwright.units import DAY_S
 
 def flops_per_parameter() -> float:
     """FLOPs a token costs for each weight, forward and backward: 2 + 4."""
-    one = matmul("", 1.0, 1.0, 1.0, Numbers(0.0, 0.0, 0.0))
+    one = matmul("", T=1.0, k=1.0, n=1.0, numbers=Numbers(0.0, 0.0, 0.0))
     return float(one.forward.matrix + one.backward.matrix)
 
 

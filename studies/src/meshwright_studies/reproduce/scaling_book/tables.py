@@ -75,7 +75,14 @@ def times() -> Iterator[tuple[object, ...]]:
 
 def ratio() -> Iterator[tuple[object, ...]]:
     """T_math/T_comms on 4 x 4 x 4 for F = 30,000."""
-    curves = ratios(setting(F30K), pod(64), PER_CHIP, 2, 1, 3)
+    curves = ratios(
+        setting(F30K),
+        mesh=pod(64),
+        tokens_per_chip=PER_CHIP,
+        m_x=2,
+        m_y=1,
+        axes=3,
+    )
     for i, tokens in enumerate(PER_CHIP):
         yield (float(tokens), *(float(curve[i]) for curve in curves.values()))  # type: ignore[index]
 

@@ -53,7 +53,13 @@ def mixed(F: int, edition: str, m_x: int = 2, m_y: int = 1) -> float:
 def x_opt(batch: float, chips: float, F: int) -> float:
     """Best data-parallel degree on two axes against one."""
     return float(
-        th.best_split(layer(F), batch, chips, alpha(V5P, 2), alpha(V5P, 1))
+        th.best_split(
+            layer(F),
+            batch=batch,
+            chips=chips,
+            a_x=alpha(V5P, 2),
+            a_y=alpha(V5P, 1),
+        )
     )
 
 
@@ -170,7 +176,11 @@ CASES: dict[str, Case] = {
     "P5-18N": lambda: split_threshold(512, 8, "max", 2),
     "P5-19": phantom,
     "P5-19b": lambda: overtakes(
-        setting(), pod(4096), Ideal(512, 8, 2, 1), Ideal(256, 16, 2, 1), "sum"
+        setting(),
+        mesh=pod(4096),
+        a=Ideal(512, 8, 2, 1),
+        b=Ideal(256, 16, 2, 1),
+        edition="sum",
     ),
     "P5-20": lambda: x_opt(cube() * mixed(F32K, "max"), cube(), F32K),
     "P5-21": lambda: mixed(F30K, "sum"),

@@ -38,7 +38,16 @@ LLAMA_TOKENS = 15e12
 
 def toy(F: int, D: int = 8192) -> Model:
     """The book's layer: two matrices, nothing else."""
-    return Model("the book's layer", 1, D, 1, F, 0, 8192, gated=False)
+    return Model(
+        "the book's layer",
+        layers=1,
+        hidden=D,
+        heads=1,
+        ffn=F,
+        vocab=0,
+        seq=8192,
+        gated=False,
+    )
 
 
 def layer(F: int) -> Layer:
