@@ -81,7 +81,7 @@ def test_few_sources_take_the_wider_ends_and_say_so(
     sure = dense.certainty
     assert (
         sure is not None
-        and "few sources: 2 sources of its class (a, b)" in sure.note
+        and "only 2 published sources of this kind (a, b)" in sure.note
     )
     assert (sure.low, sure.high) == pytest.approx(
         (math.exp(-0.3), math.exp(0.2))
@@ -245,7 +245,7 @@ def test_the_evidence_of_a_prediction_is_told(dense: Prediction) -> None:
     assert (
         told["class"] == CLASS
         and told["rows"] > 0
-        and "few sources" in told["note"]
+        and "only one published source" in told["note"]
     )
     assert set(told) == {"class", "rows", "sources", "nearest", "note"}
     assert {"id", "source", "chips", "step_s", "ratio"} <= set(
@@ -257,7 +257,7 @@ def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
     """The sentence does not call their kind that of the runs."""
     p = predict(Job("llama3-8b", "8xmi300x", 8, Layout(dp=8, zero=3)))
     first = evidence(p)[0]
-    assert first.startswith("interval from published runs of other kinds")
+    assert first.startswith("90 % interval from published runs of other kinds")
     assert "no published run used such chips" in first
 
 
@@ -265,7 +265,7 @@ def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
     ("precision", "said"),
     [
         # the ten runs of the class (Bridge's recipes) are all in FP8
-        ("bf16", "; no run of its class is in bf16"),
+        ("bf16", "; none in bf16"),
         ("fp8", ""),
     ],
 )
@@ -283,7 +283,7 @@ def test_runs_in_other_numbers_are_not_called_a_jobs_own(
     )
     first = evidence(predict(job))[0]
     assert (
-        f"{len(seen)} published runs of its class ({CLASS}: all in fp8)"
+        f"{len(seen)} published runs of this kind ({CLASS}: all in fp8)"
         in (first)
     )
     assert first.endswith(f"(megatron-bridge){said}")
@@ -301,7 +301,7 @@ def test_fp16_and_bf16_are_one_width() -> None:
     )
     p = predict(job)
     assert p.certainty and set(p.certainty.precisions) == {"bf16"}
-    assert "no run of its class is in" not in p.certainty.note
+    assert "none in" not in p.certainty.note
 
 
 def test_runs_of_several_precisions_are_counted_apart() -> None:

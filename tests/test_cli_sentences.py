@@ -49,10 +49,10 @@ def test_a_schedule_on_one_stage_or_of_another_framework_is_said(capsys):
     words = f"predict {LLAMA} --schedule zbv".split()
     megatron = "megatron-core allows schedule 1f1b, interleaved, not zbv"
     alone = "schedule zbv has no effect on time with pp 1"
-    assert main([*words, "--zero", "3"]) == 0
+    assert main([*words, "--zero", "3", "--why"]) == 0
     said = capsys.readouterr().out
     assert megatron in said and alone in said
-    assert main([*words, "--zero", "1", "--pp", "4"]) == 0
+    assert main([*words, "--zero", "1", "--pp", "4", "--why"]) == 0
     said = capsys.readouterr().out
     assert megatron in said and alone not in said
 

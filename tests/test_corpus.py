@@ -85,7 +85,7 @@ def test_what_changed_is_shown_by_row_and_summed_up(
     assert "3 of 5 answers changed: 2 predict, 1 plan" in text
     assert "(+2 %)" in text and "1 rows: +2 % .. +2 %, median +2 %" in text
     assert (
-        "'answered' -> 'meshwright: tp 3 cannot be" in text
+        "'answered' -> 'meshwright: tp = 3 is invalid" in text
         and "1.layout: 'another' ->" in text
     )
     assert "time_s.compute" not in run(

@@ -63,7 +63,7 @@ def test_why_mine_is_worse(
     file = tmp_path / "mine.toml"
     file.write_text("[layout]\ntp = 8\nzero = 1\n")
     for mine in ("tp=8 zero=1", str(file)):
-        assert main([*asked, "--against", mine]) == 0
+        assert main([*asked, "--why", "--against", mine]) == 0
         out = capsys.readouterr().out
         assert (
             "yours against the best" in out
@@ -93,7 +93,7 @@ def test_a_plan_of_a_job_says_what_its_own_layout_costs(
         (("--against", "tp=2"), "tp 2 · pp 2 · dp 4 · 1f1b · "),
         (("--against", "tp=8 pp=1"), "tp 8 · dp 2 · "),
     ):
-        assert main([*asked, *more]) == 0
+        assert main([*asked, *more, "--why"]) == 0
         assert f"yours: {said}{tail}" in capsys.readouterr().out
     best = tmp_path / "best.toml"
     assert main([*asked, "-o", str(best)]) == 0

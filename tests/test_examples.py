@@ -55,6 +55,16 @@ def test_commands_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
             assert cli.run(words) == 0, command
 
 
+def test_the_readme_shows_what_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blocks = re.findall(r"```console\n\$ meshwright (.*)\n([^`]*)```", README)
+    assert len(blocks) >= 2
+    for words, shown in blocks:
+        assert cli.run(shlex.split(words)) == 0
+        assert capsys.readouterr().out == shown
+
+
 def test_python_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert blocks and len(COMMANDS) >= 6

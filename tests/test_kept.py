@@ -103,7 +103,7 @@ def test_one_field_has_no_column_to_choose_and_money_three_digits(
     assert main([*words, *over]) == 2
     assert "--show cost_usd is for a sweep of two" in capsys.readouterr().err
     assert main([*words, *over, "--over", "zero=2,3"]) == 0
-    row = capsys.readouterr().out.splitlines()[-1]
+    row = capsys.readouterr().out.splitlines()[2]
     assert row.count(" k USD") == 2 and "," not in row
 
 
@@ -160,7 +160,7 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
             )
             if value is not None
         )
-        return "answered", {}
+        return "a card", "answered", {}
 
     monkeypatch.setattr(limits, "asked", answers)
     code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])

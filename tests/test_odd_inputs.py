@@ -130,7 +130,7 @@ LINES = (
 """One command line each."""
 WOULD_DO = re.compile(
     r"did you mean|known:|must|may be|may have|between|at least|at most|such as|say |needs?\b|give|"
-    r"would do|--help|takes|leave|: .* or |are read|cannot be read|is not a run folder|too small|"
+    r"would do|nearest: |--help|takes|leave|: .* or |are read|cannot be read|is not a run folder|too small|"
     r"allows|drop|outside|requires|look like|take|write"
 )
 

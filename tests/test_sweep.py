@@ -233,9 +233,16 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
         "full",
     ]
     assert cli.main(words) == 0
-    h100, mi300x, note, *_ = capsys.readouterr().out.splitlines()[1:]
-    assert "does NOT fit in 79.6 GiB" in h100 and "NOT fit" not in mi300x
-    assert note.startswith("note: unmeasured") and note.endswith(": mi300x")
+    told = capsys.readouterr().out
+    h100, mi300x, *_ = told.splitlines()[2:]
+    assert "does NOT fit" in h100 and "NOT fit" not in mi300x
+    assert "note    unmeasured, so a share of the peak" in told
+    assert cli.main([*words, "--all"]) == 0
+    told = capsys.readouterr().out
+    assert "does NOT fit in 79.6 GiB" in told
+    assert (
+        "note: unmeasured, so a share of the peak is assumed: mi300x" in told
+    )
 
 
 def test_a_bandwidth_without_a_unit_is_no_point_of_a_sweep(
@@ -257,11 +264,11 @@ def test_a_sweep_says_that_its_lines_are_ties(
     """Where layouts were chosen, and not the same for all."""
     words = ["sweep", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq"]
     over = ["--over", "network.ib.bandwidth=50 Gbit/s,3200 Gbit/s"]
-    assert cli.main([*words, *over]) == 0
-    assert "answered by the simplest" in capsys.readouterr().out
-    fixed = ["--over", "tp=1,2", "--fixed", "--zero", "3"]
+    assert cli.main([*words, *over, "--all"]) == 0
+    assert "the simplest is shown" in capsys.readouterr().out
+    fixed = ["--over", "tp=1,2", "--fixed", "--zero", "3", "--all"]
     assert cli.main([*words, *fixed]) == 0
-    assert "answered by the simplest" not in capsys.readouterr().out
+    assert "the simplest is shown" not in capsys.readouterr().out
 
 
 def test_a_row_has_money_and_intervals() -> None:

@@ -51,12 +51,13 @@ def test_an_answer_says_what_next(
     assert main(["predict", *words, "--zero", "3"]) == 0
     told = capsys.readouterr().out
     assert (
-        "next: meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml"
+        "next    meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml"
         in told
     )
     assert main(["plan", *words, *fixed, "-o", str(file)]) == 0
     told = capsys.readouterr().out
-    commands = re.findall(r"^(?:next: |      )meshwright (.*)$", told, re.M)
+    whole = re.sub(r" \\\n +", " ", told)
+    commands = re.findall(r"^  (?:next|    )    meshwright (.*)$", whole, re.M)
     assert [c.split()[0] for c in commands] == ["export", "timeline"]
     assert main(commands[0].split()) == 0
     assert "pretrain_gpt.py" in capsys.readouterr().out

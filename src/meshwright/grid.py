@@ -36,7 +36,7 @@ from .describe.job import Job
 from .errors import BadInput, MeshwrightError
 from .formats.toml import dump_job
 from .prediction.prediction import Prediction, predict
-from .sweep import Value, planned, values, vary
+from .sweep import EMPTY, Prices, Value, planned, values, vary
 
 if TYPE_CHECKING:
     from .search import Space
@@ -127,19 +127,25 @@ def grid(
     return Grid(chosen, tuple(done[i] for i in sorted(done)), interrupted)
 
 
-def varied(job: Job, point: Mapping[str, Value]) -> Job:
+def varied(
+    job: Job, point: Mapping[str, Value], prices: Prices = EMPTY
+) -> Job:
     """The job with all values of a point."""
     for field, value in point.items():
-        job = vary(job, field, value)
+        job = vary(job, field, value, prices)
     return job
 
 
 def row(
-    job: Job, point: Mapping[str, Value], space: Space | None, fixed: bool
+    job: Job,
+    point: Mapping[str, Value],
+    space: Space | None,
+    fixed: bool,
+    prices: Prices = EMPTY,
 ) -> Row:
-    """What comes of one point."""
+    """What comes of one point; prices: of chips, instead of the catalogue's."""
     try:
-        changed = varied(job, point)
+        changed = varied(job, point, prices)
         if fixed:
             prediction: Prediction | None = predict(changed)
             note = ""

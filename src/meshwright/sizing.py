@@ -1,8 +1,9 @@
-"""How many chips: the fewest that train in time, the most that a budget pays for.
+"""How many chips: the cheapest run that ends in time, the fastest that a budget pays for.
 
-More chips take fewer days and, since none of them gets faster, hardly cost less; so both are found
-by a walk over clean numbers of chips: a node, and 2, 3, 4, 6, 8, 12, ... of them. Expected days and
-dollars decide, with checkpoints and interruptions; their intervals stand beside.
+More chips take fewer days and, since none of them gets faster, hardly cost less. So a walk over
+clean numbers of chips (a node, and 2, 3, 4, 6, 8, 12, ... of them) finds where a goal is met, and
+every multiple of a node near there is tried. A goal counts as met where the run meets it with a
+probability of at least SURE, by the prediction's interval, with checkpoints and interruptions.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from .count.model import model_flops
@@ -19,7 +21,7 @@ from .errors import BadInput, MeshwrightError
 from .limits.laws import LAWS
 from .prediction.prediction import Prediction
 from .sweep import vary
-from .units import show
+from .units import DAY_S, show
 
 if TYPE_CHECKING:
     from .search import Space
@@ -27,7 +29,14 @@ if TYPE_CHECKING:
 MOST_CHIPS = 2**18
 """Of a cluster that is looked at."""
 AHEAD = 2
-"""Numbers of chips beyond one that a budget does not pay for which are still looked at."""
+"""Numbers of chips beyond one that meets or misses a goal which are still looked at: costs do not
+rise evenly."""
+NEAR = 12
+"""Multiples of a node that are tried near the answer of the walk."""
+SURE = 0.9
+"""Probability with which a goal is met."""
+END = NormalDist().inv_cdf(0.95)
+"""Standard deviations from the middle to an end of a 90 % interval."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +49,35 @@ class Size:
 
     __repr__ = shown
 
+    def chance(self, limit: float, expected: float | None) -> float:
+        """Probability that what grows with the step time (seconds, dollars; `expected` of them)
+        stays within a limit: log-normal on either side of what is expected, with the interval's
+        ends at 5 and 95 %.
+        """
+        p = self.prediction
+        ends = p.within(expected) if p else None
+        if expected is None or expected <= 0:
+            return 0.0
+        if ends is None:
+            return float(expected <= limit)
+        end = ends[1] if limit >= expected else ends[0]
+        width = abs(math.log(end / expected)) / END
+        if width == 0:
+            return float(expected <= limit)
+        return NormalDist().cdf(math.log(limit / expected) / width)
+
     def keeps(
         self, deadline_s: float | None, budget_usd: float | None
     ) -> bool:
-        """Whether the expected run ends in time and within the budget."""
+        """Whether the run ends in time and within the budget, each as surely as SURE."""
         p = self.prediction
         if p is None or p.train_time_s is None:
             return False
-        late = deadline_s is not None and p.train_time_s > deadline_s
-        dear = budget_usd is not None and (p.cost_usd or 0.0) > budget_usd
-        return not (late or dear)
+        goals = ((deadline_s, p.train_time_s), (budget_usd, p.cost_usd or 0.0))
+        return all(
+            limit is None or not value or self.chance(limit, value) >= SURE
+            for limit, value in goals
+        )
 
 
 @dataclass(frozen=True)
@@ -89,9 +117,37 @@ def sizing(
     budget_usd: float | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Sizing:
-    """The fewest chips of the job's kind that keep a deadline; without one, the most that a budget
-    pays for. BadInput where the job has no length, or a budget no price.
+    """The cheapest run on chips of the job's kind that keeps a deadline; without one, the fastest
+    that a budget pays for. BadInput where the job has no length, or a budget no price.
     """
+    _demand(job, deadline_s, budget_usd)
+    seen = dict[int, Size]()
+
+    def size(chips: int) -> Size:
+        if progress and chips not in seen:
+            progress(f"{chips:,} chips", 0.0)
+        return seen.setdefault(chips, _size(job, chips, space))
+
+    numbers = counts(job)
+    at = _start(numbers, job.cluster.chips, size)
+    if deadline_s is not None:
+        last = _in_time(numbers, at, size, deadline_s)
+    else:
+        last = _paid(numbers, at, size, budget_usd or 0.0)
+    for chips in _nearby(job, numbers, last, seen, deadline_s):
+        size(chips)
+    tried = tuple(seen[chips] for chips in sorted(seen))
+    kept = [s for s in tried if s.keeps(deadline_s, budget_usd)]
+    order = _dollars if deadline_s is not None else _time
+    best = min(kept, key=order, default=None)
+    why = _why(best, tried, deadline_s, budget_usd)
+    return Sizing(best.chips if best else None, tried, why)
+
+
+def _demand(
+    job: Job, deadline_s: float | None, budget_usd: float | None
+) -> None:
+    """BadInput where the question cannot be answered."""
     if not job.tokens:
         raise BadInput(
             "a deadline or a budget needs the length of the run: --tokens 15T"
@@ -108,29 +164,13 @@ def sizing(
     ):
         if limit is not None and limit <= 0:
             raise BadInput(
-                f"a {name} must be above 0, not {show(limit, unit)}"
+                f"a {name} must be above 0, not {_signed(limit, unit)}"
             )
-    sizes = counts(job)
-    seen = dict[int, Size]()
 
-    def size(i: int) -> Size:
-        if progress and i not in seen:
-            progress(f"{sizes[i]:,} chips", 0.0)
-        return seen.setdefault(i, _size(job, sizes[i], space))
 
-    index = _start(sizes, job.cluster.chips, size)
-    if deadline_s is not None:
-        index = _in_time(sizes, index, size, deadline_s)
-    elif budget_usd is not None:
-        index = _paid(sizes, index, size, budget_usd)
-    tried = tuple(seen[i] for i in sorted(seen))
-    chosen = seen.get(index)
-    chips = (
-        chosen.chips
-        if chosen and chosen.keeps(deadline_s, budget_usd)
-        else None
-    )
-    return Sizing(chips, tried, _why(chosen, deadline_s, budget_usd))
+def _signed(limit: float, unit: str) -> str:
+    """A limit in days or dollars, also below 0."""
+    return f"{limit / DAY_S:g} days" if unit == "s" else show(limit, unit)
 
 
 def counts(job: Job) -> list[int]:
@@ -163,46 +203,56 @@ def _size(job: Job, chips: int, space: Space | None) -> Size:
         return Size(chips, None)
 
 
-def _start(sizes: list[int], chips: int, size: Callable[[int], Size]) -> int:
-    """The first number from the job's own on, else below, on which something fits."""
-    own = sizes.index(chips)
-    order = [*range(own, len(sizes)), *reversed(range(own))]
-    return next((i for i in order if size(i).prediction), own)
+def _start(numbers: list[int], chips: int, size: Callable[[int], Size]) -> int:
+    """Where the first number stands, from the job's own on, else below, on which something fits."""
+    own = numbers.index(chips)
+    order = [*range(own, len(numbers)), *reversed(range(own))]
+    return next((i for i in order if size(numbers[i]).prediction), own)
 
 
 def _in_time(
-    sizes: list[int], i: int, size: Callable[[int], Size], deadline_s: float
+    numbers: list[int],
+    i: int,
+    size: Callable[[int], Size],
+    deadline_s: float,
 ) -> int:
     """From a first guess by chip-hours down while runs end in time, or up until one does.
 
-    With too many chips nothing is left of a batch for each, so there is an end upwards too.
+    With too many chips nothing is left of a batch for each, so there is an end upwards too. A few
+    more are looked at, since the fewest chips in time need not be the cheapest.
     """
-    p = size(i).prediction
+
+    def keeps(k: int) -> bool:
+        return size(numbers[k]).keeps(deadline_s, None)
+
+    p = size(numbers[i]).prediction
     if p and p.train_time_s:
-        need = sizes[i] * p.train_time_s / deadline_s
+        need = numbers[i] * p.train_time_s / deadline_s
         i = min(
-            (k for k, n in enumerate(sizes) if n >= need),
-            default=len(sizes) - 1,
+            (k for k, n in enumerate(numbers) if n >= need),
+            default=len(numbers) - 1,
         )
-    while i and size(i).prediction is None:
+    while i and size(numbers[i]).prediction is None:
         i -= 1
     while (
-        i + 1 < len(sizes)
-        and not size(i).keeps(deadline_s, None)
-        and size(i + 1).prediction
+        i + 1 < len(numbers)
+        and not keeps(i)
+        and size(numbers[i + 1]).prediction
     ):
         i += 1
-    while (
-        i
-        and size(i).keeps(deadline_s, None)
-        and size(i - 1).keeps(deadline_s, None)
-    ):
+    while i and keeps(i) and keeps(i - 1):
         i -= 1
+    if keeps(i):
+        for k in range(i + 1, min(i + 1 + AHEAD, len(numbers))):
+            size(numbers[k])
     return i
 
 
 def _paid(
-    sizes: list[int], i: int, size: Callable[[int], Size], budget_usd: float
+    numbers: list[int],
+    i: int,
+    size: Callable[[int], Size],
+    budget_usd: float,
 ) -> int:
     """Up while the money lasts, else down until it does; where it never does, the cheapest.
 
@@ -211,57 +261,109 @@ def _paid(
     """
 
     def keeps(k: int) -> bool:
-        return k < len(sizes) and size(k).keeps(None, budget_usd)
+        return k < len(numbers) and size(numbers[k]).keeps(None, budget_usd)
 
     while paid := [k for k in range(i + 1, i + 1 + AHEAD) if keeps(k)]:
         i = paid[-1]
     top = i
     while not keeps(i):
-        if not i or size(i).prediction is None:
+        if not i or size(numbers[i]).prediction is None:
             return min(
-                range(i, min(top + AHEAD, len(sizes) - 1) + 1),
-                key=lambda k: _usd(size(k)),
+                range(i, min(top + AHEAD, len(numbers) - 1) + 1),
+                key=lambda k: _dollars(size(numbers[k])),
             )
         i -= 1
     return i
 
 
-def _usd(size: Size) -> float:
-    """What a run costs; infinite where there is none."""
+def _nearby(
+    job: Job,
+    numbers: list[int],
+    i: int,
+    seen: dict[int, Size],
+    deadline_s: float | None,
+) -> list[int]:
+    """The multiples of a node between the walk's last number and its neighbour: below it where a
+    deadline is kept, those nearest to where it should just be met; above it where a budget lasts,
+    evenly. At most NEAR of them.
+    """
+    node = int(job.cluster.sizes[0])
+    low = numbers[i - 1] if i else 0
+    high = numbers[i]
+    if deadline_s is None:
+        low, high = high, (numbers[i + 1] if i + 1 < len(numbers) else high)
+    between = range((low // node + 1) * node, high, node)
+    p = seen[numbers[i]].prediction
+    if deadline_s is None or not p or not p.train_time_s:
+        nearest = [*between[:: max(1, math.ceil(len(between) / NEAR))]]
+    else:
+        late = (p.within(p.train_time_s) or (0.0, p.train_time_s))[1]
+        need = numbers[i] * late / deadline_s
+        nearest = sorted(between, key=lambda n: abs(n - need))[:NEAR]
+    return [n for n in sorted(nearest) if n not in seen and _joins(job, n)]
+
+
+def _joins(job: Job, chips: int) -> bool:
+    """Whether the job's network joins so many chips."""
+    try:
+        vary(job, "chips", chips)
+    except MeshwrightError:
+        return False
+    return True
+
+
+def _dollars(size: Size) -> tuple[float, int]:
+    """Order by what a run costs, where nobody knows it by chips; infinite where there is none."""
     p = size.prediction
-    return math.inf if p is None or p.cost_usd is None else p.cost_usd
+    if p is None:
+        return math.inf, size.chips
+    return p.cost_usd or 0.0, size.chips
+
+
+def _time(size: Size) -> tuple[float, int]:
+    """Order by how long a run takes."""
+    p = size.prediction
+    time = p.train_time_s if p else None
+    return (math.inf if time is None else time), size.chips
 
 
 def _why(
-    chosen: Size | None, deadline_s: float | None, budget_usd: float | None
+    best: Size | None,
+    tried: tuple[Size, ...],
+    deadline_s: float | None,
+    budget_usd: float | None,
 ) -> str:
     """The answer as a sentence."""
-    goals = [f"{show(deadline_s, 's', 3)}"] if deadline_s is not None else []
-    goals += [_money(budget_usd)] if budget_usd is not None else []
-    goal = " and ".join(goals)
-    p = chosen.prediction if chosen else None
-    if chosen is None or p is None or p.train_time_s is None:
-        return f"no number of these chips trains within {goal}"
-    if not chosen.keeps(deadline_s, None):
-        most = f"{chosen.chips:,} chips, the most with this batch, take"
-        time = show(p.train_time_s, "s", 3)
-        return f"no number of these chips trains within {goal}: {most} {time}"
-    words = f"{chosen.chips:,} chips: {show(p.train_time_s, 's', 3)}"
-    if p.cost_usd is not None:
-        words += f", {_money(p.cost_usd)}"
-    if not chosen.keeps(deadline_s, budget_usd) and deadline_s is None:
-        return f"no number of these chips trains within {goal}: cheapest are {words}"
-    if not chosen.keeps(deadline_s, budget_usd):
-        return f"within {goal}: no; the fewest chips in time cost too much ({words})"
-    ends = p.within(p.train_time_s)
-    late = deadline_s is not None and ends is not None and ends[1] > deadline_s
-    sure = "; the upper end of the interval is later" if late else ""
-    few = (
-        "of the numbers tried the fewest that end in time"
-        if deadline_s is not None
-        else "of the numbers tried the most it pays for"
+    sure = f"with {SURE:.0%} confidence".replace("%", " %")
+    goals = []
+    if deadline_s is not None:
+        goals.append(f"in {show(deadline_s, 's', 3)}")
+    if budget_usd is not None:
+        goals.append(f"for under {_money(budget_usd)}")
+    goal = f"{' and '.join(goals)} {sure}"
+    if best:
+        kind = "cheapest" if deadline_s is not None else "fastest"
+        chips, _, rest = _takes(best).partition(": ")
+        return f"{chips} finish {goal}: {rest}; {kind} of {len(tried)} sizes tried"
+    timely = [s for s in tried if s.keeps(deadline_s, None)]
+    if deadline_s is None or timely:
+        near = min(timely or tried, key=_dollars)
+        word = "cheapest in time" if deadline_s is not None else "cheapest"
+    else:
+        near = min(tried, key=_time)
+        word = "fastest"
+    none = f"no size tried finishes {goal}"
+    return f"{none}; {word}: {_takes(near)}" if near.prediction else none
+
+
+def _takes(size: Size) -> str:
+    """Chips, days and dollars of a run."""
+    p = size.prediction
+    assert p is not None and p.train_time_s is not None
+    words = f"{size.chips:,} chips: {show(p.train_time_s, 's', 3)}"
+    return words + (
+        f", {_money(p.cost_usd)}" if p.cost_usd is not None else ""
     )
-    return f"within {goal}: {words} ({few}{sure})"
 
 
 def _money(usd: float) -> str:

@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from . import catalog
@@ -39,6 +40,9 @@ DOUBLING = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
 CHUNKED = ("1f1b", "interleaved")
 """One order, for one chunk of the model on a device and for more."""
 Value = str | int | float
+Prices = Mapping[str, float]
+"""Chip -> USD an hour."""
+EMPTY: Prices = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep(Displayed):
-    """The points that were finished, in order."""
+    """Result of a sweep, one Point a value; those that were finished, in order."""
 
     over: str
     points: tuple[Point, ...]
@@ -203,20 +207,22 @@ def sweep(
     space: Space | None = None,
     fixed: bool = False,
     progress: Callable[[str, float], None] | None = None,
+    prices: Prices = EMPTY,
 ) -> Sweep:
     """The best layout (with `fixed`: the job's own) for every value of a field. Ctrl-C ends it
     without loss.
 
     over: path of the field, such as chips, batch, seq, tp, network.ib.bandwidth, chip.hbm_bytes,
-    assumptions; space: constraints of the search (a `Space`);  progress: told what is done.  Raises
-    BadInput if no value can be set.
+    assumptions; space: constraints of the search (a `Space`);  progress: told what is done;
+    prices: of chips (name -> USD an hour), instead of the catalogue's.  Raises BadInput if no value
+    can be set.
     """
     demand(job)
     chosen = values(texts)
     demand_text(over, "the field of a sweep")
     points: list[Point] = []
     try:
-        for point in _points(job, over, chosen, space, fixed):
+        for point in _points(job, over, chosen, space, fixed, prices):
             points.append(point)
             if progress:
                 progress(f"{over} = {point.value}", len(points) / len(chosen))
@@ -226,13 +232,18 @@ def sweep(
 
 
 def _points(
-    job: Job, over: str, chosen: list[Value], space: Space | None, fixed: bool
+    job: Job,
+    over: str,
+    chosen: list[Value],
+    space: Space | None,
+    fixed: bool,
+    prices: Prices,
 ) -> Iterator[Point]:
     # a wrong path or value shows before the work starts
     jobs = [
         (_told(over, value, varied), varied)
         for value in chosen
-        for varied in [vary(job, over, value)]
+        for varied in [vary(job, over, value, prices)]
     ]
     for value, varied in jobs:
         try:
@@ -280,13 +291,14 @@ def planned(
     ) or "nothing fits"
 
 
-def vary(job: Job, path: str, value: Value) -> Job:
+def vary(job: Job, path: str, value: Value, prices: Prices = EMPTY) -> Job:
     """The job with one field changed; `path` begins at the job, its cluster or its layout. Raises
     BadInput.
 
     A changed `seq` keeps the tokens of a step; `batch` is read as on the command line; `on`
     replaces the cluster; another number of chips is a slice as it is sold, if the cluster was one.
     A layout that takes all chips goes on to do so: dp follows. The schedule follows interleave.
+    prices: of chips (name -> USD an hour), instead of the catalogue's.
     """
     steps = [step for step in path.replace("[", ".[").split(".") if step]
     if path in ("batch", "job.batch"):
@@ -309,6 +321,9 @@ def vary(job: Job, path: str, value: Value) -> Job:
     if changed.cluster.chips != job.cluster.chips and path != "on":
         sold = _sold(job.cluster, changed.cluster.chips)
         changed = replace(changed, cluster=sold or changed.cluster)
+    if steps[-1:] != ["usd_per_hour"]:
+        priced = changed.cluster.priced(prices)
+        changed = replace(changed, cluster=priced)
     if changed.cluster != job.cluster:
         changed = replace(changed, cluster=_renamed(changed.cluster))
     if steps[-1:] == ["interleave"] and job.layout.schedule in CHUNKED:
@@ -437,7 +452,10 @@ def _sold(cluster: Cluster, chips: int) -> Cluster | None:
         catalog.cluster(f"{number}x{named[0]}", named[1])
         for number in (cluster.chips, chips)
     )
-    return other if replace(mine, name=cluster.name) == cluster else None
+    # which may have a price of its own
+    if replace(mine, name=cluster.name, chip=cluster.chip) != cluster:
+        return None
+    return replace(other, chip=cluster.chip)
 
 
 def _renamed(cluster: Cluster) -> Cluster:

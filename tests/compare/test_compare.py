@@ -404,7 +404,7 @@ def test_an_order_that_is_not_the_plans_is_told(
     job = folder / "job.toml"
     job.write_text(job.read_text().replace('"gpipe"', '"1f1b"'))
     assert not virtual(read(folder)).bubble.as_planned
-    assert cli.run(["compare", str(folder)]) == 0
+    assert cli.run(["compare", str(folder), "--all"]) == 0
     assert "in another order than the schedule" in capsys.readouterr().out
 
 
@@ -440,7 +440,15 @@ def test_timelines_are_drawn_one_above_the_other(
         tmp_path / "run", LAYOUTS["zbv"], [(0.5, 0.5, 0.5)] * 8
     )
     assert (
-        cli.run(["compare", str(folder), "-o", str(tmp_path / f"x.{kind}")])
+        cli.run(
+            [
+                "compare",
+                str(folder),
+                "--all",
+                "-o",
+                str(tmp_path / f"x.{kind}"),
+            ]
+        )
         == 0
     )
     told = capsys.readouterr().out

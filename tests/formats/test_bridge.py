@@ -791,9 +791,10 @@ def test_what_is_left_to_the_training_script_is_said(
     left = "the batch size of a process (--microbatch)"
     rest = ["--model", "llama3-8b", "--on", "h100-sxm", "--batch", "256seq"]
     for verb in ("read", "predict"):
-        assert main([verb, str(config), *rest]) == 0
+        assert main([verb, str(config), *rest, "--all"]) == 0
         assert left in " ".join(capsys.readouterr().out.split())
-        assert main([verb, str(config), *rest, "--microbatch", "2"]) == 0
+        one = [*rest, "--all", "--microbatch", "2"]
+        assert main([verb, str(config), *one]) == 0
         told = capsys.readouterr().out
         assert "--microbatch)" not in told and "(--seq)" in told
 

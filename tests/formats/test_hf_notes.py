@@ -92,4 +92,4 @@ def test_the_first_line_says_how_large_the_model_is(
     words = [path, "--on", "64xh100-sxm", "--batch", "64seq", "--zero", "3"]
     words += ["--seq", "2048"]
     assert main(["predict", *words]) == 0
-    assert capsys.readouterr().out.startswith("mine (14.8 B) on 64 x")
+    assert capsys.readouterr().out.startswith("Predict mine (14.8 B) on 64 x")

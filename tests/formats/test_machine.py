@@ -150,7 +150,8 @@ def test_every_verb_takes_it(
         "fp32",
     ]
     # 5.4 GiB in a core of 3.7 GiB
-    assert main(["predict", *words, "--assumptions", "pytorch"]) == 1
+    pytorch = ["--assumptions", "pytorch", "--why"]
+    assert main(["predict", *words, *pytorch]) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert (
         "outside its measured range" in told

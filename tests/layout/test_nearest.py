@@ -39,7 +39,7 @@ def test_one_reason_stands_alone_and_several_are_cut() -> None:
     assert sentence(layout, ["a"], lambda of: True) == "a"
     assert (
         sentence(layout, ["a", "b", "c"], lambda of: True)
-        == "tp 3 cannot be, 2 or 4 would do: a; b; and 1 more"
+        == "tp = 3 is invalid; nearest: 2 or 4: a; b; and 1 more"
     )
     assert (
         sentence(layout, list("abcde"), lambda of: False)
@@ -49,7 +49,7 @@ def test_one_reason_stands_alone_and_several_are_cut() -> None:
 
 def test_what_is_offered_runs() -> None:
     job = Job(model("llama3-8b"), cluster("64xh100-sxm"), batch=128)
-    with pytest.raises(BadInput, match="tp 3 cannot be, 2 or 4 would do"):
+    with pytest.raises(BadInput, match="tp = 3 is invalid; nearest: 2 or 4"):
         predict(job, Layout(tp=3, dp=21))
     for tp in (2, 4):
         assert predict(job, Layout(tp=tp, dp=64 // tp)).step_time_s > 0

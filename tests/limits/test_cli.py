@@ -23,7 +23,7 @@ def fields(capsys: Capture, *words: str) -> dict[str, Any]:
 
 
 def test_tables(capsys: Capture) -> None:
-    text = told(capsys, "h100")
+    text = told(capsys, "h100", "--all")
     # ends, the wall, and the run of width 53,248
     for number in ("2.0e+28", "6.7e+28", "2.7e+31", "8,388,608", "16x32"):
         assert number in text

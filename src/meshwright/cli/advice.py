@@ -5,7 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError, UnknownOptionError
+from cyclopts import (
+    CycloptsError,
+    MissingArgumentError,
+    UnknownOptionError,
+)
 
 from .. import catalog
 from ..errors import BadInput, command
@@ -13,6 +17,22 @@ from ..formats.spellings import OURS
 
 LIKE = 0.8
 """Similarity from which a flag is taken for another tool's, misspelled."""
+PRICES = ("--usd", "--usd-per-hour", "--cost", "--price-per-hour", "--prices")
+"""What people try for the price of a chip."""
+NEAR = 0.7
+"""Similarity from which an option of the verb may have been meant."""
+JOB = "llama3-70b --on 1024xh100-sxm --batch 4Mi"
+EXAMPLES = {
+    "plan": JOB,
+    "predict": f"{JOB} --tp 8 --pp 4 --zero 1",
+    "timeline": f"{JOB} --tp 8 --pp 4 --zero 1",
+    "sweep": f"{JOB} --over chips=64..4096",
+    "roofline": "llama3-70b --on 8960xtpu-v5p --batch 4M",
+    "read": "train.sh --on 64xh100-sxm",
+    "export": "plan.toml --to megatron",
+    "train": "examples/quickstart.toml",
+}
+"""Verb -> words that answer a question."""
 
 
 def advice(words: Sequence[str], error: CycloptsError) -> str:
@@ -35,7 +55,39 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
                 f"unknown option {flag[:60]}; did you mean {theirs}, which is"
                 f" {OURS[theirs]} here?"
             )
+        return unknown_option(verb, flag, error)
+    if isinstance(error, MissingArgumentError):
+        return missing(verb, error)
     return ""
+
+
+def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
+    """The verb's own options that are spelled nearly so; none where nothing is near."""
+    if flag in PRICES:
+        return (
+            f"unknown option {flag[:60]}; did you mean --price h100-sxm=2.5?"
+        )
+    known = [
+        name
+        for argument in error.argument_collection
+        for name in argument.names
+        if name.startswith("--")
+    ]
+    near = difflib.get_close_matches(flag, known, n=2, cutoff=NEAR)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"unknown option {flag[:60]}; {hint}options of {verb}: {command(f'{verb} --help')}"
+
+
+def missing(verb: str, error: MissingArgumentError) -> str:
+    """What a verb or an option needs, and an example of a verb's."""
+    assert error.argument is not None
+    given = [t.keyword for t in error.argument.tokens if t.keyword]
+    name = error.keyword or next(iter(given), error.argument.name)
+    if name.startswith("-") and name in (*given, error.keyword):
+        return f"{verb} {name} needs a value; see {command(f'{verb} --help')}"
+    example = EXAMPLES.get(verb)
+    such = f", such as {command(f'{verb} {example}')}" if example else ""
+    return f"{verb} needs {name}{such}; see {command(f'{verb} --help')}"
 
 
 def planned(model: str, machine: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput
-from .command import Json, verb, word
+from .command import Detail, Json, answer, verb, word
 from .train import need_torch
 
 Device = Annotated[str, word("cpu (gloo) or cuda (NCCL).", "DEVICE")]
@@ -80,6 +80,7 @@ MOST_RANKS = 64
 @verb()
 def calibrate(
     *,
+    detail: Detail,
     device: Device = "cpu",
     precision: Precisions = "fp32",
     ranks: Ranks = "2,4",
@@ -100,7 +101,7 @@ def calibrate(
     """
     from ..formats.machine import dump_machine
     from ..report import console, files
-    from ..report.machine import report, to_dict
+    from ..report.machine import card, report, to_dict
 
     if read and from_:
         raise BadInput(
@@ -131,7 +132,7 @@ def calibrate(
             console.envelope("calibrate", to_dict(machine, str(to)))
         )
         if json
-        else console.show(*report(machine, str(to)))
+        else answer(card(machine, str(to)), detail, report(machine, str(to)))
     )
     return 0
 
@@ -149,15 +150,18 @@ def from_steps(
     from ..formats.bridge import foreign
     from ..formats.machine import dump_machine
     from ..report import console, files
+    from ..report.machine import scaled
 
     files.suffix(output, (".toml",))
     logged = bool(seconds) and Path(str(seconds)[:4096]).is_file()
-    if logged and (len(paths) > 1 or not paths[0].endswith(".toml")):
+    if logged and (len(paths) > 1 or Path(paths[0]).suffix in READERS):
         raise BadInput(
             "--steps LOG is of one job: --from job.toml --steps LOG"
         )
     times = (
-        logged_steps(str(seconds), paths[0]) if logged else numbers(seconds)
+        logged_steps(str(seconds), paths[0], on)
+        if logged
+        else numbers(seconds)
     )
     found = [
         step
@@ -182,24 +186,22 @@ def from_steps(
     if json:
         console.show_json(console.envelope("calibrate", data))
     else:
-        console.show(
-            f"{of.steps} steps took {min(ratios):.3f} to {max(ratios):.3f} times"
-            f" what is predicted: scale {of.scale:.3f}",
-            f"wrote {output}",
-        )
+        console.show(scaled(ratios, of.scale, of.steps, output))
     return 0
 
 
-def logged_steps(log: str, path: str) -> list[float]:
-    """Seconds of the steady steps in the log of another tool's run; path: of its job."""
+def logged_steps(log: str, path: str, on: str | None) -> list[float]:
+    """Seconds of the steady steps in the log of another tool's run; path: of its job, on: the
+    cluster of a script.
+    """
     from ..compare.logged import compare_log
-    from ..formats import read_text
+    from ..formats import flags, read_text
     from ..formats.logs import steps_of
-    from ..formats.toml import load_job
     from ..prediction.prediction import predict
 
     steps = steps_of(read_text(log), log[:80])
-    found = compare_log(log, steps, predict(load_job(path)))
+    job = flags.read_flags(path, {"on": on} if on else {}, [])
+    found = compare_log(log, steps, predict(job))
     return [found.seconds(step) for step in found.log.steady]
 
 

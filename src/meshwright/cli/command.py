@@ -5,8 +5,8 @@ help.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import App, Group, Parameter
 
@@ -88,6 +88,13 @@ Budget = Annotated[
         "USD",
     ),
 ]
+Price = Annotated[
+    tuple[str, ...],
+    word(
+        "USD per chip-hour instead of the catalogue's, such as h100-sxm=2.5.",
+        "CHIP=USD",
+    ),
+]
 AgainstLayout = Annotated[
     str | None,
     word(
@@ -144,11 +151,44 @@ app = App(
 )
 
 
+class Detail(NamedTuple):
+    """How much of an answer is printed: its card, the causes too, or everything."""
+
+    why: bool = False
+    all: bool = False
+
+
+MADE = ("given", "detail")
+"""Parameters of a verb that are made of several options."""
+DETAIL = {
+    "why": word("Also the causes: time and memory by kind, reasons, notes."),
+    "all": word("Everything: also ties, alternatives, what was searched."),
+}
+"""Options of every verb that prints a card."""
+
+
+def answer(
+    card: Any,
+    detail: Detail,
+    why: Iterable[Any] = (),
+    rest: Iterable[Any] = (),
+) -> None:
+    """Print a card and, where they are asked for, what stands behind it."""
+    from ..report import console
+
+    parts = [card]
+    if detail.why or detail.all:
+        parts += ["", *why]
+    if detail.all:
+        parts += rest
+    console.show(*parts)
+
+
 def verb(
     *tables: str, layout: str = "layout", without: Collection[str] = ()
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Make a function a command: its parameter `given` becomes one option for each field of these
-    tables.
+    tables, its parameter `detail` the options --why and --all.
 
     without: fields that would change nothing there, or are not the user's to give.
     """
@@ -167,13 +207,21 @@ def verb(
                 for flag in chosen
                 if (text := options.pop(flag.name, None)) is not None
             }
-            return function(
-                *args,
-                **options,
-                **({"given": given} if "given" in own else {}),
-            )
+            made: dict[str, Any] = {}
+            if "given" in own:
+                made["given"] = given
+            if "detail" in own:
+                made["detail"] = Detail(
+                    *(options.pop(name, False) for name in DETAIL)
+                )
+            return function(*args, **options, **made)
 
-        mine = [p for name, p in own.items() if name != "given"]
+        mine = [p for name, p in own.items() if name not in MADE]
+        if "detail" in own:
+            mine += [
+                keyword(name, bool, False, said)
+                for name, said in DETAIL.items()
+            ]
         signature = inspect.Signature(
             [*mine, *(option(flag, layout) for flag in chosen)]
         )
@@ -196,11 +244,18 @@ def option(flag: Flag, layout: str) -> inspect.Parameter:
         show_default=False,
         metavar=flag.metavar,
     )
+    return keyword(flag.name, str | None, None, shown)
+
+
+def keyword(
+    name: str, kind: Any, default: Any, shown: Parameter
+) -> inspect.Parameter:
+    """A keyword of a command."""
     return inspect.Parameter(
-        flag.name,
+        name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[str | None, shown],
+        default=default,
+        annotation=Annotated[kind, shown],
     )
 
 

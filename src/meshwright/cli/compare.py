@@ -4,15 +4,16 @@ counted for it.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import BadInput
+from ..errors import BadInput, command
 from .advice import clusters, is_machine
-from .command import Json, output, verb, word
+from .command import Detail, Json, answer, output, verb, word
 
 RunFolder = Annotated[
     str | None,
@@ -56,6 +57,7 @@ def compare(
     run: RunFolder = None,
     /,
     *,
+    detail: Detail,
     job: JobOf = None,
     on: On = None,
     oracle: Oracle = None,
@@ -79,7 +81,7 @@ def compare(
             raise BadInput(
                 "compare takes a run or --oracle JOB.toml, not both; -o belongs to a run"
             )
-        return against_program(oracle, rank, json)
+        return against_program(oracle, rank, json, detail)
     if run is not None and is_machine(run) and not Path(run).exists():
         raise BadInput(clusters([run]))
     if run is None:
@@ -91,24 +93,32 @@ def compare(
     if job or on or Path(run[:4096]).is_file():
         if output is not None:
             raise BadInput("a log has no timeline to write: -o is for runs")
-        return with_log(run, job, on, json)
+        return with_log(run, job, on, json, detail)
     from ..compare import compare as compute
     from ..formats.run_folder import read
     from ..report import console, files
-    from ..report.compare import report, writers
+    from ..report.compare import card, report, writers
 
     files.suffix(output, (".json", *files.PLOTS))
     found = compute(read(run))
     data = console.envelope("compare", found.to_dict())
-    console.show_json(data) if json else console.show(
-        report(found, console.ascii_only())
-    )
     if output:
         files.write(output, writers(found))
+    if json:
+        console.show_json(data)
+        return 0
+    name = shlex.quote(run)
+    answer(
+        card(found, [command(f"calibrate --from {name} -o ours.toml")]),
+        detail,
+        [report(found, console.ascii_only())],
+    )
     return 0
 
 
-def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
+def against_program(
+    path: str, ranks: tuple[int, ...], json: bool, detail: Detail
+) -> int:
     """`compare --oracle`; of a long pipeline as many microbatches as fill it, go round in it and
     drain it.
     """
@@ -116,7 +126,7 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
     from ..layout.stages import microbatches
     from ..program.memory import shortened
     from ..report import console
-    from ..report.oracle import report
+    from ..report.oracle import card, report
     from ..report.text import layout_words
     from .train import need_torch
 
@@ -149,18 +159,22 @@ def against_program(path: str, ranks: tuple[int, ...], json: bool) -> int:
             "ranks": [r.to_dict() for r in found],
         },
     )
-    console.show_json(data) if json else console.show(report(data))
+    console.show_json(data) if json else answer(
+        card(data), detail, [report(data)]
+    )
     return 0 if data["agrees"] else 1
 
 
-def with_log(path: str, job: str | None, on: str | None, json: bool) -> int:
+def with_log(
+    path: str, job: str | None, on: str | None, json: bool, detail: Detail
+) -> int:
     """The log of another tool's run beside what is predicted for its job."""
     from ..compare.logged import compare_log
     from ..formats import flags, read_text
     from ..formats.logs import steps_of
     from ..prediction.prediction import predict
     from ..report import console
-    from ..report.compare import of_log
+    from ..report.compare import log_card, of_log
 
     log = steps_of(read_text(path), path[:80])
     if not job:
@@ -174,5 +188,15 @@ def with_log(path: str, job: str | None, on: str | None, json: bool) -> int:
         path, log, predict(flags.read_flags(job, given, notes))
     )
     data = console.envelope("compare", {**found.to_dict(), "notes": notes})
-    console.show_json(data) if json else console.show(of_log(found, notes))
+    if json:
+        console.show_json(data)
+        return 0
+    words = shlex.join([job, *(("--on", on) if on else ())])
+    later = [
+        command(
+            f"calibrate --from {words} --steps {shlex.quote(path)} -o ours.toml"
+        ),
+        command(f"plan {words} -o plan.toml"),
+    ]
+    answer(log_card(found, notes, later), detail, [of_log(found, notes)])
     return 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ..errors import BadInput
+from .command import Detail, answer
 from .kept import Swept
 
 KINDS = (".json", ".csv", ".jsonl")
@@ -18,11 +20,12 @@ def two(
     column: str,
     json: bool,
     output: str | None,
+    detail: Detail,
 ) -> int:
     """Print the table of two fields, and keep its points."""
-    from ..grid import engine_at, grid
+    from ..grid import engine_at, grid, row
     from ..report import console, files
-    from ..report.grid import report
+    from ..report.grid import card, report
     from ..report.lines import noted
     from ..sweep import parse
 
@@ -33,7 +36,7 @@ def two(
         raise BadInput(
             f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields"
         )
-    job, space, fixed, said = asked
+    job, space, fixed, said, prices = asked
     with console.progress() as told:
         found = grid(
             job,
@@ -44,10 +47,14 @@ def two(
             workers=workers,
             engine=engine_at(engine) if engine else None,
             progress=told,
+            compute=partial(row, prices=prices),
         )
     data = console.envelope("sweep", found.to_dict())
-    console.show_json(data) if json else console.show(
-        report(found, column), *noted([said] if said else [])
+    notes = [said] if said else []
+    console.show_json(data) if json else answer(
+        card(found, column, notes),
+        detail,
+        [report(found, column), *noted(notes)],
     )
     if output and kind != "jsonl":
         text = (

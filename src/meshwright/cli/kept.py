@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..describe.choices import FIELDS
@@ -16,6 +17,7 @@ from ..errors import BadInput, MeshwrightError
 from ..formats import LARGEST
 from ..formats.bridge import foreign
 from ..formats.flags import STDIN, is_file, read_flags, split
+from .config import by_config, prices
 from .train import checked
 
 if TYPE_CHECKING:
@@ -33,10 +35,16 @@ class Swept(NamedTuple):
     fixed: bool
     said: str
     """Whose layout it is, as a sentence; empty where nobody named one."""
+    prices: Mapping[str, float]
+    """Of chips, instead of the catalogue's."""
 
 
 def swept(
-    model: str, given: Mapping[str, str], fixed: bool, replan: bool
+    model: str,
+    given: Mapping[str, str],
+    fixed: bool,
+    replan: bool,
+    price: Sequence[str] = (),
 ) -> Swept:
     """The job of a sweep, and whether its layout stays.
 
@@ -57,17 +65,20 @@ def swept(
     )
     if keep:
         stdin.seek(0)
-        return Swept(
-            checked(read_flags(model, given, [], stdin)),
-            None,
-            True,
-            "" if fixed else KEPT,
-        )
+        job, book = _at(price, checked(read_flags(model, given, [], stdin)))
+        return Swept(job, None, True, "" if fixed else KEPT, book)
     stdin.seek(0)
     described, space = split(given)
     named = ", ".join(f"{n} {given[n]}" for n in FIELDS if n in given)
-    job = checked(read_flags(model, described, [], stdin, fill=False))
-    return Swept(job, space, False, NAMED.format(named) if named else "")
+    read = read_flags(model, by_config(described, file), [], stdin, fill=False)
+    job, book = _at(price, checked(read))
+    return Swept(job, space, False, NAMED.format(named) if named else "", book)
+
+
+def _at(price: Sequence[str], job: Job) -> tuple[Job, dict[str, float]]:
+    """(the job at the user's prices, these prices)."""
+    book = prices(price, job.cluster.chip.name)
+    return replace(job, cluster=job.cluster.priced(book)), book
 
 
 def _has_layout(

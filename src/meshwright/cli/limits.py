@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from ..errors import BadInput
 from .advice import is_model, scaling
-from .command import Json, output, verb, word
+from .command import Detail, Json, answer, output, verb, word
 
 SCENARIOS = (
     "Scenarios: v100, a100, h100, h100-global-nvlink, ... with /sparse for mixtures of experts, a"
@@ -70,6 +70,7 @@ Beside = Annotated[
 @verb()
 def limits(
     *scenarios: Scenarios,
+    detail: Detail,
     months: Months = None,
     model: Kind = "paper",
     sensitivity: Sensitive = False,
@@ -93,7 +94,7 @@ def limits(
     Example: meshwright limits h100 h100-global-nvlink a100/sparse --months 6 -o limits.png
     """
     from ..limits.answer import limits as compute
-    from ..report import console, files
+    from ..report import console, files, limits_card
     from ..report import limits as reports
 
     alone(
@@ -139,16 +140,18 @@ def limits(
             else None
         )
     if special:
-        table, fields = special
+        cards, table, fields = special
         data = console.envelope("limits", fields)
-        console.show_json(data) if json else console.show(table)
+        console.show_json(data) if json else answer(cards, detail, [table])
         writers: Any = {}
     else:
         found = compute(chosen)
         said += dates(found, growth) if growth is not None else []
         data = console.envelope("limits", found.to_dict())
-        console.show_json(data) if json else console.show(
-            reports.report(found, said)
+        console.show_json(data) if json else answer(
+            limits_card.card(found, said),
+            detail,
+            [reports.report(found, said)],
         )
         writers = {
             ".csv": lambda: reports.to_csv(found),
@@ -287,7 +290,7 @@ def realism(
 
 def whole(
     chosen: list[Any], real: Any, told: Any
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Any, dict[str, Any]]:
     """The question asked of whole transformers, beside the paper's model."""
     from rich.console import Group
 
@@ -295,8 +298,9 @@ def whole(
     from ..limits.realistic import ladder
     from ..prediction.failures import Failures
     from ..report.limits import ladders
+    from ..report.limits_card import laddered
 
-    tables, fields = [], []
+    cards, tables, fields = [], [], []
     for scenario in chosen:
         mortal = replace(scenario, failures=scenario.failures or Failures())
         paper = [
@@ -311,6 +315,7 @@ def whole(
         curves = tuple(
             ladder(scenario, replace(real, failures=mortal.failures), told)
         )
+        cards.append(laddered(scenario.name, paper, curves))
         tables.append(ladders(paper, curves))
         fields.append(
             {
@@ -319,16 +324,18 @@ def whole(
                 "realistic": [c.to_dict() for c in curves],
             }
         )
-    return Group(*tables), {"ladders": fields}
+    return Group(*cards), Group(*tables), {"ladders": fields}
 
 
-def changed(chosen: list[Any]) -> tuple[Any, dict[str, Any]]:
+def changed(chosen: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
     """The sensitivity table."""
     from ..limits.sensitivity import sensitivity
     from ..report.limits import sensitivities
+    from ..report.limits_card import changed
 
     found = sensitivity(chosen)
-    return sensitivities(found), {"sensitivity": found.to_dict()}
+    fields = {"sensitivity": found.to_dict()}
+    return changed(found), sensitivities(found), fields
 
 
 def asked(
@@ -337,12 +344,13 @@ def asked(
     chips: float | None,
     real: Any,
     told: Any,
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Any, dict[str, Any]]:
     """Smallest clusters for a run and largest runs of a cluster; real: of whole transformers."""
     from ..limits.answer import bill, largest_run, smallest_cluster
     from ..limits.realistic import largest_on, smallest_for
     from ..prediction.failures import Failures
     from ..report.limits import answers
+    from ..report.limits_card import answered
 
     def least(s: Any, flops: float) -> Any:
         return (
@@ -374,7 +382,7 @@ def asked(
     fields = [
         {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
     ]
-    return answers(rows), {"answers": fields}
+    return answered(rows), answers(rows), {"answers": fields}
 
 
 def plot(found: Any, kind: str) -> Any:

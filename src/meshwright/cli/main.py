@@ -11,9 +11,8 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import CycloptsError
 
@@ -27,6 +26,7 @@ from . import (  # noqa: F401, their verbs register themselves
     export,
     grid,
     limits,
+    plan,
     read,
     roofline,
     serve,
@@ -36,11 +36,8 @@ from . import (  # noqa: F401, their verbs register themselves
 from .advice import advice
 from .command import (
     VERBS,
-    AgainstLayout,
-    AssumptionSets,
-    Budget,
     Column,
-    Deadline,
+    Detail,
     Engine,
     Explain,
     Fixed,
@@ -49,15 +46,15 @@ from .command import (
     ModelArg,
     Name,
     Over,
-    Pareto,
-    Relaxed,
+    Price,
     Replan,
-    Top,
     Workers,
+    answer,
     app,
     output,
     verb,
 )
+from .jobs import predicted
 from .kept import swept
 
 ASKED = ("--help", "-h", "--version")
@@ -150,6 +147,8 @@ def predict(
     /,
     *,
     given: Mapping[str, str],
+    detail: Detail,
+    price: Price = (),
     explain: Explain = None,
     json: Json = False,
     output: Annotated[
@@ -164,143 +163,32 @@ def predict(
     Example: meshwright predict llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 8 --pp 4 --interleave
     4 --zero 1
     """
-    from ..report import console, files
+    from ..report import console, files, run_card
     from ..report import explain as explanation
+    from ..report.card import Card, Commands
     from ..report.predict import report
 
     files.suffix(output, (".json", ".toml", *files.PLOTS))
-    p = predicted(model, given)
+    p = predicted(model, given, price)
     terms = {"explain": explanation.to_dict(p, explain)} if explain else {}
     data = console.envelope("predict", {**p.to_dict(), **terms})
-    tables = (
-        explanation.report(p, explain)
-        if explain
-        else report(p, console.ascii_only())
-    )
-    console.show_json(data) if json else console.show(tables)
     if output:
         files.write(output, files.of_predictions([p], data, p))
-    if not json:
-        console.show(steps.after_predict(p, model, given, output))
-    return 0 if p.fits else 1
-
-
-@verb(
-    "model",
-    "cluster",
-    "job",
-    "software",
-    "layout",
-    layout="constraints",
-    without=("placement",),
-)
-def plan(
-    model: ModelArg,
-    /,
-    *,
-    given: Mapping[str, str],
-    assumptions: AssumptionSets = (),
-    top: Top = 10,
-    relaxed: Relaxed = None,
-    pareto: Pareto = False,
-    against: AgainstLayout = None,
-    deadline: Deadline = None,
-    budget: Budget = None,
-    json: Json = False,
-    output: Annotated[
-        str | None,
-        output(
-            ".json, .toml (the best, for predict), .csv, .png or .svg (bars)"
-        ),
-    ] = None,
-) -> int:
-    """Find the best layouts that fit, by family too, and say why the first one wins.
-
-    Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o
-    plan.toml
-    """
-    from ..formats.flags import command_line, split
-    from ..report import console, files
-    from ..report import plan as reports
-    from ..report.lines import noted
-
-    files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
-    if (
-        output
-        and output.lower().endswith(".toml")
-        and len(set_names(assumptions)) > 1
-    ):
-        raise BadInput(
-            f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
-        )
-    described, space = split(given, relaxed)
-    size = None
-    rounded: list[str] = []
-    if deadline or budget:
-        described, size, rounded = sized(
-            model, described, space, deadline, budget
-        )
-        if size.chips is None:
-            data = console.envelope("plan", {"sizing": size.to_dict()})
-            console.show_json(data) if json else console.show(
-                reports.sized(size)
-            )
-            return 1
-    found, own = plans(model, described, space, assumptions, top, pareto)
-    for name, each in found.items():
-        found[name] = replace(each, notes=(*rounded, *each.notes))
-    first = next(iter(found.values()))
-    mine, aside = against_best(first, against, own)
-    more = {"sizing": size.to_dict()} if size else {}
-    if mine:
-        more["against"] = reports.against_dict(mine, first.best)
-    data = {}
-    if json or output:
-        told = {name: plan.to_dict() for name, plan in found.items()}
-        (alone, *others) = told.values()
-        plain = {"plans": told} if others else alone
-        data = console.envelope("plan", {**plain, **more})
     if json:
         console.show_json(data)
-    elif size:
-        console.show(reports.sized(size), "")
-    if len(found) > 1 and not json:
-        console.show(reports.comparison(found))
-    for name, each in found.items() if not json else ():
-        extra = {"assumptions": name} if assumptions else {}
-        if any(note.startswith("batch:") for note in each.notes) and each.best:
-            extra["batch"] = (
-                f"{each.best.job.batch}seq"  # predict rounds tokens to the nearest
-            )
-        again = (
-            command_line(model, {**described, **extra}, each.best)
-            if each.best
-            else ""
-        )
+        return 0 if p.fits else 1
+    later = steps.after_predict(p, model, given, output)
+    if explain:
         console.show(
-            *[""] * (len(found) > 1),
-            reports.report(each, again, console.ascii_only()),
+            explanation.report(p, explain), Card("", (Commands(later),))
         )
-    if mine and not json:
-        console.show("", reports.against(mine, first))
-    if aside and not json:
-        console.show("", *noted([aside]))
-    bests = {name: plan.best for name, plan in found.items() if plan.best}
-    if output and bests:
-        one = (
-            [first.best, *first.alternatives]
-            if first.best and len(found) == 1
-            else list(bests.values())
+    else:
+        answer(
+            run_card.predicted(p, later),
+            detail,
+            [report(p, console.ascii_only())],
         )
-        files.write(
-            output,
-            files.of_predictions(
-                one, data, one[0], list(bests) if len(found) > 1 else ()
-            ),
-        )
-    if first.best and not json and len(found) == 1:
-        console.show(steps.after_plan(first.best, output))
-    return 0 if any(plan.best for plan in found.values()) else 1
+    return 0 if p.fits else 1
 
 
 @verb("model", "cluster", "job", "software", "layout", layout="constraints")
@@ -309,7 +197,9 @@ def sweep(
     /,
     *,
     given: Mapping[str, str],
+    detail: Detail,
     over: Over,
+    price: Price = (),
     fixed: Fixed = False,
     replan: Replan = False,
     workers: Workers = None,
@@ -332,19 +222,20 @@ def sweep(
     """
     from ..report import console, files
     from ..report.lines import noted
-    from ..report.sweep import report
+    from ..report.sweep import card, report
     from ..sweep import parse
     from ..sweep import sweep as compute
 
     if len(over) > 1:
         return grid.two(
-            swept(model, given, fixed, replan),
+            swept(model, given, fixed, replan, price),
             over,
             workers,
             engine,
             show or "step_time_s",
             json,
             output,
+            detail,
         )
     if show is not None:
         raise BadInput(
@@ -357,15 +248,16 @@ def sweep(
         )
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
-    job, space, keep, said = swept(model, given, fixed, replan)
+    job, space, keep, said, book = swept(model, given, fixed, replan, price)
     with console.progress() as told:
-        found = compute(job, field, values, space, keep, told)
+        found = compute(job, field, values, space, keep, told, book)
     data = console.envelope("sweep", found.to_dict())
-    console.show_json(data) if json else console.show(
-        report(found), *noted([said] if said else [])
-    )
     if output and found.found:
         files.write(output, files.of_sweep(found, data))
+    notes = [said] if said else []
+    console.show_json(data) if json else answer(
+        card(found, notes), detail, [report(found), *noted(notes)]
+    )
     return 130 if found.interrupted else 0 if found.found else 1
 
 
@@ -375,6 +267,7 @@ def timeline(
     /,
     *,
     given: Mapping[str, str],
+    detail: Detail,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -391,16 +284,17 @@ def timeline(
     """
     from ..prediction.replay import replay
     from ..report import console, files
-    from ..report.timeline import report
+    from ..report.timeline import card, report
 
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     exact = replay(predicted(model, given))
     data = console.envelope("timeline", exact.to_dict())
-    console.show_json(data) if json else console.show(
-        report(exact, console.ascii_only())
-    )
     if output:
         files.write(output, files.of_replay(exact))
+    ascii_only = console.ascii_only()
+    console.show_json(data) if json else answer(
+        card(exact, ascii_only), detail, [report(exact, ascii_only)]
+    )
     return 0
 
 
@@ -410,188 +304,18 @@ def catalog(
     name: Name = None,
     /,
     *,
+    detail: Detail,
     json: Json = False,
 ) -> int:
     """List chips, networks, models or frameworks, or show one of them with the source of every
     number.
     """
     from ..report import console
-    from ..report.catalog import report, to_dict
+    from ..report.catalog import card, report, to_dict
 
     (
         console.show_json(console.envelope("catalog", to_dict(kind, name)))
         if json
-        else console.show(report(kind, name))
+        else answer(card(kind, name), detail, [report(kind, name)])
     )
     return 0
-
-
-def plans(
-    model: str,
-    described: Mapping[str, str],
-    space: Any,
-    assumptions: Sequence[str],
-    top: int,
-    pareto: bool,
-) -> tuple[dict[str, Any], Any]:
-    """(name -> plan for each assumption set, the layout that the job has already)."""
-    from ..report import console
-    from ..search import plan as search
-    from ..sizing import batch_beside
-
-    if not 1 <= top <= 1000:
-        raise BadInput(f"--top must be between 1 and 1000, not {top}")
-    found = {}
-    for name in set_names(assumptions) or [""]:
-        notes: list[str] = []
-        job = read_job(
-            model,
-            {**described, **({"assumptions": name} if name else {})},
-            notes,
-            fill=False,
-            search=True,
-        )
-        with console.progress() as told:
-            plan = search(job, space, top=top, progress=told, pareto=pareto)
-        beside = [said] if (said := batch_beside(job)) else []
-        notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
-        found[job.assumptions.name] = replace(plan, notes=tuple(notes))
-    return found, job.layout
-
-
-def sized(
-    model: str,
-    described: Mapping[str, str],
-    space: Any,
-    deadline: str | None,
-    budget: str | None,
-) -> tuple[dict[str, str], Any, list[str]]:
-    """(the arguments with the number of chips that a deadline or a budget asks for and the batch
-    that all numbers were tried with, the answer, what was rounded).
-    """
-    from ..formats.flags import COUNTED
-    from ..report import console
-    from ..sizing import sizing
-    from ..units import parse
-
-    counted = COUNTED.fullmatch(described.get("on", ""))
-    if not counted:
-        raise BadInput(
-            "--deadline and --budget need --on with a number, such as 512xh100-sxm"
-        )
-    notes: list[str] = []
-    job = read_job(model, described, notes, fill=False, search=True)
-    seconds = (
-        parse(deadline, "s", "--deadline", like="'60 days'")
-        if deadline
-        else None
-    )
-    money = parse(budget, "USD", "--budget") if budget else None
-    with console.progress() as told:
-        found = sizing(job, space, seconds, money, told)
-    on = f"{found.chips}{counted[2]}" if found.chips else described["on"]
-    return {**described, "on": on, "batch": f"{job.batch}seq"}, found, notes
-
-
-def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
-    """(the prediction of a layout of the user's, beside a plan's best: the one named, else the
-    job's own, None where there is none; why the job's own is left aside).
-    """
-    from ..describe.layout import Layout
-    from ..formats.flags import layout_of, on_all
-    from ..prediction.prediction import predict
-
-    if not plan.best:
-        if text:
-            return (
-                None,
-                "--against has nothing to compare with: no layout fits",
-            )
-        return None, ""
-    job = plan.best.job
-    if text:
-        return predict(job, layout_of(text, job, own)), ""
-    if own == Layout():
-        return None, ""
-    try:
-        return predict(job, on_all(own, job)), ""
-    except BadInput as error:
-        return None, f"the layout of the file is left aside: {error}"
-
-
-def runs_on(plan: Any) -> list[str]:
-    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it
-    trains; if not, why.
-    """
-    from ..layout import trainable
-    from ..train import rules
-    from ..train.settings import Settings
-
-    cuda = Settings(device="cuda")
-
-    def refused(p: Any) -> str:
-        for why in rules.of_trainer(p.job, p.layout):
-            return why
-        try:
-            rules.demand_chip(p, cuda)
-        except BadInput as error:
-            return str(error)
-        return ""
-
-    def runs(p: Any) -> bool:
-        return not rules.of_trainer(p.job, p.layout) and rules.fits_chip(
-            p, cuda
-        )
-
-    if (
-        not plan.best
-        or trainable.model(plan.best.job.model)
-        or trainable.numbers(plan.best.job)
-    ):
-        return []
-    if not (why := refused(plan.best)):
-        return []
-    rank = next(
-        (rank for rank, p in enumerate(plan.alternatives, 2) if runs(p)),
-        None,
-    )
-    instead = (
-        f"; number {rank} below is the fastest of these that they run"
-        if rank
-        else ""
-    )
-    return [
-        f"train and export of this project refuse the best layout: {why}{instead}"
-    ]
-
-
-def set_names(assumptions: Sequence[str]) -> list[str]:
-    """The assumption sets of "realistic,lbl-2024"."""
-    return list(
-        dict.fromkeys(
-            name.strip() for text in assumptions for name in text.split(",")
-        )
-    )
-
-
-def predicted(model: str, given: Mapping[str, str]) -> Any:
-    """The prediction of the arguments, with what was rounded or filled in among its notes."""
-    from ..prediction.prediction import predict as compute
-
-    notes: list[str] = []
-    p = compute(read_job(model, given, notes))
-    return replace(p, notes=(*notes, *p.notes))
-
-
-def read_job(
-    model: str,
-    given: Mapping[str, str],
-    notes: list[str],
-    fill: bool = True,
-    search: bool = False,
-) -> Any:
-    """The job of the arguments; search: its layout is to be searched."""
-    from ..formats.flags import read_flags
-    from .train import checked
-
-    return checked(read_flags(model, given, notes, sys.stdin, fill, search))

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import BadInput, command
-from .command import Json, output, verb
+from .command import Detail, Json, answer, output, verb
 
 OURS = {"model_type", "cluster", "layout"}
 """Keys of a config.json of Hugging Face, and tables of a JOB.toml."""
@@ -30,6 +30,7 @@ def read(
     /,
     *,
     given: Mapping[str, str],
+    detail: Detail,
     json: Json = False,
     output: Annotated[str | None, output("the job as .toml")] = None,
 ) -> int:
@@ -40,7 +41,7 @@ def read(
     from ..formats import bridge, flags
     from ..formats.toml import dump_job
     from ..report import console
-    from ..report.read import report, to_dict
+    from ..report.read import card, report, to_dict
 
     if output and not output.endswith(".toml"):
         raise BadInput(
@@ -64,8 +65,10 @@ def read(
             raise BadInput(f"{file[:80]} {needs[0]}")
         Path(output).write_text(dump_job(job), "utf-8")
     data = console.envelope("read", to_dict(found, job, needs))
-    console.show_json(data) if json else console.show(
-        report(found, file, job, needs, given, output)
+    console.show_json(data) if json else answer(
+        card(found, file, job, needs, given, output),
+        detail,
+        [report(found, file, job, needs)],
     )
     return 0
 

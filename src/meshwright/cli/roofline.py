@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
-from .command import Json, ModelArg, output, verb, word
+from .command import Detail, Json, ModelArg, answer, output, verb, word
 
 Layer = Annotated[
     str,
@@ -43,6 +43,7 @@ def roofline(
     /,
     *,
     given: Mapping[str, str],
+    detail: Detail,
     layer: Layer = "book",
     shape: Sides = None,
     shorthand: Shorthand = False,
@@ -59,7 +60,7 @@ def roofline(
     from ..describe.slices import parse_shape
     from ..formats.flags import read_flags
     from ..report import console, files
-    from ..report.roofline import report
+    from ..report.roofline import card, report
     from ..roofline.queries import EXACT
     from ..roofline.queries import roofline as compute
 
@@ -88,7 +89,9 @@ def roofline(
     )
     found = replace(found, notes=(*notes, *found.notes))
     data = console.envelope("roofline", found.to_dict())
-    console.show_json(data) if json else console.show(report(found))
     if output:
         files.write(output, files.of_roofline(found, data))
+    console.show_json(data) if json else answer(
+        card(found), detail, [report(found)]
+    )
     return 0

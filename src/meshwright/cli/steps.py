@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from rich.text import Text
-
 from ..errors import BadInput, MeshwrightError, command
 from ..formats import parse_toml, read_text
 from ..formats.bridge import table
@@ -32,13 +30,13 @@ def words(
 
 def after_predict(
     p: Any, model: str, given: Mapping[str, str], output: str | None
-) -> Text:
+) -> tuple[str, ...]:
     """Where a file holds a layout that fits, the files made of it; else the search."""
     kept = holding(model, given, output)
     if kept and p.fits and (more := of_file(p, kept)):
-        return told(more)
+        return commands(more)
     other = "best.toml" if model == "plan.toml" else "plan.toml"
-    return told([f"plan {words(model, given, ('layout',))} -o {other}"])
+    return commands([f"plan {words(model, given, ('layout',))} -o {other}"])
 
 
 def holding(model: str, given: Mapping[str, str], output: str | None) -> str:
@@ -53,14 +51,18 @@ def holding(model: str, given: Mapping[str, str], output: str | None) -> str:
         return ""
 
 
-def after_plan(best: Any, output: str | None) -> Text:
-    """The file for their framework, and the pipeline in time."""
+def after_plan(best: Any, model: str, output: str | None) -> list[Any]:
+    """Rows of a card: the files made of a plan's file; before it is written, how to keep it."""
+    from ..report.card import Commands, Row
+
+    if best is None:
+        return []
     if output and output.lower().endswith(".toml"):
-        return told(of_file(best, output))
-    if to := target(best.job):
-        later = command(f"export plan.toml --to {to}")
-        return told([], f"add -o plan.toml, then: {later}")
-    return told([], "add -o plan.toml to keep the best layout")
+        return [Commands(commands(of_file(best, output)), rank=1)]
+    name = "best.toml" if model == "plan.toml" else "plan.toml"
+    to = target(best.job)
+    later = f", then: {command(f'export {name} --to {to}')}" if to else ""
+    return [Row("next", f"add -o {name}{later}", "cyan", rank=1)]
 
 
 def of_file(p: Any, path: str) -> list[str]:
@@ -88,14 +90,6 @@ def target(job: Any) -> str:
     return ""
 
 
-def told(commands: list[str], first: str = "") -> Text:
-    """Lines that begin with "next:"."""
-    lead = "next: "
-    lines = [*([first] if first else []), *map(command, commands)]
-    return Text(
-        "\n".join(
-            (lead if i == 0 else " " * len(lead)) + line
-            for i, line in enumerate(lines)
-        ),
-        "dim",
-    )
+def commands(words: list[str]) -> tuple[str, ...]:
+    """Commands to copy."""
+    return tuple(map(command, words))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..describe.job import Job
-from ..errors import BadInput
+from ..errors import BadInput, command
 from .command import Json, verb, word
 
 JobFile = Annotated[
@@ -160,13 +161,11 @@ def train(
         ),
     )
     if found is not None:
-        (
+        if json:
             console.show_json(console.envelope("train", found))
-            if json
-            else console.show(
-                "\n\n".join(filter(None, [sentence(found), found["sample"]]))
-            )
-        )
+        else:
+            sample = [found["sample"]] if found["sample"] else []
+            console.show(trained(found), *(x for t in sample for x in ("", t)))
     return 0
 
 
@@ -246,15 +245,17 @@ def generate(
     return 0
 
 
-def sentence(found: Mapping[str, Any]) -> str:
-    """What a run came to."""
+def trained(found: Mapping[str, Any]) -> Any:
+    """What a run came to, as a card."""
+    from ..report.card import Card, Commands, Row
     from ..train.log import digits
     from ..units import show
 
     if not found["steps"]:
-        return "no step was run"
+        return Card("no step was run", ())
     few = found["timed_steps"] < found["steps"] - 1  # the first sets things up
     of = f", median of {found['timed_steps']} under this layout" if few else ""
+    first, last = digits(found["first_loss"]), digits(found["last_loss"])
     held_out = (
         f", held out {digits(found['eval_loss'])}"
         if found["eval_loss"]
@@ -263,11 +264,15 @@ def sentence(found: Mapping[str, Any]) -> str:
     skipped = (
         f", {found['skipped']} updates skipped" if found["skipped"] else ""
     )
-    return (
-        f"{found['steps']} steps, loss {digits(found['first_loss'])} ->"
-        f" {digits(found['last_loss'])}{held_out}{skipped},"
-        f" {show(found['step_time_s'], 's')} a step"
-        f" (predicted {show(found['predicted_step_time_s'], 's')}{of}),"
-        f" {found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}; metrics and checkpoints"
-        f" in {found['output']}"
+    took = show(found["step_time_s"], "s")
+    planned = show(found["predicted_step_time_s"], "s")
+    rate = f"{found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}"
+    folder = str(found["output"])
+    return Card(
+        f"Trained {found['steps']} steps: loss {first} -> {last}{held_out}{skipped}",
+        (
+            Row("step", f"{took} a step (predicted {planned}{of}), {rate}"),
+            Row("files", f"metrics and checkpoints in {folder}"),
+            Commands((command(f"compare {shlex.quote(folder)}"),)),
+        ),
     )

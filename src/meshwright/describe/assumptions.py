@@ -418,7 +418,7 @@ class MemoryCount(Checked):
 
 @dataclass(frozen=True)
 class Assumptions(Checked):
-    """One choice at each joint."""
+    """Modelling options: counting, chip, network, overlap, memory."""
 
     name: Name
     source: Prose

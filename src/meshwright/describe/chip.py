@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import BadInput
@@ -21,7 +21,7 @@ from .fields import (
     origins,
 )
 from .frozen import hashed_once, shown
-from .frozendict import EMPTY
+from .frozendict import EMPTY, FrozenDict
 from .measured import MeasuredTable
 from .precision import Compute
 
@@ -132,9 +132,20 @@ class Chip(Checked):
 
     @property
     def unpriced(self) -> str:
-        """A sentence: the price of this chip is not known, and how to give one."""
-        how = "[cluster.chip] usd_per_hour = 4.5 in a JOB.toml gives one"
-        return f"{self.name} has no price: {how}"
+        """That its price is not known, and how to give one."""
+        return (
+            f"{self.name} has no price: --price {self.name}=4.5 gives one (in a JOB.toml:"
+            " [cluster.chip] usd_per_hour = 4.5)"
+        )
+
+    def rented(self, usd_per_hour: float, source: str) -> Chip:
+        """At another price, and who says so."""
+        origin = {"usd_per_hour": {"source": source}}
+        return replace(
+            self,
+            usd_per_hour=usd_per_hour,
+            sources=FrozenDict({**self.sources, **origin}),
+        )
 
     def energy_j(self, chip_seconds: float) -> float | None:
         """Energy at the power limit; None if it is unknown."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import BadInput
@@ -62,6 +62,15 @@ class Cluster(Checked):
         if self.network.dims and left > (self.network.dims[-1].size or left):
             raise BadInput(self._too_small())
         return (*sizes, left)
+
+    def priced(
+        self, prices: Mapping[str, float], source: str = "as given"
+    ) -> Cluster:
+        """With a user's price of its chip (name -> USD an hour), if they hold one."""
+        usd = prices.get(self.chip.name)
+        if usd is None:
+            return self
+        return replace(self, chip=self.chip.rented(usd, source))
 
     def _too_small(self) -> str:
         """The sentence for a network whose dimensions hold fewer chips than the cluster."""

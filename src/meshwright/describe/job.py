@@ -76,7 +76,7 @@ ONE_DEVICE = Layout(dp=1)
 
 @dataclass(frozen=True)
 class Job(Checked):
-    """Everything a prediction needs."""
+    """Model, cluster, batch and layout of one training step."""
 
     model: Model
     cluster: Cluster
@@ -146,7 +146,7 @@ class Job(Checked):
         how = self.assumptions
         if self.headroom is not None and not how.memory.risk_width:
             return (
-                f"assumptions {how.name} know no risk of running out of memory: headroom goes with"
+                f"assumptions {how.name} have no memory-risk model: headroom goes with"
                 f" those that do, such as {REALISTIC.name}"
             )
         said = [f"software.{name}" for name in self.software.given]

@@ -58,7 +58,7 @@ def sentence(
     name, values = would
     several = " or ".join(map(str, values))
     return (
-        f"{name} {getattr(layout, name)} cannot be, {several} would do:"
+        f"{name} = {getattr(layout, name)} is invalid; nearest: {several}:"
         f" {_first(why, 2)}"
     )
 

@@ -185,7 +185,7 @@ def unseen(job: Job) -> Iterator[str]:
     # fp16 and bf16 run at one rate, by one kernel
     alike = SIXTEEN if asked in SIXTEEN else {asked}
     if seen and not alike & {*seen}:
-        yield f"no run of its class is in {asked}"
+        yield f"none in {asked}"
 
 
 def kind_of(job: Job) -> str:
@@ -265,12 +265,9 @@ def said(
     if far["class"]:
         yield f"no published run is of its class ({kind})"
     elif mine["rows"] and len(mine["sources"]) < TRUSTED:
-        count = (
-            "one source"
-            if len(mine["sources"]) == 1
-            else f"{len(mine['sources'])} sources"
-        )
-        yield f"few sources: {count} of its class ({', '.join(mine['sources'])})"
+        n = len(mine["sources"])
+        count = "one published source" if n == 1 else f"{n} published sources"
+        yield f"only {count} of this kind ({', '.join(mine['sources'])})"
     if far["chips"]:
         yield "more chips than in any published run"
     if far["tokens"]:

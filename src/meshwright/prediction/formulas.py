@@ -28,7 +28,7 @@ def formulas(p: StepResult) -> dict[str, tuple[str, str]]:
     shown = (
         "waited for"
         if dp.scope == "none"
-        else f"what outlasts {dp.share:g} of the {dp.scope}, links {dp.links}"
+        else f"exposed after overlapping {dp.share:g} of the {dp.scope}, links {dp.links}"
     )
     ranks = {
         axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}"

@@ -19,6 +19,7 @@ from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import to_dict as plain_data
 from ..units import show
+from .card import Card, Commands, Grid, Row
 from .predict import plain
 from .text import count, layers_words
 
@@ -48,6 +49,71 @@ def report(kind: str, name: str | None = None) -> RenderableType:
         "frameworks": profiles,
     }
     return table[kind](names)
+
+
+KEY = {
+    "chips": (
+        "bf16",
+        "hbm_bytes",
+        "hbm_bandwidth",
+        "power_w",
+        "usd_per_hour",
+        "network",
+    ),
+    "networks": ("bandwidth", "latency", "size", "chip"),
+    "models": ("layers", "hidden", "heads", "ffn", "vocab", "seq"),
+    "frameworks": ("attention", "compiled", "framework_bytes", "host_s"),
+}
+"""Kind -> last words of the fields that its card shows."""
+
+
+def card(kind: str, name: str | None = None) -> Card:
+    """The names of a kind, or the fields of one of them that people ask for first."""
+    kind = plural(kind)
+    names = names_of(kind)
+    if name is None:
+        words = ", ".join(names)
+        one = f"meshwright catalog {kind} {names[0]}"
+        return Card(
+            f"{len(names)} {kind} of the catalogue",
+            (
+                Row("names", words, most=10),
+                Row(
+                    "next",
+                    f"{one}: one of them, with the source of every number",
+                ),
+            ),
+            "--all: a table of them",
+        )
+    thing = FINDERS[kind](name)
+    texts = dict(_rows(thing, ""))
+    shown = [
+        (
+            path,
+            text,
+            _origin(thing.sources, path) or _words(thing.sources.get("*", {})),
+        )
+        for path, text in texts.items()
+        if path.rpartition(".")[2] in KEY[kind]
+    ]
+    use = {
+        "chips": f"meshwright plan llama3-8b --on 64x{thing.name} --batch 1Mi",
+        "networks": f"meshwright plan llama3-8b --on 64x{thing.name} --batch 1Mi",
+        "models": f"meshwright plan {thing.name} --on 64xh100-sxm --batch 1Mi",
+    }.get(kind)
+    counted = (
+        f": {count(parameters(thing), 4)} parameters, {count(parameters(thing, True), 4)} active"
+        if isinstance(thing, Model)
+        else ""
+    )
+    return Card(
+        f"{kind.removesuffix('s')} {thing.name}{counted}",
+        (
+            Grid(("field", "value", "source"), shown, most=9),
+            *([Commands((use,))] if use else []),
+        ),
+        f"--all: all {len(texts)} fields with unit and source",
+    )
 
 
 def plural(kind: str) -> str:

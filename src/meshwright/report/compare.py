@@ -14,21 +14,99 @@ from ..compare import Comparison
 from ..compare.logged import Logged
 from ..errors import BadInput
 from ..formats import perfetto
+from ..prediction.prediction import Prediction
 from ..schedule.timeline import Timeline
 from ..units import show
+from .card import Card, Commands, Item, Row
 from .files import PLOTS, Writers
 from .predict import plain
-from .text import CAUSES, layout_words, percent, seconds
+from .run_card import binding
+from .run_card import first as card_first
+from .run_card import notes as card_notes
+from .text import CAUSES, layout_words, percent, seconds, short_words, span
 from .timeline import gantt
 
 WHAT = CAUSES | {
-    "forward": "arithmetic and memory traffic of forward passes",
+    "forward": "compute and memory traffic of forward passes",
     "backward": "of backward passes",
     "bubble": "pipeline fills and drains, in virtual time",
     "pp_comm": "CPU between actions: sends, PyTorch's schedule",
-    "other": "settling gradients, norm, clipping; not predicted",
+    "other": "gradient finalization, norm, clipping; not predicted",
 }
 REMAINDER = "not explained: waiting for cores, messages, other ranks"
+
+
+def card(c: Comparison, commands: Sequence[str] = ()) -> Card:
+    """Measured beside predicted: the step, its causes that differ most, memory."""
+    p = c.predicted
+    clock = c.median("step_time_s")
+    rows: list[Item] = [*beside(p, clock, "median of the run")]
+    if c.virtual:
+        own = c.virtual.step_s
+        words = f"{seconds(own)} with a core for each rank and free messages"
+        rows.append(Row("virtual", words, rank=3))
+    if c.step:
+        most = sorted(
+            (x for x in c.step.causes if x.difference_s is not None),
+            key=lambda x: -abs(x.difference_s or 0.0),
+        )[:CAUSED]
+        named = [f"{x.name} {signed(x.difference_s or 0.0)}" for x in most]
+        left = f"not explained {signed(c.step.remainder_s)}"
+        rows.append(Row("causes", ", ".join((*named, left)), rank=2))
+    return Card(
+        f"Was {p.job.model.name} in {c.run.folder} ({len(c.run.metrics)} steps,"
+        f" {int(p.layout.chips)} ranks) as predicted?",
+        (*rows, *card_notes(c.why()), Commands(tuple(commands), rank=1)),
+        "--all: causes, memory by kind, timelines, notes",
+    )
+
+
+def beside(p: Prediction, measured: float, how: str) -> Iterator[Row]:
+    """Whether a measured step lies in the interval of what is predicted."""
+    ends = p.interval_s
+    ratio = measured / p.step_time_s
+    if ends:
+        inside = ends[0] <= measured <= ends[1]
+        word, style = ("yes", "bold green") if inside else ("no", "bold red")
+        where = "inside" if inside else "outside"
+        words = f"{where} the 90 % interval of {span(*ends, seconds)}"
+        yield Row(word, f"{ratio:.2f} of predicted, {words}", style)
+    else:
+        yield Row("ratio", f"{ratio:.2f} of predicted", "bold")
+    yield Row(
+        "step",
+        f"measured {seconds(measured)} ({how}), predicted {seconds(p.step_time_s)}",
+    )
+
+
+def log_card(
+    c: Logged, notes: Sequence[str] = (), commands: Sequence[str] = ()
+) -> Card:
+    """The same for a log of another tool."""
+    p = c.predicted
+    rows: list[Item] = [
+        *beside(p, c.measured_s, "median of the log"),
+        *card_first("", notes),
+    ]
+    if c.memory:
+        reserved = show(p.memory_bytes["reserved"], "GiB")
+        words = f"measured {show(c.memory, 'GiB')}, predicted {reserved}"
+        rows.append(Row("memory", words))
+    return Card(
+        f"Was {c.name} ({len(c.log.steps)} lines of {c.log.kind}) as predicted? {p.job.model.name},"
+        f" {short_words(p.layout)}",
+        (
+            *rows,
+            *binding(p),
+            *card_notes((*c.why(), *notes)),
+            Commands(tuple(commands), rank=1),
+        ),
+        "--all: memory, every note",
+    )
+
+
+CAUSED = 3
+"""Causes of a difference on a card."""
 
 
 def report(c: Comparison, ascii_only: bool = False) -> RenderableType:
@@ -129,7 +207,7 @@ def whole(c: Comparison) -> Table:
         "CPU seconds",
         *foretold,
         "",
-        "of all ranks together, median of the run",
+        "summed over ranks, median of the run",
     )
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,10 @@ from rich.text import Text
 from ..errors import unknown
 from ..grid import Grid
 from ..units import show
+from .card import Card
+from .card import Grid as Table
 from .predict import plain
+from .run_card import notes as card_notes
 from .text import count, percent, seconds
 
 WIDEST = 8
@@ -20,11 +23,38 @@ SHARES = ("mfu", "hfu", "risk_of_oom")
 UNITS = {"energy_j": "J"}
 
 
+def card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
+    """The table as far as a card has room."""
+    (first, ups), (second, across) = grid.axes
+    known(grid, column)
+    names = (f"{first} \\ {second}", *map(str, across), "")
+    rows = [
+        (str(value), *(told(column, v) for v in line), "")
+        for value, line in zip(ups, grid.table(column), strict=True)
+    ]
+    every = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
+    if grid.interrupted:
+        notes = (
+            *notes,
+            "interrupted; the same command with -o FILE.jsonl goes on",
+        )
+    return Card(
+        f"Sweep {first} (down) against {second} (across): {column}",
+        (Table(names, rows, most=9), *card_notes((*notes, *every))),
+        "--all: every value; --show COLUMN: another column; -o FILE.csv: all",
+    )
+
+
+def known(grid: Grid, column: str) -> None:
+    """BadInput for a column that the points do not have."""
+    names = [name for row in grid.rows for name in row]
+    if grid.rows and column not in names:
+        raise unknown("--show", column, dict.fromkeys(names))
+
+
 def report(grid: Grid, column: str) -> RenderableType:
     """One line a value of the first field, one column a value of the second."""
-    known = [name for row in grid.rows for name in row]
-    if grid.rows and column not in known:
-        raise unknown("--show", column, dict.fromkeys(known))
+    known(grid, column)
     return Group(*_parts(grid, column))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,9 +11,71 @@ from rich.table import Table as Grid
 from ..cost.fit import Line
 from ..describe.cluster import Cluster
 from ..describe.measured import MeasuredTable
+from ..errors import command
 from ..formats.kineto import Classes
 from ..formats.nccl_tests import Group as Ranks
 from ..units import show
+from .card import Card, Commands, Row
+
+
+def card(machine: Cluster, path: str) -> Card:
+    """Rates, how many tables were measured, and what to do with the file."""
+    chip = machine.chip
+    rates = ", ".join(
+        f"{name} {show(rate, 'FLOP/s')}"
+        for name, rate in chip.matrix_flops.items()
+    )
+    sends = [name for dim in machine.network.dims for name in dim.collectives]
+    errors = [
+        t.residual for t in chip.kernels.values() if t.residual is not None
+    ]
+    worst = (
+        f", at most {percent(max(errors))} off between points"
+        if errors
+        else ""
+    )
+    return Card(
+        f"Calibrate this machine: {chip.name}",
+        (
+            Row("rates", f"{rates}; memory {show(chip.hbm_bandwidth, 'B/s')}"),
+            Row("kernels", f"{len(chip.kernels)} measured{worst}"),
+            Row("messages", f"{len(sends)} tables of collectives measured"),
+            Row(
+                "engine",
+                f"{len(machine.engine)} features of the trainer measured",
+            ),
+            Row("wrote", path),
+            Commands(
+                (
+                    command(
+                        f"predict llama3-8b --on 4x./{path} --batch 8seq --assumptions pytorch"
+                    ),
+                )
+            ),
+        ),
+        "--all: every table, its range and its error",
+    )
+
+
+def scaled(
+    ratios: Sequence[float], scale: float, steps: int, path: str
+) -> Card:
+    """One scale of an installation."""
+    return Card(
+        f"How far is this installation from the prediction? {steps} steps",
+        (
+            Row(
+                "scale",
+                f"{scale:.3f}: steps took {min(ratios):.3f} to {max(ratios):.3f} times"
+                " what is predicted",
+                "bold",
+            ),
+            Row("wrote", path),
+            Commands(
+                (command(f"plan llama3-8b --on 64x./{path} --batch 1Mi"),)
+            ),
+        ),
+    )
 
 
 def report(machine: Cluster, path: str) -> list[RenderableType]:

@@ -10,10 +10,39 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import show
+from .card import Card, Grid, Row
 from .predict import plain
 
 LARGEST = 8
 """Tensors that are listed where memory disagrees."""
+
+
+def card(data: Mapping[str, Any]) -> Card:
+    """Whether the program does what was counted, and where it does not."""
+    word, style = (
+        ("yes", "bold green") if data["agrees"] else ("no", "bold red")
+    )
+    wrong = [
+        (
+            f"rank {r['rank']}",
+            row["quantity"],
+            value(row["predicted"], row["unit"]),
+            value(row["counted"], row["unit"]),
+            difference(row["predicted"], row["counted"]),
+        )
+        for r in data["ranks"]
+        for row in r["rows"]
+        if not row["agrees"]
+    ]
+    names = ("rank", "quantity", "predicted", "counted", "difference")
+    return Card(
+        f"Does the trainer's program do what was counted? {data['title']}",
+        (
+            Row(word, sentence(data["ranks"]), style),
+            *([Grid(names, wrong)] if wrong else []),
+        ),
+        "--all: FLOPs, collectives and peak memory of each rank",
+    )
 
 
 def report(data: Mapping[str, Any]) -> RenderableType:

@@ -20,6 +20,7 @@ from ..units import show
 from .lines import Line, noted, taken_first
 from .predict import answer, memory_table, notes, plain, time_table
 from .text import (
+    BRIEFLY,
     CAUSES,
     NOTHING,
     count,
@@ -53,13 +54,21 @@ SAID = 3
 def report(
     plan: Plan, command: str, ascii_only: bool = False
 ) -> RenderableType:
-    """Everything `plan` prints; `command`: what predicts the best layout again."""
+    """Everything there is to a plan; `command`: what predicts the best layout again."""
+    return Group(
+        why_report(plan, command, ascii_only), Text(), rest_report(plan)
+    )
+
+
+def why_report(
+    plan: Plan, command: str, ascii_only: bool = False
+) -> RenderableType:
+    """The best layout in full, and why it is the best; `command`: what predicts it again."""
     first, rest = taken_first(plan.notes)
     parts: list[RenderableType] = [Line(note, "yellow") for note in first]
     if plan.idle:
         parts.append(Line(plan.idle, "yellow"))
-    if plan.best:
-        best = plan.best
+    if best := plan.best:
         parts += [
             *answer(best, not plan.idle),
             Text(),
@@ -67,16 +76,16 @@ def report(
             Text(),
             memory_table(best, ascii_only),
             Text(),
+            *why(plan),
         ]
-        parts += [*why(plan), Text()]
         if plan.families:
-            parts += [*families(plan), elastic(best), Text()]
-        parts.append(ranking("layouts", (best, *plan.alternatives), plan))
-        if plan.pareto and len(plan.pareto) > 1:
-            parts += [
-                Text(),
-                ranking("time against memory", plan.pareto, plan),
-            ]
+            parts.append(elastic(best))
+        parts += [
+            *noted(rest),
+            *notes(best),
+            Text(),
+            Text(f"again: {command}"),
+        ]
     else:
         none = "fits" if plan.searched else "is legal"
         parts.append(Text(f"no layout {none}", "bold red"))
@@ -89,15 +98,21 @@ def report(
                 Text(),
                 memory_table(plan.closest, ascii_only),
             ]
-    parts += [Text(), *searched(plan)]
-    if plan.best:
-        parts += [
-            *noted(rest),
-            *notes(plan.best),
-            Text(),
-            Text(f"again: {command}"),
-        ]
     return Group(*parts)
+
+
+def rest_report(plan: Plan) -> RenderableType:
+    """What else was found, and what was searched."""
+    parts: list[RenderableType] = []
+    if plan.best:
+        if plan.families:
+            parts += [*families(plan), Text()]
+        every = (plan.best, *plan.alternatives)
+        parts += [ranking("layouts", every, plan), Text()]
+        if plan.pareto and len(plan.pareto) > 1:
+            front = ranking("time against memory", plan.pareto, plan)
+            parts += [front, Text()]
+    return Group(*parts, *searched(plan))
 
 
 def reason(plan: Plan) -> str:
@@ -109,26 +124,26 @@ def reason(plan: Plan) -> str:
     if best is None or fastest is None:
         return ""
     said = (
-        "it takes the least time over the chance to fit of all that was searched, and nothing that"
-        " is as good as far as the model can tell is simpler"
+        "best risk-adjusted time of all layouts searched; no simpler layout is within the model's"
+        f" {percent(resolution(best.job), 0)} resolution"
     )
     if best is not fastest:
         layers = best.job.model.layers
         has = simpler(best.layout, fastest.layout, layers)
         said = (
-            f"it is the simplest of those within {percent(resolution(best.job), 0)} of the fastest,"
-            " which nobody can tell apart ("
-            f"{has and f'it has {has}; '}the fastest, {short_words(fastest.layout)},"
+            f"simplest of the layouts within {percent(resolution(best.job), 0)} of the fastest, a"
+            " difference below the model's resolution ("
+            f"{has and f'it has {has}; '}fastest: {short_words(fastest.layout)},"
             f" {beside(plan, fastest)}: {versus(best, fastest)})"
         )
     after = following(plan)
     if after:
         name, p = after
         said += (
-            f"; {name}, {short_words(p.layout)}, would take {100 * plan.slower(p):+.1f} %:"
+            f"; {name}, {short_words(p.layout)}, takes {100 * plan.slower(p):+.1f} %:"
             f" {versus(best, p)}"
         )
-    return f"Why this one: {said}."
+    return f"Why this layout: {said}."
 
 
 def following(plan: Plan) -> tuple[str, Prediction] | None:
@@ -150,7 +165,7 @@ def versus(best: Prediction, other: Prediction) -> str:
     differ.
     """
     changes = [
-        (CAUSES[cause], other.time_s[cause] - s)
+        (BRIEFLY[cause], other.time_s[cause] - s)
         for cause, s in best.time_s.items()
     ]
     largest = sorted(changes, key=lambda item: -abs(item[1]))[:NAMED]
@@ -251,7 +266,9 @@ def families(plan: Plan) -> Iterator[RenderableType]:
     yield from counted(plan, [f.prediction for f in rows if f.prediction])
     if plan.kept:
         yield Line(
-            f"kept, as in published runs: {'; '.join(plan.kept)}", "dim"
+            f"search limited to common practice: {'; '.join(plan.kept)} (name the field to override"
+            " it, such as --tp 16)",
+            "dim",
         )
     for family in rows:
         if family.note and family.prediction:
@@ -264,7 +281,7 @@ def counted(plan: Plan, of: Sequence[Prediction]) -> Iterator[RenderableType]:
     if best and any(
         abs(p.risk_of_oom - best.risk_of_oom) >= RISKS for p in of
     ):
-        yield Text("vs: seconds over the chance to fit", "dim")
+        yield Text('"vs" compares step time / P(fits)', "dim")
 
 
 def elastic(p: Prediction) -> Line:
@@ -275,7 +292,8 @@ def elastic(p: Prediction) -> Line:
         if abs(e.change) >= LITTLE
     )
     return Line(
-        f"the same layout with {each or 'a better machine: no change'}", "dim"
+        f"step time with the layout fixed: {each or 'no better machine helps'}",
+        "dim",
     )
 
 
@@ -285,9 +303,8 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     """
     best = plan.best
     assert best is not None
-    words = short_words(mine.layout)
     if mine.layout == best.layout:
-        return Line(f"yours: {words}: this is the best")
+        return Line(f"yours: {yours(mine, plan)}")
     table = plain(
         "yours against the best", "yours", "best", "difference", "what"
     )
@@ -304,14 +321,26 @@ def against(mine: Prediction, plan: Plan) -> RenderableType:
     ends = (seconds(mine.step_time_s), seconds(best.step_time_s))
     table.add_row("step_time", *ends, signed, "sum", style="bold")
     said = [
-        f"yours: {words}: {beside(plan, mine)}, risk of running out"
-        f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})",
+        f"yours: {yours(mine, plan)}",
         *(
             f"yours: {sentence}"
             for sentence in practice.broken(mine.job, mine.layout)
         ),
     ]
     return Group(table, *(Line(sentence) for sentence in said))
+
+
+def yours(mine: Prediction, plan: Plan) -> str:
+    """A layout of the user's beside the best, in one line."""
+    words = short_words(mine.layout)
+    best = plan.best
+    assert best is not None
+    if mine.layout == best.layout:
+        return f"{words}: this is the best"
+    return (
+        f"{words}: {beside(plan, mine)}, risk of running out"
+        f" {risk_words(mine.risk_of_oom)} (best: {risk_words(best.risk_of_oom)})"
+    )
 
 
 def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
@@ -370,7 +399,7 @@ def ranking(
             short,
         )
     tied = any(plan.tie(p) for p in predictions[1:])
-    ties = "=: as good as the best, as far as the model can tell"
+    ties = "=: a tie, within the model's resolution"
     return Group(
         table,
         *counted(plan, predictions),
@@ -393,7 +422,7 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
     bounds = counts.pop("bound", 0)
     memory = counts.pop("memory", 0)
     yield Line(
-        f"Searched all {plan.searched:,} layouts in {show(plan.elapsed_s, 's', 2)}: {bounds:,}"
+        f"Searched {plan.searched:,} layouts in {show(plan.elapsed_s, 's', 2)}: {bounds:,}"
         f" excluded by bounds, {memory:,} out of memory, {plan.feasible:,} feasible."
     )
     for rule, times in sorted(counts.items(), key=lambda item: -item[1]):

@@ -16,30 +16,82 @@ from ..describe.read import to_dict as plain
 from ..errors import command
 from ..formats.bridge import Found
 from ..layout.stages import microbatches
-from ..units import show
+from .card import Card, Commands, Item, Row
 from .lines import Line, taken_first
-from .text import layout_words
+from .run_card import first as card_first
+from .run_card import notes as card_notes
+from .text import count, layout_words
 
 
-def report(
+def card(
     found: Found,
     file: str,
     job: Job | None,
     needs: list[str],
     given: Mapping[str, str],
     output: str | None = None,
+) -> Card:
+    """The job, what is missing, what is not in it, what next."""
+    rows: list[Item] = [*card_first("", found.notes)]
+    if job:
+        size = count(parameters(job.model))
+        numbers = job.precision.name or job.precision.compute
+        words = layout_words(job.layout, int(microbatches(job, job.layout)))
+        chips = job.cluster.name or job.cluster.chips
+        rows += [
+            Row("model", f"{job.model.name}, {size} parameters, {numbers}"),
+            Row(
+                "cluster",
+                f"{chips}, {job.batch:,} sequences of {job.T:,} tokens",
+            ),
+            Row("layout", words),
+        ]
+    else:
+        rows += [
+            Row(
+                str(part).split()[0],
+                str(part).strip().partition(" ")[2].strip(),
+                rank=4,
+            )
+            for part in _parts(found)
+        ]
+    rows += [Row("missing", need, "bold red", most=3) for need in needs]
+    used, idle = len(found.used), len(found.harmless)
+    rows.append(
+        Row(
+            "keys",
+            f"{used} settings understood; {idle} ignored (no effect on time or memory)",
+        )
+    )
+    left = [f"{key}: {why}" for key, why in found.left.items()]
+    for i, text in enumerate(left[:UNREAD]):
+        rows.append(
+            Row("not read" if i == 0 else "", text, "yellow", 2 + i, 1)
+        )
+    if (n := len(left) - UNREAD) > 0:
+        rows.append(Row("", f"{n} more: --all", "dim", rank=2))
+    later = _later(file, job, needs, given, output)
+    started = f", {found.chips:,} ranks" if found.chips else ""
+    return Card(
+        f"Read {file}: {found.format.title}{started}",
+        (*rows, *card_notes(found.notes), Commands(tuple(later), rank=1)),
+        "--all: every key that is not in the job, and why",
+    )
+
+
+UNREAD = 3
+"""Keys of a card that are not in the job."""
+
+
+def report(
+    found: Found, file: str, job: Job | None, needs: list[str]
 ) -> RenderableType:
-    """Everything `read` prints."""
-    return Group(*_lines(found, file, job, needs, given, output))
+    """Everything that was read, and what was not."""
+    return Group(*_lines(found, file, job, needs))
 
 
 def _lines(
-    found: Found,
-    file: str,
-    job: Job | None,
-    needs: list[str],
-    given: Mapping[str, str],
-    output: str | None,
+    found: Found, file: str, job: Job | None, needs: list[str]
 ) -> Iterator[RenderableType]:
     started = f", {found.chips:,} ranks" if found.chips else ""
     yield Text(f"{file}: {found.format.title}{started}", "bold")
@@ -47,9 +99,8 @@ def _lines(
     for note in first:
         yield Text(f"  {note}", "yellow")
     if job:
-        yield Text(
-            f"  model    {job.model.name}, {show(parameters(job.model), '')} parameters"
-        )
+        size = count(parameters(job.model))
+        yield Text(f"  model    {job.model.name}, {size} parameters")
         yield Text(f"  cluster  {job.cluster.name or job.cluster.chips}")
         yield Text(
             f"  layout   {layout_words(job.layout, int(microbatches(job, job.layout)))}"
@@ -65,7 +116,7 @@ def _lines(
     used = len(found.used)
     idle = len(found.harmless)
     yield Text(
-        f"  {used} keys are in the job; {idle} change neither time nor memory",
+        f"  {used} settings understood; {idle} ignored (no effect on time or memory)",
         "dim",
     )
     for note in rest:
@@ -73,7 +124,6 @@ def _lines(
     if found.left:
         yield Text(f"  not in the job ({len(found.left)}):", "yellow")
         yield from _left(found.left)
-    yield from _next(file, job, needs, given, output)
 
 
 def _parts(found: Found) -> Iterator[Text]:
@@ -108,20 +158,18 @@ USUAL = 34
 """Characters of most keys; a longer one pushes its sentence on."""
 
 
-def _next(
+def _later(
     file: str,
     job: Job | None,
     needs: list[str],
     given: Mapping[str, str],
     output: str | None,
-) -> Iterator[Text]:
+) -> list[str]:
     """What to do with it; the flags of a sentence on what is missing stand at its end."""
     if output:
-        yield from _told(
-            f"predict {shlex.quote(output)}",
-            f"plan {shlex.quote(output)} -o plan.toml",
-        )
-        return
+        name = shlex.quote(output)
+        later = [f"predict {name}", f"plan {name} -o plan.toml"]
+        return [*map(command, later)]
     flags = [
         w
         for name, text in given.items()
@@ -130,22 +178,15 @@ def _next(
     words = shlex.join([file, *flags])
     missing = [m[0] for n in needs if (m := FLAGS_AT_END.search(n))]
     if len(missing) < len(needs) or any(" --model " in n for n in needs):
-        return  # the sentences say what to do
+        return []  # the sentences say what to do
     kept = f"read {words}{''.join(dict.fromkeys(missing))} -o job.toml"
     if job is None:
-        yield from _told(kept)
-        return
-    yield from _told(f"predict {words}", f"plan {words} -o plan.toml", kept)
+        return [command(kept)]
+    later = [f"predict {words}", f"plan {words} -o plan.toml", kept]
+    return [*map(command, later)]
 
 
 FLAGS_AT_END = re.compile(r"(?: --\S+ [^\s-]\S*)+$")
-
-
-def _told(*commands: str) -> Iterator[Text]:
-    """Lines that begin with "next:"."""
-    for i, words in enumerate(commands):
-        lead = " " * 8 if i else "  next: "
-        yield Text(lead + command(words), "dim")
 
 
 def to_dict(found: Found, job: Job | None, needs: list[str]) -> dict[str, Any]:

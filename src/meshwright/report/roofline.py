@@ -12,7 +12,9 @@ from rich.text import Text
 
 from ..roofline.queries import Roofline
 from ..units import show
+from .card import Card, Grid, Row
 from .predict import plain
+from .run_card import notes as card_notes
 from .text import count, seconds
 
 LAYERS = {
@@ -21,6 +23,63 @@ LAYERS = {
     "projections": "feed-forward and attention projections",
     "block": "the whole layer",
 }
+
+
+def card(r: Roofline) -> Card:
+    """Which ways to cut the layer are compute-bound at this batch, and from which batch on."""
+    shape = " x ".join(f"{n}" for n in r.shape)
+    pods = f"{r.pods} pods of " if r.pods > 1 else ""
+    bound = [s for s in r.schemes if s.compute_bound("max")]
+    sure = [s for s in bound if s.compute_bound("sum")]
+    if sure:
+        row = Row(
+            "yes", f"compute-bound at this batch with {sure[0].name}", GREEN
+        )
+    elif bound:
+        words = (
+            f"only if collectives of different axes overlap: {bound[0].name}"
+        )
+        row = Row("maybe", words, "bold yellow")
+    else:
+        row = Row("no", "every scheme is communication-bound here", "bold red")
+    rows = [
+        (
+            s.name,
+            _tokens(s.least_batch_sum_tokens),
+            _tokens(s.least_batch_max_tokens),
+            show(s.memory_bytes, "GiB"),
+            f"{'yes' if s.compute_bound('sum') else 'no'} {s.degrees}",
+        )
+        for s in r.schemes
+    ]
+    return Card(
+        f"Is {r.model} compute-bound on {pods}{shape} {r.chip} at {count(r.batch_tokens)} tokens a"
+        f" step ({r.batch_tokens / r.chips:,.0f} a chip)?",
+        (
+            row,
+            Grid(
+                (
+                    "scheme",
+                    "bound from",
+                    "if overlapped",
+                    "memory",
+                    "now, degrees",
+                ),
+                rows,
+            ),
+            Row(
+                "tp",
+                f"at most {r.largest_tensor} ways before its communication shows",
+                rank=2,
+            ),
+            *card_notes(r.notes),
+            Row("next", "add -o roofline.png for the curves", rank=4),
+        ),
+        "--all: times by scheme, theory, splits of the real axes",
+    )
+
+
+GREEN = "bold green"
 
 
 def report(r: Roofline) -> RenderableType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,12 +11,115 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
+from .card import Card, Grid, Row
 from .lines import Line
 from .predict import plain
-from .text import between, count, percent, seconds, short_words
+from .run_card import notes as card_notes
+from .text import (
+    between,
+    count,
+    percent,
+    run_words,
+    seconds,
+    short_words,
+    span,
+)
 
 FEW = 4
 """Values that a note names."""
+
+
+def card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
+    """A line a value, as many as a card has room for; the fastest and the cheapest."""
+    money = any(p.train_time_s for _, p in sweep.found)
+    run = ("days", "USD") if money else ("tokens/s",)
+    columns = (sweep.over, "step", "90 %", *run, "speed-up", "MFU", "layout")
+    first = next((p for _, p in sweep.found), None)
+    rows = []
+    for point in sweep.points:
+        p = point.prediction
+        if p is None or first is None:
+            blanks = [""] * (len(columns) - 2)
+            rows.append((str(point.value), *blanks, point.note))
+            continue
+        cells = (
+            seconds(p.step_time_s),
+            span(*p.interval_s, seconds) if p.interval_s else "",
+            *(text.removesuffix(" USD") for text in _run(p) if money),
+            *([] if money else [count(p.tokens_per_s)]),
+            f"{p.tokens_per_s / first.tokens_per_s:.2f}",
+            percent(p.mfu),
+        )
+        verdict = "" if p.fits else f"{p.verdict}: "
+        rows.append(
+            (str(point.value), *cells, verdict + short_words(p.layout))
+        )
+    how = "this layout" if sweep.fixed else "the best layout"
+    return Card(
+        f"Sweep {sweep.over} over {len(rows)} values: {how} at each"
+        + (f", {_who(first)}" if first else ""),
+        (
+            Grid(columns, rows),
+            *_ends(sweep),
+            *card_notes((*notes, *_said(sweep))),
+            Row(
+                "next",
+                "add -o sweep.png for curves, -o sweep.csv for rows",
+                rank=3,
+            ),
+        ),
+        "--all: every value with intervals, MFU and layout",
+    )
+
+
+def _who(p: Prediction) -> str:
+    """What is trained."""
+    job = p.job
+    tokens = f" for {count(job.tokens)} tokens" if job.tokens else ""
+    return f"{job.model.name}{tokens}"
+
+
+def _ends(sweep: Sweep) -> Iterator[Row]:
+    """The fastest value that fits, and the cheapest."""
+    fine = [(point.value, p) for point, p in sweep.found if p.fits]
+    if not fine:
+        yield Row("no", "nothing fits at any of these values", "bold red")
+        return
+    value, p = max(fine, key=lambda each: each[1].tokens_per_s)
+    rest = f", {run_words(p)}" if p.train_time_s else ""
+    yield Row(
+        "fastest",
+        f"{sweep.over} {value}: {seconds(p.step_time_s)} a step{rest}",
+    )
+    paid = [(p.cost_usd, value, p) for value, p in fine if p.cost_usd]
+    if paid:
+        _, least, p = min(paid, key=lambda each: each[0])
+        if least == value:
+            return
+        yield Row("cheaper", f"{sweep.over} {least}: {run_words(p)}")
+
+
+def _said(sweep: Sweep) -> Iterator[str]:
+    """What a reader must know of these numbers, a sentence each."""
+    if sweep.interrupted:
+        yield "interrupted: these values are complete, the others are missing"
+    chips = dict.fromkeys(
+        p.job.cluster.chip.name for _, p in sweep.found if p.unmeasured
+    )
+    if chips:
+        yield (
+            f"unmeasured, so a share of the peak is assumed: {', '.join(chips)}"
+        )
+    yield from dict.fromkeys(
+        p.job.cluster.chip.unpriced
+        for _, p in sweep.found
+        if p.train_time_s is not None and p.cost_usd is None
+    )
+    yield from dict.fromkeys(
+        p.certainty.note
+        for _, p in sweep.found
+        if p.certainty and p.certainty.note
+    )
 
 
 def report(sweep: Sweep) -> RenderableType:
@@ -70,7 +173,7 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
     if sweep.interrupted:
         yield Text()
         yield Text(
-            "note: interrupted; these points are complete, the others are missing",
+            "note: interrupted: these points are complete, the others are missing",
             "yellow",
         )
     chips = dict.fromkeys(
@@ -90,16 +193,14 @@ def _notes(sweep: Sweep) -> Iterator[RenderableType]:
         yield Line(f"note: {said}", "yellow", hang=6)
     if sum(1 for _ in sweep.found) > 1:
         yield Line(
-            "speed-up: tokens a second over those of the first value, with the 90 % interval of the"
-            " ratio",
+            "speed-up: tokens/s relative to the first row, with the 90 % interval of the ratio",
             "dim",
         )
     tie = max((resolution(p.job) for _, p in sweep.found), default=0.0)
     if tie and not sweep.fixed and len({p.layout for _, p in sweep.found}) > 1:
         yield Line(
-            "layouts whose steps differ by less than the model can tell are ties, answered by the"
-            f" simplest: for that alone a line may be some {percent(tie, 0)} slower than the one"
-            " before",
+            f"rows within {percent(tie, 0)} are ties; the simplest is shown, so a row may be up to"
+            f" {percent(tie, 0)} slower than the one above",
             "dim",
         )
     unsure: dict[str, list[str]] = {}

@@ -17,25 +17,37 @@ from ..step.room import chance
 from ..units import show
 
 CAUSES = {
-    "compute": "arithmetic",
-    "memory": "memory traffic beyond arithmetic",
+    "compute": "matrix products and attention",
+    "memory": "memory traffic beyond compute",
     "host": "waiting for kernel launches",
     "tp_comm": "tensor-parallel communication",
     "cp_comm": "context-parallel communication",
     "ep_comm": "expert all-to-all",
     "pp_comm": "sends between stages",
-    "dp_comm": "gradients, weights of replicas",
+    "dp_comm": "data-parallel communication: gradients, weights",
     "bubble": "pipeline fills and drains",
-    "overlap_slowdown": "arithmetic made slower by communication behind it",
+    "overlap_slowdown": "compute slowed by overlapped communication",
     "optimizer": "optimizer step",
     "other": "not explained",
 }
 """cause of time -> what it is; of communication, what is not hidden."""
+BRIEFLY = {
+    **CAUSES,
+    "compute": "compute",
+    "memory": "memory traffic",
+    "host": "kernel launches",
+    "pp_comm": "pipeline sends",
+    "dp_comm": "data-parallel communication",
+    "bubble": "pipeline bubble",
+    "overlap_slowdown": "overlap",
+    "optimizer": "optimizer",
+}
+"""Cause of time -> its name on a card."""
 TOTALS = {
     "allocated": "live tensors at the peak",
     "reserved": "held by the allocator",
-    "device": "all that the process takes there, with what the allocator can give back",
-    "needed": "must be there",
+    "device": "everything the process holds, incl. what the allocator can give back",
+    "needed": "required",
 }
 """Sums of memory -> what they are."""
 KINDS = Use._fields
@@ -62,7 +74,7 @@ NOTHING = 1e-9
 LOST = {
     "checkpoints": "checkpoints",
     "restarts": "restarts",
-    "again": "work done again",
+    "again": "lost work",
 }
 """`Prediction.lost_s`, in words."""
 CLOSE = 0.005
@@ -233,6 +245,11 @@ def between(low: float, high: float, shown: Callable[[float], str]) -> str:
     )
 
 
+def span(low: float, high: float, shown: Callable[[float], str]) -> str:
+    """As `between`, in few characters: "7.3-8.6 s"."""
+    return between(low, high, shown).replace(" to ", "-")
+
+
 def headline(p: Prediction) -> list[str]:
     """The answer in a few lines: the step and how sure it is, its rates, memory, and the whole run
     if its length is known.
@@ -266,7 +283,7 @@ def headline(p: Prediction) -> list[str]:
     ):
         lines.insert(
             1,
-            f"{seconds(replayed)} with the pipeline replayed action by action",
+            f"{seconds(replayed)} with the pipeline simulated exactly",
         )
     if len(layers.mix(p.job.model)) > 1:
         lines.append(layers_words(p.job.model))
@@ -287,12 +304,12 @@ def evidence(p: Prediction) -> list[str]:
     if len(seen) == 1:
         seen = [f"all in {name}" for name in p.certainty.precisions]
     runs = (
-        f"{of['rows']:,} published runs of its class"
+        f"{of['rows']:,} published runs of this kind"
         f" ({': '.join(filter(None, (of['class'], ', '.join(seen))))})"
         if of["rows"]
-        else f"published runs of other kinds, none of its own ({of['class']})"
+        else f"published runs of other kinds, none of this one ({of['class']})"
     )
-    said = f"interval from {runs}"
+    said = f"90 % interval from {runs}"
     found = [said + (f"; {of['note']}" if of["note"] else "")]
     near = [
         f"{run['model']} on {run['chips']:,} x {run['chip']} in {run['precision']}"
@@ -343,6 +360,32 @@ def whole_run(p: Prediction) -> str:
     return ", ".join(parts)
 
 
+def run_words(p: Prediction) -> str:
+    """Days and dollars of the whole run with their intervals, where they are known: "29 days
+    (26-35.1), 1.84 M USD (1.65-2.22 M) at 6.88 USD/h".
+    """
+    parts = []
+    if p.train_time_s is not None:
+        parts.append(
+            f"{_time(p.train_time_s)}{around(p, p.train_time_s, _time)}"
+        )
+    if p.cost_usd is not None:
+        cost = f"{count(p.cost_usd)} USD{around(p, p.cost_usd, count)}"
+        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h{unverified(p)}"
+        parts.append(f"{cost} at {price}")
+    return ", ".join(parts)
+
+
+def around(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
+    """The interval of a number behind it, its unit said once."""
+    ends = p.within(value)
+    if not ends:
+        return ""
+    unit = shown(value).partition(" ")[2]
+    words = span(*ends, shown)
+    return f" ({words.removesuffix(' days') if unit == 'days' else words})"
+
+
 def unverified(p: Prediction) -> str:
     """That nobody could look the price up, where the catalogue says so."""
     about = p.job.cluster.chip.sources.get("usd_per_hour", {})
@@ -364,10 +407,10 @@ def interruptions(p: Prediction) -> str:
     rate = (
         ""
         if known
-        else "; a rate of Hopper, none is published for these chips"
+        else "; the failure rate of Hopper, none is published for these chips"
     )
     return (
-        f"of it {share} is no training: {each}; one interruption in"
+        f"includes {share} overhead: {each}; one interruption every"
         f" {show(float(p.lost.mtbf_s), 's', 2)}{rate}"
     )
 

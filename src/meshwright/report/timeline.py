@@ -13,17 +13,60 @@ from rich.text import Text
 from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
 from ..units import show
+from .card import Card, Picture, Row
 from .predict import plain
-from .text import layout_words, percent, seconds
+from .run_card import notes as card_notes
+from .text import BRIEFLY, layout_words, percent, seconds, short_words
 
 COLUMNS = 72
 """Characters of the text Gantt."""
+FEW = 4
+"""Ranks on a card."""
 RANKS = 32
 """Ranks shown; longer pipelines show the first and the last."""
 
 
 AFTER = ("dp_comm", "overlap_slowdown", "optimizer")
 """Causes of time that follow the pipeline."""
+
+
+def card(r: Replay, ascii_only: bool = False) -> Card:
+    """The pipeline's seconds, its idle share, and some ranks' days."""
+    p = r.prediction
+    t = r.timeline
+    idle = [s / t.makespan_s for s in t.idle_s]
+    after = ", ".join(
+        f"{BRIEFLY[name]} {show(p.time_s[name], 's')}"
+        for name in AFTER
+        if p.time_s[name]
+    )
+    chips = f"{p.job.cluster.chips:,} x {p.job.cluster.chip.name}"
+    ends = f"{percent(min(idle))} to {percent(max(idle))} by rank"
+    same = f"{100 * r.difference:+.2f} %"
+    return Card(
+        f"Timeline of {p.job.model.name} on {chips}:"
+        f" {short_words(p.layout)}, {p.microbatches} microbatches",
+        (
+            Row(
+                "step",
+                f"{seconds(r.exact_s, 4)} by the longest path; predicted: {same}",
+                "bold",
+            ),
+            Row(
+                "idle",
+                f"{percent(r.bubble_fraction)} of all device time ({ends})",
+            ),
+            Row("after", f"outside the pipeline: {after}", rank=4, most=1),
+            Picture(tuple(gantt(t, ascii_only, FEW)), rank=1),
+            *card_notes((*r.notes, *p.notes)),
+            Row(
+                "next",
+                "add -o gantt.png for a chart, -o trace.json for ui.perfetto.dev",
+                rank=2,
+            ),
+        ),
+        "--all: stages, busy and idle seconds and microbatches of every rank",
+    )
 
 
 def report(r: Replay, ascii_only: bool = False) -> RenderableType:
@@ -89,15 +132,17 @@ def ranks(t: Timeline) -> Table:
     return table
 
 
-def _shown(ranks: int) -> list[int]:
+def _shown(ranks: int, most: int = RANKS) -> list[int]:
     return (
         list(range(ranks))
-        if ranks <= RANKS
-        else [*range(RANKS // 2), *range(ranks - RANKS // 2, ranks)]
+        if ranks <= most
+        else [*range(most // 2), *range(ranks - most // 2, ranks)]
     )
 
 
-def gantt(t: Timeline, ascii_only: bool = False) -> list[Text]:
+def gantt(
+    t: Timeline, ascii_only: bool = False, most: int = RANKS
+) -> list[Text]:
     """A line a rank: what it does most of the time in each slice (F, B or I, W; a dot is idle)."""
     slice_ = show(t.makespan_s / COLUMNS, "s")
     lines = [
@@ -107,7 +152,7 @@ def gantt(t: Timeline, ascii_only: bool = False) -> list[Text]:
         )
     ]
     style = {"F": "blue", "B": "green", "I": "green", "W": "yellow"}
-    for rank in _shown(len(t.order)):
+    for rank in _shown(len(t.order), most):
         line = Text(f"{rank:4d} ")
         for kind in _slices(t, rank):
             line.append(kind, style.get(kind, "dim"))

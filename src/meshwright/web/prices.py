@@ -87,9 +87,7 @@ def rented(job: Job, rate: float | None) -> Job:
     """The job on chips at this price; None: at the catalogue's."""
     if rate is None:
         return job
-    cluster = job.cluster
-    chip = cluster.chip
-    mine = {"source": "a price of one's own"}
-    sources = {**chip.sources, "usd_per_hour": mine}
-    chip = replace(chip, usd_per_hour=rate, sources=sources)
-    return replace(job, cluster=replace(cluster, chip=chip))
+    prices = {job.cluster.chip.name: rate}
+    return replace(
+        job, cluster=job.cluster.priced(prices, "a price of one's own")
+    )

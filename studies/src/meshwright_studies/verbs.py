@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 import meshwright
 from meshwright.cli.calibrate import READERS
-from meshwright.cli.command import Json, output, verb, word
+from meshwright.cli.command import Detail, Json, answer, output, verb, word
 from meshwright.errors import BadInput
 
 Paper = Annotated[
@@ -48,6 +48,7 @@ def reproduce(
     paper: Paper = "all",
     /,
     *,
+    detail: Detail,
     against: Against = None,
     json: Json = False,
     output: Annotated[
@@ -57,14 +58,14 @@ def reproduce(
     """Reproduce the papers' tables and figures and check them against the published values."""
     from meshwright.report import console
 
-    from .report.results import reproduced
+    from .report.results import reproduced, reproduced_card
     from .reproduce import reproduce as compute
 
     data = compute(paper, against, output).to_dict()
     (
         console.show_json(console.envelope("reproduce", data))
         if json
-        else console.show(reproduced(data))
+        else answer(reproduced_card(data), detail, [reproduced(data)])
     )
     return 0
 
@@ -74,13 +75,14 @@ def validate(
     runs: Runs = None,
     /,
     *,
+    detail: Detail,
     json: Json = False,
     output: Annotated[str | None, output(".json, .csv or .md")] = None,
 ) -> int:
     """Predict measured runs as they were made, and report the errors."""
     from meshwright.report import console, files
 
-    from .report.results import validated
+    from .report.results import validated, validated_card
     from .validate import published
     from .validate import validate as compute
     from .validate.markdown import markdown
@@ -88,7 +90,9 @@ def validate(
     files.suffix(output, (".json", ".csv", ".md"))
     result = compute(published() if runs is None else runs)
     data = console.envelope("validate", result.to_dict())
-    console.show_json(data) if json else console.show(validated(data))
+    console.show_json(data) if json else answer(
+        validated_card(data), detail, [validated(data)]
+    )
     if output:
         files.write(
             output,

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from meshwright.report.card import Card, Grid, Row
 from meshwright.report.predict import plain
 from meshwright.report.text import percent
 
@@ -29,6 +30,122 @@ WHENCE = {
     "formula": "from formulas of the paper",
 }
 WORST_FIRST = ("mismatch", "erratum", "explained", "loose", "open", "match")
+
+
+def reproduced_card(data: Mapping[str, Any]) -> Card:
+    """How many of a paper's numbers are met, and the worst of them."""
+    summary = data["summary"]
+    checks = data["checks"]
+    wrong = summary["mismatch"]
+    counts = ", ".join(
+        f"{summary[status]:,} {status}" for status in STYLES if summary[status]
+    )
+    sources = ", ".join(
+        f"{n:,} {WHENCE[s]}" for s, n in summary["by_source"].items()
+    )
+    word, style = ("no", "bold red") if wrong else ("yes", "bold green")
+    met = f"{wrong:,} mismatch" if wrong else "no mismatch"
+    ranked = [
+        (c["id"], _number(c["published"]), _number(c["computed"]), _off(c), "")
+        for c in sorted(checks, key=_worst)
+    ][:WORST]
+    names = ("worst", "published", "computed", "difference", "")
+    return Card(
+        f"Are the numbers of {data.get('paper', 'the paper')} reproduced? {len(checks):,} checks",
+        (
+            Row(word, f"{met}: {counts}", style),
+            Row("against", sources, rank=2),
+            Row(
+                "largest",
+                f"difference among those that match: {summary['worst_match']:.2g}",
+            ),
+            *(Row("note", note, rank=3) for note in data.get("notes", ())),
+            Grid(names, ranked),
+        ),
+        "--all: the 40 worst with notes; --json: all; -o FOLDER: figures",
+    )
+
+
+WORST = 4
+"""Checks on a card."""
+
+
+def _off(check: Mapping[str, Any]) -> str:
+    """The difference of what is computed."""
+    off = check["rel_diff"]
+    return "" if off is None else f"{100 * off:+.3g} %"
+
+
+def _worst(check: Mapping[str, Any]) -> tuple[int, float]:
+    """Order of checks: by status, then by difference."""
+    status = WORST_FIRST.index(check["status"])
+    return status, -abs(check["rel_diff"] or 0.0)
+
+
+def validated_card(data: Mapping[str, Any]) -> Card:
+    """Errors overall, and of the sources where they are largest."""
+    overall = data["overall"]
+    rows = [
+        _cells(name.replace("_", " "), stats)
+        for name, stats in overall.items()
+        if isinstance(stats, Mapping) and "median_abs_error" in stats
+    ]
+    sources = data.get("sources", {}).items()
+    worst = sorted(sources, key=lambda item: -_error(item[1]))[:WORST]
+    rows += [_cells(name, stats) for name, stats in worst if len(sources) > 1]
+    if held_out := data.get("held_out"):
+        rows.append(_cells("runs that no fit may use", held_out["step_time"]))
+    names = (
+        "against measured",
+        "rows",
+        "median",
+        "90 %",
+        "bias",
+        "in interval",
+        "",
+    )
+    skipped = sum(data["skipped"].values())
+    return Card(
+        "How far are predictions from measured runs?",
+        (
+            Grid(names, rows, most=9),
+            *(
+                Row("note", str(line), "bold", rank=2)
+                for line in _fitted(data)
+            ),
+            *(
+                [
+                    Row(
+                        "skipped",
+                        f"{skipped:,} rows, with reasons: --all",
+                        rank=3,
+                    )
+                ]
+                if skipped
+                else []
+            ),
+        ),
+        "--all: every source and class, out of memory, ranking",
+    )
+
+
+def _left_out(skipped: int) -> Iterator[Row]:
+    """How many rows were skipped."""
+    if skipped:
+        yield Row("skipped", f"{skipped:,} rows, with reasons: --all", rank=3)
+
+
+def _error(stats: Mapping[str, Any]) -> float:
+    """The median error; 0 where there is none."""
+    return float(stats.get("median_abs_error") or 0.0)
+
+
+def _cells(name: str, stats: Mapping[str, Any]) -> tuple[str, ...]:
+    """A row of the card."""
+    keys = ("median_abs_error", "p90_abs_error", "bias", "coverage")
+    values = (stats.get(key) for key in keys)
+    told = ("" if v is None else percent(v) for v in values)
+    return (name, f"{stats['rows']:,}", *told, "")
 
 
 def reproduced(data: Mapping[str, Any]) -> RenderableType:
@@ -59,22 +176,13 @@ def reproduced(data: Mapping[str, Any]) -> RenderableType:
 def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     """A table of checks, the worst first."""
     table = plain("check", "published", "computed", "difference", "", "note")
-    ranked = sorted(
-        checks,
-        key=lambda c: (
-            WORST_FIRST.index(c["status"]),
-            -abs(c["rel_diff"] or 0.0),
-        ),
-    )
+    ranked = sorted(checks, key=_worst)
     for c in ranked[:MOST]:
-        difference = (
-            "" if c["rel_diff"] is None else f"{100 * c['rel_diff']:+.3g} %"
-        )
         cells = (
             c["id"],
             _number(c["published"]),
             _number(c["computed"]),
-            difference,
+            _off(c),
         )
         table.add_row(
             *cells, Text(c["status"], STYLES[c["status"]]), c["note"]

@@ -1,0 +1,364 @@
+"""The verb `plan`: the best layout, how many chips a deadline or a budget asks for, and why."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+
+from ..errors import BadInput
+from . import steps
+from .command import (
+    AgainstLayout,
+    AssumptionSets,
+    Budget,
+    Deadline,
+    Detail,
+    Json,
+    ModelArg,
+    Pareto,
+    Price,
+    Relaxed,
+    Top,
+    answer,
+    output,
+    verb,
+)
+from .jobs import read_job
+
+
+@verb(
+    "model",
+    "cluster",
+    "job",
+    "software",
+    "layout",
+    layout="constraints",
+    without=("placement",),
+)
+def plan(
+    model: ModelArg,
+    /,
+    *,
+    given: Mapping[str, str],
+    detail: Detail,
+    price: Price = (),
+    assumptions: AssumptionSets = (),
+    top: Top = 10,
+    relaxed: Relaxed = None,
+    pareto: Pareto = False,
+    against: AgainstLayout = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    json: Json = False,
+    output: Annotated[
+        str | None,
+        output(
+            ".json, .toml (the best, for predict), .csv, .png or .svg (bars)"
+        ),
+    ] = None,
+) -> int:
+    """Find the best layouts that fit, by family too, and say why the first one wins.
+
+    Example: meshwright plan llama3-70b --on 1024xh100-sxm --batch 4Mi --tp 4,8 --pp 1..16 -o
+    plan.toml
+    """
+    from ..formats.flags import split
+    from ..report import console, files, run_card
+    from ..report import plan as reports
+
+    files.suffix(output, (".json", ".toml", ".csv", *files.PLOTS))
+    if (
+        output
+        and output.lower().endswith(".toml")
+        and len(set_names(assumptions)) > 1
+    ):
+        raise BadInput(
+            f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
+        )
+    described, space = split(given, relaxed)
+    size = None
+    rounded: list[str] = []
+    if deadline or budget:
+        described, size, rounded = sized(
+            model, described, space, deadline, budget, price
+        )
+        if size.chips is None:
+            data = console.envelope("plan", {"sizing": size.to_dict()})
+            console.show_json(data) if json else answer(
+                run_card.too_small(size), detail, [reports.sized(size)]
+            )
+            return 1
+    found, own = plans(
+        model, described, space, assumptions, top, pareto, price
+    )
+    for name, each in found.items():
+        found[name] = replace(each, notes=(*rounded, *each.notes))
+    first = next(iter(found.values()))
+    mine, aside = against_best(first, against, own)
+    more = {"sizing": size.to_dict()} if size else {}
+    if mine:
+        more["against"] = reports.against_dict(mine, first.best)
+    data = {}
+    if json or output:
+        told = {name: plan.to_dict() for name, plan in found.items()}
+        (alone, *others) = told.values()
+        plain = {"plans": told} if others else alone
+        data = console.envelope("plan", {**plain, **more})
+    bests = {name: plan.best for name, plan in found.items() if plan.best}
+    if output and bests:
+        one = (
+            [first.best, *first.alternatives]
+            if first.best and len(found) == 1
+            else list(bests.values())
+        )
+        files.write(
+            output,
+            files.of_predictions(
+                one, data, one[0], list(bests) if len(found) > 1 else ()
+            ),
+        )
+    if json:
+        console.show_json(data)
+    else:
+        again = {
+            name: again_words(
+                model, described, each, name if assumptions else "", price
+            )
+            for name, each in found.items()
+        }
+        later = steps.after_plan(first.best, model, output)
+        shown = Answer(found, again, later, size, mine, aside)
+        answer(shown.card, detail, shown.why(), shown.rest())
+    return 0 if bests else 1
+
+
+def plans(
+    model: str,
+    described: Mapping[str, str],
+    space: Any,
+    assumptions: Sequence[str],
+    top: int,
+    pareto: bool,
+    price: Sequence[str],
+) -> tuple[dict[str, Any], Any]:
+    """(name -> plan for each assumption set, the layout that the job has already)."""
+    from ..report import console
+    from ..search import plan as search
+    from ..sizing import batch_beside
+
+    if not 1 <= top <= 1000:
+        raise BadInput(f"--top must be between 1 and 1000, not {top}")
+    found = {}
+    for name in set_names(assumptions) or [""]:
+        notes: list[str] = []
+        job = read_job(
+            model,
+            {**described, **({"assumptions": name} if name else {})},
+            notes,
+            price,
+            fill=False,
+            search=True,
+        )
+        with console.progress() as told:
+            plan = search(job, space, top=top, progress=told, pareto=pareto)
+        beside = [said] if (said := batch_beside(job)) else []
+        notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
+        found[job.assumptions.name] = replace(plan, notes=tuple(notes))
+    return found, job.layout
+
+
+def sized(
+    model: str,
+    described: Mapping[str, str],
+    space: Any,
+    deadline: str | None,
+    budget: str | None,
+    price: Sequence[str],
+) -> tuple[dict[str, str], Any, list[str]]:
+    """(the arguments with the number of chips that a deadline or a budget asks for and the batch
+    that all numbers were tried with, the answer, what was rounded).
+    """
+    from ..formats.flags import COUNTED
+    from ..report import console
+    from ..sizing import sizing
+    from ..units import parse
+
+    counted = COUNTED.fullmatch(described.get("on", ""))
+    if not counted:
+        raise BadInput(
+            "--deadline and --budget need --on with a number, such as 512xh100-sxm"
+        )
+    notes: list[str] = []
+    job = read_job(model, described, notes, price, fill=False, search=True)
+    seconds = (
+        parse(deadline, "s", "--deadline", like="'60 days'")
+        if deadline
+        else None
+    )
+    money = parse(budget, "USD", "--budget") if budget else None
+    with console.progress() as told:
+        found = sizing(job, space, seconds, money, told)
+    on = f"{found.chips}{counted[2]}" if found.chips else described["on"]
+    return {**described, "on": on, "batch": f"{job.batch}seq"}, found, notes
+
+
+def again_words(
+    model: str,
+    described: Mapping[str, str],
+    plan: Any,
+    assumptions: str,
+    price: Sequence[str],
+) -> str:
+    """The command that predicts the best layout of a plan again; empty where there is none."""
+    from ..formats.flags import command_line
+
+    if not plan.best:
+        return ""
+    extra = {"assumptions": assumptions} if assumptions else {}
+    if any(note.startswith("batch:") for note in plan.notes):
+        # predict rounds tokens to the nearest
+        extra["batch"] = f"{plan.best.job.batch}seq"
+    words = command_line(model, {**described, **extra}, plan.best)
+    return " ".join([words, *(f"--price {shlex.quote(x)}" for x in price)])
+
+
+class Answer(NamedTuple):
+    """What `plan` prints: the card, the causes, and everything that was found."""
+
+    plans: Mapping[str, Any]
+    """By name of the assumption set."""
+    again: Mapping[str, str]
+    """What predicts the best layout of each again."""
+    later: list[Any]
+    """What to do next, as rows of a card."""
+    size: Any
+    mine: Any
+    """The prediction of the user's layout, to be set beside the best; None without one."""
+    aside: str
+    """Why the layout of a file is left aside."""
+
+    @property
+    def first(self) -> Any:
+        return next(iter(self.plans.values()))
+
+    @property
+    def card(self) -> Any:
+        """The first screen."""
+        from ..report import plan as reports
+        from ..report import run_card
+
+        if len(self.plans) > 1:
+            return run_card.compared(self.plans)
+        yours = self.mine and reports.yours(self.mine, self.first)
+        return run_card.planned(
+            self.first, self.later, self.size, yours or "", self.aside
+        )
+
+    def why(self) -> Iterator[Any]:
+        """The best layouts in full, why they win, and what a layout of the user's lacks."""
+        from ..report import console
+        from ..report import plan as reports
+        from ..report.lines import noted
+
+        if self.size:
+            yield from (reports.sized(self.size), "")
+        for name, each in self.plans.items():
+            again = self.again[name]
+            yield reports.why_report(each, again, console.ascii_only())
+            yield ""
+        if self.mine:
+            yield from (reports.against(self.mine, self.first), "")
+        if self.aside:
+            yield from noted([self.aside])
+
+    def rest(self) -> Iterator[Any]:
+        """Families, every layout shown, and what was searched."""
+        from ..report import plan as reports
+
+        if len(self.plans) > 1:
+            yield from (reports.comparison(dict(self.plans)), "")
+        for each in self.plans.values():
+            yield from (reports.rest_report(each), "")
+
+
+def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
+    """(the prediction of a layout of the user's, beside a plan's best: the one named, else the
+    job's own, None where there is none; why the job's own is left aside).
+    """
+    from ..describe.layout import Layout
+    from ..formats.flags import layout_of, on_all
+    from ..prediction.prediction import predict
+
+    if not plan.best:
+        if text:
+            return (
+                None,
+                "--against has nothing to compare with: no layout fits",
+            )
+        return None, ""
+    job = plan.best.job
+    if text:
+        return predict(job, layout_of(text, job, own)), ""
+    if own == Layout():
+        return None, ""
+    try:
+        return predict(job, on_all(own, job)), ""
+    except BadInput as error:
+        return None, f"the layout of the file is left aside: {error}"
+
+
+def runs_on(plan: Any) -> list[str]:
+    """Whether the trainer of this project, and so `export`, runs the best layout of a model that it
+    trains; if not, why.
+    """
+    from ..layout import trainable
+    from ..train import rules
+    from ..train.settings import Settings
+
+    cuda = Settings(device="cuda")
+
+    def refused(p: Any) -> str:
+        for why in rules.of_trainer(p.job, p.layout):
+            return why
+        try:
+            rules.demand_chip(p, cuda)
+        except BadInput as error:
+            return str(error)
+        return ""
+
+    def runs(p: Any) -> bool:
+        return not rules.of_trainer(p.job, p.layout) and rules.fits_chip(
+            p, cuda
+        )
+
+    if (
+        not plan.best
+        or trainable.model(plan.best.job.model)
+        or trainable.numbers(plan.best.job)
+    ):
+        return []
+    if not (why := refused(plan.best)):
+        return []
+    rank = next(
+        (rank for rank, p in enumerate(plan.alternatives, 2) if runs(p)),
+        None,
+    )
+    instead = (
+        f"; number {rank} of --all is the fastest that it can"
+        if rank
+        else ""
+    )
+    return [
+        f"meshwright train cannot run this layout{instead}: {why}"
+    ]
+
+
+def set_names(assumptions: Sequence[str]) -> list[str]:
+    """The assumption sets of "realistic,lbl-2024"."""
+    return list(
+        dict.fromkeys(
+            name.strip() for text in assumptions for name in text.split(",")
+        )
+    )

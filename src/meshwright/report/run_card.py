@@ -1,0 +1,357 @@
+"""The cards of a prediction, of a plan, and of a plan whose number of chips was searched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ..count.model import parameters
+from ..formats.bridge.reading import TAKEN
+from ..prediction.certainty import TRUSTED
+from ..prediction.prediction import Prediction
+from ..units import show
+from .card import Card, Commands, Grid, Item, Row
+from .lines import taken_first
+from .text import (
+    BRIEFLY,
+    count,
+    percent,
+    risk_words,
+    run_words,
+    seconds,
+    short_words,
+    span,
+)
+
+if TYPE_CHECKING:
+    from ..search import Plan
+    from ..sizing import Size, Sizing
+
+WHY = "--why: time by cause, memory, notes; --explain step_time: its terms"
+ALL = "--why: causes, memory; --all: families, ties, all layouts"
+USUAL = "realistic"
+"""The set of assumptions that goes without saying."""
+SIZED = re.compile(r"\d[bBmMtT]\b")
+"""A name that says how large its model is: llama3-70b."""
+NEAREST = 2
+"""Alternatives of a card."""
+BINDING = 0.02
+"""Share of the step from which a cause is named among those that bind."""
+CAUSED = 3
+"""Causes that are named."""
+NOTES = 2
+"""Notes of a card; the others are counted."""
+YES, NO = ("yes", "bold green"), ("no", "bold red")
+
+
+def predicted(p: Prediction, commands: Sequence[str] = ()) -> Card:
+    """Of one layout."""
+    return Card(
+        f"Predict {question(p)}",
+        (
+            verdict(p),
+            *first(p.idle, p.notes),
+            Row("layout", short_words(p.layout)),
+            *step(p),
+            *run(p),
+            *binding(p),
+            *basis(p),
+            *notes(p.notes),
+            Commands(tuple(commands), rank=1),
+        ),
+        WHY,
+    )
+
+
+def planned(
+    plan: Plan,
+    later: Sequence[Item] = (),
+    size: Sizing | None = None,
+    against: str = "",
+    aside: str = "",
+) -> Card:
+    """Of a search; later: what to do next; size: how many chips it is for, where that was asked;
+    against: a layout of the user's beside the best, as a sentence; aside: why there is none.
+    """
+    best = plan.best
+    if best is None:
+        return unfit(plan, aside)
+    head = [*sized(size)] if size else [verdict(best)]
+    mine = against or aside
+    yours = [Row("yours", mine, rank=1, most=3)] if mine else []
+    others = sizes(size) if size else alternatives(plan)
+    return Card(
+        f"Plan {question(best)}",
+        (
+            *head,
+            *first(plan.idle or best.idle, plan.notes),
+            Row("best", short_words(best.layout)),
+            *step(best),
+            *run(best),
+            *binding(best),
+            *yours,
+            *others,
+            *basis(best),
+            *notes(plan.notes),
+            *later,
+        ),
+        ALL,
+    )
+
+
+def unfit(plan: Plan, aside: str = "") -> Card:
+    """Of a search that found nothing."""
+    none = "fits" if plan.searched else "is legal"
+    closest = plan.closest
+    rows: list[Item] = [
+        Row(NO[0], f"no layout {none}", NO[1]),
+        *(
+            Row("why" if i == 0 else "", note, most=3)
+            for i, note in enumerate(plan.notes[:3])
+        ),
+    ]
+    if aside:
+        rows.append(Row("note", aside, "yellow"))
+    if closest:
+        rows.append(
+            Row(
+                "closest",
+                f"{short_words(closest.layout)}: needs {memory(closest)}",
+            )
+        )
+    name = f"Plan {question(closest)}" if closest else "Plan"
+    return Card(name, tuple(rows), ALL)
+
+
+def compared(plans: Mapping[str, Plan]) -> Card:
+    """The best layouts under several sets of assumptions, side by side."""
+    rows = []
+    for name, plan in plans.items():
+        p = plan.best
+        cells = (
+            (seconds(p.step_time_s), percent(p.mfu), short_words(p.layout))
+            if p
+            else ("-", "-", "no layout fits")
+        )
+        rows.append((name, *cells))
+    first = next((p.best for p in plans.values() if p.best), None)
+    return Card(
+        (f"Plan {question(first)}" if first else "Plan")
+        + f" under {len(plans)} sets of assumptions",
+        (Grid(("assumptions", "step", "MFU", "layout"), rows, most=10),),
+        ALL,
+    )
+
+
+def question(p: Prediction) -> str:
+    """What is trained on what, as it was asked; how large the model is, unless its name says so."""
+    job = p.job
+    name = job.model.name
+    if not SIZED.search(name):
+        name += f" ({count(parameters(job.model))})"
+    chips = f"{job.cluster.chips:,} x {job.cluster.chip.name}"
+    tokens = count(job.batch_tokens) + ("" if job.tokens else " tokens")
+    length = f" for {count(job.tokens)} tokens" if job.tokens else ""
+    batch = f"{tokens} ({job.batch:,} x {job.T:,})"
+    how, _, framework = job.under_words.partition(", framework ")
+    under = f" under {job.assumptions.name}"
+    under = "" if how == f"assumptions {USUAL}" else under
+    under += f" with {framework}" if framework else ""
+    return f"{name}{length} on {chips}, batch {batch}{under}"
+
+
+def verdict(p: Prediction) -> Row:
+    """Whether it fits."""
+    word, style = YES if p.fits else NO
+    risk = (
+        f", out-of-memory risk {risk_words(p.risk_of_oom)}"
+        if p.job.how.memory.risk_width
+        else ""
+    )
+    short = (
+        f", {show(p.memory_short, 'GiB')} short" if p.memory_short > 0 else ""
+    )
+    fits = "fits in memory" if p.fits else p.verdict
+    return Row(word, f"{fits}: {memory(p)} a chip{short}{risk}", style)
+
+
+def memory(p: Prediction) -> str:
+    """Needed of there, on the fullest chip."""
+    need, have = (
+        show(p.memory_bytes[key], "GiB") for key in ("needed", "capacity")
+    )
+    return f"{need.removesuffix(' GiB')} of {have}"
+
+
+def step(p: Prediction) -> Iterator[Row]:
+    """Seconds of a step with their interval, and rates."""
+    sure = f" (90 %: {span(*p.interval_s, seconds)})" if p.interval_s else ""
+    rate = f"{count(p.tokens_per_s)} tokens/s"
+    yield Row(
+        "step",
+        f"{seconds(p.step_time_s)}{sure}, {rate}, MFU {percent(p.mfu)}",
+        "bold",
+    )
+
+
+def run(p: Prediction) -> Iterator[Row]:
+    """Days and money of the whole run, where its length is known."""
+    if p.train_time_s is None:
+        return
+    chip = p.job.cluster.chip
+    unpriced = f", no price: --price {chip.name}=4.5 gives one"
+    yield Row("run", run_words(p) + (unpriced if p.cost_usd is None else ""))
+
+
+def binding(p: Prediction) -> Iterator[Row]:
+    """Where the step goes: its largest causes."""
+    causes = sorted(p.time_s.items(), key=lambda item: -item[1])
+    named = [
+        f"{BRIEFLY[cause]} {percent(s / p.step_time_s, 0)}"
+        for cause, s in causes[:CAUSED]
+        if s >= BINDING * p.step_time_s
+    ]
+    yield Row("bound", ", ".join(named), rank=3, most=1)
+
+
+def alternatives(plan: Plan) -> Iterator[Row]:
+    """The nearest layout that reads differently, and the best of another family."""
+    best = plan.best
+    assert best is not None
+    families = [f.prediction for f in plan.families if f.prediction]
+    apart = [p for p in families if not plan.tie(p)]
+    taken = {short_words(best.layout)}
+    for every in (plan.alternatives, apart or plan.alternatives):
+        for p in every:
+            words = short_words(p.layout)
+            if words not in taken:
+                yield Row("or", beside(plan, p), rank=2)
+                taken.add(words)
+                break
+
+
+def beside(plan: Plan, p: Prediction) -> str:
+    """A layout, and what it costs beside the best."""
+    slower = f"{100 * plan.slower(p):+.1f} %{' (a tie)' * plan.tie(p)}"
+    if p.train_time_s is None:
+        cost = [seconds(p.step_time_s), slower]
+    else:
+        cost = [slower, show(p.train_time_s, "s")]
+    if p.cost_usd is not None:
+        cost.append(f"{count(p.cost_usd)} USD")
+    return f"{', '.join(cost)}: {short_words(p.layout)}"
+
+
+def basis(p: Prediction) -> Iterator[Row]:
+    """On which published runs the interval rests."""
+    sure = p.certainty
+    if not sure:
+        return
+    if not sure.rows:
+        said = f"no published run of this kind ({sure.kind}): a rough interval"
+        yield Row("basis", said, "yellow", rank=2)
+        return
+    n = len(sure.sources)
+    few = [f"{n} source{'s' * (n > 1)}"] if n < TRUSTED else []
+    doubts = [
+        note.replace("none in", "no")
+        for note in sure.note.split("; ")
+        if note and "source" not in note
+    ]
+    said = f"{sure.rows:,} published runs: {sure.kind}"
+    style = "yellow" if few or doubts else ""
+    yield Row("basis", "; ".join((said, *few, *doubts)), style, rank=2)
+
+
+def first(idle: str, sentences: Sequence[str]) -> Iterator[Row]:
+    """What stands before any number that it makes another: chips that do nothing, and what was
+    taken for what a file does not say.
+    """
+    if idle:
+        yield Row("idle", idle, "yellow")
+    taken, _ = taken_first(sentences)
+    for note in taken:
+        said = note.removeprefix(TAKEN).removeprefix(": ")
+        yield Row("assumed", f"{said} (not in the file)", "yellow")
+
+
+def notes(sentences: Iterable[str]) -> Iterator[Row]:
+    """The first of the others, a line each; the rest is counted."""
+    every = [
+        note
+        for note in dict.fromkeys(sentences)
+        if not note.startswith(TAKEN) and not note.endswith(IDLE)
+    ]
+    every.sort(key=urgent)
+    for i, sentence in enumerate(islice(every, NOTES)):
+        yield Row("note" if i == 0 else "", sentence, "yellow", 5 + i, most=1)
+    rest = len(every) - NOTES
+    if rest > 0:
+        more = f"{rest} more note{'s' * (rest > 1)}: --why"
+        yield Row("", more, "dim", rank=8)
+
+
+IDLE = "chips are idle"
+"""How a note on idle chips ends, which stands first."""
+URGENT = ("no price", "unmeasured", "allows", "cannot run", "rounded")
+"""Words of notes that stand first, most urgent first."""
+
+
+def urgent(sentence: str) -> int:
+    """The place of a note among the others."""
+    return next(
+        (i for i, word in enumerate(URGENT) if word in sentence), len(URGENT)
+    )
+
+
+def too_small(size: Sizing) -> Card:
+    """Where no number of chips keeps the deadline or the budget."""
+    p = next((s.prediction for s in size.tried if s.prediction), None)
+    name = (
+        f"How many chips for {p.job.model.name}?" if p else "How many chips?"
+    )
+    return Card(
+        name, (*sized(size), *sizes(size)), "--why: every number tried"
+    )
+
+
+def sized(size: Sizing) -> Iterator[Row]:
+    """Whether a deadline or a budget is kept, and by how many chips."""
+    word, style = YES if size.chips else NO
+    yield Row(word, size.why, style, most=3)
+
+
+def sizes(size: Sizing) -> Iterator[Row]:
+    """The numbers of chips beside the answer, and what they take."""
+    chosen = next((s for s in size.tried if s.chips == size.chips), None)
+    others = [s for s in size.tried if s.prediction and s is not chosen]
+    if chosen is None:
+        near = sorted(others, key=_usd)[1:3]
+    else:
+        apart = [s for s in others if _differs(s, chosen)]
+        below = [s for s in apart if s.chips < chosen.chips][-1:]
+        above = [s for s in apart if s.chips > chosen.chips][:1]
+        near = [*below, *above]
+    for each in near:
+        p = each.prediction
+        assert p is not None
+        words = f"{each.chips:,} chips: {run_words(p)}"
+        yield Row("or", words, rank=2, most=1)
+
+
+ALIKE = 0.05
+"""Runs that take so little more or less time are no alternative."""
+
+
+def _differs(one: Size, other: Size) -> bool:
+    """Whether runs on two numbers of chips take another time."""
+    a, b = (s.prediction and s.prediction.train_time_s for s in (one, other))
+    return bool(a and b and abs(a / b - 1) > ALIKE)
+
+
+def _usd(size: Size) -> float:
+    """What a run costs."""
+    p = size.prediction
+    return (p.cost_usd or 0.0) if p else 0.0

@@ -1,0 +1,167 @@
+"""The first screen of every verb: at most 14 lines of 80 columns in a pipe; nothing is lost
+behind it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meshwright.cli import main as cli
+
+MOST, COLUMNS = 14, 80
+ON = "llama3-8b --on 16xh100-sxm --batch 64seq"
+SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
+ --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --swiglu \\
+ --seq-length 2048 --max-position-embeddings 2048 --bf16 \\
+ --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 \\
+ --tensor-model-parallel-size 2 --use-distributed-optimizer \\
+ --untie-embeddings-and-output-weights --normalization RMSNorm
+"""
+LINE = (
+    " iteration {i}/ 500 | elapsed time per iteration (ms): 99.{i} | global"
+    " batch size:    64 | lm loss: 1.1E+01 | loss scale: 1.0 |\n"
+)
+SMALL = "--tp 1,2 --pp 1 --cp 1"
+BEHIND = {
+    f"predict {ON} --zero 3 --tokens 1T": (
+        "time of a step",
+        "fullest chip",
+        "HFU",
+        "nearest runs: ",
+        "chip-hours",
+        "overhead: checkpoints",
+        "inside nvlink",
+    ),
+    f"plan {ON} {SMALL} --tokens 1T": (
+        "time of a step",
+        "families of layouts",
+        "layouts ",
+        "Why this layout",
+        "again: meshwright predict",
+        "Searched ",
+        "not tried: ",
+        "critical batch by law",
+    ),
+    f"plan {ON} {SMALL} --assumptions realistic,lbl-2024": ("assumptions  ",),
+    f"plan {ON} {SMALL} --tokens 1T --deadline 90d": ("(chosen)",),
+    f"plan {ON} {SMALL} --against tp=8": ("yours against the best",),
+    "plan llama3-70b --on 8xh100-sxm --batch 64seq": ("closest:",),
+    f"sweep {ON} {SMALL} --over chips=8..64": ("MFU", "speed-up: tokens/s"),
+    f"sweep {ON} --zero 3 --fixed --over chips=8,16 --over seq=4k,8k": (
+        "down, ",
+    ),
+    f"timeline {ON} --tp 2 --pp 4": ("microbatches held", "weight gradient"),
+    "limits h100": ("closed form", "rent: epoch-h100", "microbatches"),
+    "limits h100 --run 1e27": ("tensor", "rent: epoch-h100"),
+    "limits h100 a100": ("ends (no grid)",),
+    "limits h100 --sensitivity": ("network latency",),
+    "roofline llama3-70b --on 512xtpu-v5p --batch 4M": ("X_opt", "comm sum"),
+    "read run.sh --on 16xh100-sxm": ("settings understood",),
+    "compare run.log --job run.sh --on 16xh100-sxm": ("median of the log",),
+    "catalog chips": ("USD/h", "h100-sxm"),
+    "catalog chips h100-sxm": ("hierarchy.sms",),
+    "catalog models": ("llama3-70b", "vocab"),
+}
+"""Command -> what `--all` prints of it, all of which stood on the first screen before."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script and a log."""
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text(SCRIPT, "utf-8")
+    text = "".join(LINE.format(i=i) for i in range(1, 9))
+    Path("run.log").write_text(text, "utf-8")
+
+
+@pytest.mark.parametrize("words", BEHIND)
+def test_the_first_screen_of_a_verb_is_a_card(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(words.split()) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert 3 <= len(lines) <= MOST, "\n".join(lines)
+    assert max(map(len, lines)) <= COLUMNS
+    assert lines[0][0] != " ", "the question"
+    assert cli.run([*words.split(), "--all"]) in (0, 1)
+    whole = capsys.readouterr().out
+    assert whole.splitlines()[: len(lines)] == lines, "the card comes first"
+    lost = [part for part in BEHIND[words] if part not in whole]
+    assert not lost, whole
+
+
+def test_a_plan_says_what_was_asked_whether_and_what_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(f"plan {ON} --tokens 1T".split()) == 0
+    told = capsys.readouterr().out
+    question, yes, *_ = told.splitlines()
+    assert question == (
+        "Plan llama3-8b for 1 T tokens on 16 x h100-sxm, batch 524 k (64 x 8,192)"
+    )
+    assert yes.startswith("  yes     fits in memory: ")
+    for label in ("best", "step", "run", "or", "basis", "next", "more"):
+        assert f"\n  {label:8}" in told, label
+    assert "(90 %: " in told and " days (" in told and " USD (" in told
+    assert told.count("\n  or ") == 2
+
+
+def test_a_price_of_ones_own(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the flag, alone or by the chip's alias, and by the user's file; the flag counts."""
+    words = f"predict {ON} --zero 3 --tokens 1T".split()
+    for price in ("2.5", "h100=2.5", "h100-sxm=2.5 USD/h"):
+        assert cli.run([*words, "--price", price]) == 0
+        assert " at 2.5 USD/h" in capsys.readouterr().out, price
+    Path("mine.toml").write_text("[prices]\nh100-sxm = 3\nmi300x = 1.5\n")
+    monkeypatch.setenv("MESHWRIGHT_CONFIG", "mine.toml")
+    assert cli.run(words) == 0
+    assert " at 3 USD/h" in capsys.readouterr().out
+    assert cli.run([*words, "--price", "h100=2.5"]) == 0
+    assert " at 2.5 USD/h" in capsys.readouterr().out
+    sweep = ["--over", "on=16xh100-sxm,16xmi300x", "--fixed"]
+    assert cli.run(["sweep", *words[1:], *sweep]) == 0
+    assert "has no price" not in capsys.readouterr().out
+    kept = ["-o", "job.toml"]
+    assert cli.run([*words, *kept]) == 0
+    monkeypatch.delenv("MESHWRIGHT_CONFIG")
+    capsys.readouterr()
+    assert cli.run(["predict", "job.toml"]) == 0
+    assert " at 3 USD/h" in capsys.readouterr().out, "a file says its price"
+
+
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [
+        ("h1000=2", "chip of --price 'h1000' is not known; did you mean"),
+        ("h100-sxm=0", "--price must be above 0"),
+        ("h100-sxm=cheap", "--price"),
+    ],
+)
+def test_a_price_that_is_none(
+    price: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([*f"predict {ON}".split(), "--price", price]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_users_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its framework counts where nobody names another; a key that it does not have is refused."""
+    Path("mine.toml").write_text('framework = "torchtitan"\n')
+    monkeypatch.setenv("MESHWRIGHT_CONFIG", "mine.toml")
+    words = f"predict {ON} --zero 3".split()
+    assert cli.run(words) == 0
+    assert " with torchtitan" in " ".join(capsys.readouterr().out.split())
+    assert cli.run([*words, "--framework", "fsdp"]) == 0
+    assert "torchtitan" not in capsys.readouterr().out
+    Path("mine.toml").write_text("price = 3\n")
+    assert cli.run(words) == 2
+    assert "did you mean prices?" in capsys.readouterr().err
+    monkeypatch.setenv("MESHWRIGHT_CONFIG", "none.toml")
+    assert cli.run(words) == 2 and "none.toml" in capsys.readouterr().err
