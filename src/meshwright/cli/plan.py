@@ -346,13 +346,9 @@ def runs_on(plan: Any) -> list[str]:
         None,
     )
     instead = (
-        f"; number {rank} of --all is the fastest that it can"
-        if rank
-        else ""
+        f"; number {rank} of --all is the fastest that it can" if rank else ""
     )
-    return [
-        f"meshwright train cannot run this layout{instead}: {why}"
-    ]
+    return [f"meshwright train cannot run this layout{instead}: {why}"]
 
 
 def set_names(assumptions: Sequence[str]) -> list[str]:
