@@ -175,18 +175,20 @@ def head(at: launch.Place) -> Out:
 
 
 def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML, or a batch script that holds it and starts `accelerate launch` on each node."""
+    """The YAML, for `accelerate launch` on each node."""
     first = {"compute_environment": "LOCAL_MACHINE", **head(at)}
-    told = [
-        f"# accelerate launch --config_file THIS your_script.py ({get(NAME).version}). "
-        "Written by meshwright export.",
-        *(f"# {note}" for note in at.notes),
-    ]
-    text = "\n".join(told) + "\n" + yaml_text(nested({**first, **out}))
-    if at.slurm is None:
-        return text
-    return launch.script(
-        at, get(NAME), PROGRAM, [], file=(CONFIG, text), starter=STARTER
+    how = (
+        f"accelerate launch --config_file THIS your_script.py ({get(NAME).version})."
+        " Written by meshwright export."
+    )
+    return launch.configured(
+        at,
+        get(NAME),
+        PROGRAM,
+        [],
+        (CONFIG, yaml_text(nested({**first, **out}))),
+        heading=[how],
+        starter=STARTER,
     )
 
 

@@ -282,13 +282,14 @@ WRITE = {
 
 
 def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML, or a batch script that holds it."""
-    told = [
-        f"# axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs. Written by meshwright export.",
-        "# Put your own datasets and learning_rate (the last two keys): a plan knows neither.",
-        *(f"# {note}" for note in at.notes),
-    ]
-    text = "\n".join(told) + "\n" + yaml_text({**nested(out), **YOURS})
-    if at.slurm is None:
-        return text
-    return launch.script(at, get(NAME), PROGRAM, [CONFIG], file=(CONFIG, text))
+    """The YAML, with what its reader must fill in."""
+    how = f"axolotl {get(NAME).version}, {at.nodes * at.ranks} GPUs. Written by meshwright export."
+    yours = "Put your own datasets and learning_rate (the last two keys): a plan knows neither."
+    return launch.configured(
+        at,
+        get(NAME),
+        PROGRAM,
+        [CONFIG],
+        (CONFIG, yaml_text({**nested(out), **YOURS})),
+        heading=[how, yours],
+    )

@@ -132,9 +132,7 @@ WRITE = {
 
 
 def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The JSON, which has no comments; or a batch script that holds it."""
+    """The JSON, which has no comments."""
     text = json.dumps(nested(out), indent=2) + "\n"
-    if at.slurm is None:
-        return text
     lines = [f"--deepspeed {CONFIG}"]
-    return launch.script(at, get(NAME), PROGRAM, lines, file=(CONFIG, text))
+    return launch.configured(at, get(NAME), PROGRAM, lines, (CONFIG, text))

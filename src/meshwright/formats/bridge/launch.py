@@ -175,6 +175,28 @@ def script(
     return "\n".join([*head, *made, "", " \\\n    ".join(body), ""])
 
 
+def configured(
+    at: Place,
+    format: Format,
+    program: str,
+    lines: Sequence[str],
+    file: tuple[str, str],
+    heading: Sequence[str] = (),
+    starter: str = "torchrun",
+) -> str:
+    """A configuration, or a batch script that holds it and starts `program` with it.
+
+    heading: of its comments, in front of the notes; none where the file can have none.
+    """
+    name, text = file
+    if heading:
+        told = [*heading, *at.notes]
+        text = "".join(f"# {line}\n" for line in told) + text
+    if at.slurm is None:
+        return text
+    return script(at, format, program, lines, (name, text), starter)
+
+
 def _directives(at: Place, slurm: sbatch.Slurm) -> list[str]:
     """The lines that Slurm reads."""
     values = {

@@ -427,22 +427,20 @@ WRITE = {
 
 
 def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The YAML over base.yml, or a batch script that holds it."""
-    gpu = job.cluster.chip.vendor.lower() in ("nvidia", "amd")
-    head = {"base_config": "base.yml", "hardware": "gpu" if gpu else "tpu"}
-    told = [
-        f"# MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS. "
-        "Written by meshwright export.",
-        *(f"# {note}" for note in at.notes),
-    ]
-    text = "\n".join(told) + "\n" + yaml_text(nested({**head, **out}))
-    if at.slurm is None:
-        return text
-    return launch.script(
+    """The YAML over base.yml."""
+    chip = job.cluster.chip.vendor.lower()
+    device = "gpu" if chip in ("nvidia", "amd") else "tpu"
+    first = {"base_config": "base.yml", "hardware": device}
+    how = (
+        f"MaxText {get(NAME).version}: {job.cluster.chips} chips; python {PROGRAM} THIS."
+        " Written by meshwright export."
+    )
+    return launch.configured(
         at,
         get(NAME),
         f"python {PROGRAM}",
         [CONFIG],
-        file=(CONFIG, text),
+        (CONFIG, yaml_text(nested({**first, **out}))),
+        heading=[how],
         starter="",
     )

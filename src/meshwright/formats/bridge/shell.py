@@ -91,76 +91,75 @@ def live(text: str) -> tuple[str, list[bool]]:
     """(the text with spaces for its comments and documents, which characters are in quotes)."""
     made = [*text]
     quoted = [False] * len(text)
-    fresh, i = True, 0
-    while i < len(text):
-        stop, blank = i + 1, False
-        if text[i] == "\\":
-            stop = i + 2
-        elif text[i] in "'\"":
-            stop = min(_closing(text, i), len(text))
-            quoted[i:stop] = [True] * (stop - i)
-        elif text[i] == "$" and text[i + 1 : i + 2] in ("{", "("):
-            stop = _bracket(text, i + 1)
-        elif text[i] == "#" and fresh:
-            stop, blank = text.find("\n", i), True
-            stop = len(text) if stop < 0 else stop
-        elif text.startswith("<<", i) and not text.startswith("<<<", i):
-            stop, blank = _after_document(text, i), True
-        fresh = text[i] in " \t\n(;" or text.startswith("\\\n", i)
-        if blank:
-            made[i:stop] = [c if c == "\n" else " " for c in text[i:stop]]
-        i = stop
+    for kind, start, stop in _pieces(text):
+        if kind == "quoted":
+            quoted[start:stop] = [True] * (stop - start)
+        elif kind == "unread":
+            made[start:stop] = [
+                c if c == "\n" else " " for c in text[start:stop]
+            ]
     return "".join(made), quoted
+
+
+def _pieces(text: str) -> Iterator[tuple[str, int, int]]:
+    """(kind, from, to) of all the text: a part of a word (in quotes or not), an operator, the
+    bracket that opens an array, what no statement holds (unread), and what parts words (between).
+    """
+    i = first = 0  # of the word that is being read
+    while i < len(text):
+        word = text[first:i].replace("\\\n", "")
+        kind, stop = _piece(text, i, word)
+        stop = min(stop, len(text))
+        yield kind, i, stop
+        if kind not in ("word", "quoted", "joined"):
+            first = stop
+        i = stop
+
+
+def _piece(text: str, i: int, word: str) -> tuple[str, int]:
+    """(kind, end) of the piece at `i`.  word: what of its word stands before it."""
+    c = text[i]
+    if text.startswith("\\\n", i):
+        return "joined", i + 2
+    if c == "\\":
+        return "word", i + 2
+    if c in "'\"":
+        return "quoted", _closing(text, i)
+    if c == "$" and text[i + 1 : i + 2] in ("{", "("):
+        return "word", _bracket(text, i + 1)
+    if c == "`":
+        return "word", text.find("`", i + 1) + 1 or len(text)
+    if c == "#" and not word:
+        stop = text.find("\n", i)
+        return "unread", len(text) if stop < 0 else stop
+    if c == "(" and ASSIGNED.fullmatch(word):
+        return "array", i + 1
+    if text.startswith("<<", i) and not text.startswith("<<<", i):
+        return "unread", _after_document(text, i)
+    if sign := next((o for o in OPERATORS if text.startswith(o, i)), ""):
+        return "operator", i + len(sign)
+    if c in " \t\r":
+        return "between", i + 1
+    plain = PLAIN.match(text, i)
+    return "word", plain.end() if plain else i + 1
 
 
 def _tokens(text: str) -> Iterator[str]:
     """Words as they are written, quotes and all, and operators."""
-    i = 0
     word = ""
-    end = len(text)
-    while i < end:
-        c = text[i]
-        if text.startswith("\\\n", i):
-            i += 2
-        elif c == "\\" and i + 1 < end:
-            word = word + text[i : i + 2]
-            i = i + 2
-        elif c in "'\"":
-            stop = _closing(text, i)
-            word = word + text[i:stop]
-            i = stop
-        elif c == "$" and text[i + 1 : i + 2] in ("{", "("):
-            stop = _bracket(text, i + 1)
-            word = word + text[i:stop]
-            i = stop
-        elif c == "`":
-            stop = text.find("`", i + 1) + 1 or end
-            word = word + text[i:stop]
-            i = stop
-        elif c == "#" and not word:
-            stop = text.find("\n", i)
-            i = stop if stop >= 0 else end
-        elif c == "(" and ASSIGNED.fullmatch(word):
-            yield word + "("
-            word, i = "", i + 1
-        elif text.startswith("<<", i) and not text.startswith("<<<", i):
+    for kind, start, stop in _pieces(text):
+        piece = text[start:stop]
+        if kind in ("word", "quoted"):
+            word += piece
+        elif kind == "array":
+            yield word + piece
+            word = ""
+        elif kind != "joined":
             if word:
                 yield word
             word = ""
-            i = _after_document(text, i)
-        elif c in " \t\r" or any(text.startswith(o, i) for o in OPERATORS):
-            if word:
-                yield word
-            word = ""
-            found = next((o for o in OPERATORS if text.startswith(o, i)), "")
-            if found:
-                yield found
-            i += max(len(found), 1)
-        else:
-            plain = PLAIN.match(text, i)
-            stop = plain.end() if plain else i + 1
-            word = word + text[i:stop]
-            i = stop
+            if kind == "operator":
+                yield piece
     if word:
         yield word
 

@@ -89,14 +89,16 @@ WRITE = {
 
 
 def render(out: Out, job: Job, at: launch.Place) -> str:
-    """The TOML, or a batch script that holds it and starts torchtitan."""
-    told = [
-        f"# torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
-        f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export.",
-        *(f"# {note}" for note in at.notes),
-    ]
-    text = "\n".join(told) + "\n\n" + dumps_toml(nested(out))
-    if at.slurm is None:
-        return text
-    started = [f"--job.config_file {CONFIG}"]
-    return launch.script(at, get(NAME), PROGRAM, started, file=(CONFIG, text))
+    """The TOML."""
+    how = (
+        f"torchtitan {get(NAME).version}: {at.nodes * at.ranks} ranks, "
+        f"torchrun ... {PROGRAM} --job.config_file THIS. Written by meshwright export."
+    )
+    return launch.configured(
+        at,
+        get(NAME),
+        PROGRAM,
+        [f"--job.config_file {CONFIG}"],
+        (CONFIG, "\n" + dumps_toml(nested(out))),
+        heading=[how],
+    )
