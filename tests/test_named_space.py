@@ -249,6 +249,31 @@ def test_any_schedule_may_stand_beside_any_other() -> None:
     assert not any(name in plans[0].untried for name in SCHEDULES)
 
 
+@pytest.mark.parametrize("groups", [*permutations((1, 2, 4))])
+def test_values_may_be_named_in_any_order(groups: tuple[int, ...]) -> None:
+    """A layout has one number of groups of replicas, so the counts of single ones add up; one
+    replica has one group, whichever number is named first.
+    """
+    job = Job("llama3-8b", "4xh100-sxm", 12)
+    rest: dict[str, Any] = {"recompute": ("full", "none"), "relaxed": False}
+    whole = plan(job, Space(dp_replicate=groups, **rest), families=False)
+    each = [
+        plan(job, Space(dp_replicate=(n,), **rest), families=False)
+        for n in groups
+    ]
+    ascending = plan(
+        job,
+        Space(
+            recompute=("none", "full"), dp_replicate=(1, 2, 4), relaxed=False
+        ),
+        families=False,
+    )
+    assert whole.searched == sum(found.searched for found in each)
+    assert whole.best == ascending.best
+    assert whole.alternatives == ascending.alternatives
+    assert whole.notes == ascending.notes
+
+
 @pytest.mark.parametrize(("chips", "sequences"), [(96, 256), (24, 48)])
 def test_no_point_of_a_front_is_beaten_in_time_and_memory(
     chips: int, sequences: int

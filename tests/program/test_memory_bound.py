@@ -296,6 +296,46 @@ def test_numbers_worked_out_by_hand() -> None:
     assert bound(job) == pytest.approx(expected, rel=2e-3)
 
 
+def test_the_only_microbatch_lets_go_its_head_first() -> None:
+    """ZeRO 2 over 8, experts over 4, one microbatch: the fullest moment is in the last layer's
+    backward pass, when the gradients of its experts are reduced. The weights of the head, of the
+    final norm and of these experts are gone by then, and of what was made of them a shard is left;
+    the bound leaves out head and norm alone. With them it lay 384 B above the walk.
+    """
+    experts = MoE(4, 1, 128)
+    model = Model(
+        "experts",
+        layers=6,
+        hidden=256,
+        heads=8,
+        kv_heads=2,
+        ffn=1024,
+        vocab=1024,
+        seq=512,
+        moe=experts,
+        window=64,
+    )
+    layout = Layout(dp=8, ep=4, microbatch=2, zero=2, recompute="full")
+    on = catalog.cluster("8xh100-sxm")
+    job = carried_out(Job(model, on, 16, placed(layout, on.sizes)))
+    D, V, L, tokens = 256, 1024, 6, 2 * 512
+    head, expert = V * D, 3 * D * 128
+    # queries, keys and values of 2 heads of 32, output; router; two norms
+    layer = 2 * D * D + 2 * D * 64 + 4 * D + 2 * D
+    owned = L * (layer + expert) + 2 * head + D
+    shard = (L * layer + 2 * head + D) / 8 + L * expert / 2
+    states, inputs = 12 * shard, L * tokens * D * 2
+    walk = peak(job, 0)
+    assert walk.peak["gathered weights"] == 2 * (owned - head - D - expert)
+    assert walk.peak["gradients"] == 4 * ((head + D) / 8 + expert / 2)
+    assert walk.peak["reduction"] == 4 * expert
+    assert walk.peak["activations"] == inputs
+    backward = walk.peak["backward"]
+    assert walk.highest == sum(walk.peak.values())
+    assert bound(job) <= walk.highest
+    assert bound(job) == states + inputs + backward + 2 * (owned - head - D)
+
+
 @pytest.mark.parametrize(
     "schedule", ["1f1b", "interleaved", "zbv", "dualpipev", "interleaved-zb"]
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..describe.choices import Choices, listed
+from ..describe.choices import Choices, Values, listed
 from ..describe.fields import Checked, fields_of
 from ..describe.layout import Layout
 from ..describe.offload import Offload, offload
@@ -79,7 +79,12 @@ class Space(Checked):
         **fields: Any,
     ) -> None:
         """fields: values of fields of a layout, over those of `choices`; None: not limited."""
-        chosen = Choices(choices or {}, **fields)
+        chosen = Choices(
+            {
+                name: in_order(name, values)
+                for name, values in Choices(choices or {}, **fields).items()
+            }
+        )
         if unknown := [name for name in chosen if name not in SEARCHED]:
             raise BadInput(
                 f"{unknown[0]} is not searched: it can only be given to predict"
@@ -136,6 +141,19 @@ class Fixed(str):
     def of(cls, scheme: str) -> dict[str, Any]:
         """The fields of a layout that it fixes."""
         return {"scheme": str(scheme), **getattr(scheme, "others", {})}
+
+
+def in_order(name: str, values: Values) -> Values:
+    """Values of a field in the order in which ties are broken, whatever order they are named in:
+    the usual ones first, as `USUAL` has them, then ascending.
+    """
+    usual = USUAL.get(name, ())
+    return tuple(
+        sorted(
+            values,
+            key=lambda v: (usual.index(v) if v in usual else len(usual), v),
+        )
+    )
 
 
 def demand_space(space: object) -> Space:
