@@ -147,6 +147,15 @@ def answers() -> Iterator[tuple[str, Callable[[], Row]]]:
     yield "`plan` of llama3-70b on 1,024 chips", planned
 
 
+BESIDE = """
+A layout costs more than it did at f3a878a because a step knows more: kernels by their shape,
+collectives as NCCL makes them, what overlaps on links that are shared, memory as a framework holds
+it. So one layout takes two to three times as long and a grid point, whose sums are bound by memory,
+eight times; searches lose less, since bounds leave out most layouts. Spaces are other ones too.
+"""
+"""Why the columns differ."""
+
+
 def read(path: Path | None) -> dict[str, Row]:
     """The rows of a file, by what they measure without how much it covers."""
     if not path or not path.exists():
@@ -191,7 +200,7 @@ def main() -> None:
         "Measured with `python benchmarks/search.py` on one core of"
         f" {platform.processor() or platform.machine()}, Python {platform.python_version()}.\n\n"
     )
-    text = head + "\n".join(lines) + "\n"
+    text = head + "\n".join(lines) + "\n" + (BESIDE if then else "")
     if given.output:
         given.output.write_text(text, "utf-8")
     print(text)

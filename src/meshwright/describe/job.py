@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from ..errors import BadInput
+from ..errors import BadInput, brief
 from ..units import parse
 from .assumptions import REALISTIC, Assumptions
 from .batch import parse_batch
@@ -308,5 +308,5 @@ def demand(job: object, layout: object = None) -> None:
         column = bool(getattr(value, "shape", None))
         if column or (value is not None and value % 1):
             raise BadInput(
-                f"layout.{name} must be a whole number, not {str(value)[:40]!r}"
+                f"layout.{name} must be a whole number, not {brief(value)}"
             )
