@@ -274,6 +274,20 @@ def test_values_may_be_named_in_any_order(groups: tuple[int, ...]) -> None:
     assert whole.notes == ascending.notes
 
 
+def test_values_beyond_a_set_are_said_in_one_order() -> None:
+    """The set's own value comes first, where it is one: ties are broken in this order too."""
+    job = Job("llama3-8b", "4xh100-sxm", 12, assumptions="lbl-2024")
+    plans = [
+        plan(job, Space(recompute=ways, relaxed=False), families=False)
+        for ways in permutations(("none", "selective", "full"))
+    ]
+    for found in plans:
+        assert found.notes == plans[0].notes
+        assert found.best == plans[0].best
+        assert found.alternatives == plans[0].alternatives
+    assert Space(pp=(8, 6)) == Space(pp=(6, 8))
+
+
 @pytest.mark.parametrize(("chips", "sequences"), [(96, 256), (24, 48)])
 def test_no_point_of_a_front_is_beaten_in_time_and_memory(
     chips: int, sequences: int
