@@ -65,6 +65,17 @@ def test_four_times_the_text_takes_some_four_times_as_long(made) -> None:
     assert min(seconds(240_000) for _ in range(2)) < 8 * short + 0.05
 
 
+def test_flags_that_nobody_knows_are_asked_for_by_name() -> None:
+    """Half a second of CPU; 16 where each was held against every pattern of every format."""
+    flags = "".join(f" --f{k} {k}" for k in range(33_000))
+    start = time.process_time()
+    with pytest.raises(
+        BadInput, match="33000 of its 33002 keys are not known"
+    ):
+        bridge.read("dropped.sh", f"{START} --num-layers 4{flags}")
+    assert time.process_time() - start < 5
+
+
 @pytest.mark.parametrize(
     "text",
     [

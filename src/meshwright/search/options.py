@@ -180,16 +180,10 @@ class Options:
 
     @property
     def leads(self) -> list[bool]:
-        """Of each ZeRO stage whether it stands for all of its side where a row has one replica, and
-        all are the same: the first without copies, since one replica makes no groups of several.
-        """
-        first = {
-            next(
-                (s for s in map(self.zero.__getitem__, side) if s.copies == 1),
-                None,
-            )
-            for side in self.sides
-        }
+        """Of each ZeRO stage whether it is the first of its side: it stands for all where a row has
+        one replica, and all are the same. The first has one group, if any has: a space's values
+        stand in order."""
+        first = {self.zero[side[0]] for side in self.sides if len(side)}
         return [sharding in first for sharding in self.zero]
 
 

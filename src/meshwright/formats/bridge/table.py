@@ -17,7 +17,7 @@ no table holds (layers of stages, batches of parts) a format's own file reads (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -109,21 +109,38 @@ class Format:
 
     def refusal(self, key: str) -> str:
         """What to do about a key that makes another model of it; empty for others."""
-        return next(
-            (text for p, text in self.refuses.items() if fnmatchcase(key, p)),
-            "",
-        )
+        return text_of(key, self.refuses, self._starred["refuses"])
 
     def is_harmless(self, key: str) -> bool:
         """Does the key change neither time nor memory?"""
-        return any(fnmatchcase(key, pattern) for pattern in self.harmless)
+        return key in self._names or any(
+            fnmatchcase(key, p) for p in self._starred["harmless"]
+        )
 
     def why(self, key: str) -> str:
         """What a key does that a job cannot say; empty if it is not known."""
-        return next(
-            (text for p, text in self.matters.items() if fnmatchcase(key, p)),
-            "",
-        )
+        return text_of(key, self.matters, self._starred["matters"])
+
+    # nearly all patterns are plain names, and a text of 500 kB may ask for 40,000 keys
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """Harmless keys, by name."""
+        return frozenset(self.harmless)
+
+    @cached_property
+    def _starred(self) -> dict[str, tuple[str, ...]]:
+        """List of this table -> its patterns that stand for several keys."""
+        return {
+            name: tuple(p for p in getattr(self, name) if {*p} & {*"*?["})
+            for name in ("harmless", "matters", "refuses")
+        }
+
+
+def text_of(key: str, texts: Mapping[str, str], starred: Sequence[str]) -> str:
+    """The text of a key, by its name or else the first pattern that fits it; empty if none does."""
+    return texts.get(key) or next(
+        (texts[p] for p in starred if fnmatchcase(key, p)), ""
+    )
 
 
 @dataclass(frozen=True)
