@@ -411,7 +411,7 @@ def page() -> str:
         (
             "### Where the fit has not looked",
             "Errors of step times in percent. *Without their laboratory*: the shared numbers were fitted"
-            " to the runs of the ten other laboratories. This is what a new run may expect.",
+            " to the runs of the ten other laboratories. A new run may be farther off: left out is not blind (below).",
             overall(of),
             "![Predicted against measured step times](images/accuracy-times.svg)",
             "### Where it is good, where it is bad",
