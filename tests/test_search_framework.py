@@ -17,7 +17,7 @@ from meshwright.layout.rules import of_framework
 from meshwright.layout.stages import schedule_of
 from meshwright.program.least import least
 from meshwright.program.resident import fullest, peaks, whole_program
-from meshwright.schedule.types import Schedule
+from meshwright.schedule.schedule import Schedule
 from meshwright.search import Space, brute, plan, search
 from meshwright.search.merit import merit
 from meshwright.search.ranked import Ranked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.schedule import get
-from meshwright.schedule.types import Schedule
+from meshwright.schedule.schedule import Schedule
 
 FILE = json.loads(
     (Path(__file__).parents[1] / "published/schedule_orders.json").read_text()

@@ -1,32 +1,70 @@
-"""The registry, what each schedule may run, and the orders as such."""
+"""The registry, what each schedule may run, and what its order holds, by plain counters."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.errors import BadInput
-from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.order import held_rank, in_flight_rank
+from meshwright.schedule import SCHEDULES, get, groups
+from meshwright.schedule.schedule import Schedule
+from meshwright.schedule.types import folded_stage, looped_stage
+
+FACTS = {
+    # chunks of v = 1 and 3, split backward passes, folded, PyTorch's class
+    "gpipe": (1, 1, False, False, "GPipe"),
+    "1f1b": (1, 1, False, False, "1F1B"),
+    "interleaved": (1, 3, False, False, "Interleaved1F1B"),
+    "zb-h1": (1, 1, True, False, None),
+    "zb-h2": (1, 1, True, False, None),
+    "zb-1p": (1, 1, True, False, None),
+    "zb-2p": (1, 1, True, False, None),
+    "interleaved-zb": (1, 3, True, False, "InterleavedZeroBubble"),
+    "zbv": (2, 2, True, True, "ZBVZeroBubble"),
+    "dualpipev": (2, 2, True, True, "DualPipeV"),
+    "dualpipe": (2, 2, True, True, None),
+    "v-half": (2, 2, True, True, None),
+    "v-min": (2, 2, True, True, None),
+    "breadth-first": (1, 3, False, False, None),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_what_a_schedule_is(name: str) -> None:
+    at = get(name)
+    chunks = at.chunks(1), at.chunks(3)
+    found = (*chunks, at.split_backward, at.folded, at.torch_name)
+    assert found == FACTS[name]
+    assert at.copies == (2 if name == "dualpipe" else 1)
+    assert (at.stages, at.group) == ("even", 0)
 
 
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[str, int, int, int]:
     """A schedule with p, m, v that it can run."""
     name = draw(st.sampled_from(list(SCHEDULES)))
-    p, m, v = (
-        draw(st.integers(1, 6)),
-        draw(st.integers(1, 14)),
-        draw(st.integers(2, 4)),
-    )
-    if get(name).chunks(7) == 7:
-        return name, p, p * min(m, 4), v
-    if name == "dualpipe":
-        return name, 2 * p, 4 * p + 2 * m, 1
-    return name, p, max(m, 2 * p) if name == "dualpipev" else m, 1
+    p, m = draw(st.integers(1, 6)), draw(st.integers(1, 14))
+    free = get(name).chunks(7) == 7
+    v = draw(st.integers(2, 4)) if free else 1
+    p, m = p * get(name).copies, m * get(name).copies
+    while not get(name).legal(p, m, v):
+        m += get(name).copies
+    return name, p, m, v
+
+
+def runs(
+    at: Schedule, ranks: int, most: int
+) -> Iterator[tuple[int, int, int]]:
+    """Small p, m, v that a schedule can run; a device that is alone has one stage."""
+    for p in range(1, ranks + 1):
+        for m in range(1, most + 1):
+            for v in (1, 2, 3):
+                if at.legal(p, m, v) and (p > 1 or at.chunks(v) == 1):
+                    yield p, m, v
 
 
 @settings(deadline=None, max_examples=150)
@@ -36,10 +74,12 @@ def test_every_stage_sees_every_microbatch_once(
 ) -> None:
     name, p, m, v = layout
     schedule = get(name)
-    assert schedule.legal(p, m, v) and schedule.rules(p, m, v) == []
+    assert schedule.rules(p, m, v) == []
     passes: Counter[tuple[str, int, int]] = Counter()
+    kinds = set[str]()
     for rank, actions in enumerate(schedule.order(p, m, v)):
         for kind, chunk, microbatch in actions:
+            kinds.add(kind)
             stage = schedule.stage_of(rank, chunk, p, v)
             passes.update(
                 (part, stage, microbatch)
@@ -49,109 +89,122 @@ def test_every_stage_sees_every_microbatch_once(
     assert passes == Counter(
         (part, s, k) for part in "FIW" for s in range(stages) for k in range(m)
     )
+    assert ("W" in kinds) is schedule.split_backward
 
 
-@settings(deadline=None, max_examples=150)
-@given(layouts())
-def test_no_rank_holds_more_than_it_was_said_to(
-    layout: tuple[str, int, int, int],
+def followed(
+    at: Schedule, p: int, m: int, v: int
+) -> tuple[list[float], int, int]:
+    """(most microbatches that each rank holds, most logits, most gradients of logits that wait for
+    their weights when there are any logits)."""
+    chunks, last = int(at.chunks(v)), at.stage_count(p, v) - 1
+    held, heads, late = [], 0, 0
+    for rank, actions in enumerate(at.order(p, m, v)):
+        now = most = 0.0
+        logits = weights = 0
+        for kind, chunk, _ in actions:
+            head = at.stage_of(rank, chunk, p, v) == last
+            now += ((kind == "F") - (kind in "BW")) / chunks
+            logits += head * ((kind == "F") - (kind in "IB"))
+            weights += head * ((kind == "I") - (kind == "W"))
+            most, heads = max(most, now), max(heads, logits)
+            if logits:
+                late = max(late, weights)
+        held.append(most)
+    return held, heads, late
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_devices_hold_what_was_said_of_them(name: str) -> None:
+    """The fullest and the one with the last stage exactly, all others at most; where the order
+    follows from costs, what it may hold."""
+    at = get(name)
+    for p, m, v in runs(at, 6, 16):
+        held, heads, late = followed(at, p, m, v)
+        where = (p, m, v)
+        end = 0 if at.folded else p - 1
+        for rank in range(p):
+            assert at.in_flight(p, m, v, rank) >= held[rank] - 1e-9, where
+        if not at.costed:
+            assert at.in_flight(p, m, v) == pytest.approx(max(held)), where
+            found = at.in_flight(p, m, v, end)
+            assert found == pytest.approx(held[end]), where
+        # interleaved zero bubble says what its last rank may hold back
+        assert at.logits(p, m, v)[0] == heads, where
+        assert at.logits(p, m, v)[1] >= late, where
+        if not (at.costed or name == "interleaved-zb"):
+            assert at.logits(p, m, v)[1] == late, where
+
+
+@pytest.mark.parametrize("name", ["v-half", "v-min"])
+@pytest.mark.parametrize("p", [7, 8, 9, 12, 17])
+def test_controllable_memory_holds_what_its_law_says(
+    name: str, p: int
 ) -> None:
-    name, p, m, v = layout
-    order = get(name).order(p, m, v)
-    most = max(in_flight_rank(order, r) for r in range(p))
-    if get(name).costed:  # what it may hold
-        assert most <= get(name).in_flight(p, m, v)
-        return
-    assert most == pytest.approx(get(name).in_flight(p, m, v))
-    last = 0 if get(name).folded else p - 1
-    assert in_flight_rank(order, last) == pytest.approx(
-        get(name).in_flight_last(p, m, v)
-    )
-    head, chunks = get(name).stage_count(p, v) - 1, get(name).chunks(v)
-    at_head = [
-        float(get(name).stage_of(last, chunk, p, v) == head)
-        for chunk in range(int(chunks))
+    """Where all microbatches are held, where the pipeline fills, and with many of them; of 17 ranks
+    and 16 microbatches V-Half keeps five of the last stage's weight gradients for the end."""
+    at = get(name)
+    for m in (1, p // 3 + 1, p // 2, p - 1, p, p + 1, 2 * p, 3 * p):
+        held, heads, late = followed(at, p, m, 2)
+        assert at.in_flight(p, m, 2) == max(held)
+        assert at.in_flight(p, m, 2, 0) == held[0]
+        assert at.logits(p, m, 2) == (heads, late)
+    if (name, p) == ("v-half", 17):
+        assert at.logits(17, 16, 2) == (1, 5)
+
+
+def test_devices_of_plain_and_interleaved_pipelines_hold_fewer_down_the_ranks() -> (
+    None
+):
+    assert [get("1f1b").in_flight(4, 8, 1, r) for r in range(4)] == [
+        4,
+        3,
+        2,
+        1,
     ]
-    # logits of 7, half of it from the gradient of the input on; all are at their most at once: a
-    # device needs their sum
-    together = held_rank(
-        order,
-        last,
-        lambda c: 1 / chunks + 7 * at_head[c],
-        lambda c: 1 / chunks + 3.5 * at_head[c],
-    )
-    expected = 7 * get(name).heads(p, m, v) + 3.5 * get(name).heads_late(
-        p, m, v
-    )
-    assert together == pytest.approx(
-        get(name).in_flight_last(p, m, v) + expected
-    )
-    assert get(name).split_backward == any(
-        action.kind == "W" for actions in order for action in actions
-    )
+    at = get("interleaved")
+    for p, m, v in ((3, 6, 2), (4, 8, 3)):
+        found = [at.in_flight(p, m, v, r) for r in range(p)]
+        assert found == pytest.approx(followed(at, p, m, v)[0])
 
 
-def test_logits_between_head_forward_and_head_backward() -> None:
-    """GPipe runs all forwards first, others go straight back; zero bubble keeps what its weight
-    gradients wait for.
-    """
-    heads = {name: get(name).heads(4, 16, 2) for name in SCHEDULES}
-    assert heads.pop("gpipe") == heads.pop("breadth-first") == 16
-    assert set(heads.values()) == {1}
-    late = {
-        name: get(name).heads_late(4, 16, 2)
-        for name in SCHEDULES
-        if get(name).heads_late(4, 16, 2)
-    }
-    assert late.pop("zb-1p") == 3 and late.pop("zb-2p") == 7
-    assert late == {"zb-h1": 3, "zb-h2": 6, "interleaved-zb": 3}
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_where_stages_lie(p: int) -> None:
+    """Chunk 1 follows chunk 0 round the ranks, or comes back from the last to the first."""
+    for rank in range(p):
+        found = [looped_stage(rank, chunk, p, 3) for chunk in range(3)]
+        assert found == [rank, p + rank, 2 * p + rank]
+        assert folded_stage(rank, 0, p, 2) == rank
+        assert folded_stage(rank, 1, p, 2) == 2 * p - 1 - rank
 
 
-def test_breadth_first_holds_every_microbatch() -> None:
-    """All go through a chunk before the next has its turn, however many there are."""
-    at = get("breadth-first")
-    held = [
-        max(in_flight_rank(at.order(2, m, 2), rank) for rank in range(2))
-        for m in (12, 13, 20, 100)
-    ]
-    assert held == [12, 13, 20, 100]
-    assert [at.in_flight(2, m, 2) for m in (12, 13, 20, 100)] == held
-    assert [at.heads(2, m, 2) for m in (12, 13, 20, 100)] == held
+# Rules.
 
 
-def test_a_rank_of_1f1b_holds_what_lies_below_it() -> None:
-    order = get("1f1b").order(4, 8, 1)
-    assert [in_flight_rank(order, rank) for rank in range(4)] == [4, 3, 2, 1]
-    assert (
-        " ".join(f"{kind}{k}" for kind, _, k in order[2])
-        == "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7"
-    )
+def legal(name: str, p: int, m: int, v: int) -> bool:
+    """interleaved: two chunks or more, in groups of one size of at least p; V's: two, or v left at
+    one; DualPipeV: 2 p microbatches or more; DualPipe: that, and both even."""
+    at = get(name)
+    if name.startswith("interleaved"):
+        return v >= 2 and m % max(m // p, 1) == 0
+    if name == "dualpipe":
+        return v in (1, 2) and m >= 2 * p and m % 2 == p % 2 == 0
+    if name == "dualpipev":
+        return v in (1, 2) and (m >= 2 * p)
+    if at.folded:
+        return v in (1, 2)
+    return v >= 2 if name == "breadth-first" else v == 1
 
 
-def test_placements() -> None:
-    loop, fold = get("interleaved"), get("zbv")
-    assert [[loop.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [
-        [0, 4],
-        [1, 5],
-        [2, 6],
-        [3, 7],
-    ]
-    assert [[fold.stage_of(r, c, 4, 2) for c in (0, 1)] for r in range(4)] == [
-        [0, 7],
-        [1, 6],
-        [2, 5],
-        [3, 4],
-    ]
-    two = {"zbv", "dualpipev", "dualpipe", "v-half", "v-min"}
-    assert all(get(name).folded for name in two)
-    free = {"interleaved", "interleaved-zb", "breadth-first"}
-    plain = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-1p", "zb-2p"}
-    assert not any(get(name).folded for name in plain | free)
-    for names, chunks in ((plain, 1), (two, 2), (free, 3)):
-        assert {get(name).chunks(3) for name in names} == {chunks}
-    # further ones may be added: theirs are a number of their own, or as many as asked
-    assert {*SCHEDULES} >= plain | two | free
-    assert {get(name).chunks(3) for name in SCHEDULES} == {1, 2, 3}
+@pytest.mark.parametrize("name", FACTS)
+def test_numbers_that_a_schedule_runs(name: str) -> None:
+    at = get(name)
+    for p in (2, 3, 4):
+        for m in range(1, 14):
+            for v in (1, 2, 3):
+                fine = bool(at.legal(p, m, v))
+                assert fine == legal(name, p, m, v), (p, m, v)
+                assert bool(at.rules(p, m, v)) is not fine
 
 
 def test_rules_are_sentences_with_valid_values() -> None:
@@ -167,6 +220,10 @@ def test_rules_are_sentences_with_valid_values() -> None:
     assert get("dualpipev").rules(4, 7, 2) == [
         "dualpipev needs at least 2 pp = 8 microbatches, not 7"
     ]
+    (few,) = get("dualpipe").rules(4, 6, 2)
+    assert few.endswith("at least 2 pp = 8, not 6")
+    (odd,) = get("dualpipe").rules(3, 8, 2)
+    assert odd.endswith("pp must be even, not 3")
     assert "interleave must be 1" in get("1f1b").rules(4, 8, 2)[0]
     assert "interleave must be 2" in get("zbv").rules(4, 8, 3)[0]
 
@@ -174,3 +231,33 @@ def test_rules_are_sentences_with_valid_values() -> None:
 def test_an_unknown_schedule_is_told_its_neighbours() -> None:
     with pytest.raises(BadInput, match="did you mean zb-h2 or zb-h1"):
         get("zb-h3")
+
+
+# Groups.
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4])
+def test_groups_of_microbatches(p: int) -> None:
+    """Without a number: m // p of one size; of g: the last one the rest, none smaller than p."""
+    for m in range(1, 20):
+        count = max(m // p, 1)
+        assert bool(groups.holds(p, m, 0)) is (m % count == 0)
+        assert groups.size(p, m, 0) == m / count
+        for g in range(1, 21):
+            sizes = [min(g, m - i) for i in range(0, m, g)]
+            fine = g <= m and min(sizes) >= p
+            assert bool(groups.holds(p, m, g)) is fine, (m, g)
+            assert groups.size(p, m, g) == min(g, m)
+
+
+def test_sentences_name_the_nearest_numbers() -> None:
+    assert "their number may be 8 or 10" in groups.sentence("s", 4, 9, 0)
+    assert "in 2 groups of one size" in groups.sentence("s", 4, 9, 0)
+    assert "may be 12 or 15" in groups.sentence("s", 4, 13, 0)
+    assert "may be 9 or 12" in groups.sentence("s", 3, 10, 0)
+    assert "it may be 4 to 9" in groups.sentence("s", 4, 9, 5)
+    table = groups.table(5, 2, 3)
+    assert table == [
+        (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2),
+        (0, 3), (0, 4), (1, 3), (1, 4),
+    ]  # fmt: skip

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import reduce
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from meshwright.layout.stages import stage_layers
-from meshwright.schedule import get
-from meshwright.schedule.partition import StagePartition
+from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule.partition import (
+    LayerDeal,
+    StagePartition,
+    fuller,
+    heaviest,
+)
 from meshwright.schedule.stage_costs import Pass, StageCosts
 from meshwright.schedule.timeline import timeline
 
@@ -72,21 +78,16 @@ def listed(
         tuple(accumulate((float(x == k) for x in words), initial=0.0))
         for k in range(1, kinds + 1)
     )
-    each = float(p), float(v), folded
-    cut = (
-        StagePartition.given(tuple(of), *each, among)
-        if way == "given"
-        else StagePartition.of(layers, *each, way == "slots", among)
+    deal = LayerDeal(
+        tuple(of) if way == "given" else layers, folded, way == "slots", among
     )
     crosses = folded and rng.random() < 0.5
+    cut = StagePartition(float(p), float(v), deal, crosses)
     layer, first, last, *more = (
         Pass(*(rng.uniform(0.5, 2.0) for _ in range(3)))
         for _ in range(3 + kinds)
     )
-    d = StageCosts(
-        replace(cut, crosses=crosses), layer, first, last, tuple(more),
-        rng.uniform(0.1, 1.0),
-    )  # fmt: skip
+    d = StageCosts(cut, layer, first, last, tuple(more), rng.uniform(0.1, 1.0))
     ends = [*accumulate(of, initial=0)]
     dealt = [words[a:b] for a, b in pairwise(ends)]
     kind = [layer, *(Pass(*map(sum, zip(layer, x, strict=True))) for x in more)]  # fmt: skip
@@ -116,12 +117,22 @@ def close(found: Any, wanted: Any) -> bool:
 
 
 def test_stages_and_the_ways_to_ranks() -> None:
-    """Ways of a microbatch down to the first chunk of each rank, and up from it."""
+    """What lies in a stage; ways of a microbatch down to the first chunk of each rank, and up from
+    it."""
     for at in pipelines():
         d = at.d
-        for k, mine in enumerate(at.passes):
-            assert close(tuple(d.at(float(k))), mine)
-        for rank in range(int(d.partition.p)):
+        cut, further = d.partition, range(1, len(d.partition.deal.kinds) + 1)
+        for k, (words, seconds) in enumerate(
+            zip(at.words, at.passes, strict=True)
+        ):
+            assert close(tuple(d.at(float(k))), seconds)
+            found = cut.layers(float(k), k + 1.0)
+            assert [*found] == [len(words), *map(words.count, further)]
+            if cut.v == 1 and words:
+                kind = [float(words[0] == n) for n in further]
+                assert [*cut.first_kind(float(k))] == kind
+        assert cut.least == min(map(len, at.words))
+        for rank in range(int(cut.p)):
             f, i, w = added(at.passes[:rank])
             hops = sum(at.hops[:rank])
             assert close(d.down(float(rank)), f + hops)
@@ -130,54 +141,48 @@ def test_stages_and_the_ways_to_ranks() -> None:
 
 def test_ranks_hold_their_stages() -> None:
     for at in pipelines():
-        d, p = at.d, int(at.d.partition.p)
-        cut, v = d.partition, int(at.d.partition.v)
-        loads = []
-        for rank in range(p):
-            mine = [k for k, r in enumerate(at.rank_of) if r == rank]
-            words = [word for k in mine for word in at.words[k]]
-            loads.append(added([at.passes[k] for k in mine]))
-            x = float(rank)
-            assert float(cut.rank_layers(x)) == len(words)
-            assert [*cut.rank_kinds(x)] == [
-                words.count(k + 1) for k in range(len(cut.kinds))
-            ]
-            assert close(tuple(d.load(x)), loads[-1])
-            assert close(d.load(x).total, sum(loads[-1]))
-            assert close(d.load(x).b, sum(loads[-1][1:]))
+        d, cut, loads = at.d, at.d.partition, []
+        for rank in range(int(cut.p)):
+            own = [k for k, r in enumerate(at.rank_of) if r == rank]
+            words = [word for k in own for word in at.words[k]]
+            loads.append(added([at.passes[k] for k in own]))
+            counts = map(words.count, range(1, len(cut.deal.kinds) + 1))
+            assert [*cut.on(float(rank))] == [len(words), *counts]
+            assert close(tuple(d.load(float(rank))), loads[-1])
         # of as slow ones any may be named
-        if v == 1 or cut.folded:
-            slowest = sum(loads[int(d.slowest)])
-            assert slowest == pytest.approx(max(map(sum, loads)))
+        slowest = sum(loads[int(d.slowest)])
+        assert slowest == pytest.approx(max(map(sum, loads)))
 
 
-def test_the_fullest_and_the_lightest() -> None:
-    for at in pipelines():
-        cut, of = at.d.partition, [len(mine) for mine in at.words]
-        p = int(cut.p)
-        held = [float(cut.rank_layers(float(r))) for r in range(p)]
-        assert float(cut.rank_layers(cut.fuller)) == max(held)
-        if not (cut.folded or cut.first or cut.last):
-            last = max(r for r in range(p) if held[r] == max(held))
-            assert cut.fuller == last
-        assert cut.most >= max(of)
-        if not (cut.first or cut.last):
-            assert cut.most == max(of)
-
-
-def test_the_first_layer_of_a_stage() -> None:
-    """Its kind, and those before it."""
-    for at in pipelines(count=40):
-        cut = at.d.partition
-        for k, mine in enumerate(at.words):
-            if cut.v == 1 and mine and cut.kinds:
-                assert [*cut.first_kind(float(k))] == [
-                    float(mine[0] == n + 1) for n in range(len(cut.kinds))
-                ]
-            flat = [word for words in at.words[:k] for word in words]
-            assert [*cut.kinds_before(float(k))] == [
-                flat.count(n + 1) for n in range(len(cut.kinds))
+def test_a_column_of_pipelines_is_each_by_itself() -> None:
+    """Ranks and chunks that come twice, and a list of stages that is not theirs."""
+    p, v = np.array([4.0, 2.0, 2.0, 2.0]), np.array([1.0, 1.0, 2.0, 1.0])
+    every = [0.0] * 2 + [1.0, 1.0] + [2.0] * 5
+    for layers in (8, (1, 3, 2, 2)):
+        for folded in (False, True):
+            deal = LayerDeal(layers, folded, True, (tuple(every),))
+            column = StagePartition(p, v, deal)
+            alone = [
+                StagePartition(float(a), float(b), deal)
+                for a, b in zip(p, v, strict=True)
             ]
+            for ask in (
+                lambda cut: cut.on(cut.q),
+                lambda cut: cut.layers(1.0, cut.stages),
+                lambda cut: cut.first_kind(0.0),
+                lambda cut: (cut.least,),
+                lambda cut: (min_of(cut.heavy), min_of(cut.late)),
+            ):
+                for found, *wanted in zip(
+                    ask(column), *map(ask, alone), strict=True
+                ):
+                    assert np.asarray(found).tolist() == wanted
+    none = StagePartition(p[:0], v[:0], LayerDeal(8))
+    assert [len(x) for x in none.on(none.q)] == [0]
+
+
+def min_of(ranks: Any) -> Any:
+    return reduce(np.minimum, ranks)
 
 
 def replay(name: str, at: Listed, m: int) -> float:
@@ -188,10 +193,14 @@ def replay(name: str, at: Listed, m: int) -> float:
     return timeline(order, place, at.passes, at.d.send if p > 1 else 0.0).makespan_s  # fmt: skip
 
 
-NAMES = ("gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "interleaved-zb")  # fmt: skip
+LOOPED = [
+    name
+    for name, kind in SCHEDULES.items()
+    if not (kind.folded or kind.costed)
+]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOOPED)
 def test_no_order_is_shorter_than_the_slowest_rank_and_the_ways_to_it(
     name: str,
 ) -> None:
@@ -218,7 +227,7 @@ def test_a_slow_rank_sets_the_pace_of_1f1b() -> None:
     """Where one rank is far slower than all others, and sends take no time, nothing else counts."""
     layer, none = Pass(1.0, 1.5, 0.5), Pass(0.0, 0.0, 0.0)
     for heavy in (none, Pass(40.0, 60.0, 20.0)):
-        cut = StagePartition.of(4, 4.0, 1.0, False)
+        cut = StagePartition(4.0, 1.0, LayerDeal(4))
         d = StageCosts(cut, layer, Pass(40.0, 60.0, 20.0), heavy, (), 0.0)
         passes = [tuple(map(float, d.at(float(k)))) for k in range(4)]
         at = Listed(d, [], passes, [0, 1, 2, 3], [])
@@ -228,3 +237,47 @@ def test_a_slow_rank_sets_the_pace_of_1f1b() -> None:
         assert replay("1f1b", at, 9) >= least
         if not heavy.f:  # it runs as many forwards ahead as others need
             assert replay("1f1b", at, 9) == least
+
+
+def test_ranks_that_no_other_exceeds() -> None:
+    """Of equal ones the last; early: those that hold more of some kind than each before."""
+    rng = random.Random(2)
+    for _ in range(200):
+        kinds = rng.choice((1, 2, 3))
+        counts = [
+            tuple(float(rng.randint(0, 3)) for _ in range(kinds))
+            for _ in range(rng.randint(2, 7))
+        ]
+        inner = range(rng.randint(0, 1), len(counts))
+
+        def within(a: int, b: int) -> bool:
+            return all(x <= y for x, y in zip(counts[a], counts[b], strict=True))  # noqa: B023  # fmt: skip
+
+        heavy = {
+            r
+            for r in inner
+            if not any(
+                within(r, o) and (counts[r] != counts[o] or o > r)
+                for o in inner
+            )
+        }
+        assert {*heaviest(counts, inner)} == heavy
+        early = [
+            r for r in inner if not any(within(r, o) for o in inner if o < r)
+        ]
+        assert [*fuller(counts, inner)] == early
+
+
+def test_the_slowest_rank_is_the_last_of_those_as_slow() -> None:
+    """Four ranks of one layer: alike, with a heavy embedding, with a heavy head, with both."""
+    cut = StagePartition(4.0, 1.0, LayerDeal(4))
+    layer, none, more = (Pass(x, x, x) for x in (1.0, 0.0, 2.0))
+    for first, last, slow in (
+        (none, none, 3.0),
+        (more, none, 0.0),
+        (none, more, 3.0),
+        (more, more, 3.0),
+    ):
+        d = StageCosts(cut, layer, first, last, (), 0.0)
+        for swapped in (d, d._replace(send=1.0)):
+            assert float(swapped.slowest) == slow

@@ -24,6 +24,7 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
+from meshwright.num import where
 from meshwright.schedule import get as schedule_named
 from meshwright.step import Body, ModelShare, holding, memory, room, zero
 from meshwright.step.microbatch import (
@@ -173,8 +174,7 @@ def test_a_folded_pipeline_has_both_ends_on_the_first_device(
     way = schedule_named("zbv")
     way = replace(
         way,
-        in_flight=lambda p, m, v: 1.0,
-        in_flight_on_last=lambda p, m, v: 2.0,
+        flight=lambda p, m, v, rank: where(rank == 0, 2.0, 1.0),
     )
     found = memory.in_flight(p, 16.0, way, 1, end)
     assert found == {"last": 2.0, "any": 1.0}[of]

@@ -24,7 +24,7 @@ from meshwright.describe.model import Model, MoE
 from meshwright.layout.stages import partition, schedule_of, stage_layers
 from meshwright.prediction import Prediction
 from meshwright.schedule import get as schedule_named
-from meshwright.schedule.held import Held
+from meshwright.schedule.partition import LayerDeal, stage_table
 from meshwright.step import shares
 
 WORDS = {"A": "full+dense", "B": "none+dense", "C": "full+none"}
@@ -129,8 +129,8 @@ def counts(pattern: str, pp: int, how: str) -> list[dict[str, float]]:
     words = [letter[k.mixer, k.ffn] for k in sorts(model)]
     found = []
     for rank in range(pp):
-        more = dealt.rank_kinds(float(rank))
-        each = (dealt.rank_layers(float(rank)) - sum(more), *more)
+        every, *more = dealt.on(float(rank))
+        each = (every - sum(more), *more)
         found.append(
             dict.fromkeys("ABC", 0)
             | {w: int(n) for w, n in zip(words, each, strict=True)}
@@ -207,9 +207,8 @@ def test_every_layer_is_on_the_rank_of_its_stage(
         stages = [schedule.stage_of(rank, c, pp, v) for c in range(chunks)]
         held = [every[i] for k in stages for i in dealt[k]]
         counted = [held.count(kind) for kind in each[1:]]
-        assert list(one.rank_kinds(float(rank))) == counted
-        assert [float(k[1]) for k in table.rank_kinds(float(rank))] == counted
-        assert one.rank_layers(float(rank)) == len(held)
+        assert list(one.on(float(rank))) == [len(held), *counted]
+        assert [float(k[1]) for k in table.on(float(rank))[1:]] == counted
 
 
 def test_candidates_are_all_that_may_be_the_slowest_or_the_fullest() -> None:
@@ -221,11 +220,11 @@ def test_candidates_are_all_that_may_be_the_slowest_or_the_fullest() -> None:
         words = rng.integers(0, 3, p * per)
         if rng.random() < 0.7:
             words = np.resize(words[: int(rng.integers(2, 7))], p * per)
-        further = [
-            np.concatenate([[0], np.cumsum(words == k)]) for k in (1, 2)
-        ]
-        bounds = np.arange(p + 1.0) * per
-        found = Held.of(bounds, further, p, False)
+        further = tuple(
+            (0.0, *np.cumsum(words == k).astype(float).tolist())
+            for k in (1, 2)
+        )
+        found = stage_table(p, 1, LayerDeal(p * per, kinds=further))
         ranks = words.reshape(p, per)
         inner = range(1, p - 1)
         for _ in range(20):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import accumulate, pairwise
 
 from ..describe.job import Job
 from ..describe.layers import Among, among
@@ -14,8 +15,8 @@ from ..describe.stages import stages as stages_named
 from ..errors import BadInput
 from ..num import SCALARS, Num, ceil_div, where
 from ..schedule import get as schedule_named
-from ..schedule.partition import StagePartition
-from ..schedule.types import Schedule
+from ..schedule.partition import StagePartition, stage_sizes
+from ..schedule.schedule import Schedule
 
 
 def microbatches(job: Job, layout: Layout) -> Num:
@@ -89,28 +90,16 @@ def _known(
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
-    """The layers of each stage.
-
-    Even: as even as can be; where they do not divide, the last stage has one fewer, then the first,
-    then those between. The same order as in `schedule.partition.StagePartition`: the ends also hold
-    the head and the embedding, which count as a layer each with `slots`.  Raises BadInput for a
-    list of another length.
-    """
+    """The layers of each stage: as even as can be (`stage_sizes`), or as a list has them. BadInput
+    for a list of another length."""
     given = stages_named(how).layers
     if given and len(given) != stages:
         raise BadInput(
             f"layout.stages {how} deals layers to {len(given)} stages, but there are {stages}"
         )
-    slots = stages_named(how).slots and stages > 2
-    dealt = layers + 2 * slots
-    most = -(-dealt // stages)
-    spare = -dealt % stages
-    fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
-    bounds = [0]
-    for stage in range(stages):
-        even = most - (stage in fewer) - (slots and stage in (0, stages - 1))
-        bounds.append(bounds[-1] + (given[stage] if given else even))
-    return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    sizes = given or stage_sizes(layers, stages, stages_named(how).slots)
+    bounds = [0, *accumulate(sizes)]
+    return [range(a, b) for a, b in pairwise(bounds)]
 
 
 def stage_numbers(layout: Layout, rank: int) -> list[int]:

@@ -20,7 +20,7 @@ from ..layout.stages import in_chunks, microbatches, schedule_of, schedule_with
 from ..schedule.gpipe import GPIPE
 from ..schedule.longest import longest
 from ..schedule.replays import stage_seconds
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from ..step import (
     Body,
     StepCosts,

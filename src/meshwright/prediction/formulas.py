@@ -162,7 +162,7 @@ def _each_step(p: StepResult) -> str:
 
 def _in_a_run(p: StepResult) -> str:
     """Whether the bubble is that of a step by itself, where it matters."""
-    if p.schedule.bubble_in_run is None:
+    if not p.schedule.overlaps:
         return ""
     return (
         ", of a step by itself"

@@ -18,7 +18,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
 from ..program import resident
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from ..step import (
     Body,
     ModelShares,

@@ -22,7 +22,7 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches
 from ..num import Num, floor, maximum, minimum, where
 from ..schedule import groups
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from ..step import (
     Body,
     ModelShare,

@@ -9,142 +9,38 @@ allocator leaves between them, and what a kernel uses inside itself, is not in t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..count import vocabulary
-from ..count.model import kinds
 from ..count.work import Op
 from ..describe.job import Job
 from ..layout.stages import microbatches, schedule_of
 from ..schedule import get
 from ..schedule.types import Action
-from ..step import boundary
 from . import tensors
+from .ledger import Ledger
 from .messages import (
     BOTH,
     EMBEDDING,
     FP32,
     HEAD,
     LOSS,
-    Shapes,
     Stage,
-    again,
-    elements,
-    end_shapes,
-    expert_shapes,
     gathered,
-    layer_ops,
-    layer_shapes,
     order,
     reduced_at_once,
-    replicas,
     stages,
 )
+from .units import EXPERTS, Unit, Units
 
-TERMS = {
-    "weights": "fp32, 4 bytes a parameter of this rank's shard",
-    "optimizer": "two moments, 8 bytes a parameter of the shard",
-    "gathered weights": (
-        "whole, in the precision of the products; zero 0-2: all of them, 3: the unit in use and"
-        " the one that arrives"
-    ),
-    "gradients": "fp32, 4 bytes a parameter: whole until they are reduced, then the shard",
-    "activations": "what autograd keeps, for each microbatch in flight",
-    "vocabulary gradient": (
-        "the embedding's gradient for all V rows on every tp rank: 4 (V - V/tp) D"
-    ),
-    "receive buffers": (
-        "of an activation from its arrival to the end of its backward pass, of a gradient during"
-        " one: 2 bytes x tokens x D"
-    ),
-    "stage outputs": (
-        "kept from forward to backward of each microbatch: its hidden states, or the logits"
-    ),
-    "loss": (
-        "the logits where there is one stage, and while their gradient is made that and some rows"
-        " in fp32"
-    ),
-    "output gradients": (
-        "zero-bubble: gradients of every product's result, from the first half of the backward"
-        " pass to the second"
-    ),
-    "backward": (
-        "gradients of one layer's weights before they are added up, of the operation's inputs and"
-        " results, and what is computed again"
-    ),
-    "reduction": "the gradients of one unit, copied together in fp32 to be reduced",
-}
-"""Name of a term -> what it is."""
-
-
-EXPERTS = "experts"
-"""A unit inside a layer."""
 DISPATCH, COMBINE = f"{EXPERTS}/dispatch", f"{EXPERTS}/combine"
 """The first and the last of their operations."""
-ROUNDS = 6
+GATHER, RELEASE, THROUGH = "gather", "release", "through"
+"""What is done with a whole stage, beside the kinds of its actions."""
+ROUNDS = 4
 """Of a pipeline, after which no more is held: what fills it, what drains it, and some between."""
-
-
-@dataclass
-class Ledger:
-    """Bytes that live now, by term, and as they were at the peak."""
-
-    now: Counter[str] = field(default_factory=Counter)
-    peak: Counter[str] = field(default_factory=Counter)
-    total: float = 0.0
-    highest: float = 0.0
-
-    def add(self, term: str, size: float) -> None:
-        """These bytes live from now on (or, negative, no longer)."""
-        self.now[term] += size  # type: ignore[assignment]
-        self.total += size
-        if self.total > self.highest:
-            self.highest, self.peak = self.total, Counter(self.now)
-
-    def touch(self, term: str, size: float) -> None:
-        """These bytes live for a moment."""
-        self.add(term, size)
-        self.add(term, -size)
-
-    def follow(self, change: Ledger) -> None:
-        """What a ledger that began with nothing went through happens again from here on."""
-        if self.total + change.highest > self.highest:
-            self.highest = self.total + change.highest
-            self.peak = Counter(self.now)
-            self.peak.update(change.peak)
-        self.now.update(change.now)
-        self.total += change.total
-
-
-@dataclass(frozen=True, eq=False)
-class Unit:
-    """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that
-    use them. All layers of a kind are one unit.
-    """
-
-    name: str
-    """layer, one of the ends of the model, or the experts of the layer that comes after them, among
-    whose operations theirs are.
-    """
-    ops: list[Op]
-    again: list[Op]
-    """What is computed again in the backward pass."""
-    whole: float = 0.0
-    """Bytes of its parameters in fp32."""
-    padded: float = 0.0
-    """The same with the rows that pad them to shards."""
-    shard: float = 0.0
-    """A rank's share of those."""
-    foreign: float = 0.0
-    """Rows of other tp ranks in the gradient of the embedding, in fp32."""
-    saved: float = 0.0
-    """Bytes kept of one microbatch, without the logits."""
-    logits: float = 0.0
-    """Bytes of the logits in fp32."""
 
 
 class State(NamedTuple):
@@ -167,29 +63,34 @@ class Walk:
     pass does from that of the layer and the one before: each is walked once and then remembered.
     """
 
-    def __init__(self, job: Job, rank: int, shards: int) -> None:
-        """job: `expected.carried_out`."""
-        self.job, self.layout, self.ledger = job, job.layout, Ledger()
-        self.width, self.boundary = (
-            float(job.precision.activation_bytes),
-            float(boundary(job, job.layout)),
-        )
-        _, self.shards = replicas(self.layout, shards)
-        _, self.shards_of_experts = replicas(self.layout, shards, True)
-        self.copied = bool(tensors.copied(job, self.layout))
+    def __init__(self, units: Units, rank: int) -> None:
+        """units: of a job as it is carried out."""
+        self.job, self.layout, self.ledger = units.job, units.layout, Ledger()
+        self.boundary, self.of_op = units.boundary, units.of_op
+        self.width = float(self.job.precision.activation_bytes)
+        self.copied = bool(tensors.copied(self.job, self.layout))
         self.input_is_saved = tensors.input_is_saved(
-            job, self.layout.recompute
+            self.job, self.layout.recompute
         )
-        self.stages = stages(job, rank)
+        self.stages = stages(self.job, rank)
         self.chunked = len(self.stages) > 1
         """PyTorch gathers and lets go of whole chunks; else layer by layer."""
         self.mine = {stage.number for stage in self.stages}
         self.schedule, self.rank = get(self.layout.schedule), rank
-        self.of_kinds = dict[Any, list[Unit]]()
-        self.units = {s.number: self.units_of(s) for s in self.stages}
-        self.states = {n: [State()] * len(u) for n, u in self.units.items()}
-        self.known = dict[Any, tuple[Ledger, list[State], float]]()
-        """What a pass or a layer's backward pass did -> its bytes, and the state it left."""
+        self.units = {s.number: units.of_stage(s) for s in self.stages}
+        self.states = dict[int, list[State]]()
+        """Of the units of a stage, while it is walked."""
+        self.known, self.value = units.known, units.value
+        self.numbered = units.numbered
+        self.alike = {
+            s.number: self.numbered(self.nature(s)) for s in self.stages
+        }
+        """The number of what decides on what happens in a stage: the same for stages alike."""
+        self.at = {
+            number: self.numbered((State(),) * len(every))
+            for number, every in self.units.items()
+        }
+        """The number of the state that the units of each stage are in."""
         self.reducing, self.closing = 0.0, False
         self.at_once = reduced_at_once(self.layout)
 
@@ -197,69 +98,6 @@ class Walk:
     def late(self) -> bool:
         """The gradients of this backward pass are reduced at once."""
         return self.closing or self.at_once
-
-    def units_of(self, stage: Stage) -> list[Unit]:
-        """Embedding, layers and head of a stage, in the order of its forward pass."""
-        every = kinds(self.job.model)
-        layers = list[Unit]()
-        for i, ops in zip(
-            stage.layers, layer_ops(self.job, stage), strict=True
-        ):
-            if every[i] not in self.of_kinds:
-                self.of_kinds[every[i]] = self.units_of_layer(
-                    ops, every[i].moe
-                )
-            layers += self.of_kinds[every[i]]
-        ends_ops = {
-            EMBEDDING: vocabulary.embedding(self.job, self.layout),
-            HEAD: vocabulary.head(self.job, self.layout),
-        }
-        ends_ops[BOTH] = ends_ops[EMBEDDING] + ends_ops[HEAD]
-        ends = {
-            name: [self.unit(name, shapes, ends_ops[name])]
-            for name, shapes in end_shapes(self.job, stage).items()
-        }
-        return [
-            *ends.get(EMBEDDING, []),
-            *layers,
-            *ends.get(HEAD, []),
-            *ends.get(BOTH, []),
-        ]
-
-    def units_of_layer(self, ops: list[Op], moe: bool) -> list[Unit]:
-        """Its experts, if it has any, and itself."""
-        shapes = layer_shapes(self.job, moe=moe)
-        whole = self.unit("layer", shapes, ops)
-        return (
-            [self.unit(EXPERTS, expert_shapes(self.job), []), whole]
-            if moe
-            else [whole]
-        )
-
-    def unit(self, name: str, shapes: Shapes, ops: list[Op]) -> Unit:
-        """With its bytes."""
-        shards = self.shards_of_experts if name == EXPERTS else self.shards
-        padded = FP32 * float(elements(shapes, shards))
-        rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
-        way = self.layout.recompute
-        redone = again(ops, way) if name == "layer" else []
-        saved = sum(self.of_op(op, redone) for op in ops if op.name != LOSS)
-        return Unit(
-            name,
-            ops,
-            redone,
-            FP32 * float(elements(shapes)),
-            padded,
-            padded / shards,
-            FP32 * float(elements(rows) * (self.layout.tp - 1)),
-            self.boundary if way == "full" and redone else saved,
-            sum(float(op.saved) for op in ops if op.name == LOSS),
-        )
-
-    def of_op(self, op: Op, redone: list[Op]) -> float:
-        """Bytes an operation keeps, where some run again."""
-        selective = self.layout.recompute == "selective" and op in redone
-        return float(op.needed if selective else op.saved)
 
     def run(self, actions: list[Action]) -> Ledger:
         """The whole step."""
@@ -273,33 +111,62 @@ class Walk:
             if self.chunked:
                 self.move(*moved)
             self.closing = self.layout.pp == 1 and number == len(actions) - 1
-            self.remembered(
-                stage,
-                slice(None),
-                (stage.number, action.kind),
-                partial(self.act, action.kind, stage),
-            )
+            self.pass_(stage, action.kind)
             if self.layout.pp > 1 and number == last[action.chunk]:
-                self.through(stage)
+                self.pass_(stage, THROUGH)
         return self.ledger
 
-    def remembered(
-        self, stage: Stage, part: slice, key: Any, act: Callable[[], None]
-    ) -> None:
-        """Act on some units of a stage; where they are in the same state, as before."""
-        states = self.states[stage.number]
-        key = (*key, self.closing, self.reducing, *states[part])
+    def nature(self, stage: Stage) -> tuple[Any, ...]:
+        """What of a stage decides on what happens in it."""
+        local = stage.number - 1 in self.mine
+        return stage.first, stage.last, local, *self.units[stage.number]
+
+    def pass_(self, stage: Stage, kind: str) -> None:
+        """What a stage does, or what is done with it; as before where one alike was in the same
+        state."""
+        n = stage.number
+        key = kind, self.alike[n], self.at[n], self.closing, self.reducing
         if key not in self.known:
-            before, self.ledger = self.ledger, Ledger()
-            act()
-            self.known[key] = self.ledger, states[part], self.reducing
-            self.ledger = before
+            states = self.states[n] = [*self.value(self.at[n])]
+            change = self.change(partial(self.act, kind, stage))
+            self.known[key] = (
+                change,
+                self.numbered(tuple(states)),
+                self.reducing,
+            )
+        change, self.at[n], self.reducing = self.known[key]
+        self.ledger.follow(change)
+
+    def of_units(
+        self, stage: Stage, part: slice, act: Callable[[], None]
+    ) -> None:
+        """Act on some units of a stage; as before where they were in the same state."""
+        states = self.states[stage.number]
+        units = self.units[stage.number][part]
+        key = (*units, self.closing, self.reducing, *states[part])
+        if key not in self.known:
+            change = self.change(act)
+            self.known[key] = change, states[part], self.reducing
         change, states[part], self.reducing = self.known[key]
         self.ledger.follow(change)
 
+    def change(self, act: Callable[[], None]) -> Ledger:
+        """What an act does to the bytes that live."""
+        before, self.ledger = self.ledger, Ledger()
+        act()
+        change, self.ledger = self.ledger, before
+        return change
+
     def act(self, kind: str, stage: Stage) -> None:
-        """One pass of one microbatch."""
-        if kind == "F":
+        """One pass of one microbatch, or what is done with a whole stage."""
+        every = range(len(self.units[stage.number]))
+        if kind == GATHER:
+            self.gather(stage, *every)
+        elif kind == RELEASE:
+            self.release(stage, *every)
+        elif kind == THROUGH:
+            self.through(stage)
+        elif kind == "F":
             self.forward(stage)
         elif kind == "B" or (kind == "W" and stage.first):
             self.backward(stage)
@@ -312,10 +179,9 @@ class Walk:
 
     def move(self, gone: set[int], fetched: set[int]) -> None:
         """Let go of the weights of these chunks, gather those of others."""
-        for chunks, how in ((gone, self.release), (fetched, self.gather)):
+        for chunks, kind in ((gone, RELEASE), (fetched, GATHER)):
             for chunk in chunks:
-                stage = self.stages[chunk]
-                how(stage, *range(len(self.units[stage.number])))
+                self.pass_(self.stages[chunk], kind)
 
     def through(self, stage: Stage) -> None:
         """All microbatches are through a stage of a pipeline: PyTorch reduces its gradients, where
@@ -421,11 +287,8 @@ class Walk:
             if units[index].name != EXPERTS:
                 # with its experts, and what is fetched ahead
                 near = slice(max(index - 2, 0), index + 1)
-                self.remembered(
-                    stage,
-                    near,
-                    units[near],
-                    partial(self.unit_backward, stage, index),
+                self.of_units(
+                    stage, near, partial(self.unit_backward, stage, index)
                 )
         self.ledger.add("backward", -made)
         if both:
@@ -624,12 +487,13 @@ def shortened(job: Job) -> Job:
     return replace(job, batch=int(fewer * layout.microbatch * layout.dp))
 
 
-def peak(job: Job, rank: int, shards: int = 0) -> Ledger:
-    """The ledger of one step of a rank of the pp axis. job: `expected.carried_out`."""
+def peak(
+    job: Job, rank: int, shards: int = 0, units: Units | None = None
+) -> Ledger:
+    """The ledger of one step of a rank of the pp axis. job: `messages.carried_out`; units: of that
+    job, for several ranks."""
     actions = order(shortened(job), rank)
     # between the first microbatch and the last, one is like another
-    if job.layout.pp == 1:
-        actions = (
-            [*actions[:4], *actions[-2:]] if len(actions) > 6 else actions
-        )
-    return Walk(job, rank, shards).run(actions)
+    if job.layout.pp == 1 and len(actions) > 6:
+        actions = [*actions[:4], *actions[-2:]]
+    return Walk(units or Units(job, shards), rank).run(actions)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ..count.blocks import NORM_PARAMETERS
 from ..count.model import kinds, layer
 from ..count.work import Message, Op
 from ..describe.job import Job
+from ..describe.layers import Kind
 from ..describe.layout import Layout
 from ..describe.model import MoE
 from ..layout.stages import (
@@ -28,7 +30,8 @@ from ..layout.stages import (
     stage_numbers,
 )
 from ..num import Num, where
-from ..schedule.types import Action
+from ..schedule.schedule import Schedule
+from ..schedule.types import Action, Order
 from ..step import stage_message
 from ..step.zero import cuts, gathers, reductions
 from .tiles import share
@@ -255,14 +258,17 @@ def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
     """Operations of each layer of a stage for one microbatch. place: of the rank among those of
     cp.
     """
-    by_kind = {
-        kind: [
-            of_tiles(job, op, kind.window, place)
-            for op in layer(job, job.layout, kind)
-        ]
-        for kind in set(kinds(job.model))
-    }
-    return (by_kind[kinds(job.model)[i]] for i in stage.layers)
+    every = kinds(job.model)
+    by_kind = {kind: operations(job, kind, place) for kind in set(every)}
+    return (by_kind[every[i]] for i in stage.layers)
+
+
+def operations(job: Job, kind: Kind, place: int = 0) -> list[Op]:
+    """Those of a layer of a kind."""
+    return [
+        of_tiles(job, op, kind.window, place)
+        for op in layer(job, job.layout, kind)
+    ]
 
 
 def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
@@ -482,9 +488,14 @@ def order(job: Job, rank: int) -> list[Action]:
     m = int(microbatches(job, job.layout))
     if layout.pp == 1:
         return [Action(kind, 0, i) for i in range(m) for kind in "FB"]
-    return schedule_of(layout).order(
-        int(layout.pp), m, int(layout.interleave)
-    )[rank]
+    at = int(layout.pp), m, int(layout.interleave)
+    return orders(schedule_of(layout), *at)[rank]
+
+
+@lru_cache(maxsize=4)
+def orders(schedule: Schedule, p: int, m: int, v: int) -> Order:
+    """The order of all ranks, of which several are asked for one after the other."""
+    return schedule.order(p, m, v)
 
 
 ACTIVE = 3

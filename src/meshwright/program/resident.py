@@ -15,6 +15,7 @@ from ..step.memory import Use
 from ..units import show
 from .memory import peak
 from .messages import carried_out
+from .units import Units
 
 NAMED = 3
 """Largest terms of memory that a sentence names."""
@@ -45,7 +46,11 @@ def peaks(job: Job, layout: Layout) -> dict[str, Terms]:
     wanted = carried_out(replace(job, layout=layout))
     by = shares(wanted, layout, schedule_of(layout), layout.interleave)
     ranks = {end: int(by[end].rank) for end in by.called(*ENDS)}
-    found = {rank: peak(wanted, rank).peak for rank in set(ranks.values())}
+    units = Units(wanted, 0)
+    found = {
+        rank: peak(wanted, rank, units=units).peak
+        for rank in set(ranks.values())
+    }
     return {
         end: {term: size for term, size in found[rank].items() if size}
         for end, rank in ranks.items()

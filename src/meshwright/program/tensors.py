@@ -14,7 +14,7 @@ from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from .messages import FP32
 
 NORM_GRADIENTS = 5.0

@@ -1,9 +1,10 @@
 """Pipeline schedules: who computes what in which order, and what that costs in idle time and in
 memory.
 
-One schedule per file; each is a `Schedule` with its order of actions, its bubble and its
-activations in flight, the last two in closed form for numbers and arrays. `timeline` replays any
-order exactly, so that the closed forms can be checked.
+One schedule per file; each is a `Schedule`: an order of actions, and what it says in closed form of
+the bubble of equal stages and of what ranks hold (`looped` serves five of them). `partition` and
+`stage_costs` say what lies on stages and ranks and what that takes; `timeline` replays any order
+action by action, `longest` one order for many layouts at once, `replays` what is asked of that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from .gpipe import GPIPE
 from .interleaved import INTERLEAVED
 from .interleaved_zero_bubble import INTERLEAVED_ZERO_BUBBLE
 from .one_f_one_b import ONE_F_ONE_B
+from .schedule import Schedule
 from .timeline import Timeline, timeline
-from .types import Action, Order, Schedule
+from .types import Action, Order
 from .zbv import ZBV
 from .zero_bubble import ZB_H1, ZB_H2
 

@@ -14,9 +14,10 @@ order is that of PyTorch's ScheduleLoopedBFS (torch 2.13).
 
 from __future__ import annotations
 
-from ..num import Num
-from .replayed import Own, by_replay
-from .types import Action, Order, looped_stage, many_chunks
+from .looped import flushed
+from .rules import many_chunks
+from .schedule import Schedule
+from .types import Action, Order, looped_stage
 
 
 def order(p: int, m: int, v: int) -> Order:
@@ -27,19 +28,16 @@ def order(p: int, m: int, v: int) -> Order:
     return [actions] * p
 
 
-def _chunks(v: Num) -> Num:
-    return v
-
-
-BREADTH_FIRST = by_replay(
-    Own(
-        "breadth-first",
-        "Breadth-first",
-        "Lamy-Poirier 2022, arXiv 2211.05953",
-        order,
-        looped_stage,
-        _chunks,
-        False,
-        (many_chunks("breadth-first", "gpipe"),),
-    )
+BREADTH_FIRST = Schedule(
+    name="breadth-first",
+    title="Breadth-first",
+    source="Lamy-Poirier 2022, arXiv 2211.05953",
+    order=order,
+    stage_of=looped_stage,
+    chunks=lambda v: v,
+    split_backward=False,
+    needs=(many_chunks("breadth-first", "gpipe"),),
+    closed=flushed,
+    flight=lambda p, m, v, rank: m,
+    heads=lambda p, m, v: (m, 0),
 )

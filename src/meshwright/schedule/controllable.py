@@ -28,9 +28,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..num import Num
-from .replayed import Own, by_replay
-from .types import Action, Order, folded_stage, two_chunks
+from ..num import Num, floor, minimum, where
+from .rules import two_chunks
+from .schedule import Flight, Schedule
+from .types import Action, Order, folded_stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,7 +149,9 @@ class Rank:
             if slot in self.taken:
                 continue
             row[now], row[slot] = 0, 1
-            if self.most <= limit:
+            # a backward pass holds no more sooner, where W have places
+            never = self.known and kind not in (DOWN, UP)
+            if never or self.most <= limit:
                 self.slots[kind][k] = slot
                 break
             row[now], row[slot] = 1, 0
@@ -162,6 +165,7 @@ def _squeezed(ranks: list[Slots], weights: bool) -> list[Slots]:
         ranks = [_with_weights(slots) for slots in ranks]
     boards = [Rank([[*row] for row in slots]) for slots in ranks]
     limit = max(board.most for board in boards)
+    now = [board.slots for board in boards]
     m = len(ranks[0][DOWN])
     full, empty = False, False
     for slot, r, kind, k in _in_turn(ranks):
@@ -171,12 +175,8 @@ def _squeezed(ranks: list[Slots], weights: bool) -> list[Slots]:
             empty = full and (kind, k) == (DOWN, m - 1)
             boards[r].taken.add(slot)
             continue
-        now = [board.slots for board in boards]
         boards[r].moved(kind, k, _after(now, r, kind, k) + 1, limit)
-    found = [board.slots for board in boards]
-    if not weights:
-        found = [_with_weights(slots) for slots in found]
-    return _soonest(found)
+    return _soonest(now if weights else [*map(_with_weights, now)])
 
 
 def _in_turn(ranks: list[Slots]) -> list[tuple[int, int, int, int]]:
@@ -216,24 +216,52 @@ def _soonest(ranks: list[Slots]) -> list[Slots]:
     return found
 
 
-def _schedule(name: str, title: str, pattern: Pattern) -> Own:
+def _schedule(
+    name: str, title: str, pattern: Pattern, flight: Flight
+) -> Schedule:
     def order(p: int, m: int, v: int) -> Order:
         return _order(pattern, p, m)
 
-    def chunks(v: Num) -> Num:
-        return 2
+    def late(p: int, m: int, v: int) -> float:
+        # in the steady state W of the last stage follows its I at once
+        from .replays import holds
 
-    return Own(
-        name,
-        title,
-        "Qi et al. 2024, arXiv 2405.15362",
-        order,
-        folded_stage,
-        chunks,
-        True,
-        (two_chunks(name),),
+        return 0.0 if m >= 2 * p else holds(found, p, m, v).late
+
+    def heads(p: Num, m: Num, v: Num) -> tuple[Num, Num]:
+        from .replays import each
+
+        return 1, each(late, p, m, v)
+
+    found = Schedule(
+        name=name,
+        title=title,
+        source="Qi et al. 2024, arXiv 2405.15362",
+        order=order,
+        stage_of=folded_stage,
+        chunks=lambda v: 2,
+        split_backward=True,
+        needs=(two_chunks(name),),
+        flight=flight,
+        heads=heads,
     )
+    return found
 
 
-V_HALF = by_replay(_schedule("v-half", "V-Half", half))
-V_MIN = by_replay(_schedule("v-min", "V-Min", least))
+def half_flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
+    """min(m, floor(p/2) + 1); of a few on the first rank every second one in both chunks."""
+    most = minimum(m, floor(p / 2) + 1)
+    return where((rank == 0) & (p > 1), minimum((m + 1) / 2, most), most)
+
+
+def least_flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
+    """min(m, floor((p + 4) / 3)); on the first rank the same, or where p is 2, 5, 8 ... half a
+    microbatch less."""
+    most = floor((p + 4) / 3)
+    less = where(p % 3 == 2, 0.5, 0.0)
+    first = minimum((m + 1) / 2, most - where(m > 1, less, 0.0))
+    return where((rank == 0) & (p > 1), first, minimum(m, most))
+
+
+V_HALF = _schedule("v-half", "V-Half", half, half_flight)
+V_MIN = _schedule("v-min", "V-Min", least, least_flight)

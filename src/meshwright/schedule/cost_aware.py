@@ -8,23 +8,11 @@ Source: Qi et al. 2024 (arXiv 2401.10241), section 3.1 and its appendix.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..num import Num, minimum
 from .board import Memory, order_for
-from .replayed import idle, no_bound
-from .types import (
-    Costs,
-    Order,
-    Schedule,
-    looped_stage,
-    one_chunk,
-)
-
-
-def _limit(p: Num, m: Num, times: float) -> Num:
-    """Microbatches that a rank may hold."""
-    return minimum(times * p, m)
+from .rules import one_chunk
+from .schedule import Schedule
+from .types import Costs, Order, looped_stage
 
 
 def _schedule(name: str, title: str, times: float) -> Schedule:
@@ -34,30 +22,22 @@ def _schedule(name: str, title: str, times: float) -> Schedule:
     def equal(p: int, m: int, v: int) -> Order:
         return by_costs(Costs(((1.0, 1.0, 1.0),) * p, 0.0), p, m, v)
 
-    def held(p: Num, m: Num, v: Num) -> Num:
-        return _limit(p, m, times)
+    def flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
+        return minimum(times * p, m)
 
-    bare = Schedule(
+    return Schedule(
         name=name,
         title=title,
         source="Qi et al. 2024, arXiv 2401.10241",
-        torch_name=None,
-        split_backward=True,
-        chunks=lambda v: 1,
-        stage_of=looped_stage,
         order=equal,
+        stage_of=looped_stage,
+        chunks=lambda v: 1,
+        split_backward=True,
+        needs=(one_chunk(name),),
+        flight=flight,
+        heads=lambda p, m, v: (1, minimum(times * p, m) - 1),
         by_costs=by_costs,
         costed=True,
-        bubble=no_bound,
-        in_flight=held,
-        heads=lambda p, m, v: 1,
-        heads_late=lambda p, m, v: held(p, m, v) - 1,
-        least_bubble_of=no_bound,
-        least_in_run_of=no_bound,
-        needs=(one_chunk(name),),
-    )
-    return replace(
-        bare, bubble=idle(bare, True), bubble_in_run=idle(bare, False)
     )
 
 

@@ -22,14 +22,9 @@ from __future__ import annotations
 
 from ..num import Num
 from . import dualpipev
-from .types import (
-    Action,
-    Order,
-    Rule,
-    Schedule,
-    mirrored_stage,
-    two_chunks,
-)
+from .rules import Rule, two_chunks
+from .schedule import Schedule
+from .types import Action, Order, mirrored_stage
 
 COPIES = 2
 
@@ -49,29 +44,24 @@ def _down(action: Action, half: int) -> Action:
     return Action(action.kind, chunk, COPIES * action.microbatch + chunk)
 
 
-def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """That of the V."""
-    return dualpipev.bubble(p / COPIES, m / COPIES, v, f, i, w)
-
-
-def in_flight(p: Num, m: Num, v: Num) -> Num:
-    """(p + 1) / 2: p + 1 stages of half the layers of a device."""
-    return dualpipev.in_flight(p / COPIES, m / COPIES, v)
+    return dualpipev.closed(p / COPIES, m / COPIES, v, f, i, w)
 
 
 DUALPIPE = Schedule(
     name="dualpipe",
     title="DualPipe",
     source="DeepSeek-AI 2024, arXiv 2412.19437",
-    torch_name=None,
-    split_backward=True,
-    chunks=lambda v: 2,
-    copies=COPIES,
-    stage_of=mirrored_stage,
     order=order,
-    bubble=bubble,
-    in_flight=in_flight,
-    heads=lambda p, m, v: 1,
+    stage_of=mirrored_stage,
+    chunks=lambda v: 2,
+    split_backward=True,
+    closed=closed,
+    # (p + 1) / 2: p + 1 stages of half the layers of a device
+    flight=lambda p, m, v, rank: (p + 1) / 2,
+    heads=lambda p, m, v: (1, 0),
+    copies=COPIES,
     needs=(
         two_chunks("dualpipe"),
         Rule(

@@ -25,10 +25,10 @@ from __future__ import annotations
 from functools import reduce
 
 from ..num import Num, maximum
-from .folded import (
-    numbered,
-)
-from .types import Order, Rule, Schedule, folded_stage, two_chunks
+from .folded import numbered
+from .rules import Rule, two_chunks
+from .schedule import Schedule
+from .types import Order, folded_stage
 
 
 def order(p: int, m: int, v: int) -> Order:
@@ -61,7 +61,7 @@ def _program(p: int, m: int, r: int) -> str:
     )
 
 
-def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """The longest of six paths, see above."""
     q = p - 1
     paths = (
@@ -75,26 +75,26 @@ def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     return reduce(maximum, paths) / 2
 
 
-def in_flight(p: Num, m: Num, v: Num) -> Num:
-    """p + 1/2: 2p + 1 chunks of half a microbatch."""
-    return p + 0.5
-
-
-def _enough(p: int, m: int, v: int) -> str:
-    return f"dualpipev needs at least 2 pp = {2 * p} microbatches, not {m}"
-
-
 DUALPIPEV = Schedule(
     name="dualpipev",
     title="DualPipeV",
     source="DeepSeek-AI 2024, arXiv 2412.19437",
-    torch_name="DualPipeV",
-    split_backward=True,
-    chunks=lambda v: 2,
-    stage_of=folded_stage,
     order=order,
-    bubble=bubble,
-    in_flight=in_flight,
-    heads=lambda p, m, v: 1,
-    needs=(two_chunks("dualpipev"), Rule(lambda p, m, v: m >= 2 * p, _enough)),
+    stage_of=folded_stage,
+    chunks=lambda v: 2,
+    split_backward=True,
+    needs=(
+        two_chunks("dualpipev"),
+        Rule(
+            lambda p, m, v: m >= 2 * p,
+            lambda p, m, v: (
+                f"dualpipev needs at least 2 pp = {2 * p} microbatches, not {m}"
+            ),
+        ),
+    ),
+    torch_name="DualPipeV",
+    closed=closed,
+    # 2p + 1 chunks of half a microbatch
+    flight=lambda p, m, v, rank: p + 0.5,
+    heads=lambda p, m, v: (1, 0),
 )

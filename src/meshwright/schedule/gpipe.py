@@ -9,39 +9,28 @@ section 2.2.1, (p-1)/m of the useful time m (f + i + w).
 
 from __future__ import annotations
 
-from ..num import Num
-from .types import Action, Order, Schedule, looped_stage, one_chunk
+from .looped import flushed
+from .rules import one_chunk
+from .schedule import Schedule
+from .types import Action, Order, looped_stage
 
 
 def order(p: int, m: int, v: int) -> Order:
     """F0 F1 ... then B0 B1 ..., the same on every rank."""
-    return [
-        [Action(kind, 0, k) for kind in "FB" for k in range(m)]
-        for _ in range(p)
-    ]
-
-
-def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """(p - 1)(f + i + w): filling the pipeline with forwards, and emptying it with backwards."""
-    return (p - 1) * (f + i + w)
-
-
-def in_flight(p: Num, m: Num, v: Num) -> Num:
-    """All m."""
-    return m
+    return [[Action(kind, 0, k) for kind in "FB" for k in range(m)]] * p
 
 
 GPIPE = Schedule(
     name="gpipe",
     title="GPipe",
     source="Huang et al. 2019, arXiv 1811.06965",
-    torch_name="GPipe",
-    split_backward=False,
-    chunks=lambda v: 1,
-    stage_of=looped_stage,
     order=order,
-    bubble=bubble,
-    in_flight=in_flight,
-    heads=in_flight,
+    stage_of=looped_stage,
+    chunks=lambda v: 1,
+    split_backward=False,
     needs=(one_chunk("gpipe"),),
+    torch_name="GPipe",
+    closed=flushed,
+    flight=lambda p, m, v, rank: m,
+    heads=lambda p, m, v: (m, 0),
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..num import Num, ceil_div, floor, maximum, minimum
+from ..num import Num, floor, maximum, minimum
 
 
 def size(p: Num, m: Num, group: int) -> Num:
@@ -22,22 +22,6 @@ def size(p: Num, m: Num, group: int) -> Num:
     return (
         minimum(float(group), m) if group else m / maximum(floor(m / p), 1.0)
     )
-
-
-def ahead(p: Num, m: Num, v: Num, group: int, more: Num) -> Num:
-    """Microbatches in flight: (v - 1) g warm-up forwards and so many more, 1/v each, at most m."""
-    return minimum(m, ((v - 1) * size(p, m, group) + more) / v)
-
-
-def last(p: Num, m: Num, group: int) -> Num:
-    """Those of the last group."""
-    each = size(p, m, group)
-    return m - (ceil_div(m, each) - 1.0) * each
-
-
-def usual(p: Num, m: Num, group: int) -> Any:
-    """All groups hold p microbatches."""
-    return (m % p == 0) & (size(p, m, group) == p)
 
 
 def holds(p: Any, m: Any, group: int) -> Any:
@@ -73,6 +57,3 @@ def table(m: int, v: int, each: int) -> list[tuple[int, int]]:
         group = range(first, min(first + each, m))
         found += [(chunk, k) for chunk in range(v) for k in group]
     return found
-
-
-__all__ = ["holds", "last", "sentence", "size", "table", "usual"]

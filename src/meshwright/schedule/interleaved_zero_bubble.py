@@ -14,18 +14,8 @@ Source: PyTorch's ScheduleInterleavedZeroBubble (torch 2.13), after Qi et al. 20
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..num import Num, maximum, minimum, where
-from . import groups
-from .looped import looped_order
-from .types import (
-    Order,
-    Schedule,
-    looped_stage,
-    many_chunks,
-    whole_groups,
-)
+from .looped import looped
 
 
 def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
@@ -49,36 +39,14 @@ def _with_few(
     return where(m < p, maximum(found, through), found)
 
 
-@cache
-def interleaved_zero_bubble(group: int = 0) -> Schedule:
-    """With groups of so many microbatches."""
-
-    def order(p: int, m: int, v: int) -> Order:
-        """Rank r: (v - 1) g + p - 1 - r forwards ahead; the k-th W after the (k + r)-th I."""
-        return looped_order(p, m, v, 1, True, group)
-
-    return Schedule(
-        name="interleaved-zb",
-        title="Interleaved zero bubble",
-        source="Qi et al. 2024, arXiv 2401.10241; PyTorch",
-        torch_name="InterleavedZeroBubble",
-        split_backward=True,
-        chunks=lambda v: v,
-        stage_of=looped_stage,
-        order=order,
-        bubble=bubble,
-        # of every rank: as many as it runs ahead, and those it holds back
-        in_flight=lambda p, m, v: groups.ahead(p, m, v, group, p),
-        heads=lambda p, m, v: 1,
-        heads_late=lambda p, m, v: minimum(p, m) - 1,
-        bubble_in_run=bubble_in_run,
-        needs=(
-            many_chunks("interleaved-zb", "zb-h1"),
-            whole_groups("interleaved-zb", group),
-        ),
-        group=group,
-        grouped=interleaved_zero_bubble,
-    )
-
-
-INTERLEAVED_ZERO_BUBBLE = interleaved_zero_bubble()
+INTERLEAVED_ZERO_BUBBLE = looped(
+    "interleaved-zb",
+    "Interleaved zero bubble",
+    "Qi et al. 2024, arXiv 2401.10241; PyTorch",
+    hop=1,
+    split=True,
+    closed=bubble,
+    in_run=bubble_in_run,
+    plain="zb-h1",
+    torch_name="InterleavedZeroBubble",
+)(0)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from . import groups as sizes
 from .order import ROUNDS
-from .types import Action, Costs, Order, Schedule
+from .types import Action, Costs, Order, ScheduleOrder
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -78,7 +78,7 @@ class Program(NamedTuple):
 
 
 def longest(
-    schedule: Schedule,
+    schedule: ScheduleOrder,
     p: int,
     m: int,
     v: int,
@@ -123,7 +123,7 @@ def costs_of(passes: Floats, send: float) -> Costs:
     return Costs(tuple(rows), float(send))
 
 
-def period(schedule: Schedule, p: int, m: int) -> int:
+def period(schedule: ScheduleOrder, p: int, m: int) -> int:
     """Microbatches after which an order may repeat: of a group, else one for each copy."""
     if schedule.grouped:
         return int(sizes.size(p, m, schedule.group))
@@ -131,7 +131,7 @@ def period(schedule: Schedule, p: int, m: int) -> int:
 
 
 def _shortened(
-    schedule: Schedule, p: int, m: int, v: int
+    schedule: ScheduleOrder, p: int, m: int, v: int
 ) -> tuple[Program, int]:
     """(A program, how often its group is run again for m microbatches)."""
     if schedule.costed:  # what holds for these costs is asked once
@@ -236,7 +236,9 @@ def _run(
 
 
 @lru_cache(maxsize=64)
-def _program(schedule: Schedule, p: int, m: int, v: int, each: int) -> Program:
+def _program(
+    schedule: ScheduleOrder, p: int, m: int, v: int, each: int
+) -> Program:
     """The order of a schedule by level; each: microbatches of a group that may repeat, 0: none."""
     order = schedule.order(p, m, v)
     first = _firsts(order)
@@ -278,7 +280,11 @@ def _firsts(order: Order) -> Index:
 
 
 def _actions(
-    schedule: Schedule, order: Order, rank: Index, m: int, at: tuple[int, int]
+    schedule: ScheduleOrder,
+    order: Order,
+    rank: Index,
+    m: int,
+    at: tuple[int, int],
 ) -> tuple[Index, NDArray[np.bool_], Index, Index]:
     """(the action needed of another stage or -1, whether that one is sent, which of (kind, stage)
     it is, the microbatch) of each action, rank by rank. rank: of each action;  at: (p, v).

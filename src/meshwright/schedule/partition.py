@@ -1,134 +1,165 @@
-"""Layers dealt to the stages of a pipeline, and its stages to ranks.
+"""Layers dealt to the stages of a pipeline, and its stages to ranks, as a table.
 
-All stages hold as many layers as the fullest, but `spare` of them hold one fewer: the last, then
-the first, then those before the last (`layout.stages.stage_layers`). So the layers of a range of
-stages are a difference of two prefixes, and the fuller ranks are those with fewer light stages.
+All stages hold as many layers as the fullest, but some of them one fewer: the last, then the first,
+then those before the last. Of 10 layers on 4 stages:
 
-Fields are numbers or arrays. Stages count from 0 to p v - 1; looped ones go round the ranks (stage
-k on rank k mod p), folded ones down the ranks and up again (v = 2), so that rank 0 has both ends.
+    stage       0  1  2  3
+    layers      2  3  3  2
+    before   0  2  5  8  10     the layers of a range of stages are a difference of two of these
+
+Stages count from 0 to p v - 1; looped ones go round the ranks (stage k on rank k mod p), folded
+ones down the ranks and up again (v = 2), so that rank 0 has both ends. Each number is a tuple:
+layers of all kinds, then those of each further kind.
+
+Which rank is the slowest or the fullest depends on what a layer of each kind takes. So all ranks
+are candidates that hold more of some kind than the others: with patterns that repeat these are few.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, pairwise
-from operator import add
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..num import (
-    Num,
-    anywhere,
-    at,
-    ceil_div,
-    floor,
-    maximum,
-    minimum,
-    most,
-    where,
-)
+from ..num import SCALARS, Num, at, minimum
 
 if (
     TYPE_CHECKING
-):  # NumPy is imported where it is used: orders alone do without
-    from .held import Held, Ranks
+):  # it is loaded when layers are dealt: names of schedules do without
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+Layers: TypeAlias = tuple[Num, ...]
+"""Of all kinds, and of each further kind."""
+
+
+class LayerDeal(NamedTuple):
+    """How layers are dealt."""
+
+    layers: int | tuple[int, ...]
+    """Of the model, or of each stage."""
+    folded: bool = False
+    slots: bool = False
+    """With embedding and loss, which count as a layer each; over one stage or two they change
+    nothing."""
+    kinds: tuple[tuple[float, ...], ...] = ()
+    """Of each further kind of layer, how many are among the first n, for every n."""
+
+
+class StageTable(NamedTuple):
+    """One pipeline."""
+
+    before: Floats
+    """Layers before each stage and after all: (kinds, stages + 1)."""
+    ranks: Floats
+    """Layers of each rank: (kinds, p)."""
+    first: Floats
+    """Whether the first layer of a rank is of a further kind, 1 or 0: (further kinds, p)."""
+    least: float
+    """Layers of the lightest stage."""
+    heavy: tuple[int, ...]
+    """Ranks between the ends of which one has the most work, whatever each kind of layer takes;
+    none where all ranks hold as many layers of one kind."""
+    early: tuple[int, ...]
+    """Ranks between the ends of which one needs the most memory, where earlier ones hold more
+    microbatches."""
+    late: tuple[int, ...]
+    """The same where later ones hold more."""
+
+
+def stage_sizes(layers: int, stages: int, slots: bool = False) -> list[int]:
+    """Layers of each stage, as even as can be."""
+    slots = slots and stages > 2
+    most, spare = divmod(layers + 2 * slots + stages - 1, stages)
+    spare = stages - 1 - spare
+    fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
+    sizes = [most] * stages
+    for stage in (*fewer, *((0, stages - 1) if slots else ())):
+        sizes[stage] -= 1
+    return sizes
+
+
+@lru_cache(maxsize=8192)
+def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
+    """A pipeline of p ranks with v chunks. A list of layers for another number of stages is cut or
+    goes on with none: no layout can have it, but a table may have a row of it."""
+    import numpy as np
+
+    stages = np.arange(p * v)
+    if isinstance(deal.layers, int):
+        sizes = stage_sizes(deal.layers, p * v, deal.slots)
+    else:
+        sizes = [*deal.layers, *[0] * (p * v)][: p * v]
+    every = np.concatenate([[0.0], np.cumsum(sizes, dtype=float)])
+    among = np.array(deal.kinds or np.zeros((0, int(every[-1]) + 1)))
+    most = among.shape[1] - 1
+    n = np.clip(every, 0, most).astype(int)
+    before = np.vstack([every, among[:, n]])
+    on = np.where(stages < p, stages, 2 * p - 1 - stages)
+    on = on if deal.folded else stages % p
+    ranks = np.zeros((len(before), p))
+    np.add.at(ranks.T, on, np.diff(before).T)
+    starts = np.minimum(n[:p], most - 1)
+    counts = [
+        (layers - sum(further), *further)
+        for layers, *further in ranks.T.tolist()
+    ]
+    inner = range(1, p if deal.folded else p - 1) or range(p - 1, p)
+    even = not deal.kinds and len({*counts}) == 1
+    return StageTable(
+        before,
+        ranks,
+        among[:, starts + 1] - among[:, starts],
+        float(min(sizes)),
+        () if even else heaviest(counts, inner),
+        fuller(counts, inner),
+        fuller(counts, reversed(inner)),
+    )
+
+
+def heaviest(
+    counts: Sequence[Sequence[float]], ranks: Iterable[int]
+) -> tuple[int, ...]:
+    """The last rank with each number of layers that no other exceeds."""
+    last = {tuple(counts[rank]): rank for rank in ranks}
+    return tuple(
+        rank
+        for count, rank in last.items()
+        if not any(within(count, more) for more in last if more != count)
+    )
+
+
+def fuller(
+    counts: Sequence[Sequence[float]], ranks: Iterable[int]
+) -> tuple[int, ...]:
+    """Ranks that hold more of some kind than each one before, in this order."""
+    chosen: list[int] = []
+    for rank in ranks:
+        if not any(within(counts[rank], counts[one]) for one in chosen):
+            chosen.append(rank)
+    return tuple(chosen)
+
+
+def within(count: Sequence[float], other: Sequence[float]) -> bool:
+    """No kind has more layers."""
+    return all(a <= b for a, b in zip(count, other, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class StagePartition:
-    """Layers dealt to p ranks with v chunks each."""
+    """Layers dealt to p ranks with v chunks each. Numbers, or columns: a pipeline a row."""
 
     p: Num
     v: Num
-    folded: bool
-    most: Num
-    """Layers of the fullest stage."""
-    spare: Num
-    """Stages with one layer fewer."""
-    uneven: bool
-    """There are some (of a table: in some rows)."""
-    first: Num = 0.0
-    """Layers that the first stage has fewer besides."""
-    last: Num = 0.0
-    """The same of the last stage."""
-    before: tuple[float, ...] = ()
-    """Layers before each stage and after all, where they are dealt one by one."""
+    deal: LayerDeal
     crosses: bool = False
     """The turn of a folded pipeline is a send."""
-    kinds: tuple[tuple[float, ...], ...] = ()
-    """Of each further kind of layer, how many are among the first n, for every n."""
-
-    @classmethod
-    def of(
-        cls,
-        layers: int,
-        p: Num,
-        v: Num,
-        folded: bool,
-        slots: bool = False,
-        kinds: tuple[tuple[float, ...], ...] = (),
-    ) -> StagePartition:
-        """As even as can be. slots: with embedding and loss, which count as a layer each; over one
-        stage or two they change nothing.
-        """
-        ends = where(p * v > 2, 1.0, 0.0) if slots else 0.0
-        dealt = layers + 2.0 * ends
-        most = ceil_div(dealt, p * v)
-        spare = p * v * most - dealt
-        if not slots:
-            uneven = bool(kinds) or anywhere(spare > 0)
-            return cls(p, v, folded, most, spare, uneven, kinds=kinds)
-        fewer = where(spare >= 2, ends, 0.0), where(spare >= 1, ends, 0.0)
-        spare = maximum(spare, 2.0 * ends)
-        return cls(p, v, folded, most, spare, True, *fewer, kinds=kinds)
-
-    @classmethod
-    def given(
-        cls,
-        layers: tuple[int, ...],
-        p: Num,
-        v: Num,
-        folded: bool,
-        kinds: tuple[tuple[float, ...], ...] = (),
-    ) -> StagePartition:
-        """One by one."""
-        before = tuple(accumulate(layers, initial=0.0))
-        most = float(max(layers))
-        spare = p * v * most - before[-1]
-        return cls(p, v, folded, most, spare, True, before=before, kinds=kinds)
-
-    @cached_property
-    def mixed(self) -> bool:
-        """Layers of several kinds lie among each other; one kind may come before the others."""
-        return len(self.kinds) > 1 or any(
-            n != min(i, among[-1])
-            for among in self.kinds
-            for i, n in enumerate(among)
-        )
 
     @property
-    def free(self) -> bool:
-        """Any stage may be the heaviest: layers are dealt one by one, or are of several kinds."""
-        return bool(self.before) or self.mixed
-
-    @cached_property
-    def held(self) -> Ranks:
-        """What ranks hold of layers that are dealt one by one or of several kinds."""
-        import numpy as np
-
-        from .held import alone, columns
-
-        fields = (self.p, self.v, self.most, self.spare, self.first, self.last)
-        rest = (self.folded, self.before, self.kinds)
-        if not any(hasattr(field, "shape") for field in fields):
-            return alone(_held(*map(float, fields), *rest))
-        every = np.broadcast_arrays(*fields)
-        return columns(
-            self.p,
-            self.v,
-            len(self.kinds),
-            lambda at: _held(*(float(field[at]) for field in every), *rest),
-        )
+    def folded(self) -> bool:
+        return self.deal.folded
 
     @cached_property
     def q(self) -> Num:
@@ -140,208 +171,109 @@ class StagePartition:
         return self.p * self.v
 
     @cached_property
-    def plain(self) -> Any:
-        """Where no stage has more than one layer fewer: the last, then the first, then those before
-        the last."""
-        if self.free:
-            return False
-        return (self.first == 0) & (self.last == 0)
+    def _rows(self) -> tuple[list[StageTable], Any]:
+        """(The pipelines that there are, the number of that of every row.)"""
+        import numpy as np
 
-    @property
-    def least(self) -> Num:
-        """Layers of the lightest stage."""
-        if self.before:
-            return min(b - a for a, b in pairwise(self.before))
-        ends = maximum(
-            where(self.spare >= 1, 1.0, 0.0) + self.last,
-            self._begin,
-        )
-        return self.most - ends
+        if isinstance(self.stages, SCALARS):
+            return [stage_table(int(self.p), int(self.v), self.deal)], None
+        p, v = (x.astype(int) for x in np.broadcast_arrays(self.p, self.v))
+        wide = v.max(initial=1) + 1
+        key = p * wide + v
+        there = np.zeros(key.max(initial=wide + 1) + 1, dtype=bool)
+        there[key] = True
+        # of no rows any: without a sort of all rows, of which there may be a million
+        pairs = np.flatnonzero(there) if key.size else np.array([wide + 1])
+        pipelines = [
+            stage_table(*divmod(pair, wide), self.deal)
+            for pair in pairs.tolist()
+        ]
+        return pipelines, (np.cumsum(there) - 1)[key]
 
-    @cached_property
-    def _end(self) -> Num:
-        """Light stages at the end; one more is the first, if there are two."""
-        return where(self.spare >= 2, self.spare - 1.0, self.spare)
-
-    @cached_property
-    def _full(self) -> Num:
-        """Stages before these."""
-        return self.stages - self._end
+    def _of_row(self, values: Sequence[float]) -> Num:
+        """A number of each pipeline, for every row."""
+        _, number = self._rows
+        return values[0] if number is None else at(values, number)
 
     @cached_property
-    def _begin(self) -> Num:
-        """Layers that the first stage lacks."""
-        return where(self.spare >= 2, 1.0, 0.0) + self.first
+    def _tables(self) -> dict[str, tuple[Floats, Num]]:
+        """Name of a table -> those of all pipelines one after the other, and where that of a row
+        begins."""
+        import numpy as np
 
-    def layers(self, a: Num, b: Num) -> Num:
-        """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
-        if not self.uneven:
-            return (b - a) * self.most
-        if isinstance(a, float) and a == 0.0:
-            return self._before(b)
-        return self._before(b) - self._before(a)
-
-    def _before(self, stage: Num) -> Num:
-        if not self.uneven:
-            return stage * self.most
-        if self.before:
-            index: Any = minimum(stage, len(self.before) - 1.0)
-            return at(
-                self.before,
-                index.astype(int) if hasattr(index, "dtype") else int(index),
+        every, _ = self._rows
+        found = {}
+        for name in ("before", "ranks", "first"):
+            tables = [getattr(one, name) for one in every]
+            sizes = [table.shape[1] for table in tables]
+            begin = np.cumsum([0, *sizes])[:-1].astype(float)
+            found[name] = (
+                np.concatenate(tables, axis=1),
+                self._of_row(begin.tolist()),
             )
-        light = maximum(stage - self._full, 0.0)
-        first = minimum(stage, 1.0) * self._begin
-        found = stage * self.most - light - first
-        if self.plain is True:
-            return found
-        return found - maximum(stage - (self.stages - 1.0), 0.0) * self.last
-
-    def rank_layers(self, rank: Num) -> Num:
-        """Layers of a rank."""
-        if not self.uneven:
-            return self.v * self.most
-        if self.before:
-            stages = (
-                self._stage(rank, chunk) for chunk in range(int(most(self.v)))
-            )
-            return reduce(
-                add, (self.layers(stage, stage + 1) for stage in stages)
-            )
-        e, p = self._end, self.p
-        light = floor((e + rank) / p)
-        if self.folded:  # down and up again
-            light = where(rank < e, 1.0, 0.0) + where(
-                rank >= 2 * p - e, 1.0, 0.0
-            )
-        ends = where(rank == 0, self._begin, 0.0)
-        if self.plain is not True:
-            end = 0.0 if self.folded else self.q
-            ends = ends + where(rank == end, self.last, 0.0)
-        return self.v * self.most - light - ends
-
-    def _stage(self, rank: Num, chunk: int) -> Num:
-        """The stage of a rank's chunk; none that there is beyond its last chunk."""
-        if not self.folded:
-            return where(chunk < self.v, rank + self.p * chunk, self.stages)
-        return rank if chunk == 0 else 2 * self.p - 1 - rank
-
-    def rank_kinds(self, rank: Num) -> tuple[Num, ...]:
-        """Layers of each further kind on a rank."""
-        return self.held.kinds(minimum(rank, self.q)) if self.kinds else ()
-
-    def first_kind(self, rank: Num) -> tuple[Num, ...]:
-        """For each further kind, whether the first layer of a rank is of it: 1 or 0."""
-        if not self.kinds:
-            return ()
-        n = minimum(self._before(rank), len(self.kinds[0]) - 2.0)
-        return tuple(
-            after - before
-            for after, before in zip(
-                self._among(n + 1.0), self._among(n), strict=True
-            )
-        )
-
-    def kinds_before(self, stage: Num) -> tuple[Num, ...]:
-        """Layers of each further kind before a stage."""
-        return self._among(self._before(stage)) if self.kinds else ()
-
-    def _among(self, n: Num) -> tuple[Num, ...]:
-        """Layers of each further kind among the first n."""
-        n = minimum(maximum(n, 0.0), len(self.kinds[0]) - 1.0)
-        index: Any = n
-        index = index.astype(int) if hasattr(n, "dtype") else int(n)
-        return tuple(at(among, index) for among in self.kinds)
-
-    def kinds_of(self, a: Num, b: Num) -> tuple[Num, ...]:
-        """Layers of each further kind of the stages from a up to b."""
-        return tuple(
-            there - here
-            for there, here in zip(
-                self.kinds_before(b), self.kinds_before(a), strict=True
-            )
-        )
-
-    @property
-    def heavy(self) -> tuple[Num, ...]:
-        """Ranks between the ends of which one has the most work, whatever each kind of layer takes;
-        none where all hold as many layers as the last."""
-        if self.kinds:
-            return self.held.heavy
-        return (self.fuller,) if self.uneven else ()
-
-    @property
-    def early(self) -> tuple[Num, ...]:
-        """Ranks between the ends of which one needs the most memory, where earlier ones hold more
-        microbatches."""
-        if self.before or self.kinds:
-            return self.held.early
-        return (minimum(self.q, 1.0),)
-
-    @property
-    def late(self) -> tuple[Num, ...]:
-        """The same where later ones hold more: of those with the most layers the last, and the last
-        of all, which may have fewer."""
-        if self.before or self.kinds:
-            return self.held.late
-        inner = maximum(self.q - 1.0, 0.0)
-        if not self.uneven:
-            return (inner,)
-        e = self._end
-        full = self.q - (e - self.p * floor(e / self.p))
-        return minimum(maximum(full, minimum(inner, 1.0)), inner), inner
-
-    @cached_property
-    def fuller(self) -> Num:
-        """Of the ranks that hold the most layers the last; folded: the turn's, or the second."""
-        if not self.uneven:
-            return self.q
-        if self.before:
-            return self._fullest([float(rank) for rank in range(self.ranks)])
-        e = self._end
-        found = self.q - (e - self.p * floor(e / self.p))
-        if self.folded:
-            found = where(e <= self.p, self.q, minimum(self.q, 1.0))
-        if self.plain is True:
-            return found
-        return self._fullest(
-            [minimum(self.q, 1.0), maximum(self.q - 1.0, 0.0), found]
-        )
-
-    def _fullest(self, ranks: list[Num]) -> Num:
-        """Of these ranks one that holds the most layers, of several the last."""
-        found = ranks[0]
-        layers = self.rank_layers(ranks[0])
-        for rank in ranks[1:]:
-            more = self.rank_layers(rank)
-            found = where(more >= layers, rank, found)
-            layers = maximum(more, layers)
         return found
 
-    @property
-    def ranks(self) -> int:
-        """Ranks of stages that are dealt one by one."""
-        return int((len(self.before) - 1) // most(self.v))
+    def _at(self, name: str, place: Num) -> Layers:
+        table, begin = self._tables[name]
+        index = begin + place
+        if isinstance(index, SCALARS):
+            return tuple(table[:, int(index)].tolist())
+        return tuple(table[:, index.astype(int)])
 
+    def before(self, stage: Num) -> Layers:
+        """Layers before a stage."""
+        return self._at("before", minimum(stage, self.stages))
 
-@lru_cache(maxsize=8192)
-def _held(
-    p: float,
-    v: float,
-    most: float,
-    spare: float,
-    first: float,
-    last: float,
-    folded: bool,
-    before: tuple[float, ...],
-    kinds: tuple[tuple[float, ...], ...],
-) -> Held:
-    """What the ranks of one pipeline hold."""
-    import numpy as np
+    def layers(self, a: Num, b: Num) -> Layers:
+        """Layers of the stages from a up to b, without b; 0 <= a <= b <= p v."""
+        if isinstance(a, float) and a == 0.0:
+            return self.before(b)
+        pairs = zip(self.before(b), self.before(a), strict=True)
+        return tuple(end - start for end, start in pairs)
 
-    from .held import Held
+    def on(self, rank: Num) -> Layers:
+        """Layers of a rank."""
+        return self._at("ranks", minimum(rank, self.q))
 
-    one = StagePartition(p, v, folded, most, spare, True, first, last, before)
-    stages = np.arange(p * v + 1.0)
-    bounds = np.asarray(one._before(stages), dtype=float)
-    return Held.of(bounds, kinds, int(p), folded)
+    def first_kind(self, rank: Num) -> Layers:
+        """For each further kind, whether the first layer of a rank is of it: 1 or 0."""
+        return self._at("first", minimum(rank, self.q))
+
+    @cached_property
+    def least(self) -> Num:
+        """Layers of the lightest stage."""
+        return self._of_row([table.least for table in self._rows[0]])
+
+    @cached_property
+    def heavy(self) -> tuple[Num, ...]:
+        """`StageTable.heavy`."""
+        return self._candidates("heavy")
+
+    @cached_property
+    def early(self) -> tuple[Num, ...]:
+        """`StageTable.early`."""
+        return self._candidates("early")
+
+    @cached_property
+    def late(self) -> tuple[Num, ...]:
+        """`StageTable.late`."""
+        return self._candidates("late")
+
+    def _candidates(self, name: str) -> tuple[Num, ...]:
+        """As many in each row: one that is there twice, or the last rank, sets no other pace."""
+        tables, _ = self._rows
+        ranks = [getattr(table, name) for table in tables]
+        most = max(map(len, ranks))
+        again = [
+            (*some, table.ranks.shape[1] - 1)[0]
+            for some, table in zip(ranks, tables, strict=True)
+        ]
+        return tuple(
+            self._of_row(
+                [
+                    float((*some, *[other] * most)[k])
+                    for some, other in zip(ranks, again, strict=True)
+                ]
+            )
+            for k in range(most)
+        )

@@ -8,15 +8,17 @@ on the longest path, by how much longer the step is when one of them is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..num import Num
 from .longest import costs_of, longest
-from .stage_costs import Pass, StageCosts
-from .types import Schedule
+from .order import ROUNDS, in_flight_rank
+from .stage_costs import StageCosts
+from .types import ScheduleOrder
 
 Floats: TypeAlias = NDArray[np.float64]
 LONGER = 1e-6
@@ -46,8 +48,8 @@ def _alike(columns: Any) -> Any:
 
 
 def timed(
-    schedule: Schedule, at: tuple[int, int, int], d: StageCosts
-) -> Schedule:
+    schedule: ScheduleOrder, at: tuple[int, int, int], d: StageCosts
+) -> ScheduleOrder:
     """The schedule of one layout with the order that it has there. at: (p, m, v)."""
     if not schedule.by_costs:
         return schedule
@@ -57,7 +59,10 @@ def timed(
 
 
 def one(
-    schedule: Schedule, at: tuple[int, int, int], d: StageCosts, barrier: bool
+    schedule: ScheduleOrder,
+    at: tuple[int, int, int],
+    d: StageCosts,
+    barrier: bool,
 ) -> float:
     """Seconds of a step, or in a run of them, of one layout. at: (p, m, v)."""
     passes = stage_seconds(schedule, at, d)[None]
@@ -66,7 +71,7 @@ def one(
 
 
 def itemised(
-    schedule: Schedule,
+    schedule: ScheduleOrder,
     at: tuple[int, int, int],
     several: Sequence[StageCosts],
     barrier: bool,
@@ -100,7 +105,7 @@ def itemised(
 
 
 def stage_seconds(
-    schedule: Schedule, at: tuple[int, int, int], d: StageCosts
+    schedule: ScheduleOrder, at: tuple[int, int, int], d: StageCosts
 ) -> Floats:
     """F, I and W of one microbatch through each stage: (stages, 3), of columns of costs (n, 1)
     (n, stages, 3).
@@ -110,18 +115,69 @@ def stage_seconds(
     return np.stack([np.asarray(each) for each in stages], axis=-1)
 
 
-def equal_stages(
-    schedule: Schedule, p: Num, m: Num, v: Num, passes: Pass, barrier: bool
+def bubble(
+    schedule: ScheduleOrder,
+    p: Num,
+    m: Num,
+    v: Num,
+    passes: tuple[Num, Num, Num],
+    barrier: bool,
 ) -> Num:
-    """Seconds of a step, or in a run of them, of every row, where each stage takes these passes and
-    sends take nothing; a number where all are numbers.
+    """Idle seconds of a device per step, or in a run of them, of every row: what equal stages take
+    longer than their passes. passes: f, i and w of a device. A number where all are numbers.
     """
     columns = np.broadcast_arrays(p, m, v, *passes)
-    each = np.stack(columns[3:], axis=-1)
+    seconds = np.stack(columns[3:], axis=-1)
     found = np.empty(columns[0].shape)
     for (ranks, k, chunks), rows in _alike(columns[:3]):
         count = int(schedule.stage_count(ranks, chunks))
-        some = np.repeat(each[rows][:, None], count, axis=1)
+        own = seconds[rows][:, None] / schedule.chunks(chunks)
+        some = np.repeat(own, count, axis=1)
         sends = np.zeros(len(some))
         found[rows] = longest(schedule, ranks, k, chunks, some, sends, barrier)
+    found -= schedule.rounds(m) * sum(passes)
     return found if found.shape else float(found)
+
+
+class Holds(NamedTuple):
+    """Microbatches that ranks hold at once."""
+
+    most: float
+    """On the fullest rank."""
+    end: float
+    """On the rank of the last stage."""
+    heads: float
+    """There, of its logits."""
+    late: float
+    """When it holds the most logits: those whose gradient of the last stage's weights is not made.
+    """
+
+
+@lru_cache(maxsize=4096)
+def holds(schedule: ScheduleOrder, p: int, m: int, v: int) -> Holds:
+    """What an order holds: once the pipeline is filled each microbatch takes the place of another,
+    unless all of them are held. So if one more of a few adds nothing, no further one does."""
+    few = min(m, ROUNDS * p)
+    found = _counted(schedule, p, few, v)
+    if few == m or found == _counted(schedule, p, few + 1, v):
+        return found
+    return _counted(schedule, p, m, v)
+
+
+def _counted(schedule: ScheduleOrder, p: int, m: int, v: int) -> Holds:
+    order = schedule.order(p, m, v)
+    end = 0 if schedule.folded else p - 1
+    stages = [
+        schedule.stage_of(end, chunk, p, v)
+        for chunk in range(int(schedule.chunks(v)))
+    ]
+    head = stages.index(max(stages))
+    waits = late = 0
+    fullest = (0, 0)
+    for kind, chunk, _ in order[end]:
+        if chunk == head:
+            waits += (kind == "F") - (kind in "IB")
+            late += (kind == "I") - (kind == "W")
+            fullest = max(fullest, (waits, late))
+    flight = [in_flight_rank(order, rank) for rank in range(p)]
+    return Holds(max(flight), flight[end], *fullest)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..num import Num, maximum, minimum, where
-from .partition import StagePartition
+from .partition import Layers, StagePartition
 
 
 class Pass(NamedTuple):
@@ -75,30 +75,28 @@ class StageCosts(NamedTuple):
 
     def load(self, rank: Num) -> Pass:
         """On a rank, in all its chunks."""
-        cut = self.partition
-        last = 0.0 if cut.folded else cut.q
-        kinds = cut.rank_kinds(rank) if self.more else ()
-        found = self._layers(cut.rank_layers(rank), kinds)
-        return found.plus(self.first, (rank == 0) * 1.0).plus(
-            self.last, (rank == last) * 1.0
+        last = 0.0 if self.partition.folded else self.partition.q
+        return (
+            self._layers(self.partition.on(rank))
+            .plus(self.first, (rank == 0) * 1.0)
+            .plus(self.last, (rank == last) * 1.0)
         )
 
     def passes(self, a: Num, b: Num) -> Pass:
         """In the stages from a up to b, without b."""
-        cut = self.partition
+        stages = self.partition.stages
         begins: Any = (a <= 0) & (b > 0)
-        ends: Any = (b >= cut.stages) & (a < cut.stages)
-        kinds = cut.kinds_of(a, b) if self.more else ()
+        ends: Any = (b >= stages) & (a < stages)
         return (
-            self._layers(cut.layers(a, b), kinds)
+            self._layers(self.partition.layers(a, b))
             .plus(self.first, begins * 1.0)
             .plus(self.last, ends * 1.0)
         )
 
-    def _layers(self, n: Num, kinds: tuple[Num, ...]) -> Pass:
-        """n layers, so many of each further kind among them."""
+    def _layers(self, layers: Layers) -> Pass:
+        n, *kinds = layers
         found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
-        for more, often in zip(self.more, kinds, strict=True):
+        for more, often in zip(self.more, kinds, strict=False):
             found = found.plus(more, often)
         return found
 

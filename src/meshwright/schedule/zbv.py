@@ -33,12 +33,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from typing import TypeAlias
 
 from ..num import Num, maximum, minimum, where
-from .folded import (
-    numbered,
-)
-from .types import Order, Schedule, folded_stage, two_chunks
+from .folded import numbered
+from .rules import two_chunks
+from .schedule import Bubble, Schedule
+from .types import Order, folded_stage
+
+Paths: TypeAlias = tuple[Num, ...]
+"""Twice the bubble along each of several paths through an order."""
 
 
 def order(p: int, m: int, v: int) -> Order:
@@ -68,35 +72,19 @@ def _program(p: int, m: int, r: int) -> str:
     )
 
 
-def bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """The longest of a few paths, see above."""
-    q = p - 1
-    few = _few(q, minimum(m, p) - 1, f, i, w)
-    many = _many(q, minimum(maximum(m - p, 1), q), f, i, w)
-    return where((m <= p) | (p == 1), few, many)
-
-
-def _few(q: Num, n: Num, f: Num, i: Num, w: Num) -> Num:
+def _few(q: Num, n: Num, f: Num, i: Num, w: Num) -> Paths:
     """n = m - 1 <= q = p - 1: the pipeline never fills."""
     d = q - n
-    paths = (
+    return (
         2 * d * f + 2 * q * i,
         (q + d) * (f + i),
         2 * q * f + 2 * d * i - 2 * n * w,
         2 * q * f + (2 * d - n) * i - n * w,
     )
-    return reduce(maximum, paths) / 2
 
 
-def _many(q: Num, e: Num, f: Num, i: Num, w: Num) -> Num:
-    """q = p - 1 and 1 <= e = min(m - p, q): the longest of eight paths."""
-    return reduce(maximum, _paths(q, e, f, i, w)) / 2
-
-
-def _paths(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
-    """Twice the bubble along each of the paths; every one of them falls or grows with e
-    throughout.
-    """
+def _many(q: Num, e: Num, f: Num, i: Num, w: Num) -> Paths:
+    """q = p - 1 and 1 <= e = min(m - p, q)."""
     d = q - e
     return (
         q * i,
@@ -110,20 +98,7 @@ def _paths(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
     )
 
 
-def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """The longest of a few paths through two steps, the second behind the first."""
-    q = p - 1
-    few = _few(q, minimum(m, p) - 1, f, i, w)
-    many = (
-        reduce(
-            maximum, _paths_in_run(q, minimum(maximum(m - p, 1), q), f, i, w)
-        )
-        / 2
-    )
-    return where((m <= p) | (p == 1), few, many)
-
-
-def _paths_in_run(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
+def _many_in_run(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
     """Twice the bubble in a run along each of the paths; every one of them is linear in e."""
     d = q - e
     return (
@@ -141,51 +116,38 @@ def _paths_in_run(q: Num, e: Num, f: Num, i: Num, w: Num) -> tuple[Num, ...]:
     )
 
 
-def least_bubble(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """Of any number of microbatches: that of m = p, or the longest path at its shorter end (e = 1
-    or q).
-    """
-    return _least(_paths, p, f, i, w)
+def longest_of(paths: Callable[[Num, Num, Num, Num, Num], Paths]) -> Bubble:
+    """Half the longest path: one of those of few microbatches, or of `paths`."""
+
+    def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
+        q = p - 1
+        few = reduce(maximum, _few(q, minimum(m, p) - 1, f, i, w))
+        e = minimum(maximum(m - p, 1), q)
+        many = reduce(maximum, paths(q, e, f, i, w))
+        return where((m <= p) | (p == 1), few, many) / 2
+
+    return closed
 
 
-def least_in_run(p: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """The same of `bubble_in_run`."""
-    return _least(_paths_in_run, p, f, i, w)
-
-
-def _least(
-    paths: Callable[[Num, Num, Num, Num, Num], tuple[Num, ...]],
-    p: Num,
-    f: Num,
-    i: Num,
-    w: Num,
-) -> Num:
-    q = p - 1
-    ends = zip(paths(q, 1.0, f, i, w), paths(q, q, f, i, w), strict=True)
-    longest = reduce(maximum, [minimum(a, b) for a, b in ends]) / 2
-    return where(p == 1, 0.0, minimum(_few(q, q, f, i, w), longest))
-
-
-def in_flight(p: Num, m: Num, v: Num) -> Num:
-    """min(p, m), the same on every rank."""
-    return minimum(p, m)
+def flight(p: Num, m: Num, v: Num, rank: Num) -> Num:
+    """min(p, m); of fewer than 2p - 1 microbatches the first rank, to which they come back last,
+    holds (m + 1) / 2."""
+    return where(rank == 0, minimum(p, (m + 1) / 2), minimum(p, m))
 
 
 ZBV = Schedule(
     name="zbv",
     title="Zero bubble ZB-V",
     source="Qi et al. 2024, arXiv 2401.10241",
-    torch_name="ZBVZeroBubble",
-    split_backward=True,
-    chunks=lambda v: 2,
-    stage_of=folded_stage,
     order=order,
-    bubble=bubble,
-    in_flight=in_flight,
-    heads=lambda p, m, v: 1,
+    stage_of=folded_stage,
+    chunks=lambda v: 2,
+    split_backward=True,
     needs=(two_chunks("zbv"),),
-    bubble_in_run=bubble_in_run,
-    least_bubble_of=least_bubble,
-    least_in_run_of=least_in_run,
-    in_flight_on_last=lambda p, m, v: minimum(p, (m + 1) / 2),
+    torch_name="ZBVZeroBubble",
+    closed=longest_of(_many),
+    closed_in_run=longest_of(_many_in_run),
+    flight=flight,
+    heads=lambda p, m, v: (1, 0),
+    valley=True,
 )

@@ -35,13 +35,7 @@ tests.
 from __future__ import annotations
 
 from ..num import Num, floor, minimum
-from .looped import looped_order
-from .types import Order, Schedule, looped_stage, one_chunk
-
-
-def h1_order(p: int, m: int, v: int) -> Order:
-    """Rank r: p - 1 - r forwards ahead; the k-th W after the (k + r)-th I."""
-    return looped_order(p, m, 1, hop=1, split=True)
+from .looped import looped
 
 
 def h1_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
@@ -53,16 +47,6 @@ def h1_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 def h1_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
     """(p-1)(f + i) - a min(f, w), a = min(m, p) - 1."""
     return (p - 1) * (f + i) - (minimum(m, p) - 1) * minimum(f, w)
-
-
-def h1_in_flight(p: Num, m: Num, v: Num) -> Num:
-    """min(p, m)."""
-    return minimum(p, m)
-
-
-def h2_order(p: int, m: int, v: int) -> Order:
-    """Rank r: 2 (p - 1 - r) forwards ahead; the k-th W after the (k + 2r)-th I."""
-    return looped_order(p, m, 1, hop=2, split=True)
 
 
 def h2_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
@@ -86,43 +70,22 @@ def _filled(p: Num, m: Num, f: Num, w: Num, pair: Num, odd: Num) -> Num:
     return minimum(a * minimum(f, w), pairs * pair + (a - 2 * pairs) * odd)
 
 
-def h2_in_flight(p: Num, m: Num, v: Num) -> Num:
-    """min(2p - 1, m)."""
-    return minimum(2 * p - 1, m)
-
-
-ZB_H1 = Schedule(
-    name="zb-h1",
-    title="Zero bubble ZB-H1",
-    source="Qi et al. 2024, arXiv 2401.10241",
-    torch_name=None,
-    split_backward=True,
-    chunks=lambda v: 1,
-    stage_of=looped_stage,
-    order=h1_order,
-    bubble=h1_bubble,
-    in_flight=h1_in_flight,
-    heads=lambda p, m, v: 1,
-    heads_late=lambda p, m, v: h1_in_flight(p, m, v) - 1,
-    bubble_in_run=h1_in_run,
-    ahead=1,
-    needs=(one_chunk("zb-h1"),),
-)
-
-ZB_H2 = Schedule(
-    name="zb-h2",
-    title="Zero bubble ZB-H2",
-    source="Qi et al. 2024, arXiv 2401.10241",
-    torch_name=None,
-    split_backward=True,
-    chunks=lambda v: 1,
-    stage_of=looped_stage,
-    order=h2_order,
-    bubble=h2_bubble,
-    in_flight=h2_in_flight,
-    heads=lambda p, m, v: 1,
-    heads_late=lambda p, m, v: h2_in_flight(p, m, v) - 1,
-    bubble_in_run=h2_in_run,
-    ahead=2,
-    needs=(one_chunk("zb-h2"),),
-)
+SOURCE = "Qi et al. 2024, arXiv 2401.10241"
+ZB_H1 = looped(
+    "zb-h1",
+    "Zero bubble ZB-H1",
+    SOURCE,
+    hop=1,
+    split=True,
+    closed=h1_bubble,
+    in_run=h1_in_run,
+)(0)
+ZB_H2 = looped(
+    "zb-h2",
+    "Zero bubble ZB-H2",
+    SOURCE,
+    hop=2,
+    split=True,
+    closed=h2_bubble,
+    in_run=h2_in_run,
+)(0)

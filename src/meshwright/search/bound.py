@@ -21,8 +21,8 @@ from ..describe.job import Job
 from ..describe.layers import totals
 from ..layout.stages import partition
 from ..num import ceil_div
+from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import Pass, StageCosts
-from ..schedule.types import Schedule
 from ..step import room
 from ..step.pipeline import MANY
 from .best import Best

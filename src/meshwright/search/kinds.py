@@ -14,7 +14,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.stages import stages as stages_named
 from ..layout.stages import microbatches, schedule_with
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from ..step import memory
 from . import framework
 from .nearest import pick

@@ -24,7 +24,7 @@ from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from ..step import by_order
 from .space import USUAL, Space, allowed
 from .split import SHARDED, WHOLE, Split

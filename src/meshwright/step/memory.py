@@ -21,7 +21,7 @@ from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..layout.stages import microbatches
 from ..num import Num, largest, maximum, minimum, named, where
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from . import holding
 from .microbatch import Body, redo
 from .shares import ModelShare, shares, sum_of
@@ -227,21 +227,10 @@ def in_flight(
     """
     end = end.split()[0]
     alone = p == 1
-    if schedule.folded:
-        both = schedule.in_flight_last(p, m, v)
-        others = schedule.in_flight(p, m, v)
-        many = {
-            "first": both,
-            "second": where(p > 2, others, both),
-            "last": others,
-        }[end]
-        return where(alone, minimum(m, 1.0), many)
-    v = where(alone, 1.0, v)
-    if end == "second":
-        return schedule.in_flight_second(p, m, v, rank)
-    if end == "last":
-        return schedule.in_flight_last(p, m, v)
-    return schedule.in_flight(p, m, v)
+    rank = {"first": 0.0, "last": p - 1.0}.get(end, where(p > 2, rank, 0.0))
+    many = schedule.in_flight(p, m, where(alone, 1.0, v), rank)
+    # of two chunks of the model on one device there is but one stage
+    return where(alone & schedule.folded, minimum(m, 1.0), many)
 
 
 def flights(
@@ -249,11 +238,8 @@ def flights(
 ) -> tuple[Num, Num, Num]:
     """Microbatches in flight on a device, and in either half of the head's backward pass."""
     p, m, v = layout.pp, microbatches(job, layout), layout.interleave
-    return (
-        in_flight(p, m, schedule, v, end, rank),
-        schedule.heads(p, m, v),
-        schedule.heads_late(p, m, v),
-    )
+    flight = in_flight(p, m, schedule, v, end, rank)
+    return flight, *schedule.logits(p, m, v)
 
 
 def buffers(

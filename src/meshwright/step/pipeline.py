@@ -15,8 +15,9 @@ from ..describe.assumptions import Overlap
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, named, naming, where
+from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import Pass, StageCosts
-from ..schedule.types import Schedule
+from ..schedule.types import ScheduleOrder
 from .microbatch import Body
 from .shares import ModelShare, ModelShares
 
@@ -115,7 +116,7 @@ def by_order(job: Job) -> bool:
 
 
 def replayed(
-    job: Job, schedule: Schedule, order: Order, d: StageCosts, busy: Num
+    job: Job, schedule: ScheduleOrder, order: Order, d: StageCosts, busy: Num
 ) -> tuple[Num, Parts]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
     without sends; one order serves both.
@@ -159,15 +160,32 @@ def least_idle(
     """Of the span of m microbatches, what is beyond their work on the slowest device x at least
     (busy): seconds of a few paths of the order, with their sends.
 
-    Any: the first microbatch through all stages and back to the first device. Folded stages: the
-    step of stages that all take as little as the lightest, with its bubble in closed form, as no
-    pass that takes longer makes another begin sooner; without a barrier where the first device ends
-    last, with as few microbatches as devices. Whole backward
-    passes: the way of the first microbatch down to x and of the last one up from it; and from x to
-    the last rank and back, less the p - 1 - x forwards that x runs ahead meanwhile. Split ones in a
-    run of steps (h forwards ahead, h weight gradients held back a rank): up from x and down again
-    with the next step's first microbatch, less h x weight gradients of x; and to the last rank and
-    back, less h (p - 1 - x) forwards.
+    Any order (`through`): the first microbatch through all stages and back to the first device. In
+    a run of steps too: the first device ends no sooner, and all of the next step follows from its
+    first pass (or, of stages that lie on two ranks, from that of either end).
+
+    Folded stages (`light`): the step of stages that all take as little as the lightest, with its
+    bubble in closed form, as no pass that takes longer makes another begin sooner; without a
+    barrier only where the first device ends last, with as few microbatches as devices.
+
+    Looped stages: the pauses of x in its own order. Of 1F1B, with q = p - 1 and q - x ranks below:
+
+        0   F0 F1 F2 .. |              | B0 ..
+        x        F0 F1 ..|F(q-x)| pause | B0 F B F B .. B |
+                .                                         . up: B through the stages before x
+                down: F through the stages before x
+
+    down    nothing of x begins before the first microbatch is there
+    run     between F0 and B0 it goes down to the last rank and back; meanwhile x runs
+            min(h (q - x), m - 1) forwards, h a rank below it
+    up      the last pass of x is whole and goes up all stages before it (not where W are split off)
+    around  split, in a run of steps: after its last I x waits for it to go up, for W of the first
+            device, and for the next step's first F to come down; meanwhile it runs the
+            min(h x, m - 1) + 1 W that it holds back
+
+    These pauses of x do not overlap, so their sum is proven for a step by itself; in a run, for the
+    mean of many steps. That the second step alone (what a replay says) is no shorter rests on
+    tests: a device that was late in the first step may be early in the second.
     """
     p, m, v = order
     together = barrier(job)
@@ -227,6 +245,6 @@ def published(
     paid = rounds * (2 * sends * waits + longer * chunks * (1.0 - waits))
     f, i, w = others
     together = how.step_barrier != "none"
-    bubble = schedule.idle(p, m, v, f + sends, i + sends, w, together)
+    bubble = schedule.bubble(p, m, v, f + sends, i + sends, w, together)
     busy = (forward + backward) * rounds
     return Pipeline(busy, busy + paid + bubble, lambda: (paid, bubble))

@@ -17,7 +17,7 @@ from ..describe.recompute import recompute
 from ..layout.stages import partition
 from ..num import SCALARS, Num, minimum, where
 from ..schedule.partition import StagePartition
-from ..schedule.types import Schedule
+from ..schedule.schedule import Schedule
 from .microbatch import Body
 
 DEVICES = ("first", "middle", "last")
@@ -187,10 +187,10 @@ def _shares(
     chunk = sum(every) / cut.stages
 
     def share(rank: Num, embedding: Num = 0.0, head: Num = 0.0) -> ModelShare:
-        kinds = cut.rank_kinds(rank)
+        layers, *kinds = cut.on(rank)
         begins = cut.first_kind(rank)
         return ModelShare(
-            (cut.rank_layers(rank) - sum(kinds), *kinds),
+            (layers - sum(kinds), *kinds),
             embedding,
             head,
             chunk,
@@ -204,7 +204,7 @@ def _shares(
     # flight as the first; or the one before the last, with as many gradients held back
     fullest = cut.late if back else cut.early
     second = [share(rank).where(inside, first) for rank in fullest]
-    begins = tuple(float(kinds[1]) for kinds in cut.kinds)
+    begins = tuple(float(kinds[1]) for kinds in cut.deal.kinds)
     return ModelShares(
         cut,
         {

@@ -1,0 +1,137 @@
+"""What the trainer gathers, works with and reduces together: units of parameters, with the bytes of
+each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..count import vocabulary
+from ..count.model import kinds
+from ..count.work import Op
+from ..describe.job import Job
+from ..step import boundary
+from .messages import (
+    EMBEDDING,
+    FP32,
+    HEAD,
+    LOSS,
+    Shapes,
+    Stage,
+    again,
+    elements,
+    end_shapes,
+    expert_shapes,
+    layer_shapes,
+    operations,
+    replicas,
+)
+
+EXPERTS = "experts"
+"""A unit inside a layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Parameters that FSDP gathers and reduces together, with the operations of one microbatch that
+    use them. All layers of a kind are one unit.
+    """
+
+    name: str
+    """layer, one of the ends of the model, or the experts of the layer that comes after them, among
+    whose operations theirs are.
+    """
+    ops: list[Op]
+    again: list[Op]
+    """What is computed again in the backward pass."""
+    whole: float = 0.0
+    """Bytes of its parameters in fp32."""
+    padded: float = 0.0
+    """The same with the rows that pad them to shards."""
+    shard: float = 0.0
+    """A rank's share of those."""
+    foreign: float = 0.0
+    """Rows of other tp ranks in the gradient of the embedding, in fp32."""
+    saved: float = 0.0
+    """Bytes kept of one microbatch, without the logits."""
+    logits: float = 0.0
+    """Bytes of the logits in fp32."""
+
+
+class Units:
+    """Those of a model, the same on all ranks of a pipeline: layers of a kind are one unit."""
+
+    def __init__(self, job: Job, shards: int) -> None:
+        self.job, self.layout = job, job.layout
+        self.boundary = float(boundary(job, job.layout))
+        _, self.shards = replicas(self.layout, shards)
+        _, self.shards_of_experts = replicas(self.layout, shards, True)
+        self.of_kinds = dict[Any, list[Unit]]()
+        self.of_ends = dict[Any, Unit]()
+        self.known = dict[Any, Any]()
+        """What a pass or a layer's backward pass did, in the state that its units were in -> its
+        bytes, and the state that it left (`memory.Walk`)."""
+        self.numbers = dict[Any, int]()
+
+    def numbered(self, value: Any) -> int:
+        """A number for a long value, by which it is known from then on."""
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def value(self, number: int) -> Any:
+        """The value of that number."""
+        return [*self.numbers][number]
+
+    def of_stage(self, stage: Stage) -> list[Unit]:
+        """Embedding, layers and head of a stage, in the order of its forward pass."""
+        every = kinds(self.job.model)
+        units = list[Unit]()
+        for kind in (every[i] for i in stage.layers):
+            if kind not in self.of_kinds:
+                ops = operations(self.job, kind)
+                self.of_kinds[kind] = self.of_layer(ops, kind.moe)
+            units += self.of_kinds[kind]
+        for name, shapes in end_shapes(self.job, stage).items():
+            ops = []
+            if name != HEAD:
+                ops += vocabulary.embedding(self.job, self.layout)
+            if name != EMBEDDING:
+                ops += vocabulary.head(self.job, self.layout)
+            unit = self.of_ends.setdefault(name, self.unit(name, shapes, ops))
+            units = [unit, *units] if name == EMBEDDING else [*units, unit]
+        return units
+
+    def of_layer(self, ops: list[Op], moe: bool) -> list[Unit]:
+        """Its experts, if it has any, and itself."""
+        shapes = layer_shapes(self.job, moe=moe)
+        whole = self.unit("layer", shapes, ops)
+        return (
+            [self.unit(EXPERTS, expert_shapes(self.job), []), whole]
+            if moe
+            else [whole]
+        )
+
+    def unit(self, name: str, shapes: Shapes, ops: list[Op]) -> Unit:
+        """With its bytes."""
+        shards = self.shards_of_experts if name == EXPERTS else self.shards
+        padded = FP32 * float(elements(shapes, shards))
+        rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
+        way = self.layout.recompute
+        redone = again(ops, way) if name == "layer" else []
+        saved = sum(self.of_op(op, redone) for op in ops if op.name != LOSS)
+        return Unit(
+            name,
+            ops,
+            redone,
+            FP32 * float(elements(shapes)),
+            padded,
+            padded / shards,
+            FP32 * float(elements(rows) * (self.layout.tp - 1)),
+            self.boundary if way == "full" and redone else saved,
+            sum(float(op.saved) for op in ops if op.name == LOSS),
+        )
+
+    def of_op(self, op: Op, redone: list[Op]) -> float:
+        """Bytes an operation keeps, where some run again."""
+        selective = self.layout.recompute == "selective" and op in redone
+        return float(op.needed if selective else op.saved)

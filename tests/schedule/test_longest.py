@@ -1,0 +1,166 @@
+"""Replays of many layouts and of many microbatches, against the timeline of one; explained steps."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshwright.prediction.recorded import Recorded, contributions
+from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule.longest import longest
+from meshwright.schedule.partition import LayerDeal, StagePartition
+from meshwright.schedule.replays import itemised, one
+from meshwright.schedule.stage_costs import Pass, StageCosts
+from meshwright.schedule.timeline import step_in_run_s, timeline
+from meshwright.schedule.types import Action, Costs, Order
+
+REPLAYED = [name for name, kind in SCHEDULES.items() if kind.replayed]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_many_microbatches_are_the_replay_of_all(name: str) -> None:
+    """Groups that repeat are run again or multiplied, alone or beside other layouts."""
+    kind, rng = get(name), np.random.default_rng(8)
+    v = int(kind.chunks(2))
+    for p, times, rest in product((2, 3, 4), (5, 9), (0, 1)):
+        m = times * p + rest * (0 if name.startswith("inter") else kind.copies)
+        if not kind.legal(p, m, v if v > 1 else 1):
+            continue
+        count = int(kind.stage_count(p, v))
+        each = rng.uniform(0.2, 1.0, (12, count, 3))
+        each[0] = each[0, :1]  # equal stages
+        each[1] = (
+            1.0 + each[1] / 99
+        )  # ranks run ahead for long before all repeats
+        each[2, :, 2] *= 9
+        sends = np.array([0.0, 0.01, 2.0, *rng.uniform(0, 1, 9)])
+        for barrier in (True, False):
+            found = longest(kind, p, m, v, each, sends, barrier)
+            for k in range(4):
+                passes = [(float(f), float(i), float(w)) for f, i, w in each[k]]  # fmt: skip
+                send = float(sends[k])
+                from_costs = kind.timed(Costs(tuple(passes), send))
+                alone = step_in_run_s(
+                    from_costs.order(p, m, v),
+                    kind.placement(p, v),
+                    passes,
+                    send,
+                    barrier or not kind.split_backward,
+                )
+                assert found[k] == pytest.approx(alone, rel=1e-10)
+                one_layout = each[k, None], sends[k, None], barrier
+                assert longest(kind, p, m, v, *one_layout) == pytest.approx(found[k], rel=1e-12)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ahead", [lambda p, m, r: 5 * (p - 1 - r), lambda p, m, r: p - 1 - r + m % 3]
+)  # fmt: skip
+def test_orders_that_look_far_back_or_depend_on_the_microbatches(
+    ahead: Any,
+) -> None:
+    """Ranks run far ahead of the next one, or as far as the number of microbatches says: groups look
+    the same, but are not run once more."""
+
+    def order(p: int, m: int, v: int) -> Order:
+        rows = []
+        for r in range(p):
+            first = min(ahead(p, m, r), m)
+            rows.append([Action("F", 0, k) for k in range(first)])
+            for k in range(m):
+                rows[-1] += [Action("F", 0, first + k)] * (first + k < m)
+                rows[-1].append(Action("B", 0, k))
+        return rows
+
+    kind = replace(get("1f1b"), name="far ahead", order=order)
+    rng = np.random.default_rng(4)
+    for p, m in ((2, 40), (3, 61)):
+        each = 1.0 + rng.uniform(0.0, 0.05, (3, p, 3))
+        found = longest(kind, p, m, 1, each, np.full(3, 15.0))
+        for k in range(3):
+            passes = [tuple(map(float, row)) for row in each[k]]
+            exact = timeline(
+                order(p, m, 1), kind.placement(p, 1), passes, 15.0
+            )
+            assert found[k] == pytest.approx(exact.makespan_s, rel=1e-10)
+
+
+def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
+    """What rounding leaves of the sum of its terms is added, not taken off."""
+    rng = random.Random(3)
+    for name in ("v-half", "zbv", "1f1b"):
+        v = int(get(name).chunks(1))
+        for _ in range(20):
+            plain = [rng.uniform(0.01, 1.0) for _ in range(4)]
+            layer = Pass(*(Recorded.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
+            none = Pass(0.0, 0.0, 0.0)
+            cut = StagePartition(
+                3.0, float(v), LayerDeal(3 * v, get(name).folded)
+            )
+            named = StageCosts(cut, layer, none, none, (), Recorded.called("send", plain[3]))  # fmt: skip
+            alone = named._replace(layer=Pass(*plain[:3]), send=plain[3])
+            for barrier in (True, False):
+                at = get(name), (3, 7, v)
+                (found,) = itemised(*at, [named], barrier)
+                exact = one(*at, alone, barrier)
+                assert float(found) == exact
+
+
+def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
+    """1F1B of three equal stages and eight microbatches: ten forwards and ten backwards, four sends."""
+    none = Pass(0.0, 0.0, 0.0)
+    layer = Pass(*(Recorded.called(k, x) for k, x in zip("FIW", (1.0, 2.0, 0.5), strict=True)))  # fmt: skip
+    cut = StagePartition(3.0, 1.0, LayerDeal(3))
+    d = StageCosts(cut, layer, none, none, (), Recorded.called("send", 0.001))
+    (found,) = itemised(get("1f1b"), (3, 8, 1), [d], True)
+    often = {name: times for name, (times, _) in contributions(found).items()}
+    assert [often[k] for k in "FIW"] == [10.0, 10.0, 10.0]
+    assert float(found) == pytest.approx(10 * 3.5 + often["send"] * 0.001)
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_a_column_of_replays_is_each_by_itself(name: str) -> None:
+    """Rows of several shapes at once."""
+    kind = get(name)
+    v = 2.0
+    p, m = np.array([2.0, 3.0, 2.0, 4.0]), np.array([6.0, 7.0, 5.0, 8.0])
+    each = Pass(np.array([1.0, 2.0, 3.0, 4.0]), 2.0, 1.5)
+    idle = kind.bubble(p, m, v + 0.0 * p, *each)
+    for k in range(4):
+        at = float(p[k]), float(m[k]), v
+        one = kind.bubble(*at, float(each.f[k]), each.i, each.w)
+        assert idle[k] == pytest.approx(float(one))
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+@pytest.mark.parametrize("v", [2, 3])
+def test_fewer_microbatches_than_ranks_in_chunks(
+    v: int, barrier: bool
+) -> None:
+    """The law is never above the replay, and the replay of one microbatch: down and up all stages,
+    and the first one's weight gradient."""
+    kind, rng = get("interleaved-zb"), np.random.default_rng(5)
+    for p in (2, 3, 5):
+        for m in range(1, p):
+            f, i, w = rng.uniform(0.5, 2.0, (3, 8))
+            stage = np.stack([f, i, w], 1)[:, None] / v
+            seconds = np.repeat(stage, p * v, 1)
+            took = longest(kind, p, m, v, seconds, np.zeros(8), barrier)
+            law = m * (f + i + w) + kind.bubble(p, m, v, f, i, w, barrier)
+            assert np.all(law <= took * (1 + 1e-9))
+            if m == 1:
+                short = w <= i  # done while I is on its way through the others
+                assert law[short] == pytest.approx(took[short])
+                assert law == pytest.approx(p * (f + i) + w / v)
+
+
+def test_many_microbatches_are_as_many_rounds_more() -> None:
+    """(m + p - 1)(F + B) of equal stages, for numbers that no order is replayed in full for."""
+    seconds = np.array([[[1.0, 2.0, 0.0]] * 3])
+    for m in (50, 301, 1000):
+        found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros(1))
+        assert found == pytest.approx((m + 2) * 3.0)
