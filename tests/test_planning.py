@@ -7,8 +7,8 @@ import pytest
 from meshwright import Job, Space, assumptions, cluster, model, predict
 from meshwright.prediction.certainty import resolution
 from meshwright.search import brute, plan, planning
+from meshwright.search.answer import Closed
 from meshwright.search.merit import burden
-from meshwright.search.plan import Closed
 
 NARROW = {"interleave": (1, 2), "recompute": ("none",), "zero": (0, 1, 3)}
 
@@ -28,12 +28,10 @@ def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
     closed = first(asked, space)
     found = closed.best
     every = [
-        (row[0], row, layout)
+        (row.merit, row, layout)
         for each, _ in closed.ranked.found
         for best in [brute(closed.ranked.job, each, 100_000)]
-        for row, layout in zip(
-            best.rows, best.layouts(each.scheme, 2), strict=True
-        )
+        for row, layout in zip(best.rows, best.layouts, strict=True)
     ]
     assert len(every) > 100
     within = min(every)[0] * (1.0 + resolution(asked))

@@ -70,7 +70,7 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
     )
     every = brute(job, space, 5, True)
     assert every.rows
-    assert all(dp < 8 for _, _, _, _, _, dp, *_ in every.rows)
+    assert all(row.degree("dp") < 8 for row in every.rows)
     assert search(job, space, 5, True).rows == every.rows
 
 
@@ -94,7 +94,7 @@ def test_a_single_replica_may_need_less_than_two() -> None:
         zero=(3,), microbatch=(1,), recompute=("none",), tp=(1,), cp=(1,)
     )
     every = brute(job, space, 5, True)
-    assert {row[5] for row in every.rows} == {1}
+    assert {row.degree("dp") for row in every.rows} == {1}
     assert search(job, space, 5, True).rows == every.rows
 
 
@@ -116,7 +116,7 @@ def test_an_interval_of_replicas_in_a_mesh_is_bounded_by_its_fastest() -> None:
         "schedule": ("1f1b",),
     }
     times = {
-        dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0][0]
+        dp: brute(job, Space(**one, dp=(dp,)), 1, True).rows[0].merit
         for dp in (4, 5, 6, 7)
     }
     assert times[7] < times[4], "a larger group is faster here"
@@ -143,4 +143,4 @@ def test_no_part_of_a_space_holds_anything_better(name: str) -> None:
     for tp, cp, pp in product((2, 4, 8), (1, 8), (8, 16, 32)):
         part = Space(tp=(tp,), cp=(cp,), pp=(pp,), microbatch=(1,), **wide)
         rows = brute(job, part, 1, True).rows
-        assert not rows or best[0] <= rows[0][0] * (1 + 1e-12)
+        assert not rows or best.merit <= rows[0].merit * (1 + 1e-12)

@@ -18,7 +18,9 @@ from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 from meshwright.search import Space, nearby, plan, recipes
+from meshwright.search.best import Row
 from meshwright.search.merit import burden, merit, seconds_of, weigh
+from meshwright.search.space import DEGREES
 
 TWO = Network(
     "n", (Dim("node", 1e9, 0.0, size=8), Dim("net", 1e9, 0.0, size=4096))
@@ -49,8 +51,8 @@ def test_seconds_over_the_chance_to_fit() -> None:
     )
     risky = job(memory=how)
     assert merit(risky, 3.0, 1e12) == pytest.approx(6.0)
-    assert seconds_of(risky, (6.0, 1e12)) == pytest.approx(3.0)
-    assert weigh(job()) is None and seconds_of(job(), (6.0, 1e12)) == 6.0
+    assert seconds_of(risky, row(6.0, 1, 1e12)) == pytest.approx(3.0)
+    assert weigh(job()) is None and seconds_of(job(), row(6.0, 1)) == 6.0
     by = weigh(risky)
     assert by is not None and by(3.0, 1e12) == pytest.approx(6.0)
 
@@ -159,18 +161,14 @@ def test_units_between_node_and_network() -> None:
     assert sizes(45, "ring") == [(4, 5, 2)]
 
 
-def row(merit: float, dp: int) -> tuple[float, ...]:
-    found = [merit, 0.0, *[1.0] * 12]
-    found[nearby.DP] = float(dp)
-    return tuple(found)
+def row(merit: float, dp: int, held: float = 0.0) -> Row:
+    degrees = tuple(float(dp) if name == "dp" else 1.0 for name in DEGREES)
+    return Row(merit, held, degrees, (0, 0, 0, 0), ())
 
 
 def test_where_chips_and_batch_bind_dp() -> None:
     """128 and 32 have 32 in common: a dp of 8 is no less than a quarter of it. 96 and 64 have as
     much, but of the third that is left other axes must take 3."""
-    from meshwright.search.space import DEGREES
-
-    assert (2, *DEGREES)[nearby.DP - 1] == "dp"
     at = job(128, 32)
     assert nearby.dp_is_bound(at, None)
     assert not nearby.dp_is_bound(at, row(1.0, 8))

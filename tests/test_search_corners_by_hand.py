@@ -51,8 +51,7 @@ def job(
 
 def layouts(at: Job, space: Space, relaxed: bool = False) -> list[Layout]:
     """All of a space."""
-    dims = len(at.cluster.network.dims)
-    return brute(at, space, 10**4, relaxed).layouts(space.scheme, dims)
+    return brute(at, space, 10**4, relaxed).layouts
 
 
 # What a space holds.
@@ -69,8 +68,8 @@ def test_a_search_keeps_what_can_run_and_nothing_else(relaxed: bool) -> None:
     found = brute(job(), space, 10**4, relaxed)
     assert search(job(), space, 10**4, relaxed).rows == found.rows
     assert len(found.rows) == found.feasible > 0
-    assert all(np.isfinite(row[0]) for row in found.rows)
-    shown = found.layouts("megatron", 2)
+    assert all(np.isfinite(row.merit) for row in found.rows)
+    shown = found.layouts
     assert {int(x.pp) for x in shown} == {1, 4}
     assert all(x.zero == 0 for x in shown if x.replicas == 1)
     assert all(x.chips == 8 or (relaxed and x.chips < 8) for x in shown)
@@ -137,9 +136,7 @@ def test_pairs_that_a_framework_bars_are_not_found() -> None:
     )  # fmt: skip
     every = brute(at, space, 10**4)
     assert search(at, space, len(every.rows)).rows == every.rows
-    kinds = {
-        (x.schedule, x.zero) for x in every.layouts("megatron", 2) if x.pp > 1
-    }
+    kinds = {(x.schedule, x.zero) for x in every.layouts if x.pp > 1}
     assert kinds == {("1f1b", 0), ("1f1b", 3), ("zbv", 0)}
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from meshwright import Job, plan
 from meshwright.describe.assumptions import REALISTIC
-from meshwright.describe.layout import Layout
 from meshwright.layout import practice
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute
 from meshwright.search.best import NEARLY, ROUNDING, reach
-from meshwright.search.families import NAMES, families, parts, split_of
+from meshwright.search.families import split_of
 from meshwright.search.merit import burden
 from meshwright.search.several import joined, several
 from meshwright.search.split import NONE
@@ -24,6 +23,29 @@ from test_search import random_job
 JOB = Job("llama3-8b", "16xh100-sxm", 32)
 ONE_STAGE = Space(pp=(1,))
 """Nothing is replayed: closed forms are exact."""
+
+
+FAMILIES = {
+    "pipelines, ZeRO-0 or 1": {"pp": True, "zero": (0, 1)},
+    "pipelines, ZeRO-2 or 3": {"pp": True, "zero": (2, 3)},
+    "FSDP with tp": {"pp": False, "tp": True, "zero": (2, 3)},
+    "FSDP only": {"pp": False, "tp": False, "zero": (2, 3)},
+    "no pipelines, ZeRO-0 or 1": {"pp": False, "zero": (0, 1)},
+}
+"""Name -> whether degrees are above 1, and ZeRO stages."""
+
+
+def part(space: Space, job: Job, name: str) -> Space | None:
+    """The part of a space that a family is, as a space of its own; None: it has none."""
+    fields: dict[str, tuple[int, ...]] = {}
+    for axis, asked in FAMILIES[name].items():
+        every = space.values(axis) or range(1, 1 + max(job.model.layers, 8))
+        fields[axis] = tuple(
+            n
+            for n in every
+            if (n in asked if axis == "zero" else (n > 1) == asked)
+        )
+    return space.but(**fields) if all(fields.values()) else None
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +60,7 @@ def test_of_all_layouts_as_good_as_the_best_the_simplest_is_the_answer(
     usual = practice.keeping(JOB, practice.kept_conventions(JOB))
     spaces, _ = strategies(JOB, ONE_STAGE)
     every = [
-        (row[0], best.layout(row, "megatron", 2))
+        (row.merit, best.layout(row))
         for best in (brute(usual, space, 100_000) for space in spaces)
         for row in best.rows
     ]
@@ -80,37 +102,19 @@ def test_no_two_ties_are_told_apart(found) -> None:
         assert found.tie(p) == (p.merit_s <= least * (1 + resolution(JOB)))
 
 
-def test_families_are_parts_of_the_space_and_each_shows_its_best() -> None:
-    """None in two, none left out; each best is that of a plan of its part alone."""
+def test_each_family_shows_the_best_of_its_part_of_the_space() -> None:
     every = Space(
         zero=(0, 1, 3), schedule=("1f1b",), cp=(1,), pp=(1, 2), microbatch=(1,)
     )
-    cut = families(JOB, every)
-    assert {*cut} == {*NAMES.values()}
-    for tp in (1, 2, 4, 8):
-        for pp in (1, 2):
-            for zero in (0, 1, 3):
-                holds = [
-                    s.choices.allows(Layout(tp=tp, pp=pp, zero=zero))
-                    for s in cut.values()
-                ]
-                assert sum(holds) == 1
     whole = plan(JOB, every)
-    assert {f.name for f in whole.families} >= {
-        "FSDP only",
-        "pipelines, ZeRO-0 or 1",
-    }
-    for family in whole.families:
-        if family.name in cut:
-            exact = replace(JOB, assumptions=replace(REALISTIC, name="exact"))
-            alone = plan(exact, cut[family.name]).best
-            if family.prediction.layout != whole.best.layout:
-                assert family.prediction.merit_s == pytest.approx(
-                    alone.merit_s
-                )
-            assert family.slower == pytest.approx(
-                whole.slower(family.prediction)
-            )
+    shown = {family.name: family for family in whole.families}
+    assert {*shown} >= {"FSDP only", "pipelines, ZeRO-0 or 1"}
+    for name in {*shown} & {*FAMILIES}:
+        exact = replace(JOB, assumptions=replace(REALISTIC, name="exact"))
+        alone, mine = plan(exact, part(every, JOB, name)).best, shown[name]
+        if mine.prediction.layout != whole.best.layout:
+            assert mine.prediction.merit_s == pytest.approx(alone.merit_s)
+        assert mine.slower == pytest.approx(whole.slower(mine.prediction))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -124,24 +128,39 @@ def test_one_search_finds_the_best_of_every_family(seed: int) -> None:
             continue
         compared += 1
         k, slack = rng.choice([1, 1, 3]), rng.choice([0.02, 0.2])
-        each = [part for _, part in parts(job, [space], True)]
-        every = [brute(job, part, 10**5, relaxed) for part in each]
-        merits = sorted(row[0] for best in every for row in best.rows)
+        cut = {name: part(space, job, name) for name in FAMILIES}
+        every = {
+            name: brute(job, one, 10**5, relaxed)
+            for name, one in cut.items()
+            if one
+        }
+        merits = sorted(
+            row.merit for best in every.values() for row in best.rows
+        )
         common = (
             reach(merits[k - 1], merits[0], slack)
             if len(merits) >= k
             else float("inf")
         )
-        found = several(job, [space], k, relaxed, slack=slack, split=True)
-        assert [part for part, _ in found] == each
-        for (_, mine), best in zip(found, every, strict=True):
-            limit = max(common, best.first * NEARLY) * ROUNDING
-            assert mine.choice == best.choice
-            assert mine.rows == [row for row in best.rows if row[0] <= limit]
-            assert mine.complete(limit / ROUNDING)
-            slower += bool(best.rows) and best.first > common
-        searched = sum(best.searched for best in every)
-        assert relaxed or sum(best.searched for _, best in found) == searched
+        found = several(job, [space], k, relaxed, slack=slack, by_family=True)
+        ((_, mine),) = found
+        for number, name in enumerate(mine.split.names):
+            rows = every[name].rows if name in every else []
+            first = rows[0].merit if rows else 0.0
+            limit = max(common, first * NEARLY) * ROUNDING
+            assert [
+                (row.merit, mine.layout(row))
+                for row in mine.rows
+                if mine.part(row) == number
+            ] == [
+                (row.merit, every[name].layout(row))
+                for row in rows
+                if row.merit <= limit
+            ]
+            assert mine.known(number) >= limit / ROUNDING
+            slower += bool(rows) and first > common
+        searched = sum(best.searched for best in every.values())
+        assert relaxed or mine.searched == searched
     assert slower, "some family is beyond what the others leave"
 
 
@@ -152,7 +171,7 @@ def test_spaces_that_differ_in_pipelines_and_zero_are_one_search() -> None:
     ((whole, each),) = joined([plain, sharded])
     assert each == [plain, sharded]
     assert whole == Space(zero=(0, 1, 2, 3))
-    split = split_of(each)
+    split = split_of(each, False)
     assert [split.part(1, pp, zero) for pp in (1, 2) for zero in (1, 3)] == [
         0, 1, 0, NONE,
     ]  # fmt: skip
@@ -162,14 +181,13 @@ def test_spaces_that_differ_in_pipelines_and_zero_are_one_search() -> None:
         Space(zero=(2, 3), pp=(2,)),
     ):
         assert len(joined([plain, other])) == 2, other
-    both = several(JOB, [plain, sharded], 5, False, slack=0.05)
-    for space, best in both:
-        rows = brute(JOB, space, 5, slack=0.05).rows
-        assert best.first == rows[0][0]
+    ((_, both),) = several(JOB, [plain, sharded], 5, False, slack=0.05)
     alone = [several(JOB, [s], 5, False, slack=0.05)[0][1] for s in each]
-    for (_, mine), one in zip(both, alone, strict=True):
-        assert mine.rows == one.rows[: len(mine.rows)]
-        assert mine.searched in (0, sum(best.searched for best in alone))
+    for number, one in enumerate(alone):
+        mine = [row.merit for row in both.rows if both.part(row) == number]
+        assert mine == [row.merit for row in one.rows[: len(mine)]]
+        assert mine[0] == brute(JOB, each[number], 1).rows[0].merit
+    assert both.searched == sum(best.searched for best in alone)
 
 
 def test_a_paper_ranks_by_its_own_seconds_and_has_no_families() -> None:

@@ -44,7 +44,7 @@ def job_of(name: str, on: str, batch: int) -> Job:
 
 def seconds(job: Job, space: Space, relaxed: bool) -> float:
     rows = search(job, space, 1, relaxed).rows
-    return float(rows[0][0]) if rows else float("inf")
+    return float(rows[0].merit) if rows else float("inf")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -87,7 +87,7 @@ def test_rows_that_only_a_choice_without_sequence_parallelism_runs_are_tried() -
         search(job, replace(only, **x), 1).rows
         for x in ({}, {"sequence_parallel": (False,)})
     )
-    assert free and free[0][0] <= without[0][0]
+    assert free and free[0].merit <= without[0].merit
 
 
 STRICT_IS_EMPTY = [
@@ -143,7 +143,7 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
     assert plan(job, space, top=1).pareto is None
     front = plan(job, space, top=1, pareto=True).pareto
     assert front and len(front) > 2
-    layouts = brute(job, space, 100_000, relaxed).layouts(space.scheme, 2)
+    layouts = brute(job, space, 100_000, relaxed).layouts
     every = [
         (p.memory_bytes["allocated"], p.step_time_s)
         for p in (predict(job, layout) for layout in layouts)
@@ -174,7 +174,7 @@ def test_experts_in_no_layer() -> None:
     for relaxed in (False, True):
         (row,) = search(job, space, 1, relaxed).rows
         found = plan(job, replace(space, relaxed=relaxed), top=1).best
-        assert found and row[0] <= found.merit_s * (1 + 1e-12)
+        assert found and row.merit <= found.merit_s * (1 + 1e-12)
         assert predict(job, found.layout).step_time_s == found.step_time_s
 
 
@@ -580,7 +580,7 @@ def test_what_states_alone_exceed_is_not_searched(
     least = unfit.least_states(job, space)
     found = search(job, space, 20)
     assert found.rows
-    for layout in found.layouts(space.scheme, 2):
+    for layout in found.layouts:
         p = predict(job, layout)
         stages = [m.weights + m.optimizer for m in p.memory_by_stage.values()]
         assert least <= max(stages) * (1 + 1e-12)

@@ -72,15 +72,12 @@ def test_a_plan_is_the_best_of_a_plain_loop_of_predictions(seed: int) -> None:
         assert quick.searched >= len(shown) and len(every.rows) == len(fine)
         assert relaxed or quick.searched == len(shown)
         assert fits(job, space, relaxed) is bool(fine)
-        dims = len(job.cluster.network.dims)
-        tables = dict(
-            zip(every.layouts(space.scheme, dims), every.rows, strict=True)
-        )
+        tables = dict(zip(every.layouts, every.rows, strict=True))
         for p in fine:
             row = tables[p.layout]
             assert seconds_of(job, row) <= p.step_time_s * (1 + 1e-12)
             held = p.memory_bytes["allocated"]
-            assert row[1] == pytest.approx(held, rel=1e-12)
+            assert row.bytes == pytest.approx(held, rel=1e-12)
         found = plan(
             job, replace(space, relaxed=relaxed), top=3, families=False
         )
@@ -116,12 +113,14 @@ def test_limits_leave_out_nothing_within_them() -> None:
             continue
         within = rng.choice(rows)[0]
         found = search(job, space, EVERY, relaxed, within=within).rows
-        assert found == [row for row in rows if row[0] <= within * (1 + 1e-12)]
-        assert not search(job, space, 1, relaxed, within=rows[0][0] * 0.99).rows  # fmt: skip
+        assert found == [
+            row for row in rows if row.merit <= within * (1 + 1e-12)
+        ]
+        assert not search(job, space, 1, relaxed, within=rows[0].merit * 0.99).rows  # fmt: skip
         near = search(job, space, 1, relaxed, slack=0.1).rows
         assert near == rows[: len(near)] and near
         left = rows[len(near) :]
-        assert not left or left[0][0] > rows[0][0] * 1.1
+        assert not left or left[0].merit > rows[0].merit * 1.1
 
 
 def test_both_numbers_are_shown() -> None:

@@ -22,7 +22,7 @@ from meshwright.layout.placement import placed
 from meshwright.search import placement
 from meshwright.search.degrees import pipelines, shards, splits
 from meshwright.search.described import ranges
-from meshwright.search.options import Sharding, Way, options, shardings
+from meshwright.search.options import Sharding, options, shardings
 from meshwright.search.space import Space
 from meshwright.search.table import distinct
 
@@ -112,7 +112,7 @@ def test_panels_of_summa() -> None:
     assert rows(found, "tp", "cp", "panels") == sorted(expected)
     fine = splits(
         job(), {"tp": np.array([5.0]), "cp": np.array([2.0]), "microbatch": np.array([5.0])},
-        "summa", True,
+        {"scheme": "summa"}, True,
     )  # fmt: skip
     assert fine.tolist() == [True], "summa does not cut tokens over tp"
 
@@ -241,11 +241,12 @@ def test_options_that_change_nothing_are_left_out() -> None:
     chosen = options(
         base, Space(schedule=("1f1b", "interleaved"), interleave=(1,))
     )
-    assert chosen.schedules == (Way("1f1b"),) and chosen.chunks == ((1,),)
+    (only,) = chosen.schedules
+    assert only.schedule == "1f1b" and only.chunks == (1,)
     two = options(
         base, Space(schedule=("zbv", "interleaved"), interleave=(2,))
     )
-    assert two.chunks == ((2,), (2,))
+    assert [way.chunks for way in two.schedules] == [(2,), (2,)]
 
 
 def test_chunks_that_are_tried() -> None:
@@ -253,10 +254,11 @@ def test_chunks_that_are_tried() -> None:
     how = replace(SET, overlap=replace(SET.overlap, pp="interleaved"))
     deep = replace(DENSE, layers=24)
     space = Space(schedule=("interleaved",), stages=("even",))
-    found = options(job(deep, how=how), space).chunks
-    assert found == ((2, 3, 4, 5, 6, 7, 8, 12, 24),)
+    (way,) = options(job(deep, how=how), space).schedules
+    assert way.chunks == (2, 3, 4, 5, 6, 7, 8, 12, 24)
     asked = space.but(interleave=(9, 26, 27))
-    assert options(job(deep, how=how), asked).chunks == ((9, 26),)
+    (way,) = options(job(deep, how=how), asked).schedules
+    assert way.chunks == (9, 26)
 
 
 @pytest.mark.parametrize(

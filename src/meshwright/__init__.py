@@ -73,7 +73,7 @@ if TYPE_CHECKING:  # the same names once more, with their types
     from .prediction.table import Table as Table
     from .prediction.table import table as table
     from .prediction.term import Term as Term
-    from .search.plan import Plan as Plan
+    from .search.answer import Plan as Plan
     from .search.plan import plan as plan
     from .search.space import Space as Space
     from .sweep import Sweep as Sweep

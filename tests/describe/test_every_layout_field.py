@@ -34,7 +34,7 @@ from meshwright.layout.placement import placed
 from meshwright.report.plan import ranking
 from meshwright.report.text import layout_words
 from meshwright.search import Space
-from meshwright.search.plan import Plan
+from meshwright.search.answer import Plan
 from meshwright.sweep import Point, Sweep
 
 

@@ -91,12 +91,14 @@ def test_padded_sequences_are_searched(relaxed: bool) -> None:
     job = replace(JOB, seq=5000)
     every = brute(job, space, 50, relaxed)
     assert search(job, space, 50, relaxed).rows == every.rows
-    layouts = every.layouts("megatron", len(job.cluster.sizes))
+    layouts = every.layouts
     assert layouts and all(padding(job, x) for x in layouts)
     for row, layout in zip(every.rows, layouts, strict=True):
         p = predict(job, layout)
         assert p.step_time_s == pytest.approx(seconds_of(job, row), rel=1e-9)
-        assert p.memory_bytes["allocated"] == pytest.approx(row[1], rel=1e-9)
+        assert p.memory_bytes["allocated"] == pytest.approx(
+            row.bytes, rel=1e-9
+        )
 
 
 def test_ten_million_tokens_are_nearly_as_quick_as_the_next_power_of_two() -> (

@@ -251,9 +251,7 @@ def fastest(
         assumptions=launched(real.assumptions),
         framework=real.framework,
     )
-    layouts = search(job, real.space, 1).layouts(
-        real.space.scheme, len(scenario.joined.dims)
-    )
+    layouts = search(job, real.space, 1).layouts
     return predict(job, layouts[0]) if layouts else None
 
 

@@ -4,9 +4,10 @@ space -> degrees, options -> points -> evaluate (brute force) -> bound, cascade 
 bounds) -> plan
 """
 
+from .answer import Plan
 from .cascade import search
 from .evaluate import brute
-from .plan import Plan, plan, planning
+from .plan import plan, planning
 from .space import Space
 
 __all__ = ["Plan", "Space", "brute", "plan", "planning", "search"]

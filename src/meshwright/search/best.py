@@ -1,10 +1,10 @@
-"""The best layouts found so far, and counts of what was looked at."""
+"""The best layouts of a search so far, and counts of what was looked at."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from ..describe.layout import AXES, Layout
 from .options import Options
 from .placement import Shares
 from .points import Points
-from .space import DEGREES, Fixed
-from .split import NONE, SHARDED, WHOLE, Split
+from .space import DEGREES
+from .split import NONE, SHARDED, Split
 from .table import Column, Index, Table
 
 ROUNDING = 1 + 1e-12
@@ -25,12 +25,25 @@ NEARLY = 1.01
 MOST_TIES = 512
 """Layouts that are kept beyond the k best."""
 LARGEST = float(np.finfo(float).max)
-TP = 2 + DEGREES.index("tp")
-PP = 2 + DEGREES.index("pp")
-ZERO = 5 + len(DEGREES)
-"""Places in a row, after what ranks it and its bytes."""
 Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
+
+
+class Row(NamedTuple):
+    """A layout as it ranks: by its merit, and among ties by the rest, from left to right."""
+
+    merit: float
+    bytes: float
+    degrees: tuple[float, ...]
+    """In the order of `DEGREES`."""
+    options: tuple[int, int, int, int]
+    """Positions of sequence parallelism, recomputation, schedule and ZeRO stage in `Options`."""
+    placement: tuple[float, ...]
+    """The share of each axis in each dimension of the network."""
+
+    def degree(self, name: str) -> float:
+        """One of its degrees."""
+        return self.degrees[DEGREES.index(name)]
 
 
 @dataclass
@@ -40,72 +53,61 @@ class Best:
     k: int
     choice: Options
     within: float = np.inf
-    """What no layout may exceed, whatever was found."""
+    """What no layout may exceed, whatever else there is."""
     weigh: Weigh | None = None
     """None: seconds rank."""
     slack: float = 0.0
     """Beyond the k best, layouts that the first beats by no more than this share are kept too, and
     what is nearly as good as any of these: replays decide."""
     sure: bool = False
-    """The first, and what is nearly as good, is kept whatever `within` says."""
-    trial: Any = np.inf
-    """While rows are tried: what is looked for among them (`cascade`), in each part."""
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    """(what ranks, bytes, degrees..., option numbers..., placement...), sorted."""
+    """The first of each part, and what is nearly as good, is kept whatever `within` says."""
+    rows: list[Row] = field(default_factory=list)
+    """Sorted."""
     searched: int = 0
     feasible: int = 0
     evaluated: int = 0
     too_big: int = 0
-
-    @property
-    def first(self) -> float:
-        """Of the best; inf: there is none."""
-        return float(self.rows[0][0]) if self.rows else np.inf
+    limits: Column = field(init=False)
+    """What no newcomer to each part may exceed; bounds may round up. The last, of what is in none:
+    0.
+    """
 
     @property
     def split(self) -> Split:
         """The parts of which each has its own first, and so its own limit."""
-        return self.choice.split if self.choice else WHOLE
-
-    @property
-    def firsts(self) -> Column:
-        """The first of each part, and 0 for what is in none."""
-        found = np.append(np.full(self.split.parts, np.inf), 0.0)
-        for row in reversed(
-            self.rows if self.split.parts > 1 else self.rows[:1]
-        ):
-            found[self._part(row)] = row[0]
-        return found
+        return self.choice.split
 
     @property
     def common(self) -> float:
         """What no newcomer to any part may exceed, but for what is sure."""
-        found = np.inf
-        if len(self.rows) >= self.k:
-            kth = self._at(self.k)
-            last = self._at(max(MOST_TIES, self.k))
-            found = max(kth, min(reach(kth, self.first, self.slack), last))
-        return min(found, self.within)
+        if len(self.rows) < self.k:
+            return self.within
+        kth, first = self.rows[self.k - 1].merit, self.rows[0].merit
+        most = max(MOST_TIES, self.k)
+        last = self.rows[most - 1].merit if len(self.rows) >= most else np.inf
+        return min(
+            max(kth, min(reach(kth, first, self.slack), last)), self.within
+        )
 
-    @property
-    def kept(self) -> Column:
-        """What no row of each part exceeds; bounds may round up. 0: it is in none."""
-        found: Column = np.full(self.split.parts + 1, self.common)
+    def __post_init__(self) -> None:
+        self.limits = self._limits()
+
+    def _limits(self) -> Column:
+        """`limits` of these rows."""
+        limits: Column = np.full(self.split.parts + 1, self.common)
         if self.sure:
-            found = np.maximum(found, self.firsts * NEARLY)
-        found = found * ROUNDING
-        found[NONE] = 0.0
-        return found
+            merits = np.array([row.merit for row in self.rows])
+            parts = np.array([self.part(row) for row in self.rows], dtype=int)
+            limits = np.maximum(limits, self._firsts(merits, parts))
+        limits = limits * ROUNDING
+        limits[NONE] = 0.0
+        return limits
 
-    @property
-    def limits(self) -> Column:
-        """What a newcomer to each part must not exceed."""
-        return np.asarray(np.minimum(self.kept, self.trial))
-
-    @property
-    def limit(self) -> float:
-        """What no newcomer may exceed."""
-        return float(self.limits.max())
+    def _firsts(self, merits: Column, parts: Index) -> Column:
+        """What is kept of each part, whatever there is in others."""
+        firsts = np.full(self.split.parts + 1, np.inf)
+        np.minimum.at(firsts, parts, merits)
+        return firsts * NEARLY
 
     def over(self, table: Table) -> Column:
         """What rows must not exceed while their ZeRO stage is open."""
@@ -121,37 +123,25 @@ class Best:
         most = np.minimum(self.limits, LARGEST)[parts]
         return np.asarray((bounds <= most).any(axis=0))
 
-    def _part(self, row: tuple[Any, ...]) -> int:
+    def part(self, row: Row) -> int:
         """That of a row."""
-        split = self.split
-        if split.parts == 1:
-            return 0
-        return split.part(row[TP], row[PP], self.choice.zero[row[ZERO]].zero)
+        split, zero = self.split, self.choice.zero[row.options[-1]].zero
+        kind: int = split.kind(row.degree("tp"), row.degree("pp"))
+        return split.numbers[kind][-1 if zero >= SHARDED else 0]
+
+    def known(self, part: int) -> float:
+        """Merit up to which no layout of a part was left out."""
+        if self._tied:
+            return float(self.limits[part] * ROUNDING**NEAR)
+        if len(self.rows) < self.k:
+            return self.within * ROUNDING**NEAR
+        # others may tie with the last
+        return float(np.nextafter(self.rows[-1].merit, 0.0))
 
     @property
-    def _sure(self) -> float:
-        """What is kept in any case."""
-        return self.first * NEARLY
-
-    def _at(self, place: int) -> float:
-        """Of the row at this place, counted from 1; inf: there is none."""
-        return (
-            float(self.rows[place - 1][0])
-            if len(self.rows) >= place
-            else np.inf
-        )
-
-    def complete(self, limit: float) -> bool:
-        """Whether no layout within this limit was left out."""
-        far = max(self.within, self._sure) if self.sure else self.within
-        if limit > far * ROUNDING**NEAR:
-            return False
-        kept = len(self.rows) < self.k or bool(self.rows[-1][0] > limit)
-        return kept or (
-            self.slack > 0.0
-            and limit <= self.limit
-            and len(self.rows) < MOST_TIES
-        )
+    def _tied(self) -> bool:
+        """All rows within limits are kept, not k of them."""
+        return self.slack > 0.0 or self.sure or self.split.parts > 1
 
     def add(
         self,
@@ -165,33 +155,34 @@ class Best:
         """
         limits = np.minimum(self.limits, LARGEST)
         fresh = [
-            self._within(index, each, table, limits, capacity)
+            self._fitting(index, each, table, limits, capacity)
             for index, each in several
         ]
-        row, worth, bytes_, parts, *numbers = (
+        row, merit, bytes_, parts, *options = (
             np.concatenate(columns) for columns in zip(*fresh, strict=True)
         )
         if self.weigh:
-            worth = self.weigh(worth, bytes_)
-        kept = np.flatnonzero(worth <= self._far(worth, parts, limits))
+            merit = self.weigh(merit, bytes_)
+        kept = np.flatnonzero(merit <= self._far(merit, parts, limits))
         if not len(kept):
             return
         row = row[kept]
-        columns = [
-            worth[kept],
-            bytes_[kept],
-            *(table[d][row] for d in DEGREES),
-            *(number[kept] for number in numbers),
-            *(share[row] for axis in AXES for share in shares[axis]),
-        ]
-        new = zip(*(x.tolist() for x in columns), strict=True)
+        degrees = (table[d][row].tolist() for d in DEGREES)
+        placed = (each[row].tolist() for axis in AXES for each in shares[axis])
+        new = map(
+            Row,
+            merit[kept].tolist(),
+            bytes_[kept].tolist(),
+            zip(*degrees, strict=True),
+            zip(*(number[kept].tolist() for number in options), strict=True),
+            zip(*placed, strict=True),
+        )
         self.rows = sorted({*self.rows, *new})
-        limits = self.kept
-        tied = self.slack > 0.0 or self.split.parts > 1
-        rows = self.rows if tied else self.rows[: self.k]
-        self.rows = [x for x in rows if x[0] <= limits[self._part(x)]]
+        limits = self.limits = self._limits()
+        rows = self.rows if self._tied else self.rows[: self.k]
+        self.rows = [x for x in rows if x.merit <= limits[self.part(x)]]
 
-    def _within(
+    def _fitting(
         self,
         index: Index,
         each: Points,
@@ -208,10 +199,8 @@ class Best:
         fine = int(np.count_nonzero(fits))
         self.feasible += fine
         self.too_big += int(np.count_nonzero(runs)) - fine
-        sharded = self.choice.zero[each.place[-1]].zero
-        parts = self.split.side(
-            sharded, table["tp"][index], table["pp"][index]
-        )
+        zero = self.choice.zero[each.place[-1]].zero
+        parts = self.split.part(table["tp"][index], table["pp"][index], zero)
         good = np.flatnonzero(fits & (each.seconds <= limits[parts]))
         return (
             index[good],
@@ -221,67 +210,43 @@ class Best:
             *(np.full(len(good), number) for number in each.place),
         )
 
-    def _far(self, worth: Column, parts: Index, limits: Column) -> Column:
+    def _far(self, merit: Column, parts: Index, limits: Column) -> Column:
         """What each newcomer must not exceed, whatever else there is: many of them limit each
-        other."""
+        other, which spares sorting them.
+        """
         most: Column = limits[parts]
-        if len(worth) <= 4 * self.k:
+        if len(merit) <= 4 * self.k:
             return most
-        least = np.partition(worth, self.k - 1)
-        far = np.full(
-            len(limits), reach(least[self.k - 1], least.min(), self.slack)
-        )
+        kth = np.partition(merit, self.k - 1)[self.k - 1]
+        far = np.full(len(limits), reach(kth, merit.min(), self.slack))
         if self.sure:
-            firsts = np.full(len(limits), np.inf)
-            np.minimum.at(firsts, parts, worth)
-            far = np.maximum(far, firsts * NEARLY)
+            far = np.maximum(far, self._firsts(merit, parts))
         return np.asarray(np.minimum(most, far[parts]))
 
-    def of(self, part: int) -> list[tuple[Any, ...]]:
-        """The rows of a part, with its ZeRO stages numbered by themselves."""
-        mine = [row for row in self.rows if self._part(row) == part]
-        if not mine:
-            return []
-        zero = self.choice.zero
-        sharded = zero[mine[0][ZERO]].zero >= SHARDED
-        own = [n for n, z in enumerate(zero) if (z.zero >= SHARDED) == sharded]
-        return [
-            (*row[:ZERO], own.index(row[ZERO]), *row[ZERO + 1 :])
-            for row in mine
-        ]
+    @property
+    def layouts(self) -> list[Layout]:
+        """Best first."""
+        return [self.layout(row) for row in self.rows]
 
-    def layouts(self, scheme: str, dims: int) -> list[Layout]:
-        """The layouts found, best first."""
-        return [self.layout(row, scheme, dims) for row in self.rows]
-
-    def layout(self, row: tuple[Any, ...], scheme: str, dims: int) -> Layout:
+    def layout(self, row: Row) -> Layout:
         """The layout of a row."""
+        choice = self.choice
         degrees: dict[str, Any] = dict(
-            zip(
-                DEGREES,
-                (int(x) for x in row[2 : 2 + len(DEGREES)]),
-                strict=True,
-            )
+            zip(DEGREES, map(int, row.degrees), strict=True)
         )
-        sp, rec, sched, zero = row[2 + len(DEGREES) : 6 + len(DEGREES)]
-        where = row[6 + len(DEGREES) :]
-        shares = {
-            a: tuple(int(x) for x in where[i * dims : (i + 1) * dims])
-            for i, a in enumerate(AXES)
-        }
-        way = self.choice.schedules[sched]
-        sharding = self.choice.zero[zero]
-        fixed = Fixed.of(scheme) | way._asdict()
+        sequence_parallel, recompute, schedule, zero = row.options
+        dims = len(row.placement) // len(AXES)
+        shares = zip(*[map(int, row.placement)] * dims, strict=True)
+        sharding = choice.zero[zero]
+        ranks = (degrees[axis] for axis in ("tp", "cp", "dp"))
         return Layout(
             **degrees,
             zero=sharding.zero,
-            dp_replicate=int(
-                sharding.of(degrees["tp"], degrees["cp"], degrees["dp"])
-            ),
-            recompute=self.choice.recompute[rec],
-            sequence_parallel=self.choice.sequence_parallel[sp],
-            **fixed,
-            placement=shares,
+            dp_replicate=int(sharding.of(*ranks)),
+            recompute=choice.recompute[recompute],
+            sequence_parallel=choice.sequence_parallel[sequence_parallel],
+            **{**choice.fixed, **choice.schedules[schedule].fields},
+            placement=dict(zip(AXES, shares, strict=True)),
         )
 
 

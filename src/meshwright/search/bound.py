@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import step
 from ..describe.job import Job
@@ -24,26 +25,19 @@ from ..num import ceil_div
 from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import Pass, StageCosts
 from ..step import room
-from ..step.pipeline import MANY
 from .best import Best
 from .degrees import BLOCK, chunked, dp_step, fewest, pipelines, replicas
 from .evaluate import Ways
-from .kinds import kinds
 from .legal import possible
-from .nearest import bodies, bound_clock, each_way
+from .nearest import bodies, bound_clock, each_way, pick
 from .options import Options
 from .points import Alive, Rows, points
 from .space import Space
-from .table import Column, Grid, Index, Table, keep, length, stack, take
+from .table import Column, Grid, Table, keep, length, stack, take
+from .ways import Way
 
 CROSSED = 2048
 """Shards that are crossed with all pipeline degrees at once."""
-NEVER = 1e100
-"""Seconds longer than any step: of a schedule that cannot run."""
-NEAR = 1e-3
-"""Of a share of F, I or W: the step over which a slope is taken."""
-NEARLY_NONE = 1e-9
-"""Of a slope: more than a difference over a short step loses to rounding."""
 ROUNDED = 1.0 - 1e-12
 """A sum in another order is no longer than what it bounds."""
 Limits = Callable[[Table], Any]
@@ -70,90 +64,43 @@ def least_layers(costs: list[step.Body]) -> Grid:
     return np.array(np.broadcast_arrays(*least))
 
 
-def least_wait(
-    job: Job, pp: Column, chunks: Column, schedule: Schedule, share: Column
-) -> Column:
-    """Seconds that pipelines wait at least (`step.least_idle`) where a layer takes one second, of
-    which F, I and W have at least `share` each (3 numbers, not above 1 in sum) and nobody says who
-    has the rest.
+def busy(job: Job, copies: int, pp: Column, layers: Grid) -> Column:
+    """Seconds of one microbatch on a device that does nothing but its share of the layers.
 
-    A wait is a maximum of sums of passes, some of them subtracted: convex, and twice as long where
-    all passes are. So no wait is below a tangent, c . (F, I, W), and no tangent has a coefficient
-    below the slope towards less of one pass. A sum of waits of F, I and W alone would be above.
+    layers: `least_layers`, which broadcast against pp;  copies: ranks that hold each stage, which
+    share its microbatches out among them. However layers are dealt, some device holds ceil(L / p)
+    of them, as many of each kind, and the mean of all kinds.
     """
-    middle = 0.9 * share / share.sum() + 0.1 / 3  # none of them nothing
-    at = np.stack([middle, *(middle - NEAR * np.diag(middle))], axis=1)
-    each = Pass(*at)
-    p, v = pp[:, None], chunks[:, None]
-    full = np.asarray(ceil_div(float(job.model.layers), p))
-    none = Pass(0.0, 0.0, 0.0)  # of embedding and head
-    cut = partition(job, p, schedule, v)
-    stages = StageCosts(cut, each, none, none, (), send=0.0)
-    busy = schedule.rounds(MANY) * (full * each.f + full * each.b)
-    waits = np.broadcast_to(
-        step.least_idle(job, schedule, (p, MANY, v), stages, busy),
-        (len(pp), 4),
+    *each, every = (
+        np.asarray(ceil_div(float(n), pp / copies)) / copies
+        for n in (*totals(job.model), job.model.layers)
     )
-    slopes = (waits[:, :1] - waits[:, 1:]) / (NEAR * middle)
-    rest = max(1.0 - share.sum(), 0.0)
-    least = (slopes * share).sum(axis=1) + rest * slopes.min(axis=1)
-    inexact = NEARLY_NONE * np.abs(slopes).max(axis=1)
-    return np.asarray(np.maximum(least - inexact, 0.0))
+    mean = (n * ROUNDED / pp for n in totals(job.model))
+    passes, wholes = layers[:3].sum(axis=0), layers[3:]
+    long = [n * one for n, one in zip(each, wholes, strict=True)]
+    mixed = sum(n * one for n, one in zip(mean, wholes, strict=True))
+    return np.asarray(reduce(np.maximum, [*long, mixed, every * passes]))
 
 
-class Law(NamedTuple):
-    """What pipelines take at least by layers alone."""
-
-    kinds: Grid
-    """(kind, pipeline) layers of each kind that some device holds at least, however dealt."""
-    mean: Grid
-    """(kind, pipeline) layers of each kind on a device on average."""
-    every: Column
-    """All layers on some device at least."""
-    waits: Column
-    """Of the schedule that waits least, in seconds of a layer."""
-
-    @classmethod
-    def of(cls, job: Job, choice: Options, degrees: Table, least: Grid) -> Law:
-        """degrees: pipelines with so many chunks;  least: `least_layers`. Waits are counted once
-        for each pipeline: what they are at least, whatever share F, I and W have in a row.
-        """
-        pp, chunks = degrees["pp"], degrees["interleave"]
-        share = (least[:3] / least[:3].sum(axis=0)).min(axis=1)
-        waits = np.full(len(pp), NEVER)
-        for kind in kinds(choice):
-            rows = np.flatnonzero(kind.filled(job, pp, chunks))
-            idle = np.zeros(len(rows))
-            # papers' bubbles are no paths of the order
-            if step.by_order(job):
-                idle = least_wait(
-                    job, pp[rows], chunks[rows], kind.schedule, share
-                )
-            waits[rows] = np.minimum(waits[rows], idle)
-        count = np.array([*totals(job.model), job.model.layers], dtype=float)
-        # copies of a stage share its microbatches out among them
-        stages = pp / choice.copies
-        fullest = np.asarray(ceil_div(count[:, None], stages)) / choice.copies
-        mean = count[:-1, None] * ROUNDED / pp
-        return cls(fullest[:-1], mean, fullest[-1], waits)
-
-    def rows(self, index: Index) -> Law:
-        """Of some pipelines, or of that of each row."""
-        return Law(*(each[..., index] for each in self))
-
-    def seconds(self, layers: Grid, m: Column) -> Column:
-        """A step of m microbatches takes at least."""
-        one = layers[3:]
-        busy = np.maximum(
-            (self.kinds * one).max(axis=0), (self.mean * one).sum(axis=0)
-        )
-        every = (m * self.every + self.waits) * layers[:3].sum(axis=0)
-        return np.asarray(np.maximum(m * busy, every))
+def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
+    """Seconds of m microbatches through pipelines of nothing but layers, in the order of a
+    schedule: `step.least_idle` of them, whose paths only grow with embedding, head and messages.
+    """
+    schedule, pp, chunks = way.bound, rows["pp"], rows["interleave"]
+    f, i, w = layers[:3]
+    none = Pass(0.0, 0.0, 0.0)  # of embedding and head
+    cut = partition(job, pp, schedule, chunks)
+    stages = StageCosts(cut, Pass(f, i, w), none, none, (), send=0.0)
+    fullest = np.asarray(
+        ceil_div(float(job.model.layers), pp / schedule.copies)
+    )
+    work = schedule.rounds(m) * fullest * (f + i + w)
+    return work + step.least_idle(job, schedule, (pp, m, chunks), stages, work)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Shards and pipelines of a space, with what layers alone say of both."""
+    """Shards and pipelines of a space, with what their layers take."""
 
     job: Job
     space: Space
@@ -163,8 +110,7 @@ class Candidates:
     layers: Grid
     """`least_layers` of the shards."""
     degrees: Table
-    law: Law
-    """Of these pipelines."""
+    """Pipelines, with their numbers of chunks."""
 
     @classmethod
     def of(
@@ -175,9 +121,9 @@ class Candidates:
         shards: Table,
         relaxed: bool,
     ) -> Candidates:
-        """Of these shards with all pipelines of the space. Nothing makes a microbatch cheaper than
-        no pipeline, the most replicas (the fewest add up gradients), every group nearest and
-        nothing computed again.
+        """These shards with all pipelines of the space. Nothing makes a microbatch cheaper than no
+        pipeline, the most replicas (the fewest add up gradients), every group nearest and nothing
+        computed again.
         """
         one = np.ones(length(shards))
         shards = shards | {"shard": np.arange(float(len(one)))}
@@ -187,96 +133,94 @@ class Candidates:
             alone | {"dp": most},
             None,
             job.cluster.sizes,
-            space.scheme,
+            choice.fixed,
             choice.sequence_parallel,
         )
         costs, which = bodies(job, ways, bound_clock(job))
         layers = least_layers(costs)[:, which]
         degrees = pipelines(job, space, relaxed)
-        law = Law.of(job, choice, degrees, layers)
-        return cls(job, space, relaxed, choice, shards, layers, degrees, law)
+        return cls(job, space, relaxed, choice, shards, layers, degrees)
 
-    def crossed(
-        self, over: Limits, small: bool
-    ) -> Iterator[tuple[Table, Column]]:
-        """(rows with their most replicas, seconds that they take at least), within limits;
-        small: only the smallest microbatches.
+    def rows(self, over: Limits, small: bool = False) -> tuple[Table, Column]:
+        """(rows with their most replicas, seconds that their layers take), within limits; small:
+        only the smallest microbatches.
         """
+        tables, seconds = zip(*self._crossed(over, small), strict=True)
+        return stack(*tables), np.concatenate(seconds)
+
+    def _crossed(
+        self, over: Limits, small: bool = False
+    ) -> Iterator[tuple[Table, Column]]:
+        """`rows` in blocks: what layers take does not depend on chunks, which come last."""
         job, degrees = self.job, self.degrees
-        pp, first = np.unique(degrees["pp"], return_index=True)
-        plain = Law(
-            self.law.kinds[:, None, first],
-            self.law.mean[:, None, first],
-            self.law.every[first],
-            np.minimum.reduceat(self.law.waits, first),
-        )
+        pp = np.unique(degrees["pp"])
         micro = self.shards["microbatch"]
         which = np.flatnonzero((micro == micro.min()) | (not small))
         for start in range(0, len(which), CROSSED):
             at = which[start : start + CROSSED]
-            part, layers = take(self.shards, at), self.layers[:, at]
+            part, layers = take(self.shards, at), self.layers[:, at, None]
             grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
             dp = replicas(job, grid, self.space, self.relaxed)
             m = fewest(job, grid | {"dp": dp})
-            seconds = plain.seconds(layers[..., None], m)
-            row, of = np.nonzero((dp >= 1) & (seconds <= over(grid)))
-            again, pipe = chunked(pp[of], degrees)
-            row, of = row[again], of[again]
-            rows = take(part, row) | {"dp": dp[row, of]}
-            rows |= {k: c[pipe] for k, c in degrees.items()}
-            rows["pipe"] = pipe.astype(np.float64)
-            law = self.law.rows(pipe)
-            seconds = law.seconds(layers[:, row], m[row, of])
-            fine = seconds <= over(rows)
+            seconds = m * busy(job, self.choice.copies, pp, layers)
+            row, deep = np.nonzero((dp >= 1) & (seconds <= over(grid)))
+            again, pipe = chunked(pp[deep], degrees)
+            row, deep = row[again], deep[again]
+            rows = take(part, row) | {"dp": dp[row, deep]}
+            rows |= take(degrees, pipe)
+            fine: Any = slice(None)
             if self.relaxed:
-                scheme = self.space.scheme
-                fine &= possible(job, rows, self.choice, scheme)
-            yield keep(rows, fine), seconds[fine]
+                fine = possible(job, rows, self.choice)
+            yield pick(rows, fine), seconds[row, deep][fine]
 
-    def rows(self, over: Limits, small: bool = False) -> tuple[Table, Column]:
-        """(rows with their most replicas, seconds that they take at least), within limits."""
-        tables, seconds = zip(*self.crossed(over, small), strict=True)
-        return stack(*tables), np.concatenate(seconds)
+    def within(self, rows: Table, limit: Column) -> NDArray[np.bool_]:
+        """Where pipelines of layers alone are within the limit in the order of some schedule."""
+        fine: NDArray[np.bool_] = rows["pp"] == 1
+        # papers' bubbles are no paths of an order
+        fine = fine | np.isinf(limit) | (not step.by_order(self.job))
+        for way in self.choice.schedules:
+            open_ = ~fine & way.filled(
+                self.job, rows["pp"], rows["interleave"]
+            )
+            at = np.flatnonzero(open_)
+            some = take(rows, at)
+            layers = self.layers[:, some["shard"].astype(np.intp)]
+            m = fewest(self.job, some)
+            fine[at] = piped(self.job, way, some, m, layers) <= limit[at]
+        return fine
 
     def intervals(self, best: Best) -> tuple[Table, Table, Column]:
         """The intervals of dp that give one number of microbatches m, for every m within the
-        limits: (smallest, largest, seconds that a step takes at least).
+        limits: (smallest, largest, seconds that layers take).
         """
         found = [
-            self._intervals(best, rows)
-            for rows, _ in self.crossed(best.over, False)
+            self._intervals(best, *each) for each in self._crossed(best.over)
         ]
         low, high, seconds = zip(*found, strict=True)
         return stack(*low), stack(*high), np.concatenate(seconds)
 
     def _intervals(
-        self, best: Best, table: Table
+        self, best: Best, table: Table, seconds: Column
     ) -> tuple[Table, Table, Column]:
         job, B = self.job, float(self.job.batch)
-        if np.isinf(best.limit):
+        if np.isinf(best.limits).any():
             fine = may_fit(job, self.space, best, table)
-            table = keep(table, fine)
-        limit = best.over(table)
+            table, seconds = keep(table, fine), seconds[fine]
         micro, step = table["microbatch"], dp_step(table)
-        layers = self.layers[:, table["shard"].astype(np.intp)]
-        law = self.law.rows(table["pipe"].astype(np.intp))
-        one = law._replace(waits=np.zeros(len(limit))).seconds(
-            layers, np.ones(len(limit))
-        )
         few = fewest(job, table)
-        most = np.minimum(np.floor(limit / one), -(-B // micro))
+        one = seconds / few
+        most = np.minimum(np.floor(best.over(table) / one), -(-B // micro))
         counts = np.maximum(most - few + 1, 0).astype(np.intp)
         index = np.repeat(np.arange(len(counts)), counts)
         skipped = np.repeat(np.cumsum(counts) - counts, counts)
         m = few[index] + (np.arange(len(index)) - skipped)
         rows, micro, step = take(table, index), micro[index], step[index]
-        seconds = law.rows(index).seconds(layers[:, index], m)
         # from the first dp that needs no more to the last that still needs m microbatches
         low = -(-B // (m * micro))
         below = -(-B // (np.maximum(m - 1, 1) * micro)) - 1
         high = np.minimum(np.where(m > 1, below, rows["dp"]), rows["dp"])
         low, high = -(-low // step) * step, high // step * step
-        fine = (low <= high) & (seconds <= limit[index])
+        fine = low <= high
         if (only := self.space.values("dp")) is not None:
             only = np.sort(only)
             fine &= np.searchsorted(only, low) < np.searchsorted(
@@ -285,7 +229,7 @@ class Candidates:
         return (
             keep(rows | {"dp": low}, fine),
             keep(rows | {"dp": high}, fine),
-            seconds[fine],
+            (m * one[index])[fine],
         )
 
 
@@ -309,7 +253,7 @@ def lower(
     found = np.full((len(choice.sides), length(near)), np.inf)
     ways = Ways.of(choice)
     side = {z: s for s, stages in enumerate(choice.sides) for z in stages}
-    whole = Rows(near, far, None, space.scheme)
+    whole = Rows(near, far, None)
     for start in range(0, length(near), BLOCK):
         rows = whole.some(slice(start, start + BLOCK))
         parts = choice.parts(rows.near["tp"], rows.near["pp"])

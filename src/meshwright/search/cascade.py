@@ -11,19 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..describe.job import Job
 from .best import LARGEST, Best
 from .bound import Candidates, lower
-from .degrees import among, dp_step, each_dp, pipelines, shards
+from .degrees import (
+    among,
+    dp_step,
+    each_dp,
+    fewest,
+    pipelines,
+    shards,
+)
 from .evaluate import Bounded, Progress, Ways, evaluate
 from .legal import legal_options
 from .merit import weigh
+from .nearest import pick
 from .options import Options, options
 from .placement import count, spread
 from .space import Space
@@ -31,7 +39,6 @@ from .split import NONE, WHOLE, Split
 from .table import (
     Column,
     Grid,
-    Index,
     Table,
     distinct,
     keep,
@@ -44,18 +51,16 @@ FIRST = 256
 """Rows of each kind that are bounded first, for a limit."""
 ROUND = 4096
 """Rows of the first round once there is one."""
-GROWTH = 4
+GROWTH = 8
 """How many times as many rows each round has as the one before."""
 FEW = 64
 """Rows that are not worth a bound."""
 SINGLE = 32768
 """So many numbers of replicas are placed one by one: intervals of more are halved."""
-PLACED_AT_ONCE = 32
-"""Rows with the smallest bounds that are placed for a limit."""
-MORE_AT_ONCE = 1024
-"""Rows that are placed first once there is one."""
-TRIAL = 1.25
-"""Times the largest bound of some rows: what they are looked at within while no limit is known."""
+PLACED_FIRST = 16
+"""Rows with the smallest bounds that are placed first, for a limit."""
+WAITS = 0.3
+"""Of what interleaved 1F1B waits: about what the schedules that are searched wait."""
 
 
 def search(
@@ -110,14 +115,20 @@ def _rounds(
     if not length(table) or not length(degrees):
         return
     open_ = Candidates.of(job, space, best.choice, table, relaxed)
+    if progress:
+        progress("bounds", 0.0)
     if relaxed:
         best.searched = covered(job, table, degrees, best.choice)
+        # the smallest microbatches fit soonest, and give a limit for the others
         rows, law = open_.rows(best.over, small=True)
+        small = Waiting(rows, rows, law)
+        yield from _bounded(open_, best, small, only_limits=True)
+        rows, law = open_.rows(best.over)
     else:
         rows, law = open_.rows(lambda _: np.inf)
         if not length(rows):
             return
-        legal = legal_options(job, rows, best.choice, space.scheme)
+        legal = legal_options(job, rows, best.choice)
         can = legal > 0
         rows, law = keep(rows, can), law[can]
         many = count(job, rows) if space.placements else 1.0
@@ -126,129 +137,126 @@ def _rounds(
         if length(rows) <= FEW:
             yield rows, None
             return
-    low = high = rows
-    if relaxed:
-        yield from _bounded(
-            job, space, best, rows, rows, law, progress, only_limits=True
-        )
-        rows, _ = open_.rows(best.over)
-        if not length(rows):
-            return
+    whole = Waiting(rows, rows, law)
+    last = None if relaxed else progress
+    yield from _bounded(open_, best, whole, last)
+    if relaxed and length(rows):
         table = take(table, np.unique(rows["shard"]).astype(np.intp))
         # where tp lies decides how near all others can be
         if space.placements:
             table = spread(job, table, relaxed, ("tp",))
         open_ = Candidates.of(job, space, best.choice, table, relaxed)
-        low, high, law = open_.intervals(best)
-    yield from _bounded(job, space, best, low, high, law, progress)
+        intervals = Waiting(*open_.intervals(best))
+        yield from _bounded(open_, best, intervals, progress)
+
+
+class Waiting(NamedTuple):
+    """Rows, or intervals of dp, that have no place yet."""
+
+    low: Table
+    """With the smallest dp."""
+    high: Table
+    """With the largest dp."""
+    law: Column
+    """Seconds that none of their layouts undercuts, as far as is known."""
+
+    @property
+    def numbers(self) -> Column:
+        """Numbers of replicas that each stands for."""
+        span = self.high["dp"] - self.low["dp"]
+        return np.asarray(np.floor(span / dp_step(self.low)) + 1)
+
+    @property
+    def halves(self) -> tuple[Waiting, Waiting]:
+        """The lower and the upper half of each interval."""
+        step = dp_step(self.low)
+        middle = self.low["dp"] + np.floor((self.numbers - 1) / 2) * step
+        return (
+            self._replace(high=self.high | {"dp": middle}),
+            self._replace(low=self.low | {"dp": middle + step}),
+        )
+
+    def beside(self, *others: Waiting) -> Waiting:
+        """Together with others."""
+        low, high, law = zip(self, *others, strict=True)
+        return Waiting(stack(*low), stack(*high), np.concatenate(law))
 
 
 def _bounded(
-    job: Job,
-    space: Space,
+    open_: Candidates,
     best: Best,
-    low: Table,
-    high: Table,
-    law: Column,
-    progress: Progress | None,
+    waiting: Waiting,
+    progress: Progress | None = None,
     only_limits: bool = False,
 ) -> Iterator[Bounded]:
-    """Rows, or intervals of dp, in growing rounds, shortest step by law first, bounded; of each
-    round the best are placed at once, for a better limit, and what is left of all in the end.
-    Where there is no limit yet the smallest microbatches come first, which fit soonest. Intervals
-    that hold many numbers of replicas are halved, and bounded again.
+    """Growing rounds, those first that a plain pipeline would take least for: bounded by pipelines
+    of layers, then by the step, and placed where the bound allows it, for a better limit in the
+    next round. Intervals that hold many numbers of replicas are halved, and wait again.
 
     only_limits: end when there is a limit for all.
     """
-    ready: list[tuple[Table, Grid, Ways]] = []
-    size = FIRST
+    job, space = open_.job, open_.space
+    size, few = FIRST, PLACED_FIRST
+    total, done = max(len(waiting.law), 1), 0.0
     while True:
-        fine = law <= np.minimum(best.over(low), LARGEST)
-        low, high, law = keep(low, fine), keep(high, fine), law[fine]
-        unknown = np.isinf(best.over(low))
-        if not len(law) or (only_limits and not unknown.any()):
-            break
+        over = best.over(waiting.low)
+        fine = waiting.law <= np.minimum(over, LARGEST)
+        waiting, unknown = pick(waiting, fine), np.isinf(over[fine])
+        if not len(unknown) or (only_limits and not unknown.any()):
+            return
         if progress:
-            progress("bounds", 0.0)
-        first = np.arange(len(law))
-        if unknown.any():
-            micro = np.where(unknown, low["microbatch"], np.inf)
-            first = np.flatnonzero(micro == micro.min())
+            share = 1.0 - len(unknown) / total
+            progress("layouts", done := max(done, share))
+        order = _plain(job, waiting)
+        if unknown.any():  # the smallest microbatches fit soonest
+            micro = np.where(unknown, waiting.low["microbatch"], np.inf)
+            order = np.where(micro == micro.min(), order, np.inf)
         else:
             size = max(size, ROUND)
-        some = _least(best, low, law, first, size)
-        rest = np.isin(np.arange(len(law)), some, invert=True)
-        near, far = take(low, some), take(high, some)
-        low, high, law = keep(low, rest), keep(high, rest), law[rest]
-        step = dp_step(near)
-        number = np.floor((far["dp"] - near["dp"]) / step) + 1
-        if number.max() == 1:
-            far = near
-        bounds, ways = lower(job, space, best, near, far)
-        place = places(best, near, bounds)
-        if len(law) or number.max() > 1:
-            now = (place < PLACED_AT_ONCE) & among(near, space, "dp")
-            yield from tried(best, keep(near, now), bounds[:, now], ways)
-        fine = best.alive(near, bounds)
+        first = _least(best, waiting.low, order, size)
+        some, waiting = pick(waiting, first), pick(waiting, ~first)
+        within = open_.within(some.low, best.over(some.low))
+        if not within.any():
+            continue
+        some = pick(some, within)
+        number = some.numbers
+        high = some.high if number.max() > 1 else some.low
+        bounds, ways = lower(job, space, best, some.low, high)
+        some = some._replace(law=bounds.min(axis=0))
+        fine = best.alive(some.low, bounds)
         many = fine & (number > (number[fine].sum() <= SINGLE) * SINGLE + 1)
-        index, rows = each_dp(near, far["dp"], step, fine & ~many)
+        later = np.zeros_like(many)
+        if unknown.any():  # a few will give a limit, which spares the others
+            later = fine & ~many & (places(best, some.low, bounds) >= few)
+        waiting = waiting.beside(*pick(some, many).halves, pick(some, later))
+        fine &= ~(many | later)
+        step = dp_step(some.low)
+        index, rows = each_dp(some.low, some.high["dp"], step, fine)
         each = among(rows, space, "dp")
-        ready.append((keep(rows, each), bounds[:, index[each]], ways))
-        middle = near["dp"] + np.floor((number - 1) / 2) * step
-        below, above = far | {"dp": middle}, near | {"dp": middle + step}
-        low = stack(low, keep(near, many), keep(above, many))
-        high = stack(high, keep(below, many), keep(far, many))
-        least = bounds.min(axis=0)[many]
-        law = np.concatenate([law, least, least])
-        size = size * GROWTH
-    if ready and not only_limits:
-        yield from best_first(
-            best,
-            stack(*(rows for rows, *_ in ready)),
-            np.concatenate([bounds for _, bounds, _ in ready], axis=1),
-            reduce(Ways.beside, [ways for *_, ways in ready]),
-            progress,
-        )
+        rows, bounds = keep(rows, each), bounds[:, index[each]]
+        yield from _best_first(best, rows, bounds, ways, few)
+        size, few = size * GROWTH, few * GROWTH
+
+
+def _plain(job: Job, waiting: Waiting) -> Column:
+    """About the seconds of a pipeline: only which rows are bounded first rests on it."""
+    rows = waiting.low
+    waits = WAITS * (rows["pp"] - 1.0) / rows["interleave"]
+    return waiting.law * (1.0 + waits / fewest(job, rows))
 
 
 def _least(
-    best: Best, table: Table, values: Column, rows: Index, number: int
-) -> Index:
-    """Of each kind of some rows of a table those with the smallest values."""
-    kind = best.split.kinds(table["tp"][rows], table["pp"][rows])
-    each = (rows[kind == one] for one in np.flatnonzero(np.bincount(kind)))
-    return np.concatenate(
-        [
-            mine[np.argpartition(values[mine], number)[:number]]
-            if len(mine) > number
-            else mine
-            for mine in each
-        ]
-    )
-
-
-def tried(
-    best: Best,
-    table: Table,
-    bounds: Grid,
-    ways: Ways,
-) -> Iterator[Bounded]:
-    """Rows with these bounds. In a part where no limit is known yet, one a little above its bounds
-    will do if that many layouts are found within it.
-    """
-    parts = best.split.rows(table["tp"], table["pp"])
-    finite = np.isfinite(bounds)
-    largest = np.zeros(best.split.parts + 1)
-    np.maximum.at(largest, parts[finite], bounds[finite])
-    unknown = np.isinf(best.limits) & (largest > 0)
-    if unknown.any():
-        best.trial = np.where(unknown, TRIAL * largest, np.inf)
-        yield table, ways
-        trial, best.trial = best.trial, np.inf
-        left = (best.limits > trial)[parts] & finite
-        table = keep(table, left.any(axis=0))
-    if length(table):
-        yield table, ways
+    best: Best, table: Table, values: Column, number: int
+) -> NDArray[np.bool_]:
+    """Of each kind of row those with the smallest values; inf: none of them."""
+    kind = best.split.kinds(table["tp"], table["pp"])
+    least = np.zeros(len(values), dtype=bool)
+    for one in np.flatnonzero(np.bincount(kind)):
+        rows = np.flatnonzero((kind == one) & (values < np.inf))
+        if len(rows) > number:
+            rows = rows[np.argpartition(values[rows], number)[:number]]
+        least[rows] = True
+    return least
 
 
 def places(best: Best, table: Table, bounds: Grid) -> Column:
@@ -265,29 +273,24 @@ def places(best: Best, table: Table, bounds: Grid) -> Column:
     return np.asarray(found.min(axis=0))
 
 
-def best_first(
+def _best_first(
     best: Best,
     table: Table,
     bounds: Grid,
     ways: Ways,
-    progress: Progress | None,
+    end: int,
 ) -> Iterator[Bounded]:
     """Rows in growing rounds, smallest bound first, as long as one may enter the k best."""
     place = places(best, table, bounds)
-    begin = 0
-    size = MORE_AT_ONCE if np.isfinite(best.common) else PLACED_AT_ONCE
     left = np.flatnonzero(place < np.inf)
     left = left[np.argsort(place[left], kind="stable")]
     while len(left):
-        some = left[: np.searchsorted(place[left], begin + size)]
+        some = left[: np.searchsorted(place[left], end)]
         if len(some):
-            yield from tried(best, take(table, some), bounds[:, some], ways)
-        begin = begin + size
-        size = size * 4
+            yield take(table, some), ways
+        end = end * GROWTH
         left = left[len(some) :]
         left = left[best.alive(take(table, left), bounds[:, left])]
-        if progress:
-            progress("layouts", 1.0 - len(left) / len(place))
 
 
 def covered(job: Job, table: Table, degrees: Table, choice: Options) -> int:

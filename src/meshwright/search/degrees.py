@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..layout.rule import token_parts
 from ..layout.schemes import counts
 from ..num import ceil_div, divisors, maximum
 from .options import longest_list, options
-from .space import Fixed, Space, allowed
+from .space import Space, allowed
 from .table import Column, Index, Table, cross, keep, length, take
 
 RELAXED_MICROBATCH = 64
@@ -80,7 +80,7 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
         if relaxed
         else divisors(B)
     )
-    shared = Layout(**Fixed.of(space.scheme))
+    shared = Layout(**space.fixed)
     # nothing to evaluate without a schedule, or a scheme that counts the model
     tp = tp if options(job, space).count and counts(job, shared) else []
     table = cross(
@@ -99,7 +99,7 @@ def shards(job: Job, space: Space, relaxed: bool) -> Table:
     ways = options(job, space).sequence_parallel
     table = keep(
         table,
-        np.any([splits(job, table, space.scheme, sp) for sp in ways], axis=0),
+        np.any([splits(job, table, space.fixed, sp) for sp in ways], axis=0),
     )
     if m.moe:
         table = cross(
@@ -144,18 +144,20 @@ def _cuts(job: Job, space: Space) -> list[int]:
 def splits(
     job: Job,
     table: Table,
-    scheme: str,
+    fixed: Mapping[str, Any],
     sequence_parallel: bool,
 ) -> NDArray[np.bool_]:
     """Where a microbatch can be cut over cp, and over tp if norms are: `rules.SEQUENCE`, row by
     row.
     """
-    parts = token_parts(scheme, sequence_parallel, table["tp"], table["cp"])
     layout = Layout(
         tp=table["tp"],
         cp=table["cp"],
         sequence_parallel=sequence_parallel,
-        **Fixed.of(scheme),
+        **fixed,
+    )
+    parts = token_parts(
+        layout.scheme, sequence_parallel, table["tp"], table["cp"]
     )
     tokens = table["microbatch"] * sequence.length(job, layout)
     fine: NDArray[np.bool_] = tokens % parts == 0
@@ -192,12 +194,14 @@ def pipelines(job: Job, space: Space, relaxed: bool) -> Table:
         "pp",
     )
     chunks = np.array(
-        sorted({v for counts in choice.chunks for v in counts}),
+        sorted({v for way in choice.schedules for v in way.chunks}),
         dtype=np.float64,
     )
     table = cross(cross({}, pp=allowed), interleave=chunks)
     most = job.model.layers + (2 if job.model.vocab else 0)
-    first = {counts[0] for counts in choice.chunks}  # one stage needs no other
+    first = {
+        way.chunks[0] for way in choice.schedules
+    }  # one stage needs no other
     alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)
     fits = table["pp"] * table["interleave"] / choice.copies <= maximum(
         most, longest_list(choice)

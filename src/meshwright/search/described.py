@@ -56,8 +56,8 @@ def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
 
 def _tried(choice: Options, space: Space) -> str:
     """What one space holds."""
-    each = zip(choice.schedules, choice.chunks, strict=True)
-    chunks = sorted({v for way, counts in each if way.chunked for v in counts})
+    ways = [way for way in choice.schedules if way.chunked]
+    chunks = sorted({v for way in ways for v in way.chunks})
     names = tuple(dict.fromkeys(way.schedule for way in choice.schedules))
     dealt = tuple(dict.fromkeys(way.stages for way in choice.schedules))
     tried = (

@@ -100,7 +100,7 @@ def evaluate(
             mine = pick(placed, some)
             where = pick(shares, some)
             most = np.inf if count else best.over(mine)
-            here = Rows(mine, mine, where, space.scheme)
+            here = Rows(mine, mine, where)
             found = [*points(job, at, here, best.choice, alive, most)]
             if found:
                 best.add(found, mine, where, capacity)
@@ -112,7 +112,7 @@ def any_legal(job: Job, space: Space, relaxed: bool) -> bool:
     """Some layout of the space is legal, whether it fits or not."""
     choice = options(job, space)
     for table in most_replicas(job, space, relaxed):
-        ways = legal_options(job, table, choice, space.scheme)
+        ways = legal_options(job, table, choice)
         rows, _ = placements(job, keep(table, ways > 0), False, relaxed)
         if length(rows):
             return True
@@ -128,7 +128,7 @@ def smallest(job: Job, space: Space, relaxed: bool = False) -> Best:
         rows, shares = placements(job, table, False, relaxed)
         if not length(rows):  # chips that do not fill the network's dimensions
             continue
-        here = Rows(rows, rows, shares, space.scheme)
+        here = Rows(rows, rows, shares)
         found = [
             (index, Points(each.place, _or_never(each), each.bytes))
             for index, each in points(job, clock(job), here, best.choice)

@@ -17,7 +17,8 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
 from ..layout.rules import LayoutRule, of_framework
-from .options import Options, Way
+from .options import Options
+from .ways import Way
 
 Mask = NDArray[np.bool_]
 AXES = ("sequence_parallel", "recompute", "schedule", "zero")
@@ -119,7 +120,7 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
             if zero is not None:
                 given |= {"zero": zero.zero, "dp_replicate": zero.copies}
             if schedule is not None:
-                given |= schedule._asdict()
+                given |= schedule.fields
             one: Any = {
                 name: value
                 for name, value in given.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +12,15 @@ from numpy.typing import NDArray
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.schemes import always_cut
+from ..layout.stages import microbatches
 from ..program.resident import whole_program
 from . import framework
 from .degrees import splits
-from .kinds import runs, some_schedule
-from .nearest import each_way, layouts
+from .nearest import each_way, layouts, pick
 from .options import Options
 from .split import NONE
-from .table import Column, Table, length
+from .table import Column, Index, Table, distinct, length
+from .ways import by_need
 
 Mask = NDArray[np.bool_]
 
@@ -28,24 +30,23 @@ def split(
     table: Table,
     sp: bool,
     choice: Options,
-    scheme: str,
 ) -> Any:
     """Where this setting of sequence parallelism can run; at tp = 1 it changes nothing and counts
     as on, if the space has both.
     """
     tp = table["tp"]
-    fine = splits(job, table, scheme, sp)
+    fine = splits(job, table, choice.fixed, sp)
     if sp:
         return fine
     useful = (tp > 1) | (True not in choice.sequence_parallel)
-    return fine & useful & ((tp == 1) | (not always_cut(job.model, scheme)))
+    cut = always_cut(job.model, choice.fixed["scheme"])
+    return fine & useful & ((tp == 1) | (not cut))
 
 
 def possible(
     job: Job,
     table: Table,
     choice: Options,
-    scheme: str,
 ) -> Mask:
     """Where a row, wherever it lies and with so many replicas or fewer, may run in some way by the
     rules of the job's framework.
@@ -56,7 +57,7 @@ def possible(
         table,
         None,
         sizes,
-        scheme,
+        choice.fixed,
         choice.sequence_parallel,
     )
     for way in ways:
@@ -65,11 +66,56 @@ def possible(
             table,
             way.sequence_parallel,
             choice,
-            scheme,
         )
         fine |= splits_so & framework.rows(job, way, False, False)
-    scheduled = some_schedule(job, ways[0], choice)
+    scheduled = some_order(job, ways[0], choice)
     return np.asarray(fine & ((table["pp"] == 1) | scheduled))
+
+
+def pipelines_of(job: Job, rows: Layout) -> tuple[Layout, Column, Index]:
+    """(a row of each pipeline, its microbatches, the number of that of every row): what the rules
+    of schedules look at.
+    """
+    m = np.asarray(microbatches(job, rows))
+    index, number = distinct([rows.pp, rows.interleave, m])
+    return pick(rows, index), m[index], number
+
+
+def orders(job: Job, choice: Options, rows: Layout) -> list[Mask]:
+    """Where each schedule can run. On one stage all take as long: only that counts which holds
+    least, of those the first.
+    """
+    rows, m, number = pipelines_of(job, rows)
+    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
+    found = [
+        way.runs(job, p, m, v) & framework.schedules(job, rows, way) & (p > 1)
+        for way in choice.schedules
+    ]
+    one = np.flatnonzero(p == 1)
+    alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
+    for k, way, n in by_need(choice.schedules):
+        if not free.any():
+            break
+        chunks = np.full(len(one), float(n))
+        can = free & way.runs(job, p[one], m[one], chunks)
+        can &= framework.schedules(job, replace(alone, interleave=chunks), way)
+        free &= ~can
+        found[k][one] |= can & (v[one] == n)
+    return [mask[number] for mask in found]
+
+
+def some_order(job: Job, rows: Layout, choice: Options) -> Mask:
+    """Where some schedule may run, with as many microbatches as it needs and so many replicas or
+    fewer.
+    """
+    rows, _, number = pipelines_of(job, rows)
+    p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
+    fine = [
+        way.filled(job, p, v)
+        & framework.schedules(job, rows, way, exact=False)
+        for way in choice.schedules
+    ]
+    return np.asarray(np.any(fine, axis=0))[number]
 
 
 class Legal(NamedTuple):
@@ -90,7 +136,6 @@ class Legal(NamedTuple):
         job: Job,
         table: Table,
         choice: Options,
-        scheme: str,
         ways: Sequence[Layout],
         far: Layout | None = None,
     ) -> Legal:
@@ -109,11 +154,11 @@ class Legal(NamedTuple):
         parts = choice.parts(near.tp, near.pp)
         return cls(
             [
-                split(job, table, way.sequence_parallel, choice, scheme)
+                split(job, table, way.sequence_parallel, choice)
                 & framework.rows(job, way, far is None, placed)
                 for way in ways
             ],
-            runs(job, choice, near),
+            orders(job, choice, near),
             [
                 (~alone | leads) & (part != NONE) & np.asarray(has)
                 for leads, part, has in zip(
@@ -133,10 +178,8 @@ class Legal(NamedTuple):
         return np.asarray(each * np.sum(self.splits, axis=0))
 
 
-def legal_options(
-    job: Job, table: Table, choice: Options, scheme: str
-) -> Column:
+def legal_options(job: Job, table: Table, choice: Options) -> Column:
     """How many of the options each row can run with, wherever it lies."""
     sizes, settings = job.cluster.sizes, choice.sequence_parallel
-    ways = [layouts(table, {}, sizes, scheme, sp) for sp in settings]
-    return Legal.of(job, table, choice, scheme, ways).options(choice)
+    ways = [layouts(table, {}, sizes, choice.fixed, sp) for sp in settings]
+    return Legal.of(job, table, choice, ways).options(choice)

@@ -17,7 +17,7 @@ from ..describe.layout import Layout
 from ..layout.stages import stage_count
 from ..num import Num
 from ..step import room
-from .best import Weigh
+from .best import Row, Weigh
 
 PLAIN = ("gpipe", "1f1b", "interleaved")
 """Schedules that all frameworks have."""
@@ -33,10 +33,10 @@ def merit(job: Job, seconds: Num, allocated: Num) -> Any:
     return seconds / (1.0 - room.risk(job, allocated))
 
 
-def seconds_of(job: Job, row: tuple[Any, ...]) -> float:
+def seconds_of(job: Job, row: Row) -> float:
     """The seconds of a row of `Best`."""
     by = weigh(job)
-    return float(row[0] / by(1.0, row[1])) if by else float(row[0])
+    return float(row.merit / by(1.0, row.bytes)) if by else row.merit
 
 
 class Burden(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,8 @@ from ..describe.job import Job
 from ..describe.slices import axes
 from ..num import divisors
 from ..prediction.certainty import resolution
+from .best import Row
 from .merit import seconds_of
-from .space import DEGREES
 
 LEAST_CHIPS = 0.5
 """Fewer chips than this share of those asked for are not tried."""
@@ -31,12 +30,6 @@ WORTH_SAYING = 1.05
 """A batch is named that trains this many times the tokens a second."""
 FREE = 4
 """Chips and batch do not bind dp if they have this many times the best layout's dp in common."""
-DP = 2 + DEGREES.index("dp")
-"""Place of dp in a row of `Best`, after seconds and bytes."""
-
-
-Row = tuple[Any, ...]
-"""Of `Best`."""
 Look = Callable[[Job, float], Row | None]
 """The best layout of a job whose merit is within a limit, if there is one."""
 
@@ -47,7 +40,7 @@ def dp_is_bound(job: Job, best: Row | None) -> bool:
     """
     common = math.gcd(job.cluster.chips, job.batch)
     odd = math.log2(job.cluster.chips // common) % 1 > 0
-    return best is None or odd or bool(FREE * best[DP] > common)
+    return best is None or odd or FREE * best.degree("dp") > common
 
 
 def fewer_chips(job: Job) -> list[Job]:
@@ -135,12 +128,12 @@ def on_fewer(job: Job, look: Look, best: Row | None) -> Job:
     fewest that are as fast as any, as far as the model can tell.
     """
     tie = 1.0 + resolution(job)
-    found = [(best[0], job)] if best else []
-    within = best[0] * tie if best else np.inf
+    found = [(best.merit, job)] if best else []
+    within = best.merit * tie if best else np.inf
     for fewer in fewer_chips(job) if dp_is_bound(job, best) else ():
         if row := look(fewer, within):
-            found.append((row[0], fewer))
-            within = min(within, row[0] * tie)
+            found.append((row.merit, fewer))
+            within = min(within, row.merit * tie)
     return next((used for t, used in reversed(found) if t <= within), job)
 
 
@@ -165,7 +158,7 @@ def why_fewer(job: Job, used: Job, best: Row, all_chips: Row | None) -> str:
             f"{head}no layout that fits uses all {N:,} with a batch of {job.batch:,} sequences cut"
             f" evenly{more}"
         )
-    times = all_chips[0] / best[0]
+    times = all_chips.merit / best.merit
     slower = (
         "is no faster, as far as the model can tell"
         if times <= 1.0 + resolution(job)
@@ -198,14 +191,14 @@ def better_batch(job: Job, used: Job, look: Look, best: Row) -> str | None:
     """A batch near the job's that would train far more tokens a second than the best layout, on the
     chips that it uses or on all that fill whole units of the network, as a sentence.
     """
-    merit = float(best[0])
+    merit = best.merit
     times, better, row = WORTH_SAYING, used, None
     bound = [used] if dp_is_bound(used, best) else []
     for at in bound if used is job else [*bound, whole(job)]:
         for batch, _ in zip(batches(at), range(TRIED), strict=False):
             near = replace(at, batch=batch)
             if found := look(near, merit * batch / job.batch / times):
-                times = merit / found[0] * batch / job.batch
+                times = merit / found.merit * batch / job.batch
                 better, row = near, found
     if not row:
         return None

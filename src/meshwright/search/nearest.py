@@ -4,7 +4,7 @@ costs in each row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -20,7 +20,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num
 from .placement import Shares, partial
-from .space import DEGREES, Fixed
+from .space import DEGREES
 from .table import Table, distinct
 
 
@@ -86,7 +86,7 @@ def layouts(
     table: Table,
     shares: Shares | None,
     sizes: tuple[int, ...],
-    scheme: str,
+    fixed: Mapping[str, Any],
     sp: bool,
 ) -> Layout:
     """A layout of columns: placed by `shares`, or every group nearest."""
@@ -94,14 +94,14 @@ def layouts(
     if shares is None:
         return Nearest(
             **degrees,
-            **Fixed.of(scheme),
+            **fixed,
             sequence_parallel=sp,
             sizes=sizes,
             placement=partial(table, len(sizes)),
         )
     return Layout(
         **degrees,
-        **Fixed.of(scheme),
+        **fixed,
         sequence_parallel=sp,
         placement=shares,
     )
@@ -111,7 +111,7 @@ def each_way(
     table: Table,
     shares: Shares | None,
     sizes: tuple[int, ...],
-    scheme: str,
+    fixed: Mapping[str, Any],
     sequence_parallel: Sequence[bool],
 ) -> list[Layout]:
     """The same rows under each setting of sequence parallelism, which changes no group."""
@@ -119,7 +119,7 @@ def each_way(
         table,
         shares,
         sizes,
-        scheme,
+        fixed,
         sequence_parallel[0],
     )
     return [first, *(first.under(sp) for sp in sequence_parallel[1:])]

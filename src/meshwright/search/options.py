@@ -3,7 +3,8 @@ search evaluates all of them for every row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -11,49 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.choices import listed
-from ..describe.frozen import changed
+from ..describe.frozen import FrozenDict, changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import Offload
-from ..describe.stages import stages as stages_named
 from ..errors import BadInput
 from ..layout.rules import HOST
 from ..layout.schemes import always_cut
-from ..layout.stages import schedule_with
 from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from ..schedule.schedule import Schedule
 from ..step import by_order
 from .space import USUAL, Space, allowed
 from .split import SHARDED, WHOLE, Split
+from .ways import Way
 
 ANY_CHUNKS = 8
 """Up to so many chunks every number is tried (published layouts of dense models have no more:
 `layout.practice`); of larger ones, unless asked, those that divide the layers."""
-
-
-class Way(NamedTuple):
-    """A schedule, and how layers are dealt to its stages."""
-
-    schedule: str
-    stages: str = "even"
-    microbatch_group: int = 0
-
-    @property
-    def bound(self) -> Schedule:
-        """The schedule as these layouts run it."""
-        return schedule_with(*self)
-
-    @property
-    def chunked(self) -> bool:
-        """Its chunks are a choice."""
-        return bool(schedule_named(self.schedule).chunks(7) == 7)
-
-    def layout(self, of: Layout) -> Layout:
-        """The same rows with this schedule."""
-        return replace(of, **self._asdict())
 
 
 class Sharding(NamedTuple):
@@ -122,8 +99,8 @@ class Options:
     recompute: tuple[str, ...]
     schedules: tuple[Way, ...]
     zero: tuple[Sharding, ...]
-    chunks: tuple[tuple[int, ...], ...] = ()
-    """Numbers of chunks that each of all the schedules may have."""
+    fixed: Mapping[str, Any] = FrozenDict()
+    """The fields that all layouts share."""
     split: Split = WHOLE
     """The parts whose best layouts are looked for."""
 
@@ -233,22 +210,20 @@ def options(job: Job, space: Space) -> Options:
         for r in asked
         if r != "selective" or not plain or "none" not in asked
     )
-    ways = [
+    deals = _stages(job, space)
+    every = [
         Way(name, how, group)
         for name in space.values("schedule")
-        for how in _stages(job, space)
+        for how in deals
         for group in space.values("microbatch_group")
         if not group or schedule_named(name).grouped
     ]
-    counts = [(way, _chunks(job, space, way)) for way in ways]
-    ways = [way for way, each in counts if each]
-    chunks = tuple(each for _, each in counts if each)
+    ways = [way._replace(chunks=_chunks(job, space, way)) for way in every]
+    ways = [way for way in ways if way.chunks]
+    even = any(way.stages == "even" for way in ways)
+    ways = [way._replace(beside_even=even) for way in ways]
     return Options(
-        sp,
-        recompute,
-        tuple(ways),
-        shardings(job, space),
-        chunks,
+        sp, recompute, tuple(ways), shardings(job, space), space.fixed
     )
 
 
@@ -263,7 +238,7 @@ def _chunks(job: Job, space: Space, way: Way) -> tuple[int, ...]:
             own, space, "interleave"
         )
         return (own,) if fits else ()
-    given = stages_named(way.stages).layers
+    given = way.dealt.layers
     most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
     even = divisors(job.model.layers)
     every = range(2, most + 1) if by_order(job) else even
@@ -319,6 +294,6 @@ SHARDS_ALL = 3
 def longest_list(choice: Options) -> int:
     """Stages of the longest list of layers of each."""
     return max(
-        (len(stages_named(way.stages).layers) for way in choice.schedules),
+        (len(way.dealt.layers) for way in choice.schedules),
         default=0,
     )

@@ -20,12 +20,12 @@ from ..cost.layer import Clock
 from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import schedule_of
+from ..layout.stages import schedule_of, schedule_with
 from ..num import Num
 from ..program.least import least
 from ..program.resident import whole_program
+from ..schedule.schedule import Schedule
 from ..step import memory
-from .kinds import Deal, deals, holders_of
 from .legal import Legal
 from .nearest import bodies, each_way, pick
 from .options import Options
@@ -48,7 +48,6 @@ class Rows(NamedTuple):
     """The same with the dp that counts in sharding: another one only for bounds on an interval."""
     shares: Shares | None
     """Their placements; None: every group lies nearest."""
-    scheme: str
 
     @property
     def exact(self) -> bool:
@@ -62,8 +61,22 @@ class Rows(NamedTuple):
             near,
             near if self.exact else pick(self.far, index),
             pick(self.shares, index),
-            self.scheme,
         )
+
+
+class Deal(NamedTuple):
+    """How layers are dealt to chunks."""
+
+    folded: bool
+    stages: str
+    copies: int
+
+    def shares(self, job: Job, layout: Layout) -> step.ModelShares:
+        """What the devices hold."""
+        folded = "zbv" if self.copies == 1 else "dualpipe"
+        name = folded if self.folded else "interleaved"
+        schedule = schedule_with(name, self.stages)
+        return step.shares(job, layout, schedule, layout.interleave)
 
 
 class Points(NamedTuple):
@@ -106,21 +119,20 @@ class _Table:
     ) -> None:
         self.job, self.at, self.choice, self.most = job, at, choice, most
         sizes, ways = job.cluster.sizes, choice.sequence_parallel
-        near = each_way(rows.near, rows.shares, sizes, rows.scheme, ways)
+        near = each_way(rows.near, rows.shares, sizes, choice.fixed, ways)
         self.near, self.far = near, None
         if not rows.exact:
             self.far = each_way(
-                rows.far, rows.shares, sizes, rows.scheme, ways[:1]
+                rows.far, rows.shares, sizes, choice.fixed, ways[:1]
             )[0]
         costs, which = bodies(job, near, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
-        self.legal = Legal.of(
-            job, rows.near, choice, rows.scheme, near, self.far
-        )
+        self.legal = Legal.of(job, rows.near, choice, near, self.far)
 
     def points(self, alive: Alive) -> Iterator[Points]:
         every: dict[Deal, list[int]] = {}
-        for k, deal in enumerate(deals(self.choice)):
+        for k, way in enumerate(self.choice.schedules):
+            deal = Deal(way.bound.folded, way.stages, way.bound.copies)
             if self.legal.orders[k].any() and alive[:, :, k].any():
                 every.setdefault(deal, []).append(k)
         for deal, schedules in every.items():
@@ -137,7 +149,7 @@ class _Dealt:
         job, choice, at = table.job, table.choice, table.at
         near, parts, far = table.near[0], table.parts[0], table.far
         # which microbatches are on their way is the schedule's, not the deal's
-        self.by = holders_of(job, near, deal)
+        self.by = deal.shares(job, near)
         self.fullest = self.by.fullest(near)
         owned = step.owners(job, near, parts, self.by)
         self.zero = [
@@ -207,7 +219,7 @@ class _Dealt:
                 continue
             kept = [
                 each.kept(
-                    *memory.flights(job, ordered, schedule, end, share.rank)
+                    *_flights(job, ordered, schedule, end, share.rank, can)
                 )
                 for (end, share), each in zip(
                     self.fullest.items(), held, strict=False
@@ -246,6 +258,26 @@ class _Dealt:
                     np.where(runs_so, seconds, np.inf),
                     np.broadcast_to(bytes_, runs_so.shape),
                 )
+
+
+def _flights(
+    job: Job,
+    layout: Layout,
+    schedule: Schedule,
+    end: str,
+    rank: Num,
+    where: Mask,
+) -> Any:
+    """`memory.flights`; those of a schedule whose order must be written down for it only where they
+    are asked for.
+    """
+    if not schedule.replayed:
+        return memory.flights(job, layout, schedule, end, rank)
+    at = np.flatnonzero(where)
+    some = pick(layout, at), schedule, end, pick(rank, at)
+    found = np.zeros((3, len(where)))
+    found[:, at] = np.broadcast_arrays(*memory.flights(job, *some))
+    return found
 
 
 def _program(job: Job, layout: Layout, parts: step.Body, where: Mask) -> Any:

@@ -11,9 +11,8 @@ too; what does not fit by its walk is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import nsmallest
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,10 +21,9 @@ from ..describe.layout import Layout
 from ..prediction.exact import replayed
 from ..program.resident import Terms, fullest, peaks, whole_program
 from ..step import by_order, room
-from .best import ROUNDING, Best
+from .best import ROUNDING, Best, Row
 from .cascade import search
 from .merit import burden, weigh
-from .nearby import Row
 from .space import Space
 
 CANDIDATES = 256
@@ -36,17 +34,25 @@ SAME = 12
 """Digits to which two replays are as fast."""
 
 
+Part: TypeAlias = tuple[int, int]
+"""The number of a search, and of a part of its space (`split`)."""
+
+
 class Placed(NamedTuple):
     """A layout that was found, with what ranks it."""
 
-    merit: float
-    ties: tuple[Any, ...]
-    """What ranks it among those of one merit: the rest of its row."""
+    row: Row
+    """With the merit of its replay."""
     layout: Layout
     replayed_s: float | None = None
     """Seconds of a step, replayed; None under a paper's set, whose closed form is exact."""
     peaks: dict[str, Terms] | None = None
     """What lives on its devices by a walk, where the trainer's whole program is counted."""
+
+    @property
+    def merit(self) -> float:
+        """What ranks it."""
+        return self.row.merit
 
 
 class Ranked:
@@ -68,12 +74,20 @@ class Ranked:
         """
         self.within = within
         self.job, self.found, self.relaxed = job, list(found), relaxed
-        self.dims = len(job.cluster.network.dims)
         self.weigh = None if by_time else weigh(job)
         self.by = self.weigh or (lambda seconds, allocated: seconds)
-        self.seen: dict[tuple[int, tuple[Any, ...]], Placed] = {}
+        self.seen: dict[tuple[int, Row], Placed] = {}
         self.exact = by_order(job)
         self.walked = whole_program(job)
+        self.names: dict[Part, str] = {
+            (number, part): name
+            for number, (_, best) in enumerate(found)
+            for part, name in enumerate(best.split.names)
+        }
+        self.known = {
+            (number, part): found[number][1].known(part)
+            for number, part in self.names
+        }
 
     @property
     def candidates(self) -> int:
@@ -84,19 +98,22 @@ class Ranked:
     def first(self) -> Row | None:
         """The best, as a row of a search with its replayed merit."""
         best = self.best(1)
-        return (best[0].merit, *best[0].ties) if best else None
+        return best[0].row if best else None
 
-    def best(self, k: int, of: int | None = None) -> list[Placed]:
-        """The k best layouts of all spaces, or of one."""
+    def best(self, k: int, of: Part | None = None) -> list[Placed]:
+        """The k best layouts of all spaces, or of a part."""
         many = CANDIDATES
         while True:
             limit = self.within * ROUNDING
             rows = self._rows(of)
             for start in range(0, len(rows), max(k, TOGETHER)):
                 some = rows[start : start + max(k, TOGETHER)]
-                self._replay([row for row in some if row[1][0] <= limit])
+                self._replay([each for each in some if each[1].merit <= limit])
                 limit = min(self._limit(k, of), self.within * ROUNDING)
-                if rows[min(start + len(some), len(rows) - 1)][1][0] > limit:
+                if (
+                    rows[min(start + len(some), len(rows) - 1)][1].merit
+                    > limit
+                ):
                     break
             if not self._widen(limit, many, of):
                 every = self._sorted(of)[:k]
@@ -111,7 +128,7 @@ class Ranked:
         rows = [
             (number, row)
             for number, row in self._rows(None)
-            if row[0] <= within * ROUNDING
+            if row.merit <= within * ROUNDING
         ]
         layers = self.job.model.layers
         by_burden = sorted(
@@ -124,11 +141,11 @@ class Ranked:
             best: list[Placed] = []
             for start in range(0, len(group), TOGETHER):
                 some = group[start : start + TOGETHER]
-                if best and some[0][1][0] > best[0].merit * ROUNDING:
+                if best and some[0][1].merit > best[0].merit * ROUNDING:
                     break
                 self._replay(some)
                 found = (self.seen[each] for each in some)
-                best = [min((*best, *found), key=_rank)]
+                best = [min((*best, *found), key=_row)]
             if best[0].merit <= within * ROUNDING:
                 return best[0]
         return None
@@ -139,35 +156,37 @@ class Ranked:
         """
         rows = self._rows(None)
         layers = self.job.model.layers
-        within = rows[0][1][0] * (1.0 + slack) * ROUNDING if rows else 0.0
+        within = rows[0][1].merit * (1.0 + slack) * ROUNDING if rows else 0.0
         near = [
             (burden(layout, layers), row, layout)
             for number, row in rows
-            if row[0] <= within and (layout := self._layout(number, row))
+            if row.merit <= within and (layout := self._layout(number, row))
         ]
         least = min(near, key=lambda each: each[:2], default=None)
         return least and least[2]
 
-    def of(self, number: int) -> list[Placed]:
-        """The layouts of a space that were replayed."""
-        return self._sorted(number)
+    def replays(self, of: Part) -> list[Placed]:
+        """The layouts of a part that were replayed."""
+        return self._sorted(of)
 
-    def _rows(self, of: int | None) -> list[tuple[int, tuple[Any, ...]]]:
-        """(number of the space, row), smallest bound first."""
-        every = enumerate(self.found)
+    def _in(self, of: Part | None, number: int, row: Row) -> bool:
+        """Whether a row is in a part, or in any."""
+        return of is None or of == (number, self.found[number][1].part(row))
+
+    def _rows(self, of: Part | None) -> list[tuple[int, Row]]:
+        """(number of the search, row), smallest bound first."""
         rows = [
-            (i, row)
-            for i, (_, best) in every
-            if of in (None, i)
+            (number, row)
+            for number, (_, best) in enumerate(self.found)
             for row in best.rows
+            if self._in(of, number, row)
         ]
         return sorted(rows, key=lambda each: each[1])
 
-    def _layout(self, number: int, row: tuple[Any, ...]) -> Layout:
-        space, best = self.found[number]
-        return best.layout(row, space.scheme, self.dims)
+    def _layout(self, number: int, row: Row) -> Layout:
+        return self.found[number][1].layout(row)
 
-    def _replay(self, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
+    def _replay(self, rows: Iterable[tuple[int, Row]]) -> None:
         """Replay the rows that are new."""
         new = [each for each in rows if each not in self.seen]
         layouts = [self._layout(*each) for each in new]
@@ -175,64 +194,56 @@ class Ranked:
             replayed(self.job, layouts) if self.exact else [None] * len(new)
         )
         for each, layout, seconds in zip(new, layouts, times, strict=True):
-            row = each[1]
-            worth, allocated, peak = row[0], row[1], None
+            row, peak = each[1], None
+            merit, allocated = row.merit, row.bytes
             if self.walked:
                 peak = peaks(self.job, layout)
                 allocated = sum(fullest(peak).values())
             if seconds is not None or peak:
-                took = seconds or row[0] / self.by(1.0, row[1])
-                worth = self.by(took, allocated)
+                took = seconds or row.merit / self.by(1.0, row.bytes)
+                merit = self.by(took, allocated)
                 if peak and not room.fits(self.job, allocated):
-                    worth = np.inf
-            rounded = float(f"{worth:.{SAME}g}")
-            self.seen[each] = Placed(rounded, row[1:], layout, seconds, peak)
+                    merit = np.inf
+            row = row._replace(merit=float(f"{merit:.{SAME}g}"))
+            self.seen[each] = Placed(row, layout, seconds, peak)
 
-    def _sorted(self, of: int | None) -> list[Placed]:
-        each = sorted(
-            (
-                x
-                for (i, _), x in self.seen.items()
-                if of in (None, i) and x.merit < np.inf
-            ),
-            key=_rank,
+    def _sorted(self, of: Part | None) -> list[Placed]:
+        """Those that were replayed and fit, best first; spaces may overlap."""
+        fine = (
+            placed
+            for (number, row), placed in self.seen.items()
+            if placed.merit < np.inf and self._in(of, number, row)
         )
         found: dict[Layout, Placed] = {}
-        for one in each:  # spaces may overlap
+        for one in sorted(fine, key=_row):
             found.setdefault(one.layout, one)
         return [*found.values()]
 
-    def _limit(self, k: int, of: int | None) -> float:
+    def _limit(self, k: int, of: Part | None) -> float:
         """What the bound of a newcomer must not exceed."""
-        merits = {  # spaces may overlap
-            x.layout: x.merit
-            for (i, _), x in self.seen.items()
-            if of in (None, i)
-        }
-        best = nsmallest(k, merits.values())
-        return best[-1] * ROUNDING if len(best) == k else np.inf
+        best = self._sorted(of)[:k]
+        return best[-1].merit * ROUNDING if len(best) == k else np.inf
 
-    def _widen(self, limit: float, many: int, of: int | None) -> bool:
-        """Search again where a space may hold more layouts within the limit; False: nowhere."""
+    def _widen(self, limit: float, many: int, of: Part | None) -> bool:
+        """Search again where a part may hold more layouts within the limit; False: nowhere."""
         again = False
-        for i, (space, best) in enumerate(self.found):
+        for part in self.names if of is None else [of]:
             bounds = self.exact or self.walked
-            if of in (None, i) and bounds and not best.complete(limit):
+            if bounds and limit > self.known[part]:
+                space, best = self.found[part[0]]
                 more = search(
                     self.job,
                     space,
                     many,
                     self.relaxed,
+                    split=best.split.only(part[1]),
                     within=limit,
                     weigh=self.weigh,
                 )
-                more.rows = sorted({*more.rows, *best.rows})
-                # counted once: of spaces searched as one, all stands with the first
-                more.searched, more.feasible = best.searched, best.feasible
-                more.too_big = best.too_big
-                self.found[i], again = (space, more), True
+                best.rows = sorted({*best.rows, *more.rows})
+                self.known[part], again = more.known(0), True
         return again
 
 
-def _rank(each: Placed) -> tuple[Any, ...]:
-    return each.merit, each.ties
+def _row(each: Placed) -> Row:
+    return each.row

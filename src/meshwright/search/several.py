@@ -1,10 +1,8 @@
-"""Several spaces searched as one: each within the limits of what was found in those before it; and
-the families of each in one search."""
+"""Several spaces searched as one: each within the limits of what was found in those before it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,12 +12,9 @@ from ..describe.job import Job
 from .best import Best, reach
 from .cascade import search
 from .evaluate import Progress
-from .families import parts, split_of
-from .options import options
+from .families import split_of
 from .space import Space
 from .split import SHARDED
-
-Found = list[tuple[Space, Best]]
 
 
 def several(
@@ -29,53 +24,29 @@ def several(
     relaxed: bool,
     progress: Progress | None = None,
     slack: float = 0.0,
-    split: bool = False,
+    by_family: bool = False,
     within: float = np.inf,
-) -> Found:
+) -> list[tuple[Space, Best]]:
     """The k best layouts of all spaces together, and those that the first beats by no more than
-    `slack`; split: each of their families as a space of its own (`families.parts`), with its first
-    in any case.
+    `slack`; by_family: the first of each family in any case.
     """
-    found: Found = []
+    found: list[tuple[Space, Best]] = []
     for space, whole in joined(spaces):
-        each = [part for _, part in parts(job, whole, split)]
         best = search(
             job,
             space,
             k,
             relaxed,
             progress,
-            split_of(each),
+            split_of(whole, by_family),
             within=within,
             slack=slack,
-            sure=split,
+            sure=by_family,
         )
-        one = len(each) == 1
-        found += [(space, best)] if one else parted(job, each, best)
-        merits = sorted(row[0] for _, best in found for row in best.rows)
+        found.append((space, best))
+        merits = sorted(row.merit for _, each in found for row in each.rows)
         if len(merits) >= k:
             within = min(within, reach(merits[k - 1], merits[0], slack))
-    return found
-
-
-def parted(job: Job, each: Sequence[Space], best: Best) -> Found:
-    """What one search found of each part, as if that had been searched; what was counted of all
-    stands with the first.
-    """
-    found = [
-        (
-            space,
-            replace(
-                best,
-                choice=options(job, space),
-                within=best.common,
-                rows=best.of(number),
-            ),
-        )
-        for number, space in enumerate(each)
-    ]
-    for _, one in found[1:]:
-        one.searched = one.feasible = one.too_big = 0
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..describe.choices import Choices, Values, listed
 from ..describe.fields import Checked, fields_of
+from ..describe.frozen import FrozenDict
 from ..describe.layout import Layout
 from ..describe.offload import Offload, offload
 from ..errors import BadInput, brief
@@ -111,36 +112,23 @@ class Space(Checked):
         return offload(str(self.values("offload")[0]))
 
     @property
-    def scheme(self) -> Fixed:
-        """The one scheme of its tables, with what else all its layouts share."""
+    def scheme(self) -> str:
+        """The one scheme of its tables."""
         schemes = self.values("scheme")
         if len(schemes) != 1:
             raise BadInput(
                 f"one search takes one scheme, not {listed(schemes)}: plan takes several"
             )
+        return str(schemes[0])
+
+    @property
+    def fixed(self) -> FrozenDict[str, Any]:
+        """The fields that all its layouts have in common."""
         fixed = {name: self.values(name)[0] for name in FIXED}
         ways = self.values("schedule")
         if ways[0] in SCHEDULES and schedule_named(ways[0]).copies > 1:
             fixed["schedule"] = ways[0]
-        return Fixed(str(schemes[0]), fixed)
-
-
-class Fixed(str):
-    """A scheme, and the other choices that all layouts of a search share."""
-
-    others: dict[str, Any]
-
-    def __new__(
-        cls, scheme: str, others: dict[str, Any] | None = None
-    ) -> Fixed:
-        found = super().__new__(cls, scheme)
-        found.others = others or {}
-        return found
-
-    @classmethod
-    def of(cls, scheme: str) -> dict[str, Any]:
-        """The fields of a layout that it fixes."""
-        return {"scheme": str(scheme), **getattr(scheme, "others", {})}
+        return FrozenDict(fixed | {"scheme": self.scheme})
 
 
 def in_order(name: str, values: Values) -> Values:

@@ -14,56 +14,62 @@ from numpy.typing import NDArray
 
 SHARDED = 2
 """ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
+NONE = -1
+"""The number of what the space does not hold; columns by part have a place for it: the last."""
 
 
 class Split(NamedTuple):
-    """The number of each part, from 0; NONE: what the space does not hold."""
+    """The number of each part, from 0."""
 
-    of: tuple[tuple[int, ...], ...]
-    """By kind, then by side."""
+    numbers: tuple[tuple[int, ...], ...]
+    """By kind, then by side; one side: where no ZeRO stage differs from another, one stands for all
+    of them.
+    """
+    names: tuple[str, ...] = ("",)
+    """Of each part."""
 
     @property
     def parts(self) -> int:
         """How many there are."""
-        return max(map(max, self.of)) + 1
+        return len(self.names)
+
+    def only(self, part: int) -> Split:
+        """The same space without the other parts."""
+        return Split(
+            tuple(
+                tuple(0 if n == part else NONE for n in sides)
+                for sides in self.numbers
+            ),
+            (self.names[part],),
+        )
 
     @staticmethod
     def kind(tp: Any, pp: Any) -> Any:
-        """Of (rows of) these degrees: with pipelines or without, with tp or without."""
+        """With pipelines or without, with tp or without."""
         return 2 * (pp > 1) + (tp > 1)
 
     def rows(self, tp: Any, pp: Any) -> NDArray[np.intp]:
         """(side, row) the part of each row."""
         kind = np.asarray(self.kind(tp, pp), dtype=np.intp)
-        return np.array(self.of).T[:, kind]
+        return np.array(self.numbers).T[:, kind]
 
-    def side(self, zero: int, tp: Any, pp: Any) -> NDArray[np.intp]:
+    def part(self, tp: Any, pp: Any, zero: int) -> Any:
         """The part of each row under a ZeRO stage."""
-        rows: NDArray[np.intp] = self.rows(tp, pp)[
-            -1 if zero >= SHARDED else 0
-        ]
-        return rows
+        return self.rows(tp, pp)[-1 if zero >= SHARDED else 0]
 
     def kinds(self, tp: Any, pp: Any) -> NDArray[np.intp]:
         """A number from 0 of each row, the same for those that are in the same parts."""
-        parts = self.rows(tp, pp)
-        first, last = parts[0] - NONE, parts[-1] - NONE
-        found: NDArray[np.intp] = first * (self.parts + 1) + last
-        return found
+        parts = self.rows(tp, pp) - NONE
+        kinds: NDArray[np.intp] = parts[0] * (self.parts + 1) + parts[-1]
+        return kinds
 
     def sides(self, stages: Sequence[int]) -> list[NDArray[np.intp]]:
         """Of each side the positions of its ZeRO stages."""
-        if len(self.of[0]) == 1:
+        if len(self.numbers[0]) == 1:
             return [np.arange(len(stages))]
         on = np.array([zero >= SHARDED for zero in stages], dtype=bool)
         return [np.flatnonzero(~on), np.flatnonzero(on)]
 
-    def part(self, tp: float, pp: float, zero: int) -> int:
-        """That of a layout."""
-        return self.of[int(self.kind(tp, pp))][-1 if zero >= SHARDED else 0]
 
-
-NONE = -1
-"""Where columns by part have a place of their own: the last."""
 WHOLE = Split(((0,),) * 4)
 """All in one part."""

@@ -22,7 +22,7 @@ from .cascade import fits as searched
 from .evaluate import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on, partly_used
-from .space import Fixed, Space
+from .space import Space
 from .table import Column, cross
 
 MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -63,9 +63,7 @@ def rejections(
     degrees: dict[str, Any] = table | {
         "dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))
     }
-    layout = Layout(
-        **degrees, **Fixed.of(space.scheme), sequence_parallel=False
-    )
+    layout = Layout(**degrees, **space.fixed, sequence_parallel=False)
     left = np.ones(len(table["tp"]), dtype=bool)
     counts = {}
     decisive, others = list[str](), list[str]()
@@ -93,7 +91,7 @@ def rejections(
                     job,
                     Layout(
                         **first,
-                        **Fixed.of(space.scheme),
+                        **space.fixed,
                         sequence_parallel=False,
                     ),
                 )
@@ -111,13 +109,9 @@ def nearest_fit(
     """The layout that needs the least memory, and what would make one fit: options left out,
     constraints, more chips.
     """
-    dims = len(job.cluster.network.dims)
-    layouts = smallest(job, space, relaxed).layouts(space.scheme, dims)
+    layouts = smallest(job, space, relaxed).layouts
     if not layouts and space.relaxed is None:
-        fewer = (
-            smallest(less, space).layouts(space.scheme, dims)
-            for less in fewer_chips(job)
-        )
+        fewer = (smallest(less, space).layouts for less in fewer_chips(job))
         layouts = next(filter(None, fewer), [])
     if not layouts:
         uneven = () if relaxed else (f"not tried: {UNEVEN}",)

@@ -30,8 +30,8 @@ from ..report.text import layout_words
 from ..schedule import SCHEDULES
 from ..search import Plan, Space, planning
 from ..search import plan as search
+from ..search.answer import Steps
 from ..search.evaluate import Progress
-from ..search.plan import Steps
 from ..search.selectors import choices_of, neighbours, pinned
 from ..sweep import vary
 from .prices import by_chip, price_of_job, rented

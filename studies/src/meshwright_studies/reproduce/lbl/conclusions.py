@@ -251,9 +251,7 @@ def vit_32k() -> Check:
         catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
     )
     job = Job(model, cluster, 1024, precision=FP16, assumptions=LBL)
-    layouts = search(job, space("2d_tp_context", job), LISTED).layouts(
-        "context", 2
-    )
+    layouts = search(job, space("2d_tp_context", job), LISTED).layouts
     rank = next(
         i
         for i, layout in enumerate(layouts)

@@ -42,7 +42,7 @@ def optimum(
     best = search(job, space(strategy, job, **chosen), 1)
     if not best.rows:
         return None
-    layout = best.layouts(SCHEME[strategy], len(job.cluster.sizes))[0]
+    layout = best.layouts[0]
     return float(step_time(job, layout)), layout
 
 

@@ -292,7 +292,7 @@ def _validation() -> Iterator[Statement]:
             catalog.chip("lbl-a100"), catalog.network("lbl-a100-nvs4"), 512
         )
         job = Job(model, cluster, 1024, precision=FP16, assumptions=a)
-        layouts = search(job, space("1d_tp", job), 3).layouts("megatron", 2)
+        layouts = search(job, space("1d_tp", job), 3).layouts
         return tuple(Prediction(job, layout) for layout in layouts)
 
     def place(i: int, a: Assumptions) -> Prediction:

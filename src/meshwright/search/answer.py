@@ -1,0 +1,152 @@
+"""What a plan found: the best layouts that fit, by family too, the front of time against memory,
+what was looked at, and what would help if nothing fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cached_property
+from textwrap import indent
+from typing import Any
+
+from ..describe.display import Displayed
+from ..describe.job import Job
+from ..prediction.certainty import resolution
+from ..prediction.elastic import elasticities
+from ..prediction.prediction import Prediction, predict
+from ..units import show
+from .families import Family
+from .outside import outside
+from .ranked import Ranked
+from .space import Space
+
+
+@dataclass(frozen=True)
+class Plan(Displayed):
+    """What a search found."""
+
+    best: Prediction | None
+    alternatives: tuple[Prediction, ...] = ()
+    """The others, best first; some of them may be as good as `best`, which is the simplest."""
+    families: tuple[Family, ...] = ()
+    """The best of each family of layouts; empty under a paper's set."""
+    pareto: tuple[Prediction, ...] | None = None
+    """Layouts that nothing beats in both time and memory, thinned out: each needs a tenth less
+    memory than the one before. None: not asked for."""
+    searched: int = 0
+    """Layouts covered: with every option and placement in a strict space, with every option in a
+    relaxed one.
+    """
+    feasible: int = 0
+    """Layouts that were evaluated and fit. Bounds spare most from being looked at, so more may
+    exist; `search.brute` counts them all.
+    """
+    rejected: dict[str, int] | None = None
+    """Rule -> how many combinations of degrees broke it (each counted once); "memory" and "bound":
+    layouts too big, or ruled out by a bound.
+    """
+    elapsed_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    closest: Prediction | None = None
+    """If nothing fits: the layout that needs the least memory."""
+    idle: str = ""
+    """Why the answer leaves chips idle although that was not asked for; empty if it does not."""
+    tried: str = ""
+    """Among which layouts these are the fastest."""
+    untried: str = ""
+    """What the space leaves out."""
+    kept: tuple[str, ...] = ()
+    """Conventions of published runs that these layouts keep."""
+    asked: tuple[Job, Space] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """What was asked, where the answer keeps conventions; None: it need not."""
+
+    def __repr__(self) -> str:
+        found = f"best: {self.best!r}" if self.best else "no layout fits"
+        counts = (
+            f"{self.searched:,} layouts searched in {show(self.elapsed_s, 's')}, {self.feasible:,}"
+            " seen to fit"
+        )
+        return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(found, '  ')}"
+
+    @cached_property
+    def outside(self) -> tuple[Family, ...]:
+        """The best layout that breaks a convention, or that the framework's released version does
+        not run, where it is faster by more than the model's resolution: another search, made when
+        it is asked for.
+        """
+        if not (self.asked and self.best):
+            return ()
+        return outside(*self.asked, self.best)
+
+    def slower(self, p: Prediction) -> float:
+        """What a layout takes beside the best, over the chance to fit, less 1; negative: less."""
+        return p.merit_s / self.best.merit_s - 1 if self.best else 0.0
+
+    @property
+    def fastest(self) -> Prediction | None:
+        """The least time over the chance to fit of all that was found: `best`, unless that is as
+        good as far as the model can tell, and simpler. Known from two layouts on (`top`).
+        """
+        every = filter(None, (self.best, *self.alternatives))
+        return min(every, key=lambda p: p.merit_s, default=None)
+
+    def tie(self, p: Prediction) -> bool:
+        """As good as the best, as far as the model can tell."""
+        least = self.fastest
+        assert least is not None
+        return bool(p.merit_s <= least.merit_s * (1.0 + resolution(p.job)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of `plan --json`."""
+        return {
+            "best": self.best.to_dict() if self.best else None,
+            "alternatives": [
+                {**p.to_dict(), "slower": self.slower(p), "tie": self.tie(p)}
+                for p in self.alternatives
+            ],
+            "families": [
+                family.to_dict() for family in (*self.families, *self.outside)
+            ],
+            "elasticities": [e.to_dict() for e in elasticities(self.best)]
+            if self.best and self.families
+            else [],
+            "pareto": None
+            if self.pareto is None
+            else [p.to_dict() for p in self.pareto],
+            "searched": self.searched,
+            "feasible": self.feasible,
+            "rejected": dict(self.rejected or {}),
+            "elapsed_s": self.elapsed_s,
+            "notes": [*([self.idle] if self.idle else []), *self.notes],
+            "space": {
+                "tried": self.tried,
+                "not_tried": self.untried,
+                "kept": list(self.kept),
+            },
+            "closest": self.closest.to_dict() if self.closest else None,
+        }
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The answer on all chips before pipelines are replayed: the first that a search knows."""
+
+    job: Job
+    ranked: Ranked
+    slack: float
+
+    @property
+    def best(self) -> Prediction | None:
+        """The simplest of those that the first does not clearly beat; None: nothing fits, as far
+        as is known.
+        """
+        layout = self.ranked.closed(self.slack)
+        found = predict(self.job, layout) if layout else None
+        return found if found and found.fits else None
+
+
+Steps = Generator[Closed, None, Plan]
+"""What a search knows before its answer, and its answer."""

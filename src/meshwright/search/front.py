@@ -1,0 +1,61 @@
+"""The front of time against memory: each point the fastest that needs clearly less memory than the
+one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..describe.job import Job
+from ..prediction.prediction import Prediction, predict
+from ..step import room
+from .cascade import search
+from .ranked import Ranked
+from .space import Space
+
+FRONT_STEP = 0.1
+"""Each point of the front needs at least this share less memory than the one before."""
+FRONT_POINTS = 8
+
+
+def front(
+    used: Job,
+    spaces: Sequence[Space],
+    best: Prediction,
+    relaxed: bool,
+) -> tuple[Prediction, ...]:
+    """From the answer on, the fastest that needs at least a tenth less memory than the last; none
+    that a later one beats in both.
+
+    used: the job on the chips that the layouts use;  the job of `best` may have more.
+    """
+    job = best.job
+    points = [best]
+    while len(points) < FRONT_POINTS:
+        limit = points[-1].memory_bytes["allocated"] * (1 - FRONT_STEP)
+        tight = room.just_fitting(used, limit)
+        found = [
+            (space, search(tight, space, 1, relaxed, weigh=None))
+            for space in spaces
+        ]
+        fastest = Ranked(tight, found, relaxed, by_time=True).best(1)
+        if not fastest:
+            break
+        leaner = predict(job, fastest[0].layout)
+        # what is shown first may be the simplest of a tie, and slower than a leaner point
+        quicker = (p for p in points if p.step_time_s < leaner.step_time_s)
+        points = [*quicker, leaner]
+    return tuple(points)
+
+
+def thinned(fronts: Iterable[Prediction]) -> tuple[Prediction, ...]:
+    """Of the fronts of several plans those, by time, that need less memory, by a step, than all
+    before them.
+    """
+    kept: list[Prediction] = []
+    for p in sorted(fronts, key=lambda x: x.step_time_s):
+        if not kept or p.memory_bytes["allocated"] <= kept[-1].memory_bytes[
+            "allocated"
+        ] * (1 - FRONT_STEP):
+            kept.append(p)
+    return tuple(kept[:FRONT_POINTS])

@@ -1,0 +1,217 @@
+"""What a plan is asked, and its answer: on all chips, then on a cleaner number of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..describe.job import Job
+from ..describe.slices import axes
+from ..prediction.certainty import resolution
+from ..prediction.prediction import Prediction, predict
+from .answer import Closed, Plan, Steps
+from .best import Best, Row
+from .evaluate import Progress
+from .families import Family
+from .front import front
+from .nearby import better_batch, on_fewer, why_fewer
+from .ranked import Placed, Ranked
+from .several import several
+from .space import Space
+from .unfit import rejections
+
+
+def finished(steps: Steps) -> Plan:
+    """The answer alone."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            answer: Plan = done.value
+            return answer
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a plan is asked."""
+
+    job: Job
+    spaces: Sequence[Space]
+    top: int
+    progress: Progress | None
+    pareto: bool
+    families: bool
+    """The best of each family too, and whether another batch would be better."""
+
+    @property
+    def relaxed(self) -> bool:
+        """Its spaces are relaxed."""
+        return bool(self.spaces[0].relaxed)
+
+    @property
+    def slack(self) -> float:
+        """Layouts that the first beats by no more than this share are as good."""
+        return resolution(self.job)
+
+    @property
+    def split(self) -> bool:
+        """The best of each family is looked for; papers have no families."""
+        return self.families and self.slack > 0
+
+    def ranked(self, job: Job) -> Ranked:
+        """The layouts of a job in these spaces."""
+        found = several(
+            job,
+            self.spaces,
+            self.top,
+            self.relaxed,
+            self.progress,
+            self.slack,
+            self.split,
+        )
+        return Ranked(job, found, self.relaxed)
+
+    def quickest(self, job: Job, within: float) -> Row | None:
+        """The best layout of other chips or another batch, within a limit."""
+        found = several(job, self.spaces, 1, relaxed=False, within=within)
+        return Ranked(job, found, False, within=within).first
+
+    def shown(self, ranked: Ranked) -> list[Placed]:
+        """The k best layouts; of those that the first does not clearly beat the simplest is
+        first.
+        """
+        best = ranked.best(self.top)
+        if not best or not self.slack:
+            return best
+        simplest = ranked.simplest(best[0].merit * (1.0 + self.slack))
+        if simplest is None:
+            return best
+        others = (each for each in best if each.layout != simplest.layout)
+        return [simplest, *others][: self.top]
+
+
+def answered(question: Question, usual: Job) -> Steps:
+    """The plan of a question. usual: the job as it is searched, which may run less than the
+    question's.
+    """
+    job, progress, relaxed = question.job, question.progress, question.relaxed
+    spaces, notes = _placeable(job, question.spaces)
+    question = replace(question, spaces=spaces)
+    if progress:
+        progress("layouts", 0.0)
+    ranked = question.ranked(usual)
+    yield Closed(job, ranked, question.slack)
+    idle = ""
+    if spaces[0].relaxed is None:
+        ranked, idle = _on_chips(question, ranked)
+    all_chips = ranked.job is usual
+    used, found = ranked.job, [best for _, best in ranked.found]
+    predicted = _predicted(job, question.shown(ranked), all_chips)
+    seen = Plan(
+        None,
+        searched=sum(best.searched for best in found),
+        feasible=sum(best.feasible for best in found) if predicted else 0,
+        rejected=_rejected(job, spaces, found, relaxed),
+        pareto=() if question.pareto else None,
+        notes=tuple(notes),
+    )
+    if not predicted:
+        return seen
+    row = ranked.first
+    if question.families and not relaxed and row:
+        better = better_batch(usual, used, question.quickest, row)
+        seen = replace(seen, notes=(*seen.notes, *filter(None, [better])))
+    one = replace(
+        seen,
+        best=predicted[0],
+        alternatives=predicted[1:],
+        pareto=front(used, spaces, predicted[0], relaxed)
+        if question.pareto
+        else None,
+        idle=idle,
+    )
+    if not question.split:
+        return one
+    return replace(one, families=_families(one, ranked, all_chips))
+
+
+def _placeable(
+    job: Job, spaces: Sequence[Space]
+) -> tuple[Sequence[Space], list[str]]:
+    """The spaces as the job's network lets them be placed, with what there is to say of it."""
+    if not (spaces[0].placements and axes(job.cluster.network)):
+        return spaces, []
+    return (
+        [replace(space, placements=False) for space in spaces],
+        [
+            "on a torus only one placement is looked at: tp nearest, then cp, dp, pp, along the"
+            " axes in order"
+        ],
+    )
+
+
+def _on_chips(question: Question, all_chips: Ranked) -> tuple[Ranked, str]:
+    """What was found on all chips, or, where that is faster, on a cleaner number of them; and why
+    chips are idle.
+    """
+    row = all_chips.first
+    used = on_fewer(all_chips.job, question.quickest, row)
+    if used is all_chips.job:
+        return all_chips, ""
+    fewer = question.ranked(used)
+    best = fewer.first
+    return fewer, why_fewer(question.job, used, best, row) if best else ""
+
+
+def _predicted(
+    job: Job, found: Sequence[Placed], all_chips: bool
+) -> tuple[Prediction, ...]:
+    """Predictions of layouts that were found; on all chips of the job none is replayed again."""
+    each = tuple(predict(job, one.layout) for one in found)
+    for p, one in zip(each, found, strict=True):
+        if all_chips and one.replayed_s is not None:
+            p.__dict__["replayed_s"] = one.replayed_s
+        if all_chips and one.peaks is not None:
+            p.__dict__["peaks"] = one.peaks
+    return each
+
+
+def _families(
+    one: Plan, ranked: Ranked, all_chips: bool
+) -> tuple[Family, ...]:
+    """The best of each family, best first; the plan's own stands for its family."""
+    best = one.best
+    assert best is not None
+    found: dict[str, Family] = {}
+    for part, name in ranked.names.items():
+        for each in ranked.best(1, of=part):
+            known = {p.layout: p for p in (one.best, *one.alternatives) if p}
+            p = known.get(each.layout)
+            p = p or _predicted(best.job, [each], all_chips)[0]
+            mine = Family(name, p, one.slower(p), one.tie(p))
+            if name not in found or (found[name].slower or 0.0) > (
+                mine.slower or 0.0
+            ):
+                found[name] = mine
+        if any(x.layout == best.layout for x in ranked.replays(part)):
+            found[name] = Family(name, best, 0.0, True)
+    return tuple(
+        sorted(found.values(), key=lambda family: family.slower or 0.0)
+    )
+
+
+def _rejected(
+    job: Job,
+    spaces: Sequence[Space],
+    found: Sequence[Best],
+    relaxed: bool,
+) -> dict[str, int]:
+    """Rule or bound -> how many layouts it left out."""
+    counts: Counter[str] = Counter()
+    for space in spaces:
+        counts.update(rejections(job, space, relaxed)[0])
+    for best in found:
+        counts["memory"] += best.too_big
+        counts["bound"] += max(best.searched - best.feasible - best.too_big, 0)
+    return dict(counts)
