@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import step
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..describe.stages import Stages
+from ..describe.stages import StageChoice
 from ..describe.stages import stages as stages_named
 from ..layout.stages import schedule_with
 from ..schedule import get as schedule_named
@@ -57,7 +57,7 @@ class Way(NamedTuple):
         return bool(schedule_named(self.schedule).chunks(7) == 7)
 
     @property
-    def dealt(self) -> Stages:
+    def dealt(self) -> StageChoice:
         """The way to deal layers."""
         return stages_named(self.stages)
 
