@@ -22,7 +22,6 @@ from ..describe.job import Job
 from ..describe.layers import totals
 from ..layout.stages import partition
 from ..num import ceil_div
-from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import Pass, StageCosts
 from ..step import room
 from .best import Best
