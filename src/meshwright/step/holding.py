@@ -43,10 +43,10 @@ def counted(job: Job) -> bool:
 
 def of(job: Job) -> Holding:
     """What the job's framework holds."""
-    held = job.how.memory.holding
+    holding = job.how.memory.holding
     # a set that leaves it open is answered by its framework
-    assert held is not None
-    return held
+    assert holding is not None
+    return holding
 
 
 def gradient_bytes(job: Job) -> float:
@@ -70,11 +70,11 @@ def head(job: Job, layout: Layout, parts: Body) -> Parts:
     (gathered: k T V t), what the products around them keep, and the placeholder of the head's
     weight gradient."""
     how = of(job)
-    each = logits(job, layout)
+    number = logits(job, layout)
     act = job.precision.activation_bytes
     if job.profile and job.profile.logits_gathered:
         lost = (
-            each
+            number
             * layout.tp
             * (EAGER[0] + where(layout.tp > 1, GATHERED, GATHERED - 1.0) * act)
         )
@@ -84,18 +84,18 @@ def head(job: Job, layout: Layout, parts: Body) -> Parts:
             if job.profile and job.profile.loss == "eager"
             else (how.loss_bytes, how.loss_bytes_tp)
         )
-        lost = each * where(layout.tp > 1, cut, alone)
+        lost = number * where(layout.tp > 1, cut, alone)
     blocks = 1 + job.model.mtp_layers
-    found = {
+    bytes_ = {
         "logits and loss": blocks * lost,
-        "inputs of the head": parts.head.saved - blocks * each * FP32,
+        "inputs of the head": parts.head.saved - blocks * number * FP32,
     }
     if how.dummy_weight_gradients and job.model.vocab:
         rows = vocabulary.rows(job, layout) * job.model.hidden
-        found["placeholder of the head's gradient"] = (
+        bytes_["placeholder of the head's gradient"] = (
             rows * job.precision.weight_bytes
         )
-    return found
+    return bytes_
 
 
 def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
@@ -106,7 +106,7 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
     gradient, beside their shards.
     """
     how = of(job)
-    found: Parts = {
+    bytes_: Parts = {
         "computed again": saved - kept,
         "temporaries of the backward pass": how.backward_share * saved,
     }
@@ -117,10 +117,10 @@ def work(job: Job, layout: Layout, saved: Num, kept: Num) -> Parts:
         size = local(job, layout)
         copies = 4.0 if how.gathered_twice else 2.0
         wide = size.tokens * job.model.hidden * (1.0 - 1.0 / layout.tp)
-        found["gathered over tp"] = (
+        bytes_["gathered over tp"] = (
             copies * wide * job.precision.activation_bytes
         )
-    return found
+    return bytes_
 
 
 def buffers(
@@ -136,7 +136,7 @@ def buffers(
     parameters: of the device, its experts included;  layers: how many it has of each kind.
     """
     how = of(job)
-    found = Parts()
+    bytes_ = Parts()
     if how.dummy_weight_gradients:
         moe = job.model.moe
         # all have the same shape
@@ -145,7 +145,7 @@ def buffers(
             where(n > 0, c.weights + c.expert_weights / experts, 0.0)
             for n, c in zip(layers, parts.layers, strict=True)
         )
-        found["placeholders of weight gradients"] = (
+        bytes_["placeholders of weight gradients"] = (
             shapes * job.precision.weight_bytes
         )
     if how.bucket_elements:
@@ -153,8 +153,8 @@ def buffers(
         bucket = where(
             layout.replicas > 1, minimum(parameters, how.bucket_elements), 0.0
         )
-        found["bucket of gradients"] = bucket * sent
-    return found
+        bytes_["bucket of gradients"] = bucket * sent
+    return bytes_
 
 
 def unit_gradient_bytes(job: Job) -> float:
@@ -180,24 +180,22 @@ def step_bytes(job: Job) -> float:
 
 def largest_work(layers: tuple[Num, ...], kinds: Sequence[Parts]) -> Parts:
     """`work` of the kind of layer that takes most. layers: how many of each are on the device."""
-    found: Parts = {}
-    for n, each in zip(layers, kinds, strict=True):
-        mine = {name: where(n > 0, size, 0.0) for name, size in each.items()}
-        if found:
-            more = total(mine) > total(found)
-            mine = {
-                name: where(more, mine[name], size)
-                for name, size in found.items()
+    most: Parts = {}
+    for n, work in zip(layers, kinds, strict=True):
+        bytes_ = {name: where(n > 0, size, 0.0) for name, size in work.items()}
+        if most:
+            more = total(bytes_) > total(most)
+            bytes_ = {
+                name: where(more, bytes_[name], size)
+                for name, size in most.items()
             }
-        found = mine
-    return found
+        most = bytes_
+    return most
 
 
-def total(found: Parts, parts: Body | None = None, own: Num = 0.0) -> Num:
-    """All of them together, each by its name where the parts of the model are (`num.named`); own:
-    what else there is.
-    """
+def total(bytes_: Parts, parts: Body | None = None) -> Num:
+    """The sum of them, each by its name where the parts of the model are (`num.named`)."""
     if parts is None:
-        return sum(found.values(), own)
+        return sum(bytes_.values(), 0.0)
     kept = parts.boundary
-    return sum((named(size, name, kept) for name, size in found.items()), own)
+    return sum((named(size, name, kept) for name, size in bytes_.items()), 0.0)

@@ -56,10 +56,10 @@ def states(job: Job, layout: Layout, parameters: Parameters) -> States:
         full = full + parameters.expert
         split = split + parameters.expert / layout.expert_shards
     away = offload(layout.offload)
-    here = 0.0 if away.weights else 1.0
+    on_device = 0.0 if away.weights else 1.0
     return sharded(
-        job.precision.weight_bytes * here,
-        holding.gradient_bytes(job) * here,
+        job.precision.weight_bytes * on_device,
+        holding.gradient_bytes(job) * on_device,
         job.state_bytes * (1.0 - away.optimizer),
         full=full,
         split=split,
@@ -106,8 +106,8 @@ class Activations(NamedTuple):
     input.
     """
     late: Num
-    """The same from there to the gradient of its weights: the logits' gradient, in the products'
-    precision, instead.
+    """What they keep from there to the gradient of its weights: the logits' gradient, in the
+    products' precision, instead of the logits.
     """
     once: Num
 
@@ -130,8 +130,8 @@ def activations(
     text: str,
     by: Mapping[str, ModelShare],
 ) -> list[Activations]:
-    """Of several devices (`ModelShares.fullest`): their layers' saved bytes, the logits, and once
-    the layer being recomputed.
+    """Activation bytes of several devices (`ModelShares.fullest`): their layers' saved bytes, the
+    logits, and once the layer being recomputed.
 
     Under a framework: what it holds of them. The head's tensors are gone before a layer's backward
     pass begins, so that `once` is what that takes beyond them.
@@ -150,17 +150,14 @@ def activations(
             for c in parts.layers
         ]
     copied = on_the_way(layout, parts)
-    several = []
-    for end, share in by.items():
-        once = (
-            maximum(
-                holding.total(holding.largest_work(share.layers, work), parts)
-                - head * share.head,
-                0.0,
-            )
-            if work
-            else recomputed_layer(job, parts, text, share)
-        )
+
+    def on(end: str, share: ModelShare) -> Activations:
+        if work:
+            layer = holding.largest_work(share.layers, work)
+            beyond = holding.total(layer, parts) - head * share.head
+            once = maximum(beyond, 0.0)
+        else:
+            once = recomputed_layer(job, parts, text, share)
         kept = Activations(
             saved_by_layers(job, parts, text, share) + output,
             head * share.head,
@@ -168,9 +165,10 @@ def activations(
             once + copied,
         )
         if end == "last":  # a device that is alone is the first
-            kept = Activations(*(where(layout.pp == 1, 0.0, x) for x in kept))
-        several.append(kept)
-    return several
+            return Activations(*(where(layout.pp == 1, 0.0, x) for x in kept))
+        return kept
+
+    return [on(end, share) for end, share in by.items()]
 
 
 def recomputed_layer(
@@ -341,8 +339,8 @@ def standing(
     share: ModelShare,
     far: Layout | None = None,
 ) -> Standing:
-    """Of one device. far: the same rows with the most replicas, for bounds: states are smallest
-    there, and buffers with the fewest.
+    """States and buffers of one device. far: its rows with the most replicas, for bounds: states
+    are smallest there, and buffers with the fewest.
     """
     parameters = parameters_of(job, layout, parts, share)
     s = states(job, far or layout, parameters)
@@ -358,10 +356,10 @@ def step_copies(job: Job, owned: States) -> Num:
     """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
     parameters, or a replica's share.
     """
-    each = holding.step_bytes(job)
-    if not (each and job.state_bytes):
+    size = holding.step_bytes(job)
+    if not (size and job.state_bytes):
         return 0.0
-    return owned.optimizer / job.state_bytes * each
+    return owned.optimizer / job.state_bytes * size
 
 
 def of_devices(
@@ -380,9 +378,11 @@ def of_devices(
     by = {end: by[end] for end in only or by}
     several = activations(job, layout, parts, layout.recompute, by)
     uses = {}
-    for (end, share), each in zip(by.items(), several, strict=True):
+    for (end, share), bytes_ in zip(by.items(), several, strict=True):
         flying = flights(job, layout, schedule, end, share.rank)
-        moments = standing(job, layout, parts, share).uses(each.kept(*flying))
+        moments = standing(job, layout, parts, share).uses(
+            bytes_.kept(*flying)
+        )
         uses[end] = reduce(fuller, moments)
     return uses
 

@@ -74,30 +74,31 @@ ENDS_CALLED = ("embedding", "head")
 
 def clock(job: Job) -> Clock:
     """The job's chip, network and overlap policy as rates."""
-    a = job.how
-    return Clock(
-        rates(job.cluster.chip, job.precision.compute, a.chip),
-        Fabric.of(job.cluster.network, a.network),
-        a.overlap,
-    )
+    return _clock.__wrapped__(*_timed_by(job))
 
 
 def kept_clock(job: Job) -> Clock:
-    """The same, and the same one each time for equal chips, networks and choices: for single
-    layouts, whose groups it remembers."""
-    a = job.how
-    return _kept(
-        job.cluster.chip,
+    """`clock`, one object for equal chips, networks and choices: for single layouts, whose groups
+    it remembers."""
+    return _clock(*_timed_by(job))
+
+
+def _timed_by(
+    job: Job,
+) -> tuple[Chip, str, ChipTime, Network, NetworkTime, Overlap]:
+    on, how = job.cluster, job.how
+    return (
+        on.chip,
         job.precision.compute,
-        a.chip,
-        job.cluster.network,
-        a.network,
-        a.overlap,
+        how.chip,
+        on.network,
+        how.network,
+        how.overlap,
     )
 
 
 @lru_cache(maxsize=32)
-def _kept(
+def _clock(
     chip: Chip,
     precision: str,
     timed: ChipTime,
@@ -123,8 +124,8 @@ def body(
     only totals (faster); again: ways to recompute that will be asked for (none: the layout's).
     """
     counts = microbatch(job, layout)
-    found = timed(job, layout, counts, at or clock(job), again, details)
-    return found if details else _totals(found)
+    cost = timed(job, layout, counts, at or clock(job), again, details)
+    return cost if details else _totals(cost)
 
 
 def timed(
@@ -154,7 +155,7 @@ def timed(
 
 
 def _totals(parts: Body) -> Body:
-    """Without seconds by cause."""
+    """Costs without seconds by cause."""
     return parts._replace(
         layers=tuple(map(_total, parts.layers)),
         embedding=_total(parts.embedding),
@@ -190,11 +191,11 @@ def boundary(job: Job, layout: Layout) -> Num:
     of them (/ tp) with sequence parallelism or SUMMA, else all.
     """
     tokens = layout.microbatch * length(job, layout) / layout.cp
-    each = job.precision.activation_bytes
+    size = job.precision.activation_bytes
     if layout.scheme == "summa":
-        return tokens * summa.width(job, layout) * each
+        return tokens * summa.width(job, layout) * size
     share = layout.tp if _cut(layout) else 1.0
-    return tokens * job.model.hidden / share * each
+    return tokens * job.model.hidden / share * size
 
 
 def stage_message(job: Job, layout: Layout) -> Num:
@@ -228,7 +229,9 @@ def redo(c: LayerCost, text: str, boundary: Num = 0.0) -> Redo | None:
 
 
 def recomputed(c: LayerCost, text: str, share: Num = 1.0) -> LayerCost:
-    """With what that share of layers computes and sends again, as a part of the backward pass."""
+    """A layer with what that share of them computes and sends again, as a part of its backward
+    pass.
+    """
     again = redo(c, text)
     if not again:
         return c

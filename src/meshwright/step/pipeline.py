@@ -157,18 +157,51 @@ def fill_and_drain(
 def least_idle(
     job: Job, schedule: Schedule, order: Order, d: StageCosts, busy: Num
 ) -> Num:
-    """Of the span of m microbatches, what is beyond their work on the slowest device x at least
-    (busy): seconds of a few paths of the order, with their sends.
+    """Of the span of m microbatches, what is beyond their work on the slowest device at least
+    (busy): seconds of a few paths of the order, with their sends. No replay is shorter, so a search
+    may leave out a layout by it.
+    """
+    together = barrier(job)
+    idle = maximum(_way_through(schedule, d) - busy, 0.0)
+    if schedule.folded:
+        if order[1] is MANY or schedule.replayed:
+            return idle
+        return maximum(idle, _as_light(schedule, order, d, together) - busy)
+    if schedule.split_backward and not (together or schedule.ahead):
+        return idle
+    return maximum(idle, _pauses(schedule, order[1], d, together))
 
-    Any order (`through`): the first microbatch through all stages and back to the first device. In
-    a run of steps too: the first device ends no sooner, and all of the next step follows from its
-    first pass (or, of stages that lie on two ranks, from that of either end).
 
-    Folded stages (`light`): the step of stages that all take as little as the lightest, with its
-    bubble in closed form, as no pass that takes longer makes another begin sooner; without a
-    barrier only where the first device ends last, with as few microbatches as devices.
+def _way_through(schedule: Schedule, d: StageCosts) -> Num:
+    """Of any order: the first microbatch through all stages and back to the first device. In a run
+    of steps too: the first device ends no sooner, and all of the next step follows from its first
+    pass (or, of stages that lie on two ranks, from that of either end).
+    """
+    cut = d.partition
+    every = d.passes(0.0, cut.stages)
+    turn = 1.0 if schedule.folded and not cut.crosses else 0.0
+    hops = 2.0 * (cut.stages - 1.0 - turn) * d.sent
+    last = d.at(0.0).w if schedule.split_backward else every.w
+    return every.f + every.i + hops + last
 
-    Looped stages: the pauses of x in its own order. Of 1F1B, with q = p - 1 and q - x ranks below:
+
+def _as_light(
+    schedule: Schedule, order: Order, d: StageCosts, together: bool
+) -> Num:
+    """The step of folded stages that all take as little as the lightest, with its bubble in closed
+    form, as no pass that takes longer makes another begin sooner; without a barrier only where the
+    first device ends last, with as few microbatches as devices: else it may begin the next step
+    before others end this one.
+    """
+    p, m, v = order
+    light = d.lightest
+    whole = schedule.bubble(p, m, v, *light) + schedule.rounds(m) * light.total
+    return where((m <= p) | together, whole, 0.0)
+
+
+def _pauses(schedule: Schedule, m: Num, d: StageCosts, together: bool) -> Num:
+    """The pauses of the slowest device x of looped stages in its own order. Of 1F1B, with q = p - 1
+    and q - x ranks below:
 
         0   F0 F1 F2 .. |              | B0 ..
         x        F0 F1 ..|F(q-x)| pause | B0 F B F B .. B |
@@ -187,38 +220,20 @@ def least_idle(
     mean of many steps. That the second step alone (what a replay says) is no shorter rests on
     tests: a device that was late in the first step may be early in the second.
     """
-    p, m, v = order
-    together = barrier(job)
     split, h = schedule.split_backward, schedule.ahead
-    cut = d.partition
-    every = d.passes(0.0, cut.stages)
-    turn = 1.0 if schedule.folded and not cut.crosses else 0.0
-    hops = 2.0 * (cut.stages - 1.0 - turn) * d.sent
-    through = every.f + every.i + hops + (d.at(0.0).w if split else every.w)
-    idle = maximum(through - busy, 0.0)
-    if schedule.folded and m is not MANY and not schedule.replayed:
-        light = d.lightest
-        whole = (
-            schedule.bubble(p, m, v, *light) + schedule.rounds(m) * light.total
-        )
-        # else the first device may begin the next step before others end this one
-        fits = where((m <= p) | together, whole, 0.0)
-        idle = maximum(idle, fits - busy)
-    if schedule.folded or (split and not (together or h)):
-        return idle
-    x = d.slowest
-    mine, before = d.load(x), d.passes(0.0, x)
-    path = d.down(x) + (0.0 if split else d.up(x))
+    cut, x = d.partition, d.slowest
+    load, before = d.load(x), d.passes(0.0, x)
+    pauses = d.down(x) + (0.0 if split else d.up(x))
     if split and not together:
-        around = before.f + before.i + d.load(0.0).w - mine.w + 2 * x * d.sent
-        path = maximum(around - mine.w * minimum(h * x, m - 1.0), 0.0)
+        around = before.f + before.i + d.load(0.0).w - load.w + 2 * x * d.sent
+        pauses = maximum(around - load.w * minimum(h * x, m - 1.0), 0.0)
     if h and not (split and together):
         below = d.passes(x + 1.0, cut.p)
-        back = 2 * (cut.q - x) * d.sent
-        turned = below.f + below.i + (0.0 if split else below.w) + back
-        run = h * (cut.q - x)
-        path = path + maximum(turned - mine.f * minimum(run, m - 1.0), 0.0)
-    return maximum(idle, path)
+        hops = 2 * (cut.q - x) * d.sent
+        turned = below.f + below.i + (0.0 if split else below.w) + hops
+        run = load.f * minimum(h * (cut.q - x), m - 1.0)
+        pauses = pauses + maximum(turned - run, 0.0)
+    return pauses
 
 
 def published(

@@ -104,29 +104,20 @@ NO_WAIT = overlap.Exposed(0.0, 0.0)
 def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     """What a device waits for, beside m microbatches, of what its ZeRO stage exchanges (`zero`).
 
-    Scope "none": all of them. "step": what outlasts all microbatches. Else a pass hides what is
+    Scope "none": all of it. "step": what outlasts all microbatches. Else a pass hides what is
     exchanged for it, and the first forward and the last backward pass what is exchanged once, less
     the layer that waits for the first weights or makes the last gradients: T_1 + behind(rest). Of
     scope "layer" no layer is the first; of scope "backward" weights are waited for.
     """
     gather, reduction = d.sync.every.under(zero)
+    if how.scope == "none":
+        return _waited(gather, reduction, m, zero)
     if how.scope == "step":
         work = m * (d.forward + d.backward)
         own = (d.sent + d.sent_back) * m
         sent = d.sync.every.in_step(zero, m)
         shown, slower = overlap.behind(work, own, sent, how)
         return SyncWait(0.0, 0.0, shown, 0.0, slower)
-    forward = gathers(zero, m)
-    backward = gathers(zero, 2 * m) - forward
-    waits = SyncWait(
-        gather.seconds,
-        (forward - 1.0) * gather.seconds,
-        backward * gather.seconds,
-        reduction.seconds,
-    )
-    if how.scope == "none":
-        more = (reductions(zero, m) - 1.0) * reduction.seconds
-        return waits._replace(backward=waits.backward + more)
     if how.scope == "layer":
         d = d.steady
     first_weights, last_gradients = d.sync.first.under(zero)
@@ -138,19 +129,30 @@ def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:
     back = _behind_passes(
         d.backward, d.sent_back, b, sent_back, beside + later, every, m, how
     )
-    if waited:
-        return waits._replace(
-            backward=waits.backward + back.shown,
-            leaves=last_gradients.seconds,
-            slowdown=back.slowdown,
+    wait = _waited(gather, NOTHING, m, zero)
+    ahead = NO_WAIT
+    if not waited:
+        ahead = _behind_passes(
+            d.forward, d.sent, f, sent, once, beside, m, how
         )
-    ahead = _behind_passes(d.forward, d.sent, f, sent, once, beside, m, how)
+        wait = SyncWait(first_weights.seconds, ahead.shown, 0.0, 0.0)
+    return wait._replace(
+        backward=wait.backward + back.shown,
+        leaves=last_gradients.seconds,
+        slowdown=ahead.slowdown + back.slowdown,
+    )
+
+
+def _waited(gather: Load, reduction: Load, m: Num, zero: int) -> SyncWait:
+    """All seconds of a step's gathers and reductions, where nothing hides."""
+    forward = gathers(zero, m)
+    backward = gathers(zero, 2 * m) - forward
+    later = reductions(zero, m) - 1.0
     return SyncWait(
-        first_weights.seconds,
-        ahead.shown,
-        back.shown,
-        last_gradients.seconds,
-        ahead.slowdown + back.slowdown,
+        gather.seconds,
+        (forward - 1.0) * gather.seconds,
+        backward * gather.seconds + later * reduction.seconds,
+        reduction.seconds,
     )
 
 
@@ -167,13 +169,13 @@ def _behind_passes(
     """What outlasts m passes of `work` seconds that send `own`: `once` beside one of them, less a
     layer of it, and `every` beside each of the others.
     """
-    found = NO_WAIT
+    wait = NO_WAIT
     if once is not NOTHING:
         rest = own + layer_own * -1.0
-        found = overlap.behind(work - layer, rest, once, how)
+        wait = overlap.behind(work - layer, rest, once, how)
     if every is not NOTHING:
-        found = found + overlap.behind(work, own, every, how) * (m - 1)
-    return found
+        wait = wait + overlap.behind(work, own, every, how) * (m - 1)
+    return wait
 
 
 def occupied(devices: Sequence[Device], m: Num, zero: int) -> Busy:
@@ -209,22 +211,23 @@ def update(
     job: Job, layout: Layout, ends: Sequence[Parameters], zero: int, at: Clock
 ) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
-    whatever it holds (`Stack.step_s`); ends: what the candidates hold."""
+    whatever it holds (`Stack.step_s`).
+
+    ends: parameters of the devices that may have the most.
+    """
     if not job.how.count.optimizer_step:
         return 0.0
     dense, expert = _most(ends)
     cut = cuts(zero, "optimizer")
-    mine = dense / (layout.shards if cut else 1.0)
+    number = dense / (layout.shards if cut else 1.0)
     if job.model.moe:
-        mine = mine + expert / (layout.expert_shards if cut else 1.0)
-    r = at.rates
+        number = number + expert / (layout.expert_shards if cut else 1.0)
     away = offload(layout.offload).optimizer
-    arithmetic, traffic = alone(
-        optimizer.update(job, mine * (1.0 - away) if away else mine), r
-    )
+    on_device = number * (1.0 - away) if away else number
+    arithmetic, traffic = alone(optimizer.update(job, on_device), at.rates)
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
-        busy = maximum(busy, on_host(job, mine * away))
+        busy = maximum(busy, on_host(job, number * away))
     return busy + quantised(ends, at) + every_step(at)
 
 

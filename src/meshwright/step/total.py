@@ -179,7 +179,7 @@ def _passes(part: LayerCost) -> Pass:
 
 
 def pipelined(
-    job: Job, layout: Layout, of: Microbatch, refine: bool = False
+    job: Job, layout: Layout, one: Microbatch, refine: bool = False
 ) -> Pipeline:
     """All microbatches of a step in the order of a schedule.
 
@@ -187,32 +187,33 @@ def pipelined(
     which a search ranks before it replays the best. Papers say what all microbatches wait in
     closed form.
     """
-    schedule, d = schedule_of(layout), of.stages
+    schedule, d = schedule_of(layout), one.stages
     order = layout.pp, microbatches(job, layout), layout.interleave
     if not by_order(job):
-        how = job.how.overlap
-        return published(how, schedule, order, of.slow, of.others, send=d.send)
+        return published(
+            job.how.overlap, schedule, order, one.slow, one.others, d.send
+        )
     m = rounds(job, layout)
-    busy = (of.slow[0] + of.slow[1]) * m
+    busy = (one.slow[0] + one.slow[1]) * m
     parts: Parts
     if refine and layout.pp > 1:
         total, parts = replayed(job, schedule, order, d, busy)
     else:
         idle = least_idle(job, schedule, order, d, busy)
         total, parts = busy + idle, lambda: (0.0, idle)
-    ranks = [share.rank for share in of.shares.values()]
+    ranks = [share.rank for share in one.shares.values()]
     ways = fill_and_drain(job, schedule, d, ranks)
-    links = carried(m, of.send, schedule, layout.interleave)
+    links = carried(m, one.send, schedule, layout.interleave)
     return Pipeline(busy, total, parts, ways, links)
 
 
 def synchronised(
-    of: Microbatch, syncs: tuple[DeviceSync, ...]
+    one: Microbatch, syncs: tuple[DeviceSync, ...]
 ) -> tuple[Device, ...]:
     """The devices with the collectives of what they hold."""
     return tuple(
         d._replace(sync=sync)
-        for d, sync in zip(of.devices, syncs, strict=True)
+        for d, sync in zip(one.devices, syncs, strict=True)
     )
 
 
@@ -271,17 +272,17 @@ class StepCosts:
     @cached_property
     def step(self) -> Step:
         """The whole."""
-        job, layout, of = self.job, self.layout, self.microbatch
+        job, layout, one = self.job, self.layout, self.microbatch
         stages = (layout.zero,)
         syncs = device_syncs(
-            job, layout, self.parts, of.shares, stages, self.at
+            job, layout, self.parts, one.shares, stages, self.at
         )
         return joined(
             job,
             layout,
-            of,
+            one,
             pipeline=self.pipeline,
-            devices=synchronised(of, syncs),
+            devices=synchronised(one, syncs),
             updated=self.updated,
             how=self.at.overlap,
         )
@@ -303,7 +304,7 @@ def step(
 def joined(
     job: Job,
     layout: Layout,
-    of: Microbatch,
+    one: Microbatch,
     pipeline: Pipeline,
     devices: tuple[Device, ...],
     updated: Num,
@@ -323,7 +324,7 @@ def joined(
         devices,
         busy=busy,
         waiting=waiting,
-        slowest=of.slowest,
+        slowest=one.slowest,
     )
     if not by_order(job):  # papers add up
         return whole._replace(outside=outlasting(devices, m, busy))

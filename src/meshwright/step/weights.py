@@ -4,7 +4,14 @@ of embedding and head, of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from functools import partial
 from typing import NamedTuple
 
 from ..cost.layer import Clock
@@ -94,54 +101,73 @@ def weight_sync(
     """Collectives of parameters that these ZeRO stages need: groups "replicas" (dp x cp), of
     experts "edp".
 
-    With copies (HSDP) weights and gradients are sharded inside a group, and shards of gradients
-    all-reduced across groups. far: the same rows with the most replicas, for bounds: it says how
-    small shards may be.
+    far: the same rows with the most replicas, for bounds: it says how small shards may be.
     """
-    p = job.precision
+    load = partial(_load, job, layout, weights, at)
+    all_reduce = gather = scatter = NOTHING
+    if 0 in stages:
+        all_reduce = load("all_reduce", job.precision.gradient_bytes, WHOLE)
+    if any(stages):
+        gather, scatter = _sharded(load, job, layout, weights, at, far)
+    return WeightSync(all_reduce, gather, scatter)
+
+
+def _load(
+    job: Job,
+    layout: Layout,
+    weights: Parameters,
+    at: Clock,
+    kind: str,
+    size: Num,
+    groups: Mapping[str, str],
+) -> Load:
+    """A collective of `size` bytes a parameter; groups: axis of the parameters -> its ranks."""
     axes = {"replicas": weights.dense}
     if job.model.moe:
         axes["edp"] = weights.expert
+    whole = NOTHING
+    for axis, n in axes.items():
+        if axis in groups and not nothing(n):
+            load = at.fabric.load(kind, n * size, layout.group(groups[axis]))
+            # a latency is paid with the seconds here, and never by itself
+            whole = whole + Load(load.seconds, 0.0, load.busy)
+    return whole
 
-    def loads(kind: str, size: Num, groups: Mapping[str, str]) -> Load:
-        whole = NOTHING
-        for axis, n in axes.items():
-            if axis in groups and not nothing(n):
-                ranks = layout.group(groups[axis])
-                load = at.fabric.load(kind, n * size, ranks)
-                # a latency is paid with the seconds here, and never by itself
-                whole = whole + Load(load.seconds, 0.0, load.busy)
-        return whole
 
-    all_reduce = NOTHING
-    if 0 in stages:
-        all_reduce = loads("all_reduce", p.gradient_bytes, WHOLE)
-    if not any(stages):
-        return WeightSync(all_reduce, NOTHING, NOTHING)
-    how = at.overlap.weights
+def _sharded(
+    load: Callable[[str, Num, Mapping[str, str]], Load],
+    job: Job,
+    layout: Layout,
+    weights: Parameters,
+    at: Clock,
+    far: Layout | None,
+) -> tuple[Load, Load]:
+    """One gather of sharded weights and one reduction of their gradients. With copies (HSDP) both
+    are sharded inside a group, and shards of gradients are all-reduced across groups.
+    """
+    p, how, most = job.precision, at.overlap.weights, far or layout
     copies = anywhere(layout.dp_replicate > 1)
     inside = {"replicas": "shards", "edp": "edp shards"} if copies else WHOLE
+    gather = load("all_gather", p.gather_bytes, inside)
+    if how.gathers != 1.0:
+        gather = gather._replace(seconds=gather.seconds / how.gathers)
     summed = (
         "all_reduce" if how.gradients == "all-reduce" else "reduce_scatter"
     )
-    gather = loads("all_gather", p.gather_bytes, inside)
-    if how.gathers != 1.0:
-        gather = gather._replace(seconds=gather.seconds / how.gathers)
-    scatter = loads(summed, p.gradient_bytes, inside)
-    most = far or layout
+    scatter = load(summed, p.gradient_bytes, inside)
     if copies:
         for axis, across, ranks in (
             ("replicas", "copies", most.shards),
             ("edp", "edp copies", most.expert_shards),
         ):
             size = p.gradient_bytes / ranks
-            scatter = scatter + loads("all_reduce", size, {axis: across})
+            scatter = scatter + load("all_reduce", size, {axis: across})
     if offload(layout.offload).weights:
         chip = job.cluster.chip
         own = shard(job, most, weights)
         gather = gather + Load(seconds(chip, own * p.weight_bytes))
         scatter = scatter + Load(seconds(chip, own * p.gradient_bytes))
-    return WeightSync(all_reduce, gather, scatter)
+    return gather, scatter
 
 
 def shard(job: Job, layout: Layout, weights: Parameters) -> Num:
