@@ -14,84 +14,16 @@ from ..step import barrier, by_order, owners
 from ..step.sync import every_step, quantised
 from .result import StepResult
 
+Formula = tuple[str, str]
+"""A formula with its numbers put in, and its source."""
 
-def formulas(p: StepResult) -> dict[str, tuple[str, str]]:
+
+def formulas(p: StepResult) -> dict[str, Formula]:
     """Cause -> (formula of the branch that ran, its source)."""
-    job = p.job
-    layout = p.layout
-    m = p.microbatches
-    at = p.clock
-    arithmetic, traffic, chip = laws_and_source(job.how.chip, at.rates)
-    algorithm, network = algorithm_and_source(at.fabric)
-    hop = job.how.network.hop
-    dp = job.how.overlap.dp
-    shown = (
-        "waited for"
-        if dp.scope == "none"
-        else f"exposed after overlapping {dp.share:g} of the {dp.scope}, links {dp.links}"
-    )
-    ranks = {
-        axis: f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}"
-        for axis in ("tp", "cp")
-    }
-    cut = (
-        f"{ranks['tp']}, and {ranks['cp']}"
-        if layout.scheme in GRIDS
-        else ranks["tp"]
-    )
-    sends = (
-        f"sends of {float(p.cost.message):.4g} B, 2 x {m} microbatches, over the {hop} of the"
-        " links"
-    )
-    chunks = p.schedule.chunks(layout.interleave)
-    order = f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}"
-    law = (
-        "its longest path without sends"
-        if by_order(job)
-        else "of equal stages"
-    )
-    each = job.state_bytes  # none under Adafactor with weights in fp32
-    updated = (
-        f"{p.memory_use.optimizer / each:.5g} parameters"
-        if each
-        else "its parameters"
-    )
     return {
-        "compute": (f"{arithmetic}, x {m} microbatches", chip),
-        "memory": (f"{traffic}, x {m} microbatches", chip),
-        "host": (
-            (
-                "(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h"
-                f" those in which the host launches it, x {m} microbatches"
-            ),
-            host.SOURCE,
-        ),
-        "tp_comm": (f"collectives over {cut}: {algorithm}", network),
-        "cp_comm": (
-            f"keys and values over {ranks['cp']}: {algorithm}",
-            network,
-        ),
-        "ep_comm": (
-            f"all-to-all over ep = {layout.ep}: {algorithm}",
-            f"experts: Lepikhin et al. 2020; {network}",
-        ),
-        "pp_comm": (
-            (
-                f"{sends}, as far as {'the order of the schedule' if by_order(job) else 'compute'}"
-                f" does not hide them: {algorithm}"
-            ),
-            network,
-        ),
-        "dp_comm": (
-            (
-                f"ZeRO {layout.zero} over {layout.shards:g} ranks, {shown}: {algorithm}"
-            ),
-            network,
-        ),
-        "bubble": (
-            f"{order}; {law} - {m} microbatches on the slowest device",
-            p.schedule.source,
-        ),
+        **_passes(p),
+        **_messages(p),
+        "bubble": (_waiting(p), p.schedule.source),
         "overlap_slowdown": (
             "kernels of collectives take units and bandwidth from compute beside them: a share of"
             " the seconds that hide, on the device that sets the end of the step",
@@ -99,15 +31,80 @@ def formulas(p: StepResult) -> dict[str, tuple[str, str]]:
             if p.job.profile
             else p.job.assumptions.source,
         ),
-        "optimizer": (
-            (
-                f"{updated}: the slower of their arithmetic and {_moved(p)}, at"
-                f" {at.rates.memory:.4g} B/s{_narrowed(p)}{_each_step(p)}{_on_host(p)}"
-            ),
-            chip,
-        ),
         "other": ("what is not explained", ""),
     }
+
+
+def _passes(p: StepResult) -> dict[str, Formula]:
+    """What a device computes: in its microbatches, and for its parameters."""
+    job, at, m = p.job, p.clock, p.microbatches
+    arithmetic, traffic, chip = laws_and_source(job.how.chip, at.rates)
+    size = job.state_bytes  # none under Adafactor with weights in fp32
+    number = f"{p.memory_use.optimizer / size:.5g} " if size else "its "
+    return {
+        "compute": (f"{arithmetic}, x {m} microbatches", chip),
+        "memory": (f"{traffic}, x {m} microbatches", chip),
+        "host": (
+            "(w^4 + h^4)^(1/4) - w of each pass of a layer: w its seconds on the device, h those in"
+            f" which the host launches it, x {m} microbatches",
+            host.SOURCE,
+        ),
+        "optimizer": (
+            f"{number}parameters: the slower of their arithmetic and {_moved(p)}, at"
+            f" {at.rates.memory:.4g} B/s{_narrowed(p)}{_each_step(p)}{_on_host(p)}",
+            chip,
+        ),
+    }
+
+
+def _messages(p: StepResult) -> dict[str, Formula]:
+    """What devices send."""
+    job, layout, how = p.job, p.layout, p.job.how
+    algorithm, network = algorithm_and_source(p.clock.fabric)
+    dp = how.overlap.dp
+    shown = (
+        "waited for"
+        if dp.scope == "none"
+        else f"exposed after overlapping {dp.share:g} of the {dp.scope}, links {dp.links}"
+    )
+    tp, cp = (
+        f"{axis} = {getattr(layout, axis)}, ranks per dimension {layout.group(axis)}"
+        for axis in ("tp", "cp")
+    )
+    both = f"{tp}, and {cp}" if layout.scheme in GRIDS else tp
+    hides = "the order of the schedule" if by_order(job) else "compute"
+    return {
+        "tp_comm": (f"collectives over {both}: {algorithm}", network),
+        "cp_comm": (f"keys and values over {cp}: {algorithm}", network),
+        "ep_comm": (
+            f"all-to-all over ep = {layout.ep}: {algorithm}",
+            f"experts: Lepikhin et al. 2020; {network}",
+        ),
+        "pp_comm": (
+            f"sends of {float(p.cost.message):.4g} B, 2 x {p.microbatches} microbatches, over the"
+            f" {how.network.hop} of the links, as far as {hides} does not hide them: {algorithm}",
+            network,
+        ),
+        "dp_comm": (
+            f"ZeRO {layout.zero} over {layout.shards:g} ranks, {shown}: {algorithm}",
+            network,
+        ),
+    }
+
+
+def _waiting(p: StepResult) -> str:
+    """The bubble of the schedule."""
+    layout, m = p.layout, p.microbatches
+    chunks = p.schedule.chunks(layout.interleave)
+    law = (
+        "its longest path without sends"
+        if by_order(p.job)
+        else "of equal stages"
+    )
+    return (
+        f"{layout.schedule}: p = {layout.pp}, m = {m}, v = {chunks}{_in_a_run(p)}; {law} -"
+        f" {m} microbatches on the slowest device"
+    )
 
 
 def _moved(p: StepResult) -> str:

@@ -30,6 +30,30 @@ from .result import StepResult
 from .term import Term
 from .terms import step_term
 
+ANSWERS = (
+    "step_time_s",
+    "replayed_s",
+    "cpu_time_s",
+    "interval_s",
+    "evidence",
+    "tokens_per_s",
+    "tokens_per_s_per_chip",
+    "model_flops_per_s_per_chip",
+    "mfu",
+    "hfu",
+    "time_s",
+    "memory_bytes",
+    "fits",
+    "risk_of_oom",
+    "microbatches",
+    "useful_time_s",
+    "lost_s",
+    "train_time_s",
+    "chip_hours",
+    "cost_usd",
+    "energy_j",
+)
+"""Properties of a prediction that `predict --json` has by their names."""
 LEAST_CHANCE = 1e-9
 """That anything fits."""
 
@@ -51,11 +75,12 @@ class Prediction(StepResult, Displayed):
         )
 
     def noted(self, notes: tuple[str, ...]) -> Prediction:
-        """With these notes, and all that was computed already: no note changes it."""
-        known = self.__dict__ | {"notes": notes}
-        found = replace(self, notes=known["notes"])
-        found.__dict__.update(known)
-        return found
+        """A prediction with these notes, and with all that was computed already: no note changes
+        it.
+        """
+        noted = replace(self, notes=notes)
+        noted.__dict__.update(self.__dict__ | {"notes": notes})
+        return noted
 
     def __repr__(self) -> str:
         use = self.memory_bytes
@@ -98,12 +123,7 @@ class Prediction(StepResult, Displayed):
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """Where nine of ten runs of this kind lie; None without evidence."""
-        sure = self.certainty
-        return (
-            (self.step_time_s * sure.low, self.step_time_s * sure.high)
-            if sure
-            else None
-        )
+        return self.within(self.step_time_s)
 
     @property
     def evidence(self) -> dict[str, Any] | None:
@@ -147,11 +167,9 @@ class Prediction(StepResult, Displayed):
     @cached_property
     def failures(self) -> Failures | None:
         """What interrupts the run; None under a set that was compared with no runs."""
-        return (
-            of_family(chip_family(self.job.cluster.chip))
-            if self.certainty
-            else None
-        )
+        if self.certainty is None:
+            return None
+        return of_family(chip_family(self.job.cluster.chip))
 
     @cached_property
     def lost(self) -> Loss | None:
@@ -170,62 +188,41 @@ class Prediction(StepResult, Displayed):
         """Seconds of the whole run, with checkpoints, interruptions and restarts; None if the job
         names no tokens.
         """
-        useful = self.useful_time_s
-        return (
-            useful / float(self.lost.goodput)
-            if useful and self.lost
-            else useful
-        )
+        useful, lost = self.useful_time_s, self.lost
+        return useful / float(lost.goodput) if useful and lost else useful
 
     @property
     def lost_s(self) -> dict[str, float] | None:
         """Of `train_time_s`: seconds of checkpoints, of restarts, of work done again."""
-        if (
-            self.train_time_s is None
-            or self.lost is None
-            or self.failures is None
-        ):
+        whole, lost, failures = self.train_time_s, self.lost, self.failures
+        if whole is None or lost is None or failures is None:
             return None
-        parts = self.lost.parts(self.train_time_s, self.failures.restart_s)
-        return {
-            name: float(s) for name, s in parts.items() if name != "useful"
-        }
+        parts = lost.parts(whole, failures.restart_s)
+        return {k: float(s) for k, s in parts.items() if k != "useful"}
 
     @property
     def chip_hours(self) -> float | None:
-        return (
-            None
-            if self.train_time_s is None
-            else self.train_time_s * self.job.cluster.chips / 3600
-        )
+        whole = self.train_time_s
+        return whole and whole * self.job.cluster.chips / 3600
 
     @property
     def cost_usd(self) -> float | None:
         """Rent of the run; None if the price or the length is unknown."""
-        return (
-            None
-            if self.chip_hours is None
-            else self.job.cluster.chip.rent_usd(self.chip_hours)
-        )
+        hours = self.chip_hours
+        return hours and self.job.cluster.chip.rent_usd(hours)
 
     @property
     def energy_j(self) -> float | None:
         """Energy of the run with every chip at its power limit; None if unknown."""
-        chips = self.job.cluster.chips
-        return (
-            None
-            if self.train_time_s is None
-            else self.job.cluster.chip.energy_j(self.train_time_s * chips)
-        )
+        on, whole = self.job.cluster, self.train_time_s
+        return whole and on.chip.energy_j(whole * on.chips)
 
     def within(self, value: float | None) -> tuple[float, float] | None:
         """The 90 % interval of what grows with the step time, such as days and dollars."""
         sure = self.certainty
-        return (
-            None
-            if value is None or sure is None
-            else (value * sure.low, value * sure.high)
-        )
+        if value is None or sure is None:
+            return None
+        return value * sure.low, value * sure.high
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -244,51 +241,30 @@ class Prediction(StepResult, Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `predict --json`: SI units, keys that end in their unit."""
-        l = self.layout
+        job, on, l = self.job, self.job.cluster, self.layout
         return {
-            "model": self.job.model.name,
-            "layer_kinds": mix(self.job.model),
-            "cluster": self.job.cluster.name
-            or f"{self.job.cluster.chips}x{self.job.cluster.chip.name}",
-            "chips": self.job.cluster.chips,
-            "batch_sequences": self.job.batch,
-            "seq_tokens": self.job.T,
-            "batch_tokens": self.job.batch_tokens,
-            "parameters": parameters(self.job.model),
-            "active_parameters": parameters(self.job.model, True),
-            "step_time_s": self.step_time_s,
-            "replayed_s": self.replayed_s,
-            "cpu_time_s": self.cpu_time_s,
-            "interval_s": self.interval_s,
-            "evidence": self.evidence,
-            "tokens_per_s": self.tokens_per_s,
-            "tokens_per_s_per_chip": self.tokens_per_s_per_chip,
-            "model_flops_per_s_per_chip": self.model_flops_per_s_per_chip,
-            "mfu": self.mfu,
-            "hfu": self.hfu,
-            "time_s": self.time_s,
-            "memory_bytes": self.memory_bytes,
+            "model": job.model.name,
+            "layer_kinds": mix(job.model),
+            "cluster": on.name or f"{on.chips}x{on.chip.name}",
+            "chips": on.chips,
+            "batch_sequences": job.batch,
+            "seq_tokens": job.T,
+            "batch_tokens": job.batch_tokens,
+            "parameters": parameters(job.model),
+            "active_parameters": parameters(job.model, True),
+            **{name: getattr(self, name) for name in ANSWERS},
             "memory_by_stage_bytes": {
                 end: {k: float(v) for k, v in u._asdict().items()}
                 for end, u in self.memory_by_stage.items()
             },
-            "fits": self.fits,
-            "risk_of_oom": self.risk_of_oom,
-            "microbatches": self.microbatches,
-            "useful_time_s": self.useful_time_s,
-            "lost_s": self.lost_s,
-            "train_time_s": self.train_time_s,
             "train_time_interval_s": self.within(self.train_time_s),
-            "chip_hours": self.chip_hours,
-            "cost_usd": self.cost_usd,
             "cost_interval_usd": self.within(self.cost_usd),
-            "energy_j": self.energy_j,
             "energy_interval_j": self.within(self.energy_j),
-            "precision": self.job.precision.compute,
+            "precision": job.precision.compute,
             "layout": {f.name: getattr(l, f.name) for f in fields(l)}
             | {"placement": {a: list(s) for a, s in l.placement.items()}},
-            "assumptions": self.job.assumptions.name,
-            "framework": self.job.profile.name if self.job.profile else None,
+            "assumptions": job.assumptions.name,
+            "framework": job.profile.name if job.profile else None,
             "notes": list(self.notes),
         }
 
