@@ -39,12 +39,13 @@ class Elasticity:
 
 def elasticities(p: Prediction) -> tuple[Elasticity, ...]:
     """What each number of the machine would change, the most first."""
-    found = []
+    changes = []
     for name, words, cluster in better(p.job.cluster):
         unnamed = replace(cluster, name="")
         other = predict(replace(p.job, cluster=unnamed), p.layout)
-        found.append(Elasticity(name, words, other.merit_s / p.merit_s - 1.0))
-    return tuple(sorted(found, key=lambda each: each.change))
+        change = other.merit_s / p.merit_s - 1.0
+        changes.append(Elasticity(name, words, change))
+    return tuple(sorted(changes, key=lambda one: one.change))
 
 
 def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
@@ -66,8 +67,8 @@ def better(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
         yield "latency", "half the latency", shorter(cluster)
 
 
-def split(mine: Prediction, best: Prediction) -> dict[str, float]:
+def split(p: Prediction, best: Prediction) -> dict[str, float]:
     """Cause -> seconds that one layout takes more than another; they add up to the difference of
     their step times.
     """
-    return {cause: s - best.time_s[cause] for cause, s in mine.time_s.items()}
+    return {cause: s - best.time_s[cause] for cause, s in p.time_s.items()}

@@ -7,8 +7,9 @@ their bounds can be replayed until the next bound is above the best replay: then
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,11 +62,14 @@ def replays(job: Job, layout: Layout) -> bool:
     )
 
 
+Order: TypeAlias = tuple[Schedule, int, int, int]
+"""(schedule, p, m, v): layouts of one order are replayed at once."""
+
+
 class Replayed(NamedTuple):
     """A layout's pipeline, ready to be replayed."""
 
-    order: tuple[Schedule, int, int, int]
-    """(schedule, p, m, v): those of one order are replayed at once."""
+    order: Order
     passes: NDArray[np.float64]
     send: float
     rest: float
@@ -88,23 +92,21 @@ def replayed(
     is the answer.
     """
     at = kept_clock(job)
-    found: list[float | None] = [None] * len(layouts)
-    by_order_of: dict[
-        tuple[Schedule, int, int, int], list[tuple[int, Replayed]]
-    ] = {}
+    steps: list[float | None] = [None] * len(layouts)
+    alike: defaultdict[Order, list[tuple[int, Replayed]]] = defaultdict(list)
     for k, layout in enumerate(layouts):
         parts = bodies[k] if bodies else None
         if one := _prepared(job, layout, at, parts):
-            by_order_of.setdefault(one.order, []).append((k, one))
-    for (schedule, p, m, v), group in by_order_of.items():
+            alike[one.order].append((k, one))
+    for (schedule, p, m, v), group in alike.items():
         passes, send = (
             np.array([getattr(one, field) for _, one in group])
             for field in ("passes", "send")
         )
         seconds = longest(schedule, p, m, v, passes, send, barrier(job))
         for (k, one), pipeline in zip(group, seconds, strict=True):
-            found[k] = max(float(pipeline) + one.rest, one.least)
-    return found
+            steps[k] = max(float(pipeline) + one.rest, one.least)
+    return steps
 
 
 def _prepared(

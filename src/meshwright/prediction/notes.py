@@ -70,95 +70,136 @@ def unmeasured(job: Job) -> list[str]:
     """A sentence for the chip, and one for the links, whose rates are assumed because no
     measurement is in their data.
     """
+    sentences = []
     chip = job.cluster.chip
-    how = job.how.chip
-    network = job.how.network
-    found = []
     if chip_unmeasured(job):
-        share = how.sustained
-        if of := by_law(job):
-            share = of.share * of.clock
-        found.append(
+        law = by_law(job)
+        share = law.share * law.clock if law else job.how.chip.sustained
+        sentences.append(
             f"chip {chip.name} is unmeasured: {share:g} of its peak is assumed"
             f"{WORST_CHIP if share == CHIP_SHARE else ''}"
         )
-    if network.efficiency is None and network.collective != "free":
-        dims = zip(job.cluster.network.dims, job.cluster.sizes, strict=True)
-        tables = network.collective == "measured"
-        if links := [
-            dim.name
-            for dim, size in dims
-            if size > 1
-            and dim.efficiency is None
-            and not (tables and dim.collectives)
-        ]:
-            are = (
-                f"network dimension {links[0]} is"
-                if len(links) == 1
-                else f"network dimensions {', '.join(links)} are"
-            )
-            found.append(
-                f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}"
-            )
-    return found
+    if links := unmeasured_links(job):
+        are = (
+            f"network dimension {links[0]} is"
+            if len(links) == 1
+            else f"network dimensions {', '.join(links)} are"
+        )
+        sentences.append(
+            f"{are} unmeasured: {LINK_SHARE:g} of the bandwidth is assumed{WORST_LINK}"
+        )
+    return sentences
+
+
+def unmeasured_links(job: Job) -> list[str]:
+    """Dimensions of the network whose reached share of the bandwidth is assumed."""
+    how, on = job.how.network, job.cluster
+    if how.efficiency is not None or how.collective == "free":
+        return []
+    return [
+        dim.name
+        for dim, size in zip(on.network.dims, on.sizes, strict=True)
+        if size > 1
+        and dim.efficiency is None
+        and not (how.collective == "measured" and dim.collectives)
+    ]
 
 
 def choices(r: StepResult) -> list[str]:
     """A sentence for each choice of this model of a step that costs or saves something only here,
     and is not in its terms.
     """
-    job, layout = r.job, r.layout
-    found = [*filter(None, [padding(job, layout)])]
-    if not job.framework and job.profile and job.assumptions.framework:
-        found.append(
-            f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework"
-            f" {job.profile.name}, kernels and collectives as measured where the machine has them"
-        )
-    if job.how.network.collective == "free" and layout.tp > 1:
-        found.append(
-            f"assumptions {job.assumptions.name} have no communication in them: tp {layout.tp:g}"
-            " costs the same wherever it lies, so that they are no advice on where degrees go"
-        )
-    if offload(layout.offload).optimizer and not job.how.count.optimizer_step:
-        found.append(
-            f"assumptions {job.assumptions.name} time no optimizer step: what the host updates, and"
-            " copies for that, is free here"
-        )
-    if job.optimizer.iterations:
-        work = orthogonal_flops(job.model, job.optimizer.iterations)
-        seconds = work / r.clock.rates.matrix / layout.chips
-        found.append(
-            f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
-            f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if"
-            " all chips share them evenly) and without gathering whole matrices; it keeps"
-            f" {job.state_bytes:g} B of state for every parameter, where AdamW for embedding, head"
-            " and norms would keep more"
-        )
+    sentences = (
+        padding(r.job, r.layout),
+        measured_set(r.job),
+        free_network(r.job, r.layout),
+        free_update(r.job, r.layout),
+        orthogonal(r),
+        whole_windows(r.job, r.layout),
+        unpaired(r.job, r.layout),
+    )
+    return [*filter(None, sentences), *mixers(r.job)]
+
+
+def measured_set(job: Job) -> str:
+    """What a set is that was given for a machine instead of a framework."""
+    if job.framework or not (job.profile and job.assumptions.framework):
+        return ""
+    return (
+        f"assumptions {job.assumptions.name} are {REALISTIC.name} with framework"
+        f" {job.profile.name}, kernels and collectives as measured where the machine has them"
+    )
+
+
+def free_network(job: Job, layout: Layout) -> str:
+    """Where degrees go is no advice of a set without communication."""
+    if job.how.network.collective != "free" or layout.tp <= 1:
+        return ""
+    return (
+        f"assumptions {job.assumptions.name} have no communication in them: tp {layout.tp:g} costs"
+        " the same wherever it lies, so that they are no advice on where degrees go"
+    )
+
+
+def free_update(job: Job, layout: Layout) -> str:
+    """The host's update is not timed where no optimizer step is."""
+    away = offload(layout.offload).optimizer
+    if not away or job.how.count.optimizer_step:
+        return ""
+    return (
+        f"assumptions {job.assumptions.name} time no optimizer step: what the host updates, and"
+        " copies for that, is free here"
+    )
+
+
+def orthogonal(r: StepResult) -> str:
+    """Iterations of an optimizer that are not timed."""
+    job = r.job
+    if not job.optimizer.iterations:
+        return ""
+    work = orthogonal_flops(job.model, job.optimizer.iterations)
+    seconds = work / r.clock.rates.matrix / r.layout.chips
+    return (
+        f"optimizer {job.optimizer.name} is timed without its {job.optimizer.iterations}"
+        f" Newton-Schulz iterations ({work:.3g} FLOPs a step, {show(float(seconds), 's')} if all"
+        f" chips share them evenly) and without gathering whole matrices; it keeps"
+        f" {job.state_bytes:g} B of state for every parameter, where AdamW for embedding, head and"
+        " norms would keep more"
+    )
+
+
+def whole_windows(job: Job, layout: Layout) -> str:
+    """Keys beyond a window are gathered too."""
     windows = [
         kind.window
         for part in groups(job.model)
         for kind, _ in part
         if kind.window
     ]
-    if windows and layout.cp > 1 and layout.scheme != "summa":
-        found.append(
-            f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
-            f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice,"
-            " not a need"
-        )
-    if (
+    if not windows or layout.cp <= 1 or layout.scheme == "summa":
+        return ""
+    return (
+        f"cp {layout.cp:g} gathers the keys and values of all {job.T:,} tokens in layers with a"
+        f" window of {min(windows):,} too, as Transformer Engine's all-gather does: a choice, not a"
+        " need"
+    )
+
+
+def unpaired(job: Job, layout: Layout) -> str:
+    """What a schedule hides in its authors' hands, and not by itself."""
+    if not (
         layout.schedule in PAIRED
         and job.model.moe
         and layout.ep > 1
         and job.profile
         and not job.profile.ep_overlap
     ):
-        found.append(
-            f"{layout.schedule} was made to hide the experts' all-to-all of one microbatch behind"
-            f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
-            " predicts it hidden"
-        )
-    return found + mixers(job)
+        return ""
+    return (
+        f"{layout.schedule} was made to hide the experts' all-to-all of one microbatch behind"
+        f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
+        " predicts it hidden"
+    )
 
 
 def unused(layout: Layout) -> list[str]:
@@ -177,18 +218,17 @@ def unused(layout: Layout) -> list[str]:
 
 
 def mixers(job: Job) -> list[str]:
-    """Of models whose layers differ: what is timed without a measurement."""
-    found = []
+    """What is timed without a measurement of models whose layers differ."""
     lead_and_body = groups(job.model)
     states = {
         w for part in lead_and_body for kind, _ in part for w in kind.mixers
     } & SCANS.keys()
-    if states and job.how.chip.model != "peak":
-        found.append(
-            f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
-            " bytes of their kernels, at the rate of large products: none of them was measured"
-        )
-    return found
+    if not states or job.how.chip.model == "peak":
+        return []
+    return [
+        f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
+        " bytes of their kernels, at the rate of large products: none of them was measured"
+    ]
 
 
 SCANS = {
@@ -203,14 +243,13 @@ def corners(job: Job, layout: Layout) -> list[str]:
     """A sentence for each corner of the space where what this model leaves out decides; a search
     finds them, people do not train there.
     """
-    found = []
     tokens = layout.microbatch * length(job, layout) / layout.cp
-    if job.how.chip.model == "roofline" and tokens < FEW_TOKENS:
-        found.append(
-            f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small:"
-            f" kernels reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
-        )
-    return found
+    if job.how.chip.model != "roofline" or tokens >= FEW_TOKENS:
+        return []
+    return [
+        f"matrix products of {tokens:,.0f} tokens (microbatch x sequence / cp) are small: kernels"
+        f" reach less of the peak below about {FEW_TOKENS} tokens, so this is too fast"
+    ]
 
 
 def above_peak(r: StepResult) -> list[str]:
@@ -239,10 +278,9 @@ def chip_unmeasured(job: Job) -> bool:
     """The share of the chip's peak is neither the set's nor measured, and its kernels were not
     measured either.
     """
-    chip = job.cluster.chip
-    how = job.how.chip
-    if of := by_law(job):
-        return of.estimated and chip.sustained is None
+    chip, how = job.cluster.chip, job.how.chip
+    if law := by_law(job):
+        return law.estimated and chip.sustained is None
     measured_kernels = how.model == "calibrated" and chip.kernels
     return (
         how.matrix_efficiency is None

@@ -57,10 +57,10 @@ class Replay:
         """What the comparison leaves out, and where a step in a run takes less than one by
         itself.
         """
-        found = []
+        sentences = []
         if self.exact_s < self.timeline.makespan_s * (1 - NEGLIGIBLE):
             alone = show(self.timeline.makespan_s, "s")
-            found.append(
+            sentences.append(
                 "ranks begin the next step as soon as they are done: a step by itself takes"
                 f" {alone}"
             )
@@ -69,11 +69,11 @@ class Replay:
             and self.prediction.time_s["pp_comm"]
         ):
             exposed = show(self.prediction.time_s["pp_comm"], "s")
-            found.append(
+            sentences.append(
                 f"the closed form charges {exposed} of sends that the timeline hides behind compute"
                 " where it can"
             )
-        return tuple(found)
+        return tuple(sentences)
 
     @property
     def bubble_fraction(self) -> float:

@@ -97,7 +97,7 @@ class StepResult:
         pipe = self.step.pipeline
         busy = self.busy
         slower = self.step.slowdown
-        found = {
+        seconds = {
             "compute": float(busy.compute),
             "memory": float(busy.memory),
             "host": float(busy.host),
@@ -111,12 +111,8 @@ class StepResult:
             "optimizer": float(self.step.update),
         }
         scale = self.job.cluster.installation.scale
-        return {
-            **found,
-            "other": (scale - 1.0) * sum(found.values())
-            if scale != 1.0
-            else 0.0,
-        }
+        beyond = (scale - 1.0) * sum(seconds.values()) if scale != 1.0 else 0.0
+        return seconds | {"other": beyond}
 
     @property
     def pipeline_s(self) -> float:

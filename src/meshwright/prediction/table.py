@@ -48,8 +48,8 @@ class Table(Displayed):
     def __repr__(self) -> str:
         left = sum(p is None for p in self.predictions)
         best = self.best
-        told = f"; the fastest that fits:\n{best!r}" if best else "; none fits"
-        return f"Table: {len(self)} layouts, {left} refused{told}"
+        fits = f"; the fastest that fits:\n{best!r}" if best else "; none fits"
+        return f"Table: {len(self)} layouts, {left} refused{fits}"
 
     @property
     def best(self) -> Prediction | None:
@@ -62,15 +62,15 @@ class Table(Displayed):
         for layout, p, why in zip(
             self.layouts, self.predictions, self.refused, strict=True
         ):
-            told = {name: getattr(layout, name) for name in FIELDS}
-            found = {
+            choices = {name: getattr(layout, name) for name in FIELDS}
+            numbers = {
                 name: getattr(p, name) if p else float("nan")
                 for name in NUMBERS
             }
             memory = p.memory_bytes["needed"] if p else float("nan")
             yield {
-                **told,
-                **found,
+                **choices,
+                **numbers,
                 "memory_bytes": memory,
                 "fits": bool(p and p.fits),
                 "refused": why,
@@ -100,9 +100,9 @@ def table(
         raise BadInput(
             f"a table has at most {MOST:,} rows, not {len(chosen):,}"
         )
-    found = [_row(job, layout) for layout in chosen]
+    rows = [_row(job, layout) for layout in chosen]
     return Table(
-        chosen, tuple(p for p, _ in found), tuple(why for _, why in found)
+        chosen, tuple(p for p, _ in rows), tuple(why for _, why in rows)
     )
 
 
