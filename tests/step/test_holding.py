@@ -391,7 +391,7 @@ def test_headroom_is_the_risk_that_fits() -> None:
         True,
         True,
     ]
-    with pytest.raises(BadInput, match="lbl-2024 know no risk"):
+    with pytest.raises(BadInput, match="lbl-2024 have no memory-risk model"):
         replace(
             job, framework=None, headroom=0.2, assumptions=SETS["lbl-2024"]
         )
