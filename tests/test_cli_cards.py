@@ -116,13 +116,13 @@ def test_a_price_of_ones_own(
     words = f"predict {ON} --zero 3 --tokens 1T".split()
     for price in ("2.5", "h100=2.5", "h100-sxm=2.5 USD/h"):
         assert cli.run([*words, "--price", price]) == 0
-        assert " at 2.5 USD/h" in capsys.readouterr().out, price
+        assert " at 2.5 USD/chip-h" in capsys.readouterr().out, price
     Path("mine.toml").write_text("[prices]\nh100-sxm = 3\nmi300x = 1.5\n")
     monkeypatch.setenv("MESHWRIGHT_CONFIG", "mine.toml")
     assert cli.run(words) == 0
-    assert " at 3 USD/h" in capsys.readouterr().out
+    assert " at 3 USD/chip-h" in capsys.readouterr().out
     assert cli.run([*words, "--price", "h100=2.5"]) == 0
-    assert " at 2.5 USD/h" in capsys.readouterr().out
+    assert " at 2.5 USD/chip-h" in capsys.readouterr().out
     sweep = ["--over", "on=16xh100-sxm,16xmi300x", "--fixed"]
     assert cli.run(["sweep", *words[1:], *sweep]) == 0
     assert "has no price" not in capsys.readouterr().out
@@ -131,7 +131,9 @@ def test_a_price_of_ones_own(
     monkeypatch.delenv("MESHWRIGHT_CONFIG")
     capsys.readouterr()
     assert cli.run(["predict", "job.toml"]) == 0
-    assert " at 3 USD/h" in capsys.readouterr().out, "a file says its price"
+    assert " at 3 USD/chip-h" in capsys.readouterr().out, (
+        "a file says its price"
+    )
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_a_chip_without_a_price_says_so_and_how_to_give_one(
     job.write_text(job.read_text("utf-8") + table)
     assert cli.run(["predict", str(job)]) == 0
     told = capsys.readouterr().out
-    assert "at 4.5 USD/h" in told and "no price" not in told
+    assert "at 4.5 USD/chip-h" in told and "no price" not in told
 
 
 def test_limits_say_whose_price_they_take(

@@ -246,12 +246,11 @@ class Answer(NamedTuple):
     @property
     def card(self) -> Any:
         """The first screen."""
-        from ..report import plan as reports
         from ..report import run_card
 
         if len(self.plans) > 1:
             return run_card.compared(self.plans)
-        yours = self.mine and reports.yours(self.mine, self.first)
+        yours = self.mine and run_card.yours(self.mine, self.first)
         return run_card.planned(
             self.first, self.later, self.size, yours or "", self.aside
         )

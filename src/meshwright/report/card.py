@@ -34,7 +34,7 @@ LAST = 20
 """Least columns of the last cell of a table: of what does not fit, columns before it go."""
 QUOTED = re.compile(r"'[^']*'")
 HARD = "\N{NO-BREAK SPACE}"
-"""Stands for a space inside quotes, where no command is broken."""
+"""Stands for a space where no line is broken: inside quotes, and before a dot of a layout."""
 CLAUSES = ("; ", ": ", " (", ", ", " · ", " ")
 """Where a sentence may end early, best first."""
 
@@ -53,16 +53,17 @@ class Row(NamedTuple):
     def lines(self, width: int) -> list[Text]:
         """Broken between words, under each other."""
         broken = textwrap.wrap(
-            self.text,
+            self.text.replace(" ·", f"{HARD}·"),
             max(width - 2 - LABEL, LEAST - LABEL),
             break_long_words=False,
             break_on_hyphens=False,
         )
         if len(broken) > self.most:
             broken = shortened(broken, self.most)
+        lines = [line.replace(HARD, " ") for line in broken]
         return [
             labelled(self.label if i == 0 else "", line, self.style)
-            for i, line in enumerate(broken)
+            for i, line in enumerate(lines)
         ]
 
 
@@ -122,7 +123,7 @@ class Commands(NamedTuple):
 
     def lines(self, width: int) -> list[Text]:
         """One below the other."""
-        found: list[Text] = []
+        lines: list[Text] = []
         for command in self.commands:
             whole = QUOTED.sub(lambda m: m[0].replace(" ", HARD), command)
             broken = textwrap.wrap(
@@ -135,9 +136,9 @@ class Commands(NamedTuple):
             for i, line in enumerate(broken):
                 more = " \\" if i + 1 < len(broken) else ""
                 words = line.replace(HARD, " ") + more
-                label = "" if found else self.label
-                found.append(labelled(label, words, "cyan"))
-        return found
+                label = "" if lines else self.label
+                lines.append(labelled(label, words, "cyan"))
+        return lines
 
 
 Item = Row | Grid | Picture | Commands

@@ -14,6 +14,8 @@ from .card import Card, Grid, Row
 from .limits import end, flops
 from .text import count, percent, short_words
 
+ANSWERS = {"smallest": "needs", "largest": "does"}
+"""Kind of a question -> the label of its answer."""
 WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
 
 
@@ -67,18 +69,9 @@ def _one(line: Limit) -> Iterator[Row]:
         at = next(
             (p for p in points if p.flops == line.crossing.first_flops), None
         )
-        smooth = end(line.smooth.crossing)[1] if line.smooth else "-"
-        yield Row(
-            "linear",
-            f"up to {first} FLOP; by its last crossing {last}, without grids {smooth}",
-            "bold",
-        )
+        yield Row("linear", f"up to {first} FLOP{_elsewhere(line)}", "bold")
         if at:
-            yield Row("there", _run(at, line.scenario))
-    closed = line.closed
-    if closed:
-        least = min(closed.critical_flops, closed.latency_critical_flops)
-        yield Row("formula", f"closed form: {flops(least)} FLOP")
+            yield Row("that is", _run(at, line.scenario))
     if line.curve.ends and line.largest:
         yield Row(
             "largest",
@@ -88,10 +81,22 @@ def _one(line: Limit) -> Iterator[Row]:
         yield Row("largest", "beyond the grid")
 
 
+def _elsewhere(line: Limit) -> str:
+    """What other rules say of the end."""
+    words = []
+    if line.closed:
+        of = line.closed
+        least = min(of.critical_flops, of.latency_critical_flops)
+        words.append(f"{flops(least)} by the closed form")
+    if line.smooth:
+        words.append(f"{end(line.smooth.crossing)[1]} without grids")
+    return f" ({', '.join(words)})" if words else ""
+
+
 def _run(p: Point | RealPoint, scenario: Scenario) -> str:
     """Chips, size, utilisation, rent and energy of a run."""
-    told = bill(p, scenario)
-    usd, joule = told["cost_usd"], told["energy_j"]
+    costs = bill(p, scenario)
+    usd, joule = costs["cost_usd"], costs["energy_j"]
     parts = [
         f"{count(p.chips)} chips",
         f"{count(p.parameters)} parameters",
@@ -112,42 +117,48 @@ def _several(lines: Sequence[Limit]) -> Grid:
             if largest
             else "beyond the grid"
         )
-        told = flops(largest.flops) if largest else "-"
-        rows.append((line.scenario.name, *end(line.crossing), told, size))
-    names = ("scenario", "linear to", "last crossing", "largest run", "of")
-    return Grid((names[0], f"{names[1]} [FLOP]", *names[2:]), rows)
+        most = flops(largest.flops) if largest else "-"
+        rows.append((line.scenario.name, end(line.crossing)[0], most, size))
+    return Grid(("scenario", "linear to", "largest run [FLOP]", "of"), rows)
 
 
 def answered(rows: Sequence[tuple[str, Scenario, Point | RealPoint]]) -> Card:
     """Smallest clusters and largest runs."""
-    items = []
+    items: list[Row] = []
+    several = len({scenario.name for _, scenario, _ in rows}) > 1
     for name, scenario, p in rows:
         linear = p.utilisation > scenario.threshold
-        word = "is linear scaling" if linear else "is beyond linear scaling"
-        asked = name.rpartition(": ")[2]
+        asked, _, kind = name.rpartition(": ")
+        whose = f"{asked}, " if several else ""
+        share = f"{percent(p.utilisation)} of the peak, linear down to"
         items += [
             Row(
-                scenario.name if len(scenario.name) < WIDEST else asked,
-                f"{flops(p.flops)} FLOP in {show(p.duration_s, 's')}: {_run(p, scenario)}",
+                ANSWERS[kind],
+                f"{whose}{flops(p.flops)} FLOP in {show(p.duration_s, 's')}: {_run(p, scenario)}",
                 "bold",
             ),
             Row(
-                "",
-                f"{word}: {percent(p.utilisation)} against {percent(scenario.threshold)}",
+                "linear" if linear else "beyond",
+                f"{share} {percent(scenario.threshold)}",
                 "green" if linear else "yellow",
                 rank=1,
             ),
         ]
         if isinstance(p, RealPoint):
-            items.append(
-                Row("layout", short_words(p.prediction.layout), rank=2)
-            )
-    asked = ", ".join(name for name, _, _ in rows)
-    return Card(f"Limits: {asked}", tuple(items), WHY)
-
-
-WIDEST = 8
-"""Characters of a scenario's name that fits as a label."""
+            words = short_words(p.prediction.layout)
+            items.append(Row("layout", words, rank=2))
+    names = ", ".join(dict.fromkeys(s.name for _, s, _ in rows))
+    kinds = {name.rpartition(": ")[2] for name, _, _ in rows}
+    what = {
+        "smallest": "How many chips does this run need",
+        "largest": "How large a run do so many chips do",
+    }
+    head = (
+        what[kinds.pop()]
+        if len(kinds) == 1
+        else "What does this run need, and what do so many chips do"
+    )
+    return Card(f"{head} on {names}?", tuple(items), WHY)
 
 
 def changed(found: Sensitivity) -> Card:

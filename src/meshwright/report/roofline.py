@@ -48,7 +48,7 @@ def card(r: Roofline) -> Card:
             _tokens(s.least_batch_sum_tokens),
             _tokens(s.least_batch_max_tokens),
             show(s.memory_bytes, "GiB"),
-            f"{'yes' if s.compute_bound('sum') else 'no'} {s.degrees}",
+            f"{'yes' if s.compute_bound('sum') else 'no'}: {s.degrees}",
         )
         for s in r.schemes
     ]
@@ -61,9 +61,9 @@ def card(r: Roofline) -> Card:
                 (
                     "scheme",
                     "bound from",
-                    "if overlapped",
+                    "overlapped",
                     "memory",
-                    "now, degrees",
+                    "at this batch",
                 ),
                 rows,
             ),

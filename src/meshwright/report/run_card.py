@@ -174,7 +174,7 @@ def verdict(p: Prediction) -> Row:
         f", {show(p.memory_short, 'GiB')} short" if p.memory_short > 0 else ""
     )
     fits = "fits in memory" if p.fits else p.verdict
-    return Row(word, f"{fits}: {memory(p)} a chip{short}{risk}", style)
+    return Row(word, f"{fits}: {memory(p)} per chip{short}{risk}", style)
 
 
 def memory(p: Prediction) -> str:
@@ -234,7 +234,7 @@ def alternatives(plan: Plan) -> Iterator[Row]:
 
 def beside(plan: Plan, p: Prediction) -> str:
     """A layout, and what it costs beside the best."""
-    slower = f"{100 * plan.slower(p):+.1f} %{' (a tie)' * plan.tie(p)}"
+    slower = slower_words(plan, p)
     if p.train_time_s is None:
         cost = [seconds(p.step_time_s), slower]
     else:
@@ -242,6 +242,21 @@ def beside(plan: Plan, p: Prediction) -> str:
     if p.cost_usd is not None:
         cost.append(f"{count(p.cost_usd)} USD")
     return f"{', '.join(cost)}: {short_words(p.layout)}"
+
+
+def slower_words(plan: Plan, p: Prediction) -> str:
+    """What a layout takes more or less than the best: 3.9 % slower."""
+    more = plan.slower(p)
+    tie = " (a tie)" if plan.tie(p) else ""
+    return f"{percent(abs(more))} {'slower' if more > 0 else 'faster'}{tie}"
+
+
+def yours(mine: Prediction, plan: Plan) -> str:
+    """A layout of the user's beside the best."""
+    words = short_words(mine.layout)
+    if plan.best is None or mine.layout == plan.best.layout:
+        return f"{words}: this is the best"
+    return f"{words}: {seconds(mine.step_time_s)}, {slower_words(plan, mine)}"
 
 
 def basis(p: Prediction) -> Iterator[Row]:
@@ -256,7 +271,7 @@ def basis(p: Prediction) -> Iterator[Row]:
     n = len(sure.sources)
     few = [f"{n} source{'s' * (n > 1)}"] if n < TRUSTED else []
     doubts = [
-        note.replace("none in", "no")
+        re.sub(r"none in (\S+)", r"no \1 run", note)
         for note in sure.note.split("; ")
         if note and "source" not in note
     ]

@@ -89,14 +89,14 @@ def _ends(sweep: Sweep) -> Iterator[Row]:
     rest = f", {run_words(p)}" if p.train_time_s else ""
     yield Row(
         "fastest",
-        f"{sweep.over} {value}: {seconds(p.step_time_s)} a step{rest}",
+        f"{sweep.over} = {value}: {seconds(p.step_time_s)} a step{rest}",
     )
     paid = [(p.cost_usd, value, p) for value, p in fine if p.cost_usd]
     if paid:
         _, least, p = min(paid, key=lambda each: each[0])
         if least == value:
             return
-        yield Row("cheaper", f"{sweep.over} {least}: {run_words(p)}")
+        yield Row("cheaper", f"{sweep.over} = {least}: {run_words(p)}")
 
 
 def _said(sweep: Sweep) -> Iterator[str]:

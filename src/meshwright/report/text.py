@@ -39,7 +39,7 @@ BRIEFLY = {
     "pp_comm": "pipeline sends",
     "dp_comm": "data-parallel communication",
     "bubble": "pipeline bubble",
-    "overlap_slowdown": "overlap",
+    "overlap_slowdown": "overlap slowdown",
     "optimizer": "optimizer",
 }
 """Cause of time -> its name on a card."""
@@ -362,7 +362,7 @@ def whole_run(p: Prediction) -> str:
 
 def run_words(p: Prediction) -> str:
     """Days and dollars of the whole run with their intervals, where they are known: "29 days
-    (26-35.1), 1.84 M USD (1.65-2.22 M) at 6.88 USD/h".
+    (26-35.1), 1.84 M USD (1.65-2.22 M) at 6.88 USD/chip-h".
     """
     parts = []
     if p.train_time_s is not None:
@@ -371,8 +371,8 @@ def run_words(p: Prediction) -> str:
         )
     if p.cost_usd is not None:
         cost = f"{count(p.cost_usd)} USD{around(p, p.cost_usd, count)}"
-        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h{unverified(p)}"
-        parts.append(f"{cost} at {price}")
+        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/chip-h"
+        parts.append(f"{cost} at {price}{unverified(p)}")
     return ", ".join(parts)
 
 

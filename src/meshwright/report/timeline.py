@@ -49,7 +49,7 @@ def card(r: Replay, ascii_only: bool = False) -> Card:
         (
             Row(
                 "step",
-                f"{seconds(r.exact_s, 4)} by the longest path; predicted: {same}",
+                f"{seconds(r.exact_s, 4)} simulated exactly; the prediction differs by {same}",
                 "bold",
             ),
             Row(

@@ -96,7 +96,7 @@ def validated_card(data: Mapping[str, Any]) -> Card:
     if held_out := data.get("held_out"):
         rows.append(_cells("runs that no fit may use", held_out["step_time"]))
     names = (
-        "against measured",
+        "errors of",
         "rows",
         "median",
         "90 %",
