@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Precision
+from ...describe.job import (
+    ONE_DEVICE,
+    OPTIMIZERS,
+    PRECISIONS,
+    Job,
+    Precision,
+)
 from ...describe.offload import offload
 from ...describe.read import brief
 from ...errors import BadInput
@@ -14,6 +20,8 @@ from .keys import Keys
 from .shared import optimizer_named, run_length, run_tokens
 from .table import UNSAID, Cell, Format
 
+INTERLEAVED = "interleaved"
+USUAL = ONE_DEVICE.schedule
 SWITCHES = ("software.", "layout.sequence_parallel")
 """Fields that a flag without a value switches on."""
 
@@ -32,6 +40,9 @@ def read(path: str, cell: Cell, keys: Keys) -> Any:
         return None
     if cell.always is not UNSAID:
         return cell.always
+    if cell.pipeline:
+        several = keys.degree("layout.interleave") > 1
+        return INTERLEAVED if several else one_chunk(cell, keys)
     if cell.lengths:
         asked = [run_tokens(keys, *pair) for pair in cell.lengths.items()]
         return next(filter(None, asked), None)
@@ -54,6 +65,12 @@ def read(path: str, cell: Cell, keys: Keys) -> Any:
     if value is None:
         return None if cell.default is UNSAID else cell.default
     return value if cell.words is None else _ours(value, cell, keys)
+
+
+def one_chunk(cell: Cell, keys: Keys) -> str | None:
+    """The schedule of a pipeline with one chunk a device; None without one, and for the usual."""
+    piped = keys.degree("layout.pp") > 1
+    return cell.pipeline if piped and cell.pipeline != USUAL else None
 
 
 def _said(cell: Cell, keys: Keys) -> Any:
@@ -115,6 +132,15 @@ def write(
         if value != default:
             raise BadInput(
                 f"{path} {shown(path, value)} needs {cell.where} > 1"
+            )
+        return
+    if cell.pipeline:
+        l = job.layout
+        runs = INTERLEAVED if l.interleave > 1 else cell.pipeline
+        if l.pp > 1 and value != runs:
+            raise BadInput(
+                f"{format.title} runs schedule {cell.pipeline}, or {INTERLEAVED} with"
+                f" interleave > 1, not {value}"
             )
         return
     if cell.lengths:

@@ -175,13 +175,6 @@ def chunks(k: Keys) -> int | None:
     return repeats if pp > 1 and repeats > 1 else None
 
 
-def schedule(k: Keys) -> str | None:
-    """Its own circular pipeline."""
-    if k.degree("layout.pp") == 1:
-        return None
-    return "interleaved" if k.degree("layout.interleave") > 1 else "gpipe"
-
-
 def zero(k: Keys) -> int:
     if sharded(k):
         return 3
@@ -238,14 +231,10 @@ READ = {
     "layout.dp_replicate": copies,
     "layout.microbatch": microbatch,
     "layout.interleave": chunks,
-    "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
     "job.batch": batch,
     "job.precision": precision,
-    "job.optimizer": lambda k: (
-        None if k.word("opt_type") in ("", "adamw") else k.word("opt_type")
-    ),
     "job.attention_kernel": kernel,
 }
 
@@ -355,8 +344,6 @@ def write_microbatch(job: Job, out: Out) -> None:
 def write_chunks(job: Job, out: Out) -> None:
     l = job.layout
     if l.pp == 1:
-        if l.interleave > 1:
-            raise BadInput(f"interleave {l.interleave} needs pp > 1")
         return
     stages = int(l.pp * l.interleave)
     if job.model.layers % stages:
@@ -365,16 +352,6 @@ def write_chunks(job: Job, out: Out) -> None:
         )
     out["num_layers_per_pipeline_stage"] = job.model.layers // stages
     out["num_pipeline_repeats"] = int(l.interleave)
-
-
-def write_schedule(job: Job, out: Out) -> None:
-    l = job.layout
-    if l.pp > 1 and l.schedule != (
-        "interleaved" if l.interleave > 1 else "gpipe"
-    ):
-        raise BadInput(
-            f"MaxText has its own circular pipeline (gpipe, interleaved), not {l.schedule}"
-        )
 
 
 def write_recompute(job: Job, out: Out) -> None:
@@ -419,7 +396,6 @@ WRITE = {
     "layout.dp": write_dp,
     "layout.microbatch": write_microbatch,
     "layout.interleave": write_chunks,
-    "layout.schedule": write_schedule,
     "layout.zero": write_zero,
     "layout.recompute": write_recompute,
     "job.precision": write_precision,

@@ -180,11 +180,6 @@ def stages_of(text: object) -> list[int] | None:
     ]
 
 
-def schedule(k: Keys) -> str | None:
-    """1F1B, interleaved where a device has several chunks."""
-    return "interleaved" if k.degree("layout.interleave") > 1 else None
-
-
 def zero(k: Keys) -> int:
     """ZeRO stage: of the distributed optimizer, or of one of the FSDPs."""
     strategy = k.word("data_parallel_sharding_strategy")
@@ -459,7 +454,6 @@ READ = {
     "layout.etp": etp,
     "layout.interleave": interleave,
     "layout.stages": stages,
-    "layout.schedule": schedule,
     "layout.zero": zero,
     "layout.recompute": recomputed,
     "layout.offload": host_memory.megatron,
@@ -495,8 +489,6 @@ def write_etp(job: Job, out: Out) -> None:
 def write_interleave(job: Job, out: Out) -> None:
     """Chunks; where layers are not dealt evenly the stages say how many there are."""
     l = job.layout
-    if l.pp == 1 and l.interleave > 1:
-        raise BadInput(f"interleave {l.interleave} needs pp > 1")
     if l.interleave > 1 and (even(job) or slots(job)):
         out["num_virtual_stages_per_pipeline_rank"] = int(l.interleave)
     write_stages(job, out)
@@ -553,16 +545,6 @@ def pipeline(layers: list[int], mtp: int = 0) -> str:
     return "".join(packed) + texts[-1]
 
 
-def write_schedule(job: Job, out: Out) -> None:
-    l = job.layout
-    if l.pp > 1 and l.schedule != (
-        "interleaved" if l.interleave > 1 else "1f1b"
-    ):
-        raise BadInput(
-            f"Megatron runs schedule 1f1b, or interleaved with interleave > 1, not {l.schedule}"
-        )
-
-
 def write_recompute(job: Job, out: Out) -> None:
     found = recompute(job.layout.recompute)
     if found.words == ("full",):
@@ -604,10 +586,6 @@ def write_placement(job: Job, out: Out) -> None:
 
 def write_microbatch_group(job: Job, out: Out) -> None:
     l = job.layout
-    if l.interleave == 1 and l.microbatch_group:
-        raise BadInput(
-            f"microbatch_group {l.microbatch_group} needs interleave > 1"
-        )
     if l.microbatch_group not in (0, l.pp):
         out[GROUP] = int(l.microbatch_group)
 
@@ -662,7 +640,6 @@ WRITE = {
     "layout.etp": write_etp,
     "layout.interleave": write_interleave,
     "layout.stages": write_stages,
-    "layout.schedule": write_schedule,
     "layout.recompute": write_recompute,
     "layout.offload": host_memory.write_megatron,
     "layout.placement": write_placement,

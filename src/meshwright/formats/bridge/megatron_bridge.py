@@ -43,7 +43,6 @@ SCALINGS = {
     "blockwise": "fp8sc",
     "delayed": "fp8ds",
 }
-VP_GROUP = "microbatch_group_size_per_vp_stage"
 PROGRAM = "scripts/training/run_recipe.py"
 OWN_LAYOUT = {
     "pipeline_model_parallel_size": 1,
@@ -230,15 +229,6 @@ def write_float8(job: Job, out: dict[str, Any]) -> None:
         )
 
 
-def write_interleave(job: Job, out: dict[str, Any]) -> None:
-    """The same chunks under the name of the dataclass."""
-    found: dict[str, Any] = {}
-    megatron.write_interleave(job, found)
-    if v := found.pop("num_virtual_stages_per_pipeline_rank", None):
-        out["virtual_pipeline_model_parallel_size"] = v
-    out |= found
-
-
 def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
     """As Megatron; its recipes overlap unless told."""
     megatron.write_dp_overlap(job, out)
@@ -247,19 +237,9 @@ def write_dp_overlap(job: Job, out: dict[str, Any]) -> None:
         out.setdefault("overlap_param_gather", False)
 
 
-def write_microbatch_group(job: Job, out: dict[str, Any]) -> None:
-    """The same group under the name of the dataclass."""
-    found: dict[str, Any] = {}
-    megatron.write_microbatch_group(job, found)
-    if group := found.get(megatron.GROUP):
-        out[VP_GROUP] = group
-
-
 WRITE = {
     **megatron.WRITE,
     "model": write_model,
-    "layout.microbatch_group": write_microbatch_group,
-    "layout.interleave": write_interleave,
     "job.precision": write_precision,
     "software.float8": write_float8,
     "software.dp_overlap": write_dp_overlap,

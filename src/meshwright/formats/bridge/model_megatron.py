@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import catalog
@@ -38,8 +38,6 @@ def described(k: Keys) -> bool:
 
 
 def gated(k: Keys) -> bool | None:
-    if not described(k):
-        return None
     return (
         k.flag("swiglu")
         or k.flag("quick_geglu")
@@ -48,8 +46,6 @@ def gated(k: Keys) -> bool | None:
 
 
 def activation(k: Keys) -> str | None:
-    if not described(k):
-        return None
     if k.flag("squared_relu"):
         return "relu"
     if k.flag("quick_geglu"):
@@ -59,8 +55,6 @@ def activation(k: Keys) -> str | None:
 
 def ffn(k: Keys) -> int | None:
     """Four times the width, or two thirds of it where there is a gate."""
-    if not described(k):
-        return None
     hidden = k.degree("model.hidden")
     usual = (
         int((4 * hidden * 2 / 3) / 64) * 64 if k.flag("swiglu") else 4 * hidden
@@ -84,15 +78,11 @@ def grouped(k: Keys) -> bool:
 
 
 def length(k: Keys) -> int | None:
-    if not described(k):
-        return None
     return k.whole("max_position_embeddings") or k.whole("seq_length")
 
 
 def vocab(k: Keys) -> int | None:
     """Rows of the embedding, from the tokenizer's name where the file says no number."""
-    if not described(k):
-        return None
     _note_loss(k)
     kind = k.word("tokenizer_type")
     name = k.get("tokenizer_model")
@@ -133,8 +123,6 @@ def _note_loss(k: Keys) -> None:
 
 
 def positions(k: Keys) -> str | None:
-    if not described(k):
-        return None
     kind = k.word("position_embedding_type", "learned_absolute")
     if k.flag("use_rotary_position_embeddings") or k.flag(
         "multi_latent_attention"
@@ -158,27 +146,19 @@ def rope_scaling(k: Keys) -> dict[str, Any] | None:
 
 
 def bias(k: Keys) -> bool | None:
-    if not described(k):
-        return None
     return k.flag("add_bias_linear", not k.flag("disable_bias_linear"))
 
 
 def qkv_bias(k: Keys) -> bool | None:
-    if not described(k):
-        return None
     return k.flag("add_qkv_bias") or bool(k.so_far("model.bias"))
 
 
 def tied(k: Keys) -> bool | None:
-    if not described(k):
-        return None
     apart = k.flag("untie_embeddings_and_output_weights")
     return k.flag("share_embeddings_and_output_weights", not apart)
 
 
 def dropout(k: Keys) -> bool | None:
-    if not described(k):
-        return None
     rates = [
         k.number(key, DROPOUT)
         for key in ("hidden_dropout", "attention_dropout")
@@ -209,7 +189,7 @@ def full_every(k: Keys) -> int | None:
 
 
 def mla(k: Keys) -> dict[str, int] | None:
-    if not (described(k) and k.flag("multi_latent_attention")):
+    if not k.flag("multi_latent_attention"):
         return None
     found = {ours: k.whole(key, usual) for ours, (key, usual) in MLA.items()}
     return {ours: value for ours, value in found.items() if value}
@@ -268,22 +248,30 @@ def pattern_of(given: object) -> list[int] | None:
     return found
 
 
-READ_MODEL = {
+def of_its_own(read: Callable[[Keys], Any]) -> Callable[[Keys], Any]:
+    """Read where the file has a model of its own; in a list of changes to a recipe it is not."""
+    return lambda k: read(k) if described(k) else None
+
+
+SIZES: Mapping[str, Callable[[Keys], Any]] = {
     "model.gated": gated,
     "model.activation": activation,
     "model.ffn": ffn,
-    "model.kv_heads": kv_heads,
     "model.seq": length,
     "model.vocab": vocab,
     "model.positions": positions,
-    "model.rope_scaling": rope_scaling,
     "model.bias": bias,
     "model.qkv_bias": qkv_bias,
     "model.tied_embeddings": tied,
     "model.dropout": dropout,
+    "model.mla": mla,
+}
+READ_MODEL = {
+    **{path: of_its_own(read) for path, read in SIZES.items()},
+    "model.kv_heads": kv_heads,
+    "model.rope_scaling": rope_scaling,
     "model.window": window,
     "model.full_every": full_every,
-    "model.mla": mla,
     "model.moe": moe,
 }
 

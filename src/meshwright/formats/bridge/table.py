@@ -8,6 +8,7 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { keys = [...], beside = true }             the keys of another field say it too
     { script = "--per_device_batch_size" }      not in this file: the training script says it
     { always = true }                           what the tool always does
+    { pipeline = "1f1b" }                       the schedule that the degrees of a pipeline say
     { says = [...], why = "..." }               why it has no other value, for the refusal
 
 and a field without a cell cannot be said: a writer refuses every other value than the default. What
@@ -46,6 +47,8 @@ class Cell:
     """whole, number, flag or word: what the first of the keys that is there holds; empty: as is."""
     beside: bool = False
     """What another field, or the launcher, writes says this one too."""
+    pipeline: str = ""
+    """The schedule of one chunk a device, where several are `interleaved`: the degrees say it."""
     where: str = ""
     """A degree, such as layout.cp: where it is 1 the field means nothing."""
     lengths: Mapping[str, str] | None = None
@@ -89,6 +92,8 @@ class Format:
     """Pattern of a program that has the same flags and is no training of a decoder -> why."""
     models: Mapping[str, str]
     """Their name of a model -> ours."""
+    names: Mapping[str, str]
+    """Key of the format that it is like -> what it is called here."""
     yours: str
     """What a run needs and a plan does not say, such as data; empty where nobody is told."""
     sections: Mapping[str, tuple[str, ...]]
@@ -209,6 +214,7 @@ def _format(name: str, said: dict[str, Any]) -> Format:
         refuses={**ancestor.get("refuses", {}), **said.get("refuses", {})},
         programs=said.get("programs", {}),
         models=said.get("models", {}),
+        names=said.get("names", {}),
         yours=said.get("yours", ""),
         sections={k: tuple(v) for k, v in said.get("sections", {}).items()},
     )

@@ -430,8 +430,6 @@ def write_chunks(job: Job, out: Out, head: str = HEAD) -> None:
     """Even stages by their size, others by their modules."""
     l = job.layout
     if l.pp == 1:
-        if l.interleave > 1:
-            raise BadInput(f"interleave {l.interleave} needs pp > 1")
         return
     layers = dealt_by_us(job)
     if even(job):

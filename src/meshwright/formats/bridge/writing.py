@@ -82,8 +82,10 @@ def written(
             f"seq {job.T:,} has no whole chunks for cp {job.layout.cp:g}, and this plan pads it,"
             f" which no file says: plan with --seq {whole}"
         )
+    refused += _idle(job.layout)
     if refused:
         raise BadInput("; ".join(dict.fromkeys(refused)))
+    out = {format.names.get(key, key): value for key, value in out.items()}
     demand_same(format, job, out, readers)
     return out, script
 
@@ -170,6 +172,14 @@ def demand_default(
             f" leave {path.rpartition('.')[2]} out, and it is the framework's own"
         )
     raise cells.refusal(format, path, value, [str(default).lower()], "")
+
+
+def _idle(l: Layout) -> Iterator[str]:
+    """Fields of a pipeline that say something of chunks which are not there."""
+    if l.pp == 1 and l.interleave > 1:
+        yield f"interleave {l.interleave} needs pp > 1"
+    if l.interleave == 1 and l.microbatch_group:
+        yield f"microbatch_group {l.microbatch_group} needs interleave > 1"
 
 
 def _framework(format: Format, job: Job) -> list[str]:
