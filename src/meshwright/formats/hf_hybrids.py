@@ -233,28 +233,57 @@ def _xlstm(c: Config) -> Fields:
     }
 
 
+PREFIXED = (
+    *("mamba_d_state", "mamba_n_groups", "mamba_d_conv", "mamba_chunk_size"),
+    *("mamba_conv_bias", "mamba_proj_bias"),
+)
+BARE = (
+    *("state_size", "n_groups", "conv_kernel", "chunk_size"),
+    *("use_conv_bias", "use_bias"),
+)
+"""Names of a state's size, groups, taps, tokens of a chunk, and of both biases."""
+
+
 def _mamba2(
-    c: Config, heads: str, width: str, prefix: str = "mamba_"
+    c: Config, inner: int, heads: int, names: tuple[str, ...] = PREFIXED
 ) -> dict[str, Any]:
-    """Mamba-2 by keys with a prefix: d_state, n_groups, d_conv, chunk_size, conv_bias,
-    proj_bias.
-    """
-    count_ = c.whole(heads)
-    each = c.get(width)
-    inner = c.whole(f"{prefix}expand") * c.whole("hidden_size")
-    if each == "auto":
-        each = inner // (count_ or 1)
-    if not isinstance(each, int) or isinstance(each, bool):
-        raise BadInput(f"{c.where}: {width} must be a whole number or auto")
+    """Mamba-2 by the names of its keys."""
+    state, groups, taps, chunk, conv_bias, bias = names
     return {
         "inner": inner,
-        "heads": count_,
-        "state": c.whole(f"{prefix}d_state"),
-        "groups": c.whole(f"{prefix}n_groups"),
-        "conv": c.whole(f"{prefix}d_conv"),
-        "chunk": c.whole(f"{prefix}chunk_size"),
-        "conv_bias": c.flag(f"{prefix}conv_bias"),
-        "bias": c.flag(f"{prefix}proj_bias"),
+        "heads": heads,
+        "state": c.whole(state),
+        "groups": c.whole(groups),
+        "conv": c.whole(taps),
+        "chunk": c.whole(chunk),
+        "conv_bias": c.flag(conv_bias),
+        "bias": c.flag(bias),
+    }
+
+
+def _expanded(c: Config) -> dict[str, Any]:
+    """Mamba-2 in `mamba_expand` times the hidden size."""
+    heads = c.whole("mamba_n_heads")
+    each = c.get("mamba_d_head")
+    inner = c.whole("mamba_expand") * c.whole("hidden_size")
+    if each == "auto":
+        each = inner // (heads or 1)
+    if not isinstance(each, int) or isinstance(each, bool):
+        raise BadInput(
+            f"{c.where}: mamba_d_head must be a whole number or auto"
+        )
+    return _mamba2(c, inner, heads)
+
+
+def _alone(c: Config, ssm: Fields) -> Fields:
+    """Layers of a state space and nothing else."""
+    layers = count(c)
+    return {
+        "ssm": ssm,
+        "mixers": ["ssm"] * layers,
+        "ffns": ["none"] * layers,
+        "ffn": 0,
+        "positions": "none",
     }
 
 
@@ -265,7 +294,7 @@ def _bamba(c: Config) -> Fields:
     usual = ["full" if i in named else "ssm" for i in range(layers)]
     mixers = listed(c, "layers_block_type", MAMBA) or usual
     return {
-        "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
+        "ssm": _expanded(c),
         "mixers": mixers,
         **LLAMA(c),
     }
@@ -276,7 +305,7 @@ def _granite_hybrid(c: Config) -> Fields:
     shared = c.whole("shared_intermediate_size")
     layers = count(c)
     found: Fields = {
-        "ssm": _mamba2(c, "mamba_n_heads", "mamba_d_head"),
+        "ssm": _expanded(c),
         "ffn": shared,
         "mixers": listed(c, "layer_types", MAMBA) or ["ssm"] * layers,
         **PROJECTIONS(c),
@@ -294,17 +323,7 @@ def _falcon_h1(c: Config) -> Fields:
     each = c.get("mamba_d_head")
     if each not in ("auto", inner // (heads or 1)):
         raise c.refuse("mamba_d_head x mamba_n_heads is not mamba_d_ssm")
-    ssm = {
-        "inner": inner,
-        "heads": heads,
-        "state": c.whole("mamba_d_state"),
-        "groups": c.whole("mamba_n_groups"),
-        "conv": c.whole("mamba_d_conv"),
-        "chunk": c.whole("mamba_chunk_size"),
-        "conv_bias": c.flag("mamba_conv_bias"),
-        "bias": c.flag("mamba_proj_bias"),
-        "norm": c.flag("mamba_rms_norm"),
-    }
+    ssm = _mamba2(c, inner, heads) | {"norm": c.flag("mamba_rms_norm")}
     if c.flag("projectors_bias") != ssm["bias"]:
         raise c.refuse(
             "only one projection of the state space has a bias (projectors_bias)"
@@ -367,13 +386,7 @@ def _mamba(c: Config) -> Fields:
         "conv": c.whole("conv_kernel"),
         "conv_bias": c.flag("use_conv_bias"),
     }
-    layers = count(c)
-    alone: Fields = {"heads": 1, "head_dim": D, "ffn": 0, "positions": "none"}
-    return alone | {
-        "ssm": ssm,
-        "mixers": ["ssm"] * layers,
-        "ffns": ["none"] * layers,
-    }
+    return _alone(c, ssm) | {"heads": 1, "head_dim": D}
 
 
 def _mamba_2(c: Config) -> Fields:
@@ -385,24 +398,7 @@ def _mamba_2(c: Config) -> Fields:
         raise BadInput(
             f"{c.where}: num_heads x head_dim must be expand x hidden_size"
         )
-    biased = c.flag("use_bias")
-    ssm = {
-        "inner": inner,
-        "heads": heads,
-        "state": c.whole("state_size"),
-        "groups": c.whole("n_groups"),
-        "conv": c.whole("conv_kernel"),
-        "chunk": c.whole("chunk_size"),
-        "conv_bias": c.flag("use_conv_bias"),
-        "bias": biased,
-    }
-    layers = count(c)
-    alone: Fields = {"heads": heads, "ffn": 0, "positions": "none"}
-    return alone | {
-        "ssm": ssm,
-        "mixers": ["ssm"] * layers,
-        "ffns": ["none"] * layers,
-    }
+    return _alone(c, _mamba2(c, inner, heads, BARE)) | {"heads": heads}
 
 
 BLOCKS = {
@@ -442,16 +438,8 @@ def _nemotron_h(c: Config) -> Fields:
     heads = c.whole("mamba_num_heads")
     D = c.whole("hidden_size")
     c.asked.update(("expand", "num_hidden_layers"))
-    ssm = {
-        "inner": heads * c.whole("mamba_head_dim"),
-        "heads": heads,
-        "state": c.whole("ssm_state_size"),
-        "groups": c.whole("n_groups"),
-        "conv": c.whole("conv_kernel"),
-        "chunk": c.whole("chunk_size"),
-        "conv_bias": c.flag("use_conv_bias"),
-        "bias": c.flag("use_bias"),
-    }
+    inner = heads * c.whole("mamba_head_dim")
+    ssm = _mamba2(c, inner, heads, ("ssm_state_size", *BARE[1:]))
     if c.flag("mamba_proj_bias"):
         raise c.refuse(
             "projections of the state space have biases (mamba_proj_bias)"
