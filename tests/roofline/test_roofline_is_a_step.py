@@ -22,6 +22,7 @@ from meshwright.roofline.mesh import mesh, place
 from meshwright.roofline.schemes import (
     Asked,
     data_parallel,
+    pipeline,
     sharded_data_parallel,
 )
 from meshwright.roofline.splits import splits
@@ -118,6 +119,20 @@ def test_the_rows_of_data_parallelism_are_steps(how: Assumptions) -> None:
     for row, zero in ((data_parallel, 0), (sharded_data_parallel, 3)):
         ours = row(Asked(setting, m, 32 * 4096)).step_s
         assert ours == pytest.approx(seconds(how, 32, zero, 1, 16), rel=1e-12)
+
+
+@pytest.mark.parametrize("layers", [8, 12, 15])
+@pytest.mark.parametrize("how", [BOOK_SUM, BOOK_MAX])
+def test_so_is_the_row_of_the_pipeline(how: Assumptions, layers: int) -> None:
+    """Of stages that do not hold equally many layers the fullest sets the pace."""
+    deep, line = replace(ONE, layers=layers), "8xh100-sxm"
+    on = mesh(cluster(line), "bf16", how)
+    asked = Asked(Setting(deep, "block", assumptions=how), on, 16 * 4096)
+    layout = Layout(pp=8, dp=1, zero=3)
+    job = Job(deep, line, 16, layout, assumptions=how)
+    assert pipeline(asked, 8, 16).step_s == pytest.approx(
+        predict(job).step_time_s, rel=1e-12
+    )
 
 
 LLAMA = model("llama3-70b")

@@ -128,7 +128,7 @@ def test_refinements_of_the_layer():
 
 def totals(setting, tokens, tp):
     """FLOPs and bytes sent of each pass, and weights."""
-    ops = setting.ops(setting.on(tokens, tp))
+    ops = setting.ops(setting.on(tokens, tp=tp))
     passes = [
         [getattr(op, name) for op in ops] for name in ("forward", "backward")
     ]

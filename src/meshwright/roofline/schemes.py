@@ -18,9 +18,7 @@ from ..count.model import parameters
 from ..describe.frozen import put
 from ..num import Num, minimum
 from ..schedule import get as schedule_named
-from ..schedule.stage_costs import Pass
 from ..step import stage_message
-from ..step.pipeline import published
 from .memory import checkpoints, per_chip
 from .mesh import Mesh, Ranks, box, farthest, ring
 from .splits import Split
@@ -238,30 +236,23 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
     order = schedule_named("1f1b")
 
     def at(b: Num) -> Passes:
-        layer = step(setting, mesh, b / chips / microbatches, {}, microbatches)
-        one = scaled(
-            layer.timer.layer(layer.ops), setting.model.layers / stages
+        whole = step(
+            setting,
+            mesh,
+            b / chips / microbatches,
+            {"pp": group},
+            microbatches,
+            layers=setting.model.layers,
         )
-        hop = mesh.fabric.hop(stage_message(setting.job, layer.layout), group)
+        one = scaled(
+            whole.timer.layer(whole.ops), setting.model.layers / stages
+        )
+        hop = mesh.fabric.hop(stage_message(setting.job, whole.layout), group)
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
-        f = one.causes.forward.total
-        b_ = one.causes.backward.total
-        w = one.weight_pass
         ahead, back = (
             Times(microbatches * busy(t), sends, Load()) for t in one.causes
         )
-        return Passes(
-            ahead,
-            back,
-            published(
-                mesh.clock.overlap,
-                order,
-                (stages, microbatches, 1),
-                slow=(f, b_),
-                others=Pass(f, b_ - w, w),
-                send=hop.seconds,
-            ).total,
-        )
+        return Passes(ahead, back, whole.step_s)
 
     bubble = (
         float(order.bubble(stages, microbatches, 1, 1.0, 0.0, 0.0))

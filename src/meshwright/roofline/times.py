@@ -25,7 +25,7 @@ from ..count.work import Op
 from ..describe.assumptions import BOOK_MAX, BOOK_SUM
 from ..describe.model import Model
 from ..num import Num, crossing, maximum, product, where
-from ..step import Body
+from ..step import Body, stage_message
 from ..step import step as whole_step
 from ..step.weights import Parameters, weight_sync
 from .memory import FSDP
@@ -82,8 +82,13 @@ class Passes(NamedTuple):
     """Seconds of both as the assumption set overlaps them."""
 
 
-ONE_LAYER = Model("one layer", 1, 1, 1, 1, 0, 1)
-"""What a step is told of a model whose only layer is timed already."""
+CUT = ("tp", "ep", "cp", "pp")
+"""Axes that cut a model."""
+
+
+def stack(layers: int) -> Model:
+    """What a step is told of a model whose layers, all alike, are timed already."""
+    return Model("layers that are timed", layers, 1, 1, 1, vocab=0, seq=1)
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class LayerStep:
     """Chips that a layer's weights are cut over besides."""
     copies: Num = 1.0
     """Share of the experts' messages that is sent."""
+    layers: int = 1
 
     @cached_property
     def ops(self) -> Sequence[Op]:
@@ -146,17 +152,17 @@ class LayerStep:
 
     @property
     def step_s(self) -> Num:
-        """Seconds of both as the assumption set overlaps them: the step of a model of this layer
-        alone.
-        """
+        """Seconds of a model of such layers, as the assumption set overlaps them."""
+        job = self.setting.job
         layer = self.timer.layer(self.ops)._replace(
             weights=self.weights, expert_weights=0.0
         )
+        message = stage_message(job, self.layout)
         nothing = LayerCost()
         return whole_step(
-            replace(self.setting.job, model=ONE_LAYER),
+            replace(job, model=stack(self.layers)),
             replace(self.layout, zero=self.zero),
-            Body((layer,), nothing, nothing, boundary=0.0, message=0.0),
+            Body((layer,), nothing, nothing, boundary=0.0, message=message),
             self.mesh.clock,
         ).total
 
@@ -176,15 +182,15 @@ def step(
 ) -> LayerStep:
     """One step of `tokens` tokens a chip and microbatch (of a tensor-parallel group: together).
 
-    groups: those of "replicas", "tp", "ep" and "cp" that have several chips;  how: other fields of
-    `LayerStep`.
+    groups: those of "replicas", "tp", "ep", "cp" and "pp" that have several chips;  how: other
+    fields of `LayerStep`.
     """
     lying = {
-        **dict.fromkeys(("replicas", "tp", "ep", "cp"), mesh.alone),
+        **dict.fromkeys(("replicas", *CUT), mesh.alone),
         **groups,
     }
-    degrees = {axis: product(lying[axis]) for axis in ("tp", "ep", "cp")}
-    lying |= {"etp": lying["tp"], "edp": lying["replicas"], "pp": mesh.alone}
+    degrees = {axis: product(lying[axis]) for axis in CUT}
+    lying |= {"etp": lying["tp"], "edp": lying["replicas"]}
     layout = setting.on(
         tokens, **degrees, microbatches=microbatches, groups=lying
     )

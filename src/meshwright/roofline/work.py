@@ -20,7 +20,7 @@ from ..count.model import layer as operations
 from ..count.work import Op, Pass
 from ..describe.assumptions import BOOK_SUM, Assumptions
 from ..describe.cluster import NOWHERE
-from ..describe.frozen import FrozenDict
+from ..describe.frozen import FrozenDict, changed
 from ..describe.job import PRECISIONS, Job, Precision
 from ..describe.layers import Kind
 from ..describe.layout import Layout
@@ -77,6 +77,9 @@ class On(Layout):
 
     def group(self, axis: str) -> Ranks:
         return self.groups[axis]
+
+
+UNCUT = On()
 
 
 @dataclass(frozen=True)
@@ -139,24 +142,20 @@ class Setting:
     def on(
         self,
         tokens: Num,
-        tp: Num = 1,
-        ep: Num = 1,
-        cp: Num = 1,
         microbatches: int = 1,
         groups: Mapping[str, Ranks] = FrozenDict(),
+        **degrees: Num,
     ) -> On:
-        """A layout that gives each chip `tokens` tokens of a microbatch. tp: tensor-parallel
-        degree, of experts too.
+        """A layout that gives each chip `tokens` tokens of a microbatch.  degrees: of tp (of
+        experts too), cp, ep and pp.
         """
-        sequences = tokens / self.job.T * cp
-        replicas = ONCE / (microbatches * sequences)
-        etp = tp if self.model.moe else 1
-        return On(
-            tp=tp,
-            cp=cp,
-            dp=replicas,
-            ep=ep,
-            etp=etp,
+        sequences = tokens / self.job.T * degrees.get("cp", 1)
+        # thousands of layouts a roofline: no check of each, a sixth of its seconds
+        return changed(
+            UNCUT,
+            **degrees,
+            dp=ONCE / (microbatches * sequences),
+            etp=degrees.get("tp", 1) if self.model.moe else 1,
             microbatch=sequences,
             groups=groups,
         )
