@@ -96,7 +96,7 @@ def test_the_quickstart_in_small_then_compare(
         "measured on the clock rank 0",
         "measured in virtual time rank 0",
     }
-    assert cli.run(["compare", "run"]) == 0
+    assert cli.run(["compare", "run", "--all"]) == 0
     assert "remainder" in capsys.readouterr().out
 
 
@@ -135,7 +135,7 @@ def test_without_recording_nothing_is_written(
 ) -> None:
     train(record="none", steps=2)
     assert not Path("run/record").exists()
-    assert cli.run(["compare", "run"]) == 0
+    assert cli.run(["compare", "run", "--all"]) == 0
     assert "this run recorded no steps" in capsys.readouterr().out
     assert cli.run(["compare", "run", "-o", "gantt.png"]) == 2
 

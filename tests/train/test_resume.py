@@ -324,10 +324,10 @@ def test_seconds_of_another_layout_are_not_laid_beside_these(
     last = rows()[-2:]
     want = sum(row["step_time_s"] for row in last) / 2
     assert (
-        "9 steps, loss " in told.out
+        "9 steps: loss " in told.out
         and f"{show(want, 's')} a step" in told.out
     )
-    assert "median of 2 under this layout" in told.out
+    assert "median of 2 under this layout" in " ".join(told.out.split())
     assert cli.run(["compare", "run", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (

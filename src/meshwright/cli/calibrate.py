@@ -163,7 +163,7 @@ def from_steps(
         if logged
         else numbers(seconds)
     )
-    found = [
+    measured = [
         step
         for path in paths
         for step in (
@@ -172,11 +172,11 @@ def from_steps(
             else read(path, times, on)
         )
     ]
-    machine = installation(found)
+    machine = installation(measured)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
     files.write(output, {".toml": lambda: dump_machine(machine, remark)})
     of = machine.installation
-    ratios = [step.ratio for step in found]
+    ratios = [step.ratio for step in measured]
     data = {
         "scale": of.scale,
         "steps": of.steps,
@@ -201,23 +201,23 @@ def logged_steps(log: str, path: str, on: str | None) -> list[float]:
 
     steps = steps_of(read_text(log), log[:80])
     job = flags.read_flags(path, {"on": on} if on else {}, [])
-    found = compare_log(log, steps, predict(job))
-    return [found.seconds(step) for step in found.log.steady]
+    measured = compare_log(log, steps, predict(job))
+    return [measured.seconds(step) for step in measured.log.steady]
 
 
 def numbers(text: str | None) -> list[float]:
     """Positive numbers of a list; BadInput for anything else."""
     try:
-        found = [
+        measured = [
             float(word) for word in (text or "").split(",") if word.strip()
         ]
     except ValueError:
-        found = [-1.0]
-    if not all(0 < number < 1e9 for number in found):
+        measured = [-1.0]
+    if not all(0 < number < 1e9 for number in measured):
         raise BadInput(
             f"--steps must be seconds such as 1.21,1.23,1.20, not {str(text)[:60]!r}"
         )
-    return found
+    return measured
 
 
 def wanted(device: str, precision: str, ranks: str, quick: bool) -> Any:
@@ -274,7 +274,7 @@ def from_files(
         if name not in traces
         for s in nccl_tests.load(name)
     ]
-    found = {name: kineto.load(name) for name in traces}
+    measured = {name: kineto.load(name) for name in traces}
     fits = nccl_tests.fits(samples)
     if on is not None:
         if not samples:
@@ -290,14 +290,14 @@ def from_files(
                 "calibrate",
                 {
                     "collectives": collectives_to_dict(fits),
-                    "kernels": kernels_to_dict(found),
+                    "kernels": kernels_to_dict(measured),
                 },
             )
         )
     else:
         console.show(
             *([collectives(fits)] if fits else []),
-            *(kernels(name, of) for name, of in found.items()),
+            *(kernels(name, of) for name, of in measured.items()),
         )
     return 0
 

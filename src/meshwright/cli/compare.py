@@ -100,18 +100,18 @@ def compare(
     from ..report.compare import card, report, writers
 
     files.suffix(output, (".json", *files.PLOTS))
-    found = compute(read(run))
-    data = console.envelope("compare", found.to_dict())
+    comparison = compute(read(run))
+    data = console.envelope("compare", comparison.to_dict())
     if output:
-        files.write(output, writers(found))
+        files.write(output, writers(comparison))
     if json:
         console.show_json(data)
         return 0
     name = shlex.quote(run)
     answer(
-        card(found, [command(f"calibrate --from {name} -o ours.toml")]),
+        card(comparison, [command(f"calibrate --from {name} -o ours.toml")]),
         detail,
-        [report(found, console.ascii_only())],
+        [report(comparison, console.ascii_only())],
     )
     return 0
 
@@ -148,15 +148,15 @@ def against_program(
             " draining it one round is like another",
             file=sys.stderr,
         )
-    with console.progress() as told:
-        found = run_program(job, settings(job.train), ranks, told)
+    with console.progress() as progress:
+        comparison = run_program(job, settings(job.train), ranks, progress)
     title = f"{job.model.name} on {int(job.layout.chips):,} ranks: {layout_words(job.layout)}"
     data = console.envelope(
         "compare",
         {
             "title": title,
-            "agrees": all(r.agrees for r in found),
-            "ranks": [r.to_dict() for r in found],
+            "agrees": all(r.agrees for r in comparison),
+            "ranks": [r.to_dict() for r in comparison],
         },
     )
     console.show_json(data) if json else answer(
@@ -184,10 +184,12 @@ def with_log(
         )
     notes: list[str] = []
     given = {"on": on} if on else {}
-    found = compare_log(
+    comparison = compare_log(
         path, log, predict(flags.read_flags(job, given, notes))
     )
-    data = console.envelope("compare", {**found.to_dict(), "notes": notes})
+    data = console.envelope(
+        "compare", {**comparison.to_dict(), "notes": notes}
+    )
     if json:
         console.show_json(data)
         return 0
@@ -198,5 +200,7 @@ def with_log(
         ),
         command(f"plan {words} -o plan.toml"),
     ]
-    answer(log_card(found, notes, later), detail, [of_log(found, notes)])
+    answer(
+        log_card(comparison, notes, later), detail, [of_log(comparison, notes)]
+    )
     return 0

@@ -348,22 +348,22 @@ def weights(run: str, output: str | None, json: bool, numbers: str) -> int:
     from ..train.export import export as write
 
     try:
-        found = write(Path(run), Path(output), numbers=numbers)
+        result = write(Path(run), Path(output), numbers=numbers)
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{output[:200]} cannot be written: {getattr(error, 'strerror', None) or error}"
         ) from None
-    told = (
-        f"{found['tensors']} tensors ({show(found['weights_bytes'], 'B')}) of {found['checkpoint']}"
-        f" as {found['family']} in {found['output']}, {found['files']}"
-        f" file{'s' * (found['files'] > 1)} and config.json"
+    sentence = (
+        f"{result['tensors']} tensors ({show(result['weights_bytes'], 'B')}) of"
+        f" {result['checkpoint']} as {result['family']} in {result['output']}, {result['files']}"
+        f" file{'s' * (result['files'] > 1)} and config.json"
     )
     (
         console.show_json(
-            console.envelope("export", {"to": "safetensors", **found})
+            console.envelope("export", {"to": "safetensors", **result})
         )
         if json
-        else console.show(told)
+        else console.show(sentence)
     )
     return 0
 

@@ -37,8 +37,8 @@ def two(
             f"-o {output[:80]} must end in {', '.join(KINDS)} for two fields"
         )
     job, space, fixed, said, prices = asked
-    with console.progress() as told:
-        found = grid(
+    with console.progress() as progress:
+        points = grid(
             job,
             [parse(text) for text in over],
             space,
@@ -46,22 +46,22 @@ def two(
             file=output if kind == "jsonl" else None,
             workers=workers,
             engine=engine_at(engine) if engine else None,
-            progress=told,
+            progress=progress,
             compute=partial(row, prices=prices),
         )
-    data = console.envelope("sweep", found.to_dict())
+    data = console.envelope("sweep", points.to_dict())
     notes = [said] if said else []
     console.show_json(data) if json else answer(
-        card(found, column, notes),
+        card(points, column, notes),
         detail,
-        [report(found, column), *noted(notes)],
+        [report(points, column), *noted(notes)],
     )
     if output and kind != "jsonl":
         text = (
             files.json_text(data)
             if kind == "json"
-            else files.csv_text([*found.rows])
+            else files.csv_text([*points.rows])
         )
         files.write(output, {f".{kind}": lambda: text})
-    whole = any(row.get("step_time_s") for row in found.rows)
-    return 130 if found.interrupted else 0 if whole else 1
+    whole = any(row.get("step_time_s") for row in points.rows)
+    return 130 if points.interrupted else 0 if whole else 1

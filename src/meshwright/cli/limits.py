@@ -129,13 +129,13 @@ def limits(
     if model == "paper":
         chosen, said = under(chosen, *words)
     real = realism(*words) if model == "realistic" else None
-    with console.progress() as told:
+    with console.progress() as progress:
         special = (
             changed(chosen)
             if sensitivity
-            else asked(chosen, run, chips, real, told)
+            else asked(chosen, run, chips, real, progress)
             if run is not None or chips is not None
-            else whole(chosen, real, told)
+            else whole(chosen, real, progress)
             if real
             else None
         )
@@ -145,17 +145,17 @@ def limits(
         console.show_json(data) if json else answer(cards, detail, [table])
         writers: Any = {}
     else:
-        found = compute(chosen)
-        said += dates(found, growth) if growth is not None else []
-        data = console.envelope("limits", found.to_dict())
+        result = compute(chosen)
+        said += dates(result, growth) if growth is not None else []
+        data = console.envelope("limits", result.to_dict())
         console.show_json(data) if json else answer(
-            limits_card.card(found, said),
+            limits_card.card(result, said),
             detail,
-            [reports.report(found, said)],
+            [reports.report(result, said)],
         )
         writers = {
-            ".csv": lambda: reports.to_csv(found),
-            **{kind: plot(found, kind) for kind in files.PLOTS},
+            ".csv": lambda: reports.to_csv(result),
+            **{kind: plot(result, kind) for kind in files.PLOTS},
         }
     if output:
         files.write(
@@ -199,19 +199,19 @@ def described(
 
     if is_model(text):
         raise BadInput(scaling(text))
-    found = load_scenario(text)
+    result = load_scenario(text)
     if months is not None:
         if not 0 < months <= 1200:
             raise BadInput(
                 f"--months must be above 0 and at most 1200, not {months:g}"
             )
-        found = replace(found, duration_s=months * MONTH_S)
+        result = replace(result, duration_s=months * MONTH_S)
     if failures:
-        found = replace(found, failures=found.failures or Failures())
+        result = replace(result, failures=result.failures or Failures())
     if overlap:
         beside = put("assumptions.overlap.dp", HidePass("step"))
-        found = beside(found)
-    return found
+        result = beside(result)
+    return result
 
 
 def under(
@@ -245,12 +245,12 @@ def under(
     ]
 
 
-def dates(found: Any, growth: float) -> list[str]:
+def dates(result: Any, growth: float) -> list[str]:
     """When runs of the ends get there."""
     from ..limits.calendar import LARGEST_FLOPS, year_of
 
     said = []
-    for line in found.lines:
+    for line in result.lines:
         ends = {
             "linear scaling ends": line.crossing.last_flops,
             "the largest run": line.largest.flops
@@ -289,7 +289,7 @@ def realism(
 
 
 def whole(
-    chosen: list[Any], real: Any, told: Any
+    chosen: list[Any], real: Any, progress: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
     """The question asked of whole transformers, beside the paper's model."""
     from rich.console import Group
@@ -313,7 +313,7 @@ def whole(
             ("the paper's model, chips fail", compute(mortal, False).lines[0])
         )
         curves = tuple(
-            ladder(scenario, replace(real, failures=mortal.failures), told)
+            ladder(scenario, replace(real, failures=mortal.failures), progress)
         )
         cards.append(laddered(scenario.name, paper, curves))
         tables.append(ladders(paper, curves))
@@ -333,9 +333,9 @@ def changed(chosen: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
     from ..report.limits import sensitivities
     from ..report.limits_card import changed
 
-    found = sensitivity(chosen)
-    fields = {"sensitivity": found.to_dict()}
-    return changed(found), sensitivities(found), fields
+    result = sensitivity(chosen)
+    fields = {"sensitivity": result.to_dict()}
+    return changed(result), sensitivities(result), fields
 
 
 def asked(
@@ -343,7 +343,7 @@ def asked(
     run: float | None,
     chips: float | None,
     real: Any,
-    told: Any,
+    progress: Any,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Smallest clusters for a run and largest runs of a cluster; real: of whole transformers."""
     from ..limits.answer import bill, largest_run, smallest_cluster
@@ -361,7 +361,7 @@ def asked(
 
     def most(s: Any, number: float) -> Any:
         return (
-            largest_on(s, failing(s), number, told)
+            largest_on(s, failing(s), number, progress)
             if real
             else largest_run(s, number)
         )
@@ -385,7 +385,7 @@ def asked(
     return answered(rows), answers(rows), {"answers": fields}
 
 
-def plot(found: Any, kind: str) -> Any:
+def plot(result: Any, kind: str) -> Any:
     """What draws the smooth curves (or the grids, where there are none)."""
 
     def draw() -> bytes:
@@ -393,10 +393,10 @@ def plot(found: Any, kind: str) -> Any:
         from ..report.plots import image
         from ..units import show
 
-        time = show(found.lines[0].scenario.duration_s, "s")
+        time = show(result.lines[0].scenario.duration_s, "s")
         curves = {
             line.scenario.name: line.smooth or line.curve
-            for line in found.lines
+            for line in result.lines
         }
         return image(utilisation(curves, f"Training runs of {time}"), kind)
 

@@ -249,16 +249,16 @@ def sweep(
     files.suffix(output, (".json", ".csv", *files.PLOTS))
     field, values = parse(over[0] if over else "")
     job, space, keep, said, book = swept(model, given, fixed, replan, price)
-    with console.progress() as told:
-        found = compute(job, field, values, space, keep, told, book)
-    data = console.envelope("sweep", found.to_dict())
-    if output and found.found:
-        files.write(output, files.of_sweep(found, data))
+    with console.progress() as progress:
+        result = compute(job, field, values, space, keep, progress, book)
+    data = console.envelope("sweep", result.to_dict())
+    if output and result.found:
+        files.write(output, files.of_sweep(result, data))
     notes = [said] if said else []
     console.show_json(data) if json else answer(
-        card(found, notes), detail, [report(found), *noted(notes)]
+        card(result, notes), detail, [report(result), *noted(notes)]
     )
-    return 130 if found.interrupted else 0 if found.found else 1
+    return 130 if result.interrupted else 0 if result.found else 1
 
 
 @verb("model", "cluster", "job", "software", "layout", without=("tokens",))

@@ -90,33 +90,33 @@ def plan(
                 run_card.too_small(size), detail, [reports.sized(size)]
             )
             return 1
-    found, own = plans(
+    by_set, own = plans(
         model, described, space, assumptions, top, pareto, price
     )
-    for name, each in found.items():
-        found[name] = replace(each, notes=(*rounded, *each.notes))
-    first = next(iter(found.values()))
+    for name, each in by_set.items():
+        by_set[name] = replace(each, notes=(*rounded, *each.notes))
+    first = next(iter(by_set.values()))
     mine, aside = against_best(first, against, own)
     more = {"sizing": size.to_dict()} if size else {}
     if mine:
         more["against"] = reports.against_dict(mine, first.best)
     data = {}
     if json or output:
-        told = {name: plan.to_dict() for name, plan in found.items()}
-        (alone, *others) = told.values()
-        plain = {"plans": told} if others else alone
+        results = {name: plan.to_dict() for name, plan in by_set.items()}
+        (alone, *others) = results.values()
+        plain = {"plans": results} if others else alone
         data = console.envelope("plan", {**plain, **more})
-    bests = {name: plan.best for name, plan in found.items() if plan.best}
+    bests = {name: plan.best for name, plan in by_set.items() if plan.best}
     if output and bests:
         one = (
             [first.best, *first.alternatives]
-            if first.best and len(found) == 1
+            if first.best and len(by_set) == 1
             else list(bests.values())
         )
         files.write(
             output,
             files.of_predictions(
-                one, data, one[0], list(bests) if len(found) > 1 else ()
+                one, data, one[0], list(bests) if len(by_set) > 1 else ()
             ),
         )
     if json:
@@ -126,10 +126,10 @@ def plan(
             name: again_words(
                 model, described, each, name if assumptions else "", price
             )
-            for name, each in found.items()
+            for name, each in by_set.items()
         }
         later = steps.after_plan(first.best, model, output)
-        shown = Answer(found, again, later, size, mine, aside)
+        shown = Answer(by_set, again, later, size, mine, aside)
         answer(shown.card, detail, shown.why(), shown.rest())
     return 0 if bests else 1
 
@@ -150,7 +150,7 @@ def plans(
 
     if not 1 <= top <= 1000:
         raise BadInput(f"--top must be between 1 and 1000, not {top}")
-    found = {}
+    by_set = {}
     for name in set_names(assumptions) or [""]:
         notes: list[str] = []
         job = read_job(
@@ -161,12 +161,14 @@ def plans(
             fill=False,
             search=True,
         )
-        with console.progress() as told:
-            plan = search(job, space, top=top, progress=told, pareto=pareto)
+        with console.progress() as progress:
+            plan = search(
+                job, space, top=top, progress=progress, pareto=pareto
+            )
         beside = [said] if (said := batch_beside(job)) else []
         notes = [*notes, *plan.notes, *beside, *runs_on(plan)]
-        found[job.assumptions.name] = replace(plan, notes=tuple(notes))
-    return found, job.layout
+        by_set[job.assumptions.name] = replace(plan, notes=tuple(notes))
+    return by_set, job.layout
 
 
 def sized(
@@ -198,10 +200,10 @@ def sized(
         else None
     )
     money = parse(budget, "USD", "--budget") if budget else None
-    with console.progress() as told:
-        found = sizing(job, space, seconds, money, told)
-    on = f"{found.chips}{counted[2]}" if found.chips else described["on"]
-    return {**described, "on": on, "batch": f"{job.batch}seq"}, found, notes
+    with console.progress() as progress:
+        size = sizing(job, space, seconds, money, progress)
+    on = f"{size.chips}{counted[2]}" if size.chips else described["on"]
+    return {**described, "on": on, "batch": f"{job.batch}seq"}, size, notes
 
 
 def again_words(

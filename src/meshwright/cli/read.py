@@ -49,26 +49,26 @@ def read(
         )
     if not bridge.foreign(file):
         demand_theirs(file)
-    found = bridge.read(
+    reading = bridge.read(
         file, chips=flags.chips_of(given), named=given.get("as_", "")
     )
     full = {
         **given,
-        **({"on": found.on} if found.on and "on" not in given else {}),
+        **({"on": reading.on} if reading.on and "on" not in given else {}),
     }
-    found = replace(found, notes=flags.told(found, given))
-    needs = flags.missing(found, full)
+    reading = replace(reading, notes=flags.told(reading, given))
+    needs = flags.missing(reading, full)
     notes: list[str] = []
     job = None if needs else flags.read_flags(file, given, notes)
     if output:
         if job is None:
             raise BadInput(f"{file[:80]} {needs[0]}")
         Path(output).write_text(dump_job(job), "utf-8")
-    data = console.envelope("read", to_dict(found, job, needs))
+    data = console.envelope("read", to_dict(reading, job, needs))
     console.show_json(data) if json else answer(
-        card(found, file, job, needs, given, output),
+        card(reading, file, job, needs, given, output),
         detail,
-        [report(found, file, job, needs)],
+        [report(reading, file, job, needs)],
     )
     return 0
 

@@ -73,7 +73,7 @@ def roofline(
         sys.stdin,
         fill=False,
     )
-    found = compute(
+    result = compute(
         job.model,
         job.cluster,
         job.batch_tokens,
@@ -87,11 +87,11 @@ def roofline(
         context=context,
         experts=experts,
     )
-    found = replace(found, notes=(*notes, *found.notes))
-    data = console.envelope("roofline", found.to_dict())
+    result = replace(result, notes=(*notes, *result.notes))
+    data = console.envelope("roofline", result.to_dict())
     if output:
-        files.write(output, files.of_roofline(found, data))
+        files.write(output, files.of_roofline(result, data))
     console.show_json(data) if json else answer(
-        card(found), detail, [report(found)]
+        card(result), detail, [report(result)]
     )
     return 0

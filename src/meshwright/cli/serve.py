@@ -132,8 +132,8 @@ def report(
     from ..web.recorded import report as compute
 
     files.suffix(output, (".html",))
-    with console.progress() as told:
-        text = compute(source, told)
+    with console.progress() as progress:
+        text = compute(source, progress)
     files.write(output, {".html": lambda: text})
     console.show(f"{output} is written")
     return 0
@@ -166,11 +166,11 @@ def site(*, output: Folder = "site", pyodide: Pyodide = None) -> int:
     folder = Path(output[:4096])
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"-o {output[:80]!r} is a file: give a folder")
-    with console.progress() as told:
+    with console.progress() as progress:
         names = write(
             folder,
             Path(pyodide) if pyodide else None,
-            told,
+            progress,
         )
     print(f"{len(names)} files in {folder}", file=sys.stderr)
     return 0

@@ -21,11 +21,11 @@ def words(
 ) -> str:
     """The model and the flags as the user wrote them, without those of some tables."""
     spelled = {f.name: (f.spelled, f.table) for f in flags()}
-    found = [model]
+    parts = [model]
     for name, text in given.items():
         if spelled[name][1] not in leave:
-            found += [spelled[name][0], text]
-    return shlex.join(found)
+            parts += [spelled[name][0], text]
+    return shlex.join(parts)
 
 
 def after_predict(

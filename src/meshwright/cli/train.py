@@ -152,7 +152,7 @@ def train(
         print(note, file=sys.stderr)
     if allow_change is not None and not resume:
         raise BadInput("--allow-change belongs to --resume")
-    found = run(
+    result = run(
         described,
         how,
         resume,
@@ -160,12 +160,14 @@ def train(
             name.strip() for name in (allow_change or "").split(",") if name
         ),
     )
-    if found is not None:
+    if result is not None:
         if json:
-            console.show_json(console.envelope("train", found))
+            console.show_json(console.envelope("train", result))
         else:
-            sample = [found["sample"]] if found["sample"] else []
-            console.show(trained(found), *(x for t in sample for x in ("", t)))
+            sample = [result["sample"]] if result["sample"] else []
+            console.show(
+                trained(result), *(x for t in sample for x in ("", t))
+            )
     return 0
 
 
@@ -196,13 +198,13 @@ def data(
         if text == "corpus"
         else prepare(Path(text), to, tokenizer, key, end)
     )
-    told = (
+    sentence = (
         f"{header['tokens']:,} tokens of a vocabulary of {header['vocab']:,} in"
         f" {to.with_suffix('.bin')}"
     )
     console.show_json(
         console.envelope("data", header)
-    ) if json else console.show(told)
+    ) if json else console.show(sentence)
     return 0
 
 
@@ -236,40 +238,44 @@ def generate(
     need_torch()
     from ..train.generate import generate as sample
 
-    found = sample(
+    result = sample(
         Path(run), prompt, length, temperature, top_k, seed, tokenizer
     )
     console.show_json(
-        console.envelope("generate", found)
-    ) if json else console.show(found["text"])
+        console.envelope("generate", result)
+    ) if json else console.show(result["text"])
     return 0
 
 
-def trained(found: Mapping[str, Any]) -> Any:
+def trained(result: Mapping[str, Any]) -> Any:
     """What a run came to, as a card."""
     from ..report.card import Card, Commands, Row
     from ..train.log import digits
     from ..units import show
 
-    if not found["steps"]:
+    if not result["steps"]:
         return Card("no step was run", ())
-    few = found["timed_steps"] < found["steps"] - 1  # the first sets things up
-    of = f", median of {found['timed_steps']} under this layout" if few else ""
-    first, last = digits(found["first_loss"]), digits(found["last_loss"])
+    few = (
+        result["timed_steps"] < result["steps"] - 1
+    )  # the first sets things up
+    of = (
+        f", median of {result['timed_steps']} under this layout" if few else ""
+    )
+    first, last = digits(result["first_loss"]), digits(result["last_loss"])
     held_out = (
-        f", held out {digits(found['eval_loss'])}"
-        if found["eval_loss"]
+        f", held out {digits(result['eval_loss'])}"
+        if result["eval_loss"]
         else ""
     )
     skipped = (
-        f", {found['skipped']} updates skipped" if found["skipped"] else ""
+        f", {result['skipped']} updates skipped" if result["skipped"] else ""
     )
-    took = show(found["step_time_s"], "s")
-    planned = show(found["predicted_step_time_s"], "s")
-    rate = f"{found['tokens_per_s']:,.0f} tokens/s, MFU {found['mfu']:.1%}"
-    folder = str(found["output"])
+    took = show(result["step_time_s"], "s")
+    planned = show(result["predicted_step_time_s"], "s")
+    rate = f"{result['tokens_per_s']:,.0f} tokens/s, MFU {result['mfu']:.1%}"
+    folder = str(result["output"])
     return Card(
-        f"Trained {found['steps']} steps: loss {first} -> {last}{held_out}{skipped}",
+        f"Trained {result['steps']} steps: loss {first} -> {last}{held_out}{skipped}",
         (
             Row("step", f"{took} a step (predicted {planned}{of}), {rate}"),
             Row("files", f"metrics and checkpoints in {folder}"),

@@ -162,14 +162,14 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
             f"{c.memory / reserved:.2f}",
             "the most that the log names",
         )
-    told = [*c.why(), *notes]
+    sentences = [*c.why(), *notes]
     return Group(
         Text(title, "bold"),
         Text("  " + layout_words(p.layout, p.microbatches)),
         Text(),
         table,
         Text(),
-        *(Text(f"note: {note}", "yellow") for note in told),
+        *(Text(f"note: {note}", "yellow") for note in sentences),
     )
 
 
@@ -318,13 +318,13 @@ def bubble(c: Comparison) -> Iterator[Text]:
 
 def lines(c: Comparison) -> dict[str, Timeline]:
     """Timelines of the pipeline, predicted first."""
-    found = {"predicted": c.replayed.timeline}
+    timelines = {"predicted": c.replayed.timeline}
     if c.clock and c.virtual:
-        found |= {
+        timelines |= {
             "measured on the clock": c.clock,
             "measured in virtual time": c.virtual.raw,
         }
-    return found
+    return timelines
 
 
 def writers(c: Comparison) -> Writers:

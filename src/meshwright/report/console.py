@@ -130,11 +130,11 @@ def now_and_then() -> Progress:
     """Prints at most a line every EVERY_S seconds."""
     last = time.monotonic()
 
-    def told(what: str, share: float) -> None:
+    def print_line(what: str, share: float) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY_S:
             last = time.monotonic()
             done = f" ({share:.0%})" if share else ""
             print(f"meshwright: {what}{done}", file=sys.stderr, flush=True)
 
-    return told
+    return print_line

@@ -26,8 +26,8 @@ def rows(thing: Any) -> list[dict[str, Any]]:
     if isinstance(thing, Prediction):
         return [files.flat(thing.to_dict())]
     if isinstance(thing, Plan):
-        found = [thing.best, *thing.alternatives] if thing.best else []
-        return [files.flat(p.to_dict()) for p in found]
+        predictions = [thing.best, *thing.alternatives] if thing.best else []
+        return [files.flat(p.to_dict()) for p in predictions]
     if isinstance(thing, Sweep):
         return thing.rows()
     if isinstance(thing, Grid):

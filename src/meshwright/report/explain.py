@@ -33,10 +33,10 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
     """
     terms = list(_paths(p))  # a path may occur twice: layers of two kinds
     for exact in (wanted, f"step_time/{wanted}"):
-        if found := tuple(
+        if terms_of_path := tuple(
             (path, term) for path, term in terms if path == exact
         ):
-            return found
+            return terms_of_path
     words = [w for w in wanted.lower().split("/") if w]
     hits = [
         (path, term) for path, term in terms if words and _has(path, words)
@@ -145,8 +145,8 @@ def _lines(term: Term) -> Iterator[Text]:
     if term.expression:
         yield Text(f"  = {term.expression.text}")
         for name, value in term.expression.values.items():
-            told = value if isinstance(value, str) else f"{value:.6g}"
-            yield Text(f"    {name} = {told}")
+            number = value if isinstance(value, str) else f"{value:.6g}"
+            yield Text(f"    {name} = {number}")
     if term.source:
         yield Text(f"  source: {term.source}", "dim")
 

@@ -168,14 +168,14 @@ def of_replay(replay: Replay) -> Writers:
     }
 
 
-def of_roofline(found: Any, data: Mapping[str, Any]) -> Writers:
+def of_roofline(result: Any, data: Mapping[str, Any]) -> Writers:
     """JSON, a row a scheme, a panel a scheme."""
 
     def panels(kind: str) -> bytes:
         from . import plots
         from .roofline_plots import roofline_plot
 
-        return plots.image(roofline_plot(found), kind)
+        return plots.image(roofline_plot(result), kind)
 
     def rows() -> str:
         return csv_text(

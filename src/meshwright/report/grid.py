@@ -29,7 +29,7 @@ def card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     known(grid, column)
     names = (f"{first} \\ {second}", *map(str, across), "")
     rows = [
-        (str(value), *(told(column, v) for v in line), "")
+        (str(value), *(cell(column, v) for v in line), "")
         for value, line in zip(ups, grid.table(column), strict=True)
     ]
     every = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
@@ -66,7 +66,7 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
         table = plain(first, *(str(v) for v in across[at : at + WIDEST]))
         for value, line in zip(ups, cells, strict=True):
             table.add_row(
-                str(value), *(told(column, v) for v in line[at : at + WIDEST])
+                str(value), *(cell(column, v) for v in line[at : at + WIDEST])
             )
         yield table
     notes = dict.fromkeys(row["note"] for row in grid.rows if row.get("note"))
@@ -79,7 +79,7 @@ def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
         )
 
 
-def told(column: str, value: Any) -> str:
+def cell(column: str, value: Any) -> str:
     """A cell for people."""
     if value is None:
         return "-"

@@ -37,7 +37,7 @@ def end(c: Crossing) -> tuple[str, str]:
     )
 
 
-def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
+def report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     """The ends of each scenario, then its curve if there is only one.  said: more notes."""
     table = plain(
         "scenario",
@@ -49,7 +49,7 @@ def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
         "largest run",
         "of",
     )
-    for line in found.lines:
+    for line in result.lines:
         first, last = end(line.crossing)
         relaxed = end(line.smooth.crossing)[1] if line.smooth else "-"
         largest = line.largest if line.curve.ends else None
@@ -68,7 +68,7 @@ def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
             if line.closed
             else "-"
         )
-        told = flops(largest.flops) if largest else "-"
+        most = flops(largest.flops) if largest else "-"
         table.add_row(
             line.scenario.name,
             percent(line.scenario.threshold),
@@ -76,27 +76,27 @@ def report(found: Limits, said: Sequence[str] = ()) -> RenderableType:
             last,
             relaxed,
             closed,
-            told,
+            most,
             size,
         )
     parts: list[RenderableType] = [
         Text("End of linear scaling [training FLOP]", "bold"),
         table,
-        *map(Text, (*notes(found), *said)),
+        *map(Text, (*notes(result), *said)),
     ]
-    if len(found.lines) == 1:
-        (line,) = found.lines
+    if len(result.lines) == 1:
+        (line,) = result.lines
         parts += [Text(), curve(line), *map(Text, rents([line.scenario]))]
     return Group(*parts)
 
 
-def notes(found: Limits) -> Iterator[str]:
+def notes(result: Limits) -> Iterator[str]:
     """What the columns mean, and in how much time."""
-    durations = {line.scenario.duration_s for line in found.lines}
+    durations = {line.scenario.duration_s for line in result.lines}
     times = ", ".join(show(d, "s") for d in sorted(durations))
     yield (
         f"runs of {times}; above: utilisation of the boost-clock peak,"
-        f" {percent(found.lines[0].scenario.linear, 0)} of what a chip sustains"
+        f" {percent(result.lines[0].scenario.linear, 0)} of what a chip sustains"
     )
     yield (
         "grid rule: the first model of the grid below the threshold; last crossing: interpolated;"
@@ -160,10 +160,10 @@ def size(p: Run) -> tuple[str, ...]:
 
 def paid(p: Run, scenario: Scenario) -> tuple[str, ...]:
     """Chip-hours, rent and energy of a run."""
-    told = bill(p, scenario)
-    usd, joule = told["cost_usd"], told["energy_j"]
+    costs = bill(p, scenario)
+    usd, joule = costs["cost_usd"], costs["energy_j"]
     return (
-        f"{told['chip_hours']:.2g}",
+        f"{costs['chip_hours']:.2g}",
         f"{usd:.2g} USD" if usd else "-",
         show(joule / 3600, "Wh", 2) if joule else "-",
     )
@@ -185,10 +185,10 @@ def answers(
     return Group(table, *map(Text, rents([s for _, s, _ in points])))
 
 
-def sensitivities(found: Sensitivity) -> RenderableType:
+def sensitivities(result: Sensitivity) -> RenderableType:
     """Ends of linear scaling under each change."""
-    table = plain("change", *found.scenarios)
-    for name, crossings in found.rows:
+    table = plain("change", *result.scenarios)
+    for name, crossings in result.rows:
         table.add_row(
             name,
             *(
@@ -244,11 +244,11 @@ def ladders(
     )
 
 
-def to_csv(found: Limits) -> str:
+def to_csv(result: Limits) -> str:
     """One line a point of every scenario, SI units."""
     out = io.StringIO()
     rows: list[dict[str, Any]] = []
-    for line in found.lines:
+    for line in result.lines:
         for p in line.curve.points:
             d = p.to_dict()
             flat = {

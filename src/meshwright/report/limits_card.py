@@ -19,18 +19,18 @@ ANSWERS = {"smallest": "needs", "largest": "does"}
 WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
 
 
-def card(found: Limits, said: Sequence[str] = ()) -> Card:
+def card(result: Limits, said: Sequence[str] = ()) -> Card:
     """Where linear scaling ends, and the largest run."""
     times = ", ".join(
         show(d, "s")
-        for d in sorted({line.scenario.duration_s for line in found.lines})
+        for d in sorted({line.scenario.duration_s for line in result.lines})
     )
-    names = ", ".join(line.scenario.name for line in found.lines)
-    share = percent(found.lines[0].scenario.linear, 0)
+    names = ", ".join(line.scenario.name for line in result.lines)
+    share = percent(result.lines[0].scenario.linear, 0)
     body = (
-        _one(found.lines[0])
-        if len(found.lines) == 1
-        else [_several(found.lines)]
+        _one(result.lines[0])
+        if len(result.lines) == 1
+        else [_several(result.lines)]
     )
     rule = (
         f"utilisation above {share} of what a chip sustains; a stack of MLPs, as"
@@ -161,7 +161,7 @@ def answered(rows: Sequence[tuple[str, Scenario, Point | RealPoint]]) -> Card:
     return Card(f"{head} on {names}?", tuple(items), WHY)
 
 
-def changed(found: Sensitivity) -> Card:
+def changed(result: Sensitivity) -> Card:
     """The end of linear scaling when one input at a time is changed."""
     rows = [
         (
@@ -169,11 +169,11 @@ def changed(found: Sensitivity) -> Card:
             *("never" if c.never else end(c)[0] for c in crossings),
             "",
         )
-        for name, crossings in found.rows
+        for name, crossings in result.rows
     ]
     return Card(
         "End of linear scaling [FLOP] when one input at a time is changed",
-        (Grid(("change", *found.scenarios, ""), rows, most=10),),
+        (Grid(("change", *result.scenarios, ""), rows, most=10),),
         "--all: every change, with the last crossing",
     )
 

@@ -62,10 +62,10 @@ def report(data: Mapping[str, Any]) -> RenderableType:
     return Group(*parts, Text(), Text(sentence(data["ranks"])))
 
 
-def rows(found: list[Mapping[str, Any]]) -> Table:
+def rows(quantities: list[Mapping[str, Any]]) -> Table:
     """One quantity a line."""
     table = plain("quantity", "predicted", "counted", "difference", "")
-    for row in found:
+    for row in quantities:
         a = row["predicted"]
         b = row["counted"]
         table.add_row(

@@ -352,22 +352,22 @@ def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
     }
 
 
-def sized(found: Sizing) -> RenderableType:
+def sized(sizing: Sizing) -> RenderableType:
     """How many chips a deadline or a budget asks for, and what was looked at."""
     table = plain("chips", "run", "cost", "what")
-    for size in found.tried:
+    for size in sizing.tried:
         p = size.prediction
         if p is None or p.train_time_s is None:
             table.add_row(f"{size.chips:,}", "", "", "nothing fits")
             continue
         cost = f"{count(p.cost_usd)} USD" if p.cost_usd is not None else ""
-        chosen = " (chosen)" if size.chips == found.chips else ""
+        chosen = " (chosen)" if size.chips == sizing.chips else ""
         words = short_words(p.layout) + chosen
         table.add_row(
             f"{size.chips:,}", show(p.train_time_s, "s", 3), cost, words
         )
     return Group(
-        Line(found.why, "bold green" if found.chips else "bold red"), table
+        Line(sizing.why, "bold green" if sizing.chips else "bold red"), table
     )
 
 

@@ -24,7 +24,7 @@ from .text import count, layout_words
 
 
 def card(
-    found: Found,
+    reading: Found,
     file: str,
     job: Job | None,
     needs: list[str],
@@ -32,7 +32,7 @@ def card(
     output: str | None = None,
 ) -> Card:
     """The job, what is missing, what is not in it, what next."""
-    rows: list[Item] = [*card_first("", found.notes)]
+    rows: list[Item] = [*card_first("", reading.notes)]
     if job:
         size = count(parameters(job.model))
         numbers = job.precision.name or job.precision.compute
@@ -53,17 +53,17 @@ def card(
                 str(part).strip().partition(" ")[2].strip(),
                 rank=4,
             )
-            for part in _parts(found)
+            for part in _parts(reading)
         ]
     rows += [Row("missing", need, "bold red", most=3) for need in needs]
-    used, idle = len(found.used), len(found.harmless)
+    used, idle = len(reading.used), len(reading.harmless)
     rows.append(
         Row(
             "keys",
             f"{used} settings understood; {idle} ignored (no effect on time or memory)",
         )
     )
-    left = [f"{key}: {why}" for key, why in found.left.items()]
+    left = [f"{key}: {why}" for key, why in reading.left.items()]
     for i, text in enumerate(left[:UNREAD]):
         rows.append(
             Row("not read" if i == 0 else "", text, "yellow", 2 + i, 1)
@@ -71,10 +71,10 @@ def card(
     if (n := len(left) - UNREAD) > 0:
         rows.append(Row("", f"{n} more: --all", "dim", rank=2))
     later = _later(file, job, needs, given, output)
-    started = f", {found.chips:,} ranks" if found.chips else ""
+    started = f", {reading.chips:,} ranks" if reading.chips else ""
     return Card(
-        f"Read {file}: {found.format.title}{started}",
-        (*rows, *card_notes(found.notes), Commands(tuple(later), rank=1)),
+        f"Read {file}: {reading.format.title}{started}",
+        (*rows, *card_notes(reading.notes), Commands(tuple(later), rank=1)),
         "--all: every key that is not in the job, and why",
     )
 
@@ -84,18 +84,18 @@ UNREAD = 3
 
 
 def report(
-    found: Found, file: str, job: Job | None, needs: list[str]
+    reading: Found, file: str, job: Job | None, needs: list[str]
 ) -> RenderableType:
     """Everything that was read, and what was not."""
-    return Group(*_lines(found, file, job, needs))
+    return Group(*_lines(reading, file, job, needs))
 
 
 def _lines(
-    found: Found, file: str, job: Job | None, needs: list[str]
+    reading: Found, file: str, job: Job | None, needs: list[str]
 ) -> Iterator[RenderableType]:
-    started = f", {found.chips:,} ranks" if found.chips else ""
-    yield Text(f"{file}: {found.format.title}{started}", "bold")
-    first, rest = taken_first(found.notes)
+    started = f", {reading.chips:,} ranks" if reading.chips else ""
+    yield Text(f"{file}: {reading.format.title}{started}", "bold")
+    first, rest = taken_first(reading.notes)
     for note in first:
         yield Text(f"  {note}", "yellow")
     if job:
@@ -110,25 +110,25 @@ def _lines(
             f"  job      {job.batch:,} sequences of {job.T:,} tokens, {numbers}"
         )
     else:
-        yield from _parts(found)
+        yield from _parts(reading)
     for need in needs:
         yield Text(f"  missing: the file {need}", "yellow")
-    used = len(found.used)
-    idle = len(found.harmless)
+    used = len(reading.used)
+    idle = len(reading.harmless)
     yield Text(
         f"  {used} settings understood; {idle} ignored (no effect on time or memory)",
         "dim",
     )
     for note in rest:
         yield Text(f"  note: {note}", "yellow")
-    if found.left:
-        yield Text(f"  not in the job ({len(found.left)}):", "yellow")
-        yield from _left(found.left)
+    if reading.left:
+        yield Text(f"  not in the job ({len(reading.left)}):", "yellow")
+        yield from _left(reading.left)
 
 
-def _parts(found: Found) -> Iterator[Text]:
+def _parts(reading: Found) -> Iterator[Text]:
     """What a file says that is no whole job."""
-    for name, table in found.tables.items():
+    for name, table in reading.tables.items():
         if isinstance(table, Mapping):
             words = ", ".join(
                 f"{key} {_plain(value)}"
@@ -189,18 +189,20 @@ def _later(
 FLAGS_AT_END = re.compile(r"(?: --\S+ [^\s-]\S*)+$")
 
 
-def to_dict(found: Found, job: Job | None, needs: list[str]) -> dict[str, Any]:
+def to_dict(
+    reading: Found, job: Job | None, needs: list[str]
+) -> dict[str, Any]:
     """The fields of `read --json`."""
     return {
-        "format": found.format.name,
-        "title": found.format.title,
-        "chips": found.chips,
-        "on": found.on,
-        "tables": found.tables,
+        "format": reading.format.name,
+        "title": reading.format.title,
+        "chips": reading.chips,
+        "on": reading.on,
+        "tables": reading.tables,
         "job": plain(job) if job else None,
         "missing": needs,
-        "used": list(found.used),
-        "left": dict(found.left),
-        "harmless": list(found.harmless),
-        "notes": list(found.notes),
+        "used": list(reading.used),
+        "left": dict(reading.left),
+        "harmless": list(reading.harmless),
+        "notes": list(reading.notes),
     }
