@@ -22,7 +22,7 @@ def beyond(job: Job, layout: Layout, counts: Counts) -> list[str]:
     """A sentence for each measured feature of the engine, kernel or collective that the layout
     (placed, numbers) uses outside of its range. counts: of its microbatch.
     """
-    found = list(
+    sentences = list(
         dict.fromkeys(
             [
                 *engine(job, layout),
@@ -32,9 +32,9 @@ def beyond(job: Job, layout: Layout, counts: Counts) -> list[str]:
         )
     )
     more = [
-        f"{len(found) - MOST} more kernels and collectives are outside their measured ranges"
+        f"{len(sentences) - MOST} more kernels and collectives are outside their measured ranges"
     ]
-    return found[:MOST] + (more if len(found) > MOST else [])
+    return sentences[:MOST] + (more if len(sentences) > MOST else [])
 
 
 def engine(job: Job, layout: Layout) -> Iterator[str]:

@@ -222,6 +222,6 @@ def engine(job: Job, layout: Layout) -> Num:
     L = job.model.layers / layout.pp
     total: Num = 0.0
     for name, ranks in features(layout).items():
-        if of := job.cluster.engine.get(name):
-            total = total + measured.overhead(of, ranks, L, m)
+        if overhead := job.cluster.engine.get(name):
+            total = total + measured.overhead(overhead, ranks, L, m)
     return total * layout.chips

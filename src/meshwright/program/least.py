@@ -1,10 +1,31 @@
 """What no walk through the trainer's program undercuts, for one layout and for tables: a search
 ranks by it, and walks what may be among the best (`search.ranked`), as pipelines are replayed.
 
-Two moments of a rank are looked at: the most microbatches wait and no gradient is whole yet; the
-gradients of all chunks are, and fewer may wait. At both the loss is made, or the first layer goes
-backward. Left out is what is not there in every such moment: rows that pad shards, results of
-halved backward passes, chunks that are fetched ahead.
+A peak is at least what lives at any moment of the step. Two moments of a rank are looked at, in
+each of which all that is counted lives at once, by the walk's own rules:
+
+    F F F F | F B F B F B ..           | B B B
+            full: the most microbatches wait, no gradient is whole yet
+                          later: a backward pass of every chunk is done, `fewer` wait
+
+At both the loss is made (on the rank of the head), then its first layer goes backward. What is
+counted there, and why no walk is below it:
+
+    shards         three fp32 numbers a parameter, with the buffers of early receives: added before
+                   the first action, never let go; a walk's shards have rows that pad them besides
+    waiting each   a forward pass leaves what its layers save, the stage's output and what arrived;
+                   chunks hold as many layers as the smallest (`even`), so that any chunk may wait
+    logits         of the microbatches between the head's forward and backward pass
+    gathered       weights that a pass has just used, or is using: chunk by chunk as many as PyTorch
+                   keeps, layer by layer the smallest
+    gradients      later: whole in fp32 from the first backward pass of a unit to its reduction,
+                   which waits for the last microbatch, or as a shard where it does not
+    rising         the most that one layer's backward pass needs beside what waits (`tensors`: the
+                   walk asks the same function operation by operation); of all kinds the smallest
+
+Left out is what is not there in every such moment: rows that pad shards, results of halved backward
+passes, chunks that are fetched ahead. Which microbatches wait when (`later`, `waiting`) follows
+from the orders of the schedules and is not proven for others: tests draw jobs and walk them.
 """
 
 from __future__ import annotations
@@ -261,5 +282,5 @@ def smallest(layers: tuple[Num, ...], sizes: list[Num]) -> Num:
     every = [
         where(n > 0, size, none) for n, size in zip(layers, sizes, strict=True)
     ]
-    found = reduce(minimum, every)
-    return where(found < none, found, 0.0)
+    least = reduce(minimum, every)
+    return where(least < none, least, 0.0)

@@ -78,22 +78,22 @@ class Ledger:
     @cached_property
     def now(self) -> Counter[str]:
         """Bytes at the end by term."""
-        return self.sum_of(self.entries)
+        return self.by_term(self.entries)
 
     @cached_property
     def peak(self) -> Counter[str]:
         """Bytes at the peak by term."""
-        found = self.sum_of(self.entries[: max(self.moment - 1, 0)])
+        terms = self.by_term(self.entries[: max(self.moment - 1, 0)])
         for last in self.entries[self.moment - 1 : self.moment]:
-            terms = last.peak if isinstance(last, Ledger) else dict([last])
-            found.update(terms)
-        return found
+            own = last.peak if isinstance(last, Ledger) else dict([last])
+            terms.update(own)
+        return terms
 
     @staticmethod
-    def sum_of(entries: Iterable[tuple[str, float] | Ledger]) -> Counter[str]:
-        found = Counter[str]()
+    def by_term(entries: Iterable[tuple[str, float] | Ledger]) -> Counter[str]:
+        total = Counter[str]()
         for entry in entries:
-            terms = entry.now.items() if isinstance(entry, Ledger) else [entry]
-            for term, size in terms:
-                found[term] += size  # type: ignore[assignment]
-        return found
+            sizes = entry.now.items() if isinstance(entry, Ledger) else [entry]
+            for term, size in sizes:
+                total[term] += size  # type: ignore[assignment]
+        return total

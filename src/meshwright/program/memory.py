@@ -66,7 +66,7 @@ class Walk:
     def __init__(self, units: Units, rank: int) -> None:
         """units: of a job as it is carried out."""
         self.job, self.layout, self.ledger = units.job, units.layout, Ledger()
-        self.boundary, self.of_op = units.boundary, units.of_op
+        self.boundary, self.op_bytes = units.boundary, units.op_bytes
         self.width = float(self.job.precision.activation_bytes)
         self.copied = bool(tensors.copied(self.job, self.layout))
         self.input_is_saved = tensors.input_is_saved(
@@ -75,18 +75,18 @@ class Walk:
         self.stages = stages(self.job, rank)
         self.chunked = len(self.stages) > 1
         """PyTorch gathers and lets go of whole chunks; else layer by layer."""
-        self.mine = {stage.number for stage in self.stages}
+        self.numbers = {stage.number for stage in self.stages}
         self.schedule, self.rank = get(self.layout.schedule), rank
-        self.units = {s.number: units.of_stage(s) for s in self.stages}
+        self.units = {s.number: units.stage_units(s) for s in self.stages}
         self.states = dict[int, list[State]]()
         """Of the units of a stage, while it is walked."""
         self.known, self.value = units.known, units.value
         self.numbered = units.numbered
-        self.alike = {
+        self.natures = {
             s.number: self.numbered(self.nature(s)) for s in self.stages
         }
         """The number of what decides on what happens in a stage: the same for stages alike."""
-        self.at = {
+        self.conditions = {
             number: self.numbered((State(),) * len(every))
             for number, every in self.units.items()
         }
@@ -111,33 +111,39 @@ class Walk:
             if self.chunked:
                 self.move(*moved)
             self.closing = self.layout.pp == 1 and number == len(actions) - 1
-            self.pass_(stage, action.kind)
+            self.advance(stage, action.kind)
             if self.layout.pp > 1 and number == last[action.chunk]:
-                self.pass_(stage, THROUGH)
+                self.advance(stage, THROUGH)
         return self.ledger
 
     def nature(self, stage: Stage) -> tuple[Any, ...]:
         """What of a stage decides on what happens in it."""
-        local = stage.number - 1 in self.mine
+        local = stage.number - 1 in self.numbers
         return stage.first, stage.last, local, *self.units[stage.number]
 
-    def pass_(self, stage: Stage, kind: str) -> None:
+    def advance(self, stage: Stage, kind: str) -> None:
         """What a stage does, or what is done with it; as before where one alike was in the same
         state."""
         n = stage.number
-        key = kind, self.alike[n], self.at[n], self.closing, self.reducing
+        key = (
+            kind,
+            self.natures[n],
+            self.conditions[n],
+            self.closing,
+            self.reducing,
+        )
         if key not in self.known:
-            states = self.states[n] = [*self.value(self.at[n])]
-            change = self.change(partial(self.act, kind, stage))
+            states = self.states[n] = [*self.value(self.conditions[n])]
+            change = self.change_by(partial(self.act, kind, stage))
             self.known[key] = (
                 change,
                 self.numbered(tuple(states)),
                 self.reducing,
             )
-        change, self.at[n], self.reducing = self.known[key]
+        change, self.conditions[n], self.reducing = self.known[key]
         self.ledger.follow(change)
 
-    def of_units(
+    def advance_units(
         self, stage: Stage, part: slice, act: Callable[[], None]
     ) -> None:
         """Act on some units of a stage; as before where they were in the same state."""
@@ -145,12 +151,12 @@ class Walk:
         units = self.units[stage.number][part]
         key = (*units, self.closing, self.reducing, *states[part])
         if key not in self.known:
-            change = self.change(act)
+            change = self.change_by(act)
             self.known[key] = change, states[part], self.reducing
         change, states[part], self.reducing = self.known[key]
         self.ledger.follow(change)
 
-    def change(self, act: Callable[[], None]) -> Ledger:
+    def change_by(self, act: Callable[[], None]) -> Ledger:
         """What an act does to the bytes that live."""
         before, self.ledger = self.ledger, Ledger()
         act()
@@ -181,7 +187,7 @@ class Walk:
         """Let go of the weights of these chunks, gather those of others."""
         for chunks, kind in ((gone, RELEASE), (fetched, GATHER)):
             for chunk in chunks:
-                self.pass_(self.stages[chunk], kind)
+                self.advance(self.stages[chunk], kind)
 
     def through(self, stage: Stage) -> None:
         """All microbatches are through a stage of a pipeline: PyTorch reduces its gradients, where
@@ -197,9 +203,11 @@ class Walk:
 
     def start(self) -> None:
         """What lives before the first microbatch."""
-        every = sum(unit.shard for of in self.units.values() for unit in of)
-        self.ledger.add("weights", every)
-        self.ledger.add("optimizer", 2 * every)
+        shards = sum(
+            unit.shard for units in self.units.values() for unit in units
+        )
+        self.ledger.add("weights", shards)
+        self.ledger.add("optimizer", 2 * shards)
         if self.layout.pp > 1:
             end = "first" if self.rank == 0 else "last"
             early = tensors.early(
@@ -234,18 +242,18 @@ class Walk:
     def kept(self, stage: Stage) -> dict[str, float]:
         """What lives from the forward to the backward pass of one microbatch."""
         units = self.units[stage.number]
-        found = {"activations": sum(unit.saved for unit in units)}
+        sizes = {"activations": sum(unit.saved for unit in units)}
         logits = float(tensors.logits(self.job, units[-1].logits))
         if self.layout.pp == 1:
-            return {**found, "loss": logits}
-        found["stage outputs"] = logits if stage.last else self.boundary
+            return {**sizes, "loss": logits}
+        sizes["stage outputs"] = logits if stage.last else self.boundary
         sender = stage.number - 1
-        local = sender in self.mine or stage.first
-        found["receive buffers"] = 0.0 if local else self.boundary
+        local = sender in self.numbers or stage.first
+        sizes["receive buffers"] = 0.0 if local else self.boundary
         if not stage.first and self.input_is_saved:
             # it lies where it was received
-            found["activations"] -= self.boundary
-        return found
+            sizes["activations"] -= self.boundary
+        return sizes
 
     def forward(self, stage: Stage) -> None:
         """One microbatch forward."""
@@ -287,7 +295,7 @@ class Walk:
             if units[index].name != EXPERTS:
                 # with its experts, and what is fetched ahead
                 near = slice(max(index - 2, 0), index + 1)
-                self.of_units(
+                self.advance_units(
                     stage, near, partial(self.unit_backward, stage, index)
                 )
         self.ledger.add("backward", -made)
@@ -346,7 +354,7 @@ class Walk:
                 weights = self.of_end(unit) if op is unit.ops[0] else 0.0
             self.ledger.touch("backward", self.moving(op))
             self.ledger.add(
-                "activations", 0.0 if whole else -self.of_op(op, unit.again)
+                "activations", 0.0 if whole else -self.op_bytes(op, unit.again)
             )
             self.ledger.add("backward", weights - redone.get(id(op), 0.0))
             made += weights

@@ -148,12 +148,12 @@ def layer_shapes(
 
 def router_shapes(moe: MoE, hidden: int) -> Shapes:
     """What decides on the experts of a token, whole on every tp rank."""
-    found: Shapes = {"ffn.router.weight": (moe.experts, hidden)}
+    shapes: Shapes = {"ffn.router.weight": (moe.experts, hidden)}
     if moe.router_bias:
-        found["ffn.router.bias"] = (moe.experts,)
+        shapes["ffn.router.bias"] = (moe.experts,)
     if moe.shared_gate:
-        found["ffn.shared_gate.weight"] = (1, hidden)
-    return found
+        shapes["ffn.shared_gate.weight"] = (1, hidden)
+    return shapes
 
 
 def expert_shapes(job: Job, layout: Layout | None = None) -> Shapes:
@@ -161,20 +161,20 @@ def expert_shapes(job: Job, layout: Layout | None = None) -> Shapes:
     m = job.model
     if m.moe is None:
         return {}
-    here = m.moe.experts // (layout or job.layout).ep
+    experts = m.moe.experts // (layout or job.layout).ep
     D, F = m.hidden, m.moe.expert_ffn
-    found: Shapes = {
-        "ffn.experts.up.weight": (here, F, D),
-        "ffn.experts.down.weight": (here, D, F),
+    shapes: Shapes = {
+        "ffn.experts.up.weight": (experts, F, D),
+        "ffn.experts.down.weight": (experts, D, F),
     }
     if m.gated:
-        found["ffn.experts.gate.weight"] = (here, F, D)
+        shapes["ffn.experts.gate.weight"] = (experts, F, D)
     if m.moe.expert_bias:
-        found |= {
+        shapes |= {
             name.replace("weight", "bias"): shape[:2]
-            for name, shape in found.items()
+            for name, shape in shapes.items()
         }
-    return found
+    return shapes
 
 
 def norm_shapes(job: Job, name: str) -> Shapes:
@@ -224,17 +224,17 @@ class Group(NamedTuple):
 
 def units_of_chunks(job: Job, rank: int) -> list[Group]:
     """The parameters of a rank: each layer, its experts, embedding and head."""
-    of = kinds(job.model)
-    found = list[Group]()
+    every = kinds(job.model)
+    groups = list[Group]()
     for chunk, stage in enumerate(stages(job, rank)):
         for i in stage.layers:
-            found.append(Group(chunk, layer_shapes(job, moe=of[i].moe)))
-            if of[i].moe:
-                found.append(Group(chunk, expert_shapes(job), True))
-        found += [
+            groups.append(Group(chunk, layer_shapes(job, moe=every[i].moe)))
+            if every[i].moe:
+                groups.append(Group(chunk, expert_shapes(job), True))
+        groups += [
             Group(chunk, shapes) for shapes in end_shapes(job, stage).values()
         ]
-    return [group for group in found if group.shapes]
+    return [group for group in groups if group.shapes]
 
 
 def elements(shapes: Shapes, shards: Any = 1) -> Any:
@@ -333,14 +333,14 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
     settings; 0 = all dp ranks.
     """
     layout = job.layout
-    found = Sent()
+    every = Sent()
     m = int(microbatches(job, layout))
     for stage in stages(job, rank):
         for _, messages in passes(job, stage):
             for message in messages:
                 if message.bytes and getattr(layout, message.axis) > 1:
-                    found[message.kind, message.axis, int(message.bytes)] += m
-    found += (
+                    every[message.kind, message.axis, int(message.bytes)] += m
+    every += (
         of_choices(job, rank, m)
         + between_stages(job, rank, m)
         + of_norms(job, rank, m)
@@ -349,8 +349,8 @@ def sent(job: Job, rank: int, shards: int = 0) -> Sent:
     if job.model.tied_embeddings and any(
         s.first != s.last for s in stages(job, rank)
     ):
-        found += of_tied(job, rank, shards)
-    return found
+        every += of_tied(job, rank, shards)
+    return every
 
 
 CHOICE = 8

@@ -67,8 +67,8 @@ class Units:
         self.boundary = float(boundary(job, job.layout))
         _, self.shards = replicas(self.layout, shards)
         _, self.shards_of_experts = replicas(self.layout, shards, True)
-        self.of_kinds = dict[Any, list[Unit]]()
-        self.of_ends = dict[Any, Unit]()
+        self.by_kind = dict[Any, list[Unit]]()
+        self.by_end = dict[Any, Unit]()
         self.known = dict[Any, Any]()
         """What a pass or a layer's backward pass did, in the state that its units were in -> its
         bytes, and the state that it left (`memory.Walk`)."""
@@ -82,26 +82,26 @@ class Units:
         """The value of that number."""
         return [*self.numbers][number]
 
-    def of_stage(self, stage: Stage) -> list[Unit]:
+    def stage_units(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
         every = kinds(self.job.model)
         units = list[Unit]()
         for kind in (every[i] for i in stage.layers):
-            if kind not in self.of_kinds:
+            if kind not in self.by_kind:
                 ops = operations(self.job, kind)
-                self.of_kinds[kind] = self.of_layer(ops, kind.moe)
-            units += self.of_kinds[kind]
+                self.by_kind[kind] = self.layer_units(ops, kind.moe)
+            units += self.by_kind[kind]
         for name, shapes in end_shapes(self.job, stage).items():
             ops = []
             if name != HEAD:
                 ops += vocabulary.embedding(self.job, self.layout)
             if name != EMBEDDING:
                 ops += vocabulary.head(self.job, self.layout)
-            unit = self.of_ends.setdefault(name, self.unit(name, shapes, ops))
+            unit = self.by_end.setdefault(name, self.unit(name, shapes, ops))
             units = [unit, *units] if name == EMBEDDING else [*units, unit]
         return units
 
-    def of_layer(self, ops: list[Op], moe: bool) -> list[Unit]:
+    def layer_units(self, ops: list[Op], moe: bool) -> list[Unit]:
         """Its experts, if it has any, and itself."""
         shapes = layer_shapes(self.job, moe=moe)
         whole = self.unit("layer", shapes, ops)
@@ -118,7 +118,7 @@ class Units:
         rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
         way = self.layout.recompute
         redone = again(ops, way) if name == "layer" else []
-        saved = sum(self.of_op(op, redone) for op in ops if op.name != LOSS)
+        saved = sum(self.op_bytes(op, redone) for op in ops if op.name != LOSS)
         return Unit(
             name,
             ops,
@@ -131,7 +131,7 @@ class Units:
             sum(float(op.saved) for op in ops if op.name == LOSS),
         )
 
-    def of_op(self, op: Op, redone: list[Op]) -> float:
+    def op_bytes(self, op: Op, redone: list[Op]) -> float:
         """Bytes an operation keeps, where some run again."""
         selective = self.layout.recompute == "selective" and op in redone
         return float(op.needed if selective else op.saved)

@@ -115,9 +115,9 @@ class Board:
         """How much longer another rank has waited, with what rounding leaves."""
         return max(self.waited) - self.waited[r] + self.slack
 
-    def full(self, held: float) -> bool:
+    def full(self, microbatches: float) -> bool:
         """There is no room for one more microbatch."""
-        return held + 1.0 > self.memory.limit + SLACK
+        return microbatches + 1.0 > self.memory.limit + SLACK
 
     def until(self, r: int, arrives: float) -> None:
         """Weight gradients while the rank would wait for its input."""
@@ -205,9 +205,9 @@ class Board:
         gap = done - self.clock[r]
         if gap <= self.slack:
             return False
-        held, room = self.held[r], 0
-        while self.full(held) and room < self.owed(r):
-            held -= self.memory.kept
+        microbatches, room = self.held[r], 0
+        while self.full(microbatches) and room < self.owed(r):
+            microbatches -= self.memory.kept
             room += 1
         fits = self.f[r] + room * self.w[r] <= gap + self.slack
         return fits or gap > self.spare(r)

@@ -96,7 +96,7 @@ def _with_weights(slots: Slots, split: bool = False) -> Slots:
     kinds of their own)."""
     kind_at = {slot: kind for kind, row in enumerate(slots) for slot in row}
     end = max(kind_at)
-    found: Slots = [[], []] if split else [[]]
+    weights: Slots = [[], []] if split else [[]]
     waits = [0, 0]
     slot = 0
     while slot <= end or any(waits):
@@ -106,9 +106,9 @@ def _with_weights(slots: Slots, split: bool = False) -> Slots:
         elif kind is None and any(waits):
             which = 0 if waits[0] else 1
             waits[which] -= 1
-            found[which].append(slot)
+            weights[which].append(slot)
         slot += 1
-    return [*slots, *found]
+    return [*slots, *weights]
 
 
 class Rank:
@@ -191,29 +191,31 @@ def _in_turn(ranks: list[Slots]) -> list[tuple[int, int, int, int]]:
 
 def _after(ranks: list[Slots], r: int, kind: int, k: int) -> int:
     """The last slot of what a pass waits for; -1: nothing."""
-    mine, found = ranks[r], [-1]
+    own, waits = ranks[r], [-1]
     if kind in (DOWN, BACK) and r > 0:
-        found.append(ranks[r - 1][kind][k])
+        waits.append(ranks[r - 1][kind][k])
     if kind in (UP, END) and r + 1 < len(ranks):
-        found.append(ranks[r + 1][kind][k])
+        waits.append(ranks[r + 1][kind][k])
     if DOWN < kind < WEIGHTS:
-        found.append(mine[kind - 1][k])
+        waits.append(own[kind - 1][k])
     if kind == WEIGHTS:
-        found.append(sorted(mine[BACK] + mine[END])[k])
+        waits.append(sorted(own[BACK] + own[END])[k])
     if k:
-        found.append(mine[kind][k - 1])
-    return max(found)
+        waits.append(own[kind][k - 1])
+    return max(waits)
 
 
 def _soonest(ranks: list[Slots]) -> list[Slots]:
     """The same order on every rank, each pass as soon as it can, all of one length."""
-    found: list[Slots] = [[[0] * len(row) for row in slots] for slots in ranks]
+    soonest: list[Slots] = [
+        [[0] * len(row) for row in slots] for slots in ranks
+    ]
     ready = [0] * len(ranks)
     for _, r, kind, k in _in_turn(ranks):
-        waits = -1 if kind == WEIGHTS else _after(found, r, kind, k)
-        found[r][kind][k] = max(ready[r], waits + 1)
-        ready[r] = found[r][kind][k] + 1
-    return found
+        waits = -1 if kind == WEIGHTS else _after(soonest, r, kind, k)
+        soonest[r][kind][k] = max(ready[r], waits + 1)
+        ready[r] = soonest[r][kind][k] + 1
+    return soonest
 
 
 def _schedule(
@@ -226,14 +228,14 @@ def _schedule(
         # in the steady state W of the last stage follows its I at once
         from .replays import holds
 
-        return 0.0 if m >= 2 * p else holds(found, p, m, v).late
+        return 0.0 if m >= 2 * p else holds(schedule, p, m, v).late
 
     def heads(p: Num, m: Num, v: Num) -> tuple[Num, Num]:
         from .replays import each
 
         return 1, each(late, p, m, v)
 
-    found = Schedule(
+    schedule = Schedule(
         name=name,
         title=title,
         source="Qi et al. 2024, arXiv 2405.15362",
@@ -245,7 +247,7 @@ def _schedule(
         flight=flight,
         heads=heads,
     )
-    return found
+    return schedule
 
 
 def half_flight(p: Num, m: Num, v: Num, rank: Num) -> Num:

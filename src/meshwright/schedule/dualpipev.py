@@ -48,7 +48,9 @@ def _program(p: int, m: int, r: int) -> str:
         else "B1 I0 " + "I1 I0 " * (r - half)
     )
     # chunks whose W waits, oldest first
-    held = [word[1] for word in turn.split() if word[0] == "I"] + ["0"] * below
+    delayed = [word[1] for word in turn.split() if word[0] == "I"] + [
+        "0"
+    ] * below
     return (
         "F0 " * (2 * below)
         + "F0 F1 " * (r + 1)
@@ -56,8 +58,8 @@ def _program(p: int, m: int, r: int) -> str:
         + "F0 B1 F1 B0 " * (m - 2 * p + r + 1)
         + "B1 F1 B0 " * below
         + turn
-        + "".join(f"W{chunk} I0 " for chunk in held[:below])
-        + "".join(f"W{chunk} " for chunk in held[below:])
+        + "".join(f"W{chunk} I0 " for chunk in delayed[:below])
+        + "".join(f"W{chunk} " for chunk in delayed[below:])
     )
 
 

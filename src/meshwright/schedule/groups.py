@@ -52,8 +52,8 @@ def sentence(name: str, p: int, m: int, group: int) -> str:
 
 def table(m: int, v: int, each: int) -> list[tuple[int, int]]:
     """(chunk, microbatch) of all forward passes of a rank, in order."""
-    found: list[tuple[int, int]] = []
+    passes: list[tuple[int, int]] = []
     for first in range(0, m, each):
         group = range(first, min(first + each, m))
-        found += [(chunk, k) for chunk in range(v) for k in group]
-    return found
+        passes += [(chunk, k) for chunk in range(v) for k in group]
+    return passes

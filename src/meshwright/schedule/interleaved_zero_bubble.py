@@ -31,12 +31,12 @@ def bubble_in_run(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def _with_few(
-    found: Num, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num
+    many: Num, p: Num, m: Num, v: Num, f: Num, i: Num, w: Num
 ) -> Num:
     """With fewer microbatches than ranks: all through the last stage, one after the other, the
     first down to it and the last up from it, and its weight gradient."""
     through = (v * p - 1 + m) * (f + i) / v + w / v - m * (f + i + w)
-    return where(m < p, maximum(found, through), found)
+    return where(m < p, maximum(many, through), many)
 
 
 INTERLEAVED_ZERO_BUBBLE = looped(

@@ -13,6 +13,12 @@ few groups; its last whole group is run again, on the ends of the groups before 
 that is left out. Where all actions of a group come later than those of the group before by one and
 the same time, so do those of every further group, because each is the maximum and the sum of the
 same terms, all shifted: then the rest is multiplied. Both are exact.
+
+That the order of m microbatches is the short one with its last group run again is seen on one
+group more: orders are made by rules of which m says only how often a group comes, so what one group
+adds every further one adds. It is not proven for any order that somebody may write: where m decides
+on more (`costed`, or a rule that counts microbatches from the end), a test holds replays of short
+orders of every schedule against the timeline of whole ones.
 """
 
 from __future__ import annotations
@@ -93,12 +99,12 @@ def longest(
     of a hop.
     """
     if schedule.by_costs:  # every layout has an order of its own
-        each = zip(passes, send, strict=True)
-        orders = [(schedule.timed(costs_of(*one)), *one) for one in each]
+        layouts = zip(passes, send, strict=True)
+        orders = [(schedule.timed(costs_of(*one)), *one) for one in layouts]
         return np.array(
             [
-                longest(mine, p, m, v, f[None], hop[None], barrier)[0]
-                for mine, f, hop in orders
+                longest(own, p, m, v, f[None], hop[None], barrier)[0]
+                for own, f, hop in orders
             ]
         )
     program, again = _shortened(schedule, p, m, v)
@@ -173,8 +179,8 @@ def _by_level(
         last: Floats = end[program.ends].max(axis=0)
         return last
 
-    found = [np.zeros(len(send)), *(step() for _ in range(steps))]
-    return found[-1] - found[-2]
+    spans = [np.zeros(len(send)), *(step() for _ in range(steps))]
+    return spans[-1] - spans[-2]
 
 
 def _one_by_one(
@@ -256,7 +262,7 @@ def _program(
     bounds = np.searchsorted(
         level[by_level], np.arange(level.max(initial=-1) + 2)
     ).tolist()
-    found = Program(
+    program = Program(
         tuple(map(slice, bounds[:-1], bounds[1:])),
         before[by_level],
         number[needs[by_level]],
@@ -266,11 +272,11 @@ def _program(
         None,
     )
     if not each:
-        return found
+        return program
     alike = np.stack([rank, lasts, microbatch])[:, by_level]
     longer = schedule.order(p, m + each, v)
-    return found._replace(
-        group=_group(found, alike, level, order, longer, each)
+    return program._replace(
+        group=_group(program, alike, level, order, longer, each)
     )
 
 
@@ -304,12 +310,12 @@ def _actions(
     alone = np.where(down, stage == 0, stage == stages - 1)
     weights = kind == KINDS.index("W")
     made = np.full(2 * stages * m + 1, NOTHING, dtype=np.intp)
-    of = np.array(microbatch)
+    number = np.array(microbatch)
     some = np.flatnonzero(~weights)
-    made[goes[some] * m + of[some]] = some
-    needs = made[np.where(alone | weights, -1, comes * m + of)]
+    made[goes[some] * m + number[some]] = some
+    needs = made[np.where(alone | weights, -1, comes * m + number)]
     sent = (needs >= 0) & (rank[needs] != rank)
-    return needs, sent, kind * stages + stage, of
+    return needs, sent, kind * stages + stage, number
 
 
 def _levels(first: list[int], needs: list[int]) -> list[int]:

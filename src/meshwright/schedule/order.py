@@ -51,12 +51,12 @@ def held_rank(
     is left between I and W, None = all.
     """
     late_of = late_of or bytes_of
-    held = peak = 0.0
+    size = peak = 0.0
     for kind, chunk, _ in order[rank]:
-        held += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(
+        size += bytes_of(chunk) * ((kind == "F") - (kind in "BI")) + late_of(
             chunk
         ) * ((kind == "I") - (kind == "W"))
-        peak = max(peak, held)
+        peak = max(peak, size)
     return peak
 
 
@@ -124,7 +124,7 @@ def _deadlock(
     lacking = min(waiting, key=lambda key: (key in maker, key))
     rank = waiting[lacking][0]
     blocked = order[rank][position[rank]]
-    here = _words(
+    action = _words(
         (blocked.kind, stages[rank][position[rank]], blocked.microbatch)
     )
     why = (
@@ -133,8 +133,8 @@ def _deadlock(
         else "no rank runs"
     )
     return (
-        f"the order is a deadlock: rank {rank} cannot run {here}: it needs {_words(lacking)}, which"
-        f" {why}"
+        f"the order is a deadlock: rank {rank} cannot run {action}: it needs {_words(lacking)},"
+        f" which {why}"
     )
 
 

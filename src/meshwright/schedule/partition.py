@@ -201,17 +201,15 @@ class StagePartition:
         begins."""
         import numpy as np
 
-        every, _ = self._rows
-        found = {}
+        pipelines, _ = self._rows
+        named = {}
         for name in ("before", "ranks", "first"):
-            tables = [getattr(one, name) for one in every]
+            tables = [getattr(pipeline, name) for pipeline in pipelines]
             sizes = [table.shape[1] for table in tables]
             begin = np.cumsum([0, *sizes])[:-1].astype(float)
-            found[name] = (
-                np.concatenate(tables, axis=1),
-                self._of_row(begin.tolist()),
-            )
-        return found
+            table = np.concatenate(tables, axis=1)
+            named[name] = table, self._of_row(begin.tolist())
+        return named
 
     def _at(self, name: str, place: Num) -> Layers:
         table, begin = self._tables[name]

@@ -26,16 +26,16 @@ LONGER = 1e-6
 
 
 def each(
-    what: Callable[[int, int, int], float], p: Num, m: Num, v: Num
+    value: Callable[[int, int, int], float], p: Num, m: Num, v: Num
 ) -> Num:
     """Of every row."""
     columns = np.broadcast_arrays(p, m, v)
     if not columns[0].shape:
-        return what(int(p), int(m), int(v))
-    found = np.empty(columns[0].shape)
+        return value(int(p), int(m), int(v))
+    values = np.empty(columns[0].shape)
     for at, rows in _alike(columns):
-        found[rows] = what(*at)
-    return found
+        values[rows] = value(*at)
+    return values
 
 
 def _alike(columns: Any) -> Any:
@@ -92,7 +92,7 @@ def itemised(
     passes = stage_seconds(schedule, at, several[0].of(list(columns)))
     sends = columns[-1, :, 0]
     seconds = longest(schedule, *at, passes, sends, barrier)
-    found = []
+    sums = []
     for d, step, (whole, *longer) in zip(
         several, steps, seconds.reshape(len(several), -1).tolist(), strict=True
     ):
@@ -100,8 +100,8 @@ def itemised(
         for x, other in zip(d.numbers, longer, strict=True):
             if (times := round((other - whole) / step)) and x:
                 sum_ = x * float(times) + sum_
-        found.append(sum_ + (whole - float(sum_)))
-    return found
+        sums.append(sum_ + (whole - float(sum_)))
+    return sums
 
 
 def stage_seconds(
@@ -128,15 +128,15 @@ def bubble(
     """
     columns = np.broadcast_arrays(p, m, v, *passes)
     seconds = np.stack(columns[3:], axis=-1)
-    found = np.empty(columns[0].shape)
+    idle = np.empty(columns[0].shape)
     for (ranks, k, chunks), rows in _alike(columns[:3]):
         count = int(schedule.stage_count(ranks, chunks))
         own = seconds[rows][:, None] / schedule.chunks(chunks)
         some = np.repeat(own, count, axis=1)
         sends = np.zeros(len(some))
-        found[rows] = longest(schedule, ranks, k, chunks, some, sends, barrier)
-    found -= schedule.rounds(m) * sum(passes)
-    return found if found.shape else float(found)
+        idle[rows] = longest(schedule, ranks, k, chunks, some, sends, barrier)
+    idle -= schedule.rounds(m) * sum(passes)
+    return idle if idle.shape else float(idle)
 
 
 class Holds(NamedTuple):
@@ -158,9 +158,9 @@ def holds(schedule: ScheduleOrder, p: int, m: int, v: int) -> Holds:
     """What an order holds: once the pipeline is filled each microbatch takes the place of another,
     unless all of them are held. So if one more of a few adds nothing, no further one does."""
     few = min(m, ROUNDS * p)
-    found = _counted(schedule, p, few, v)
-    if few == m or found == _counted(schedule, p, few + 1, v):
-        return found
+    held_by_few = _counted(schedule, p, few, v)
+    if few == m or held_by_few == _counted(schedule, p, few + 1, v):
+        return held_by_few
     return _counted(schedule, p, m, v)
 
 

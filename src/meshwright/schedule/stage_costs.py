@@ -95,10 +95,10 @@ class StageCosts(NamedTuple):
 
     def _layers(self, layers: Layers) -> Pass:
         n, *kinds = layers
-        found = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
+        seconds = Pass(n * self.layer.f, n * self.layer.i, n * self.layer.w)
         for more, often in zip(self.more, kinds, strict=False):
-            found = found.plus(more, often)
-        return found
+            seconds = seconds.plus(more, often)
+        return seconds
 
     @property
     def lightest(self) -> Pass:
@@ -114,13 +114,13 @@ class StageCosts(NamedTuple):
     def slowest(self) -> Num:
         """Of the ranks that may have the most work the one that has, of several the last."""
         cut = self.partition
-        found: Num = 0.0
-        longest = self.load(found).total
+        slow: Num = 0.0
+        longest = self.load(slow).total
         for rank in (*cut.heavy, cut.q):
             load = self.load(rank).total
-            found = where(load >= longest, rank, found)
+            slow = where(load >= longest, rank, slow)
             longest = maximum(load, longest)
-        return found
+        return slow
 
     def down(self, rank: Num) -> Num:
         """From the start of F in the first stage to its start in stage `rank`, of one microbatch
