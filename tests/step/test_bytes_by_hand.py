@@ -33,7 +33,12 @@ from meshwright.step.microbatch import (
     recomputing,
     stage_message,
 )
-from meshwright.step.weights import Parameters, of_ends, weight_sync
+from meshwright.step.weights import (
+    Parameters,
+    WeightSync,
+    of_ends,
+    weight_sync,
+)
 
 GB = 1e9
 UNITS = MemoryCount(
@@ -460,6 +465,10 @@ def test_a_limit_of_bytes_or_a_risk() -> None:
     most = (500 - 3) / 1.125 * GB
     assert room.limit(job) == pytest.approx(most)
     assert room.risk(job, most * 1.001) == 1.0
+    memory = replace(job.how.memory, framework_bytes=5 * GB)
+    whole = replace(job, assumptions=replace(job.assumptions, memory=memory))
+    assert room.needed(whole, 440 * GB) == room.capacity(whole)
+    assert room.risk(whole, 440 * GB) == 0.0
     assert room.risk(job, most * 0.999) == 0.0
     assert room.fits(job, room.limit(job))
     assert not room.fits(job, room.limit(job) * 1.001)
@@ -495,7 +504,7 @@ def test_chips_that_just_fit() -> None:
 # What replicas send: 1 s for every byte that passes a rank.
 
 
-def unit(layout: Layout, stages: set[int], **joints: Any) -> step.Unit:
+def unit(layout: Layout, stages: set[int], **joints: Any) -> WeightSync:
     """Of 1000 dense parameters and 100 of experts, at 1 B/s and free of latency."""
     job = a_job(layout, joints.pop("model", EXPERTS), rate=1.0, **joints)
     return weight_sync(

@@ -246,6 +246,15 @@ def test_the_pipeline_waits_for_the_slowest(
     )
 
 
+def test_a_device_begins_with_a_layer_of_one_kind() -> None:
+    """The first kind where nothing else is said; a part of a layer where it has no more."""
+    assert ModelShare((2.0, 3.0), 0.0, 0.0).first_layer == (1.0, 0.0)
+    second = ModelShare((2.0, 3.0), 0.0, 0.0, begins=(0.0, 1.0))
+    assert second.first_layer == (0.0, 1.0)
+    assert ModelShare((0.0, 0.0), 0.0, 0.0).first_layer == (0.0, 0.0)
+    assert ModelShare((0.5,), 0.0, 0.0).first_layer == (0.5,)
+
+
 def test_factors_of_nothing_are_left_out() -> None:
     assert sum_of([(0.0, "never asked"), (2.0, 3.0), (0.5, 4.0)]) == 8.0
     assert sum_of([(0.0, 1.0)]) == 0.0

@@ -11,7 +11,10 @@ from meshwright.catalog import chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.offload import Offload, offload
 from meshwright.layout import rules
+from meshwright.layout.placement import placed
 from meshwright.search import Space
+from meshwright.step import clock
+from meshwright.step.weights import Parameters, weight_sync
 
 GB = 1e9
 LAYERS = 32  # of llama3-8b
@@ -186,6 +189,27 @@ def test_who_refuses(
     one = replace(job(host_bandwidth=1e10), framework=framework)
     why = rules.broken(one, replace(layout("activations:8"), **more))  # type: ignore[arg-type]
     assert len(why) == 1 and words in why[0]
+
+
+def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
+    """Of 1,000 parameters on two replicas 500, in the bytes of a weight and of a gradient, over a
+    link of 1 GB/s."""
+    at = job(host_bandwidth=1e9)
+    here, away = (
+        weight_sync(
+            at,
+            placed(layout(text), at.cluster.sizes),
+            Parameters(1000.0, 0.0),
+            (3,),
+            clock(at),
+        )
+        for text in ("none", "optimizer+weights")
+    )
+    p = at.precision
+    gather = away.gather.seconds - here.gather.seconds
+    scatter = away.scatter.seconds - here.scatter.seconds
+    assert gather == pytest.approx(500 * p.weight_bytes / GB)
+    assert scatter == pytest.approx(500 * p.gradient_bytes / GB)
 
 
 def test_weights_need_shards_and_the_optimizer() -> None:
