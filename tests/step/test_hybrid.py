@@ -12,9 +12,8 @@ from meshwright import BadInput, Cluster, Job, Layout, catalog, plan, predict
 from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.search import Space
-from meshwright.step import clock, memory
+from meshwright.step import clock
 from meshwright.step.weights import Parameters, weight_sync
-from meshwright.step.zero import States
 
 NEAR, FAR = 4e11, 2.5e10
 NETWORK = Network(
@@ -77,17 +76,6 @@ def test_groups_smaller_than_a_node_and_larger() -> None:
         1,
     )
     assert at(tp=2, cp=2, dp=16, dp_replicate=8).group("copies") == (1, 8)
-
-
-def test_states_are_cut_as_many_ways_as_a_group_has_ranks() -> None:
-    p, n = JOB.precision, 1e9
-    layout = at(dp=64, dp_replicate=8, zero=3)
-    found = memory.states(JOB, layout, Parameters(n, 0.0))
-    assert found == States(
-        n / 8 * p.weight_bytes,
-        n / 8 * p.gradient_bytes,
-        n / 8 * JOB.state_bytes,
-    )
 
 
 def test_one_group_is_plain_sharding() -> None:

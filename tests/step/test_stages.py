@@ -15,12 +15,6 @@ HOP = 2.0 * TOKENS * WIDTH
 """Bytes of the activation of one sequence, in 2 bytes."""
 
 
-def test_a_device_that_is_alone_holds_everything() -> None:
-    found = by_hand(Layout(dp=1), 5).time_s
-    assert found["compute"] == pytest.approx(5 * 2 * (1 + 2))
-    assert found["bubble"] == found["pp_comm"] == found["dp_comm"] == 0
-
-
 @pytest.mark.parametrize(
     ("pp", "layers", "fullest"), [(2, 4, 2), (2, 3, 2), (3, 4, 2), (4, 4, 1)]
 )

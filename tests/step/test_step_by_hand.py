@@ -29,10 +29,6 @@ def test_layers_that_recompute_are_a_share_of_their_chunk() -> None:
     assert eight.again("full") == 1.0
 
 
-def test_layers_of_a_device_are_of_both_kinds() -> None:
-    assert ModelShare((5.0, 3.0), 1.0, 1.0, 1.0).number == 8.0
-
-
 @pytest.mark.parametrize(
     ("schedule", "v", "chunks"), [("1f1b", 1, 1), ("interleaved", 4, 4)]
 )
