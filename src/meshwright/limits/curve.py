@@ -9,6 +9,7 @@ Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137, sections 4.4 and 6.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -89,12 +90,12 @@ def curve(scenario: Scenario, hidden: Any = None) -> Curve:
     """
     wide = np.asarray(widths() if hidden is None else hidden, dtype=np.float64)
     points = points_at(scenario, wide)
-    kept = []
-    for i in range(len(wide)):
-        if i not in points or points[i].utilisation < LEAST_UTILISATION:
-            break
-        kept.append(points[i])
-    return Curve(scenario, tuple(kept), len(kept) < len(wide))
+    useful = takewhile(
+        lambda i: i in points and points[i].utilisation >= LEAST_UTILISATION,
+        range(len(wide)),
+    )
+    line = tuple(points[i] for i in useful)
+    return Curve(scenario, line, ends=len(line) < len(wide))
 
 
 def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
@@ -146,21 +147,24 @@ def exactly(scenario: Scenario, s: Shape, points: list[Point]) -> list[Point]:
     between it and the next, log time goes with log chips.
     """
     doubled = np.array([p.chips for p in points])
-    good = np.zeros(len(points))
-    bad = np.full(len(points), float(FINENESS))
-    while np.any(bad - good > 1):
-        middle = np.floor((good + bad) / 2)
+    enough = np.zeros(len(points))
+    too_few = np.full(len(points), float(FINENESS))
+    while np.any(too_few - enough > 1):
+        middle = np.floor((enough + too_few) / 2)
         fewer = in_time(scenario, s, doubled * 2.0 ** (-middle / FINENESS))
         points = [fewer.get(i, p) for i, p in enumerate(points)]
-        enough = np.isin(np.arange(len(points)), [*fewer])
-        good = np.where(enough, middle, good)
-        bad = np.where(enough, bad, middle)
-    chips = doubled * 2.0 ** (-bad / FINENESS)
-    late = in_time(scenario, s, chips, LATE)
+        faster = np.isin(np.arange(len(points)), [*fewer])
+        enough = np.where(faster, middle, enough)
+        too_few = np.where(faster, too_few, middle)
+    chips = doubled * 2.0 ** (-too_few / FINENESS)
+    slower = in_time(scenario, s, chips, LATE)
     most_s = LATE * scenario.duration_s
     return [
         between(
-            scenario, p, chips[i], late[i].duration_s if i in late else most_s
+            scenario,
+            p,
+            chips[i],
+            slower[i].duration_s if i in slower else most_s,
         )
         for i, p in enumerate(points)
     ]

@@ -80,9 +80,9 @@ def placings(
     alike = alike or tuple(range(len(sizes)))
     exchanged = len(set(alike)) < len(alike)
     fills = [_fills(n, experts, exchanged) for n in sizes]
-    each = [len(f) for f in fills]
-    _demand_few(each, alike, sizes)
-    ways = np.indices(each).reshape(len(sizes), math.prod(each))
+    counts = [len(f) for f in fills]
+    _demand_few(counts, alike, sizes)
+    ways = np.indices(counts).reshape(len(sizes), math.prod(counts))
     for i, j in combinations(range(len(sizes)), 2):
         if alike[i] == alike[j]:
             ways = ways[:, ways[i] <= ways[j]]
@@ -116,13 +116,13 @@ def _fills(n: int, experts: bool, exchanged: bool) -> Index:
 
 
 def _demand_few(
-    each: Sequence[int], alike: Sequence[int], sizes: tuple[int, ...]
+    counts: Sequence[int], alike: Sequence[int], sizes: tuple[int, ...]
 ) -> None:
     """BadInput if levels that can be filled in so many ways each can be filled in too many; levels
     that are alike may be exchanged.
     """
     ways = math.prod(
-        math.comb(each[alike.index(a)] + alike.count(a) - 1, alike.count(a))
+        math.comb(counts[alike.index(a)] + alike.count(a) - 1, alike.count(a))
         for a in set(alike)
     )
     if ways > MOST:

@@ -119,16 +119,16 @@ class Scenario(Checked):
                     f"assumptions {how.name}: limits knows one budget, the whole step:"
                     f" overlap.{axis}.scope must be {' or '.join(BUDGETS)}, not {scope}"
                 )
-        kept = answered(how, framework(usual(how, self.chip)))
+        whole = answered(how, framework(usual(how, self.chip)))
         p = self.precision
         # of 8 or 4 bits an operand has those that are sent, whatever a weight is kept in
         operand = min(p.weight_bytes, p.kept_input_bytes)
         return Machine(
-            rates(self.chip, p.compute, kept.chip, operand),
+            rates(self.chip, p.compute, whole.chip, operand),
             Fabric.of(self.joined, how.network),
-            kept.overlap,
+            whole.overlap,
             self.chip.peak(p.compute),
-            most(offered(self.chip, kept.memory), kept.memory),
+            most(offered(self.chip, whole.memory), whole.memory),
             p,
         )
 

@@ -64,13 +64,12 @@ def fastest(
     """
     best: dict[int, Spread] = {}
     sizes = [levels_of(scenario, n) for n in chips]
+    alike, experts = exchangeable(scenario.joined), bool(scenario.law.experts)
     for size in sorted(set(sizes)):
-        some = np.array([i for i, other in enumerate(sizes) if other == size])
-        places = placings(
-            size, exchangeable(scenario.joined), bool(scenario.law.experts)
-        )
-        open_ = bounded(scenario, s, chips, some, budget)
-        best |= _best_first(scenario, open_, places, budget)
+        models = np.array([i for i, own in enumerate(sizes) if own == size])
+        cells = bounded(scenario, s, chips, models, budget)
+        places = placings(size, alike, experts)
+        best |= _best_first(scenario, cells, places, budget)
     return best
 
 
@@ -128,44 +127,44 @@ def bounded(
     nearest = {axis: (getattr(d, axis), *beyond) for axis in AXES}
     least = parts(on.bound, shape, d, nearest)
     bound = summed(on, shape, d, least).total * (1 - SLACK)
-    kept = np.flatnonzero(bound < budget[model])
-    kept = kept[np.lexsort((bound[kept], model[kept]))]
-    return Bounded(*pick((Cells(model, shape, d), least, bound), kept))
+    below = np.flatnonzero(bound < budget[model])
+    order = below[np.lexsort((bound[below], model[below]))]
+    return Bounded(*pick((Cells(model, shape, d), least, bound), order))
 
 
 def _best_first(
-    scenario: Scenario, open_: Bounded, places: Placings, budget: Column
+    scenario: Scenario, cells: Bounded, places: Placings, budget: Column
 ) -> dict[int, Spread]:
     """The best of each model: cells are placed in growing chunks until no bound is below the best
     time.
     """
-    model, _, degrees = open_.cells
+    model, _, degrees = cells.cells
     rank = np.arange(len(model)) - np.searchsorted(model, model)
     best = budget.copy()
-    chunks = [np.empty((2 + len(Step._fields), 0))]
+    placed = [np.empty((2 + len(Step._fields), 0))]
     start = 0
     for width in chain(CHUNKS, repeat(CHUNKS[-1])):
-        below = (rank >= start) & (open_.bound <= best[model] * (1 + SLACK))
+        below = (rank >= start) & (cells.bound <= best[model] * (1 + SLACK))
         if not below.any():
             break
-        some = np.flatnonzero(below & (rank < start + width))
+        chunk = np.flatnonzero(below & (rank < start + width))
         start += width
-        row, way, step = place(scenario, pick(open_, some), places, best)
-        np.minimum.at(best, model[some[row]], step.total)
-        chunks.append(np.stack([some[row], way, *step]))
-    cell, way, *columns = np.concatenate(chunks, axis=1)
+        row, way, step = place(scenario, pick(cells, chunk), places, best)
+        np.minimum.at(best, model[chunk[row]], step.total)
+        placed.append(np.stack([chunk[row], way, *step]))
+    cell, way, *columns = np.concatenate(placed, axis=1)
     cell, way = cell.astype(np.intp), way.astype(np.intp)
-    step = Step(*columns)
-    mine = model[cell]
-    ties = np.flatnonzero(step.total <= best[mine] * (1 + SLACK))
-    ties = ties[np.lexsort((step.traffic[ties], mine[ties]))]
+    step, model = Step(*columns), model[cell]
+    # of equally fast ones the least traffic, and then the first
+    ties = np.flatnonzero(step.total <= best[model] * (1 + SLACK))
+    ties = ties[np.lexsort((step.traffic[ties], model[ties]))]
     return {
-        int(mine[row]): Spread(
+        int(model[row]): Spread(
             Degrees(*(float(column[cell[row]]) for column in degrees)),
             places.lower(way[row]),
             Step(*(float(column[row]) for column in columns)),
         )
-        for row in ties[np.unique(mine[ties], return_index=True)[1]]
+        for row in ties[np.unique(model[ties], return_index=True)[1]]
     }
 
 

@@ -163,24 +163,24 @@ def parts(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Parts:
     )
 
 
-def summed(on: Machine, s: Shape, d: Degrees, of: Parts) -> Step:
+def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> Step:
     """Products and what of the tensor traffic and the messages between blocks outlasts them, in
     the order of the pipeline, then gradients, on the same links, and latencies (equation 21).
     """
-    tp, p2p = added(of.tp), added(of.p2p)
-    busy = of.matmul + budgeted(of.matmul, together([of.tp, of.p2p]))
+    tp, p2p = added(work.tp), added(work.p2p)
+    busy = work.matmul + budgeted(work.matmul, together([work.tp, work.p2p]))
     pipeline = in_order(on, d, busy)
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
-    gradients = shown(on, s, d, pipeline, tp + p2p, of.dp)
+    gradients = shown(on, s, d, pipeline, tp + p2p, work.dp)
     return Step(
-        pipeline + gradients + wait + of.dp.latency,
-        of.matmul,
+        pipeline + gradients + wait + work.dp.latency,
+        work.matmul,
         1 - busy / pipeline,
         tp.seconds,
-        of.dp.seconds,
+        work.dp.seconds,
         p2p.seconds,
         tp.latency,
-        of.dp.latency,
+        work.dp.latency,
         p2p.latency,
     )
 
@@ -218,14 +218,14 @@ def shown(
     part = 1 / (3 * d.microbatches)
     one = minimum(d.pp / s.L, 1.0)
     f, sent = work * part, own * part
-    each = WeightSync(summing, summing * 0.5, summing * 0.5)
+    sync = WeightSync(summing, summing * 0.5, summing * 0.5)
     device = Device(
         f,
         2 * f,
         sent,
         sent * 2,
         (f * one, 2 * f * one, sent * one, sent * (2 * one)),
-        DeviceSync(each * one, each * (1 - one), each),
+        DeviceSync(sync * one, sync * (1 - one), sync),
     )
     return exposed(device, d.microbatches, SUMMED_ONCE, how).total
 
@@ -282,8 +282,8 @@ def tensor(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
 
 def gradients(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Load:
     """The all-reduce of the gradients a device holds, N/(TP PP EP)."""
-    held = s.parameters / d.shards * on.precision.gradient_bytes
-    return by_bytes(on.fabric.load("all_reduce", held, groups["dp"]))
+    size = s.parameters / d.shards * on.precision.gradient_bytes
+    return by_bytes(on.fabric.load("all_reduce", size, groups["dp"]))
 
 
 def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
@@ -325,12 +325,12 @@ def between(on: Machine, s: Shape, d: Degrees, groups: Groups) -> Hidden:
 def bytes_needed(s: Shape, d: Degrees, precision: Precision) -> Values:
     """Bytes of a chip: weights, and its share of gradients and optimizer state. Activations are
     left out, as in the paper."""
-    held = s.parameters / d.shards
+    shard = s.parameters / d.shards
     return sharded(
         precision.weight_bytes,
         precision.gradient_bytes,
         STATE_BYTES,
-        held,
-        held / d.dp,
+        shard,
+        shard / d.dp,
         HELD_ONCE,
     ).total

@@ -70,8 +70,8 @@ def microbatches(replica: int, deepest: int) -> Column:
         every = np.outer(divisors(replica >> int(even)), powers)
         values = np.concatenate([np.sort(every.ravel()), values])
     least = 2.0 ** np.arange(deepest + 1)
-    here, twice = (np.searchsorted(values, least * k) for k in (1, 2))
-    columns = [*(here + i for i in range(CANDIDATES)), twice]
+    once, twice = (np.searchsorted(values, least * k) for k in (1, 2))
+    columns = [*(once + i for i in range(CANDIDATES)), twice]
     last = len(values) - 1
     return np.stack([values[np.minimum(c, last)] for c in columns], axis=1)
 
