@@ -90,23 +90,15 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
 def test_whole_axes_agree_with_the_closed_forms():
     m, s = mesh(cluster("4096xbook-tpu-v5p"), "bf16", BOOK_SUM), Setting(TOY)
     split = next(f for f in splits(s, m, 2e6) if f.tensor_share == (1, 1, 16))
-    assert split.forward.compute == pytest.approx(
-        4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
-    )
-    assert split.forward.data.seconds == pytest.approx(
-        4 * 8192 * 32768 / (16 * 2 * 1.8e11)
-    )
-    assert split.forward.tensor.seconds == pytest.approx(
-        4 * 2e6 * 8192 / (256 * 1.8e11)
-    )
-    backward = split.at(2e6).backward
-    assert backward.compute == 2 * split.forward.compute
-    assert backward.data.seconds == pytest.approx(
-        2 * split.forward.data.seconds
-    )
-    assert backward.tensor.seconds == pytest.approx(
-        split.forward.tensor.seconds
-    )
+    ahead, back = split.forward, split.at(2e6).backward
+    compute = 4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
+    data = 4 * 8192 * 32768 / (16 * 2 * 1.8e11)
+    tensor = 4 * 2e6 * 8192 / (256 * 1.8e11)
+    for t, times in ((ahead, 1), (back, 2)):
+        seconds = t.compute, t.data.seconds, t.tensor.seconds
+        assert seconds == pytest.approx(
+            (times * compute, times * data, tensor)
+        )
     assert split.text == "X = x16 y16, Y = z16"
 
 
@@ -183,33 +175,22 @@ def test_all_of_a_roofline():
     r = roofline(
         LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, assumptions=BOOK_SUM
     )
-    assert (
-        r.shape == (16, 20, 28)
-        and r.chips == 8960
-        and r.intensity[:3] == pytest.approx((2550.0,) * 3)
-    )
+    assert r.shape == (16, 20, 28) and r.chips == 8960
+    assert r.intensity[:3] == pytest.approx((2550.0,) * 3)
     two = next(t for t in r.theory if t.m_x == 2)
-    assert two.x == pytest.approx(
-        1618, abs=1
-    ) and two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
+    assert two.x == pytest.approx(1618, abs=1)
+    assert two.tokens_per_chip_sum == pytest.approx(453.6, abs=0.1)
     assert two.tokens_per_chip_max == pytest.approx(113.4, abs=0.1)
     rows = {s.name: s for s in r.schemes}
-    assert rows["FSDP"].least_batch_sum_tokens == pytest.approx(
-        850 * 8960, rel=1e-6
-    )
-    assert rows["DP"].least_batch_max_tokens == pytest.approx(
-        850 * 8960, rel=1e-6
-    )
+    dp, fsdp = rows["DP"], rows["FSDP"]
+    whole = pytest.approx(850 * 8960, rel=1e-6)
+    assert fsdp.least_batch_sum_tokens == whole == dp.least_batch_max_tokens
     assert rows["TP"].least_batch_sum_tokens is None
-    assert (
-        rows["DP"].memory_bytes > r.capacity_bytes > rows["FSDP"].memory_bytes
-    )
+    assert dp.memory_bytes > r.capacity_bytes > fsdp.memory_bytes
     assert r.memory_full_bytes > r.memory_bytes
     data = json.loads(json.dumps(r.to_dict(), allow_nan=False))
-    assert (
-        data["whole"][0]["edition"] == "sum"
-        and data["effective_width"] == 28672
-    )
+    assert data["whole"][0]["edition"] == "sum"
+    assert data["effective_width"] == 28672
     assert data["tokens_per_chip"] == pytest.approx(467.6, abs=0.1)
 
 
