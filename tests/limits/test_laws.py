@@ -83,6 +83,8 @@ def test_a_law_of_ones_own() -> None:
     s = shape(mine, 4096.0)
     assert (s.F, s.L, s.E) == (12288.0, 128.0, 1.0)
     assert s.tokens == 100 * s.parameters == 100 * 2 * 128 * 4096 * 12288
+    # T = 12 L D F x tokens = 9.96e22, so 561,700 tokens: 274 sequences, nearest 256
+    assert s.batch == 256 * mine.seq
 
 
 def test_unknown_laws() -> None:

@@ -20,7 +20,7 @@ from meshwright.limits.simulate import (
     Degrees,
     Step,
     bytes_needed,
-    in_order,
+    idle_s,
     simulate,
 )
 from meshwright.schedule import get
@@ -66,7 +66,7 @@ def test_nothing_cut_sends_nothing() -> None:
 
 def idle_share(scenario: Scenario, d: Degrees) -> float:
     """Seconds without work for each second of it."""
-    return float(in_order(scenario.machine, d, 1.0)) - 1.0
+    return float(idle_s(scenario.machine, d, 1.0))
 
 
 @pytest.mark.parametrize(

@@ -169,13 +169,14 @@ def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> Step:
     """
     tp, p2p = added(work.tp), added(work.p2p)
     busy = work.matmul + budgeted(work.matmul, together([work.tp, work.p2p]))
-    pipeline = in_order(on, d, busy)
+    idle = idle_s(on, d, busy)
+    pipeline = busy + idle
     wait = where(d.zero_bubble > 0, 0.0, tp.latency + p2p.latency)
     gradients = shown(on, s, d, pipeline, tp + p2p, work.dp)
     return Step(
         pipeline + gradients + wait + work.dp.latency,
         work.matmul,
-        1 - busy / pipeline,
+        idle / pipeline,
         tp.seconds,
         work.dp.seconds,
         p2p.seconds,
@@ -185,10 +186,10 @@ def summed(on: Machine, s: Shape, d: Degrees, work: Parts) -> Step:
     )
 
 
-def in_order(on: Machine, d: Degrees, busy: Values) -> Values:
-    """Seconds of m microbatches in the order of ZB-H2 or of interleaved 1F1B, which keep a device
-    busy in three equal passes. With fewer microbatches than stages 1F1B pays (v - 1)(PP - m) slots
-    more, as in the paper.
+def idle_s(on: Machine, d: Degrees, busy: Values) -> Values:
+    """Seconds that a device waits in the order of ZB-H2 or of interleaved 1F1B, if m microbatches
+    keep it busy in three equal passes. With fewer microbatches than stages 1F1B pays (v - 1)(PP -
+    m) slots more, as in the paper.
     """
     f = busy / (3 * d.microbatches)
     zero_bubble, rounds = (
@@ -199,7 +200,7 @@ def in_order(on: Machine, d: Degrees, busy: Values) -> Values:
             slow=(f, 2 * f),
             others=Pass(f, f, f),
             send=0.0,
-        ).total
+        ).bubble
         for name, v in (("zb-h2", 1.0), ("interleaved", d.interleave))
     )
     return where(d.zero_bubble > 0, zero_bubble, rounds)
