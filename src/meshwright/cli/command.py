@@ -77,14 +77,16 @@ Pareto = Annotated[
 Deadline = Annotated[
     str | None,
     word(
-        "Find the fewest chips that train in this time, such as 60d; needs --tokens.",
+        "The cheapest cluster that trains in this time, such as 60d, with 90 % probability;"
+        " needs --tokens.",
         "TIME",
     ),
 ]
 Budget = Annotated[
     str | None,
     word(
-        "Find the most chips that this money pays for, such as 5M; needs --tokens.",
+        "The fastest run that this money pays for, such as 5M, with 90 % probability;"
+        " needs --tokens.",
         "USD",
     ),
 ]

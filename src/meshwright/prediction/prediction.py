@@ -19,7 +19,7 @@ from ..layout.placement import placed
 from ..program.coverage import beyond
 from ..program.cpu import busy, why_no_cpu_time
 from ..step import room
-from ..units import show
+from ..units import DAY_S, show
 from .certainty import Certainty, certainty, nearest
 from .classes import chip_family
 from .explanation import Explanation
@@ -199,6 +199,45 @@ class Prediction(StepResult, Displayed):
             return None
         parts = lost.parts(whole, failures.restart_s)
         return {k: float(s) for k, s in parts.items() if k != "useful"}
+
+    @property
+    def days(self) -> float | None:
+        """Days of the whole run, with checkpoints and interruptions; None if the job names no
+        tokens.
+
+        >>> from meshwright import Job, Layout, cluster, model, predict
+        >>> on = cluster("64xh100-sxm")
+        >>> job = Job(model("llama3-8b"), on, batch=512, tokens=1e12)
+        >>> p = predict(job, Layout(dp=64, zero=3))
+        >>> p.days == p.train_time_s / 86400
+        True
+        """
+        whole = self.train_time_s
+        return whole and whole / DAY_S
+
+    @property
+    def usd(self) -> float | None:
+        """`cost_usd`: rent of the whole run; None if the price or the length is unknown.
+
+        >>> from meshwright import Job, Layout, cluster, model, predict
+        >>> on = cluster("64xh100-sxm").priced({"h100-sxm": 2.5})
+        >>> job = Job(model("llama3-8b"), on, batch=512, tokens=1e12)
+        >>> p = predict(job, Layout(dp=64, zero=3))
+        >>> p.usd == 2.5 * p.chip_hours
+        True
+        """
+        return self.cost_usd
+
+    @property
+    def risk(self) -> float:
+        """`risk_of_oom`: probability that a device runs out of memory.
+
+        >>> from meshwright import Job, Layout, cluster, model, predict
+        >>> job = Job(model("llama3-70b"), cluster("8xh100-sxm"), batch=64)
+        >>> predict(job, Layout(tp=8, dp=1)).risk > 0.99
+        True
+        """
+        return float(self.risk_of_oom)
 
     @property
     def chip_hours(self) -> float | None:

@@ -15,7 +15,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.table import Table
 from ..search import Plan
 from ..sweep import Sweep
-from . import files
+from . import explain, files
 
 WIDTH = 100
 """Columns of a table in a notebook."""
@@ -44,6 +44,28 @@ def frame(thing: Any) -> Any:
             "to_frame() needs pandas: pip install 'meshwright[notebook]'"
         ) from None
     return pandas.DataFrame(rows(thing))
+
+
+def text(thing: Any, term: str = "") -> str:
+    """The card of the command line, or a term of a prediction in full."""
+    console = Console(width=WIDTH, file=io.StringIO(), highlight=False)
+    if term and not isinstance(thing, Prediction):
+        raise BadInput(f"only a prediction has terms such as {term[:40]!r}")
+    console.print(explain.report(thing, term) if term else _card(thing))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def _card(thing: Any) -> RenderableType:
+    from . import grid, run_card, sweep, table
+
+    writers: dict[type, Callable[[Any], RenderableType]] = {
+        Prediction: run_card.predicted,
+        Plan: run_card.planned,
+        Sweep: sweep.card,
+        Grid: lambda g: grid.card(g, "step_time_s"),
+        Table: table.report,
+    }
+    return writers[type(thing)](thing)
 
 
 def html(thing: Any) -> str:
