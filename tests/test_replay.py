@@ -215,14 +215,15 @@ def test_a_prediction_replays_stages_that_differ(
 ) -> None:
     """Two layers in some stages and one in others: what the search takes for it is at most the
     longest path, what a prediction says is the longest path."""
+    kind = schedule_named(schedule)
+    interleave = 3 if kind.chunks(7) == 7 else 1
+    stages = int(kind.stage_count(4, interleave))
     sets = SETS["realistic"]
     sets = replace(sets, overlap=replace(sets.overlap, step_barrier=barrier))
-    layers = {"interleaved-zb": 15, "interleaved": 12, "breadth-first": 12, "dualpipe": 6}.get(schedule, 13)  # fmt: skip
-    interleave = {"interleaved-zb": 3, "interleaved": 2, "breadth-first": 2}.get(schedule, 1)  # fmt: skip
     one = Job(
-        replace(model("llama3-8b"), layers=layers, vocab=0),
+        replace(model("llama3-8b"), layers=stages + 3, vocab=0),
         cluster("4xh100-sxm"),
-        32 if schedule == "interleaved" else 8,
+        8,
         assumptions=sets,
     )
     p = predict(one, Layout(pp=4, schedule=schedule, interleave=interleave))

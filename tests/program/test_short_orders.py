@@ -53,6 +53,7 @@ def test_more_rounds_change_no_peak(
                 p,
                 rank,
             )
+            assert sum(short.peak.values()) == pytest.approx(short.highest)
 
 
 def test_an_order_of_many_microbatches_is_cut() -> None:

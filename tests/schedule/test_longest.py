@@ -164,3 +164,20 @@ def test_many_microbatches_are_as_many_rounds_more() -> None:
     for m in (50, 301, 1000):
         found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros(1))
         assert found == pytest.approx((m + 2) * 3.0)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h2", "dualpipe"])
+def test_a_schedule_that_says_nothing_is_read_off_its_order(name: str) -> None:
+    """However many microbatches: those of GPipe are all held, those of others as many as of few."""
+    kind = get(name)
+    bare = replace(kind, closed=None, closed_in_run=None, flight=None, heads=None)  # fmt: skip
+    for p, m in ((2, 4), (4, 8), (4, 90)):
+        for rank in (None, 0 if kind.folded else p - 1):
+            at = p, m, 1, rank
+            assert bare.in_flight(*at) == kind.in_flight(*at)
+        assert bare.logits(p, m, 1) == kind.logits(p, m, 1)
+        for barrier in (True, False):
+            idle = kind.bubble(p, m, 1, 1.0, 1.5, 0.75, barrier)
+            found = bare.bubble(p, m, 1, 1.0, 1.5, 0.75, barrier)
+            assert found == pytest.approx(idle, abs=1e-9)
+        assert bare.least_bubble(p, 1, 1.0, 1.5, 0.75) == 0.0

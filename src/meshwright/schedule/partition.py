@@ -106,7 +106,7 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
         (layers - sum(further), *further)
         for layers, *further in ranks.T.tolist()
     ]
-    inner = range(1, p if deal.folded else p - 1) or range(p - 1, p)
+    inner = range(1, p - 1) or range(p - 1, p)
     even = not deal.kinds and len({*counts}) == 1
     return StageTable(
         before,
