@@ -229,38 +229,49 @@ def roofline(
     m = mesh(cluster, numbers.compute, how, shape)
     every = list(splits(setting, m, batch / m.pods))
     on = schemes.Asked(setting, m, batch)
+    rows = _rows(
+        on, every, stages, microbatches or 4 * stages, context, experts
+    )
+    return _whole_answer(on, cluster, every, tuple(rows))
+
+
+def _whole_answer(
+    on: schemes.Asked,
+    cluster: Cluster,
+    every: list[Split],
+    rows: tuple[schemes.Scheme, ...],
+) -> Roofline:
+    """The rows of the schemes with what limits the layer in closed form and on real axes."""
+    setting, m, chip = on.setting, on.mesh, cluster.chip
     one = setting.per_token
     whole_pod = th.intensity(m.flops, bandwidth(m, m.everything))
     tensor = largest_tensor(every)
+    memory = setting.assumptions.memory
     return Roofline(
-        model=model.name,
-        layer=layer,
-        chip=cluster.chip.name,
+        model=setting.model.name,
+        layer=setting.layer,
+        chip=chip.name,
         pods=m.pods,
         shape=m.shape,
         kinds=tuple(d.kind for d in m.dims),
-        batch_tokens=batch,
+        batch_tokens=on.batch,
         flops_per_s=m.flops,
         per_token=one,
         intensity=tuple(
             float(th.intensity(m.flops, rate)) for rate in m.fabric.rates
         ),
-        hbm_tokens=float(th.intensity(m.flops, cluster.chip.hbm_bandwidth)),
+        hbm_tokens=float(th.intensity(m.flops, chip.hbm_bandwidth)),
         data_tokens_per_shard=float(th.data_tokens(one, whole_pod)),
-        schemes=tuple(
-            _rows(
-                on, every, stages, microbatches or 4 * stages, context, experts
-            )
-        ),
-        theory=tuple(_theory(one, m, batch)),
+        schemes=rows,
+        theory=tuple(_theory(one, m, on.batch)),
         whole=tuple(_whole(every, e, m.pods) for e in EDITIONS),
         largest_tensor=tensor.y if tensor else 1,
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=on.memory(m.chips),
         memory_full_bytes=on.memory(m.chips, "full"),
-        capacity_bytes=most(offered(cluster.chip, how.memory), how.memory),
+        capacity_bytes=most(offered(chip, memory), memory),
         notes=(
-            *_notes(model, setting, m, batch, cluster),
+            *_notes(on, cluster),
             *_crossing([best(every, e) for e in EDITIONS]),
         ),
     )
@@ -381,11 +392,10 @@ def _crossing(chosen: list[Split]) -> Iterator[str]:
         )
 
 
-def _notes(
-    model: Model, setting: Setting, m: Mesh, batch: float, cluster: Cluster
-) -> Iterator[str]:
+def _notes(on: schemes.Asked, cluster: Cluster) -> Iterator[str]:
     """What a reader should know about the model and this mesh."""
-    yield from model.notes
+    m, setting = on.mesh, on.setting
+    yield from setting.model.notes
     used = m.all_chips
     if used < cluster.chips:
         yield (
@@ -399,7 +409,7 @@ def _notes(
     ]
     if lines:
         yield f"axes without wraparound, at half the bandwidth: {' '.join(lines)}"
-    sequences = batch / (setting.seq or model.seq)
+    sequences = on.batch / (setting.seq or setting.model.seq)
     if sequences < used:
         yield (
             f"the batch has {sequences:.6g} sequences: more data-parallel chips than that need"
