@@ -321,3 +321,29 @@ def test_nothing_legal_is_said_as_soon_with_a_million_sequences() -> None:
         found = plan(job, Space(tp=(4,)))
         assert found.best is None and not found.searched
         assert time.process_time() - start < 10
+
+
+def test_what_no_proposal_of_the_framework_holds_is_said() -> None:
+    """Three sequences on 48 chips leave ZeRO-2 no layout without a pipeline, which is all that
+    Megatron Core proposes with it: the answer, which is faster than what it proposes with ZeRO-1
+    beside, says so.
+    """
+    experts = Model(
+        "experts",
+        12,
+        512,
+        8,
+        4096,
+        32000,
+        512,
+        moe=MoE(experts=4, top_k=2, expert_ffn=1024),
+    )
+    job = Job(experts, "48xb200", 3)
+    less = plan(job, Space(zero=(2,), microbatch=(3,)), families=False)
+    more = plan(job, Space(zero=(1, 2), microbatch=(3,)), families=False)
+    assert less.fastest and more.fastest
+    assert less.fastest.merit_s < more.fastest.merit_s
+    assert less.notes[0].startswith(
+        "no layout like those of published runs fits: megatron-core allows"
+    )
+    assert not more.notes

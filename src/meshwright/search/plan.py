@@ -119,7 +119,11 @@ def _practised(question: Question, asked: Space) -> Steps:
     one = yield from answered(replace(question, spaces=every), job)
     if one.best is None:
         return _unfit(job, every[0], one)
-    broken = practice.broken(job, one.best.layout)
+    layout = one.best.layout
+    broken = (
+        *practice.broken(job, layout),
+        *practice.not_proposed(job, layout),
+    )
     said = (
         f"no layout like those of published runs fits: {'; '.join(broken)}"
         if broken
