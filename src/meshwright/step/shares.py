@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache, reduce
 from typing import Any, NamedTuple
 
+from ..cost.layer import LayerCost
 from ..describe.job import Job
 from ..describe.layers import totals
 from ..describe.layout import Layout
@@ -67,14 +68,22 @@ class ModelShare(NamedTuple):
             return (some, *(0.0 for _ in self.layers[1:]))
         return tuple(some * kind for kind in self.begins)
 
-    def of(self, cost: Body, what: str, nothing: Any = 0.0) -> Any:
+    def passed(self, cost: Body) -> list[tuple[Num, LayerCost]]:
+        """The parts of the model that it has, each with how often one is passed."""
+        return [
+            (n, part)
+            for n, part in zip(self.parts, cost.parts, strict=True)
+            if not (isinstance(n, float) and n == 0.0)
+        ]
+
+    def of(self, cost: Body, what: str) -> Any:
         """The sum of a field of all parts of the model, each as often as it is passed."""
-        fields = (getattr(part, what) for part in cost.parts)
-        return sum_of(zip(self.parts, fields, strict=True), nothing)
+        return added(self.passed(cost), what)
 
     def passes(self, cost: Body) -> tuple[Num, Num]:
         """Forward and backward seconds of a microbatch."""
-        return self.of(cost, "forward"), self.of(cost, "backward")
+        passed = self.passed(cost)
+        return added(passed, "forward"), added(passed, "backward")
 
     def where(self, condition: Any, other: ModelShare) -> ModelShare:
         """This one in the rows where a condition holds, else another."""
@@ -87,6 +96,17 @@ class ModelShare(NamedTuple):
             return where(condition, x, y)
 
         return ModelShare(*map(choose, self, other))
+
+
+def added(
+    passed: Iterable[tuple[Num, LayerCost]], what: str, nothing: Any = 0.0
+) -> Any:
+    """The sum of a field of what is passed, each so often; nothing: where none is."""
+    result: Any = None
+    for often, part in passed:
+        value = getattr(part, what) * often
+        result = value if result is None else result + value
+    return nothing if result is None else result
 
 
 def sum_of(terms: Iterable[tuple[Num, Any]], nothing: Any = 0.0) -> Any:

@@ -21,7 +21,7 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..num import Num, maximum
 from .microbatch import Body
-from .shares import ModelShare
+from .shares import ModelShare, added
 from .weights import SILENT, DeviceSync, Parameters
 from .zero import cuts, gathers, reductions
 
@@ -58,10 +58,12 @@ def device(parts: Body, share: ModelShare) -> Device:
 
 def _passes(parts: Body, share: ModelShare) -> tuple[Num, Num, Load, Load]:
     """Seconds of both passes, and what they send."""
+    passed = share.passed(parts)
     return (
-        *share.passes(parts),
-        share.of(parts, "sent", NOTHING),
-        share.of(parts, "sent_back", NOTHING),
+        added(passed, "forward"),
+        added(passed, "backward"),
+        added(passed, "sent", NOTHING),
+        added(passed, "sent_back", NOTHING),
     )
 
 
