@@ -46,6 +46,7 @@ def layouts() -> Iterator[Set]:
     yield from ({"cp": n} for n in (2, 8))
     yield from ({"ep": n} for n in (2, 8))
     yield {"tp": 4, "ep": 4, "etp": 4}
+    yield {"zero": 0, "ep": 8}
     yield from ({"dp_replicate": n} for n in (2, 8))
     yield from ({"microbatch": n} for n in (2, 4))
     yield from ({"zero": n} for n in range(4))

@@ -326,3 +326,16 @@ def test_a_refusal_says_why_the_tool_has_no_other_value(
     )
     with pytest.raises(BadInput, match=reason):
         bridge.write(job, name, PLACE)
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "torchtitan-toml"])
+def test_torchtitan_shares_experts_out_over_shards(name: str) -> None:
+    """ParallelDims (0.2.2, 0.3.0) makes a mesh of dp_shard x cp x tp / ep shards of experts: none
+    of copies alone.
+    """
+    job = base(name)
+    shared = replace(job, layout=Layout(dp=8, zero=3, ep=8))
+    assert bridge.write(shared, name, PLACE)
+    alone = replace(job, layout=Layout(dp=8, zero=0, ep=8))
+    with pytest.raises(BadInput, match="dp_shard x cp x tp = 1 ranks"):
+        bridge.write(alone, name, PLACE)

@@ -413,6 +413,12 @@ def write_dp(job: Job, out: Out) -> None:
         raise BadInput(
             f"torchtitan shards over dp x cp, or not at all: zero {l.zero} cannot be said"
         )
+    room, parts = shards * int(l.cp * l.tp), int(l.ep * l.etp)
+    if l.ep > 1 and room % parts:
+        raise BadInput(
+            f"torchtitan shares experts out over dp_shard x cp x tp = {room} ranks, which {parts}"
+            " do not divide: shard with zero 2 or 3"
+        )
 
 
 def write_microbatch(job: Job, out: Out) -> None:
