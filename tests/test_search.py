@@ -35,6 +35,7 @@ from meshwright.program import resident
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.search import brute, search
+from meshwright.search.best import Row
 from meshwright.search.degrees import RELAXED_MICROBATCH, SMALLEST_SHARD
 from meshwright.search.merit import seconds_of
 from meshwright.search.options import options
@@ -457,12 +458,12 @@ def loop(
             )
             fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(
-                (
+                Row(
                     seconds / fits,
                     use,
-                    *degrees,
-                    *numbers,
-                    *(s for a in AXES for s in layout.placement[a]),
+                    degrees,
+                    tuple(numbers),
+                    tuple(s for a in AXES for s in layout.placement[a]),
                 )
             )
     return sorted(found)[:k], searched, len(found)

@@ -144,3 +144,33 @@ def test_no_part_of_a_space_holds_anything_better(name: str) -> None:
         part = Space(tp=(tp,), cp=(cp,), pp=(pp,), microbatch=(1,), **wide)
         rows = brute(job, part, 1, True).rows
         assert not rows or best.merit <= rows[0].merit * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_a_limit_leaves_out_nothing_of_pipelines_of_layers(
+    relaxed: bool,
+) -> None:
+    """Next to nothing but layers, on links that cost next to nothing: bounds are nearly what layouts
+    take. With the merit of any row as limit all rows within it are found; some of them interleave
+    with as many microbatches as ranks, which they have with fewer replicas than there is room for.
+    """
+    network = Network(
+        "fast", (Dim("near", 1e18, 0.0, 4), Dim("far", 1e18, 0.0))
+    )
+    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e12, 2e15)
+    model = Model("m", 24, 2048, 16, 8192, 256, 4096)
+    job = Job(model, Cluster(chip, network, 24), 48)
+    space = Space(
+        schedule=("1f1b", "interleaved", "zb-h1", "zb-h2", "zbv"),
+        tp=(1,),
+        cp=(1,),
+        zero=(0,),
+        recompute=("none",),
+        placements=False,
+    )
+    rows = brute(job, space, 10**5, relaxed).rows
+    assert len(rows) > 100
+    for row in rows[:: max(len(rows) // 12, 1)]:
+        found = search(job, space, 10**5, relaxed, within=row.merit).rows
+        fine = [x for x in rows if x.merit <= row.merit * (1 + 1e-12)]
+        assert found == fine

@@ -13,12 +13,14 @@ import pytest
 from meshwright import BadInput, Job, Layout, catalog, predict
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.framework import framework
+from meshwright.describe.layout import AXES
 from meshwright.layout.rules import of_framework
 from meshwright.layout.stages import schedule_of
 from meshwright.program.least import least
 from meshwright.program.resident import fullest, peaks, whole_program
 from meshwright.schedule.schedule import Schedule
 from meshwright.search import Space, brute, plan, search
+from meshwright.search.best import Row
 from meshwright.search.merit import merit
 from meshwright.search.ranked import Ranked
 from meshwright.search.space import DEGREES
@@ -86,16 +88,12 @@ def loop(
             degrees = [getattr(layout, d) for d in DEGREES]
             fits = 1.0 - float(room.risk(job, np.array([use]))[0])
             found.append(
-                (
+                Row(
                     seconds / fits,
                     use,
-                    *degrees,
-                    *numbers,
-                    *(
-                        s
-                        for shares in layout.placement.values()
-                        for s in shares
-                    ),
+                    tuple(degrees),
+                    tuple(numbers),
+                    tuple(s for a in AXES for s in layout.placement[a]),
                 )
             )
     return sorted(found)[:k], searched, len(found)

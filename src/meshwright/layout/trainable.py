@@ -316,6 +316,7 @@ ROUNDS = LayoutRule(
         " microbatch or pp"
     ),
     options=("schedule",),
+    replicas=True,
 )
 """Of the groups of Megatron-LM."""
 

@@ -1,7 +1,10 @@
 """Search: every legal layout of a space, evaluated as tables; the best of them, exactly.
 
-space -> degrees, options -> points -> evaluate (brute force) -> bound, cascade (the same result by
-bounds) -> plan
+A question is a `space` of choices. Its rows are combinations of degrees (`degrees`), its options
+all other choices (`options`, `ways`). `points` says what rows take under options, `legal` which of
+them can run. `evaluate` places rows and has brute force; `cascade` finds the same by the bounds of
+`bound`; both fill a `best`. Around it stand the questions of a plan: `strategies` (its spaces),
+`several` (spaces as one search), `ranked` (by replay), `question` (the answer), `plan`.
 """
 
 from .answer import Plan

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ from ..step import room
 from .best import Best
 from .degrees import BLOCK, chunked, dp_step, fewest, pipelines, replicas
 from .evaluate import Ways
-from .legal import possible
-from .nearest import bodies, bound_clock, each_way, pick
+from .legal import possible, some_order
+from .nearest import bodies, bound_clock, each_way, layouts, pick
 from .options import Options
 from .points import Alive, Rows, points
 from .space import Space
@@ -95,6 +95,38 @@ def piped(job: Job, way: Way, rows: Table, m: Column, layers: Grid) -> Any:
     )
     work = schedule.rounds(m) * fullest * (f + i + w)
     return work + step.least_idle(job, schedule, (pp, m, chunks), stages, work)
+
+
+class Waiting(NamedTuple):
+    """Rows, or intervals of dp, that have no place yet."""
+
+    low: Table
+    """With the smallest dp."""
+    high: Table
+    """With the largest dp."""
+    law: Column
+    """Seconds that none of their layouts undercuts, as far as is known."""
+
+    @property
+    def numbers(self) -> Column:
+        """Numbers of replicas that each stands for."""
+        span = self.high["dp"] - self.low["dp"]
+        return np.asarray(np.floor(span / dp_step(self.low)) + 1)
+
+    @property
+    def halves(self) -> tuple[Waiting, Waiting]:
+        """The lower and the upper half of each interval."""
+        step = dp_step(self.low)
+        middle = self.low["dp"] + np.floor((self.numbers - 1) / 2) * step
+        return (
+            self._replace(high=self.high | {"dp": middle}),
+            self._replace(low=self.low | {"dp": middle + step}),
+        )
+
+    def beside(self, *others: Waiting) -> Waiting:
+        """Together with others."""
+        low, high, law = zip(self, *others, strict=True)
+        return Waiting(stack(*low), stack(*high), np.concatenate(law))
 
 
 @dataclass(frozen=True)
@@ -172,6 +204,16 @@ class Candidates:
                 fine = possible(job, rows, self.choice)
             yield pick(rows, fine), seconds[row, deep][fine]
 
+    def exact(self, rows: Table, law: Column) -> Waiting:
+        """Of rows with their most replicas those that some schedule runs with so many."""
+        sizes, choice = self.job.cluster.sizes, self.choice
+        sequence_parallel = choice.sequence_parallel[0]
+        layout = layouts(rows, None, sizes, choice.fixed, sequence_parallel)
+        runs = some_order(self.job, layout, choice, exact=True)
+        fine = (rows["pp"] == 1) | runs
+        rows = keep(rows, fine)
+        return Waiting(rows, rows, law[fine])
+
     def within(self, rows: Table, limit: Column) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
         fine: NDArray[np.bool_] = rows["pp"] == 1
@@ -188,7 +230,7 @@ class Candidates:
             fine[at] = piped(self.job, way, some, m, layers) <= limit[at]
         return fine
 
-    def intervals(self, best: Best) -> tuple[Table, Table, Column]:
+    def intervals(self, best: Best) -> Waiting:
         """The intervals of dp that give one number of microbatches m, for every m within the
         limits: (smallest, largest, seconds that layers take).
         """
@@ -196,7 +238,7 @@ class Candidates:
             self._intervals(best, *each) for each in self._crossed(best.over)
         ]
         low, high, seconds = zip(*found, strict=True)
-        return stack(*low), stack(*high), np.concatenate(seconds)
+        return Waiting(stack(*low), stack(*high), np.concatenate(seconds))
 
     def _intervals(
         self, best: Best, table: Table, seconds: Column

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.job import Job
 from .best import LARGEST, Best
-from .bound import Candidates, lower
+from .bound import Candidates, Waiting, lower
 from .degrees import (
     among,
     dp_step,
@@ -43,7 +43,6 @@ from .table import (
     distinct,
     keep,
     length,
-    stack,
     take,
 )
 
@@ -121,9 +120,17 @@ def _rounds(
         best.searched = covered(job, table, degrees, best.choice)
         # the smallest microbatches fit soonest, and give a limit for the others
         rows, law = open_.rows(best.over, small=True)
-        small = Waiting(rows, rows, law)
-        yield from _bounded(open_, best, small, only_limits=True)
+        yield from _bounded(open_, best, open_.exact(rows, law))
         rows, law = open_.rows(best.over)
+        yield from _bounded(open_, best, open_.exact(rows, law))
+        if not length(rows):
+            return
+        table = take(table, np.unique(rows["shard"]).astype(np.intp))
+        # where tp lies decides how near all others can be
+        if space.placements:
+            table = spread(job, table, relaxed, ("tp",))
+        open_ = Candidates.of(job, space, best.choice, table, relaxed)
+        waiting = open_.intervals(best)
     else:
         rows, law = open_.rows(lambda _: np.inf)
         if not length(rows):
@@ -137,49 +144,8 @@ def _rounds(
         if length(rows) <= FEW:
             yield rows, None
             return
-    whole = Waiting(rows, rows, law)
-    last = None if relaxed else progress
-    yield from _bounded(open_, best, whole, last)
-    if relaxed and length(rows):
-        table = take(table, np.unique(rows["shard"]).astype(np.intp))
-        # where tp lies decides how near all others can be
-        if space.placements:
-            table = spread(job, table, relaxed, ("tp",))
-        open_ = Candidates.of(job, space, best.choice, table, relaxed)
-        intervals = Waiting(*open_.intervals(best))
-        yield from _bounded(open_, best, intervals, progress)
-
-
-class Waiting(NamedTuple):
-    """Rows, or intervals of dp, that have no place yet."""
-
-    low: Table
-    """With the smallest dp."""
-    high: Table
-    """With the largest dp."""
-    law: Column
-    """Seconds that none of their layouts undercuts, as far as is known."""
-
-    @property
-    def numbers(self) -> Column:
-        """Numbers of replicas that each stands for."""
-        span = self.high["dp"] - self.low["dp"]
-        return np.asarray(np.floor(span / dp_step(self.low)) + 1)
-
-    @property
-    def halves(self) -> tuple[Waiting, Waiting]:
-        """The lower and the upper half of each interval."""
-        step = dp_step(self.low)
-        middle = self.low["dp"] + np.floor((self.numbers - 1) / 2) * step
-        return (
-            self._replace(high=self.high | {"dp": middle}),
-            self._replace(low=self.low | {"dp": middle + step}),
-        )
-
-    def beside(self, *others: Waiting) -> Waiting:
-        """Together with others."""
-        low, high, law = zip(self, *others, strict=True)
-        return Waiting(stack(*low), stack(*high), np.concatenate(law))
+        waiting = Waiting(rows, rows, law)
+    yield from _bounded(open_, best, waiting, progress)
 
 
 def _bounded(
@@ -187,13 +153,10 @@ def _bounded(
     best: Best,
     waiting: Waiting,
     progress: Progress | None = None,
-    only_limits: bool = False,
 ) -> Iterator[Bounded]:
     """Growing rounds, those first that a plain pipeline would take least for: bounded by pipelines
     of layers, then by the step, and placed where the bound allows it, for a better limit in the
     next round. Intervals that hold many numbers of replicas are halved, and wait again.
-
-    only_limits: end when there is a limit for all.
     """
     job, space = open_.job, open_.space
     size, few = FIRST, PLACED_FIRST
@@ -202,7 +165,7 @@ def _bounded(
         over = best.over(waiting.low)
         fine = waiting.law <= np.minimum(over, LARGEST)
         waiting, unknown = pick(waiting, fine), np.isinf(over[fine])
-        if not len(unknown) or (only_limits and not unknown.any()):
+        if not len(unknown):
             return
         if progress:
             share = 1.0 - len(unknown) / total

@@ -104,15 +104,17 @@ def orders(job: Job, choice: Options, rows: Layout) -> list[Mask]:
     return [mask[number] for mask in found]
 
 
-def some_order(job: Job, rows: Layout, choice: Options) -> Mask:
-    """Where some schedule may run, with as many microbatches as it needs and so many replicas or
-    fewer.
+def some_order(
+    job: Job, rows: Layout, choice: Options, exact: bool = False
+) -> Mask:
+    """Where some schedule may run; exact: with so many replicas, not with fewer, and as many
+    microbatches as it needs.
     """
-    rows, _, number = pipelines_of(job, rows)
+    rows, m, number = pipelines_of(job, rows)
     p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
     fine = [
-        way.filled(job, p, v)
-        & framework.schedules(job, rows, way, exact=False)
+        (way.runs(job, p, m, v) if exact else way.filled(job, p, v))
+        & framework.schedules(job, rows, way, exact)
         for way in choice.schedules
     ]
     return np.asarray(np.any(fine, axis=0))[number]
