@@ -610,27 +610,6 @@ def same_by_loop(job: Job, space: Space, relaxed: bool) -> None:
     assert relaxed or quick.searched == searched
 
 
-def test_no_number_of_microbatches_beats_the_least_bubble() -> None:
-    """What the relaxed search's bound of the bubble rests on."""
-    rng = np.random.default_rng(1)
-    n = 20000
-    f, i, w = (10 ** rng.uniform(-1, 1, n) for _ in range(3))
-    p, m = (
-        rng.integers(1, 33, n).astype(float),
-        rng.integers(1, 200, n).astype(float),
-    )
-    for schedule in SCHEDULES.values():
-        # one without a closed form replays each pipeline: a few small ones
-        few = np.flatnonzero(p * m < 300.0)[:20]
-        some = few if schedule.replayed or schedule.costed else np.arange(n)
-        v = np.full(n, float(schedule.chunks(3)))[some]
-        at, passes = (p[some], m[some], v), (f[some], i[some], w[some])
-        idle = schedule.bubble(*at, *passes)
-        least = schedule.least_bubble(at[0], v, *passes)
-        short = (idle - least)[schedule.legal(*at)]
-        assert np.all(short >= -1e-9 * np.max(f + i + w) * 32), schedule.name
-
-
 def test_any_number_of_chips() -> None:
     """98,304 and 100,000 chips have a plan; the relaxed space may leave some idle."""
     network = Network(
