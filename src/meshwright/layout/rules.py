@@ -411,6 +411,24 @@ MESHED_EXPERTS = LayoutRule(
         " experts are an axis of MaxText's mesh beside data and fsdp"
     ),
 )
+EXPERTS_IN_SHARDS = LayoutRule(
+    "experts inside shards",
+    # copies (ZeRO-0) leave no axis of the mesh but cp and tp to take experts from
+    lambda j, l: (
+        (l.ep == 1)
+        | divides(
+            l.ep * l.etp,
+            (l.dp / l.dp_replicate if l.zero else 1) * l.cp * l.tp,
+        )
+    ),
+    lambda j, l: (
+        f"ep {l.ep} x etp {l.etp} must divide dp_shard x cp x tp ="
+        f" {(l.dp // l.dp_replicate if l.zero else 1) * l.cp * l.tp}: torchtitan's experts take"
+        " ranks of its shards; shard with zero 2 or 3"
+    ),
+    options=("zero",),
+    replicas=True,
+)
 FSDP_OFFLOAD = LayoutRule(
     "host memory in FSDP",
     lambda j, l: (
@@ -469,6 +487,7 @@ NAMED = {
         MEGATRON_OFFLOAD,
         FSDP_OFFLOAD,
         MESHED_EXPERTS,
+        EXPERTS_IN_SHARDS,
         SHARDED_TOKENS,
         *trainable.TRAINER,
         trainable.ROUNDS,

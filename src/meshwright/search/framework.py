@@ -5,7 +5,6 @@ its own small shape.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..describe.choices import Choices, listed
+from ..describe.frozen import changed
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput
@@ -117,8 +117,7 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
         ]
         for (r, recompute), (k, schedule), (z, zero) in product(*axes):
             given = {"recompute": recompute}
-            if zero is not None:
-                given |= {"zero": zero.zero, "dp_replicate": zero.copies}
+            rows = layout if zero is None else zero.layout(layout)
             if schedule is not None:
                 given |= schedule.fields
             one: Any = {
@@ -127,6 +126,6 @@ def barred(job: Job, layout: Layout, choice: Options) -> Mask | None:
                 if value is not None
             }
             found[0, r, k, z] |= ~np.asarray(
-                rule.holds(job, replace(layout, **one)), dtype=bool
+                rule.holds(job, changed(rows, **one)), dtype=bool
             )
     return found
