@@ -81,8 +81,10 @@ def plain(path: str) -> str:
 
 
 def test_formulas_are_those_of_the_functions() -> None:
-    """Written by hand: GPipe's bubble, a ring's bytes, the roofline's max."""
-    assert plain("schedule.gpipe:bubble") == "it=(p−1)·(f+i+w)"
+    """Written by hand: the bubble of a flushed pipeline, a ring's bytes, the roofline's max."""
+    assert plain("schedule.looped:flushed").startswith(
+        "it=(p−1+(v−1)·max(p−m,0))·(f+i+w)"
+    )
     fraction = "<mfrac><mrow><mrow><mi>a</mi></mrow></mrow>"
     import ast
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module, resources
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,7 @@ from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.choices import Choices
 from meshwright.describe.fields import ASK
 from meshwright.schedule import SCHEDULES
+from meshwright.schedule.schedule import Schedule
 
 RING = [
     "cost.ring:around",
@@ -228,18 +230,26 @@ def schedules_page() -> str:
     """Every schedule: what it is, and its bubble."""
     lines = ["# Pipeline schedules", ""]
     for name, schedule in SCHEDULES.items():
-        module = inspect.getmodule(schedule.order)
-        bubble = schedule.bubble
-        doc = inspect.getdoc(module) or ""
+        doc = inspect.getdoc(file_of(schedule)) or ""
         lines += [f"## `{name}`", "", *indented(doc), ""]
-        if (
-            inspect.isfunction(bubble)
-            and module
-            and hasattr(module, bubble.__name__)
-        ):
-            room = module.__name__.removeprefix("meshwright.")
-            lines.append(rendered(f"{room}:{bubble.__name__}"))
+        if law := schedule.closed:
+            room = law.__module__.removeprefix("meshwright.")
+            if hasattr(import_module(law.__module__), law.__name__):
+                lines.append(rendered(f"{room}:{law.__name__}"))
     return "\n".join(lines)
+
+
+def file_of(schedule: Schedule) -> ModuleType:
+    """The module that a schedule is made in: the first that has it and does not import it."""
+    homes = (
+        import_module(f"meshwright.schedule.{one.name}")
+        for one in iter_modules(import_module("meshwright.schedule").__path__)
+    )
+    return next(
+        home
+        for home in homes
+        if any(x is schedule for x in vars(home).values())
+    )
 
 
 def indented(doc: str) -> list[str]:
