@@ -1,4 +1,4 @@
-"""The tool that shows what a change moves (`benchmarks/corpus.py`): it is quiet where nothing moved
+"""The tool that shows what a change moves (`tests/tools/corpus.py`): it is quiet where nothing moved
 and speaks where something did.
 
 Whether today's answers are those that were frozen is no test: works change numbers on purpose.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "corpus.py"
+SCRIPT = Path(__file__).with_name("tools") / "corpus.py"
 ASKS = (
     "predict llama3-8b --on 16xh100-sxm --batch 64seq --tp 2 --pp 2 --dp 4 --zero 1",
     "predict llama3-8b --on 16xh100-sxm --batch 64seq --tp 3",
@@ -54,15 +54,7 @@ def test_the_same_tree_gives_the_same_answers(corpus: Path) -> None:
         "step_time_s",
         "time_s.compute",
         "memory_bytes.weights",
-        "hop_s",
-        "bound_s",
     } <= set(rows[0]["answer"])
-    for row in (rows[0], rows[4]):
-        assert (
-            0
-            < row["answer"]["bound_s"]
-            <= row["answer"]["step_time_s"] * (1 + 1e-9)
-        )
     assert "heads 32 cannot be split 3 ways" in rows[1]["answer"]["refused"]
     assert (
         "1.layout" in rows[2]["answer"] and "hbm_tokens" in rows[3]["answer"]

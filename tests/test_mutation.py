@@ -1,4 +1,4 @@
-"""The mutation sample (`benchmarks/mutation.py`): what it changes, and that a changed module is
+"""The mutation sample (`tests/tools/mutation.py`): what it changes, and that a changed module is
 seen by tests and by nothing else.
 """
 
@@ -10,7 +10,7 @@ from types import FunctionType
 import pytest
 
 pytest.importorskip("cosmic_ray")  # the dependency group `mutation`
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+TOOLS = Path(__file__).with_name("tools")
 TEXT = """
 def f(a: int | None, b: int) -> int:
     return a + minimum(b, 2) * 4096
@@ -19,7 +19,7 @@ def f(a: int | None, b: int) -> int:
 
 def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sum, product, minimum and small number; not the annotation, not the large number."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(TOOLS))
     import mutants
 
     found = mutants.every(TEXT)
@@ -42,10 +42,10 @@ def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_formula_is_killed_and_a_right_one_survives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(TOOLS))
     import trial
 
-    root, tests = BENCHMARKS.parent, ["tests/cost/test_overlap.py"]
+    root, tests = TOOLS.parent, ["tests/cost/test_overlap.py"]
     path = root / "src" / "meshwright" / "cost" / "overlap.py"
     text = path.read_text("utf-8")
     wrong = text.replace("(1.0 - how.most)", "how.most")
@@ -65,7 +65,7 @@ def test_a_function_is_replaced_where_it_stands_and_a_constant_is_not(
 ) -> None:
     """Of two lambdas in a line the one that differs; what a module computes once needs a fresh
     import."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(TOOLS))
     import trial
 
     path = tmp_path / "some.py"
@@ -92,7 +92,7 @@ def test_a_function_is_replaced_where_it_stands_and_a_constant_is_not(
 def test_a_survivor_is_equivalent_only_where_it_is_argued(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(TOOLS))
     import mutation
 
     row = mutation.Row(

@@ -1,8 +1,8 @@
 """How many wrong formulas the tests notice: a seeded sample of mutants, each against the tests that
 run the line it changes.
 
-    uv run --group test --group mutation python benchmarks/mutation.py run
-    uv run --group test --group mutation python benchmarks/mutation.py score
+    uv run --group test --group mutation python tests/tools/mutation.py run
+    uv run --group test --group mutation python tests/tools/mutation.py score
 
 `run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray),
 stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import mutants
 import trial
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "meshwright"
 RESULTS = ROOT / ".benchmarks" / "mutation.jsonl"
 SCORE = Path(__file__).with_name("mutation.md")
@@ -350,7 +350,7 @@ def score(results: Path, count: int, seed: int, commit: str) -> str:
         (
             f"Sample: {count} with seed {seed}, stratified by file; each against the tests that run"
             " its line, the shortest first, until one fails: tests of meanings, without golden"
-            " tables and without the frozen corpus (`TESTS` in `benchmarks/mutation.py`).\n"
+            " tables and without the frozen corpus (`TESTS` in `tests/tools/mutation.py`).\n"
         ),
         "| file | mutants | killed | of these by timeout | equivalent | survived |",
         "|---|---|---|---|---|---|",

@@ -1,12 +1,11 @@
 """A frozen corpus of answers, and what has changed since: a tripwire for work that moves code or
 numbers, not a proof.
 
-    python benchmarks/corpus.py diff                   this tree against benchmarks/corpus.jsonl
-    python benchmarks/corpus.py diff --since REV       every commit after REV against the one before it
-    python benchmarks/corpus.py write --reason TEXT    answer the same questions anew, with date and reason
+    python tests/tools/corpus.py diff                   this tree against tests/tools/corpus.jsonl
+    python tests/tools/corpus.py diff --since REV       every commit after REV against the one before it
+    python tests/tools/corpus.py write --reason TEXT    answer the same questions anew, with date and reason
 
-Seeded command lines (`corpus_questions`): 400 steps (seconds by cause, bytes by kind, a pipeline
-hop, the bound of the search), the first ten of 25 plans, 8 limits, 40 rooflines; all digits. A
+Seeded command lines (`corpus_questions`): 400 steps (seconds by cause, bytes by kind), the first ten of 25 plans, 8 limits, 40 rooflines; all digits. A
 difference is no error: each commit that changes numbers names the rows it may change, and this
 shows them. A number that agrees here is not proven right.
 """
@@ -23,9 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import date
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +31,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 # the sources beside this file (or those of another revision) answer, never an installed package
 sys.path.insert(
     0,
-    os.environ.get("CORPUS_SOURCES") or str(Path(__file__).parents[1] / "src"),
+    os.environ.get("CORPUS_SOURCES") or str(Path(__file__).parents[2] / "src"),
 )
 
 import corpus_questions as questions
 from corpus_diff import Change, changes, report
 
+from meshwright.cli.main import main as meshwright
+
 STORED = Path(__file__).with_name("corpus.jsonl")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SEED, STEPS, ROOFLINES = 8, 400, 40
 LAYOUT = (
     "tp",
@@ -73,35 +72,12 @@ saying.
 POINT = ("flops", "chips", "utilisation", "parameters", "degrees", "step")
 """What is kept of a point of a limits curve; of the smooth curve only chips and utilisation."""
 
-HOMES = {
-    "cli.main": ("main",),
-    "cli": ("main",),
-    "formats.flags": ("read_flags",),
-    "step": ("body", "clock", "hop"),
-    "search.bound": ("lower",),
-    "search.evaluate": ("lower",),
-    "search.best": ("Best",),
-    "search.options": ("Options", "Sharding", "Way"),
-    "search.space": ("Options", "Sharding", "Space", "Way"),
-}
-"""Where the names that this tool uses live; several homes of one name may be listed while modules
-move.
-"""
-
-
-def inside(name: str) -> Any:
-    """A name of the package, from the first home that has it."""
-    for module in (home for home, names in HOMES.items() if name in names):
-        with contextlib.suppress(ImportError, AttributeError):
-            return getattr(import_module(f"meshwright.{module}"), name)
-    raise ImportError(f"no home of {name}: see HOMES")
-
 
 def ask(line: str) -> dict[str, Any] | str:
     """The JSON of a command line of meshwright, or its sentence if it is refused."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = inside("main")([*shlex.split(line), "--json"])
+        code = meshwright([*shlex.split(line), "--json"])
     text = out.getvalue()
     return (
         json.loads(text)
@@ -125,87 +101,9 @@ def kept(line: str, found: dict[str, Any] | str) -> dict[str, Any]:
 
 
 def of_step(line: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Step time, its causes, bytes by kind, and what the search uses: a hop and the bound."""
+    """Step time, its causes, and bytes by kind."""
     parts = ("step_time_s", "microbatches", "time_s", "memory_bytes")
-    return {
-        **flat({k: found[k] for k in parts}),
-        **_from_inside(line, found["layout"]),
-    }
-
-
-def _from_inside(line: str, layout: dict[str, Any]) -> dict[str, float]:
-    """Seconds of a pipeline hop, and the bound that the search gives this row under these very
-    options.
-    """
-    import numpy as np
-
-    from meshwright import Layout
-
-    words = shlex.split(line)[1:]
-    given = {
-        w[2:].replace("-", "_"): v
-        for w, v in zip(words[1::2], words[2::2], strict=True)
-    }
-    job = inside("read_flags")(words[0], given)
-    placed = Layout(**{k: layout[k] for k in LAYOUT if k in layout})
-    degrees = (
-        "tp",
-        "cp",
-        "pp",
-        "dp",
-        "ep",
-        "etp",
-        "microbatch",
-        "panels",
-        "interleave",
-    )
-    row = {k: np.array([float(layout[k])]) for k in degrees}
-    options = inside("Options")(
-        (layout["sequence_parallel"],),
-        (layout["recompute"],),
-        (way := _way(layout),),
-        (_sharding(layout),),
-        # before 2026-11-22 a schedule carried its number of chunks
-        *([((int(layout["interleave"]),),)] if hasattr(way, "stages") else []),
-    )
-    space = inside("Space")(scheme=layout["scheme"])
-    # a bound of seconds alone: everything fits
-    roomy = replace(job.assumptions.memory)
-    object.__setattr__(roomy, "capacity_share", 1e9)  # no set has so much
-    easy = replace(job, assumptions=replace(job.assumptions, memory=roomy))
-    bound, _ = inside("lower")(
-        easy, space, inside("Best")(10, options), row, row
-    )
-    body = inside("body")(job, placed)
-    try:
-        hop = inside("hop")(placed, body, inside("clock")(job)).seconds
-    except TypeError:  # before 2026-11-22 it built the network itself
-        hop = inside("hop")(job, placed, body)
-    return {"hop_s": float(hop), "bound_s": float(np.min(bound))}
-
-
-def _way(layout: dict[str, Any]) -> Any:
-    """The schedule as the options of this revision have it."""
-    # before 2026-11-22 it carried its number of chunks
-    try:
-        return inside("Way")(
-            layout["schedule"], layout["stages"], layout["microbatch_group"]
-        )
-    except (
-        KeyError,
-        ImportError,
-    ):
-        return layout["schedule"], layout["interleave"]
-
-
-def _sharding(layout: dict[str, Any]) -> Any:
-    """The ZeRO stage of a layout, as an option of the search; before 2026-11-22 a number."""
-    try:
-        return inside("Sharding")(
-            layout["zero"], layout.get("dp_replicate", 1)
-        )
-    except ImportError:
-        return layout["zero"]
+    return flat({k: found[k] for k in parts})
 
 
 def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:

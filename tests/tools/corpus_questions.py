@@ -1,4 +1,4 @@
-"""The questions of the corpus (`benchmarks/corpus.py`): seeded command lines of every kind of job,
+"""The questions of the corpus (`tests/tools/corpus.py`): seeded command lines of every kind of job,
 layout and set.
 
 Drawn once and then kept in the corpus file, so that later changes here do not change what is asked.
