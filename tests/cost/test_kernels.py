@@ -52,16 +52,15 @@ def rates(
     of kernels alone, before any run.
     """
     of = catalog.chip(chip)
-    how = ChipTime(
-        "by-shape", Stack(**stack), kernels=as_written()[of.kernel_law]
+    alone = replace(
+        as_written()[of.kernel_law],
+        clock=clock,
+        power_w=0.0,
+        fp8_power=1.0,
+        fp4_power=1.0,
     )
-    found = shapes.rates(of, precision, "bf16", how)
-    held = found.of.clock / clock
-    return found._replace(
-        matrix=found.matrix / held,
-        wide=found.wide / held,
-        peak16=found.peak16 / held,
-    )
+    how = ChipTime("by-shape", Stack(**stack), kernels=alone)
+    return shapes.rates(of, precision, "bf16", how)
 
 
 def error(
@@ -334,8 +333,17 @@ def test_graphs_launch_for_the_host(graphs: str, left: float) -> None:
     assert host.seconds(how, "embedding", False)[0] == pytest.approx(
         left * 0.3e-3
     )
+    three = host.seconds(how, "layer", False, (3.0, 0.0))
+    assert three == pytest.approx((left * 1.06e-3, left * 2e-3))
+    steps = replace(how, stack=replace(how.stack, step_s=4e-3))
+    assert host.every_step(steps, 10.0) == pytest.approx(
+        left * (4e-3 + 10 * 0.25e-3)
+    )
     assert host.seconds(
-        replace(how, stack=Stack(cuda_graphs=graphs)), "layer", True
+        replace(how, stack=Stack(cuda_graphs=graphs)),
+        "layer",
+        True,
+        (3.0, 3.0),
     ) == (0.0, 0.0)
 
 

@@ -48,6 +48,7 @@ KERNELS = replace(
     kernels("h100"),
     units=10, share=0.5, depth=64.0, waves=0.25, clock=0.9, power_w=0.0,
     memory=0.8, added=0.1, launch_s=2.0, fp8=0.7, fp4=0.6,
+    fp8_power=1.0, fp4_power=1.0,
     quantise={"tensorwise": 6.0, "nvfp4": 8.0},
     attention={
         "flash": FusedAttention(0.6, 512.0, 0.8),
@@ -116,7 +117,8 @@ def test_arithmetic_and_traffic_beside_each_other() -> None:
 
 
 def test_rates_by_shape() -> None:
-    """Half of the peak at 0.9 of the clock; of FP8 0.7 of that; a weaker part runs slower."""
+    """Half of the peak at 0.9 of the clock; of FP8 0.7 of that; a weaker part runs slower, products
+    that take less power run faster, at most at full clock."""
     wide = by_shape()
     assert wide[2:] == pytest.approx((4.5e5, 4.5e5, 9e5, 8e3, 0.0))
     narrow = by_shape("fp8")
@@ -133,8 +135,16 @@ def test_rates_by_shape() -> None:
     )
     strong = replace(CHIP, power_w=900.0)
     assert shapes.rates(strong, "bf16", "bf16", how).peak16 == pytest.approx(
-        0.9e6
+        1e6  # 0.9 sqrt(900 / 400) is more than the full clock
     )
+    cooler = ChipTime("by-shape", kernels=replace(limited, fp8_power=0.64))
+    found = shapes.rates(weak, "fp8", "bf16", cooler)  # 0.9 / 2 / 0.8
+    assert found.matrix == pytest.approx(2e6 * 0.5625 * 0.5 * 0.7)
+    assert found.peak16 == pytest.approx(0.9e6 * 0.5)
+    slack = ChipTime("by-shape", kernels=KERNELS, stack=Stack(efficiency=0.8))
+    found = shapes.rates(CHIP, "fp8", "bf16", slack)
+    assert found.matrix == pytest.approx(0.8 * narrow.matrix)
+    assert found.peak16 == pytest.approx(0.8 * wide.peak16)
     share = ChipTime("by-shape", matrix_efficiency=0.3)
     assert shapes.constants(CHIP, share).share == 0.3
     lawful = replace(CHIP, kernel_law="h100")

@@ -15,23 +15,43 @@ from ..num import Num, sqrt, where
 SOURCE = "host-bound layers: this project, after Bang et al. 2024 (vTrain), arXiv 2312.12391"
 
 
-def seconds(how: ChipTime, part: str, experts: bool) -> tuple[float, float]:
+def left(how: ChipTime) -> float:
+    """Share of the launches that CUDA graphs leave."""
+    host = how.host
+    shares = {"off": 1.0, "parts": host.parts, "full": host.full}
+    return shares[how.stack.cuda_graphs]
+
+
+def seconds(
+    how: ChipTime,
+    part: str,
+    experts: bool,
+    collectives: tuple[Num, Num] = (0.0, 0.0),
+) -> tuple[Num, Num]:
     """(forward, backward) seconds of the host for one "layer", or for the "embedding" or the
-    "head".
+    "head". collectives: those that each pass launches.
     """
     host = how.host
     stack = how.stack
-    left = {"off": 1.0, "parts": host.parts, "full": host.full}[
-        stack.cuda_graphs
-    ]
     share = {"layer": 1.0, "embedding": host.embedding, "head": host.head}[
         part
     ]
     each = (
         stack.host_s * share
         + (host.experts_s if experts and stack.host_s else 0.0)
-    ) * left
-    return each, each * host.backward
+    ) * left(how)
+    call = host.collective_s * left(how) if stack.host_s else 0.0
+    ahead, back = collectives
+    return each + call * ahead, each * host.backward + call * back
+
+
+def every_step(how: ChipTime, layers: Num) -> Num:
+    """Seconds of the host in each step beside its passes: what a step does once (the loss and the
+    norm read, the next batch), and the optimizer's launches, tensor by tensor. layers: of a device.
+    """
+    stack = how.stack
+    launched = layers * how.host.update * stack.host_s
+    return (stack.step_s + launched) * left(how)
 
 
 def added(work: Num, host: Num) -> Num:
@@ -45,14 +65,14 @@ def added(work: Num, host: Num) -> Num:
     )
 
 
-def split(work: Num, weights: Num, host: float) -> tuple[Num, Num]:
+def split(work: Num, weights: Num, host: Num) -> tuple[Num, Num]:
     """(seconds by which the rest of a backward pass outlasts its kernels, those by which its weight
     gradients do).
 
     Each has half of the host's seconds, as zero bubble runs them apart; passes without weight
     gradients have all of it.
     """
-    if not host:
+    if isinstance(host, float) and host == 0.0:
         return 0.0, 0.0
     half = 0.5 * host
     apart = weights > 0

@@ -263,6 +263,15 @@ class Timer:
         self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]
 
+    def collectives(self, passes: Sequence[Pass]) -> Num:
+        """How many the host launches: those of one rank are none."""
+        found: Num = 0.0
+        for work in passes:
+            for message in work.comm:
+                sent = self.message(message).seconds
+                found = found + where(sent > 0, 1.0, 0.0)
+        return found
+
     def half(self, op: Op, work: Pass) -> Half:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
         waits for.
@@ -347,12 +356,16 @@ class Timer:
         weights = total([self.with_weights(half) for half in backward])
         expert = total([op.weights for op in ops if op.expert])
         ahead, back = self.together(forward, backward)
-        wait = 0.0
+        wait: Num = 0.0
         if ops and (by := self.clock.rates.shapes):
             wait, wait_back = host.seconds(
                 by.how,
                 part,
                 not _never(expert),
+                (
+                    self.collectives([op.forward for op in ops]),
+                    self.collectives([op.backward for op in ops]),
+                ),
             )
             _, rest = host.split(back.total, weights, wait_back)
             back = self.meanwhile(back, backward, rest)
@@ -418,7 +431,7 @@ class Timer:
         forward: Sequence[Half],
         parts: str,
         boundary: Num,
-        wait: float,
+        wait: Num,
     ) -> Redo:
         """What it costs to run some parts of a layer again.
 

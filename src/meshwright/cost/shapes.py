@@ -45,21 +45,19 @@ class Rates(NamedTuple):
 def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> Rates:
     """Of a chip in a precision. wide: the 16-bit one beside it."""
     of = constants(chip, how)
-    clock = of.clock * _limited(chip, of)
-    peak16 = chip.peak(wide) * clock
-    narrow = (
-        getattr(of, NARROW_BITS[precision])
-        if precision in NARROW_BITS
-        else 1.0
-    )
+    narrow = NARROW_BITS.get(precision, "")
+    reached = getattr(of, narrow) if narrow else 1.0
+    power = getattr(of, f"{narrow}_power") if narrow else 1.0
+    busy = how.stack.efficiency
+    peak16 = chip.peak(wide) * clock(chip, of) * busy
     recipe = "nvfp4" if precision == "fp4" else how.stack.float8
     bytes_of = {**of.quantise, **how.stack.quantise}
     quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
-    matrix = chip.peak(precision) * clock * of.share * narrow
+    matrix = chip.peak(precision) * clock(chip, of, power) * busy
     return Rates(
         of,
         how,
-        matrix,
+        matrix * of.share * reached,
         peak16 * of.share,
         peak16,
         chip.hbm_bandwidth * of.memory,
@@ -82,11 +80,18 @@ def constants(chip: Chip, how: ChipTime) -> Kernels:
     )
 
 
-def _limited(chip: Chip, of: Kernels) -> float:
-    """Clock under a lower power limit than the parts that were measured have."""
-    if not (chip.power_w and of.power_w):
-        return 1.0
-    return float(min(chip.power_w / of.power_w, 1.0) ** of.power_exponent)
+def clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
+    """Share of the kernels' rate that hours of products hold under the part's power limit:
+
+        min(1, clock (limit / (power_w power))^exponent)
+
+    `Kernels.clock` is that of 16-bit products under the limit of the parts that were measured;
+    power: what products take at full clock, over what 16-bit ones take. A part whose limit is not
+    known has theirs.
+    """
+    known = chip.power_w and of.power_w
+    ratio = chip.power_w / of.power_w if known else 1.0
+    return float(min(1.0, of.clock * (ratio / power) ** of.power_exponent))
 
 
 def alone(work: Pass, r: Rates) -> tuple[Num, Num]:

@@ -172,12 +172,14 @@ class Stack(Checked):
     """Of attention: a name of `Job.attention_kernel`."""
     elementwise: Annotated[float, OWN] = 1.0
     """Bytes that passes over activations move, over those that their inputs and outputs need."""
+    efficiency: Annotated[float, OWN] = 1.0
+    """Share of the rate of matrix products and attention that its layers reach in training."""
     norm: Annotated[Norm, OWN] = "fused"
     """Norms are kernels of their own ("fused"), or operations of "torch"."""
     host_s: Annotated[Seconds, OWN] = 0.0
     """Seconds in which the host launches the forward pass of one layer."""
     step_s: Annotated[Seconds, OWN] = 0.0
-    """Seconds of each step beside everything else."""
+    """Seconds of each step beside passes and optimizer."""
     cuda_graphs: Annotated[CudaGraphs, OWN] = "off"
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
     float8: Annotated[Float8, OWN] = "tensorwise"
@@ -203,6 +205,13 @@ class Host(Checked):
     """Of the embedding (estimate)."""
     head: Amount = 0.5
     """Of head and loss (estimate)."""
+    update: Amount = 0.25
+    """Of the optimizer, for each layer of a device: gradients and weights are copied tensor by
+    tensor, 24 launches where a layer's forward pass has 100 (Megatron-LM, core/optimizer;
+    estimate).
+    """
+    collective_s: Seconds = 20e-6
+    """Of a collective: a call of NCCL through PyTorch, with its events (estimate)."""
     parts: Amount = 0.5
     """Left with CUDA graphs of parts of a layer (estimate)."""
     full: Amount = 0.02

@@ -116,12 +116,16 @@ class Framework(Checked):
     elementwise_compiled: Annotated[float, Range(0.1, 100.0)]
     """The same with torch.compile."""
     compiled: bool
+    efficiency: Annotated[float, Range(0.1, 2.0)]
+    """Share of the rate of matrix products and attention that its layers reach in training:
+    streams, copies and waiting that no other number has.
+    """
     cuda_graphs: CudaGraphs
     host_s: Seconds
     """Seconds in which the host launches the forward pass of one layer."""
     step_s: Seconds
-    """Seconds of each step beside everything else: the optimizer's launches, logging, the next
-    batch.
+    """Seconds of each step beside passes and optimizer: the loss and the norm read by the host,
+    logging, the next batch.
     """
     float8: Float8
     weights_quantised: WeightsQuantised
@@ -179,6 +183,7 @@ class Framework(Checked):
             elementwise=self.elementwise_compiled
             if self.compiled
             else self.elementwise,
+            efficiency=self.efficiency,
             norm=self.norm,
             host_s=self.host_s,
             step_s=self.step_s,

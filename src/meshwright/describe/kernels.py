@@ -67,11 +67,17 @@ class Kernels(Checked):
     waves: AnyShare
     """Of the units that the last wave of tiles leaves idle, what is paid for."""
     clock: Share
-    """Share of the kernels' rate that hours of training hold."""
+    """Share of the kernels' rate that hours of 16-bit products hold."""
     power_w: Annotated[float, SIUnit("W"), FROM_0]
     """Power limit of the parts that were measured; 0 = none."""
     power_exponent: AnyShare
-    """Clock under a lower limit: (limit / power_w)^exponent."""
+    """Clock under another limit, or of products that take another power: (limit / (power_w
+    power))^exponent.
+    """
+    fp8_power: Annotated[float, Range(0.1, 2.0)]
+    """Power of FP8 products at full clock over that of 16-bit ones at theirs."""
+    fp4_power: Annotated[float, Range(0.1, 2.0)]
+    """The same of FP4."""
     memory: Share
     """Share of the memory bandwidth that kernels reach."""
     added: AnyShare

@@ -149,7 +149,7 @@ def _narrowed(p: StepResult) -> str:
 
 def _each_step(p: StepResult) -> str:
     """What a step takes whatever is updated."""
-    seconds = every_step(p.clock)
+    seconds = every_step(p.job, p.layout, p.clock)
     return (
         f", + {seconds:.3g} s of every step of {p.job.profile.name}"
         if seconds and p.job.profile

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from ..cost import overlap
+from ..cost import host, overlap
 from ..cost.chip import alone
 from ..cost.layer import Clock
 from ..cost.load import NOTHING, Busy, Load
@@ -213,7 +213,7 @@ def update(
     job: Job, layout: Layout, ends: Sequence[Parameters], zero: int, at: Clock
 ) -> Num:
     """Seconds of the optimizer on the device with the most parameters to update, and of each step
-    whatever it holds (`Stack.step_s`).
+    whatever it updates (`every_step`).
 
     ends: parameters of the devices that may have the most.
     """
@@ -230,7 +230,7 @@ def update(
     busy = arithmetic + traffic
     if away:  # the host updates its share meanwhile
         busy = maximum(busy, on_host(job, number * away))
-    return busy + quantised(ends, at) + every_step(at)
+    return busy + quantised(ends, at) + every_step(job, layout, at)
 
 
 def quantised(ends: Sequence[Parameters], at: Clock) -> Num:
@@ -247,7 +247,9 @@ def _most(ends: Sequence[Parameters]) -> tuple[Num, Num]:
     return reduce(maximum, dense), reduce(maximum, expert)
 
 
-def every_step(at: Clock) -> float:
-    """Seconds of the host in each step, beside all layers."""
+def every_step(job: Job, layout: Layout, at: Clock) -> Num:
+    """Seconds of the host in each step, beside its passes."""
     shapes = at.rates.shapes
-    return shapes.how.stack.step_s if shapes else 0.0
+    if not shapes:
+        return 0.0
+    return host.every_step(shapes.how, job.model.layers / layout.pp)

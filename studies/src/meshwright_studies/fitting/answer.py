@@ -25,6 +25,7 @@ from .fit import (
     fit,
     in_sample,
     left_out,
+    pairs_left_out,
 )
 from .intervals import DRAWS, Judged, drawn
 from .runs import runs
@@ -34,8 +35,8 @@ from .written import written
 
 @dataclass(frozen=True)
 class Answer:
-    """Numbers, and every run as predicted at the priors, in the sample, and with its laboratory or
-    its family of chips left out."""
+    """Numbers, and every run as predicted at the priors, in the sample, and with its laboratory,
+    its family of chips, or its families of chips and frameworks left out."""
 
     parameters: tuple[Parameter, ...]
     fit: Fit
@@ -43,6 +44,7 @@ class Answer:
     sample: tuple[Seen, ...]
     laboratories: tuple[Seen, ...]
     families: tuple[Seen, ...]
+    pairs: tuple[Seen, ...]
 
     @cached_property
     def nested(self) -> Judged:
@@ -62,6 +64,7 @@ class Answer:
             "in sample": self.sample,
             "laboratory left out": self.laboratories,
             "family of chips left out": self.families,
+            "chips and framework left out": self.pairs,
         }
 
     def files(self, date: str) -> dict[str, str]:
@@ -125,6 +128,7 @@ def judged(model: Model, found: Fit) -> Answer:
         tuple(in_sample(model, found)),
         tuple(left_out(model, found)),
         tuple(families_left_out(model, found)),
+        tuple(pairs_left_out(model, found)),
     )
 
 

@@ -8,10 +8,10 @@ from json import dumps
 from meshwright.formats.toml import dump_job
 from meshwright.prediction.certainty import Run
 
-from ..validate.jobs import described
 from ..validate.rows import Row, plain
 from . import intervals
 from .intervals import BEYOND, DECLARED, Ends
+from .runs import whole
 from .seen import Seen, alike
 
 HEAD = """\
@@ -94,7 +94,7 @@ def descriptions(rows: Sequence[Row], ids: Collection[str]) -> str:
             made[name] = {
                 "source_ref": str(row.get("source_ref", ""))[:200],
                 "software": str(row.get("software", ""))[:80],
-                "job": dump_job(described(row).job),
+                "job": dump_job(whole(row).job),
             }
     lines = (f"{dumps(name)}: {dumps(row)}" for name, row in made.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

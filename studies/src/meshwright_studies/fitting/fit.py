@@ -24,7 +24,7 @@ from meshwright.compare.as_run import predicted
 from meshwright.describe import assumptions, fitted, framework, kernels
 from meshwright.describe.fitted import Parameter
 from meshwright.describe.job import Job
-from meshwright.prediction.classes import chip_family
+from meshwright.prediction.classes import chip_family, framework_family
 from meshwright.prediction.prediction import Prediction
 
 from .runs import Measured
@@ -151,6 +151,8 @@ class Fit:
     """Laboratory -> the values without it."""
     families: dict[str, dict[str, float]] = field(default_factory=dict)
     """Family of chips -> the values without its runs."""
+    pairs: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Family of chips and of frameworks -> the values without their runs."""
 
     def range(self, name: str) -> tuple[float, float]:
         """Over the fits with a laboratory left out."""
@@ -170,7 +172,8 @@ class Fit:
 def fit(
     model: Model, start: Values | None = None, rounds: int = ROUNDS
 ) -> Fit:
-    """All numbers from all runs, and with each laboratory and each family of chips left out.
+    """All numbers from all runs, and with each laboratory, each family of chips, and each pair of
+    families of chips and frameworks left out.
 
     start: values to begin from in place of the priors; from a fit that has changed little one round
     is enough.
@@ -183,13 +186,28 @@ def fit(
     for _ in range(rounds):
         found = effects(model, at)
         at = solved(of, found, weights(model.every, everywhere))
-    whose = [laboratory(run.source) for run in model.every]
-    family = [chip_family(run.job.cluster.chip) for run in model.every]
     return Fit(
         named(of, at),
-        _without(model, found, whose),
-        _without(model, found, family),
+        _without(model, found, [*map(whose, model.every)]),
+        _without(model, found, [*map(family, model.every)]),
+        _without(model, found, [*map(pair, model.every)]),
     )
+
+
+def whose(run: Measured) -> str:
+    """Its laboratory."""
+    return laboratory(run.source)
+
+
+def family(run: Measured) -> str:
+    """Its family of chips."""
+    return chip_family(run.job.cluster.chip)
+
+
+def pair(run: Measured) -> str:
+    """Its families of chips and frameworks."""
+    by = run.job.framework
+    return f"{family(run)}, {framework_family(by.name if by else '')}"
 
 
 def _without(
@@ -210,11 +228,11 @@ def stored(table: Mapping[str, Any] | None = None) -> Fit:
     values = {
         name: float(of["value"]) for name, of in told["parameters"].items()
     }
-    without, families = (
+    groups = (
         {name: {**of} for name, of in told[key].items()}
-        for key in ("without", "families")
+        for key in ("without", "families", "pairs")
     )
-    return Fit(values, without, families)
+    return Fit(values, *groups)
 
 
 def named(of: Sequence[Parameter], at: Column) -> dict[str, float]:
@@ -266,15 +284,17 @@ def solved(of: Sequence[Parameter], found: Effects, weight: Column) -> Column:
 
 def left_out(model: Model, of: Fit) -> list[Seen]:
     """Every run as predicted without its laboratory."""
-    return _apart(
-        model, of.without, [laboratory(run.source) for run in model.every]
-    )
+    return _apart(model, of.without, [*map(whose, model.every)])
 
 
 def families_left_out(model: Model, of: Fit) -> list[Seen]:
     """Every run as predicted without its family of chips."""
-    family = [chip_family(run.job.cluster.chip) for run in model.every]
-    return _apart(model, of.families, family)
+    return _apart(model, of.families, [*map(family, model.every)])
+
+
+def pairs_left_out(model: Model, of: Fit) -> list[Seen]:
+    """Every run as predicted without any of its families of chips and frameworks."""
+    return _apart(model, of.pairs, [*map(pair, model.every)])
 
 
 def _apart(

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshwright.compare.as_run import predicted
+from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.job import Job
 from meshwright.errors import BadInput
 
 from ..validate import out_of_scope
-from ..validate.jobs import described
+from ..validate.jobs import Described, described
 from ..validate.measured import judged, step_time, workload
 from ..validate.rows import Row, part, plain
-from ..validate.silent import held_out, silent
+from ..validate.silent import filled, held_out, silent
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,15 @@ def runs(rows: Sequence[Row]) -> tuple[Measured, ...]:
     return tuple(one for one in found if one)
 
 
+def whole(row: Row) -> Described:
+    """A row as a job; what its source is silent on by the fixed rule."""
+    return filled(row, REALISTIC).about if silent(row) else described(row)
+
+
 def measured(row: Row) -> Measured | None:
     """One row; None if it has no step time, or is no job."""
-    if silent(row):
-        return None
     try:
-        about = described(row)
+        about = filled(row, REALISTIC).about if silent(row) else described(row)
         job = about.job
         seconds = step_time(part(row, "measured"), job)
         asked = judged(row)

@@ -21,6 +21,8 @@ LABORATORIES = {
     "vtrain-multi": "vtrain",
     "bigscience-tr11": "bigscience",
     "bigscience-tr3m": "bigscience",
+    "megatron-readme-h100": "nvidia",
+    "megatron-bridge": "nvidia",
 }
 """Sources of one laboratory are left out together; others are their own."""
 

@@ -12,8 +12,9 @@ HEAD = """\
 # Numbers that only runs tell, shared by all of them. Written by `meshwright fit`.
 # prior: what it would be without any run, as the catalogue's own files have it; spread: width of
 # its logarithm; range: over the fits with a laboratory left out; without: the laboratories without
-# which it falls back to its prior (one: it rests on that laboratory alone). [without], [families]:
-# all numbers with the runs of a laboratory or of a family of chips left out.
+# which it falls back to its prior (one: it rests on that laboratory alone). [without], [families],
+# [pairs]: all numbers with the runs of a laboratory, of a family of chips, or of a family of chips
+# under a family of frameworks left out.
 
 """
 
@@ -30,11 +31,12 @@ def written(
         + numbers
         + _groups("without", fit.without)
         + _groups("families", fit.families)
+        + _groups("pairs", fit.pairs)
     )
 
 
 def _groups(key: str, of: Mapping[str, Mapping[str, float]]) -> str:
-    """The values without a laboratory, or without a family of chips."""
+    """The values without each group of runs."""
     parts = []
     for name, values in of.items():
         lines = (f'"{which}" = {value:g}' for which, value in values.items())

@@ -5,10 +5,14 @@ Tables 1 and 2 of Narayanan et al. 2021 print the layout of a run without them. 
 for all rows:
 
     p = 1: the largest microbatch of 1, 2, 4, 8 that fits            p > 1: microbatch 1
-    p > 1: v chunks a device, the largest of 1 to 4 with L divisible by p v
+    p > 1: v chunks a device, the largest of 1 to 4 with L divisible by p v; where that is 1 (23
+           layers a stage), a chunk for each layer
 
-Such rows are judged and never fitted to, and beside the prediction stand the fastest and the
-slowest of all choices that could have run.
+    silent on recomputation: nothing is computed again
+
+Such rows are judged, and fitted to only where the row says that a fit may use it: the table of
+Megatron-LM's README for the H100 is the only source of 16-bit Megatron runs on parts of 700 W.
+Beside the prediction stand the fastest and the slowest of all choices that could have run.
 """
 
 from __future__ import annotations
@@ -27,7 +31,11 @@ from .rows import Row, needed, part, whole
 
 MICROBATCHES = (1, 2, 4, 8)
 CHUNKS = (1, 2, 3, 4)
-SAID = {"micro_batch": "microbatch", "parallel.vpp": "chunks"}
+SAID = {
+    "micro_batch": "microbatch",
+    "parallel.vpp": "chunks",
+    "recompute": "recomputation",
+}
 """What the rule fills in: name of the field as `missing` lists it -> what it is."""
 
 
@@ -56,13 +64,17 @@ def silent(row: Row) -> tuple[str, ...]:
 
 
 def held_out(row: Row) -> bool:
-    """Judged, but no fit may use it: it says so, or its configuration is completed by the rule."""
-    return row.get("fit") is False or bool(silent(row))
+    """Judged, but no fit may use it: it says so, or its configuration is completed by the rule and
+    it does not say that a fit may.
+    """
+    allowed = row.get("fit")
+    return allowed is False or (bool(silent(row)) and allowed is not True)
 
 
 def filled(row: Row, assumptions: Assumptions) -> Filled:
     """The row by the rule; BadInput if nothing legal is left."""
-    could, times = {}, []
+    could: dict[tuple[int, int], tuple[Described, bool]] = {}
+    times: list[float] = []
     for microbatch, chunks in choices(row):
         about = described(with_choice(row, microbatch, chunks))
         try:
@@ -90,14 +102,14 @@ def choices(row: Row) -> Iterator[tuple[int, int]]:
     pp = whole(p, "pp", 1)
     layers = needed(part(row, "model"), "layers")
     stated = whole(row, "micro_batch", 1), whole(p, "vpp", 1)
+    chunks_of = [v for v in CHUNKS if layers % (pp * v) == 0] or [1]
+    if chunks_of == [1] and layers % pp == 0:
+        chunks_of = [1, layers // pp]
     for microbatch in MICROBATCHES if "micro_batch" in open_ else stated[:1]:
         for chunks in (
-            CHUNKS if "parallel.vpp" in open_ and pp > 1 else stated[1:]
+            chunks_of if "parallel.vpp" in open_ and pp > 1 else stated[1:]
         ):
-            even = (
-                layers % (pp * chunks) == 0 and each % (pp * microbatch) == 0
-            )
-            if chunks == 1 or even:
+            if chunks == 1 or each % (pp * microbatch) == 0:
                 yield microbatch, chunks
 
 
@@ -115,9 +127,11 @@ def by_rule(row: Row, fits: Mapping[tuple[int, int], bool]) -> tuple[int, int]:
 
 
 def with_choice(row: Row, microbatch: int, chunks: int) -> dict[str, Any]:
-    """The row with both stated."""
+    """The row with all of it stated."""
+    again = {"recompute": "none"} if "recompute" in silent(row) else {}
     return {
         **row,
+        **again,
         "micro_batch": microbatch,
         "parallel": {**part(row, "parallel"), "vpp": chunks},
     }
@@ -128,6 +142,7 @@ def note(row: Row, microbatch: int, chunks: int, fits: bool) -> str:
     put = {
         "micro_batch": f"microbatch {microbatch}",
         "parallel.vpp": f"{chunks} chunks a device",
+        "recompute": "none",
     }
     names = [
         name
