@@ -224,7 +224,7 @@ def test_the_nearest_runs_are_of_its_chip_and_software(
     assert len(found) == 3 == len({run[2:11] for run in found})
     assert {run.family for run in found} == {"Hopper"} and found[
         0
-    ].framework == "megatron-bridge"
+    ].framework == "megatron-core"
     run = next(r for r in certainty.runs() if r.source == "megatron-bridge")
     again = next(
         r for r in certainty.nearest(described(run.id)) if r.chip == run.chip

@@ -19,18 +19,19 @@ from meshwright_studies.fitting.seen import Seen
 from meshwright_studies.validate import published
 
 BOUNDS = {
-    "Ampere, FSDP, dense": 0.08,
-    "Ampere, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.10,
+    "Ampere, FSDP, dense": 0.075,
+    "Ampere, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.077,
     "Ampere, ZeRO-3 of 2021, dense": 0.50,
     "Blackwell, Megatron Core, dense": 0.16,
-    "Blackwell, Megatron Core, experts": 0.19,
-    "Hopper, FSDP, dense": 0.09,
-    "Hopper, Megatron Core, dense": 0.20,
+    "Blackwell, Megatron Core, experts": 0.24,
+    "Hopper, FSDP, dense": 0.08,
+    "Hopper, Megatron Core, dense": 0.08,
     "Hopper, Megatron Core, experts": 0.15,
     "TPU, XLA, dense": 0.08,
     "Volta, Megatron-LM to 2022, Megatron-DeepSpeed, dense": 0.076,
 }
-"""Class -> largest median error with the laboratory left out, a quarter above that of the day."""
+"""Class -> largest median error with the laboratory left out, a quarter above that of the day. Of
+experts on Blackwell one laboratory is left, which ran no FP8, since NVIDIA's two sources are one."""
 EACH = 6
 """Runs of a class: at equal distances in the order of the file."""
 

@@ -239,7 +239,7 @@ def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
     needed = p.memory_bytes["needed"]
     assert needed < p.memory_bytes["capacity"]
     words = room(p)
-    assert words.startswith("may run out: memory") and "NOT" not in words
+    assert words.startswith("may not fit: memory") and "NOT" not in words
     assert words.endswith(
         f"risk of running out {chance(p.risk_of_oom)}, above the 10 % accepted"
     )

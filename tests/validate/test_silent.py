@@ -192,8 +192,8 @@ def test_every_held_out_run_shows_its_range() -> None:
 @pytest.mark.parametrize(
     "missing",
     [
-        ["recompute"],
-        ["micro_batch", "recompute"],
+        ["parallel.dp"],
+        ["micro_batch", "parallel.dp"],
         "micro_batch",
         [3],
         [],
@@ -211,3 +211,19 @@ def test_a_row_that_says_so_is_held_out_though_complete() -> None:
     assert v.overall["step_time"]["rows"] == 0
     assert v.held_out["step_time"]["rows"] == 1
     assert v.held_out["rows"][0]["range"] is None
+
+
+def test_a_table_that_a_fit_may_use_says_so() -> None:
+    """Megatron-LM's README for the H100: no recomputation, microbatch 1 in pipelines with a chunk for
+    each of 23 layers where 2 to 4 do not divide them; one stage takes the largest that fits."""
+    rows = {r["id"]: r for r in published() if "readme" in r["source"]}
+    assert len(rows) == 9 and not any(map(held_out, rows.values()))
+    assert {one.id for one in runs([*rows.values()])} == {*rows}
+    of = {
+        name: filled(r, REALISTIC).about.job.layout for name, r in rows.items()
+    }
+    first, deep = (of[f"megatron-readme-h100-{n}"] for n in ("001", "006"))
+    assert (first.microbatch, first.recompute) == (4, "none")
+    assert (deep.microbatch, deep.interleave) == (1, 23)
+    closed = {**rows["megatron-readme-h100-001"], "fit": None}
+    assert held_out(closed) and runs([closed]) == ()

@@ -141,12 +141,14 @@ class Prediction(StepResult, Displayed):
 
     @property
     def verdict(self) -> str:
-        """Whether it fits, in words: "may run out" where less memory is needed than there is, at a
-        risk that is not accepted.
+        """Whether it fits, in words: "may not fit" at a risk that is not accepted, while nobody can
+        be sure that it runs out (`room.SURE`).
         """
         if self.fits:
             return "fits"
-        return "does NOT fit" if self.memory_short > 0 else "may run out"
+        return (
+            "does NOT fit" if self.risk_of_oom > room.SURE else "may not fit"
+        )
 
     @property
     def memory_short(self) -> float:

@@ -25,6 +25,8 @@ from ..num import Num, maximum, minimum, where
 from ..units import show
 from . import holding
 
+SURE = 0.9
+"""Risk above which a layout is said not to fit: below it, it may."""
 FARTHEST = 1e9
 """Ratio of capacity and need beyond which the risk is 0 or 1 to the last digit of a float."""
 

@@ -45,7 +45,7 @@ export const along = (p, value) => p.interval_s && value !== null && value !== u
 export function fits(p) {
   const memory = p.memory_bytes;
   const risk = p.risk_of_oom > 0 && p.risk_of_oom < 1 ? `, risk of running out ${p.risk_of_oom < 0.01 ? "below 1 %" : percent(p.risk_of_oom)}` : "";
-  const short = memory.needed > memory.capacity ? "does NOT fit" : "may run out";
+  const short = p.risk_of_oom > 0.9 ? "does NOT fit" : "may not fit";
   return [p.fits ? "fits" : short, `${gib(memory.needed)} of ${gib(memory.capacity)}${risk}`];
 }
 
