@@ -5,7 +5,6 @@ nearest runs.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from meshwright.prediction.certainty import BEYOND, PARTS
 from meshwright.report.text import evidence
 
 NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)
-CLASS = "Hopper, Megatron Core, dense"
+CLASS = "Hopper, Megatron Core, dense, 16 bits"
 
 
 def known(**changes: Any) -> dict[str, Any]:
@@ -153,6 +152,13 @@ def test_gathers_are_unsure_where_runs_alone_tell_their_share(
         ),
         ("framework", {"framework": "meshwright"}, 1.0, "used this framework"),
         ("class", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
+        ("numbers", {"precision": "fp8"}, 1.0, "kind is in such numbers"),
+        (
+            "sharding",
+            {"model": "mixtral-8x7b"},
+            1.0,
+            "published run shards so",
+        ),
         ("experts", {"model": "mixtral-8x7b"}, 1.0, ""),
         ("fp8", {"precision": "fp8"}, 1.0, ""),
         ("fp4", {"precision": "fp4", "cluster": "64xb200"}, 1.0, ""),
@@ -183,6 +189,8 @@ def test_distance_from_evidence_widens(
     )
     assert sure is not None and words in sure.note
     assert sure.width == pytest.approx(0.1 * times)
+    slower = part in certainty.SLOWER  # cautious already: not faster by it
+    assert (sure.low == 1.0) == slower and sure.high > 1.0
 
 
 def test_two_predictions_of_one_class_are_surer_of_their_ratio(
@@ -262,18 +270,14 @@ def test_chips_of_no_published_run_have_the_interval_of_other_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "said"),
-    [
-        # the ten runs of the class (Bridge's recipes) are all in FP8
-        ("bf16", "; none in bf16"),
-        ("fp8", ""),
-    ],
+    ("precision", "sources"),
+    [("bf16", ("megatron-readme-h100",)), ("fp8", ("megatron-bridge",))],
 )
 def test_runs_in_other_numbers_are_not_called_a_jobs_own(
-    precision: str, said: str
+    precision: str, sources: tuple[str, ...]
 ) -> None:
-    seen = [run for run in certainty.runs() if run.class_ == CLASS]
-    assert {run.precision for run in seen} == {"fp8"}
+    """Megatron Core on Hopper: the table of Megatron-LM's README is in bf16, Bridge's recipes in FP8:
+    a job is served by those in its own numbers."""
     job = Job(
         "llama3-8b",
         "64xh100-sxm",
@@ -281,12 +285,14 @@ def test_runs_in_other_numbers_are_not_called_a_jobs_own(
         Layout(tp=8, dp=8),
         precision=PRECISIONS[precision],
     )
-    first = evidence(predict(job))[0]
+    p = predict(job)
+    assert p.certainty and p.certainty.sources == sources
+    seen = [r for r in certainty.runs() if r.class_ == p.certainty.kind]
+    assert {run.precision for run in seen} == {precision}
     assert (
-        f"{len(seen)} published runs of this kind ({CLASS}: all in fp8)"
-        in (first)
+        f"{len(seen)} published runs of this kind ({p.certainty.kind}: all in"
+        f" {precision})" in evidence(p)[0]
     )
-    assert first.endswith(f"(megatron-bridge){said}")
 
 
 def test_fp16_and_bf16_are_one_width() -> None:
@@ -304,15 +310,15 @@ def test_fp16_and_bf16_are_one_width() -> None:
     assert "none in" not in p.certainty.note
 
 
-def test_runs_of_several_precisions_are_counted_apart() -> None:
+def test_runs_of_several_precisions_are_classes_apart() -> None:
     """Those of Blackwell are in three."""
-    p = predict(Job("llama3-8b", "64xb200", 64, Layout(tp=8, dp=8)))
-    assert p.certainty
-    count = Counter(
-        run.precision
+    kinds = {
+        run.class_
         for run in certainty.runs()
-        if run.class_ == p.certainty.kind
-    )
-    assert sum(count.values()) == p.certainty.rows
-    assert f"{count['bf16']} in bf16" in evidence(p)[0]
-    assert f"{count['fp4']} in fp4" in evidence(p)[0]
+        if run.class_.startswith("Blackwell, Megatron Core, dense")
+    }
+    assert {kind.split(", ")[-1] for kind in kinds} == {
+        "16 bits",
+        "FP8",
+        "FP4",
+    }

@@ -148,7 +148,8 @@ def test_peaks_are_dense_and_of_one_chip(name):
     half = peak.get("bf16", peak.get("fp16"))
     # a sparse peak would show up as twice that
     tf32 = 1.0 if name == "trainium2" else 0.5  # its TF32 runs as fast as BF16
-    for precision, share in (("tf32", tf32), ("fp8", 2.0), ("fp16", 1.0)):
+    fp8 = 1.0 if name == "gaudi3" else 2.0  # as fast as BF16 there
+    for precision, share in (("tf32", tf32), ("fp8", fp8), ("fp16", 1.0)):
         if precision in peak:
             assert peak[precision] / half == pytest.approx(share, rel=0.03), (
                 precision
@@ -157,7 +158,7 @@ def test_peaks_are_dense_and_of_one_chip(name):
     assert chip.vector_flops < half / (1.9 if name.startswith("rtx-") else 3)
     assert 0 <= chip.power_w <= 1500
     assert 15e9 < chip.hbm_bytes < 310e9
-    assert 0.7e12 < chip.hbm_bandwidth <= 8e12
+    assert 0.29e12 < chip.hbm_bandwidth <= 8e12
 
 
 @pytest.mark.parametrize(
@@ -367,9 +368,9 @@ def test_wrong_clusters_are_sentences(text, reason):
 
 def test_unknown_names_are_sentences():
     with pytest.raises(
-        BadInput, match="chip 'h20' is not known; did you mean h200"
+        BadInput, match="chip 'h30' is not known; did you mean h"
     ):
-        catalog.chip("h20")
+        catalog.chip("h30")
     with pytest.raises(
         BadInput, match="network 'selena' is not known; did you mean selene"
     ):

@@ -157,7 +157,7 @@ def test_the_resolution_is_where_pairs_are_in_order() -> None:
     of = [one("s", 0.0, workload="w")]
     assert intervals.resolution(of) == intervals.GAPS[-1]
     far = [timed(1.0, 1.0), timed(1.1, 1.1), timed(1.21, 1.21)]
-    assert intervals.resolution(far) == 0.08
+    assert intervals.resolution(far) == 0.06
 
 
 def timed(measured: float, predicted: float) -> Seen:

@@ -36,7 +36,7 @@ from meshwright_studies.validate.software import (
             2026,
             "megatron-bridge",
         ),
-        ("NeMo 2.0", 2025, "megatron-core"),
+        ("NeMo 2.0", 2025, "megatron-bridge"),
         ("Megatron-Core r0.8", 2024, "megatron-core"),
         ("Megatron-LM (TE 2.11)", 2026, "megatron-core"),
         ("Megatron-LM with Transformer Engine", 2023, "megatron-core"),
@@ -360,21 +360,26 @@ def test_a_paper_set_is_not_told_of_a_framework() -> None:
         if c.quantity == "step_time"
     ]
     assert found.skipped is None
-    assert found.kind == "Hopper, dense"
+    assert found.kind == "Hopper, dense, 16 bits"
 
 
 def test_classes_are_families_of_frameworks() -> None:
     a100 = catalog.chip("a100-80")
     of = [
-        class_of(a100, name, False) for name in ("torchtitan", "llm-foundry")
+        class_of(a100, name, False, "bf16")
+        for name in ("torchtitan", "llm-foundry")
     ]
-    assert of == ["Ampere, FSDP, dense"] * 2
+    assert of == ["Ampere, FSDP, dense, 16 bits"] * 2
     assert (
-        class_of(a100, "megatron-bridge", True)
-        == "Ampere, Megatron Core, experts"
+        class_of(a100, "megatron-bridge", True, "fp8")
+        == "Ampere, Megatron Core, experts, FP8"
     )
-    assert class_of(a100, "meshwright", False) == "Ampere, meshwright, dense"
-    assert class_of(catalog.chip("gb300"), "", False) == "Blackwell, dense"
+    assert class_of(a100, "meshwright", False, "fp32") == (
+        "Ampere, meshwright, dense, fp32"
+    )
+    assert class_of(catalog.chip("gb300"), "", False, "fp4") == (
+        "Blackwell, dense, FP4"
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ low and high are quantiles of ln(measured / predicted) / s, of predictions whose
 numbers were fitted without the laboratory that measured, every source weighing as much as the next;
 on an installation whose steps were measured (`Installation`) those of a source's other runs after
 one scale from three of them.
-They are those of the class (chips, framework, kind of model) where it has sources enough, else the
-wider of its own and those of all runs. s grows with the distance from evidence: chips that no run
-used, more of them, longer sequences. Numbers: catalog/evidence.toml, written by `meshwright
+They are those of the class (chips, framework, kind of model, numbers) where it has sources enough,
+else the wider of its own and those of all runs. s grows with the distance from evidence: chips,
+numbers or a sharding that no run used, more chips, longer sequences. What a new kind of chip or a
+program that nobody knows adds lies on the slower side: both are predicted as the slower of what is
+known. Numbers: catalog/evidence.toml, written by `meshwright
 fit`.
 """
 
@@ -34,6 +36,7 @@ from .classes import (
     class_named,
     class_of,
     framework_family,
+    sharding,
 )
 from .result import StepResult
 
@@ -51,9 +54,20 @@ PARTS = (
 """What a prediction can be unsure of: of the whole step, of seconds by cause, of kinds of kernels.
 overhead: the host's seconds of a step beside all layers;  gathers: messages of a framework whose
 share of the link was fitted."""
-BEYOND = ("chip", "framework", "class", "chips", "tokens")
+BEYOND = (
+    "chip",
+    "framework",
+    "class",
+    "numbers",
+    "sharding",
+    "chips",
+    "tokens",
+)
 """Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
-doublings of chips and of tokens in a sequence beyond any run's."""
+numbers that no run of these computed in; a sharding that no run of its kind of model had; doublings
+of chips and of tokens in a sequence beyond any run's."""
+SLOWER = ("chip", "framework")
+"""Of these, what is predicted as the slower of what is known: it is hardly faster than that."""
 MESSAGES = (
     "tp_comm",
     "cp_comm",
@@ -62,7 +76,6 @@ MESSAGES = (
     "dp_comm",
     "overlap_slowdown",
 )
-SIXTEEN = frozenset(("bf16", "fp16"))
 TRUSTED = 3
 """A class with fewer sources may be off as a whole, which its own rows do not show."""
 NEAREST = 3
@@ -84,6 +97,8 @@ class Run(NamedTuple):
     tokens: int
     step_s: float = 0.0
     ratio: float = 1.0
+    sharding: str = ""
+    """`classes.sharding` of its layout."""
 
     @classmethod
     def of(
@@ -104,12 +119,15 @@ class Run(NamedTuple):
             float(parameters(job.model)),
             job.T,
             **took,
+            sharding=sharding(job.layout),
         )
 
     @property
     def class_(self) -> str:
         """Its class (`kind` is that of its model)."""
-        return class_named(self.family, self.framework, self.kind)
+        return class_named(
+            self.family, self.framework, self.kind, self.precision
+        )
 
     def __str__(self) -> str:
         return (
@@ -156,9 +174,12 @@ def certainty(of: StepResult) -> Certainty | None:
         low = float(known["own"]["low"])
         high = float(known["own"]["high"])
         far = dict.fromkeys(far, 0.0)
-    s = width({**parts(of.job, of.time_s), **far}, known["unsure"])
+    unsure = known["unsure"]
+    shares = parts(of.job, of.time_s)
+    s = width({**shares, **far}, unsure)
+    sides = {**far, **dict.fromkeys(SLOWER, 0.0)}
     return Certainty(
-        math.exp(s * low),
+        math.exp(width({**shares, **sides}, unsure) * low),
         math.exp(s * high),
         s,
         kind,
@@ -166,7 +187,7 @@ def certainty(of: StepResult) -> Certainty | None:
         tuple(mine["sources"]),
         f"scaled by {steps} steps measured there"
         if steps
-        else "; ".join((*said(kind, mine, far), *unseen(of.job))),
+        else "; ".join(said(kind, mine, far)),
         precisions(kind),
     )
 
@@ -178,20 +199,11 @@ def precisions(kind: str) -> FrozenDict[str, int]:
     return FrozenDict(dict(count.most_common()))
 
 
-def unseen(job: Job) -> Iterator[str]:
-    """That no run of its class computed in numbers of its width, if so."""
-    seen = precisions(kind_of(job))
-    asked = job.precision.compute
-    # fp16 and bf16 run at one rate, by one kernel
-    alike = SIXTEEN if asked in SIXTEEN else {asked}
-    if seen and not alike & {*seen}:
-        yield f"none in {asked}"
-
-
 def kind_of(job: Job) -> str:
     """The class of a job."""
     name = job.profile.name if job.profile else ""
-    return class_of(job.cluster.chip, name, bool(job.model.moe))
+    experts = bool(job.model.moe)
+    return class_of(job.cluster.chip, name, experts, job.precision.compute)
 
 
 def parts(job: Job, time_s: Mapping[str, float]) -> dict[str, float]:
@@ -239,12 +251,33 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         "framework": not any(middle),
     }
     most = known["most"]
+    seen = kind in classes or any(new.values())
+    alike = any(name.startswith(f"{unnumbered(kind)}, ") for name in classes)
     return {
         **{name: float(yes) for name, yes in new.items()},
-        "class": float(kind not in classes and not any(new.values())),
+        "class": float(not (seen or alike)),
+        "numbers": float(alike and not seen),
+        "sharding": float(not shown(job)),
         "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
+
+
+def unnumbered(kind: str) -> str:
+    """A class without its numbers."""
+    return kind.rpartition(", ")[0]
+
+
+def shown(job: Job) -> bool:
+    """A run of its kind of model shards as the job does."""
+    mine = EXPERTS if job.model.moe else DENSE, sharding(job.layout)
+    return not mine[1] or mine in shardings()
+
+
+@cache
+def shardings() -> frozenset[tuple[str, str]]:
+    """(kind of model, sharding) of all published runs."""
+    return frozenset((run.kind, run.sharding) for run in runs())
 
 
 def width(of: Mapping[str, float], unsure: Mapping[str, float]) -> float:
@@ -264,7 +297,11 @@ def said(
         yield "no published run used this framework"
     if far["class"]:
         yield f"no published run is of its class ({kind})"
-    elif mine["rows"] and len(mine["sources"]) < TRUSTED:
+    if far["numbers"]:
+        yield f"no published run of its kind is in such numbers ({kind})"
+    if far["sharding"]:
+        yield "no published run shards so"
+    if mine["rows"] and len(mine["sources"]) < TRUSTED:
         n = len(mine["sources"])
         count = "one published source" if n == 1 else f"{n} published sources"
         yield f"only {count} of this kind ({', '.join(mine['sources'])})"

@@ -1,11 +1,22 @@
 """Classes of runs: predictions of one class err alike, since one family of software runs the same
-kernels, in the same order, on the same kind of chip.
+kernels, in the same order, in the same numbers, on the same kind of chip.
 """
 
 from __future__ import annotations
 
 from ..describe.chip import Chip
+from ..describe.layout import Layout
 
+SHARDS = 2
+"""ZeRO stage from which a replica does not hold its gradients whole."""
+WIDTHS = {
+    "bf16": "16 bits",
+    "fp16": "16 bits",
+    "int8": "FP8",
+    "fp8": "FP8",
+    "fp4": "FP4",
+}
+"""Precision -> the numbers that it runs alike with."""
 EXPERTS = "experts"
 DENSE = "dense"
 FAMILIES = {
@@ -24,6 +35,7 @@ CHIPS = {
     "v100": "Volta",
     "a100": "Ampere",
     "h100": "Hopper",
+    "h20": "Hopper",
     "h200": "Hopper",
     "b200": "Blackwell",
     "b300": "Blackwell",
@@ -44,16 +56,30 @@ def framework_family(framework: str) -> str:
     return FAMILIES.get(framework, framework)
 
 
-def class_of(chip: Chip, framework: str, experts: bool) -> str:
-    """The class of a run: chips, software and kind of model. framework: the name of its profile, ""
-    if the set of assumptions asks none.
+def class_of(chip: Chip, framework: str, experts: bool, precision: str) -> str:
+    """The class of a run: chips, software, kind of model, numbers of its products. framework: the
+    name of its profile, "" if the set of assumptions asks none.
     """
-    return class_named(
-        chip_family(chip), framework, EXPERTS if experts else DENSE
-    )
+    kind = EXPERTS if experts else DENSE
+    return class_named(chip_family(chip), framework, kind, precision)
 
 
-def class_named(family: str, framework: str, kind: str) -> str:
-    """The class of a family of chips, the name of a framework and a kind of model."""
-    names = (family, framework_family(framework), kind)
+def class_named(family: str, framework: str, kind: str, precision: str) -> str:
+    """The class of a family of chips, the name of a framework, a kind of model and a precision."""
+    names = (family, framework_family(framework), kind, width(precision))
     return ", ".join(name for name in names if name)
+
+
+def width(precision: str) -> str:
+    """Numbers that run by the same kernels at the same rate."""
+    return WIDTHS.get(precision, precision)
+
+
+def sharding(layout: Layout) -> str:
+    """How a layout shards its weights or gradients, and what else cuts it; "" where each replica
+    holds both whole (ZeRO 0 and 1).
+    """
+    if layout.zero < SHARDS:
+        return ""
+    cuts = [axis for axis in ("tp", "cp", "pp") if getattr(layout, axis) > 1]
+    return " ".join([f"ZeRO-{layout.zero}", *cuts])

@@ -21,10 +21,7 @@ from ..step import room
 from ..units import show
 from .result import StepResult
 
-WORST_CHIP = (
-    ", the lowest measured share of the catalogue (H100 PCIe; Erdil & Schneider-Joseph 2024, arXiv"
-    " 2411.01137)"
-)
+WORST_CHIP = ", the lowest measured share of the catalogue (MI300X)"
 WORST_LINK = (
     ", the lowest measured share of the catalogue (Perlmutter; Subramanian et al. 2024, arXiv"
     " 2410.00273)"

@@ -16,6 +16,7 @@ from meshwright.prediction.classes import EXPERTS
 from ..validate.rows import Row
 from ..validate.stats import stats
 from . import intervals
+from .baselines import Baselines, baselines
 from .evidence import HEAD, evidence, table
 from .fit import (
     Fit,
@@ -26,10 +27,12 @@ from .fit import (
     in_sample,
     left_out,
     pairs_left_out,
+    whose,
 )
 from .intervals import DRAWS, Judged, drawn
 from .runs import runs
-from .seen import Seen
+from .seen import Column, Seen
+from .seen import errors as errors_of
 from .written import written
 
 
@@ -45,6 +48,8 @@ class Answer:
     laboratories: tuple[Seen, ...]
     families: tuple[Seen, ...]
     pairs: tuple[Seen, ...]
+    constants: Baselines
+    """What one constant does without each laboratory."""
 
     @cached_property
     def nested(self) -> Judged:
@@ -108,6 +113,7 @@ class Answer:
                 "score_of_one_interval": float(self.one_interval.score.mean()),
             },
             "scaled": scaled(self.laboratories),
+            "baselines": beside(self.laboratories, self.constants),
         }
 
 
@@ -129,6 +135,7 @@ def judged(model: Model, found: Fit) -> Answer:
         tuple(left_out(model, found)),
         tuple(families_left_out(model, found)),
         tuple(pairs_left_out(model, found)),
+        baselines(model, whose),
     )
 
 
@@ -171,6 +178,24 @@ def coverage(of: Sequence[Seen], found: Judged) -> dict[str, dict[str, float]]:
         }
         for kind in sorted({*kinds.tolist()})
     }
+
+
+def beside(of: Sequence[Seen], constants: Baselines) -> dict[str, Any]:
+    """Baseline -> its median error, and the share of runs to which the model is nearer."""
+    ours = away(-errors_of(of))
+    return {
+        name: {
+            "median_abs_error": float(np.median(away(error))),
+            "nearer": float((ours < away(error)).mean()),
+        }
+        for name, error in constants._asdict().items()
+    }
+
+
+def away(error: Column) -> Column:
+    """|predicted / measured - 1|, of logarithms."""
+    found: Column = np.abs(np.expm1(error))
+    return found
 
 
 def scaled(of: Sequence[Seen]) -> dict[str, float]:

@@ -79,16 +79,24 @@ BEYOND: Mapping[str, tuple[float, str]] = {
         "element-wise passes and overlap of frameworks differ by so much",
     ),
     "class": (0.05, "its chips and its framework are known, but not together"),
+    "numbers": (
+        0.10,
+        "the same chips and programs in other numbers: clocks and casts differ by so much",
+    ),
+    "sharding": (
+        0.15,
+        "gathers of a sharding that no run shows: a tenth to a fifth of a step (estimate)",
+    ),
     "chips": (0.03, "a doubling of chips beyond any run's (estimate)"),
     "tokens": (0.04, "a doubling of the longest sequence (estimate)"),
 }
 """Distance from evidence -> what it adds; no run can tell."""
 DRAWS = 20
 """Seeds of the rows that a scale is from."""
-GAPS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.15)
+GAPS = (0.01, 0.02, 0.03, 0.06, 0.10, 0.15)
 """Differences of predicted times that may be the resolution."""
-ORDERED = 0.75
-"""Share of pairs in the right order from the resolution on."""
+ORDERED = 0.85
+"""Share of pairs in the right order from the resolution on: below it one in seven is wrong."""
 
 
 Mask: TypeAlias = NDArray[np.bool_]

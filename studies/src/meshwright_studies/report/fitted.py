@@ -66,6 +66,13 @@ def _sure(data: Mapping[str, Any]) -> list[RenderableType]:
             f" runs; interval score {times:.2f} of that of one pooled interval"
         ),
         Text(
+            "; ".join(
+                f"one {name} for a kind of run: {_percent(one['median_abs_error'])} % in the"
+                f" median, the model is nearer in {_percent(one['nearer'])} % of the runs"
+                for name, one in data["baselines"].items()
+            )
+        ),
+        Text(
             f"after one scale from three rows of a source: {_percent(scaled['three_rows'])} % on"
             f" its others; one constant from all its rows: {_percent(scaled['all_rows'])} %"
         ),

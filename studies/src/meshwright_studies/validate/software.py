@@ -22,8 +22,8 @@ from .rows import Row, number, part, text
 from .words import named
 
 FRAMEWORKS = (
-    ("megatron-bridge", r"megatron[- ]bridge"),
-    ("megatron-core", r"megatron[- ]core|\bmcore\b|\bnemo\b"),
+    ("megatron-bridge", r"megatron[- ]bridge|\bnemo\b(?! container)"),
+    ("megatron-core", r"megatron[- ]core|\bmcore\b"),
     (
         "megatron-deepspeed",
         r"megatron[- ]deepspeed|gpt[- ]neox|\baa-scaling|aleph[ -]alpha",
@@ -35,7 +35,8 @@ FRAMEWORKS = (
     ("meshwright", r"meshwright"),
 )
 """Framework -> what its programs are called. Megatron-LM itself is of one of two generations
-(`generation`).
+(`generation`). NeMo's performance scripts set what Bridge's recipes set, whose ancestor they are:
+16-bit gradients (grad_reduce_in_fp32 = False) and userbuffers.
 """
 ENGINE = r"\bte\b|transformer[- ]engine"
 ENGINE_SINCE = 2025
