@@ -218,7 +218,7 @@ def test_the_search_finds_a_layout_for_every_point() -> None:
 def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """8 H100 hold no replica of 8B without sharding, 8 MI300X do, and their rates are assumed."""
+    """8 H100 hold no replica of 8B without sharding, 8 MI355X do, and their rates are assumed."""
     words = [
         "sweep",
         "llama3-8b",
@@ -227,21 +227,21 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
         "--batch",
         "64seq",
         "--over",
-        "on=8xh100-sxm,8xmi300x",
+        "on=8xh100-sxm,8xmi355x",
         "--fixed",
         "--recompute",
         "full",
     ]
     assert cli.main(words) == 0
     told = capsys.readouterr().out
-    h100, mi300x, *_ = told.splitlines()[2:]
-    assert "does NOT fit" in h100 and "NOT fit" not in mi300x
+    h100, mi355x, *_ = told.splitlines()[2:]
+    assert "does NOT fit" in h100 and "NOT fit" not in mi355x
     assert "note    unmeasured, so a share of the peak" in told
     assert cli.main([*words, "--all"]) == 0
     told = capsys.readouterr().out
     assert "does NOT fit in 79.6 GiB" in told
     assert (
-        "note: unmeasured, so a share of the peak is assumed: mi300x" in told
+        "note: unmeasured, so a share of the peak is assumed: mi355x" in told
     )
 
 
@@ -263,7 +263,7 @@ def test_a_sweep_says_that_its_lines_are_ties(
 ) -> None:
     """Where layouts were chosen, and not the same for all."""
     words = ["sweep", "llama3-8b", "--on", "64xh100-sxm", "--batch", "64seq"]
-    over = ["--over", "network.ib.bandwidth=50 Gbit/s,3200 Gbit/s"]
+    over = ["--over", "network.ib.bandwidth=25 Gbit/s,400 Gbit/s"]
     assert cli.main([*words, *over, "--all"]) == 0
     assert "the simplest is shown" in capsys.readouterr().out
     fixed = ["--over", "tp=1,2", "--fixed", "--zero", "3", "--all"]
