@@ -470,7 +470,7 @@ def test_plan_says_where_export_refuses_its_answer(
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert cli.main(["export", file, "--to", "torchrun"]) == (0 if runs else 2)
     refused = capsys.readouterr().err.removeprefix("meshwright: ").strip()
-    said = [note for note in notes if "export of this project refuse" in note]
+    said = [note for note in notes if "meshwright train cannot run" in note]
     assert (
         said == []
         if runs

@@ -138,7 +138,7 @@ def published(job: Job, best_s: float) -> list[Family]:
             Family(NAME, None, None, False, f"{there}; not here: {why[0]}")
         ]
     p = predict(job, one)
-    short = "" if p.fits else "; does not fit here"
+    short = "" if p.fits else f"; {p.verdict} here"
     return [
         Family(
             NAME,
