@@ -154,7 +154,8 @@ def test_a_faster_network_never_costs_time(
         "half the bandwidth of ib",
     ]
     twice, inside, half = found.values()
-    assert -0.03 < twice < -0.001 and -0.03 < inside < -0.001 and half > 0.001
+    # what crosses nodes hides already: twice the rate gains nothing, half of it costs
+    assert -0.03 < twice <= 0.0 and -0.03 < inside < -0.001 and half > 0.001
 
 
 def test_only_networks_that_join_something_are_changed() -> None:
@@ -235,7 +236,7 @@ def test_a_plan_says_why_its_answer_wins(served) -> None:
     tie = ask("plan", {"question": mixtral}, served).json
     fastest = min(tie["alternatives"], key=lambda p: p["slower"])
     assert fastest["slower"] < 0
-    assert "simplest of the layouts within 3 % of the fastest" in tie["why"]
+    assert "simplest of the layouts within 6 % of the fastest" in tie["why"]
     assert "(it has fewer ways to cut the model; fastest: " in tie["why"]
     clear = [f for f in tie["families"] if f["slower"] > 0 and not f["tie"]]
     nearest = min(clear, key=lambda f: f["slower"])
