@@ -862,7 +862,10 @@ def test_what_if_is_a_plan_of_the_changed_job(served) -> None:
     more = ask(
         "plan", {"question": {**question, **found["16 chips"]["set"]}}, served
     ).json
-    assert found["16 chips"]["step_time_s"] == more["best"]["step_time_s"]
+    # the fastest over its chance to fit: a plan answers with the simplest of its ties
+    every = [{"slower": 0.0, **more["best"]}, *more["alternatives"]]
+    fastest = min(every, key=lambda p: p["slower"])
+    assert found["16 chips"]["step_time_s"] == fastest["step_time_s"]
     assert found["twice the bandwidth of nvlink"]["set"] == {}
 
 
