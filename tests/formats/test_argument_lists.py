@@ -86,7 +86,7 @@ def test_what_is_harmless_is_a_name_of_the_tool(name: str) -> None:
     ],
 )
 def test_a_key_that_a_star_hid_is_said(name: str, key: str) -> None:
-    found = bridge.found(name, Said({key: "3"}))
+    found = bridge.understood_as(name, Said({key: "3"}))
     assert key in found.left and key not in found.harmless
 
 
@@ -107,5 +107,5 @@ def test_a_key_that_a_star_hid_is_said(name: str, key: str) -> None:
 def test_a_key_is_said_with_the_values_that_are_not_predicted(
     name: str, key: str, usual: object, other: object
 ) -> None:
-    assert key in bridge.found(name, Said({key: usual})).harmless
-    assert key in bridge.found(name, Said({key: other})).left
+    assert key in bridge.understood_as(name, Said({key: usual})).harmless
+    assert key in bridge.understood_as(name, Said({key: other})).left

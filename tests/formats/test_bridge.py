@@ -177,7 +177,7 @@ def test_published_recipes_are_expressed() -> None:
         if not is_described(row) or "global_batch_size" not in row:
             continue
         keys = {k: v for k, v in row.items() if k != "file"}
-        found = bridge.found(
+        found = bridge.understood_as(
             "megatron-bridge",
             bridge.TOOLS["megatron-bridge"].of_tree(keys, ""),
         )
@@ -195,7 +195,7 @@ def test_published_recipes_are_expressed() -> None:
     )
 
 
-def job_from(found: bridge.Found) -> Job:
+def job_from(found: bridge.ForeignFile) -> Job:
     """The job of a recipe, on the machine in its name."""
     from meshwright import load_job
 

@@ -279,7 +279,7 @@ def test_a_size_that_is_no_number_is_a_sentence(
 ) -> None:
     """Also where another field is made of it."""
     with pytest.raises(BadInput, match="must be a whole number"):
-        bridge.found(name, Said(keys, 64))
+        bridge.understood_as(name, Said(keys, 64))
 
 
 def test_stages_that_are_no_lists_are_not_read() -> None:
@@ -287,7 +287,7 @@ def test_stages_that_are_no_lists_are_not_read() -> None:
         "parallelism.module_fqns_per_model_part": [1, 2],
         "parallelism.pipeline_parallel_degree": 2,
     }
-    found = bridge.found("torchtitan", Said(keys, 8))
+    found = bridge.understood_as("torchtitan", Said(keys, 8))
     assert "stages" not in found.tables["layout"]
 
 

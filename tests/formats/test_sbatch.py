@@ -283,7 +283,14 @@ def test_nodes_follow_the_network() -> None:
         )
 
 
-SERVER = {"gb200": 4, "gb300": 4, "lbl-a100": 4, "h100-pcie": 4}
+SERVER = {
+    "gb200": 4,
+    "gb300": 4,
+    "lbl-a100": 4,
+    "h100-pcie": 4,
+    "gh200-96": 4,
+    "gh200-144": 4,
+}
 """GPUs of a server where they are not 8."""
 GPUS = [
     name

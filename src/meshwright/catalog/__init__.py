@@ -27,20 +27,20 @@ COUNT = re.compile(r"\s*(\d[\d,_]*)\s*[xX*×]\s*(\S.*?)\s*$", re.ASCII)
 
 def chip(name: str) -> Chip:
     """The chip of that name or alias ("NVIDIA H100 80GB HBM3"); BadInput names the nearest ones."""
-    found: Chip = _get("chips", name)
-    return found
+    entry: Chip = _get("chips", name)
+    return entry
 
 
 def network(name: str) -> Network:
     """The network of that name or alias; BadInput names the nearest ones."""
-    found: Network = _get("networks", name)
-    return found
+    entry: Network = _get("networks", name)
+    return entry
 
 
 def model(name: str) -> Model:
     """The model of that name or Hugging Face id; BadInput names the nearest ones."""
-    found: Model = _get("models", name)
-    return found
+    entry: Model = _get("models", name)
+    return entry
 
 
 def has(kind: str, name: str) -> bool:
@@ -151,10 +151,10 @@ def _index(kind: str) -> dict[str, str]:
 
 
 def _get(kind: str, name: str) -> Any:
-    found = _index(kind).get(_key(str(name)[:200]))
-    if found is None:
+    file = _index(kind).get(_key(str(name)[:200]))
+    if file is None:
         raise unknown(kind.removesuffix("s"), name, names(kind), _index(kind))
-    return _entry(kind, found)
+    return _entry(kind, file)
 
 
 @cache

@@ -18,14 +18,14 @@ class Best(Ring):
         self, net: Links, V: Num, group: Group, chains: bool = True
     ) -> Load:
         """The best of ring, tree and, where switches add up, one pass through them."""
-        found = least(
+        quickest = least(
             super().all_reduce(net, V, group),
             tree.all_reduce(net, V, group, chains),
         )
         return (
-            in_network.all_reduce(net, V, group, found)
+            in_network.all_reduce(net, V, group, quickest)
             if any(net.reduces)
-            else found
+            else quickest
         )
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:

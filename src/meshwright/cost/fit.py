@@ -60,23 +60,24 @@ def bilinear(
     l, m, t = (np.array(column) for column in zip(*rows, strict=True))
     columns = np.stack([np.ones_like(l), m, l, l * m], axis=1)
     kept = [0, 1, 2, 3]
-    found = np.zeros(4)
+    factors = np.zeros(4)
     while kept:
         part = np.linalg.lstsq(columns[:, kept], t, rcond=None)[0]
-        found[:] = 0.0
-        found[kept] = part
+        factors[:] = 0.0
+        factors[kept] = part
         if part.min() >= 0:
             break
         kept.pop(int(part.argmin()))
-    found = np.maximum(found, 0.0)
+    factors = np.maximum(factors, 0.0)
     error = float(
-        np.abs(columns @ found - t).max() / max(float(np.abs(t).max()), 1e-30)
+        np.abs(columns @ factors - t).max()
+        / max(float(np.abs(t).max()), 1e-30)
     )
     return (
-        float(found[0]),
-        float(found[1]),
-        float(found[2]),
-        float(found[3]),
+        float(factors[0]),
+        float(factors[1]),
+        float(factors[2]),
+        float(factors[3]),
     ), error
 
 

@@ -265,12 +265,12 @@ class Timer:
 
     def collectives(self, passes: Sequence[Pass]) -> Num:
         """How many the host launches: those of one rank are none."""
-        found: Num = 0.0
+        count: Num = 0.0
         for work in passes:
             for message in work.comm:
                 sent = self.message(message).seconds
-                found = found + where(sent > 0, 1.0, 0.0)
-        return found
+                count = count + where(sent > 0, 1.0, 0.0)
+        return count
 
     def half(self, op: Op, work: Pass) -> Half:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
@@ -457,7 +457,7 @@ class Timer:
     def together(self, *passes: Sequence[Half]) -> list[Seconds]:
         """Passes of several operations (forward, backward), less what hides."""
         how = self.clock.overlap
-        found = [
+        seconds_of = [
             Seconds(*totals([half.time for half in one])) for one in passes
         ]
         budget = Budget(passes)
@@ -465,7 +465,7 @@ class Timer:
             HIDING, (how.cp, how.ep, how.tp), strict=True
         ):
             if option.scope == "none" or all(
-                _never(getattr(one, cause)) for one in found
+                _never(getattr(one, cause)) for one in seconds_of
             ):
                 continue
             for number, (hidden, slower) in enumerate(
@@ -473,12 +473,12 @@ class Timer:
             ):
                 if _never(hidden):
                     continue
-                one = found[number]
+                one = seconds_of[number]
                 shown = {cause: getattr(one, cause) - hidden}
-                found[number] = one._replace(
+                seconds_of[number] = one._replace(
                     **shown, overlap_slowdown=one.overlap_slowdown + slower
                 )
-        return found
+        return seconds_of
 
 
 class Budget:
@@ -587,5 +587,5 @@ def scaled(c: LayerCost, factor: float) -> LayerCost:
 def both(a: LayerCost, b: LayerCost) -> LayerCost:
     """One after the other."""
     fields: tuple[Any, ...] = b
-    found = LayerCost(*(x + y for x, y in zip(a, fields, strict=True)))
-    return found.lasting(found.causes)
+    total = LayerCost(*(x + y for x, y in zip(a, fields, strict=True)))
+    return total.lasting(total.causes)

@@ -64,11 +64,11 @@ class Links:
         """Kinds of links by their names, where none are given."""
         if not self.transports:
             names = [d.transport for d in self.dims] or [""] * len(self.rates)
-            found = tuple(
+            by_dim = tuple(
                 transport(name or (FAR if i else NEAR))
                 for i, name in enumerate(names)
             )
-            object.__setattr__(self, "transports", found)
+            object.__setattr__(self, "transports", by_dim)
 
     @cached_property
     def _known(self) -> dict[tuple[Any, ...], Any]:

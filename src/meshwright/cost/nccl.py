@@ -294,20 +294,20 @@ def ways(net: Links, s: Span, kind: str) -> list[Way]:
     if kind in ("broadcast", "reduce"):
         return [ring(net, s, whole=True)._replace(mix=mix)]
     times = 2.0 if kind == "all_reduce" else 1.0
-    found = [
+    candidates = [
         ring(net, s, times)._replace(mix=mix),
         ring_ll(net, s, times)._replace(mix=mix_ll),
     ]
     if kind == "all_reduce":
-        found += (
+        candidates += (
             trees(net, s, chains=False) if net.inside < len(s.used) else ()
         )
-        found += (
-            [pick(s.over, found[0], switched(net, s, NVLS_GROWS))]
+        candidates += (
+            [pick(s.over, candidates[0], switched(net, s, NVLS_GROWS))]
             if adds_up(net)
             else []
         )
-    return found
+    return candidates
 
 
 def _nearer_is_quicker(net: Links, _: Group) -> bool:

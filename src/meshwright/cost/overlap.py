@@ -85,11 +85,13 @@ Hidden = dict[Hide, Load]
 
 def together(several: Iterable[Hidden]) -> Hidden:
     """What hides alike has one budget."""
-    found: Hidden = {}
+    hidden_by: Hidden = {}
     for loads in several:
         for how, load in loads.items():
-            found[how] = found[how] + load if how in found else load
-    return found
+            hidden_by[how] = (
+                hidden_by[how] + load if how in hidden_by else load
+            )
+    return hidden_by
 
 
 def added(loads: Hidden) -> Load:

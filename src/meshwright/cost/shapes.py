@@ -70,8 +70,8 @@ def constants(chip: Chip, how: ChipTime) -> Kernels:
     share or the chip's own.
     """
     if how.kernels is not None:
-        found: Kernels = how.kernels
-        return found
+        by_how: Kernels = how.kernels
+        return by_how
     if how.matrix_efficiency is None and chip.kernel_law:
         return kernels(chip.kernel_law)
     return replace(

@@ -36,12 +36,12 @@ class Span(NamedTuple):
         """Seconds for a byte of every unit in the slowest of the dimensions from `first` on, with a
         rate for each.
         """
-        found: Num = 0.0
+        longest: Num = 0.0
         for i, rate in enumerate(rates, first):
-            found = maximum(
-                found, where(self.used[i], self.share[i] / rate, 0.0)
+            longest = maximum(
+                longest, where(self.used[i], self.share[i] / rate, 0.0)
             )
-        return found
+        return longest
 
     def steps(self, waits: Sequence[float]) -> Num:
         """Seconds of n - 1 steps round a ring: g_i - 1 of them in each unit of dimension i, of
@@ -67,14 +67,14 @@ class Over:
         key = of, *more
         if key not in self._known:
             self._known[key] = of(self.net, self.span, *more)
-        found: T = self._known[key]
-        return found
+        value: T = self._known[key]
+        return value
 
 
 def over(net: Links, group: Group) -> Over:
     """The group on the network, the same one each time."""
-    found: Over = net.once(Over, group)
-    return found
+    group_over: Over = net.once(Over, group)
+    return group_over
 
 
 def span(net: Links, group: Group) -> Span:

@@ -195,16 +195,16 @@ def span(net: Links, group: Group) -> Span:
     """
     if isinstance(group, Placed):
         return group.span
-    found: list[list[Part]] = []
+    runs: list[list[Part]] = []
     before = ""
     for i, (dim, n) in enumerate(zip(net.dims, group, strict=True)):
         part = axis(dim, n, efficiency=net.how.efficiency)._replace(dim=i)
         if dim.kind in TORUS and before in TORUS:
-            found[-1].append(part)
+            runs[-1].append(part)
         else:
-            found.append([part])
+            runs.append([part])
         before = dim.kind
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, runs))
 
 
 class Torus(Ring):
@@ -214,13 +214,13 @@ class Torus(Ring):
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
         at = span(net, group)
-        found = collective(kind, V, at, net.how.ring_factor == "one")
+        alone = collective(kind, V, at, net.how.ring_factor == "one")
         busy: list[Num] = [0.0] * len(group)
         for part, seconds in zip(
-            (p for level in at for p in level), found.busy, strict=True
+            (p for level in at for p in level), alone.busy, strict=True
         ):
             busy[part.dim] = busy[part.dim] + seconds
-        return found._replace(busy=Busy(busy))
+        return alone._replace(busy=Busy(busy))
 
     nearest_is_best = False
     """Two axes of a torus carry twice as much as one."""

@@ -246,55 +246,57 @@ def bridged(
 
     Raises BadInput for what neither says.
     """
-    found = bridge.read(
+    foreign = bridge.read(
         file, chips=chips_of(given), named=given.get("as_", "")
     )
     tables = {
         name: dict(t) if isinstance(t, Mapping) else t
-        for name, t in found.tables.items()
+        for name, t in foreign.tables.items()
     }
     given = dict(given)
     if other := given.get("model_"):
         tables["model"] = other
     if isinstance(described := tables.get("model"), dict):
         described.setdefault("name", Path(file).stem)
-    if "on" in given or found.on:
-        on = given.get("on", found.on or "").strip()
+    if "on" in given or foreign.on:
+        on = given.get("on", foreign.on or "").strip()
         given["on"] = (
-            f"{found.chips}x{on}"
-            if found.chips and catalog.has("chips", on)
+            f"{foreign.chips}x{on}"
+            if foreign.chips and catalog.has("chips", on)
             else on
         )
-    for need in missing(found, given):
+    for need in missing(foreign, given):
         raise BadInput(f"{file[:80]} {need}")
-    notes += told(found, given)
-    if found.left:
-        keys = ", ".join([*found.left][:NAMED]) + (
-            ", ..." if len(found.left) > NAMED else ""
+    notes += told(foreign, given)
+    if foreign.left:
+        keys = ", ".join([*foreign.left][:NAMED]) + (
+            ", ..." if len(foreign.left) > NAMED else ""
         )
-        them = "it" if len(found.left) == 1 else "them"
+        them = "it" if len(foreign.left) == 1 else "them"
         notes.append(
             f"not in the prediction: {keys} ({command('read')} {file} says why of {them})"
         )
     return tables, given
 
 
-def told(found: bridge.Found, given: Mapping[str, str]) -> tuple[str, ...]:
+def told(
+    file: bridge.ForeignFile, given: Mapping[str, str]
+) -> tuple[str, ...]:
     """Notes on a file of another tool, with what it leaves to the training script."""
     left = [
         f"{cell.script} ({flag.spelled})"
         for flag in flags()
-        if (cell := found.format.cells.get(f"{flag.table}.{flag.name}"))
+        if (cell := file.format.cells.get(f"{flag.table}.{flag.name}"))
         and cell.script
         and flag.name not in {*given, "batch"}  # without one there is no job
     ]
-    words = [f"{n} {v}" for n, v in found.taken.items() if n not in given]
+    words = [f"{n} {v}" for n, v in file.taken.items() if n not in given]
     first = (f"{TAKEN}{', '.join(words)}",) if words else ()
     if not left:
-        return (*first, *found.notes)
+        return (*first, *file.notes)
     return (
         *first,
-        *found.notes,
+        *file.notes,
         f"left to the training script: {', '.join(left)}",
     )
 
@@ -307,32 +309,32 @@ def chips_of(given: Mapping[str, str]) -> int | None:
         return None
 
 
-def missing(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
+def missing(file: bridge.ForeignFile, given: Mapping[str, str]) -> list[str]:
     """What a job needs that neither a file of another tool nor the flags say."""
-    needs = [] if "model_" in given else [f"{why}" for why in found.missing]
-    if "model" not in found.tables and "model_" not in given and not needs:
+    needs = [] if "model_" in given else [f"{why}" for why in file.missing]
+    if "model" not in file.tables and "model_" not in given and not needs:
         needs.append(
             "names no model: give it, such as --model llama3-8b or --model config.json"
         )
-    needs += unread(found, given)
+    needs += unread(file, given)
     if "on" not in given:
-        started = f" (it starts {found.chips} ranks)" if found.chips else ""
-        count = "" if found.chips else "64x"
+        started = f" (it starts {file.chips} ranks)" if file.chips else ""
+        count = "" if file.chips else "64x"
         needs.append(
             f"does not say which chips{started}: give them, such as --on {count}h100-sxm"
         )
-    if "batch" not in given and "batch" not in found.tables.get("job", {}):
+    if "batch" not in given and "batch" not in file.tables.get("job", {}):
         needs.append(
             "says no global batch: give it, such as --batch 512seq or --batch 4Mi"
         )
     return needs
 
 
-def unread(found: bridge.Found, given: Mapping[str, str]) -> list[str]:
+def unread(file: bridge.ForeignFile, given: Mapping[str, str]) -> list[str]:
     """What a file gives in a way that cannot be read and no flag says: a sentence, or none."""
     keys = {
         name: key
-        for path, key in found.unread.items()
+        for path, key in file.unread.items()
         for table, _, name in [path.partition(".")]
         if table != "model" and name not in given
     }
@@ -439,17 +441,17 @@ def split(
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     """The numbers of "8", "1,2,4" or "1..16", ascending."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         values = span(name, part.strip())
         if not values and not any(c.isdigit() for c in part):
             raise no_numbers(name, text)
         least = str(values[0]) if values else part.strip()
-        found.update(
+        numbers.update(
             values or (),
             {getattr(read(Layout, {name: least}, "layout"), name)},
         )
-    return tuple(sorted(found))
+    return tuple(sorted(numbers))
 
 
 def span(name: str, part: str) -> range | None:
@@ -509,7 +511,7 @@ def write_flags(
 
 
 def command_line(
-    model: str, given: Mapping[str, str], found: Prediction
+    model: str, given: Mapping[str, str], prediction: Prediction
 ) -> str:
     """The command that predicts this layout again, for copying; `model` and `given` as the user
     wrote them.
@@ -532,7 +534,7 @@ def command_line(
         shlex.join(
             [
                 *words,
-                *write_flags(found.layout, found.job, named=below),
+                *write_flags(prediction.layout, prediction.job, named=below),
             ]
         )
     )
@@ -550,15 +552,15 @@ SHORT = {"vpp": "interleave", "mbs": "microbatch"}
 
 def layout_words(text: str) -> dict[str, str] | None:
     """A layout in words: "tp=8 pp=4", "tp 8, pp 4", "tp8 zero-1"; None for what names a file."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     words = re.split(r"[\s,;=]+", text.replace("--", " ").strip())
     at = iter(word for word in words if word)
     for word in at:
         stuck = STUCK.fullmatch(word)
         name = (stuck[1] if stuck else word).lower().replace("-", "_")
-        found[SHORT.get(name, name)] = stuck[2] if stuck else next(at, "")
-    named = "=" in text or any(name in FIELDS for name in found)
-    return found if named else None
+        fields[SHORT.get(name, name)] = stuck[2] if stuck else next(at, "")
+    named = "=" in text or any(name in FIELDS for name in fields)
+    return fields if named else None
 
 
 PIPELINED = ("schedule", "interleave", "stages", "microbatch_group")

@@ -248,10 +248,10 @@ def _unknown(kind: object) -> BadInput:
 def _alike(name: str) -> str:
     """Families whose names begin alike."""
     stem = re.split(r"[\d_-]", name)[0]
-    found = [
+    names = [
         kind for kind in FAMILIES if len(stem) > 2 and kind.startswith(stem)
     ]
-    return f"; of that name {', '.join(found[:6])}" if found else ""
+    return f"; of that name {', '.join(names[:6])}" if names else ""
 
 
 def _own_name(config: Mapping[str, Any]) -> str:

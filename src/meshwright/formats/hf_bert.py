@@ -52,8 +52,8 @@ PADDING = 2
 def _ernie(c: Config) -> Fields:
     tasks = c.whole("task_type_vocab_size") if c.flag("use_task_id") else 0
     c.asked.add("task_type_vocab_size")
-    found = _bert(c)
-    return {**found, "token_types": found["token_types"] + tasks}
+    base = _bert(c)
+    return {**base, "token_types": base["token_types"] + tasks}
 
 
 def _narrow(c: Config, inner: int, outer: int) -> Fields:

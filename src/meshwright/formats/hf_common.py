@@ -173,9 +173,9 @@ def sliding(c: Config, default: Sequence[str] = ()) -> Fields:
     usual = (
         (list(default) or ["sliding"] * layers) if used else ["full"] * layers
     )
-    found = windows(c, usual)
-    if "layer_types" not in c.defaults and found["mixers"] != usual:
+    fields = windows(c, usual)
+    if "layer_types" not in c.defaults and fields["mixers"] != usual:
         raise c.refuse(
             "its class takes no layer_types, and they are not what it does"
         )
-    return found
+    return fields

@@ -175,14 +175,14 @@ def spelled(m: Model) -> Model:
 def differences(a: Model, b: Model) -> list[str]:
     """Names of the fields in which two models compute different things."""
     names = [f.name for f in fields(Model) if f.name not in NOT_COMPUTED]
-    found = [
+    keys = [
         name
         for name in names
         if getattr(spelled(a), name) != getattr(spelled(b), name)
         and not (name == "ffn" and all(kind.moe for kind in kinds(a)))
     ]
     return [
-        *found,
+        *keys,
         *(
             ["seq"]
             if a.positions == b.positions == "learned" and a.seq != b.seq

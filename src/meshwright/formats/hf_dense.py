@@ -99,9 +99,9 @@ def _gemma4(c: Config) -> Fields:
             raise c.refuse(f"{key} is {brief(c.get(key))}")
     usual = every(count(c), 6, "full", "sliding")
     usual[-1] = "full"
-    found = windows(c, usual)
-    found["mixers"] = [*found["mixers"][:-1], "full"]  # whatever the file says
-    wide = _of_full_layers(c, found["mixers"])
+    base = windows(c, usual)
+    base["mixers"] = [*base["mixers"][:-1], "full"]  # whatever the file says
+    wide = _of_full_layers(c, base["mixers"])
     alike = c.flag("attention_k_eq_v")
     kv = c.whole("num_key_value_heads")
     heads = {
@@ -114,8 +114,8 @@ def _gemma4(c: Config) -> Fields:
     )
     return {
         **PROJECTIONS(c),
-        **found,
-        "sliding": heads if "sliding" in found["mixers"] else None,
+        **base,
+        "sliding": heads if "sliding" in base["mixers"] else None,
         "head_dim": wide.get(
             "head_dim", c.whole("global_head_dim", default=512)
         ),

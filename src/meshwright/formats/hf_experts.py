@@ -289,7 +289,7 @@ def _glm_dsa(c: Config) -> Fields:
     """Some layers read the keys that the layer before chose."""
     # where the file lists the layers, they say nothing more
     c.asked.update(INDEX)
-    found = _indexed(c)
+    base = _indexed(c)
     layers = count(c)
     kinds = listed(c, "indexer_types", {"full": "sparse", "shared": "chosen"})
     if kinds is None:
@@ -314,8 +314,8 @@ def _glm_dsa(c: Config) -> Fields:
             first = c.whole("index_skip_topk_offset", default=2)
             own = [max(i - first + 1, 0) % step == 0 for i in range(layers)]
             kinds = ["sparse" if here else "chosen" for here in own]
-    both = zip(found["mixers"], kinds, strict=True)
-    return found | {"mixers": [b if a == "sparse" else a for a, b in both]}
+    both = zip(base["mixers"], kinds, strict=True)
+    return base | {"mixers": [b if a == "sparse" else a for a, b in both]}
 
 
 def _width(key: str) -> Part:

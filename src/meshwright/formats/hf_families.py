@@ -100,12 +100,12 @@ def _gemma3(c: Config) -> Fields:
 
 
 def _gemma(c: Config) -> Fields:
-    found = LLAMA(c)
+    base = LLAMA(c)
     # GemmaConfig takes the older value for what the models were trained with
     return (
-        {**found, "activation": "gelu-tanh"}
+        {**base, "activation": "gelu-tanh"}
         if c.get("hidden_act") == "gelu"
-        else found
+        else base
     )
 
 

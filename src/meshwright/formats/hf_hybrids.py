@@ -304,15 +304,15 @@ def _granite_hybrid(c: Config) -> Fields:
     """Mamba-2 and full attention; experts, if there are any, beside shared ones."""
     shared = c.whole("shared_intermediate_size")
     layers = count(c)
-    found: Fields = {
+    fields: Fields = {
         "ssm": _expanded(c),
         "ffn": shared,
         "mixers": listed(c, "layer_types", MAMBA) or ["ssm"] * layers,
         **PROJECTIONS(c),
     }
     if c.whole("num_local_experts"):
-        found["moe"] = routed(c, *MIXTRAL, shared_ffn=shared)
-    return found
+        fields["moe"] = routed(c, *MIXTRAL, shared_ffn=shared)
+    return fields
 
 
 def _falcon_h1(c: Config) -> Fields:
@@ -357,16 +357,16 @@ def _jamba(c: Config) -> Fields:
         "conv_bias": c.flag("mamba_conv_bias"),
         "inner_norms": True,
     }
-    found: Fields = {
+    fields: Fields = {
         "ssm": ssm,
         "mixers": listed(c, "layer_types", MAMBA) or usual,
     }
     if any(here):
-        found["moe"] = routed(
+        fields["moe"] = routed(
             c, "num_experts", "num_experts_per_tok", "intermediate_size"
         )
-        found["ffns"] = ["experts" if one else "dense" for one in here]
-    return found
+        fields["ffns"] = ["experts" if one else "dense" for one in here]
+    return fields
 
 
 def _mamba(c: Config) -> Fields:

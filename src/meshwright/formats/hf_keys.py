@@ -125,8 +125,8 @@ SHOWN = 8
 def classes() -> Mapping[str, Any]:
     """model_type -> its class, the aliases of its keys and their defaults."""
     text = shipped.text("transformers.json")
-    found: Mapping[str, Any] = json.loads(text)["families"]
-    return found
+    families: Mapping[str, Any] = json.loads(text)["families"]
+    return families
 
 
 @dataclass(frozen=True)

@@ -151,11 +151,11 @@ def full(c: Config) -> list[str]:
 def if_wide(layers: Layers) -> Layers:
     """These, where the file says how wide a window is; else none has one."""
 
-    def found(c: Config) -> list[str]:
+    def mixers(c: Config) -> list[str]:
         usual = layers(c)
         return usual if c.whole("sliding_window", default=0) else full(c)
 
-    return found
+    return mixers
 
 
 def windowed(

@@ -116,13 +116,13 @@ def load(path: str | Path) -> Classes:
     """What the kernels of a trace (.json or .json.gz) do; BadInput if it is none, holds none or is
     too large.
     """
-    found = classes(events(path))
-    if not found:
+    by_class = classes(events(path))
+    if not by_class:
         raise BadInput(
             f"{path} holds neither kernels nor operators (events of the categories kernel or"
             " cpu_op): record activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
         )
-    return found
+    return by_class
 
 
 def events(path: str | Path) -> list[dict[str, Any]]:
@@ -145,14 +145,14 @@ def events(path: str | Path) -> list[dict[str, Any]]:
         raise BadInput(
             f"{path} is not a JSON trace of torch.profiler"
         ) from None
-    found = trace.get("traceEvents") if isinstance(trace, dict) else trace
-    if not isinstance(found, list):
+    rows = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    if not isinstance(rows, list):
         raise BadInput(
             f"{path} has no list traceEvents: not a trace of torch.profiler"
         )
     kept = [
         e
-        for e in found
+        for e in rows
         if isinstance(e, dict) and e.get("ph") == "X" and timed(e)
     ]
     if not kept:
@@ -176,9 +176,9 @@ def category(event: dict[str, Any]) -> str:
     return str(event.get("cat", "")).lower()
 
 
-def classes(found: Iterable[dict[str, Any]]) -> Classes:
+def classes(rows: Iterable[dict[str, Any]]) -> Classes:
     """Class -> seconds and calls, largest first."""
-    every = list(found)
+    every = list(rows)
     counted = [e for e in every if category(e) in ON_GPU]
     lanes = "streams" if counted else "threads"
     if counted:
@@ -211,13 +211,13 @@ def classes(found: Iterable[dict[str, Any]]) -> Classes:
     return made
 
 
-def on_the_clock(found: Iterable[dict[str, Any]]) -> float:
+def on_the_clock(rows: Iterable[dict[str, Any]]) -> float:
     """Seconds in which at least one of the events of a device (or process) runs, summed over
     devices.
     """
     busy = 0.0
     ends: dict[str, float] = {}
-    for e in sorted(found, key=lambda e: float(e["ts"])):
+    for e in sorted(rows, key=lambda e: float(e["ts"])):
         device = str(e.get("pid"))
         start = float(e["ts"])
         end = float(e["ts"]) + float(e["dur"])
@@ -304,8 +304,8 @@ class Launchers:
 
 def arguments(event: dict[str, Any]) -> dict[str, Any]:
     """The table `args` of an event, empty if it has none."""
-    found = event.get("args")
-    return found if isinstance(found, dict) else {}
+    values = event.get("args")
+    return values if isinstance(values, dict) else {}
 
 
 def lane(event: dict[str, Any]) -> tuple[str, str]:
@@ -318,14 +318,14 @@ def own_times(ops: list[dict[str, Any]]) -> list[tuple[str, float]]:
     threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for e in ops:
         threads[lane(e)].append(e)
-    found = []
-    for events_ in threads.values():
+    closed = []
+    for rows in threads.values():
         open_: list[list[Any]] = []  # [name, end, own microseconds]
-        for e in sorted(events_, key=lambda e: (e["ts"], -e["dur"])):
+        for e in sorted(rows, key=lambda e: (e["ts"], -e["dur"])):
             while open_ and open_[-1][1] <= e["ts"]:
-                found.append(open_.pop())
+                closed.append(open_.pop())
             if open_:
                 open_[-1][2] -= e["dur"]
             open_.append([e["name"], e["ts"] + e["dur"], float(e["dur"])])
-        found += open_
-    return [(name, max(own, 0.0)) for name, _, own in found]
+        closed += open_
+    return [(name, max(own, 0.0)) for name, _, own in closed]

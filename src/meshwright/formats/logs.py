@@ -88,14 +88,14 @@ class Log:
 
         batch_tokens, chips: needed where the log says tokens a second and chip only.
         """
-        found = [s.seconds for s in self.steady if s.seconds]
+        seconds = [s.seconds for s in self.steady if s.seconds]
         rates = [
             s.tokens_per_s_per_chip
             for s in self.steady
             if s.tokens_per_s_per_chip
         ]
-        if found:
-            return median(found)
+        if seconds:
+            return median(seconds)
         if not (rates and batch_tokens and chips):
             raise BadInput(
                 "the log says tokens a second: batch in tokens and chips are needed"
@@ -105,22 +105,22 @@ class Log:
 
 def steps_of(text: str, where: str = "the log") -> Log:
     """The steps in a log's text.  Raises BadInput where it has none that are known."""
-    found: dict[str, dict[int, Step]] = {
+    by_kind: dict[str, dict[int, Step]] = {
         "megatron": {},
         "nemo": {},
         "torchtitan": {},
     }
     for kind, step in _lines(text):
-        found[kind][step.iteration] = (
+        by_kind[kind][step.iteration] = (
             step  # a restart writes a step once more: the last one counts
         )
-    kind = max(found, key=lambda k: len(found[k]))
-    if not found[kind]:
+    kind = max(by_kind, key=lambda k: len(by_kind[k]))
+    if not by_kind[kind]:
         raise BadInput(
             f"{where} has no steps of Megatron-LM, NeMo or torchtitan: lines with 'elapsed time"
             " per iteration', 'train_step_timing' or 'tps:'"
         )
-    return Log(kind, tuple(step for _, step in sorted(found[kind].items())))
+    return Log(kind, tuple(step for _, step in sorted(by_kind[kind].items())))
 
 
 def _lines(text: str) -> Iterator[tuple[str, Step]]:

@@ -76,21 +76,21 @@ def load(path: str | Path, kind: str = "") -> list[Sample]:
         ),
         "",
     )
-    found = list(
+    samples = list(
         of_csv(text)
         if head.startswith("collective,")
         else of_text(text, kind or of_name(text, Path(path).name), str(path))
     )
-    if not found:
+    if not samples:
         raise BadInput(
             f"{path} holds no measured collectives: neither lines of nccl-tests nor a table of"
             f" {', '.join(COLUMNS)}"
         )
-    if len(found) > MOST_ROWS:
+    if len(samples) > MOST_ROWS:
         raise BadInput(
             f"{path} holds more than {MOST_ROWS} measured collectives"
         )
-    return found
+    return samples
 
 
 def of_name(text: str, name: str = "") -> str:
@@ -274,14 +274,14 @@ def fits(samples: list[Sample]) -> dict[Group, Line]:
 
 def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
     """Group -> (bytes, seconds) by size; of several measurements of a size the mean."""
-    found: dict[Group, dict[float, list[float]]] = defaultdict(
+    groups: dict[Group, dict[float, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for s in samples:
-        found[s.kind, s.nodes, s.per_node][s.bytes].append(s.seconds)
+        groups[s.kind, s.nodes, s.per_node][s.bytes].append(s.seconds)
     return {
         group: [(x, sum(t) / len(t)) for x, t in sorted(rows.items())]
-        for group, rows in found.items()
+        for group, rows in groups.items()
     }
 
 

@@ -44,10 +44,10 @@ def write_all(timelines: Mapping[str, Timeline], title: str) -> dict[str, Any]:
     names = list[Event]()
     first = 0
     for name, timeline in timelines.items():
-        found = _events(timeline)
+        rows = _events(timeline)
         flows = len(events)
-        threads = sorted({(event["pid"], event["tid"]) for event in found})
-        for event in (*_names(threads, name), *found):
+        threads = sorted({(event["pid"], event["tid"]) for event in rows})
+        for event in (*_names(threads, name), *rows):
             event["pid"] += first
             if "id" in event:
                 event["id"] += (

@@ -100,13 +100,13 @@ def waited(
     waits: Sequence[tuple[str, Range]], within: Sequence[Range]
 ) -> dict[str, float]:
     """axis -> seconds of the waits that begin inside one of the ranges."""
-    found: dict[str, float] = defaultdict(float)
+    by_axis: dict[str, float] = defaultdict(float)
     starts = [begin for begin, _ in within]
     for axis, (begin, end) in waits:
         at = bisect_right(starts, begin) - 1
         if at >= 0 and begin < within[at][1]:
-            found[axis] += (end - begin) / 1e6
-    return dict(found)
+            by_axis[axis] += (end - begin) / 1e6
+    return dict(by_axis)
 
 
 def peak(memory: Sequence[tuple[float, float]], step: Range) -> float | None:

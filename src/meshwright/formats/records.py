@@ -139,13 +139,15 @@ def alike(
     attempts.
     """
     same = {row["attempt"] for row in like_the_newest(made)}
-    found = [
+    attempts = [
         row for row in rows if not made or row.get("attempt") in same
     ] or list(rows)
     later = [
-        b for a, b in pairwise(found) if a.get("attempt") == b.get("attempt")
+        b
+        for a, b in pairwise(attempts)
+        if a.get("attempt") == b.get("attempt")
     ]
-    kept = later or found
+    kept = later or attempts
     whole = (
         [  # a batch that still grew takes less
             row

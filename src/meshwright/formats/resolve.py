@@ -74,8 +74,8 @@ def cluster(
         "chips": count,
         "name": text.strip(),
     }
-    found: Cluster = read(Cluster, parts, f"cluster {text[:80]!r}")
-    return found
+    described: Cluster = read(Cluster, parts, f"cluster {text[:80]!r}")
+    return described
 
 
 def _is_directory(name: str) -> bool:

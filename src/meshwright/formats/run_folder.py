@@ -107,10 +107,10 @@ def metrics(path: Path) -> tuple[dict[str, Any], ...]:
 def lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
     """The JSON values of a file, one a line; an unfinished last line is left out."""
     text = read_text(path, largest).split("\n")
-    found = []
+    rows = []
     for count, line in enumerate(text, 1):
         try:
-            found += [json.loads(line)] if line.strip() else []
+            rows += [json.loads(line)] if line.strip() else []
         except (ValueError, RecursionError):
             if count < len(text) and any(
                 rest.strip() for rest in text[count:]
@@ -118,7 +118,7 @@ def lines(path: Path, largest: int = LARGEST_RECORD) -> list[Any]:
                 raise BadInput(
                     f"{path}, line {count}: not a line of JSON"
                 ) from None
-    return found
+    return rows
 
 
 def records(folder: Path) -> tuple[RankRecord, ...]:
@@ -135,21 +135,21 @@ def records(folder: Path) -> tuple[RankRecord, ...]:
         raise BadInput(
             f"{folder / RECORD} holds more than {MOST_RANKS} records or {LARGEST_RUN // 2**20} MiB"
         )
-    found = tuple(rank_record(file) for file in files)
-    whole = found[0].ranks
-    if [each.rank for each in found] != [*range(whole)] or any(
-        each.ranks != whole for each in found
+    ranks = tuple(rank_record(file) for file in files)
+    whole = ranks[0].ranks
+    if [each.rank for each in ranks] != [*range(whole)] or any(
+        each.ranks != whole for each in ranks
     ):
         raise BadInput(
-            f"{folder / RECORD} holds {len(found)} records, not those of ranks 0 to {whole - 1} of"
+            f"{folder / RECORD} holds {len(ranks)} records, not those of ranks 0 to {whole - 1} of"
             " one run"
         )
     shared = set.intersection(
-        *({step.step for step in each.steps} for each in found)
+        *({step.step for step in each.steps} for each in ranks)
     )
     if not shared:
         return ()
-    return tuple(only(each, shared) for each in found)
+    return tuple(only(each, shared) for each in ranks)
 
 
 def only(record: RankRecord, steps: set[int]) -> RankRecord:

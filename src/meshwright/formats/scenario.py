@@ -57,7 +57,7 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
             f"scenario {text[:80]!r} must end in /dense or /sparse, or in neither"
         )
     chip, joined = _hardware(base)
-    found = Scenario(
+    scenario_ = Scenario(
         text,
         chip,
         joined,
@@ -65,9 +65,9 @@ def load_scenario(text: str, *, files: bool = True) -> Scenario:
         precision=precision(chip),
     )
     return (
-        put("law.experts", SPARSE)(found)
+        put("law.experts", SPARSE)(scenario_)
         if kind.lower() == "sparse"
-        else found
+        else scenario_
     )
 
 
@@ -75,15 +75,13 @@ def read_scenario(
     table: Mapping[str, Any], name: str = "scenario"
 ) -> Scenario:
     """The scenario a table describes."""
-    found = read(Scenario, {"name": name, **table}, "scenario", known, False)
+    base = read(Scenario, {"name": name, **table}, "scenario", known, False)
     if "assumptions" not in table:
-        found = replace(
-            found, assumptions=fitting(found.chip, found.assumptions)
-        )
+        base = replace(base, assumptions=fitting(base.chip, base.assumptions))
     return (
-        found
+        base
         if "precision" in table
-        else replace(found, precision=precision(found.chip))
+        else replace(base, precision=precision(base.chip))
     )
 
 

@@ -95,13 +95,13 @@ def _cell(cell: str, rank: int) -> list[tuple[int, str, int]]:
         if cell
         else []
     )
-    found = [
+    actions = [
         (int(match[1]), match[2], int(match[3])) for match in matches if match
     ]
-    if len(found) < len(matches):
+    if len(actions) < len(matches):
         raise BadInput(
             f"row {rank + 1} of the schedule CSV has {cell[:40]!r}, which is no computation: write"
             " stage, kind (F, B, I or W) and microbatch, such as 0F0, and leave communication out"
             " (PyTorch's compute_only format)"
         )
-    return found
+    return actions

@@ -61,18 +61,18 @@ def translated(words: Sequence[str]) -> list[str]:
     """The words as this command spells them.  Raises BadInput for flags whose meaning another flag
     has.
     """
-    found: list[str] = []
+    out: list[str] = []
     for word in joined(words):
         flag, equals, value = word.partition("=")
         if flag in MACHINE and flag not in OWN.get(words[0], ()):
             raise BadInput(
                 f"{flag} is not known: --on says how many chips and which, such as --on 8xh100-sxm"
             )
-        previous = found[-1] if found else ""
+        previous = out[-1] if out else ""
         if previous in IN_SEQUENCES or flag in IN_SEQUENCES and equals:
             number = value if equals else word
-            found[-1:] = [
-                *(found[-1:] if equals else []),
+            out[-1:] = [
+                *(out[-1:] if equals else []),
                 f"--batch={number}{'seq' * number.isdigit()}",
             ]
         elif (
@@ -80,26 +80,26 @@ def translated(words: Sequence[str]) -> list[str]:
             and previous.startswith("--")
             and "=" not in previous
         ):
-            found[-1] = f"{previous}={word}"  # a value, not a flag
+            out[-1] = f"{previous}={word}"  # a value, not a flag
         else:
-            found.append(
+            out.append(
                 word
                 if flag in IN_SEQUENCES
                 else OURS.get(flag, flag) + equals + value
             )
-    return found
+    return out
 
 
 def joined(words: Sequence[str]) -> list[str]:
     """The words with Megatron Core's modules to recompute, several words there, as one value."""
-    found: list[str] = []
+    out: list[str] = []
     inside = False
     for word in words:
         if inside and word in PARTS:
-            found[-1] += word if found[-1].endswith("=") else f"+{word}"
+            out[-1] += word if out[-1].endswith("=") else f"+{word}"
             continue
         inside = word.partition("=")[0] == MODULES
-        found.append(
+        out.append(
             f"{word}="
             if word == MODULES
             else word.replace(",", "+")
@@ -107,5 +107,5 @@ def joined(words: Sequence[str]) -> list[str]:
             else word
         )
     return [
-        word.rstrip("=") if word == f"{MODULES}=" else word for word in found
+        word.rstrip("=") if word == f"{MODULES}=" else word for word in out
     ]

@@ -21,7 +21,7 @@ def words(text: str) -> list[str]:
     """Its words without quotes and comments, `#` at the start of a word.  ValueError for a quote
     that is not closed.
     """
-    found: list[str] = []
+    parts: list[str] = []
     at = 0
     while at < len(text):
         if space := SPACE.match(text, at):
@@ -36,5 +36,5 @@ def words(text: str) -> list[str]:
             at = piece.end()
         if at < len(text) and text[at] not in " \t\r\n":
             raise ValueError("a quote is not closed")
-        found.append("".join(pieces))
-    return found
+        parts.append("".join(pieces))
+    return parts

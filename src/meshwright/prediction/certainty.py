@@ -362,33 +362,35 @@ def nearest(job: Job, count: int = NEAREST) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=64)
 def _nearest(asked: Run, count: int) -> tuple[Run, ...]:
-    found: list[Run] = []
+    nearest_runs: list[Run] = []
     for run in sorted(runs(), key=lambda run: (apart(asked, run), run.id)):
-        if not any(run[1:11] == other[1:11] for other in found):
-            found.append(run)
-        if len(found) == count:
+        if not any(run[1:11] == other[1:11] for other in nearest_runs):
+            nearest_runs.append(run)
+        if len(nearest_runs) == count:
             break
-    return tuple(found)
+    return tuple(nearest_runs)
 
 
 def apart(asked: Run, run: Run) -> float:
     """How far a run is from a job: chips, software and kind of model first, then sizes."""
-    found = 3.0
+    distance = 3.0
     if run.family == asked.family:
-        found = 1.0
+        distance = 1.0
     if run.chip == asked.chip:
-        found = 0.0
+        distance = 0.0
     same = framework_family(run.framework) == framework_family(asked.framework)
-    found += 0.5 if same else 2.0
-    found -= 0.5 * (run.framework == asked.framework)
-    found += 3.0 * (run.kind != asked.kind)
-    found += 1.0 * (run.precision != asked.precision)
+    distance += 0.5 if same else 2.0
+    distance -= 0.5 * (run.framework == asked.framework)
+    distance += 3.0 * (run.kind != asked.kind)
+    distance += 1.0 * (run.precision != asked.precision)
     sizes = (
         (asked.chips, run.chips),
         (asked.parameters, run.parameters),
         (asked.tokens, run.tokens),
     )
-    return found + sum(0.3 * abs(math.log2(mine / its)) for mine, its in sizes)
+    return distance + sum(
+        0.3 * abs(math.log2(mine / its)) for mine, its in sizes
+    )
 
 
 @cache

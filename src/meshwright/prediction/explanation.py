@@ -162,10 +162,10 @@ class Explanation:
 
     def summed(self, what: Callable[[Seconds], Traced]) -> Traced:
         """A sum over all passes."""
-        found: Traced = 0.0
+        total: Traced = 0.0
         for n, seconds in self.passes.values():
-            found = found + n * what(seconds)
-        return found
+            total = total + n * what(seconds)
+        return total
 
     def copies(self) -> Traced:
         """Of activations to host memory and back, what outlasts the passes beside it."""
@@ -183,11 +183,11 @@ class Explanation:
                 for layer in parts.layers
             )
         )
-        found: Traced = 0.0
+        total: Traced = 0.0
         for (label, _), (n, seconds) in passes(r, longer).items():
             if label not in ENDS_CALLED:
-                found = found + n * seconds.memory
-        return found
+                total = total + n * seconds.memory
+        return total
 
 
 def passes(
@@ -199,17 +199,17 @@ def passes(
     text = result.layout.recompute
     some = float(slowest.again(text))
     kinds = labels(result.job.model)
-    found: dict[Pass, tuple[float, Seconds]] = {}
+    by_pass: dict[Pass, tuple[float, Seconds]] = {}
     for label, part, often in zip(
         (*kinds, *ENDS_CALLED), cost.parts, slowest.parts, strict=True
     ):
         n = float(often * m)
-        found[label, "forward"] = n, part.causes.forward
-        found[label, "backward"] = n, part.causes.backward
+        by_pass[label, "forward"] = n, part.causes.forward
+        by_pass[label, "backward"] = n, part.causes.backward
         again = redo(part, text) if label in kinds else None
         if again:
-            found[label, "recomputed"] = n * some, again.causes
-    return found
+            by_pass[label, "recomputed"] = n * some, again.causes
+    return by_pass
 
 
 def named_costs(parts: Body, labels: list[str]) -> Body:
@@ -225,10 +225,10 @@ def named_costs(parts: Body, labels: list[str]) -> Body:
 
     def named(cost: LayerCost, label: str) -> LayerCost:
         again = {name: redone(label, x) for name, x in cost.redone.items()}
-        found: LayerCost = itemised(
+        recorded_cost: LayerCost = itemised(
             cost._replace(redone=Redone(again)), label, COSTS, Recorded.called
         )
-        return found
+        return recorded_cost
 
     return parts._replace(
         layers=tuple(map(named, parts.layers, labels)),

@@ -82,11 +82,11 @@ class _Writer:
         if id(x) not in self.known and id(x) not in self.open:
             self.known[id(x)] = self.lettered(x.value)
         if id(x) not in self.known:
-            found, binds = self.composed(x)
-            once = x.name or (self.often[id(x)] == 1 and len(found) <= WIDE)
+            words, binds = self.composed(x)
+            once = x.name or (self.often[id(x)] == 1 and len(words) <= WIDE)
             if once:
-                return found, binds
-            self.known[id(x)] = self.lettered(found)
+                return words, binds
+            self.known[id(x)] = self.lettered(words)
         return self.known[id(x)], 4
 
     def composed(self, x: Recorded) -> tuple[str, int]:
@@ -117,17 +117,17 @@ def _uses(x: Traced) -> Iterator[Traced]:
 def _opened(root: Traced) -> set[int]:
     """The numbers that are written by their operations: those nearest to the whole first; long sums
     inside it, and what is left when there are enough, by their values."""
-    found: set[int] = set()
+    opened: set[int] = set()
     queue = deque([root])
-    while queue and len(found) < MOST:
+    while queue and len(opened) < MOST:
         x = queue.popleft()
-        if not isinstance(x, Recorded) or id(x) in found:
+        if not isinstance(x, Recorded) or id(x) in opened:
             continue
         if x is root or not x.to or addends(x) <= ADDENDS:
-            found.add(id(x))
+            opened.add(id(x))
             queue += x.to
     inputs = (x for x in _uses(root) if isinstance(x, Recorded) and not x.to)
-    return found | {id(x) for x in inputs}
+    return opened | {id(x) for x in inputs}
 
 
 def addends(x: Traced) -> int:

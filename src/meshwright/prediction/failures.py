@@ -132,11 +132,11 @@ def known() -> dict[str, Any]:
 @cache
 def of_family(family: str) -> Failures:
     """What interrupts runs on a family of chips."""
-    found = {**known()["usual"], **known().get(family, {})}
+    rates = {**known()["usual"], **known().get(family, {})}
     units = {"storage_bytes_per_s": "B/s", "state_bytes": ""}
     numbers = {
         k: parse(v["value"], units.get(k, "s"), f"failures.{k}")
-        for k, v in found.items()
+        for k, v in rates.items()
     }
     return Failures(chip_mtbf_s=numbers.pop("mtbf_s"), **numbers)
 

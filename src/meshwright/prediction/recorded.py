@@ -123,13 +123,13 @@ class Recorded:
     @classmethod
     def called(cls, item: str, x: Traced) -> Any:
         """A number that a term is made of (`num.naming`)."""
-        found = (
+        copy = (
             cls(x.value, x.does, x.to, x.name)
             if isinstance(x, Recorded)
             else cls(float(x), name=_spelled(item))
         )
-        found.item, found.holds = item, True
-        return found
+        copy.item, copy.holds = item, True
+        return copy
 
     def __float__(self) -> float:
         return self.value
@@ -325,8 +325,8 @@ def _shares(y: Recorded, weight: Traced) -> Iterator[tuple[Traced, Traced]]:
 
 def taken(x: Traced) -> Traced:
     """What was taken away from a number."""
-    found: Traced = 0.0
+    total: Traced = 0.0
     while isinstance(x, Recorded) and x.does == "-":
-        found = found + x.to[1]
+        total = total + x.to[1]
         x = x.to[0]
-    return found
+    return total

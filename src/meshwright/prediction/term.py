@@ -86,9 +86,9 @@ class Term:
             if path == part.name:
                 return part
             if path.startswith(part.name + "/") and (
-                found := part.find(path[len(part.name) + 1 :])
+                match := part.find(path[len(part.name) + 1 :])
             ):
-                return found
+                return match
         return None
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Term]]:
@@ -107,8 +107,8 @@ def parts_of(
     """The items of a recorded number as terms that add up to `value`, which it is but for rounding;
     rest: the name of what is left over.
     """
-    found = contributions(x)
-    _, left = found.pop("", (1.0, None))
+    shares = contributions(x)
+    _, left = shares.pop("", (1.0, None))
     parts = [
         Term(
             name,
@@ -118,7 +118,7 @@ def parts_of(
             source,
             expression=(times, n, each),
         )
-        for name, (n, each) in found.items()
+        for name, (n, each) in shares.items()
     ]
     if left is not None or (value and not parts):
         over = value - sum(part.value for part in parts)

@@ -32,7 +32,7 @@ def step_term(e: Explanation) -> Term:
     """The tree behind `Prediction.term`."""
     p = e.result
     formula = formulas(p)
-    found: dict[str, Sequence[Term]] = {
+    parts: dict[str, Sequence[Term]] = {
         **operations(e),
         "pp_comm": [*_sends(e)],
         "dp_comm": [*_synchronisation(e)],
@@ -57,7 +57,7 @@ def step_term(e: Explanation) -> Term:
         "s",
         "sum of its parts, on the device the pipeline waits for",
         parts=tuple(
-            Term(name, value, "s", *formula[name], tuple(found.get(name, ())))
+            Term(name, value, "s", *formula[name], tuple(parts.get(name, ())))
             for name, value in p.time_s.items()
         ),
     )
@@ -68,12 +68,12 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
     of them hides.
     """
     p = e.result
-    found: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
+    by_cause: dict[str, list[Term]] = {cause: [] for cause in CAUSES}
     every = passes(p, p.cost)
     for key, (n, seconds) in every.items():
         if n and float(seconds.host):
             label, direction = key
-            found["host"].append(
+            by_cause["host"].append(
                 Term(
                     f"{label} {direction}",
                     float(seconds.host) * n,
@@ -91,20 +91,20 @@ def operations(e: Explanation) -> dict[str, list[Term]]:
         runs = again(ops, again_of if label in kinds else "none")
         for timed, redone in zip(cost.operations, runs, strict=False):
             n = times * float(timed.times)
-            _operation(e, found, label, timed, "forward", n)
-            _operation(e, found, label, timed, "backward", n)
+            _operation(e, by_cause, label, timed, "forward", n)
+            _operation(e, by_cause, label, timed, "backward", n)
             if redone is not NEVER:
                 n = n * (float(redone.share) * some)
-                _operation(e, found, label, timed, "recomputed", n)
-    found["memory"] += _copies(e, found["memory"])
+                _operation(e, by_cause, label, timed, "recomputed", n)
+    by_cause["memory"] += _copies(e, by_cause["memory"])
     for cause in OVERLAPPED:
-        found[cause] += _hidden(e, cause, found[cause])
-    return found
+        by_cause[cause] += _hidden(e, cause, by_cause[cause])
+    return by_cause
 
 
 def _operation(
     e: Explanation,
-    found: dict[str, list[Term]],
+    by_cause: dict[str, list[Term]],
     label: str,
     timed: Timed,
     direction: str,
@@ -119,7 +119,7 @@ def _operation(
     for cause, seconds in zip(CAUSES, half.time, strict=True):
         if seconds:
             formula: Any = _sent if cause in OVERLAPPED else _done
-            found[cause].append(
+            by_cause[cause].append(
                 Term(
                     name,
                     float(seconds) * n,

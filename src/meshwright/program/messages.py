@@ -399,9 +399,9 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     after each microbatch, or (halved backward passes) once.
     """
     layout = job.layout
-    found = Sent()
+    sent = Sent()
     if layout.tp == 1 or not layout.sequence_parallel:
-        return found
+        return sent
     together = not reduced_at_once(layout)
     chunks = {0} if layout.zero < 2 and m > 1 else set[int]()
     if layout.pp > 1 and together:
@@ -412,10 +412,10 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
         )
         for name, shape in shapes.items():
             if name.startswith(WHOLE) or "norm" in name:
-                found["all_reduce", "tp", prod(shape) * width] += (
+                sent["all_reduce", "tp", prod(shape) * width] += (
                     1 if together else m
                 )
-    return found
+    return sent
 
 
 def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
@@ -423,18 +423,18 @@ def piled_up(actions: list[Action], of: list[Stage]) -> set[int]:
     gradient of an input is through, with the gradients of weights that are there by then.
     """
     made = set[int]()
-    found = set[int]()
+    chunks = set[int]()
     for action in actions:
         # the first stage has no gradient to hand on: all its work waits for W
         if action.kind == "B" or (
             action.kind == "W" and of[action.chunk].first
         ):
-            found.add(action.chunk)
+            chunks.add(action.chunk)
         elif action.kind == "W":
             made.add(action.chunk)
         elif action.kind == "I" and action.chunk in made:
-            found.add(action.chunk)
-    return found
+            chunks.add(action.chunk)
+    return chunks
 
 
 def reduced_at_once(layout: Layout) -> bool:
@@ -459,7 +459,7 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
     weights are gathered as often as PyTorch lets go of their chunk (`gathered_again`).
     """
     layout = job.layout
-    found = Sent()
+    sent = Sent()
     again = Counter({0: int(gathers(layout.zero, 2 * m))})
     if layout.pp > 1 and layout.zero:
         again = gathered_again(order(job, rank), cuts(layout.zero, "weights"))
@@ -471,15 +471,15 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
         size = elements(shapes, inside)
         if layout.zero == 0:
             every = inside * copies
-            found["all_reduce", axis, size * FP32] += int(every > 1)
+            sent["all_reduce", axis, size * FP32] += int(every > 1)
             continue
         if inside > 1:
             gather = size * int(job.precision.gather_bytes)
-            found["all_gather", axis, gather] += again[chunk]
-            found["reduce_scatter", axis, size * FP32] += scatters
+            sent["all_gather", axis, gather] += again[chunk]
+            sent["reduce_scatter", axis, size * FP32] += scatters
         if copies > 1:
-            found["all_reduce", "copies", size * FP32 // inside] += scatters
-    return +found
+            sent["all_reduce", "copies", size * FP32 // inside] += scatters
+    return +sent
 
 
 def order(job: Job, rank: int) -> list[Action]:
@@ -506,10 +506,10 @@ _add_unshard_reshard, max_active_stages).
 
 def gathered_again(actions: list[Action], sharded: bool) -> Counter[int]:
     """How often the weights of each chunk are gathered under a pipeline."""
-    found = Counter[int]()
+    counts = Counter[int]()
     for _, fetched in gathered(actions, sharded):
-        found.update(fetched)
-    return found
+        counts.update(fetched)
+    return counts
 
 
 def gathered(
@@ -535,13 +535,13 @@ def gathered(
 
 def ahead(actions: list[Action]) -> list[set[int]]:
     """The first `ACTIVE` different chunks from each action on."""
-    found = list[set[int]]()
+    steps = list[set[int]]()
     chunks = list[int]()
     for action in reversed(actions):
         others = (chunk for chunk in chunks if chunk != action.chunk)
         chunks = [action.chunk, *others][:ACTIVE]
-        found.append(set(chunks))
-    return found[::-1]
+        steps.append(set(chunks))
+    return steps[::-1]
 
 
 def replicas(

@@ -47,12 +47,12 @@ def peaks(job: Job, layout: Layout) -> dict[str, Terms]:
     by = shares(wanted, layout, schedule_of(layout), layout.interleave)
     ranks = {end: int(by[end].rank) for end in by.called(*ENDS)}
     units = Units(wanted, 0)
-    found = {
+    by_rank = {
         rank: peak(wanted, rank, units=units).peak
         for rank in set(ranks.values())
     }
     return {
-        end: {term: size for term, size in found[rank].items() if size}
+        end: {term: size for term, size in by_rank[rank].items() if size}
         for end, rank in ranks.items()
     }
 
@@ -64,10 +64,10 @@ def fullest(devices: Mapping[str, Terms]) -> Terms:
 
 def by_kind(terms: Mapping[str, float]) -> Use:
     """The bytes of a device by kind."""
-    found = dict.fromkeys(Use._fields, 0.0)
+    use = dict.fromkeys(Use._fields, 0.0)
     for term, size in terms.items():
-        found[KINDS.get(term, "activations")] += size
-    return Use(**found)
+        use[KINDS.get(term, "activations")] += size
+    return Use(**use)
 
 
 def named(terms: Mapping[str, float]) -> str:

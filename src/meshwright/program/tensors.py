@@ -106,17 +106,17 @@ def results(job: Job, ops: Iterable[Op]) -> Num:
     fp32.
     """
     width = job.precision.activation_bytes
-    found: Num = 0.0
+    saved: Num = 0.0
     for op in ops:
         if "norm" in op.name:
             # RMS norm of the hidden state
             several = op.weights == job.model.hidden
-            found = found + op.saved / (NORM_SAVED if several else 1.0)
+            saved = saved + op.saved / (NORM_SAVED if several else 1.0)
         if op.kind == "matmul":
-            found = found + width * sum(
+            saved = saved + width * sum(
                 y.out * y.tokens for y in op.forward.products
             )
-    return found
+    return saved
 
 
 def kept(op: Op, recompute: str, again: bool) -> Num:

@@ -63,7 +63,7 @@ def tiles(
     documents: Documents = (0,),
 ) -> tuple[Tile, ...]:
     """What queries at these positions, which follow each other on the rank, see of T keys."""
-    found, at = list[Tile](), 0
+    parts, at = list[Tile](), 0
     for part in positions:
         for start, end in zip(documents, (*documents[1:], T), strict=True):
             first = max(start, part.start)
@@ -71,15 +71,15 @@ def tiles(
             if first < last:
                 rows = at + first - part.start
                 if causal:
-                    found += of_document(
+                    parts += of_document(
                         rows, first - start, last - start, start, window or T
                     )
                 else:
-                    found.append(
+                    parts.append(
                         Tile((rows, rows + last - first), (start, end), "full")
                     )
         at += len(part)
-    return tuple(folded(found))
+    return tuple(folded(parts))
 
 
 def of_document(

@@ -86,9 +86,9 @@ class Powers(FuncFormatter):
     def plain(self, x: float, place: int | None = None) -> str:
         """10²⁴, 2·10²⁴."""
         text = self.other(x, place)
-        if not (found := TYPESET.fullmatch(text)):
+        if not (match := TYPESET.fullmatch(text)):
             return text
-        times, base, power = found.groups("")
+        times, base, power = match.groups("")
         return (times and f"{times}·") + base + power.translate(RAISED)
 
 
@@ -259,24 +259,24 @@ def configuration(
     axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]
 ) -> None:
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
-    found = {
+    rows_ = {
         row: [_cell(getattr(p.layout, row)) for p in predictions]
         for row in FIELDS
     }
-    found |= {"microbatches": [_cell(p.microbatches) for p in predictions]}
-    found |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
-    found |= {
+    rows_ |= {"microbatches": [_cell(p.microbatches) for p in predictions]}
+    rows_ |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
+    rows_ |= {
         f"in one {near(predictions[0])[0]}": [
             near(p)[1].replace(" ", "\u2009") for p in predictions
         ]
     }
     rows = [
         row
-        for row, cells in found.items()
+        for row, cells in rows_.items()
         if row in ALWAYS or {*cells} - SILENT
     ]
     for y, row in enumerate(rows):
-        for x, cell in enumerate(found[row]):
+        for x, cell in enumerate(rows_[row]):
             text = axes.text(
                 x,
                 y,
@@ -313,14 +313,14 @@ def scaling(sweep: Sweep) -> Figure:
     """
     figure = Figure(figsize=(7.0, 6.0), layout="constrained")
     top, low = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    found = sweep.found
+    points = sweep.found
     chips = sweep.over in ("chips", "on", "cluster.chips")
     xs, numeric = _positions(sweep)
-    rates = [p.tokens_per_s for _, p in found]
+    rates = [p.tokens_per_s for _, p in points]
     if chips and numeric:
         ideal = [
-            rates[0] * p.job.cluster.chips / found[0][1].job.cluster.chips
-            for _, p in found
+            rates[0] * p.job.cluster.chips / points[0][1].job.cluster.chips
+            for _, p in points
         ]
         top.plot(
             xs, ideal, color="black", linestyle=":", label="perfect scaling"
@@ -337,7 +337,7 @@ def scaling(sweep: Sweep) -> Figure:
     )
     low.plot(
         xs,
-        [100 * p.mfu for _, p in found],
+        [100 * p.mfu for _, p in points],
         color="#ee6677",
         marker="s",
         linestyle=dashed,
@@ -345,7 +345,7 @@ def scaling(sweep: Sweep) -> Figure:
     )
     top.set_ylabel("tokens / s")
     low.set_ylabel("MFU [%]")
-    low.set_ylim(0, 118 * max(p.mfu for _, p in found))
+    low.set_ylim(0, 118 * max(p.mfu for _, p in points))
     low.set_xlabel(sweep.over)
     if numeric:
         top.set_xscale("log", base=2)
@@ -354,13 +354,13 @@ def scaling(sweep: Sweep) -> Figure:
         top.set_ylim(0, 1.1 * max(rates))
     low.set_xticks(
         xs,
-        [str(point.value) for point, _ in found],
-        rotation=30 if len(found) > 8 else 0,
+        [str(point.value) for point, _ in points],
+        rotation=30 if len(points) > 8 else 0,
     )
     low.minorticks_off()
     top.yaxis.set_major_formatter(FuncFormatter(lambda y, _: count(y)))
     top.yaxis.set_minor_formatter(NullFormatter())
-    top.set_title(_kept([p.job for _, p in found]), fontsize=10)
+    top.set_title(_kept([p.job for _, p in points]), fontsize=10)
     for axes in (top, low):
         axes.grid(alpha=0.3)
     top.legend(frameon=False)

@@ -14,7 +14,7 @@ from ..count.model import parameters
 from ..describe.job import Job
 from ..describe.read import to_dict as plain
 from ..errors import command
-from ..formats.bridge import Found
+from ..formats.bridge import ForeignFile
 from ..layout.stages import microbatches
 from .card import Card, Commands, Item, Row
 from .lines import Line, taken_first
@@ -24,7 +24,7 @@ from .text import count, layout_words
 
 
 def card(
-    reading: Found,
+    reading: ForeignFile,
     file: str,
     job: Job | None,
     needs: list[str],
@@ -84,14 +84,14 @@ UNREAD = 3
 
 
 def report(
-    reading: Found, file: str, job: Job | None, needs: list[str]
+    reading: ForeignFile, file: str, job: Job | None, needs: list[str]
 ) -> RenderableType:
     """Everything that was read, and what was not."""
     return Group(*_lines(reading, file, job, needs))
 
 
 def _lines(
-    reading: Found, file: str, job: Job | None, needs: list[str]
+    reading: ForeignFile, file: str, job: Job | None, needs: list[str]
 ) -> Iterator[RenderableType]:
     started = f", {reading.chips:,} ranks" if reading.chips else ""
     yield Text(f"{file}: {reading.format.title}{started}", "bold")
@@ -126,7 +126,7 @@ def _lines(
         yield from _left(reading.left)
 
 
-def _parts(reading: Found) -> Iterator[Text]:
+def _parts(reading: ForeignFile) -> Iterator[Text]:
     """What a file says that is no whole job."""
     for name, table in reading.tables.items():
         if isinstance(table, Mapping):
@@ -190,7 +190,7 @@ FLAGS_AT_END = re.compile(r"(?: --\S+ [^\s-]\S*)+$")
 
 
 def to_dict(
-    reading: Found, job: Job | None, needs: list[str]
+    reading: ForeignFile, job: Job | None, needs: list[str]
 ) -> dict[str, Any]:
     """The fields of `read --json`."""
     return {

@@ -310,13 +310,13 @@ def evidence(p: Prediction) -> list[str]:
         else f"published runs of other kinds, none of this one ({of['class']})"
     )
     said = f"90 % interval from {runs}"
-    found = [said + (f"; {of['note']}" if of["note"] else "")]
+    lines = [said + (f"; {of['note']}" if of["note"] else "")]
     near = [
         f"{run['model']} on {run['chips']:,} x {run['chip']} in {run['precision']}"
         f" (measured {run['ratio']:.2f} of predicted)"
         for run in of["nearest"]
     ]
-    return [*found, *([f"nearest runs: {'; '.join(near)}"] if near else [])]
+    return [*lines, *([f"nearest runs: {'; '.join(near)}"] if near else [])]
 
 
 def room(p: Prediction) -> str:

@@ -70,7 +70,7 @@ KINDS = (".json", ".sh", ".yaml", ".toml")
 """As what a text may be read by a tool's reader."""
 
 
-def bridged(text: str, progress: Progress) -> bridge.Found | None:
+def bridged(text: str, progress: Progress) -> bridge.ForeignFile | None:
     """The text as a file of another tool; None if no tool here knows it."""
     for kind in KINDS if text.startswith("{") else KINDS[1:]:
         progress("reading", 0.0)
@@ -88,7 +88,7 @@ NOT_THEIRS = ("is no file of", "is not valid", "must hold", "is nested")
 
 
 def question_in_file(
-    file: bridge.Found, kept: Mapping[str, Any]
+    file: bridge.ForeignFile, kept: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """The question of another tool's file; what it leaves open stays as it is on the page."""
     tables = {

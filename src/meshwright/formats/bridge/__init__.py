@@ -1,6 +1,6 @@
 """Files of other tools: recognised, read and written.
 
-    read("train.sh") -> Found        write(job, "megatron", place) -> (text, notes)
+    read("train.sh") -> ForeignFile        write(job, "megatron", place) -> (text, notes)
 
 One tool a file; the words for each field stand in one table (`table`, catalog/bridges.toml).
 """
@@ -28,7 +28,7 @@ from . import (
     torchtitan_toml,
 )
 from .edit import LARGEST_BASE
-from .reading import Found, Said, said_by, understood
+from .reading import ForeignFile, Said, said_by, understood
 from .recognise import recognised
 from .table import Format, get
 from .tree import flat, parse_yaml
@@ -86,7 +86,7 @@ def read(
     text: str | None = None,
     chips: int | None = None,
     named: str = "",
-) -> Found:
+) -> ForeignFile:
     """What a file says.  Raises BadInput for a file that no tool here knows.
 
     chips: how many there are, where it is known; a batch may be so many sequences for each.
@@ -114,7 +114,7 @@ def read(
     name = named or recognised(
         path, keys or {}, {name: said.keys for name, said in sayings.items()}
     )
-    return found(name, sayings[name], chips)
+    return understood_as(name, sayings[name], chips)
 
 
 def _said(
@@ -134,7 +134,9 @@ def _said(
     return tool.said(text, path)  # type: ignore[no-any-return]
 
 
-def found(name: str, said: Said, chips: int | None = None) -> Found:
+def understood_as(
+    name: str, said: Said, chips: int | None = None
+) -> ForeignFile:
     """The job in the keys of one format."""
     if chips is not None:
         said = replace(said, chips=chips)
@@ -190,10 +192,10 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
 
 __all__ = [
     "Format",
-    "Found",
+    "ForeignFile",
     "TOOLS",
     "foreign",
-    "found",
+    "understood_as",
     "read",
     "write",
     "write_onto",

@@ -106,8 +106,8 @@ def _stand(live: str, key: str, old: Any) -> Iterator[tuple[int, int, str]]:
     name = re.escape(key).replace("_", "[-_]")
     most = 0 if old is True else len(str(old).split())
     value = rf"(?:=|{SPACE})(?!--?[A-Za-z]){VALUE}"
-    found = rf"(?<![\w$-])(--?{name})(?![\w-])((?:{value}){{0,{most}}})"
-    for m in re.finditer(found, live):
+    pattern = rf"(?<![\w$-])(--?{name})(?![\w-])((?:{value}){{0,{most}}})"
+    for m in re.finditer(pattern, live):
         yield m.start(), m.end(), m[1]
 
 
@@ -134,8 +134,8 @@ def _programs(live: str) -> list[int]:
 
 def _values(live: str) -> list[int]:
     """Behind each argument that has a value."""
-    found = rf"(?<![\w$-])--[A-Za-z][\w-]*(?:=|[ \t]+)(?!-){VALUE}"
-    return [m.end() for m in re.finditer(found, live)][::-1]
+    pattern = rf"(?<![\w$-])--[A-Za-z][\w-]*(?:=|[ \t]+)(?!-){VALUE}"
+    return [m.end() for m in re.finditer(pattern, live)][::-1]
 
 
 def _more(live: str, place: int, added: list[list[str]]) -> str:

@@ -45,19 +45,19 @@ def megatron(k: Keys) -> str | None:
 
 def write_megatron(job: Job, out: Out) -> None:
     """Fewer layers than the model has."""
-    found = offload(job.layout.offload)
-    if found.weights:
+    away = offload(job.layout.offload)
+    if away.weights:
         raise BadInput("Megatron keeps weights on the device: offload")
-    if found.activations:
-        if not 0 < found.layers < job.model.layers:
+    if away.activations:
+        if not 0 < away.layers < job.model.layers:
             raise BadInput(
                 "Megatron offloads the activations of fewer layers than the model has: offload"
                 f" activations:{job.model.layers - 1}"
             )
-        out["cpu_offloading_num_layers"] = found.layers
-    if found.optimizer:
+        out["cpu_offloading_num_layers"] = away.layers
+    if away.optimizer:
         out["optimizer_cpu_offload"] = True
-        out["optimizer_offload_fraction"] = found.optimizer
+        out["optimizer_offload_fraction"] = away.optimizer
         out["use_precision_aware_optimizer"] = True  # it is part of that one
 
 
@@ -83,18 +83,18 @@ def on_host(k: Keys, key: str) -> bool:
 
 
 def write_deepspeed(job: Job, out: Out) -> None:
-    found = offload(job.layout.offload)
-    if found.activations:
+    away = offload(job.layout.offload)
+    if away.activations:
         raise BadInput("DeepSpeed's file keeps no activations: offload")
-    if found.optimizer:
+    if away.optimizer:
         out[DEEPSPEED.format("optimizer")] = CPU
-        if found.optimizer < 1 and job.layout.zero < 3:
+        if away.optimizer < 1 and job.layout.zero < 3:
             raise BadInput(
                 "DeepSpeed offloads a share of the optimizer with ZeRO-3 only: offload optimizer"
             )
-        if found.optimizer < 1:
-            out[RATIO] = found.optimizer
-    if found.weights:
+        if away.optimizer < 1:
+            out[RATIO] = away.optimizer
+    if away.weights:
         out[DEEPSPEED.format("param")] = CPU
 
 

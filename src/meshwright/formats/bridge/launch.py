@@ -62,16 +62,16 @@ def made_of(job: Job, path: str = "") -> str:
 
 def split(words: Sequence[str]) -> list[str]:
     """The words, with texts that hold a whole command taken apart."""
-    found: list[str] = []
+    commands: list[str] = []
     for word in words:
         if " --" in word or word.startswith("--") and " " in word:
             try:
-                found += command_words(word)
+                commands += command_words(word)
             except ValueError:
-                found += word.split()
+                commands += word.split()
         else:
-            found.append(word)
-    return found
+            commands.append(word)
+    return commands
 
 
 def best(
@@ -79,9 +79,9 @@ def best(
 ) -> list[str] | None:
     """The command of a script with the most flags among those that are wanted."""
     commands = [split(words) for words in script.commands]
-    found = [words for words in commands if wanted(words)]
+    fitting = [words for words in commands if wanted(words)]
     return max(
-        found,
+        fitting,
         key=lambda words: sum(w.startswith("--") for w in words),
         default=None,
     )

@@ -103,24 +103,24 @@ def stages(k: Keys) -> str | None:
         for end in ("embedding", "loss")
     ]
     text = k.get("pipeline_model_parallel_layout")
-    found = stages_of(text)
-    if text and found is None:
+    counts = stages_of(text)
+    if text and counts is None:
         k.leave(
             "pipeline_model_parallel_layout",
             "its layers a stage are not read: even stages",
         )
-    elif text and found:
+    elif text and counts:
         k.used.add("pipeline_model_parallel_layout")
     elif all(ends):
         return "slots" if pp > 1 else None
     else:
-        found = dealt(k, pp, v)
-    if not found or pp == 1 or len(found) != pp * v:
+        counts = dealt(k, pp, v)
+    if not counts or pp == 1 or len(counts) != pp * v:
         return None
     return (
         None
-        if found == [len(s) for s in stage_layers(sum(found), pp * v)]
-        else numbered(found)
+        if counts == [len(s) for s in stage_layers(sum(counts), pp * v)]
+        else numbered(counts)
     )
 
 
@@ -546,12 +546,12 @@ def pipeline(layers: list[int], mtp: int = 0) -> str:
 
 
 def write_recompute(job: Job, out: Out) -> None:
-    found = recompute(job.layout.recompute)
-    if found.words == ("full",):
+    parts = recompute(job.layout.recompute)
+    if parts.words == ("full",):
         out["recompute_granularity"] = "full"
-        out["recompute_method"] = "block" if found.layers else "uniform"
-        out["recompute_num_layers"] = found.layers or 1
-    elif found.words:
+        out["recompute_method"] = "block" if parts.layers else "uniform"
+        out["recompute_num_layers"] = parts.layers or 1
+    elif parts.words:
         known = (
             "core_attn",
             "moe_act",
@@ -562,19 +562,19 @@ def write_recompute(job: Job, out: Out) -> None:
             "shared_experts",
         )
         strange = [
-            w for w in found.words if w not in known and w != "selective"
+            w for w in parts.words if w not in known and w != "selective"
         ]
         if (
             strange
-            or found.layers
-            or ("selective" in found.words and len(found.words) > 1)
+            or parts.layers
+            or ("selective" in parts.words and len(parts.words) > 1)
         ):
             raise BadInput(
                 f"Megatron cannot recompute {job.layout.recompute}: {', '.join(known)}"
             )
         out["recompute_granularity"] = "selective"
-        if found.words != ("selective",):
-            out["recompute_modules"] = [*found.words]
+        if parts.words != ("selective",):
+            out["recompute_modules"] = [*parts.words]
 
 
 def write_placement(job: Job, out: Out) -> None:

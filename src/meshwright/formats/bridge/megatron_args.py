@@ -54,10 +54,10 @@ def said(text: str, where: str) -> Said:
             (n, shell.readable(launch.split(w)))
             for n, w in script.names.items()
         ]
-        found = [(n, w) for n, w in named if has_flags(w)]
-        if not found:
+        commands = [(n, w) for n, w in named if has_flags(w)]
+        if not commands:
             raise BadInput(f"{where} starts nothing with Megatron's arguments")
-        name, words = max(found, key=lambda nw: len(nw[1]))
+        name, words = max(commands, key=lambda nw: len(nw[1]))
         notes.append(
             f"no command with Megatron's arguments: those of {name} are read"
         )
@@ -89,16 +89,16 @@ def has_flags(words: Sequence[str]) -> bool:
 def arguments(words: Sequence[str]) -> dict[str, Any]:
     """name -> value of what follows the program; flags without a value are true."""
     start = next((i for i, w in enumerate(words) if w.endswith(".py")), -1)
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     name = ""
     for word in words[start + 1 :]:
         if re.match(r"--?[A-Za-z]", word):
             name, equals, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
-            found[name] = [value] if equals else []
+            values[name] = [value] if equals else []
         elif name:
-            found[name].append(word)
-    return {name: " ".join(v) if v else True for name, v in found.items()}
+            values[name].append(word)
+    return {name: " ".join(v) if v else True for name, v in values.items()}
 
 
 def render(out: dict[str, Any], job: Job, at: launch.Place) -> str:
@@ -131,13 +131,13 @@ def words(out: dict[str, Any]) -> dict[str, Any]:
 
 def flags(out: dict[str, Any]) -> list[list[str]]:
     """Each argument with its value, as words of a shell."""
-    found = []
+    words = []
     for name, value in out.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
-            found.append([flag])
+            words.append([flag])
         elif isinstance(value, (list, tuple)):
-            found.append([flag, *(shlex.quote(str(v)) for v in value)])
+            words.append([flag, *(shlex.quote(str(v)) for v in value)])
         else:
-            found.append([flag, shlex.quote(str(value))])
-    return found
+            words.append([flag, shlex.quote(str(value))])
+    return words

@@ -128,16 +128,16 @@ def _unquoted(text: str) -> str | None:
 
 def of_tree(keys: dict[str, Any], where: str) -> Said:
     """The same of a file; of two keys with one name that of the model counts."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in keys.items():
         section, _, name = key.rpartition(".")
-        if name not in found or section.endswith("model"):
-            found[name] = value
+        if name not in settings or section.endswith("model"):
+            settings[name] = value
     chips = None
     for per_node, nodes in CHIPS.items():
         if str(keys.get(per_node, "")).isdigit():
             chips = int(keys[per_node]) * int(keys.get(nodes) or 1)
-    return _with_recipe(found, chips)
+    return _with_recipe(settings, chips)
 
 
 def _with_recipe(keys: dict[str, Any], chips: int | None) -> Said:

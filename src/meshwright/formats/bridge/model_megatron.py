@@ -191,8 +191,8 @@ def full_every(k: Keys) -> int | None:
 def mla(k: Keys) -> dict[str, int] | None:
     if not k.flag("multi_latent_attention"):
         return None
-    found = {ours: k.whole(key, usual) for ours, (key, usual) in MLA.items()}
-    return {ours: value for ours, value in found.items() if value}
+    ranks = {ours: k.whole(key, usual) for ours, (key, usual) in MLA.items()}
+    return {ours: value for ours, value in ranks.items() if value}
 
 
 def moe(k: Keys) -> dict[str, Any] | None:
@@ -237,15 +237,15 @@ def pattern_of(given: object) -> list[int] | None:
     text = str(given).replace(" ", "")
     if not FREQUENCY.fullmatch(text) or len(text) > 200:
         return None
-    found: list[int] = []
+    pattern: list[int] = []
     for part in re.sub(r"[()]", "", text).split("+"):
         match = re.fullmatch(r"\[([\d,]+)\](?:\*(\d{1,4}))?", part)
         if not match:
             return None
-        found += [int(v) for v in match[1].split(",") if v] * int(
+        pattern += [int(v) for v in match[1].split(",") if v] * int(
             match[2] or 1
         )
-    return found
+    return pattern
 
 
 def of_its_own(read: Callable[[Keys], Any]) -> Callable[[Keys], Any]:

@@ -31,7 +31,7 @@ from .edit import (
     toml_tree,
     yaml_tree,
 )
-from .reading import OFF, Found, Said, said_by, understood
+from .reading import OFF, ForeignFile, Said, said_by, understood
 from .shared import catalogued, sizes
 from .table import Format
 from .writing import written
@@ -117,7 +117,7 @@ class Reading:
     path: str
     chips: int
 
-    def found(self, keys: Mapping[str, Any]) -> Found:
+    def found(self, keys: Mapping[str, Any]) -> ForeignFile:
         said = self.said(keys)
         return understood(
             self.format,
@@ -134,10 +134,10 @@ class Reading:
         return fields_of(self.found(keys), but)
 
 
-def fields_of(found: Found, but: set[str]) -> Keys:
+def fields_of(file: ForeignFile, but: set[str]) -> Keys:
     """Field -> value, of all tables of a reading."""
     told: Keys = dict(DEFAULTS)
-    for table, value in found.tables.items():
+    for table, value in file.tables.items():
         if isinstance(value, Mapping):
             told |= {f"{table}.{name}": v for name, v in value.items()}
         else:
@@ -151,10 +151,10 @@ def left_open(job: Job) -> set[str]:
         f"software.{f.name}": getattr(job.software, f.name)
         for f in fields(Software)
     }
-    found = {path for path, value in said.items() if value is None}
+    paths = {path for path, value in said.items() if value is None}
     if job.attention_kernel == "framework":
-        found.add("job.attention_kernel")
-    return (found - {*ALWAYS_MEANT}) | {*LABELS}
+        paths.add("job.attention_kernel")
+    return (paths - {*ALWAYS_MEANT}) | {*LABELS}
 
 
 def merged(
@@ -179,8 +179,8 @@ def merged(
         chips = reading.said(keys).chips
         if chips not in (None, reading.chips):
             return False
-        found = reading.found(keys)
-        return fields_of(found, but) == want and {*found.notes} <= notes
+        file = reading.found(keys)
+        return fields_of(file, but) == want and {*file.notes} <= notes
 
     for group in _groups(owners, {*stale, *now}):
         undone = _undone(base, now, group)
@@ -216,12 +216,12 @@ def _may_stay(base: Keys, now: Keys, key: str, laid: bool) -> bool:
 
 def _groups(owners: Mapping[str, set[str]], keys: set[str]) -> list[set[str]]:
     """Keys that say one thing: the whole layout, and each other field."""
-    found: dict[str, set[str]] = {}
+    groups: dict[str, set[str]] = {}
     for key in sorted(keys):
         for path in owners.get(key, ()):
             name = "layout" if path.startswith("layout.") else path
-            found.setdefault(name, set()).add(key)
-    return [found[name] for name in sorted(found)]
+            groups.setdefault(name, set()).add(key)
+    return [groups[name] for name in sorted(groups)]
 
 
 def _undone(base: Keys, now: Keys, keys: set[str]) -> Keys:
@@ -233,11 +233,11 @@ def _undone(base: Keys, now: Keys, keys: set[str]) -> Keys:
 
 def _owners(format: Format) -> dict[str, set[str]]:
     """Key -> fields of the table that it says."""
-    found: dict[str, set[str]] = {}
+    owners: dict[str, set[str]] = {}
     for path, cell in format.cells.items():
         for key in cell.keys:
-            found.setdefault(key, set()).add(path)
-    return found
+            owners.setdefault(key, set()).add(path)
+    return owners
 
 
 def differs(keys: Keys, key: str, value: Any) -> bool:
@@ -280,8 +280,8 @@ def write(
     now = merged(reading, job, base, {**told, **head}, but)
     changed = changes(base, now)
     edited = EDITS[format.name](text, changed, now, reading.path)
-    found = reading.found(now)
-    against |= {k: why for k, why in found.left.items() if k in base}
+    file = reading.found(now)
+    against |= {k: why for k, why in file.left.items() if k in base}
     owners = _owners(format)
     kept = {
         k: v
@@ -312,21 +312,21 @@ def connected(made: Onto, keys: Keys, job: Job) -> Onto:
     """A script that sets the environment as Megatron demands it for this plan."""
     wanted = megatron_args.environment(keys, job).get(CONNECTIONS)
     live, _ = shell.live(made.text)
-    found = [*re.finditer(EXPORTED, live)]
-    if wanted and not found:
+    exports = [*re.finditer(EXPORTED, live)]
+    if wanted and not exports:
         head = re.match(r"(?:(?:#.*)?\n)*", made.text)
         at = head.end() if head else 0
         cuts = [(at, at, f"export {CONNECTIONS}={wanted}\n")]
     elif wanted:
         cuts = [
-            (m.start(2), m.end(2), wanted) for m in found if m[2] != wanted
+            (m.start(2), m.end(2), wanted) for m in exports if m[2] != wanted
         ]
     else:
         apart = "use_megatron_fsdp" in keys
-        cuts = [(m.start(), m.end(), "") for m in found if apart]
+        cuts = [(m.start(), m.end(), "") for m in exports if apart]
     if not cuts:
         return made
-    pair = (found[0][2] if found else NONE, wanted or NONE)
+    pair = (exports[0][2] if exports else NONE, wanted or NONE)
     changed = {**made.changed, CONNECTIONS: pair}
     return replace(made, text=cut(made.text, cuts), changed=changed)
 

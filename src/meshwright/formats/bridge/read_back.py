@@ -65,13 +65,13 @@ def _read(
         **({"moe": {}} if job.model.moe else {}),
     }
     chips = int(job.layout.chips)
-    found = understood(
+    file = understood(
         format, Said(dict(keys), chips), readers, {"model": seeds}
     )
-    for key, why in found.left.items():
+    for key, why in file.left.items():
         path = next((p for p, c in format.cells.items() if key in c.keys), key)
         raise BadInput(f"{format.title} cannot say this {path}: {key}: {why}")
-    tables = found.tables
+    tables = file.tables
     said = dict(tables.get("job", {}))
     batch = said.pop("batch", f"{job.batch}seq")
     degrees = dict(tables.get("layout", {}))

@@ -50,7 +50,7 @@ def said_by(tool: Any, keys: Mapping[str, Any], path: str) -> Said:
 
 
 @dataclass(frozen=True)
-class Found:
+class ForeignFile:
     """A foreign file, read."""
 
     format: Format
@@ -80,7 +80,7 @@ def understood(
     said: Said,
     readers: Mapping[str, Reader],
     known: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Found:
+) -> ForeignFile:
     """Every field of the table, read from the keys of a file.
 
     known: table -> field -> value, of what is known beside the file, such as the model's layers.
@@ -121,7 +121,7 @@ def understood(
             keys.tables[table].pop(name, None)
     tables: dict[str, Any] = {name: t for name, t in keys.tables.items() if t}
     tables.setdefault("job", {}).setdefault("framework", format.frameworks[0])
-    return Found(
+    return ForeignFile(
         format=format,
         tables=tables,
         chips=keys.chips,

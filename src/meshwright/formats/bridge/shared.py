@@ -56,8 +56,8 @@ def name_of(job: Job, format: str, what: str = "model") -> str:
     """
     models = get(format).models
     named = {ours: theirs for theirs, ours in reversed([*models.items()])}
-    if found := sized_as(job.model, named):
-        return named[found]
+    if alike := sized_as(job.model, named):
+        return named[alike]
     raise BadInput(
         f"{get(format).title} has no {what} of the sizes of {job.model.name};"
         f" {nearest(job.model, named)}"
@@ -101,16 +101,16 @@ def sizes(model: Model) -> Model:
 def nearest(model: Model, names: Iterable[str]) -> str:
     """What the model with the fewest other sizes has otherwise; all names where none is near."""
     mine = sizes(model)
-    found = {n: m for n in sorted(names) if (m := catalogued(n))}
+    models = {n: m for n in sorted(names) if (m := catalogued(n))}
     other = {
         n: [f.name for f in fields(Model) if differ(m, mine, f.name)]
-        for n, m in found.items()
+        for n, m in models.items()
     }
     name = min(other, key=lambda n: len(other[n]))
     if len(other[name]) > NEAR:
-        return f"it has {', '.join(found)}"
+        return f"it has {', '.join(models)}"
     told = [
-        f"{f} {brief(getattr(found[name], f))}, not {brief(getattr(mine, f))}"
+        f"{f} {brief(getattr(models[name], f))}, not {brief(getattr(mine, f))}"
         for f in other[name]
     ]
     return f"its {name} has {'; '.join(told)}"
@@ -135,8 +135,8 @@ def hub_name(job: Job) -> str:
     """The model's name on Hugging Face; BadInput if the catalogue knows none of these sizes."""
     named = hub_names()
     own = [job.model.name] if job.model.name in named else []
-    if found := sized_as(job.model, [*own, *named]):
-        return named[found]
+    if alike := sized_as(job.model, [*own, *named]):
+        return named[alike]
     raise BadInput(
         f"{job.model.name} has no name on Hugging Face in the catalogue, which base_model needs"
     )

@@ -66,13 +66,13 @@ class Shell:
         """Words that stand for a name.  BadInput where they grow beyond any script: names that
         double each other, or one that is filled in over and over.
         """
-        found = [*words]
-        self.size += len(found) + sum(map(len, found))
+        filled_words = [*words]
+        self.size += len(filled_words) + sum(map(len, filled_words))
         if self.size > LARGEST:
             raise BadInput(
                 f"the names of the script stand for more than {LARGEST:,} letters"
             )
-        return found
+        return filled_words
 
 
 def read(text: str) -> Shell:
@@ -274,9 +274,9 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
         at += 1
     if at < len(words):
         plain = _not_redirected(words[at:])
-        found = readable([w for word in plain for w in filled(shell, word)])
-        if found:
-            shell.commands.append(found)
+        command = readable([w for word in plain for w in filled(shell, word)])
+        if command:
+            shell.commands.append(command)
 
 
 def _assign_array(
@@ -284,14 +284,14 @@ def _assign_array(
 ) -> None:
     """NAME=( words ) or NAME+=( words )."""
     if all(t[0] for t in taken) and (match := ASSIGNED.match(words[0])):
-        found = [w for word in words[1:] for w in filled(shell, word)]
+        values = [w for word in words[1:] for w in filled(shell, word)]
         if any(t[2] for t in taken):
-            _doubt(shell, found)
-            found = [] if match[2] else [UNREAD]
+            _doubt(shell, values)
+            values = [] if match[2] else [UNREAD]
         shell.names[match[1]] = (
-            [*shell.filled_in(shell.names.get(match[1], ())), *found]
+            [*shell.filled_in(shell.names.get(match[1], ())), *values]
             if match[2]
-            else found
+            else values
         )
 
 
@@ -371,7 +371,7 @@ def filled(
     """The words that one word stands for; one: as a single text, as in an assignment."""
     if depth > DEEPEST:
         raise BadInput("the variables of the script stand for each other")
-    found, text, i = [], "", 0
+    out, text, i = [], "", 0
     quoted = started = none = False
     while i < len(word):
         c = word[i]
@@ -398,23 +398,23 @@ def filled(
                 values = [v for v in values if v]
                 none = not values  # "$@" of nothing is no word
                 if values:
-                    found.append(text + values[0])
-                    found += values[1:-1]
-                    text = values[-1] if len(values) > 1 else found.pop()
+                    out.append(text + values[0])
+                    out += values[1:-1]
+                    text = values[-1] if len(values) > 1 else out.pop()
             elif quoted or one:
                 text += " ".join(values)
             else:
                 parts = " ".join(values).split()
                 if len(parts) > 1:
-                    found += [text + parts[0], *parts[1:-1]]
+                    out += [text + parts[0], *parts[1:-1]]
                 text = parts[-1] if len(parts) > 1 else text + "".join(parts)
             started = started or bool(text)
         else:
             text = text + c
             i = i + 1
             started = True
-    last = started and (text or quoted or not (found or none))
-    return [*found, text] if last else found
+    last = started and (text or quoted or not (out or none))
+    return [*out, text] if last else out
 
 
 def _value(

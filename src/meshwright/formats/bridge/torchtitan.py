@@ -142,8 +142,8 @@ def eight_bits(k: Keys) -> tuple[str, str] | None:
 def model(k: Keys) -> str | None:
     """By the name of its configuration, or of its flavor."""
     name = named(k)
-    if found := eight_bits(k):
-        return found[0]
+    if config := eight_bits(k):
+        return config[0]
     version = NAME if k.get("config") else f"{NAME}-toml"
     return model_named(k, name, version) if name else None
 
@@ -157,10 +157,10 @@ def dp(k: Keys) -> int | None:
 
 def copies(k: Keys) -> int | None:
     """Groups that hold copies, where each is sharded (HSDP)."""
-    found = k.whole(P + "data_parallel_replicate_degree", 1) or 1
+    groups = k.whole(P + "data_parallel_replicate_degree", 1) or 1
     return (
-        found
-        if found > 1 and k.whole(P + "data_parallel_shard_degree", -1) != 1
+        groups
+        if groups > 1 and k.whole(P + "data_parallel_shard_degree", -1) != 1
         else None
     )
 
@@ -194,16 +194,16 @@ def chunks(k: Keys) -> int | None:
     if pp == 1:
         return None
     if listed := stage_list(k):
-        found = len(listed) // pp
+        count = len(listed) // pp
     elif each and layers:
-        found = -(-(layers + (first or 0) + (last or 0)) // each) // pp
+        count = -(-(layers + (first or 0) + (last or 0)) // each) // pp
     else:
         single = k.word(P + "pipeline_parallel_schedule", "1f1b") in (
             "1f1b",
             "gpipe",
         )
-        found = 1 if single else 2
-    return found if found > 1 else None
+        count = 1 if single else 2
+    return count if count > 1 else None
 
 
 def stages(k: Keys) -> str | None:
@@ -211,31 +211,31 @@ def stages(k: Keys) -> str | None:
     pp = k.degree("layout.pp")
     v = k.degree("layout.interleave")
     layers = layers_of(k)
-    found = stage_list(k)
+    counts = stage_list(k)
     if pp == 1 or not layers:
         return None
-    if found is None and layers % (pp * v):
+    if counts is None and layers % (pp * v):
         first = (
             k.whole(P + "pipeline_parallel_first_stage_less_layers", 1) or 0
         )
         last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1) or 0
-        found = dealt(layers, pp * v, first, last)
-    if not found or sum(found) != layers:
+        counts = dealt(layers, pp * v, first, last)
+    if not counts or sum(counts) != layers:
         return None
     return (
         None
-        if found == [len(s) for s in stage_layers(layers, pp * v)]
-        else numbered(found)
+        if counts == [len(s) for s in stage_layers(layers, pp * v)]
+        else numbered(counts)
     )
 
 
 def dealt(layers: int, count: int, first: int, last: int) -> list[int]:
     """torchtitan's own way: embedding and head weigh so many layers; spare ones go to the front."""
     least, spare = divmod(layers + first + last, count)
-    found = [least + (stage < spare) for stage in range(count)]
-    found[0] -= first
-    found[-1] -= last
-    return found
+    counts = [least + (stage < spare) for stage in range(count)]
+    counts[0] -= first
+    counts[-1] -= last
+    return counts
 
 
 def schedule(k: Keys) -> str | None:
@@ -349,8 +349,8 @@ def compiled(k: Keys) -> bool:
 
 def float8(k: Keys) -> str | None:
     """Scaling of FP8."""
-    if found := eight_bits(k):
-        return found[1]
+    if config := eight_bits(k):
+        return config[1]
     converters = k.items("model.converters")
     if any(c in MX for c in converters):
         return "mxfp8"

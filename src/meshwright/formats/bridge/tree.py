@@ -88,24 +88,24 @@ def _depth(text: str) -> int:
 
 def flat(data: Mapping[Any, Any], where: str) -> dict[str, Any]:
     """key.key -> value, in the order of the file; lists are values."""
-    found: dict[str, Any] = {}
-    _flatten(data, "", found, where, DEEPEST)
-    return found
+    leaves: dict[str, Any] = {}
+    _flatten(data, "", leaves, where, DEEPEST)
+    return leaves
 
 
 def _flatten(
-    data: Any, path: str, found: dict[str, Any], where: str, depth: int
+    data: Any, path: str, leaves: dict[str, Any], where: str, depth: int
 ) -> None:
-    if not depth or len(found) > MOST_KEYS:
+    if not depth or len(leaves) > MOST_KEYS:
         raise BadInput(
             f"{where} is nested too deeply, or has more than {MOST_KEYS:,} keys"
         )
     for key, value in data.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            _flatten(value, name, found, where, depth - 1)
+            _flatten(value, name, leaves, where, depth - 1)
         else:
-            found[name] = value
+            leaves[name] = value
 
 
 def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
