@@ -69,7 +69,7 @@ def labels(model: Model) -> list[str]:
 
 
 ENDS_CALLED = ("embedding", "head")
-"""What it calls the other parts of a `Body`."""
+"""What an explanation calls the parts of a `Body` that are no layers."""
 
 
 def clock(job: Job) -> Clock:

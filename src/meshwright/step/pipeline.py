@@ -25,10 +25,8 @@ Passes: TypeAlias = tuple[Num, Num]
 """Forward and backward seconds of a microbatch on a device."""
 Order: TypeAlias = tuple[Num, Num, Num]
 """(p, m, v): ranks, microbatches of a step, and chunks of a rank in the order of a schedule."""
-Parts: TypeAlias = Callable[[], tuple[Num, Num]]
-"""Computes sends and bubble of a pipeline, where they are told apart."""
-MANY = 1e9
-"""Microbatches: a bound for any number of them."""
+Waits: TypeAlias = Callable[[], tuple[Num, Num]]
+"""Computes the seconds of sends that show and of the bubble, which few ask to be told apart."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class Pipeline:
     """m microbatches on the slowest device."""
     total: Num
     """From the first action to the end."""
-    parts: Parts
-    """What of it are `sends`, and `bubble`: asked for only where they are told apart."""
+    parts: Waits
+    """`sends` and `bubble`, which with `busy` are the total; computed when one is asked for."""
     ways: tuple[Num, ...] = ()
     """Seconds in which each device (`DEVICES`) has nothing to do yet, or nothing any more; none
     where papers add up.
@@ -54,12 +52,12 @@ class Pipeline:
 
     @property
     def sends(self) -> Num:
-        """Stage boundaries, as far as they are not hidden."""
+        """Seconds of sends between stages, as far as they do not hide."""
         return self._parts[0]
 
     @property
     def bubble(self) -> Num:
-        """Waiting without them."""
+        """Seconds the slowest device waits for others, sends aside."""
         return self._parts[1]
 
 
@@ -117,7 +115,7 @@ def by_order(job: Job) -> bool:
 
 def replayed(
     job: Job, schedule: ScheduleOrder, order: Order, d: StageCosts, busy: Num
-) -> tuple[Num, Parts]:
+) -> tuple[Num, Waits]:
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
     without sends; one order serves both.
     """
@@ -164,7 +162,7 @@ def least_idle(
     together = barrier(job)
     idle = maximum(_way_through(schedule, d) - busy, 0.0)
     if schedule.folded:
-        if order[1] is MANY or schedule.replayed:
+        if schedule.replayed:  # its bubble is a replay of each row
             return idle
         return maximum(idle, _as_light(schedule, order, d, together) - busy)
     if schedule.split_backward and not (together or schedule.ahead):

@@ -76,12 +76,12 @@ def capacity(job: Job) -> float:
 def risk(job: Job, allocated: Num) -> Num:
     """Probability that a device runs out of memory."""
     need = needed(job, allocated)
-    there = capacity(job)
+    size = capacity(job)
     width = job.how.memory.risk_width
     if not width:
-        return where(need > there, 1.0, 0.0)
+        return where(need > size, 1.0, 0.0)
     ratio = minimum(
-        maximum(there / maximum(need, there / FARTHEST), 1.0 / FARTHEST),
+        maximum(size / maximum(need, size / FARTHEST), 1.0 / FARTHEST),
         FARTHEST,
     )
     return 1.0 / (1.0 + ratio ** (1.0 / width))
@@ -97,15 +97,15 @@ def limit(job: Job) -> float:
 def most(
     hbm_bytes: float, how: MemoryCount, headroom: float | None = None
 ) -> float:
-    """The same of a chip's memory, under an answered set. headroom: the risk that is accepted; None
-    = the set's.
+    """The most bytes of tensors that fit a chip's memory, under an answered set. headroom: the risk
+    that is accepted; None = the set's.
     """
     h = accepted(how, headroom)
-    there = hbm_bytes * how.capacity_share
+    size = hbm_bytes * how.capacity_share
     need = 1.0 + (how.holding or Holding()).allocator_need
     if how.risk_width:
-        there = there * (h / (1.0 - h)) ** how.risk_width
-    return (there - float(how.framework_bytes or 0.0)) / need
+        size = size * (h / (1.0 - h)) ** how.risk_width
+    return (size - float(how.framework_bytes or 0.0)) / need
 
 
 def accepted(how: MemoryCount, headroom: float | None = None) -> float:
@@ -131,10 +131,10 @@ def just_fitting(job: Job, allocated: float) -> Job:
 def too_big(job: Job, allocated: float) -> str:
     """The sentence for a layout that does not fit."""
     chip = job.cluster.chip.name
-    there = show(capacity(job), "GiB")
+    size = show(capacity(job), "GiB")
     words = (
         f"{show(float(needed(job, allocated)), 'GiB')} are needed on the fullest chip, but one"
-        f" {chip} has {there}"
+        f" {chip} has {size}"
     )
     if job.how.memory.risk_width:
         odds = chance(float(risk(job, allocated)))

@@ -32,10 +32,13 @@ class Device(NamedTuple):
     forward: Num
     backward: Num
     sent: Load
-    """By the forward pass, on the same links."""
+    """What the forward pass sends itself, on links that synchronisation may share."""
     sent_back: Load
+    """What the backward pass sends."""
     layer: tuple[Num, Num, Load, Load]
-    """The same four of the one layer whose weights arrive first and whose gradients leave last."""
+    """forward, backward, sent and sent_back of the one layer whose weights arrive first and whose
+    gradients leave last.
+    """
     sync: DeviceSync = DeviceSync()
 
     @property
@@ -85,7 +88,7 @@ class SyncWait(NamedTuple):
 
     @property
     def total(self) -> Num:
-        """All of them."""
+        """Seconds that show before, beside and after the passes."""
         return (
             self.arrives
             + self.forward
@@ -101,6 +104,7 @@ class SyncWait(NamedTuple):
 
 
 NO_WAIT = overlap.Exposed(0.0, 0.0)
+"""Nothing shows and nothing slows compute down."""
 
 
 def exposed(d: Device, m: Num, zero: int, how: HidePass) -> SyncWait:

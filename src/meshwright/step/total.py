@@ -21,9 +21,9 @@ from ..num import Num, maximum, minimum
 from ..schedule.stage_costs import Pass, StageCosts
 from .microbatch import Body, body, clock, recomputing
 from .pipeline import (
-    Parts,
     Passes,
     Pipeline,
+    Waits,
     by_order,
     carried,
     fill_and_drain,
@@ -195,7 +195,7 @@ def pipelined(
         )
     m = rounds(job, layout)
     busy = (one.slow[0] + one.slow[1]) * m
-    parts: Parts
+    parts: Waits
     if refine and layout.pp > 1:
         total, parts = replayed(job, schedule, order, d, busy)
     else:
@@ -252,14 +252,14 @@ class StepCosts:
 
     @cached_property
     def microbatch(self) -> Microbatch:
-        """One of them."""
+        """One microbatch on the devices of the pipeline."""
         return microbatch_on(
             self.job, self.layout, self.parts, self.by, self.at
         )
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """All of them."""
+        """All microbatches in the order of the schedule."""
         return pipelined(self.job, self.layout, self.microbatch, self.refine)
 
     @cached_property
@@ -271,7 +271,7 @@ class StepCosts:
 
     @cached_property
     def step(self) -> Step:
-        """The whole."""
+        """The sum: pipeline, synchronisation and optimizer."""
         job, layout, one = self.job, self.layout, self.microbatch
         stages = (layout.zero,)
         syncs = device_syncs(

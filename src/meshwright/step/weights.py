@@ -70,7 +70,7 @@ class WeightSync(NamedTuple):
 
 
 SILENT = WeightSync(NOTHING, NOTHING, NOTHING)
-"""Of no weights, or with no replicas."""
+"""Collectives of no weights, or of weights that nobody shares."""
 
 
 class DeviceSync(NamedTuple):
@@ -81,9 +81,9 @@ class DeviceSync(NamedTuple):
     head: exposed once a step.
     """
     rest: WeightSync = SILENT
-    """Of all other layers."""
+    """Of the other layers of the device."""
     every: WeightSync = SILENT
-    """Of all of them."""
+    """Of all that the device holds: `first` and `rest` together."""
 
 
 WHOLE = {"replicas": "replicas", "edp": "edp"}
