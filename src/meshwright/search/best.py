@@ -18,13 +18,16 @@ from .split import NONE, SHARDED, Split
 from .table import Column, Index, Table
 
 ROUNDING = 1 + 1e-12
+"""Two ways to the same sum differ by less."""
 NEAR = 4
-"""Times that rounding may come in between two ways to the same number."""
+"""Times that `ROUNDING` may come in between a limit and what it is compared with."""
 NEARLY = 1.01
-"""Of closed forms: replays seldom change the order of what differs by more."""
+"""Times the least bound up to which layouts are kept: replays seldom change the order of what
+differs by more. Where they do, `Ranked` searches again."""
 MOST_TIES = 512
 """Layouts that are kept beyond the k best."""
 LARGEST = float(np.finfo(float).max)
+"""Stands for a limit where there is none, so that what cannot run (inf) exceeds it."""
 Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
@@ -124,7 +127,7 @@ class Best:
         return np.asarray((bounds <= most).any(axis=0))
 
     def part(self, row: Row) -> int:
-        """That of a row."""
+        """The part that a row is in."""
         split, zero = self.split, self.choice.zero[row.options[-1]].zero
         kind: int = split.kind(row.degree("tp"), row.degree("pp"))
         return split.numbers[kind][-1 if zero >= SHARDED else 0]
@@ -251,7 +254,7 @@ class Best:
 
 
 def reach(kth: float, first: float, slack: float) -> float:
-    """What no closed form exceeds that may be among the k best by replay, or tie with the first of
-    them.
+    """What bounds do not exceed of layouts that may be among the k best by replay, or tie with the
+    first of them.
     """
     return max(kth, first * (1.0 + slack)) * NEARLY if slack else kth

@@ -55,7 +55,8 @@ GROWTH = 8
 FEW = 64
 """Rows that are not worth a bound."""
 SINGLE = 32768
-"""So many numbers of replicas are placed one by one: intervals of more are halved."""
+"""Numbers of replicas that one round may place one by one; if its intervals hold more, they are
+halved."""
 PLACED_FIRST = 16
 """Rows with the smallest bounds that are placed first, for a limit."""
 WAITS = 0.3
@@ -187,7 +188,7 @@ def _bounded(
         bounds, ways = lower(job, space, best, some.low, high)
         some = some._replace(law=bounds.min(axis=0))
         fine = best.alive(some.low, bounds)
-        many = fine & (number > (number[fine].sum() <= SINGLE) * SINGLE + 1)
+        many = fine & (number > 1) & (number[fine].sum() > SINGLE)
         later = np.zeros_like(many)
         if unknown.any():  # a few will give a limit, which spares the others
             later = fine & ~many & (places(best, some.low, bounds) >= few)

@@ -104,7 +104,7 @@ def _others(job: Job, name: str, asked: Values) -> list[Value]:
     """What else a field may hold, nearest first."""
     if name in WORDS:
         return [value for value in WORDS[name] if value not in asked]
-    if name not in (*DEGREES, "interleave"):
+    if name not in DEGREES:
         return []
     whole = {"interleave": job.model.layers, "microbatch": job.batch}.get(
         name, job.cluster.chips

@@ -24,6 +24,7 @@ from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..step import by_order
+from ..step.zero import cuts
 from .space import USUAL, Space, allowed
 from .split import SHARDED, WHOLE, Split
 from .ways import Way
@@ -265,7 +266,9 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     asked = space.values("dp_replicate")
     if space.away.weights:
         whole = space.away.optimizer == 1
-        stages = tuple(zero for zero in stages if zero == SHARDS_ALL and whole)
+        stages = tuple(
+            zero for zero in stages if cuts(zero, "weights") and whole
+        )
     if asked is not None:
         return tuple(
             Sharding(zero, copies)
@@ -288,11 +291,8 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     )
 
 
-SHARDS_ALL = 3
-
-
 def longest_list(choice: Options) -> int:
-    """Stages of the longest list of layers of each."""
+    """Stages of the longest way that lists the layers of each; 0: none does."""
     return max(
         (len(way.dealt.layers) for way in choice.schedules),
         default=0,

@@ -110,10 +110,8 @@ class Ranked:
                 some = rows[start : start + max(k, TOGETHER)]
                 self._replay([each for each in some if each[1].merit <= limit])
                 limit = min(self._limit(k, of), self.within * ROUNDING)
-                if (
-                    rows[min(start + len(some), len(rows) - 1)][1].merit
-                    > limit
-                ):
+                after = rows[start + len(some) :][:1]
+                if after and after[0][1].merit > limit:
                     break
             if not self._widen(limit, many, of):
                 every = self._sorted(of)[:k]
@@ -124,6 +122,7 @@ class Ranked:
         """Of the layouts whose merit is at most `within` the one with the least burden, then the
         best.
         """
+        # once: of more layouts that tie, those with the least bounds are compared
         self._widen(within, CANDIDATES * 4, None)
         rows = [
             (number, row)

@@ -155,13 +155,7 @@ def _neighbour(job: Job, layout: Layout, field: str, value: Value) -> Choice:
             None,
         )
     except BadInput as error:
-        return Choice(
-            field,
-            value,
-            None,
-            None,
-            str(error),
-        )
+        return _refused(field, value, str(error))
 
 
 def changed(layout: Layout, field: str, value: Any) -> Layout:
@@ -172,12 +166,9 @@ def changed(layout: Layout, field: str, value: Any) -> Layout:
     if field in FILLING:
         other = other.refilling(int(layout.chips))
     if field == "schedule":
-        own = schedule_named(value).chunks(1) != schedule_named(value).chunks(
-            2
-        )
         chunks = (
             max(int(layout.interleave), 2)
-            if own
+            if _chunked(value)
             else int(schedule_named(value).chunks(1))
         )
         return replace(other, interleave=chunks)
@@ -200,9 +191,14 @@ def _needed(field: str, value: Value) -> str:
     return degree if value != without else ""
 
 
+def _refused(field: str, value: Value, why: str) -> Choice:
+    """A value of which there is no prediction, with the reason."""
+    return Choice(field, value, prediction=None, seconds=None, why=why)
+
+
 def _unmet(field: str, value: Value, degree: str) -> Choice:
     why = f"{field} {value} changes nothing at {degree} 1"
-    return Choice(field, value, None, None, why)
+    return _refused(field, value, why)
 
 
 def _several(job: Job, space: Space, degree: str) -> tuple[int, ...]:
@@ -250,12 +246,8 @@ def _pinned(
     progress: Progress | None,
 ) -> Choice:
     if field in space.choices and value not in space.choices[field]:
-        return Choice(
-            field,
-            value,
-            None,
-            None,
-            f"{field} {value} is not among those asked for",
+        return _refused(
+            field, value, f"{field} {value} is not among those asked for"
         )
     within = space.but(**{field: (value,)})
     if degree := _needed(field, value):
@@ -272,20 +264,8 @@ def _pinned(
             families=False,
         )
     except BadInput as error:
-        return Choice(
-            field,
-            value,
-            None,
-            None,
-            str(error),
-        )
+        return _refused(field, value, str(error))
     p = found.fastest
     if p is None:
-        return Choice(
-            field,
-            value,
-            None,
-            None,
-            (*found.notes, "nothing fits")[0],
-        )
+        return _refused(field, value, (*found.notes, "nothing fits")[0])
     return Choice(field, value, p, p.replayed_s or p.step_time_s)

@@ -157,5 +157,6 @@ def demand_space(space: object) -> Space:
 
 
 def allowed(value: int, space: Space, name: str) -> bool:
+    """Whether a space leaves a value to a field."""
     values = space.values(name)
     return values is None or value in values

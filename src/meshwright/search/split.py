@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SHARDED = 2
+from ..step.zero import CUT_FROM
+
+SHARDED = CUT_FROM["gradients"]
 """ZeRO stage from which gradients, or weights too, are sharded while a step runs."""
 NONE = -1
 """The number of what the space does not hold; columns by part have a place for it: the last."""
@@ -30,7 +32,7 @@ class Split(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """How many there are."""
+        """Number of parts."""
         return len(self.names)
 
     def only(self, part: int) -> Split:
@@ -72,4 +74,4 @@ class Split(NamedTuple):
 
 
 WHOLE = Split(((0,),) * 4)
-"""All in one part."""
+"""A space in one part."""
