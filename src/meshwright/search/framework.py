@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.choices import Choices, listed
 from ..describe.frozen import changed
@@ -18,9 +17,9 @@ from ..describe.layout import Layout
 from ..errors import BadInput
 from ..layout.rules import LayoutRule, of_framework
 from .options import Options
+from .table import Mask
 from .ways import Way
 
-Mask = NDArray[np.bool_]
 AXES = ("sequence_parallel", "recompute", "schedule", "zero")
 """Of the grid, before its rows."""
 ROWS: tuple[set[str], ...] = (set(), {"sequence_parallel"})

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -19,10 +18,8 @@ from .degrees import splits
 from .nearest import each_way, layouts, pick
 from .options import Options
 from .split import NONE
-from .table import Column, Index, Table, distinct, length
+from .table import Column, Index, Mask, Table, distinct, length
 from .ways import by_need
-
-Mask = NDArray[np.bool_]
 
 
 def split(

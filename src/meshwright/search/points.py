@@ -30,9 +30,8 @@ from .legal import Legal
 from .nearest import bodies, each_way, pick
 from .options import Options
 from .placement import Shares
-from .table import Column, Table
+from .table import Column, Mask, Table
 
-Mask = NDArray[np.bool_]
 Alive = NDArray[np.bool_]
 """(sequence parallel, recomputation, schedule, ZeRO stage): the options that are looked at."""
 Place = tuple[int, int, int, int]
@@ -194,9 +193,9 @@ class _Dealt:
 
     def _passes(self, i: int, r: int, layout: Layout) -> Iterator[Points]:
         """Rows under one setting of sequence parallelism and recomputation."""
-        table, by = self.table, self.by
+        table = self.table
         job, choice, parts = table.job, table.choice, table.parts[i]
-        of = step.microbatch_on(job, layout, parts, by, table.at)
+        of = step.microbatch_on(job, layout, parts, self.by, table.at)
         devices = {
             copies: step.synchronised(of, syncs)
             for copies, syncs in self.syncs.items()
@@ -208,37 +207,18 @@ class _Dealt:
                 job, layout, parts, layout.recompute, self.fullest
             )
         )
-        for k in np.flatnonzero(self.alive[i, r].any(axis=1)):
+        for k in map(int, np.flatnonzero(self.alive[i, r].any(axis=1))):
             way = choice.schedules[k]
-            can = table.legal.splits[i] & table.legal.orders[k]
             ordered = way.layout(layout)
-            schedule = way.bound
             piped = step.pipelined(job, ordered, of)
+            can = table.legal.splits[i] & table.legal.orders[k]
             can &= piped.total <= table.most
             if not can.any():
                 continue
-            kept = [
-                each.kept(
-                    *_flights(job, ordered, schedule, end, share.rank, can)
-                )
-                for (end, share), each in zip(
-                    self.fullest.items(), held, strict=False
-                )
-            ]
-            for z in self.zero:
-                runs_so = can & table.legal.shardings[z]
-                if table.legal.barred is not None:
-                    runs_so = runs_so & ~table.legal.barred[0, r, k, z]
-                if not (self.alive[i, r, k, z] and runs_so.any()):
-                    continue
+            kept = self._kept(ordered, way.bound, held, can)
+            for z, runs in self._stages((i, r, k), can):
                 sharding = choice.zero[z]
                 whole = sharding.layout(ordered)
-                # the most replicas hold the smallest shards
-                wide = (
-                    whole
-                    if table.far is None
-                    else changed(whole, dp=table.far.dp)
-                )
                 seconds = step.joined(
                     job,
                     whole,
@@ -251,13 +231,52 @@ class _Dealt:
                 bytes_ = (
                     _most(self.standing[z], kept)
                     if kept
-                    else _program(job, wide, parts, runs_so)
+                    else self._program_bytes(whole, parts, runs)
                 )
                 yield Points(
-                    (i, r, int(k), z),
-                    np.where(runs_so, seconds, np.inf),
-                    np.broadcast_to(bytes_, runs_so.shape),
+                    (i, r, k, z),
+                    np.where(runs, seconds, np.inf),
+                    np.broadcast_to(bytes_, runs.shape),
                 )
+
+    def _kept(
+        self,
+        layout: Layout,
+        schedule: Schedule,
+        held: list[memory.Activations],
+        where: Mask,
+    ) -> list[Num]:
+        """Activation bytes of each device that may be the fullest, in the order of a schedule. held:
+        what each keeps of a microbatch; none where the trainer's whole program is counted.
+        """
+        job = self.table.job
+        return [
+            each.kept(*_flights(job, layout, schedule, end, share.rank, where))
+            for (end, share), each in zip(
+                self.fullest.items(), held, strict=False
+            )
+        ]
+
+    def _stages(
+        self, place: tuple[int, int, int], can: Mask
+    ) -> Iterator[tuple[int, Mask]]:
+        """The ZeRO stages that are looked at beside other options, each with the rows that run."""
+        legal = self.table.legal
+        for z in self.zero:
+            runs = can & legal.shardings[z]
+            if legal.barred is not None:
+                runs = runs & ~legal.barred[(0, *place[1:], z)]
+            if self.alive[(*place, z)] and runs.any():
+                yield z, runs
+
+    def _program_bytes(
+        self, layout: Layout, parts: step.Body, where: Mask
+    ) -> Any:
+        """What the trainer's program holds at least (`program.least`)."""
+        far = self.table.far
+        # the most replicas hold the smallest shards
+        wide = layout if far is None else changed(layout, dp=far.dp)
+        return _program(self.table.job, wide, parts, where)
 
 
 def _flights(

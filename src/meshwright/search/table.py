@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Column: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
 Grid: TypeAlias = NDArray[np.float64]
 """Columns side by side."""
 
