@@ -246,8 +246,9 @@ class _Dealt:
         held: list[memory.Activations],
         where: Mask,
     ) -> list[Num]:
-        """Activation bytes of each device that may be the fullest, in the order of a schedule. held:
-        what each keeps of a microbatch; none where the trainer's whole program is counted.
+        """Activation bytes of each device that may be the fullest, in the order of a schedule.
+
+        held: what each keeps of a microbatch; none where the trainer's whole program is counted.
         """
         job = self.table.job
         return [
