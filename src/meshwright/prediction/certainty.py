@@ -29,6 +29,8 @@ from ..count.model import parameters
 from ..describe import fitted, shipped
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
+from ..describe.layout import Layout
+from ..describe.model import Model
 from .classes import (
     DENSE,
     EXPERTS,
@@ -257,7 +259,7 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         **{name: float(yes) for name, yes in new.items()},
         "class": float(not (seen or alike)),
         "numbers": float(alike and not seen),
-        "sharding": float(not shown(job)),
+        "sharding": float(not shown(job.model, job.layout)),
         "chips": max(0.0, math.log2(job.cluster.chips / most["chips"])),
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
@@ -268,10 +270,10 @@ def unnumbered(kind: str) -> str:
     return kind.rpartition(", ")[0]
 
 
-def shown(job: Job) -> bool:
-    """A run of its kind of model shards as the job does."""
-    mine = EXPERTS if job.model.moe else DENSE, sharding(job.layout)
-    return not mine[1] or mine in shardings()
+def shown(model: Model, layout: Layout) -> bool:
+    """Whether a published run of this kind of model shards as the layout does."""
+    how = sharding(layout)
+    return not how or (EXPERTS if model.moe else DENSE, how) in shardings()
 
 
 @cache

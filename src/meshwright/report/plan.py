@@ -128,8 +128,7 @@ def reason(plan: Plan) -> str:
         f" {percent(resolution(best.job), 0)} resolution"
     )
     if best is not fastest:
-        layers = best.job.model.layers
-        has = simpler(best.layout, fastest.layout, layers)
+        has = simpler(best.layout, fastest.layout, best.job.model)
         said = (
             f"simplest of the layouts within {percent(resolution(best.job), 0)} of the fastest, a"
             " difference below the model's resolution ("

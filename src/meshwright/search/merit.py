@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..layout.stages import stage_count
 from ..num import Num
+from ..prediction.certainty import shown
 from ..step import room
 from .best import Row, Weigh
 
@@ -42,6 +44,8 @@ def seconds_of(job: Job, row: Row) -> float:
 class Burden(NamedTuple):
     """How involved a layout is, compared from left to right."""
 
+    unseen: int
+    """No published run of such a model shards so: of ties the one with evidence wins."""
     axes: int
     """Axes that are used."""
     outside: int
@@ -63,6 +67,7 @@ class Burden(NamedTuple):
 
 
 SIMPLER = {
+    "unseen": "a sharding that published runs have",
     "axes": "fewer ways to cut the model",
     "outside": "tp inside the nearest switch",
     "odd": "a schedule that all frameworks have",
@@ -76,8 +81,8 @@ SIMPLER = {
 """What the less involved of two layouts has, in words."""
 
 
-def burden(layout: Layout, layers: int) -> Burden:
-    """That of a (scalar, placed) layout of so many layers."""
+def burden(layout: Layout, model: Model) -> Burden:
+    """How involved a (scalar, placed) layout of a model is."""
     l = layout
     axes = sum(
         int(n > 1) for n in (l.tp, l.cp, l.pp, l.ep, l.etp, l.dp_replicate)
@@ -89,8 +94,9 @@ def burden(layout: Layout, layers: int) -> Burden:
     uneven = log2(l.microbatch) % 1 > 0
     zero = max(int(l.zero), 1)
     pieces = stage_count(l)
-    unlike = (layers + 2 * (l.stages == "slots")) % pieces > 0
+    unlike = (model.layers + 2 * (l.stages == "slots")) % pieces > 0
     return Burden(
+        int(not shown(model, layout)),
         axes,
         int(outside),
         int(odd),
@@ -103,12 +109,12 @@ def burden(layout: Layout, layers: int) -> Burden:
     )
 
 
-def simpler(layout: Layout, other: Layout, layers: int) -> str:
+def simpler(layout: Layout, other: Layout, model: Model) -> str:
     """What makes a layout simpler than another one, in words; "": it is not."""
     for name, mine, its in zip(
         Burden._fields,
-        burden(layout, layers),
-        burden(other, layers),
+        burden(layout, model),
+        burden(other, model),
         strict=True,
     ):
         if mine != its:

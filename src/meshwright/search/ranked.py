@@ -129,9 +129,9 @@ class Ranked:
             for number, row in self._rows(None)
             if row.merit <= within * ROUNDING
         ]
-        layers = self.job.model.layers
+        model = self.job.model
         by_burden = sorted(
-            (burden(self._layout(number, row), layers), number, row)
+            (burden(self._layout(number, row), model), number, row)
             for number, row in rows
         )
         for _, alike in groupby(by_burden, key=lambda each: each[0]):
@@ -154,10 +154,10 @@ class Ranked:
         one with the least burden, then the best.
         """
         rows = self._rows(None)
-        layers = self.job.model.layers
+        model = self.job.model
         within = rows[0][1].merit * (1.0 + slack) * ROUNDING if rows else 0.0
         near = [
-            (burden(layout, layers), row, layout)
+            (burden(layout, model), row, layout)
             for number, row in rows
             if row.merit <= within and (layout := self._layout(number, row))
         ]
