@@ -125,16 +125,16 @@ def answer(
     return judged(model, fit(model))
 
 
-def judged(model: Model, found: Fit) -> Answer:
+def judged(model: Model, fitted: Fit) -> Answer:
     """Every run as predicted with numbers that were fitted before."""
     return Answer(
         model.parameters,
-        found,
+        fitted,
         tuple(at_priors(model)),
-        tuple(in_sample(model, found)),
-        tuple(left_out(model, found)),
-        tuple(families_left_out(model, found)),
-        tuple(pairs_left_out(model, found)),
+        tuple(in_sample(model, fitted)),
+        tuple(left_out(model, fitted)),
+        tuple(families_left_out(model, fitted)),
+        tuple(pairs_left_out(model, fitted)),
         baselines(model, whose),
     )
 
@@ -143,10 +143,10 @@ def by(
     of: Sequence[Seen], key: Callable[[Seen], str]
 ) -> dict[str, list[Seen]]:
     """Runs by a key, in its order."""
-    found: dict[str, list[Seen]] = {}
+    groups: dict[str, list[Seen]] = {}
     for one in of:
-        found.setdefault(key(one), []).append(one)
-    return dict(sorted(found.items()))
+        groups.setdefault(key(one), []).append(one)
+    return dict(sorted(groups.items()))
 
 
 def errors(of: Sequence[Seen]) -> dict[str, Any]:
@@ -163,18 +163,20 @@ def errors(of: Sequence[Seen]) -> dict[str, Any]:
 
 def ratios(of: Sequence[Seen]) -> dict[str, Any]:
     """Statistics of predicted over measured."""
-    found = stats([1.0 / one.run.ratio for one in of])
-    return {key: value for key, value in found.items() if key != "coverage"}
+    figures = stats([1.0 / one.run.ratio for one in of])
+    return {key: value for key, value in figures.items() if key != "coverage"}
 
 
-def coverage(of: Sequence[Seen], found: Judged) -> dict[str, dict[str, float]]:
+def coverage(
+    of: Sequence[Seen], intervals_of: Judged
+) -> dict[str, dict[str, float]]:
     """Class -> rows, sources, and the share of rows inside."""
     kinds = np.array([one.kind for one in of])
     return {
         kind: {
             "rows": int((kinds == kind).sum()),
             "sources": len({one.source for one in of if one.kind == kind}),
-            "inside": float(found.inside[kinds == kind].mean()),
+            "inside": float(intervals_of.inside[kinds == kind].mean()),
         }
         for kind in sorted({*kinds.tolist()})
     }
@@ -194,8 +196,8 @@ def beside(of: Sequence[Seen], constants: Baselines) -> dict[str, Any]:
 
 def away(error: Column) -> Column:
     """|predicted / measured - 1|, of logarithms."""
-    found: Column = np.abs(np.expm1(error))
-    return found
+    distance: Column = np.abs(np.expm1(error))
+    return distance
 
 
 def scaled(of: Sequence[Seen]) -> dict[str, float]:

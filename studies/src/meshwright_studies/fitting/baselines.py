@@ -45,8 +45,8 @@ def baselines(model: Model, left_out: Group) -> Baselines:
         ratio = np.log(measured / np.array([*map(ideal, of)]))
         keys = [*map(key, model.every)]
         wide = [numbers(run) for run in model.every]
-        found: Column = constant(ratio, without, keys, wide) - ratio
-        return found
+        error: Column = constant(ratio, without, keys, wide) - ratio
+        return error
 
     return Baselines(
         errors(useful_s, lambda run: f"{family(run)}, {numbers(run)}"),
@@ -60,13 +60,13 @@ def constant(
     """Of each run, the median of the others' logarithms: those of its first key that is found."""
     groups = np.array([hash(group) for group in without])
     names = [np.array(key) for key in keys]
-    found = np.zeros(len(ratio))
+    medians = np.zeros(len(ratio))
     for i in range(len(ratio)):
         other = groups != groups[i]
         alike = [other & (name == name[i]) for name in names]
         first = next((mask for mask in (*alike, other) if mask.any()), other)
-        found[i] = np.median(ratio[first])
-    return found
+        medians[i] = np.median(ratio[first])
+    return medians
 
 
 def numbers(run: Measured) -> str:

@@ -45,11 +45,11 @@ def evidence(of: Sequence[Seen], name: str) -> str:
     ]
     for kind in sorted({one.kind for one in of}):
         mine = [one for one in of if one.kind == kind]
-        found = intervals.ends(
+        widths = intervals.ends(
             intervals.standard(mine, by),
             alike(mine),
         )
-        lines += ["", f'[{name}.classes."{kind}"]', *_written(found, mine)]
+        lines += ["", f'[{name}.classes."{kind}"]', *_written(widths, mine)]
     return "\n".join(lines) + "\n"
 
 

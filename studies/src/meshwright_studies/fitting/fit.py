@@ -156,8 +156,8 @@ class Fit:
 
     def range(self, name: str) -> tuple[float, float]:
         """Over the fits with a laboratory left out."""
-        found = [values[name] for values in self.without.values()]
-        return min(found), max(found)
+        values_of = [values[name] for values in self.without.values()]
+        return min(values_of), max(values_of)
 
     def identified_by(self, of: Parameter) -> tuple[str, ...]:
         """Laboratories without which a number falls back to its prior."""
@@ -184,13 +184,13 @@ def fit(
     )
     everywhere = np.ones(len(model.every), bool)
     for _ in range(rounds):
-        found = effects(model, at)
-        at = solved(of, found, weights(model.every, everywhere))
+        linear = effects(model, at)
+        at = solved(of, linear, weights(model.every, everywhere))
     return Fit(
         named(of, at),
-        _without(model, found, [*map(whose, model.every)]),
-        _without(model, found, [*map(family, model.every)]),
-        _without(model, found, [*map(pair, model.every)]),
+        _without(model, linear, [*map(whose, model.every)]),
+        _without(model, linear, [*map(family, model.every)]),
+        _without(model, linear, [*map(pair, model.every)]),
     )
 
 
@@ -211,13 +211,13 @@ def pair(run: Measured) -> str:
 
 
 def _without(
-    model: Model, found: Effects, groups: Sequence[str]
+    model: Model, linear: Effects, groups: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Group of runs -> the values without it."""
     each = np.array(groups)
     of = model.parameters
     return {
-        name: named(of, solved(of, found, weights(model.every, each != name)))
+        name: named(of, solved(of, linear, weights(model.every, each != name)))
         for name in sorted({*groups})
     }
 
@@ -267,17 +267,17 @@ def weights(of: Sequence[Measured], used: Mask) -> Column:
     return np.where(used, each * INDEPENDENT / each.sum(), 0.0)
 
 
-def solved(of: Sequence[Parameter], found: Effects, weight: Column) -> Column:
+def solved(of: Sequence[Parameter], linear: Effects, weight: Column) -> Column:
     """Logarithms of the values over their priors that the weighted rows ask for."""
     spread = np.array([p.spread for p in of])
     bounds = np.log([(p.least / p.prior, p.most / p.prior) for p in of]).T
     stiff = np.diag(spread**-2.0)
-    x = found.at
+    x = linear.at
     for _ in range(INNER):
-        left = found.error + found.by @ (x - found.at)
+        left = linear.error + linear.by @ (x - linear.at)
         robust = weight / np.sqrt(1.0 + (left / NOISE) ** 2) / NOISE**2
-        normal = found.by.T @ (robust[:, None] * found.by) + stiff
-        downhill = found.by.T @ (robust * left) + x / spread**2
+        normal = linear.by.T @ (robust[:, None] * linear.by) + stiff
+        downhill = linear.by.T @ (robust * left) + x / spread**2
         x = np.clip(x - np.linalg.solve(normal, downhill), *bounds)
     return x
 
@@ -304,12 +304,12 @@ def _apart(
 ) -> list[Seen]:
     """Each group of runs with the values of the others."""
     each = np.array(groups)
-    found = {}
+    by_run = {}
     for name in sorted({*groups}):
-        found.update(
+        by_run.update(
             {s.run.id: s for s in model.seen(without[name], each == name)}
         )
-    return [found[run.id] for run in model.every]
+    return [by_run[run.id] for run in model.every]
 
 
 def in_sample(model: Model, of: Fit) -> list[Seen]:

@@ -158,8 +158,8 @@ def unsure(of: Sequence[Seen]) -> dict[str, float]:
     best = np.zeros(len(declared))
     least, step = cost(best), 0.4
     while step > 0.01:
-        found = [(cost(other), tuple(other)) for other in _around(best, step)]
-        lowest, where = min(found)
+        costs = [(cost(other), tuple(other)) for other in _around(best, step)]
+        lowest, where = min(costs)
         if lowest < least - 1e-9:
             least = lowest
             best = np.array(where)
@@ -178,8 +178,8 @@ def _around(point: Column, step: float) -> Iterator[Column]:
 
 def widths(x: Column, by: Column) -> Column:
     """s of each row. x: rows by parts;  by: how unsure each part is."""
-    found: Column = np.sqrt(((x * by) ** 2).sum(axis=1))
-    return found
+    wide: Column = np.sqrt(((x * by) ** 2).sum(axis=1))
+    return wide
 
 
 def standard(of: Sequence[Seen], by: Mapping[str, float]) -> Column:
@@ -216,7 +216,7 @@ def of_class(
 
 def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
     """Of a source's other runs after one scale from a few of them: all draws of DRAWS seeds."""
-    found, weight = [], []
+    rests, weight = [], []
     for source in sorted({one.source for one in of}):
         mine = [one for one in of if one.source == source]
         error = errors(mine)
@@ -225,17 +225,17 @@ def after_scale(of: Sequence[Seen], by: Mapping[str, float]) -> Ends:
             taken = drawn(len(mine), seed)
             centre = np.log(scale(list(np.exp(error[taken]))))
             rest = np.delete((error - centre) / wide, taken)
-            found.append(rest)
+            rests.append(rest)
             weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
-    return ends(np.concatenate(found), np.concatenate(weight), SCALED)
+    return ends(np.concatenate(rests), np.concatenate(weight), SCALED)
 
 
 def drawn(rows: int, seed: int) -> NDArray[np.int64]:
     """Rows of a source that an installation's scale is from."""
-    found: NDArray[np.int64] = np.random.default_rng(seed).choice(
+    draws: NDArray[np.int64] = np.random.default_rng(seed).choice(
         rows, min(LEAST, rows), replace=False
     )
-    return found
+    return draws
 
 
 class Judged(NamedTuple):
@@ -272,10 +272,10 @@ def nested(
         z = standard(rest, by)
         wide = widths(shares(of), np.array([by[part] for part in PARTS]))
         classes = {one.kind for one in of if one.laboratory == name}
-        found = {kind: of_class(kind, rest, z, among) for kind in classes}
+        by_kind = {kind: of_class(kind, rest, z, among) for kind in classes}
         for i, one in enumerate(of):
             if one.laboratory == name:
-                low[i], high[i] = (wide[i] * end for end in found[one.kind])
+                low[i], high[i] = (wide[i] * end for end in by_kind[one.kind])
     return judged(errors(of), low, high)
 
 
@@ -304,14 +304,14 @@ def pairs(of: Sequence[Seen]) -> Iterator[tuple[Seen, Seen, float]]:
 def pair(of: Sequence[Seen], z: Ends) -> float:
     """How unsure the ratio of two layouts of one workload is: nine of ten lie within it times the
     larger end."""
-    found = sorted(
+    ordered = sorted(
         (abs(a.error - b.error), weight) for a, b, weight in pairs(of)
     )
-    values = [v for v, _ in found]
-    weights = [w for _, w in found]
+    values = [v for v, _ in ordered]
+    weights = [w for _, w in ordered]
     return (
         quantile(values, SHARE, weights) / max(-z.low, z.high)
-        if found
+        if ordered
         else 0.0
     )
 
@@ -319,7 +319,7 @@ def pair(of: Sequence[Seen], z: Ends) -> float:
 def resolution(of: Sequence[Seen]) -> float:
     """The smallest of GAPS from which predicted times of two layouts are in the measured order in
     three of four pairs."""
-    found = [
+    gaps = [
         (
             abs(
                 np.log(a.run.step_s / a.run.ratio)
@@ -332,7 +332,7 @@ def resolution(of: Sequence[Seen]) -> float:
         for a, b, w in pairs(of)
     ]
     for gap, wider in zip(GAPS, (*GAPS[1:], np.inf), strict=True):
-        near = [(a, b, w) for g, a, b, w in found if gap <= g < wider]
+        near = [(a, b, w) for g, a, b, w in gaps if gap <= g < wider]
         right = sum(w for a, b, w in near if _in_order(a, b))
         if near and right >= ORDERED * sum(w for *_, w in near):
             return gap

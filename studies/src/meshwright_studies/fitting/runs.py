@@ -30,12 +30,12 @@ class Measured:
 
 def runs(rows: Sequence[Row]) -> tuple[Measured, ...]:
     """The rows that a fit may use: complete runs with a step time, in scope."""
-    found = (
+    with_times = (
         measured(row)
         for row in rows
         if not (out_of_scope(row) or held_out(row))
     )
-    return tuple(one for one in found if one)
+    return tuple(one for one in with_times if one)
 
 
 def whole(row: Row) -> Described:

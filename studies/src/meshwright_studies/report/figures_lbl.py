@@ -62,16 +62,16 @@ def side_by_side(
     so nothing is measured before it is drawn.
     """
     shown = {k: v for k, v in editions.items() if v[0]}
-    widths = [MORE + wide(len(found)) for found, _ in shown.values()]
+    widths = [MORE + wide(len(bars)) for bars, _ in shown.values()]
     figure = Figure(figsize=(sum(widths), height))
     figure.suptitle(title, fontsize=11, y=1 - TITLE_AT / height)
     parts = figure.subfigures(
         1, len(shown), width_ratios=widths, squeeze=False
     )
-    for part, width, (name, (found, names)) in zip(
+    for part, width, (name, (bars, names)) in zip(
         parts[0], widths, shown.items(), strict=True
     ):
-        draw(part, found, names)
+        draw(part, bars, names)
         part.suptitle(name, fontsize=10, y=1 - EDITION_AT / height)
         part.subplots_adjust(
             left=LEFT / width,

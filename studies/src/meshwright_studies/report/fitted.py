@@ -49,20 +49,20 @@ def _sources(of: Mapping[str, Any]) -> RenderableType:
     table = plain("median (bias), %", *of)
     for name in next(iter(of.values())):
         cells = [
-            f"{_percent(found[name]['median_abs_error'])} ({_percent(found[name]['bias'], 'bias')})"
-            for found in of.values()
+            f"{_percent(figures[name]['median_abs_error'])} ({_percent(figures[name]['bias'], 'bias')})"
+            for figures in of.values()
         ]
         table.add_row(name, *cells)
     return table
 
 
 def _sure(data: Mapping[str, Any]) -> list[RenderableType]:
-    found = data["intervals"]
+    intervals_of = data["intervals"]
     scaled = data["scaled"]
-    times = found["score"] / found["score_of_one_interval"]
+    times = intervals_of["score"] / intervals_of["score_of_one_interval"]
     return [
         Text(
-            f"intervals from the other laboratories hold {_percent(found['coverage'])} % of the"
+            f"intervals from the other laboratories hold {_percent(intervals_of['coverage'])} % of the"
             f" runs; interval score {times:.2f} of that of one pooled interval"
         ),
         Text(

@@ -272,10 +272,10 @@ def _stats_row(
 def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
     """Out-of-memory and ranking, in words."""
     for name in ("out_of_memory", "ranking"):
-        if isinstance(found := overall.get(name), Mapping):
+        if isinstance(figures := overall.get(name), Mapping):
             numbers = {
                 key: value
-                for key, value in found.items()
+                for key, value in figures.items()
                 if isinstance(value, (int, float))
             }
             words = ", ".join(
@@ -284,7 +284,7 @@ def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
             )
             yield Text(f"{name.replace('_', ' ')}: {words}")
             if told := [
-                row for row in found.get("reliability", ()) if row["rows"]
+                row for row in figures.get("reliability", ()) if row["rows"]
             ]:
                 yield Text(
                     f"of the runs with a risk of {', '.join(map(_reliable, told))}"

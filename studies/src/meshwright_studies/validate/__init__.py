@@ -46,14 +46,14 @@ def validate(
             return Validation(
                 tuple(_collectives(content, network, assumptions))
             )
-        found = rows.parse(content)
+        every = rows.parse(content)
     else:
-        found = rows.check(source)
-    outside = Counter(why for row in found if (why := out_of_scope(row)))
+        every = rows.check(source)
+    outside = Counter(why for row in every if (why := out_of_scope(row)))
     return Validation(
         tuple(
             c
-            for row in found
+            for row in every
             if not out_of_scope(row)
             for c in checked(row, assumptions)
         ),
@@ -104,16 +104,16 @@ def _compared(
     by_rule = filled(row, assumptions) if silent(row) else None
     about = by_rule.about if by_rule else described(row)
     prediction = predicted(about.under(assumptions))
-    found = [
+    predictions = [
         p
         for p in pairs(row, prediction, about.memory)
         if not by_rule or p.quantity == "step_time"
     ]
-    if not found:
+    if not predictions:
         raise BadInput("nothing it measured can be compared")
     if not all(
         0 <= number < 1e30
-        for p in found
+        for p in predictions
         for number in (p.predicted or 0.0, p.measured)
     ):
         raise BadInput("its numbers are out of all proportion")
@@ -138,7 +138,7 @@ def _compared(
             figure=figure(prediction, p.kind) if p.kind else None,
             same=same(prediction, p.kind) if p.kind else (),
         )
-        for p in found
+        for p in predictions
     ]
 
 

@@ -118,17 +118,19 @@ def chip(name: str) -> Chip:
     """The catalogue's chip of that name, alias or family, with what the name itself states; else
     BadInput.
     """
-    found = _known(name)
+    described = _known(name)
     low = name.lower()
     if memory := MEMORY.search(low):
-        found = replace(
-            found, hbm_bytes=capacity(stated(memory), found.hbm_bytes)
+        described = replace(
+            described, hbm_bytes=capacity(stated(memory), described.hbm_bytes)
         )
     if bandwidth := BANDWIDTH.search(low):
-        found = replace(found, hbm_bandwidth=float(bandwidth[1]) * 1e12)
+        described = replace(
+            described, hbm_bandwidth=float(bandwidth[1]) * 1e12
+        )
     if power := POWER.search(low):
-        found = replace(found, power_w=float(power[1]))
-    return found
+        described = replace(described, power_w=float(power[1]))
+    return described
 
 
 def stated(memory: re.Match[str]) -> float:
@@ -366,13 +368,13 @@ def _far(text: str, per_node: int, usual: Dim, system: Network) -> Far:
 def _of(words: str, match: re.Match[str] | None) -> str:
     """What a rate is said to be of, the nearest such words after it first: "node", "gpu" or ""."""
     for part_of in (words[match.end() :] if match else "", words):
-        found = [
+        matches = [
             (m.start(), of)
             for of, kind in (("node", OF_NODE), ("gpu", OF_GPU))
             if (m := kind.search(part_of))
         ]
-        if found:
-            return min(found)[1]
+        if matches:
+            return min(matches)[1]
     return ""
 
 
@@ -397,12 +399,12 @@ def _system(text: str) -> Network | None:
     spellings = [(n, n) for n in catalog.names("networks")] + list(
         catalog.aliases("networks").items()
     )
-    found = [
+    matches = [
         (len(s), n)
         for s, n in spellings
         if f"-{s}-" in words and not n.startswith(PAPERS)
     ]
-    return catalog.network(max(found)[1]) if found else None
+    return catalog.network(max(matches)[1]) if matches else None
 
 
 def _sliced(base: Network, size: int, far: str) -> Network:

@@ -83,7 +83,7 @@ def described(row: Row) -> Described:
     again = policy(row, shape)
     sharding = text(row, "optimizer_sharding")
     fsdp = text(part(row, "parallel"), "fsdp")
-    found = Job(
+    job = Job(
         shape,
         machine,
         needed(row, "global_batch"),
@@ -106,7 +106,7 @@ def described(row: Row) -> Described:
         on_host,
     )
     return Described(
-        found, tuple(n for n in notes if n), again.memory and not offloaded
+        job, tuple(n for n in notes if n), again.memory and not offloaded
     )
 
 
@@ -125,13 +125,13 @@ def numbers(row: Row, told: Said, by: Framework) -> Precision:
         f"{text(row, 'optimizer_sharding')} {text(part(row, 'parallel'), 'fsdp')}"
         f" {text(row, 'notes')}"
     )
-    found = words.precision(
+    precision = words.precision(
         text(row, "precision"),
         text(row, "software"),
         hardware.cluster(row).chip,
         said_of_fsdp if is_fsdp(row) else None,
     )
-    return accumulated(found, told.settings.gradients or by.gradients)
+    return accumulated(precision, told.settings.gradients or by.gradients)
 
 
 def attention(told: Said, year: float | None) -> str:
@@ -211,7 +211,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
     sequence = flag(p, "sp")
     if sequence is None:
         sequence = words.is_jax(text(row, "software"))
-    found = Layout(
+    plain_layout = Layout(
         tp=tp,
         cp=cp,
         pp=pp,
@@ -229,7 +229,7 @@ def layout(row: Row, shape: Model, chips: int) -> Layout:
         recompute=policy(row, shape).mode,
         sequence_parallel=tp > 1 and (sequence or shape.moe is not None),
     )
-    return grouped(row, found)
+    return grouped(row, plain_layout)
 
 
 def model(row: Row) -> Model:

@@ -75,7 +75,7 @@ class Figure:
     def under(self, c: Constants) -> float:
         """Bytes under other constants."""
         tensors = self.allocated[BACKWARD.index(c.backward_share)]
-        found = {
+        figures = {
             "states": self.states,
             "allocated": tensors,
             "reserved": tensors * (1 + c.allocator_share) + self.new,
@@ -84,7 +84,7 @@ class Figure:
             + c.framework_bytes,
             "needed": tensors * (1 + self.need) + c.framework_bytes,
         }
-        return found[self.kind]
+        return figures[self.kind]
 
 
 def figure(p: Prediction, kind: str) -> Figure | None:
@@ -138,11 +138,11 @@ def once(rows: Iterable[Judged]) -> dict[str, Any]:
         if row.figure:
             sources[row.source].append(row)
     plain = _ratios(judged, None)
-    found = {
+    figures = {
         name: fitted([of for other, of in sources.items() if other != name])
         for name in sources
     }
-    chosen = {name: c for name, c in found.items() if c}
+    chosen = {name: c for name, c in figures.items() if c}
     left_out = {name: _ratios(sources[name], c) for name, c in chosen.items()}
     return {
         "once": stats(plain),
@@ -190,7 +190,7 @@ def _ratio(of: Sequence[Judged], c: Constants | None) -> float:
 
 def _layouts(rows: Iterable[Judged]) -> list[list[Judged]]:
     """Runs of one layout together."""
-    found: dict[Any, list[Judged]] = defaultdict(list)
+    groups: dict[Any, list[Judged]] = defaultdict(list)
     for row in rows:
-        found[row.source, row.same].append(row)
-    return list(found.values())
+        groups[row.source, row.same].append(row)
+    return list(groups.values())

@@ -121,12 +121,12 @@ def _layouts(v: Validation) -> str:
     """Memory, each layout once: as predicted, and with the three generic constants fitted to the
     other sources.
     """
-    found = v.overall["memory"]["layouts"]
+    layouts = v.overall["memory"]["layouts"]
     groups = {
-        **found["sources"],
+        **layouts["sources"],
         "all": {
-            "once": found["once"],
-            "left_out": found["left_out"],
+            "once": layouts["once"],
+            "left_out": layouts["left_out"],
             "constants": None,
         },
     }
@@ -155,7 +155,7 @@ def _layouts(v: Validation) -> str:
     )
     return (
         _table("Memory, each layout once", header, lines)
-        if found["sources"]
+        if layouts["sources"]
         else ""
     )
 
@@ -209,7 +209,7 @@ def _ranking(v: Validation) -> str:
     """By source and overall; regrets are of groups, and of pairs only those count whose measured
     times differ clearly.
     """
-    found: dict[str, dict[str, Any]] = {
+    rankings: dict[str, dict[str, Any]] = {
         **dict(sorted(v.ranked.items())),
         "all": v.overall["ranking"],
     }
@@ -230,7 +230,7 @@ def _ranking(v: Validation) -> str:
             str(r["pairs"]),
             _share(r["pairs_in_order"], ".0%"),
         )
-        for source, r in found.items()
+        for source, r in rankings.items()
     ]
     title = (
         f"Ranking of layouts of one workload (pairs: measured times more than {DIFFERENT:.0%}"

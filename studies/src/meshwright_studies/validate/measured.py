@@ -170,7 +170,7 @@ def from_flops(m: Row, job: Job) -> float | None:
 def memory_of(m: Row, software: str) -> Figure | None:
     """The figure of a row that is compared: the first of RANK; None if it has none."""
     said = text(m, "memory_kind")
-    found = [
+    figures = [
         f
         for key, value in m.items()
         if isinstance(key, str)
@@ -179,14 +179,16 @@ def memory_of(m: Row, software: str) -> Figure | None:
     states = number(m, "memory_params_opt_gib")
     activations = number(m, "memory_activations_gib")
     if states is not None and activations is not None:
-        found.append(
+        figures.append(
             Figure(
                 "allocated",
                 (states + activations) * GIB,
                 "its memory is a formula, not a measurement",
             )
         )
-    return min(found, key=lambda figure: RANK.index(figure.kind), default=None)
+    return min(
+        figures, key=lambda figure: RANK.index(figure.kind), default=None
+    )
 
 
 def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
@@ -226,12 +228,12 @@ def _figures(m: Row, key: str, said: str, software: str) -> Iterator[Figure]:
 
 def _kind(words: str) -> str:
     """The kind that the words name first, "" if none."""
-    found = [
+    kinds = [
         (m.start(), kind)
         for kind, pattern in KINDS
         if (m := re.search(pattern, words))
     ]
-    return min(found)[1] if found else ""
+    return min(kinds)[1] if kinds else ""
 
 
 def _logged(software: str) -> tuple[str, str]:

@@ -124,14 +124,16 @@ def policy(said: object, software: str, layers: float) -> Policy:
     assumed = UNSAID.sub("", words)
     if not assumed:
         return Policy("none", "recomputation is not stated: taken as none")
-    found = _read(assumed, software, layers)
-    if assumed != words and not found.note:
-        found = found._replace(
-            note=f"recomputation is not stated: taken as {found.mode}, which the row assumes"
+    policy_of = _read(assumed, software, layers)
+    if assumed != words and not policy_of.note:
+        policy_of = policy_of._replace(
+            note=f"recomputation is not stated: taken as {policy_of.mode}, which the row assumes"
         )
     if named(OFFLOADED, words):
-        return found._replace(note=_between(words, found.mode), memory=False)
-    return found
+        return policy_of._replace(
+            note=_between(words, policy_of.mode), memory=False
+        )
+    return policy_of
 
 
 def spoken(said: object) -> str:

@@ -112,22 +112,26 @@ class Validation:
     @property
     def overall(self) -> dict[str, Any]:
         """Statistics by quantity, the confusion of out-of-memory, and the ranking of layouts."""
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             name: _stats(self.having(name)) for name in ("step_time", "memory")
         }
         for name in TIMES[1:]:
             if self.having(name):
-                found[name] = _stats(self.having(name))
+                figures[name] = _stats(self.having(name))
         steps = self.having("step_time")
         odds = [*verdicts(self.rows)]
-        found["memory"] |= {"layouts": once(self.having("memory"))}
+        figures["memory"] |= {"layouts": once(self.having("memory"))}
         foreseen = {**confusion(odds), "reliability": reliability(odds)}
-        return {**found, "out_of_memory": foreseen, "ranking": _ranking(steps)}
+        return {
+            **figures,
+            "out_of_memory": foreseen,
+            "ranking": _ranking(steps),
+        }
 
     @property
     def ranked(self) -> dict[str, dict[str, Any]]:
         """The ranking of layouts by source."""
-        found = {
+        rankings = {
             name: _ranking(of)
             for name, of in grouped(
                 self.having("step_time"), lambda r: r.source
@@ -135,7 +139,7 @@ class Validation:
         }
         return {
             name: ranking
-            for name, ranking in found.items()
+            for name, ranking in rankings.items()
             if ranking["groups"]
         }
 
@@ -180,12 +184,12 @@ class Validation:
     @property
     def notes(self) -> dict[str, list[str]]:
         """Note -> ids of the rows it is said of, the most frequent first."""
-        found: dict[str, list[str]] = defaultdict(list)
+        ids: dict[str, list[str]] = defaultdict(list)
         for id, note in dict.fromkeys(
             (r.id, note) for r in self.rows for note in r.notes
         ):
-            found[note].append(id)
-        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+            ids[note].append(id)
+        return dict(sorted(ids.items(), key=lambda item: -len(item[1])))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `validate --json`."""

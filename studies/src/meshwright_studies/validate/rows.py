@@ -102,17 +102,17 @@ def number(row: Row, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        found = float(value[:40]) if isinstance(value, str) else float(value)
+        parsed = float(value[:40]) if isinstance(value, str) else float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) and found > 0 else None
+    return parsed if math.isfinite(parsed) and parsed > 0 else None
 
 
 def whole(row: Row, name: str, default: int) -> int:
     """A whole number from 1 to LARGEST, else the default; BadInput for a number that is neither."""
     value = row.get(name)
-    found = number(row, name)
-    if found is None:
+    parsed = number(row, name)
+    if parsed is None:
         negative = (
             isinstance(value, (int, float))
             and not isinstance(value, bool)
@@ -121,11 +121,11 @@ def whole(row: Row, name: str, default: int) -> int:
         if negative:
             raise BadInput(f"{name} must be at least 1, not {brief(value)}")
         return default
-    if found != int(found) or found > LARGEST:
+    if parsed != int(parsed) or parsed > LARGEST:
         raise BadInput(
             f"{name} must be a whole number up to {LARGEST:g}, not {brief(value)}"
         )
-    return int(found)
+    return int(parsed)
 
 
 def needed(row: Row, name: str) -> int:

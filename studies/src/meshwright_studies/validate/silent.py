@@ -84,11 +84,13 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
         if SCHEDULE.holds(prediction.job, prediction.layout):
             could[microbatch, chunks] = about, prediction.fits
             times += [prediction.step_time_s] if prediction.fits else []
-    found = by_rule(row, {choice: fits for choice, (_, fits) in could.items()})
-    about, fits = could[found]
+    chosen = by_rule(
+        row, {choice: fits for choice, (_, fits) in could.items()}
+    )
+    about, fits = could[chosen]
     times = times or [predicted(about.under(assumptions)).step_time_s]
     return Filled(
-        about.noted(note(row, *found, fits)), (min(times), max(times))
+        about.noted(note(row, *chosen, fits)), (min(times), max(times))
     )
 
 

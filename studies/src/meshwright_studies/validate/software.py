@@ -270,23 +270,23 @@ def said(row: Row) -> Said:
     program = text(row, "software")
     year = number(row, "year")
     words = spoken(row)
-    found = framework(program, sharding(row), year)
+    profile = framework(program, sharding(row), year)
     pairs = [setting(w, words) for w in SETTINGS]
     pairs += [
         scaling(row),
         gradients(row),
         own(program),
-        compiled(found, program),
-        loss(found, row),
-        overlap(found, row),
+        compiled(profile, program),
+        loss(profile, row),
+        overlap(profile, row),
         norm(row),
     ]
     settings: dict[str, Any] = {}
     for values, _ in pairs:
         settings = {**values, **settings}
-    notes = (named_framework(found, program), *(note for _, note in pairs))
+    notes = (named_framework(profile, program), *(note for _, note in pairs))
     return Said(
-        found,
+        profile,
         Software(**settings),
         kernel(row),
         tuple(note for note in notes if note),
@@ -326,11 +326,11 @@ def framework(program: str, sharded: str, year: float | None) -> str:
     return "fsdp" if "fsdp" in sharded and "torch" in program else "unknown"
 
 
-def named_framework(found: str, program: str) -> str:
+def named_framework(name: str, program: str) -> str:
     """A note on a program that nothing here knows, and on words beside its name that nothing
     reads.
     """
-    if found == "unknown":
+    if name == "unknown":
         return (
             f"software {program[:60]!r} is not known"
             if program
@@ -395,20 +395,20 @@ def own(program: str) -> tuple[dict[str, Any], str]:
     ), ""
 
 
-def compiled(found: str, program: str) -> tuple[dict[str, Any], str]:
+def compiled(profile: str, program: str) -> tuple[dict[str, Any], str]:
     """torchtitan compiles on request only (compile.enable is false in its configurations)."""
-    if found != "torchtitan" or "compile" in program:
+    if profile != "torchtitan" or "compile" in program:
         return {}, ""
     return {
         "compiled": False
     }, "torch.compile is not named: taken as off, as torchtitan has it"
 
 
-def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
+def loss(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     """torchtitan's loss is torch's where the model is not compiled, or was before the loss was; the
     date is that of its source.
     """
-    if found != "torchtitan":
+    if profile != "torchtitan":
         return {}, ""
     dates = [
         int(year + month)
@@ -422,14 +422,14 @@ def loss(found: str, row: Row) -> tuple[dict[str, Any], str]:
     ), ""
 
 
-def overlap(found: str, row: Row) -> tuple[dict[str, Any], str]:
+def overlap(profile: str, row: Row) -> tuple[dict[str, Any], str]:
     """Megatron's asynchronous all-reduce, by the year of the run; Bridge's recipes turn the overlap
     of all passes off in FP4 (scripts/performance/configs: tp_comm_overlap = False with nvfp4).
     """
     year = number(row, "year") or 0.0
-    recent = ASYNC_SINCE.get(found, math.inf)
+    recent = ASYNC_SINCE.get(profile, math.inf)
     behind = year >= recent and "bigscience" not in text(row, "software")
-    narrow = found == "megatron-bridge" and "fp4" in text(row, "precision")
+    narrow = profile == "megatron-bridge" and "fp4" in text(row, "precision")
     return ({"tp_overlap": "backward"} if behind or narrow else {}), ""
 
 

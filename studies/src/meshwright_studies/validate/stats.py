@@ -69,7 +69,7 @@ def quantile(
 def ranks(values: Sequence[float]) -> list[float]:
     """Rank of each value from 1; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
+    places = [0.0] * len(values)
     start = 0
     while start < len(order):
         end = start
@@ -79,9 +79,9 @@ def ranks(values: Sequence[float]) -> list[float]:
         ):
             end += 1
         for i in order[start : end + 1]:
-            found[i] = (start + end) / 2 + 1
+            places[i] = (start + end) / 2 + 1
         start = end + 1
-    return found
+    return places
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
@@ -112,11 +112,11 @@ def ranking(
     """
     members = [list(g) for g in groups if len(g) >= least]
     kept = [tuple(zip(*g, strict=True)) for g in members]
-    found = [s for p, m in kept if (s := spearman(p, m)) is not None]
+    coefficients = [s for p, m in kept if (s := spearman(p, m)) is not None]
     right = [order for g in members for order in orders(g)]
     return {
         "groups": len(kept),
-        "spearman_median": median(found) if found else None,
+        "spearman_median": median(coefficients) if coefficients else None,
         "regret_mean": sum(regret(p, m) for p, m in kept) / len(kept)
         if kept
         else None,
