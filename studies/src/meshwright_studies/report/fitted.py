@@ -49,7 +49,8 @@ def _sources(of: Mapping[str, Any]) -> RenderableType:
     table = plain("median (bias), %", *of)
     for name in next(iter(of.values())):
         cells = [
-            f"{_percent(figures[name]['median_abs_error'])} ({_percent(figures[name]['bias'], 'bias')})"
+            f"{_percent(figures[name]['median_abs_error'])}"
+            f" ({_percent(figures[name]['bias'], 'bias')})"
             for figures in of.values()
         ]
         table.add_row(name, *cells)
@@ -62,8 +63,8 @@ def _sure(data: Mapping[str, Any]) -> list[RenderableType]:
     times = intervals_of["score"] / intervals_of["score_of_one_interval"]
     return [
         Text(
-            f"intervals from the other laboratories hold {_percent(intervals_of['coverage'])} % of the"
-            f" runs; interval score {times:.2f} of that of one pooled interval"
+            f"intervals from the other laboratories hold {_percent(intervals_of['coverage'])} % of"
+            f" the runs; interval score {times:.2f} of that of one pooled interval"
         ),
         Text(
             "; ".join(
