@@ -4,6 +4,7 @@ needs the least memory, changes that make one fit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from .evaluate import smallest
 from .named import at_fault
 from .nearby import fewer_chips, on, partly_used
 from .space import Space
-from .table import Column, cross
+from .table import Column, Table, cross, keep
 
 MORE_CHIPS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Factors tried when nothing fits."""
@@ -39,12 +40,32 @@ def rejections(
     """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them
     for each rule: first of those that every combination breaks, then of the last to be broken);
     each counts for its first rule.
+    """
+    degrees = combinations(job, space, relaxed)
+    layout = _without_options(space, degrees)
+    left = np.ones(len(degrees["tp"]), dtype=bool)
+    counts = {}
+    decisive, others = list[str](), list[str]()
+    for rule in rules_of_degrees(job, relaxed):
+        holds = np.broadcast_to(rule.holds(job, layout), left.shape)
+        broken = left & ~holds
+        if broken.any():
+            counts[rule.name] = int(broken.sum())
+            first = int(np.flatnonzero(broken)[0])
+            one = {name: int(c[first]) for name, c in degrees.items()}
+            (others if holds.any() else decisive).append(
+                rule.sentence(job, _without_options(space, one))
+            )
+        left &= ~broken
+    return counts, (*decisive, *reversed(others))
 
-    Combinations: what the space allows, else the divisors of the chips; they use all chips, or
-    (relaxed) at most all.
+
+def combinations(job: Job, space: Space, relaxed: bool) -> Table:
+    """Degrees that the space allows, else divisors of the chips, with dp: they use all chips, or
+    (relaxed) at most all. Of more than 64 values named the smallest.
     """
     N = job.cluster.chips
-    factors = divisors(job.cluster.chips)
+    factors = divisors(N)
 
     def column(axis: str) -> Column:
         allowed = space.values(axis)
@@ -56,48 +77,31 @@ def rejections(
         cross(cross({}, tp=column("tp")), cp=column("cp")), pp=column("pp")
     )
     ranks = table["tp"] * table["cp"] * table["pp"]
-    fine = ranks <= N if relaxed else N % ranks == 0
-    table = {k: c[fine] for k, c in table.items()}
+    table = keep(table, ranks <= N if relaxed else N % ranks == 0)
     if job.model.moe or space.values("ep"):
         table = cross(table, ep=column("ep"))
-    degrees: dict[str, Any] = table | {
-        "dp": np.floor(N / (table["tp"] * table["cp"] * table["pp"]))
-    }
-    layout = Layout(**degrees, **space.fixed, sequence_parallel=False)
-    left = np.ones(len(table["tp"]), dtype=bool)
-    counts = {}
-    decisive, others = list[str](), list[str]()
-    more = [
+    ranks = table["tp"] * table["cp"] * table["pp"]
+    return table | {"dp": np.floor(N / ranks)}
+
+
+def rules_of_degrees(job: Job, relaxed: bool) -> list[rules.LayoutRule]:
+    """The rules that look at degrees alone, in the order in which they are asked."""
+    own = [
         rule
         for rule in rules.of_framework(job)
         if not rule.options and not rule.placed
     ]
-    for rule in dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *more)):
-        # choices of the search, not of degrees
-        if rule in (rules.EXPERT_SEQUENCE, schemes.HIDDEN_SHARDED) or (
-            relaxed and rule is rules.EVEN_BATCH
-        ):
-            continue
-        holds = np.broadcast_to(rule.holds(job, layout), left.shape)
-        broken = left & ~holds
-        if broken.any():
-            counts[rule.name] = int(broken.sum())
-            first: dict[str, Any] = {
-                k: int(c[np.flatnonzero(broken)[0]])
-                for k, c in degrees.items()
-            }
-            (others if holds.any() else decisive).append(
-                rule.sentence(
-                    job,
-                    Layout(
-                        **first,
-                        **space.fixed,
-                        sequence_parallel=False,
-                    ),
-                )
-            )
-        left &= ~broken
-    return counts, (*decisive, *reversed(others))
+    # choices of the search, not of degrees
+    aside = [rules.EXPERT_SEQUENCE, schemes.HIDDEN_SHARDED]
+    if relaxed:
+        aside.append(rules.EVEN_BATCH)
+    every = dict.fromkeys((*rules.ALWAYS, rules.EVEN_BATCH, *own))
+    return [rule for rule in every if rule not in aside]
+
+
+def _without_options(space: Space, degrees: Mapping[str, Any]) -> Layout:
+    """These degrees with what all layouts of the space have in common."""
+    return Layout(**degrees, **space.fixed, sequence_parallel=False)
 
 
 def nearest_fit(
@@ -197,36 +201,7 @@ def least_states(job: Job, space: Space) -> float:
 
 def _would_fit(job: Job, space: Space) -> list[str]:
     """Changes, one at a time, that make something fit, the least first."""
-    ways: list[tuple[str, Job, Space]] = [*_lighter(job, space)]
-    if not space.relaxed:
-        ways.append((UNEVEN, job, replace(space, relaxed=True)))
-    if "full" not in space.values("recompute"):
-        ways.append(
-            (
-                "full recomputation (--recompute full)",
-                job,
-                space.but(recompute=RECOMPUTE),
-            )
-        )
-    if 3 not in space.values("zero"):
-        ways.append(("ZeRO-3 (--zero 3)", job, space.but(zero=(0, 1, 2, 3))))
-    if min(space.values("microbatch") or (1,)) > 1:
-        ways.append(
-            (
-                "a microbatch of 1 (--microbatch 1)",
-                job,
-                space.but(microbatch=(1,)),
-            )
-        )
-    for field in ("tp", "pp", "cp", "ep", "dp"):
-        if space.values(field) is not None:
-            ways.append(
-                (
-                    f"any {field} (without --{field})",
-                    job,
-                    space.but(**{field: None}),
-                )
-            )
+    ways = [*_lighter(job, space), *((w, job, s) for w, s in _wider(space))]
     helpful = [
         f"{name} would make it fit"
         for name, j, s in ways
@@ -247,3 +222,20 @@ def _would_fit(job: Job, space: Space) -> list[str]:
         " length"
     )
     return [*helpful, need]
+
+
+def _wider(space: Space) -> Iterator[tuple[str, Space]]:
+    """Spaces that leave more to the search, each with what has to be said for it."""
+    if not space.relaxed:
+        yield UNEVEN, replace(space, relaxed=True)
+    if "full" not in space.values("recompute"):
+        full = space.but(recompute=RECOMPUTE)
+        yield "full recomputation (--recompute full)", full
+    if 3 not in space.values("zero"):
+        yield "ZeRO-3 (--zero 3)", space.but(zero=(0, 1, 2, 3))
+    if min(space.values("microbatch") or (1,)) > 1:
+        yield "a microbatch of 1 (--microbatch 1)", space.but(microbatch=(1,))
+    for field in ("tp", "pp", "cp", "ep", "dp"):
+        if space.values(field) is not None:
+            free: dict[str, None] = {field: None}
+            yield f"any {field} (without --{field})", space.but(**free)
