@@ -74,6 +74,68 @@ def test_a_schedule_that_runs_only_with_fewer_replicas() -> None:
     assert search(job, space, 5, True).rows == every.rows
 
 
+ONE = {
+    "microbatch": (1,),
+    "tp": (1,),
+    "cp": (1,),
+    "zero": (1,),
+    "recompute": ("full",),
+}
+"""One way for everything but the schedule."""
+
+
+@pytest.mark.parametrize(
+    ("model", "chips", "batch", "choices", "dp"),
+    [
+        # 8 replicas have 2 microbatches, dualpipev needs 4
+        (
+            Model("m", 8, 2048, 16, 8192, 0, 128),
+            16,
+            16,
+            {"schedule": ("dualpipev",), "pp": (2,)},
+            4,
+        ),
+        # 8 have 5, which no groups of one size hold
+        (
+            Model("m", 8, 2048, 16, 8192, 0, 128),
+            16,
+            40,
+            {"schedule": ("interleaved",), "pp": (2,)},
+            4,
+        ),
+        # 8 have 7, one group that is all in flight; 7 have 8, two groups of 4
+        (
+            Model("m", 16, 512, 8, 2048, 0, 2048),
+            32,
+            56,
+            {
+                "schedule": ("interleaved",),
+                "pp": (4,),
+                "interleave": (4,),
+                "recompute": ("none",),
+            },
+            7,
+        ),
+    ],
+)
+def test_what_fits_only_between_the_fewest_and_the_most_replicas(
+    model: Model, chips: int, batch: int, choices: dict[str, Any], dp: int
+) -> None:
+    """On chips with just the room for it: one replica holds too many states, the most cannot run
+    or hold too many microbatches.
+    """
+    flat = Network("one level", (Dim("near", 9e11, 1e-6),))
+    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
+    job = Job(model, Cluster(chip, flat, chips), batch)
+    space = Space(**{**ONE, **choices})
+    own = brute(job, space.but(dp=(dp,)), 9, True).rows
+    job = room.just_fitting(job, 1.001 * min(row.bytes for row in own))
+    every = brute(job, space, 5, True)
+    assert every.rows
+    assert 1 < every.rows[0].degree("dp") < chips / choices["pp"][0]
+    assert search(job, space, 5, True).rows == every.rows
+
+
 def test_a_single_replica_may_need_less_than_two() -> None:
     """It gathers and scatters nothing: of two chips with room for one layer's weights, gradients
     and a small state, but not for half of them beside a whole layer and its gradient, the relaxed

@@ -10,7 +10,7 @@ ranks in collectives, the most in shards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from .evaluate import Ways
 from .legal import possible, some_order
 from .nearest import bodies, bound_clock, each_way, layouts, pick
 from .options import Options
-from .points import Alive, Rows, points
+from .points import Rows, points
 from .space import Space
 from .table import Column, Grid, Table, keep, length, stack, take
 from .ways import Way
@@ -280,13 +280,13 @@ def lower(
     best: Best,
     near: Table,
     far: Table,
-    alive: Alive | None = None,
+    any_number: bool = False,
 ) -> tuple[Grid, Ways]:
     """Bound of every row in seconds on each side of the ZeRO stages (nearest groups, the best of
     the options with which it can fit), and of every combination of options.
 
     near, far: the same rows with the smallest and the largest dp they stand for; collectives are
-    bound by the one, sharding by the other.
+    bound by the one, sharding by the other. any_number: as in `Rows`.
     """
     capacity = room.limit(job)
     at = bound_clock(job)
@@ -294,12 +294,12 @@ def lower(
     found = np.full((len(choice.sides), length(near)), np.inf)
     ways = Ways.of(choice)
     side = {z: s for s, stages in enumerate(choice.sides) for z in stages}
-    whole = Rows(near, far, None)
+    whole = Rows(near, far, None, any_number)
     for start in range(0, length(near), BLOCK):
         rows = whole.some(slice(start, start + BLOCK))
         parts = choice.parts(rows.near["tp"], rows.near["pp"])
         over = best.over(rows.near)
-        for index, each in points(job, at, rows, choice, alive, over):
+        for index, each in points(job, at, rows, choice, most=over):
             seconds = np.where(each.bytes <= capacity, each.seconds, np.inf)
             mine = found[side[each.place[-1]], start:]
             mine[index] = np.minimum(mine[index], seconds)
@@ -312,14 +312,18 @@ def lower(
 
 
 def may_fit(job: Job, space: Space, best: Best, table: Table) -> Any:
-    """Where some number of replicas up to these fits, or another row has set a limit. More need
-    less memory: states are cut finer, and fewer microbatches are in flight; only the fewest may
-    need less, because what has one replica is not gathered or scattered.
+    """Where some number of replicas up to these may fit, or another row has set a limit: where one
+    microbatch does, with the most replicas, which cut states finest, or with the fewest, since what
+    has one replica is not gathered or scattered. No order holds less than one microbatch; how much
+    more does not fall with their number (7 of interleaved 1F1B on 4 ranks are one group, 8 are two
+    of 4), nor do schedules run with each.
     """
     fine = np.isfinite(best.over(table))
+    one = replace(job, batch=1)
     for ends in (table, table | {"dp": dp_step(table)}):
         left = np.flatnonzero(~fine)
         # intervals, whose groups of replicas need not divide these
         near, far = take(ends, left), take(ends, left)
-        fine[left] = np.isfinite(lower(job, space, best, near, far)[0]).any(0)
+        least, _ = lower(one, space, best, near, far, any_number=True)
+        fine[left] = np.isfinite(least).any(0)
     return fine

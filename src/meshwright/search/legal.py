@@ -78,16 +78,23 @@ def pipelines_of(job: Job, rows: Layout) -> tuple[Layout, Column, Index]:
     return pick(rows, index), m[index], number
 
 
-def orders(job: Job, choice: Options, rows: Layout) -> list[Mask]:
+def orders(
+    job: Job, choice: Options, rows: Layout, any_number: bool = False
+) -> list[Mask]:
     """Where each schedule can run. On one stage all take as long: only that counts which holds
-    least, of those the first.
+    least, of those the first. any_number: where it can with some number of microbatches; then all
+    count, since another may hold least with each.
     """
     rows, m, number = pipelines_of(job, rows)
     p, v = np.asarray(rows.pp), np.asarray(rows.interleave)
+    exact = not any_number
     found = [
-        way.runs(job, p, m, v) & framework.schedules(job, rows, way) & (p > 1)
+        (way.runs(job, p, m, v) & (p > 1) if exact else way.filled(job, p, v))
+        & framework.schedules(job, rows, way, exact)
         for way in choice.schedules
     ]
+    if any_number:
+        return [mask[number] for mask in found]
     one = np.flatnonzero(p == 1)
     alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
     for k, way, n in by_need(choice.schedules):
@@ -137,9 +144,11 @@ class Legal(NamedTuple):
         choice: Options,
         ways: Sequence[Layout],
         far: Layout | None = None,
+        any_number: bool = False,
     ) -> Legal:
         """ways: the rows under each setting of sequence parallelism, placed or not;  far: the same
-        with the most replicas, where they stand for intervals.
+        with the most replicas, where they stand for intervals;
+        any_number: as in `orders`.
         """
         near = ways[0]
         placed = bool(near.placement)
@@ -157,7 +166,7 @@ class Legal(NamedTuple):
                 & framework.rows(job, way, far is None, placed)
                 for way in ways
             ],
-            orders(job, choice, near),
+            orders(job, choice, near, any_number),
             [
                 (~alone | leads) & (part != NONE) & np.asarray(has)
                 for leads, part, has in zip(

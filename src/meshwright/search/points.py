@@ -47,6 +47,8 @@ class Rows(NamedTuple):
     """The same with the dp that counts in sharding: another one only for bounds on an interval."""
     shares: Shares | None
     """Their placements; None: every group lies nearest."""
+    any_number: bool = False
+    """A schedule need not run with their number of microbatches: they stand for larger ones."""
 
     @property
     def exact(self) -> bool:
@@ -60,6 +62,7 @@ class Rows(NamedTuple):
             near,
             near if self.exact else pick(self.far, index),
             pick(self.shares, index),
+            self.any_number,
         )
 
 
@@ -126,7 +129,9 @@ class _Table:
             )[0]
         costs, which = bodies(job, near, at, choice.recompute)
         self.parts = [pick(cost, which) for cost in costs]
-        self.legal = Legal.of(job, rows.near, choice, near, self.far)
+        self.legal = Legal.of(
+            job, rows.near, choice, near, self.far, rows.any_number
+        )
 
     def points(self, alive: Alive) -> Iterator[Points]:
         every: dict[Deal, list[int]] = {}
