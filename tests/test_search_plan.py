@@ -64,6 +64,8 @@ def test_a_pinned_value_is_never_faster_than_the_free_search(
             {axis: (n,)}
             for axis in ("tp", "cp", "pp", "dp", "microbatch")
             for n in degrees
+            # a cp that pads the sequence is tried freely where it is a power of two
+            if axis != "cp" or job.T % n == 0 or n & (n - 1) == 0
         ]
         for name in ("schedule", "zero", "recompute", "sequence_parallel"):
             pins += [{name: (value,)} for value in space.values(name)]
@@ -226,19 +228,24 @@ def test_fewer_chips_are_those_that_batch_and_network_divide() -> None:
 def test_an_odd_number_of_nodes_takes_no_pipeline_of_as_many_stages(
     name: str,
 ) -> None:
-    """31 nodes and 512 sequences: on 28 nodes a step takes no longer, and a batch of 496 trains
-    faster on all.
+    """31 nodes and 512 sequences: on fewer nodes a step takes no longer as far as the model can
+    tell, not on 28 either, and a batch of 496 trains faster on all.
     """
-    odd = plan(job_of(name, "248xh100-sxm", 512), top=1)
-    fewer = plan(job_of(name, "224xh100-sxm", 512), top=1)
+    job = job_of(name, "248xh100-sxm", 512)
+    odd = plan(job, top=2)
+    used = int(odd.best.layout.chips)
+    fewer = plan(job_of(name, f"{used}xh100-sxm", 512), top=1)
     assert odd.best.layout == fewer.best.layout
-    assert odd.idle.startswith("224 of 248 chips: ")
+    assert used < 248 and odd.idle.startswith(f"{used} of 248 chips: ")
+    most = plan(job_of(name, "224xh100-sxm", 512), top=2).fastest
+    tie = resolution(job)
+    assert odd.fastest.merit_s <= most.merit_s * (1 + tie)
     (said,) = (note for note in odd.notes if "times as many tokens" in note)
     assert "496 sequences (-3.1%) on 248 chips" in said
     even = plan(job_of(name, "248xh100-sxm", 496), top=1).best
     told = float(said.split("would train ")[1].split(" times")[0])
     times = even.tokens_per_s / odd.best.tokens_per_s
-    assert told == pytest.approx(times, rel=0.06), "ties are 3 % apart"
+    assert told == pytest.approx(times, rel=2 * tie)
 
 
 @pytest.mark.parametrize("chips", [896, 1000])
@@ -412,10 +419,15 @@ def test_the_answer_says_among_what_it_is_the_fastest() -> None:
 
 
 def test_links_of_a_mesh_count_in_the_step() -> None:
-    """Two of eight MI300X have one of seven links between them: tensor-parallel traffic takes
-    nearly seven times as long.
+    """Two of eight MI300X have one of seven links between them: tensor-parallel traffic, of which
+    torchtitan hides nothing, takes nearly seven times as long, less the launches of both.
     """
-    job = Job(model("llama3-8b"), cluster("8xmi300x"), 8)
+    job = Job(
+        model("llama3-8b"),
+        cluster("8xmi300x"),
+        8,
+        framework=profile("torchtitan"),
+    )
     dims = job.cluster.network.dims
     switch = replace(
         job.cluster.network, dims=(replace(dims[0], kind="switch"), *dims[1:])
@@ -427,7 +439,7 @@ def test_links_of_a_mesh_count_in_the_step() -> None:
         ).time_s["tp_comm"]
         for n in (job.cluster.network, switch)
     ]
-    assert 6.5 < times[0] / times[1] < 7
+    assert 6 < times[0] / times[1] < 7
     assert room.limit(job) > 0
 
 
