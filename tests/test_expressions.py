@@ -226,6 +226,14 @@ def test_an_operation_by_hand() -> None:
     }
 
 
+def test_what_an_operation_leaves_as_it_is_is_not_written() -> None:
+    """A maximum with 0 of what is above it, either way round; with 1 it is an operation."""
+    x = Recorded(3.0, name="x")
+    assert num.maximum(x, 0.0) is x and num.maximum(0.0, x) is x
+    assert num.maximum(x, 1.0).does == "max"
+    assert x + 0.0 is x and x * 1.0 is x
+
+
 def test_what_is_recorded_is_written_as_it_was_computed() -> None:
     x, y = (Recorded(v, name=n) for v, n in ((3.0, "x"), (8.0, "y")))
     law = num.maximum(x * y - 4, num.sqrt(x)) / num.ceil(y / 3) + num.log2(y)

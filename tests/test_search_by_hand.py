@@ -19,7 +19,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
 from meshwright.search import Space, nearby, plan, recipes
 from meshwright.search.best import Row
-from meshwright.search.merit import burden, merit, seconds_of, weigh
+from meshwright.search.merit import burden, merit, seconds_of, simpler, weigh
 from meshwright.search.space import DEGREES
 
 TWO = Network(
@@ -113,6 +113,17 @@ def test_the_simpler_of_equals(
     fields: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
     assert burden(Layout(**fields), TWELVE) == expected
+
+
+def test_what_makes_a_layout_simpler_is_the_first_that_differs() -> None:
+    """Of the same axes ZeRO-1 is simpler than ZeRO-2, whatever the microbatch; nothing is simpler
+    than itself."""
+    odd, sharded = Layout(dp=8, microbatch=3), Layout(dp=8, zero=2)
+    assert simpler(odd, sharded, 12) == "a lower ZeRO stage"
+    assert simpler(sharded, odd, 12) == ""
+    assert simpler(odd, odd, 12) == ""
+    even = Layout(dp=8, microbatch=4)
+    assert simpler(even, odd, 12) == "a microbatch that is a power of two"
 
 
 # Numbers near those asked for.

@@ -14,6 +14,7 @@ from meshwright.limits.curve import first_guess
 from meshwright.limits.laws import Shape, shape
 from meshwright.limits.scenario import Scenario, preset, presets
 from meshwright.limits.search import fastest
+from meshwright.limits.space import cells
 
 from .brute import brute
 
@@ -111,3 +112,18 @@ def test_where_latency_binds(name: str) -> None:
 @pytest.mark.parametrize("chips", [1.0, 2.0, 4.0])
 def test_a_cluster_smaller_than_a_node(chips: float) -> None:
     same_as_brute(preset("h100"), (2048.0,), np.array([chips]))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_each_replica_may_take_a_single_microbatch(whole: bool) -> None:
+    """A model of one block and width 1, which nothing but data parallelism splits: eight replicas
+    of a batch of eight have one microbatch each; ZB-H2, which wants two, has none.
+    """
+    one = np.ones(1)
+    s = Shape(one, one, one, one, one, one, 8 * one, one)
+    on = preset("h100").machine
+    rows = cells(s, 8 * one, on, ("1f1b", "zb-h2"), whole)
+    d = rows.degrees
+    assert [*zip(d.dp, d.pp, d.microbatches, d.zero_bubble, strict=True)] == [
+        (8.0, 1.0, 1.0, 0.0)
+    ]

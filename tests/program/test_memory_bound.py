@@ -359,3 +359,21 @@ def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
     for rank in (0, 1, 3):
         assert peak(few, rank).highest == peak(many, rank).highest
     assert bound(few) == bound(many)
+
+
+def test_a_word_more_is_no_part_of_gathered_chunks() -> None:
+    """The last of two ranks, under ZeRO-1 with 64 replicas and as many microbatches as stages: a
+    word more in the head is 3 fp32 numbers of each of 2,048 parameters in 64 shards, and the logits
+    of 512 positions of one microbatch in fp32. The chunks that are gathered at the loss are others.
+    """
+    small = catalog.model("llama3.2-1b")
+    layout = Layout(pp=2, dp=64, interleave=4, schedule="interleaved", zero=1)
+    on = catalog.cluster("128xh100-sxm")
+    layout = placed(replace(layout, recompute="full"), on.sizes)
+
+    def size(words: int) -> float:
+        model = replace(small, vocab=words, tied_embeddings=False)
+        return bound(carried_out(Job(model, on, 128, layout, seq=512)))
+
+    word = (size(1_001_024) - size(1_000_000)) / 1024
+    assert word == 12 * 2048 / 64 + 4 * 512

@@ -128,6 +128,18 @@ def test_pods_need_73440_tokens_each_and_two_of_them_half():
     assert row.least_batch_sum_tokens == pytest.approx(2 * 73440 / 2, rel=1e-9)
 
 
+@pytest.mark.parametrize("edition", ["sum", "max"])
+def test_two_pods_share_a_batch(edition):
+    """A split of a pod needs for two of them twice the tokens that it needs for one."""
+    pods = mesh(
+        cluster("8192xbook-tpu-v5p"), "bf16", EXACT, shape=(16, 16, 16)
+    )
+    split = best(splits(Setting(TOY), pods, 5e6), edition)
+    row = schemes.mixed(schemes.Asked(Setting(TOY), pods, 1e7), split, edition)
+    found = getattr(row, f"least_batch_{edition}_tokens")
+    assert found == pytest.approx(2 * split.threshold(edition), rel=1e-9)
+
+
 @pytest.mark.parametrize("degree", [16, 32, 64, 128])
 def test_experts_over_nodes_of_gpus(degree):
     """T_comms = 4 B D (Z - 8)/(W Z) min(8 k/Z, 1) with the B tokens of Z GPUs; part 12 of the

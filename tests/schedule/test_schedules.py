@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -134,6 +135,16 @@ def test_devices_hold_what_was_said_of_them(name: str) -> None:
         assert at.logits(p, m, v)[1] >= late, where
         if not (at.costed or name == "interleaved-zb"):
             assert at.logits(p, m, v)[1] == late, where
+
+
+@pytest.mark.parametrize("name", ["zbv", "dualpipev"])
+def test_a_folded_order_without_a_law_is_counted(name: str) -> None:
+    """The first rank has the last stage; any other may hold what the fullest does."""
+    at = replace(get(name), flight=None)
+    for p, m, v in runs(at, 5, 12):
+        held, _, _ = followed(at, p, m, v)
+        assert at.in_flight(p, m, v, 0) == held[0], (p, m)
+        assert at.in_flight(p, m, v, p - 1) == max(held), (p, m)
 
 
 @pytest.mark.parametrize("name", ["v-half", "v-min"])

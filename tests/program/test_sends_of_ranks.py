@@ -1,0 +1,32 @@
+"""What a rank of a pipeline sends to its neighbours, counted on paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshwright import Job, Layout, cluster, model
+from meshwright.program.messages import between_stages
+
+HIDDEN = 1024 * 768 * 2
+"""Bytes of a sequence's hidden states between layers of GPT-2 small, in bf16."""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "interleave", "sends"),
+    [
+        ("1f1b", 1, (1, 2, 1)),  # a middle rank sends either way
+        ("interleaved", 2, (3, 4, 3)),  # stages 0 3, 1 4, 2 5: one end each
+        ("zbv", 1, (2, 4, 2)),  # stages 0 5, 1 4, 2 3: the turn is no send
+    ],
+)
+def test_each_microbatch_goes_up_and_its_gradient_down(
+    schedule: str, interleave: int, sends: tuple[int, ...]
+) -> None:
+    """Five microbatches; the first stage gets a gradient, and the last one hidden states."""
+    layout = Layout(
+        pp=3, dp=1, schedule=schedule, interleave=interleave, microbatch=1
+    )
+    job = Job(model("gpt2-small"), cluster("3xh100-sxm"), 5, layout)
+    for rank, n in enumerate(sends):
+        every = {("send", "pp", HIDDEN): 5 * n}
+        assert between_stages(job, rank, 5) == every
