@@ -20,6 +20,7 @@ from meshwright.describe.network import Dim, Network
 from meshwright.search import Space, nearby, plan, recipes
 from meshwright.search.best import Row
 from meshwright.search.merit import burden, merit, seconds_of, simpler, weigh
+from meshwright.search.nearest import Nearest
 from meshwright.search.space import DEGREES
 
 TWO = Network(
@@ -116,14 +117,14 @@ def test_the_simpler_of_equals(
 
 
 def test_what_makes_a_layout_simpler_is_the_first_that_differs() -> None:
-    """Of the same axes ZeRO-1 is simpler than ZeRO-2, whatever the microbatch; nothing is simpler
+    """Of the same axes ZeRO-1 is simpler than ZeRO-3, whatever the microbatch; nothing is simpler
     than itself."""
-    odd, sharded = Layout(dp=8, microbatch=3), Layout(dp=8, zero=2)
-    assert simpler(odd, sharded, 12) == "a lower ZeRO stage"
-    assert simpler(sharded, odd, 12) == ""
-    assert simpler(odd, odd, 12) == ""
+    odd, sharded = Layout(dp=8, microbatch=3), Layout(dp=8, zero=3)
+    assert simpler(odd, sharded, TWELVE) == "a lower ZeRO stage"
+    assert simpler(sharded, odd, TWELVE) == ""
+    assert simpler(odd, odd, TWELVE) == ""
     even = Layout(dp=8, microbatch=4)
-    assert simpler(even, odd, 12) == "a microbatch that is a power of two"
+    assert simpler(even, odd, TWELVE) == "a microbatch that is a power of two"
 
 
 # Numbers near those asked for.
@@ -340,3 +341,22 @@ def test_recipes_are_near_by_chips_and_twice_by_tokens(
     assert nearest(fine._replace(chips=8)) is None
     assert nearest(fine._replace(model="another")) is None
     assert nearest() is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "replicas"), [("1f1b", (2, 2)), ("dualpipe", (4, 2))]
+)
+def test_copies_of_a_stage_may_lie_on_other_ranks_of_the_pipeline(
+    schedule: str, replicas: tuple[int, int]
+) -> None:
+    """Nodes of four, two ranks of a pipeline in each: two replicas lie beside them; under DualPipe
+    the copies of a stage, twice as many, may fill the node.
+    """
+    layout = Nearest(
+        dp=4,
+        pp=4,
+        schedule=schedule,
+        placement={"pp": (2, 2)},
+        sizes=(4, 8),
+    )
+    assert layout.group("replicas") == replicas
